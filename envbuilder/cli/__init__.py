@@ -1,0 +1,92 @@
+"""The command line: a lazily loaded command per file, and the one place where errors become exit codes."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+import click
+
+from envbuilder import __version__
+from envbuilder.errors import EnvbuilderError
+
+COMMANDS: tuple[tuple[str, str], ...] = (
+    ("run", "Build and validate every environment of a matrix"),
+    ("plan", "Show which environments a matrix gives, and why others are rejected"),
+    ("check", "Ask whether a combination of versions, driver and GPU works"),
+    ("explain", "Explain a finding code or an environment"),
+    ("lock", "Pin every package of an environment with its hash"),
+    ("render", "Write the build contexts in images/, or check that they are current"),
+    ("build", "Build the images of a matrix"),
+    ("validate", "Run the validation suite in an environment's image, any image, or here"),
+    ("publish", "Push, validate by digest and promote images, with signed statements"),
+    ("verify", "Decide whether an image has a trusted verdict"),
+    ("keys", "Make and show signing keys"),
+    ("upgrade", "Compare two TensorFlow versions and decide whether to adopt the new one"),
+    ("reproduce", "From a user's report to the environment, the cause and the fix"),
+    ("capture", "Describe the environment this runs in, for a report"),
+    ("doctor", "Describe this host and say which environments it can run"),
+    ("report", "Write the verdicts as a page"),
+    ("export", "Write verdicts and build plans in other tools' formats"),
+    ("catalog", "List, verify and refresh the facts"),
+    ("schema", "Print the JSON Schema of a document"),
+)
+"""Every command, in the order of ``--help``; the module of the same name holds a click command called ``command``."""
+
+
+class LazyGroup(click.Group):
+    """A group that imports a command's module when it is called, so that ``--help`` stays fast."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """Name the commands in the order of the table."""
+        return [name for name, _ in COMMANDS]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """Import one command."""
+        if cmd_name not in dict(COMMANDS):
+            return None
+        command: click.Command = importlib.import_module(f"envbuilder.cli.{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """List the commands without importing any."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS))
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="envbuilder")
+def root() -> None:
+    r"""Turn a version matrix into GPU container images whose verdicts carry evidence.
+
+    \b
+    Examples:
+      envbuilder run                                  the quickstart matrix, to a verdict
+      envbuilder check --tensorflow 2.20.0 --driver 535.104.05 --gpu H100
+      envbuilder reproduce report.txt                 what went wrong for a user, and the fix
+      envbuilder upgrade 2.19.1 2.20.0                adopt the new release or not
+    """
+
+
+def main(arguments: list[str] | None = None) -> Any:  # noqa: ANN401 - click's own return type
+    """Run the command line and exit with the code that the contract names."""
+    try:
+        code = root.main(arguments, standalone_mode=False)
+    except click.exceptions.Exit as done:
+        code = done.exit_code
+    except click.ClickException as wrong:
+        wrong.show()
+        code = wrong.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted; what was finished is kept, run the same command to go on", err=True)
+        code = 130
+    except EnvbuilderError as error:
+        click.echo(f"error: {error}", err=True)
+        code = error.exit_code
+    except Exception:  # noqa: BLE001 - a bug: the one place where everything is caught, to give it its own code
+        import traceback  # noqa: PLC0415 - only needed for a bug
+
+        traceback.print_exc()
+        code = 70
+    sys.exit(code if isinstance(code, int) else 0)

@@ -1,0 +1,148 @@
+"""What the stages ask of a container engine. The Docker implementation and the fake answer to the same tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, Protocol
+
+
+@dataclass(frozen=True)
+class EngineInfo:
+    """What answers: ``name`` (docker), its version, its builder (buildkit), and whether it can hand GPUs over."""
+
+    name: str
+    version: str
+    builder: str
+    gpu_runtime: bool
+    storage: str = ""
+    root: str = ""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One event of a build: a step begins, prints, ends (seconds), comes from the cache or fails (``error``)."""
+
+    kind: Literal["started", "log", "done", "cached", "failed"]
+    name: str
+    text: str = ""
+    seconds: float = 0.0
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One layer of an image: its diff id, its size in bytes, and the instruction that made it."""
+
+    diff_id: str
+    size: int
+    created_by: str = ""
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image in the engine's store; ``size`` in bytes, ``digests`` as ``repository@sha256:…``."""
+
+    id: str
+    tags: tuple[str, ...]
+    digests: tuple[str, ...]
+    size: int
+    labels: Mapping[str, str]
+    env: Mapping[str, str]
+    user: str
+    architecture: str
+    layers: tuple[Layer, ...] = ()
+    entrypoint: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
+    created: str = ""
+
+
+@dataclass(frozen=True)
+class BuildRequest:
+    """One image to build: a context folder, and files that are added to it (path in the context → content)."""
+
+    context: Path
+    tag: str
+    extra: Mapping[str, bytes] = field(default_factory=dict)
+    dockerfile: str = "Dockerfile"
+    build_args: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    target: str = ""
+    network: str = "default"
+    no_cache: bool = False
+
+
+@dataclass(frozen=True)
+class ContainerSpec:
+    """One container, closed by default: no network, read-only root, no capabilities, an unprivileged user.
+
+    ``files`` (path relative to ``/envbuilder`` → content) are copied in before the start, readable by all and
+    executable. ``mounts`` are host path → container path, read-only. ``scratch`` paths are writable tmpfs.
+    ``gpus`` is ``none``, ``all`` or a comma-separated list of indices. Memory in bytes, ``time_limit`` in seconds.
+    """
+
+    image: str
+    command: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    mounts: Mapping[str, str] = field(default_factory=dict)
+    scratch: tuple[str, ...] = ("/tmp",)  # noqa: S108 - a path inside the container
+    network: str = "none"
+    user: str = "65534:65534"
+    read_only: bool = True
+    gpus: str = "none"
+    memory: int = 8 << 30
+    pids: int = 2048
+    cpus: float | None = None
+    shm_size: int = 64 << 20
+    labels: Mapping[str, str] = field(default_factory=dict)
+    time_limit: float = 600.0
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a container ended; ``timed_out`` where the time limit killed it, ``out_of_memory`` where the kernel did."""
+
+    exit_code: int
+    timed_out: bool = False
+    out_of_memory: bool = False
+    seconds: float = 0.0
+
+
+class Engine(Protocol):
+    """The port. Every method raises InfrastructureError where the engine itself fails."""
+
+    def info(self) -> EngineInfo:
+        """Describe the engine; the cheapest question that proves that it answers."""
+
+    def image(self, reference: str) -> Image | None:
+        """Look an image up by tag, id or digest; None where the store lacks it."""
+
+    def build(self, request: BuildRequest, on_step: Callable[[Step], None]) -> Image:
+        """Build an image, reporting steps as they happen. Raises BuildFailedError with the failed step's last lines."""
+
+    def import_base(self, tar: Path, tag: str, labels: Mapping[str, str]) -> Image:
+        """Make an image of one layer from a root file system's tar."""
+
+    def pull(self, reference: str) -> Image:
+        """Fetch an image from its registry."""
+
+    def push(self, reference: str) -> str:
+        """Push a tag and return the manifest digest that the registry answered (``sha256:…``)."""
+
+    def tag(self, image: str, reference: str) -> None:
+        """Give an image a further name."""
+
+    def remove(self, reference: str) -> None:
+        """Take a tag (and the image with its last tag) out of the store; nothing where there is none."""
+
+    def run(self, spec: ContainerSpec, on_stdout: Callable[[bytes], None], on_stderr: Callable[[bytes], None]) -> Ended:
+        """Run a container to its end, streaming what it prints; the container is removed however this returns."""
+
+    def export(self, reference: str) -> AbstractContextManager[Iterable[bytes]]:
+        """Stream an image as ``docker save`` would (an OCI or Docker archive)."""
+
+    def sweep(self) -> int:
+        """Remove containers that an interrupted run of ours left behind; return how many."""

@@ -1,0 +1,69 @@
+"""An environment: a combination whose every choice has been made; and a rejection: one that cannot be made."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from envbuilder.finding import Finding
+
+Flavor = Literal["cpu", "gpu"]
+
+
+class Combination(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One cell of a matrix, as wished: None is "choose for me".
+
+    ``packages`` are extra requirements (``numpy==2.0.0``); ``controls`` name deliberate defects (see `controls`).
+    """
+
+    tensorflow: str
+    package: str | None = None
+    python: str | None = None
+    os: str | None = None
+    arch: str = "x86_64"
+    flavor: Flavor = "cpu"
+    cuda: str | None = None
+    cudnn: str | None = None
+    packages: tuple[str, ...] = ()
+    controls: tuple[str, ...] = ()
+
+
+class Environment(msgspec.Struct, frozen=True, kw_only=True):
+    """A resolved combination: everything that locking, rendering and judging need, and nothing that a clock knows.
+
+    ``id`` is a valid image tag. ``requirements`` are what the lock starts from, ``cuda_wheels`` the exactly pinned
+    CUDA set that gets its own layer, ``constraints`` the bounds that the lock keeps. ``libraries`` are the sonames
+    that this TensorFlow opens at run time. ``minimum_driver`` is None for a CPU flavour. ``chosen`` names the axes
+    that the resolver filled in. ``findings`` are the warnings that hold although it was accepted.
+    """
+
+    id: str
+    tensorflow: str
+    package: str
+    python: str
+    os: str
+    arch: str
+    flavor: Flavor
+    cuda: str | None
+    cudnn: str | None
+    minimum_driver: str | None
+    requirements: tuple[str, ...]
+    cuda_wheels: tuple[str, ...]
+    constraints: tuple[str, ...]
+    libraries: tuple[str, ...]
+    cubins: tuple[str, ...] = ()
+    ptx: tuple[str, ...] = ()
+    controls: tuple[str, ...] = ()
+    chosen: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+
+class Rejection(msgspec.Struct, frozen=True, kw_only=True):
+    """A combination that cannot work, why, and the nearest combination that would (None where there is none)."""
+
+    combination: Combination
+    id: str
+    findings: tuple[Finding, ...]
+    sentence: str
+    nearest: Combination | None = None

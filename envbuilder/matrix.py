@@ -1,0 +1,138 @@
+"""A matrix: what a user wishes to have built, as read from ``matrices/*.yaml``."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Annotated
+
+import msgspec
+
+from envbuilder.environment import Combination, Flavor
+from envbuilder.versions import DOTTED, RELEASE
+
+ReleaseText = Annotated[str, msgspec.Meta(pattern=rf"^{RELEASE}\Z", description="a release, such as 2.20.0")]
+DottedText = Annotated[str, msgspec.Meta(pattern=rf"^{DOTTED}\Z", description="a dotted number, such as 12.5")]
+NameText = Annotated[
+    str, msgspec.Meta(pattern=r"^[a-z0-9][a-z0-9.-]{0,63}\Z", description="a short name in lower case")
+]
+GpuText = Annotated[
+    str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9 .+()/-]{0,63}\Z", description="a GPU, such as H100")
+]
+RequirementText = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}(\[[a-z0-9_-]+\])?((==|>=|<=|~=|<|>|!=)[0-9][A-Za-z0-9.+*-]{0,31},?){0,4}\Z",
+        description="a requirement, such as numpy==2.0.0",
+    ),
+]
+ReasonText = Annotated[str, msgspec.Meta(min_length=3, description="why, in a sentence")]
+Amount = Annotated[float, msgspec.Meta(gt=0, description="a positive number")]
+
+
+class Axes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The values that are combined with each other; an axis that is absent is chosen from the catalogue."""
+
+    tensorflow: tuple[ReleaseText, ...]
+    python: tuple[DottedText, ...] = ()
+    os: tuple[NameText, ...] = ()
+    flavor: tuple[Flavor, ...] = ("cpu",)
+    cuda: tuple[DottedText, ...] = ()
+    cudnn: tuple[DottedText, ...] = ()
+
+
+class Include(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One combination in addition to the product of the axes."""
+
+    tensorflow: ReleaseText
+    package: NameText | None = None
+    python: DottedText | None = None
+    os: NameText | None = None
+    flavor: Flavor = "cpu"
+    cuda: DottedText | None = None
+    cudnn: DottedText | None = None
+    packages: tuple[RequirementText, ...] = ()
+    controls: tuple[NameText, ...] = ()
+
+
+class Exclude(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Combinations to leave out: those that match every key given; ``reason`` is shown in the plan."""
+
+    reason: ReasonText
+    tensorflow: ReleaseText | None = None
+    python: DottedText | None = None
+    os: NameText | None = None
+    flavor: Flavor | None = None
+    cuda: DottedText | None = None
+    cudnn: DottedText | None = None
+
+
+class Targets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The hosts that every GPU environment has to serve: driver versions and GPUs."""
+
+    drivers: tuple[DottedText, ...] = ()
+    gpus: tuple[GpuText, ...] = ()
+
+
+class Budgets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Upper bounds that a verdict holds an image to: size in gigabytes (10^9 bytes), times in seconds."""
+
+    size_gb: Amount | None = None
+    import_s: Amount | None = None
+    first_op_s: Amount | None = None
+    context_s: Amount | None = None
+
+
+class Matrix(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A whole matrix file."""
+
+    name: NameText
+    axes: Axes | None = None
+    include: tuple[Include, ...] = ()
+    exclude: tuple[Exclude, ...] = ()
+    targets: Targets = Targets()
+    budgets: Budgets = Budgets()
+    description: str = ""
+
+
+class Excluded(msgspec.Struct, frozen=True, kw_only=True):
+    """A combination that the matrix leaves out, and the user's reason."""
+
+    combination: Combination
+    reason: str
+
+
+_AXES = ("tensorflow", "python", "os", "flavor", "cuda", "cudnn")
+
+
+def expand(matrix: Matrix) -> tuple[tuple[Combination, ...], tuple[Excluded, ...]]:
+    """List a matrix's combinations in the order of its axes, each once, and those that it excludes."""
+    wanted: list[Combination] = []
+    left_out: list[Excluded] = []
+    for combination in dict.fromkeys(itertools.chain(_product(matrix.axes), map(_included, matrix.include))):
+        reason = next((rule.reason for rule in matrix.exclude if _matches(rule, combination)), None)
+        if reason is None:
+            wanted.append(combination)
+        else:
+            left_out.append(Excluded(combination=combination, reason=reason))
+    return tuple(wanted), tuple(left_out)
+
+
+def _product(axes: Axes | None) -> Iterator[Combination]:
+    if axes is None:
+        return
+    choices = [getattr(axes, name) or (None,) for name in _AXES]
+    for values in itertools.product(*choices):
+        wish = dict(zip(_AXES, values, strict=True))
+        if wish["flavor"] == "cpu" and (axes.cuda or axes.cudnn):
+            wish["cuda"] = wish["cudnn"] = None
+        yield Combination(**wish)
+
+
+def _included(row: Include) -> Combination:
+    return Combination(**{name: getattr(row, name) for name in Include.__struct_fields__})
+
+
+def _matches(rule: Exclude, combination: Combination) -> bool:
+    given = {name: getattr(rule, name) for name in _AXES if getattr(rule, name) is not None}
+    return bool(given) and all(getattr(combination, name) == value for name, value in given.items())

@@ -1,0 +1,107 @@
+"""The verdict document: every check's outcome, bound to the image, the lock, the suite, the driver and the GPUs."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from envbuilder.environment import Environment
+from envbuilder.finding import Finding
+
+Tier = Literal["static", "load", "cpu", "gpu", "multi-gpu"]
+Level = Literal["none", "static", "load", "cpu", "gpu", "multi-gpu"]
+Outcome = Literal["passed", "failed", "skipped", "error", "timeout"]
+Word = Literal["PASSED", "FAILED", "INCONCLUSIVE"]
+
+TIERS: tuple[Tier, ...] = ("static", "load", "cpu", "gpu", "multi-gpu")
+
+
+class Measurement(msgspec.Struct, frozen=True):
+    """One measured quantity; ``unit`` is an SI symbol, ``B`` or ``1`` for a ratio or count."""
+
+    value: float
+    unit: str
+
+
+class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What one check answered. ``expected`` and ``observed`` are texts that a person can compare."""
+
+    name: str
+    tier: Tier
+    outcome: Outcome
+    duration_s: float = 0.0
+    expected: str = ""
+    observed: str = ""
+    findings: tuple[Finding, ...] = ()
+    measurements: dict[str, Measurement] = {}
+    log: str = ""
+
+
+class Phase(msgspec.Struct, frozen=True, kw_only=True):
+    """One phase of start-up: a sample per fresh process, in seconds, with cold and with warm kernel caches."""
+
+    phase: str
+    cold_s: tuple[float, ...] = ()
+    warm_s: tuple[float, ...] = ()
+
+
+class ImageRef(msgspec.Struct, frozen=True, kw_only=True):
+    """The image that was judged; ``digest`` is the registry's manifest digest (None before a push), size in bytes."""
+
+    id: str
+    digest: str | None = None
+    size: int = 0
+    reference: str = ""
+    base: str = ""
+
+
+class EngineRef(msgspec.Struct, frozen=True, kw_only=True):
+    """The engine that built or ran it (``here`` where no container was used)."""
+
+    name: str
+    version: str
+    builder: str = ""
+
+
+class GpuSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """One GPU as the driver reports it."""
+
+    name: str
+    compute_capability: str
+    memory: int = 0
+    uuid: str = ""
+
+
+class HostRef(msgspec.Struct, frozen=True, kw_only=True):
+    """The host that the checks ran on. ``driver`` is None where none is installed."""
+
+    driver: str | None = None
+    gpus: tuple[GpuSeen, ...] = ()
+    kernel: str = ""
+    cpus: int = 0
+    cpu_model: str = ""
+    memory: int = 0
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """The one document that every report, statement and machine output is derived from."""
+
+    schema: str = "envbuilder/verdict/v1"
+    environment: Environment | None
+    image: ImageRef
+    lock: str
+    suite: str
+    profile: str = "quick"
+    engine: EngineRef
+    host: HostRef
+    simulated: bool = False
+    verdict: Word
+    level: Level
+    requires: tuple[Tier, ...]
+    checks: tuple[CheckResult, ...]
+    timeline: tuple[Phase, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    reasons: tuple[str, ...] = ()
+    started: str
+    finished: str

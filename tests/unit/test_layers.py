@@ -1,0 +1,70 @@
+"""The package's structure: imports point down only."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[2] / "envbuilder"
+
+LAYERS: tuple[tuple[str, ...], ...] = (
+    ("errors", "versions"),
+    ("finding", "environment", "matrix", "verdict", "catalog"),
+    ("rules", "resolve", "render", "context", "suite", "statement", "signatures", "documents", "judge"),
+    ("reading", "workspace", "engine", "locking", "registry", "console", "host", "index"),
+    ("building", "validating", "publishing", "reproducing", "upgrading", "reporting"),
+    ("cli", "__main__"),
+)
+"""Rooms by layer, lowest first: a room may import its own layer and those before it."""
+
+ROOM_OF = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
+MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
+
+
+def room(path: Path) -> str:
+    """Name the room (top-level module or folder) that a file belongs to."""
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def rooms_imported(path: Path) -> set[str]:
+    """Name the rooms of ours that a file imports, anywhere in it."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "envbuilder":
+            parts = node.module.split(".")
+            found |= {parts[1]} if len(parts) > 1 else {name.name for name in node.names}
+        elif isinstance(node, ast.Import):
+            found |= {name.name.split(".")[1] for name in node.names if name.name.startswith("envbuilder.")}
+    return found - {"__version__"}
+
+
+def third_party(path: Path) -> set[str]:
+    """Name the top-level modules that a file imports."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found.add(node.module.split(".")[0])
+        elif isinstance(node, ast.Import):
+            found |= {name.name.split(".")[0] for name in node.names}
+    return found
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_point_down(path: Path) -> None:
+    """No module imports a room of a higher layer."""
+    own = room(path)
+    if own == "probes":
+        assert not rooms_imported(path), "the probes run inside images and never import envbuilder"
+        return
+    assert own in ROOM_OF, f"{own} has no layer yet: add it to LAYERS"
+    higher = {name for name in rooms_imported(path) if ROOM_OF.get(name, 99) > ROOM_OF[own]}
+    assert not higher, f"{path.name} (layer {ROOM_OF[own]}) imports {higher} from above"
+
+
+@pytest.mark.parametrize(("module", "home"), [("docker", "engine"), ("pynvml", "host")])
+def test_each_outside_thing_has_one_port(module: str, home: str) -> None:
+    """Only its port imports a library that speaks to the outside."""
+    users = {room(path) for path in MODULES if module in third_party(path) and room(path) != "probes"}
+    assert users <= {home}
