@@ -42,7 +42,8 @@ class TensorflowRelease(Row, frozen=True, kw_only=True):
     only), ``wheels`` (nvidia-* packages too, by RUNPATH), ``unfindable`` (declares the wheels, but does not look
     there). ``and_cuda`` are the extra's requirements as the wheel states them; ``cuda_wheels`` what it was built
     and tested with, exactly pinned. ``libraries`` are the sonames opened at run time. ``caps`` are bounds that its
-    own metadata lacks and that it needs to import.
+    own metadata lacks and that it needs to import. ``extra_fails_on`` are the Pythons on which no installer can
+    resolve the extra ``and-cuda`` (its pins are gone from the index), and ``extra_fails_because`` says why.
     """
 
     package: str
@@ -61,6 +62,8 @@ class TensorflowRelease(Row, frozen=True, kw_only=True):
     libraries: tuple[str, ...] = ()
     requires: tuple[str, ...] = ()
     caps: tuple[str, ...] = ()
+    extra_fails_on: tuple[str, ...] = ()
+    extra_fails_because: str = ""
     cpu_features: tuple[str, ...] = ()
     installable: bool = True
     not_installable_because: str = ""
@@ -170,6 +173,19 @@ class BaseImage(Row, frozen=True, kw_only=True):
     flavor: str = "runtime"
 
 
+class FieldReport(Row, frozen=True, kw_only=True):
+    """What users report of builds on GPUs where the vendors' tables give no answer: does it run (None: undecided)?
+
+    It holds for TensorFlow versions from ``first`` to ``last`` (both included) on these compute capabilities.
+    """
+
+    first: str
+    last: str
+    capabilities: tuple[str, ...]
+    works: bool | None
+    symptom: str
+
+
 class Catalog(msgspec.Struct, frozen=True, kw_only=True):
     """Every fact, as one value; `lookup` finds rows in it."""
 
@@ -181,3 +197,4 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
     gpus: tuple[Gpu, ...] = ()
     systems: tuple[OperatingSystem, ...] = ()
     images: tuple[BaseImage, ...] = ()
+    reports: tuple[FieldReport, ...] = ()
