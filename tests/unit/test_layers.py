@@ -10,11 +10,11 @@ import pytest
 PACKAGE = Path(__file__).parents[2] / "envbuilder"
 
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "versions"),
+    ("errors", "versions", "lockfile"),
     ("finding", "environment", "matrix", "verdict", "catalog"),
     ("rules", "resolve", "render", "context", "suite", "statement", "signatures", "documents", "judge"),
-    ("reading", "workspace", "engine", "locking", "registry", "console", "host", "index"),
-    ("building", "validating", "publishing", "reproducing", "upgrading", "reporting"),
+    ("reading", "workspace", "engine", "locking", "registry", "console", "host", "index", "hostfiles"),
+    ("preparing", "building", "validating", "publishing", "reproducing", "upgrading", "reporting"),
     ("cli", "__main__"),
 )
 """Rooms by layer, lowest first: a room may import its own layer and those before it."""

@@ -1,0 +1,50 @@
+"""Read a lock: the pinned packages in it, and the part of it that is the CUDA set."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+
+_PACKAGE = re.compile(r"^(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)==(?P<version>[^\s;\\]+)\s*(?:;\s*(?P<marker>[^\\]*))?")
+_HASH = re.compile(r"--hash=(sha256:[0-9a-f]{64})")
+
+
+@dataclass(frozen=True)
+class Locked:
+    """One package of a lock: normalised name, exact version, sha256 of every file that may be installed."""
+
+    name: str
+    version: str
+    hashes: tuple[str, ...]
+    text: str
+
+
+def normalised(name: str) -> str:
+    """Write a distribution's name as the index does: lower case, runs of ``-_.`` as one ``-``."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def parse(text: str) -> tuple[Locked, ...]:
+    """List a lock's packages in its order. Raises ValueError for a line that pins nothing."""
+    packages: list[Locked] = []
+    for block in re.split(r"(?<!\\)\n(?=\S)", text.strip()):
+        if not block or block.startswith("#"):
+            continue
+        found = _PACKAGE.match(block)
+        if found is None:
+            raise ValueError(f"not a pinned package: {block.splitlines()[0]!r}")
+        hashes = tuple(_HASH.findall(block))
+        packages.append(Locked(normalised(found["name"]), found["version"], hashes, block.strip()))
+    return tuple(packages)
+
+
+def subset(text: str, names: frozenset[str]) -> str:
+    """Return the part of a lock that pins the named packages, sorted by name, as a lock of its own."""
+    chosen = sorted((package for package in parse(text) if package.name in names), key=lambda package: package.name)
+    return "".join(f"{package.text}\n" for package in chosen)
+
+
+def digest(text: str) -> str:
+    """Return a lock's own digest (``sha256:…``)."""
+    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"

@@ -1,0 +1,91 @@
+"""Pin every package of an environment with its hash, by uv's resolver."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import tempfile
+from pathlib import Path
+
+from envbuilder.environment import Environment
+from envbuilder.errors import InfrastructureError, UnsatisfiableError
+from envbuilder.versions import key, numbers
+
+_UV_GLIBC = (17, 28, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40)
+"""The glibc minors that uv knows as ``manylinux_2_N`` platforms (uv's ``--python-platform``)."""
+
+_LAST_WITH_SDISTS = "2.5"
+"""TensorFlow up to this line requires packages that exist as sdists only (termcolor 1.1.0, wrapt 1.12.1)."""
+
+_TIME_LIMIT_S = 600
+
+
+def lock(environment: Environment, glibc: str) -> str:
+    """Resolve an environment's packages for its Python, glibc and machine; return the lock's text.
+
+    The lock is in pip's format, every package with ``==`` and all of its hashes, sorted by name. The index is the
+    one that uv is configured for. Raises UnsatisfiableError with the resolver's reason, InfrastructureError
+    where the index does not answer.
+    """
+    with tempfile.TemporaryDirectory(prefix="envbuilder-lock-") as folder:
+        wishes = Path(folder, "requirements.in")
+        wishes.write_text("\n".join((*environment.requirements, *environment.cuda_wheels)) + "\n")
+        bounds = Path(folder, "constraints.txt")
+        bounds.write_text("\n".join(environment.constraints) + "\n")
+        done = _uv(_arguments(environment, glibc, wishes, bounds))
+    if done.returncode:
+        raise _failure(environment, done.stderr)
+    return done.stdout
+
+
+def _arguments(environment: Environment, glibc: str, wishes: Path, bounds: Path) -> list[str]:
+    words = ["pip", "compile", str(wishes), "--constraints", str(bounds), "--generate-hashes", "--no-header"]
+    words += ["--no-annotate", "--quiet", "--python-version", environment.python, "--no-python-downloads"]
+    words += ["--python-platform", uv_platform(environment.arch, glibc)]
+    if key(environment.tensorflow) >= key(_LAST_WITH_SDISTS + ".999"):
+        words += ["--only-binary", ":all:"]
+    if key(environment.tensorflow)[1] < 0:
+        words += ["--prerelease", "if-necessary-or-explicit"]
+    return words
+
+
+def uv_platform(arch: str, glibc: str) -> str:
+    """Name uv's platform for a machine and a glibc: the newest that the glibc satisfies."""
+    minor = numbers(glibc)[1]
+    known = max((candidate for candidate in _UV_GLIBC if candidate <= minor), default=_UV_GLIBC[0])
+    return f"{arch}-manylinux_2_{known}"
+
+
+def uv_binary() -> str:
+    """Return the path of uv's binary, as its own distribution tells it."""
+    from uv import find_uv_bin  # noqa: PLC0415 - only locking needs it
+
+    return find_uv_bin()
+
+
+def _uv(arguments: list[str]) -> subprocess.CompletedProcess[str]:
+    environ = {**os.environ, "NO_COLOR": "1"}
+    try:
+        return subprocess.run(
+            [uv_binary(), *arguments], capture_output=True, text=True, timeout=_TIME_LIMIT_S, check=False, env=environ
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise InfrastructureError(
+            f"uv did not finish: {error}", hint="check the network and the package index"
+        ) from error
+
+
+def _failure(environment: Environment, stderr: str) -> UnsatisfiableError | InfrastructureError:
+    if "No solution found" in stderr or "no wheels" in stderr:
+        reason = re.sub(r"[^\x20-\x7e]+|\s+", " ", stderr).strip()
+        reason = re.sub(r" {2,}", " ", reason)
+        return UnsatisfiableError(
+            f"{environment.id} cannot be locked: {reason}",
+            hint=f"run `envbuilder explain {environment.id}`, or loosen the matrix's packages",
+        )
+    last = "\n".join(stderr.strip().splitlines()[-4:])
+    return InfrastructureError(
+        f"uv could not resolve {environment.id}:\n{last}",
+        hint="check the network, the index that uv is configured for (UV_DEFAULT_INDEX) and SSL_CERT_FILE",
+    )

@@ -1,0 +1,237 @@
+"""Read a user's YAML file into a value, or say everything that is wrong with it, each with its line."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import yaml
+from msgspec import inspect
+
+from envbuilder.errors import InputError, Problem, UsageError
+from envbuilder.matrix import Matrix
+
+MAX_BYTES = 1 << 20
+"""Files above this size are refused: a matrix of 100,000 combinations needs a hundredth of it."""
+
+MAX_DEPTH = 32
+
+_Value = TypeVar("_Value")
+_Refused = object()
+
+
+def read_matrix(path: Path) -> Matrix:
+    """Read a matrix file. Raises InputError that holds all of its problems."""
+    matrix = read_yaml(path, Matrix)
+    if matrix.axes is None and not matrix.include:
+        problem = Problem(str(path), 1, "axes", "a matrix needs axes, include rows, or both")
+        raise InputError((problem,), hint="see matrices/quickstart.yaml for the smallest useful matrix")
+    return matrix
+
+
+def read_yaml(path: Path, kind: type[_Value]) -> _Value:
+    """Read a YAML file as ``kind``, a msgspec type. Raises InputError with every problem, UsageError without a file."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}", hint="give the path of an existing YAML file") from error
+    return parse_yaml(data, str(path), kind)
+
+
+def parse_yaml(data: bytes, path: str, kind: type[_Value]) -> _Value:
+    """Turn YAML into ``kind``; ``path`` only names the source in messages."""
+    reader = _Reader(path)
+    node = reader.compose(data)
+    plain = reader.walk(node, inspect.type_info(kind), "") if node is not None else _Refused
+    if reader.problems or plain is _Refused:
+        raise InputError(tuple(reader.problems) or (Problem(path, 0, "", "the file is empty"),))
+    return msgspec.convert(plain, kind, strict=False)
+
+
+class _Reader:
+    """Walks the nodes of one file along a type, collecting problems instead of stopping at the first."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.problems: list[Problem] = []
+        self._seen: set[int] = set()
+
+    def compose(self, data: bytes) -> yaml.Node | None:
+        """Parse the text into nodes, which know their lines."""
+        if len(data) > MAX_BYTES:
+            self.problems.append(Problem(self.path, 0, "", f"larger than {MAX_BYTES} bytes"))
+            return None
+        try:
+            return yaml.compose(data.decode("utf-8"), Loader=yaml.SafeLoader)
+        except UnicodeDecodeError as error:
+            self.problems.append(Problem(self.path, data[: error.start].count(b"\n") + 1, "", "is not UTF-8 text"))
+        except yaml.MarkedYAMLError as error:
+            line = error.problem_mark.line + 1 if error.problem_mark else 0
+            self.problems.append(Problem(self.path, line, "", f"is not YAML: {error.problem}"))
+        except (yaml.YAMLError, RecursionError) as error:
+            self.problems.append(Problem(self.path, 0, "", f"is not YAML: {error.__class__.__name__}"))
+        return None
+
+    def refuse(self, node: yaml.Node, key: str, message: str) -> object:
+        """Note a problem at a node's line."""
+        self.problems.append(Problem(self.path, node.start_mark.line + 1, key, message))
+        return _Refused
+
+    def walk(self, node: yaml.Node, kind: inspect.Type, key: str) -> object:  # noqa: PLR0911 - a case a type
+        """Turn a node into a plain value of ``kind``."""
+        if id(node) in self._seen or key.count(".") > MAX_DEPTH:
+            return self.refuse(node, key, "aliases (&name, *name) and deep nesting are not supported: write it out")
+        self._seen.add(id(node))
+        description = ""
+        if isinstance(kind, inspect.Metadata):
+            description = str((kind.extra_json_schema or {}).get("description", ""))
+            kind = kind.type
+        match kind:
+            case inspect.StructType():
+                return self._struct(node, kind, key)
+            case inspect.VarTupleType():
+                return self._sequence(node, kind.item_type, key)
+            case inspect.UnionType():
+                return self._union(node, kind, key)
+            case inspect.DictType():
+                return self._mapping(node, kind.value_type, key)
+            case inspect.LiteralType():
+                return self._literal(node, kind.values, key)
+            case _:
+                return self._scalar(node, kind, key, description)
+
+    def _pairs(self, node: yaml.Node, key: str) -> dict[str, tuple[yaml.Node, yaml.Node]] | None:
+        if not isinstance(node, yaml.MappingNode):
+            self.refuse(node, key, f"expected keys and values, found {_noun(node)}")
+            return None
+        found: dict[str, tuple[yaml.Node, yaml.Node]] = {}
+        for name, value in node.value:
+            text = name.value if isinstance(name, yaml.ScalarNode) else "?"
+            if text in found:
+                first = found[text][0].start_mark.line + 1
+                self.refuse(name, _join(key, text), f"is given twice, first on line {first}")
+            else:
+                found[text] = (name, value)
+        return found
+
+    def _struct(self, node: yaml.Node, kind: inspect.StructType, key: str) -> object:
+        pairs = self._pairs(node, key)
+        if pairs is None:
+            return _Refused
+        fields = {field.encode_name: field for field in kind.fields}
+        result: dict[str, object] = {}
+        for name, (name_node, value) in pairs.items():
+            if name in fields:
+                result[name] = self.walk(value, fields[name].type, _join(key, name))
+            else:
+                self.refuse(name_node, _join(key, name), f"unknown key{_near(name, fields)}")
+        for name, field in fields.items():
+            if field.required and name not in pairs:
+                self.refuse(node, _join(key, name), f"is missing{_because(field)}")
+        return result
+
+    def _sequence(self, node: yaml.Node, item: inspect.Type, key: str) -> object:
+        if not isinstance(node, yaml.SequenceNode):
+            return self.refuse(node, key, f"expected a list, found {_noun(node)}: write [{_shown(node)}]")
+        return [self.walk(child, item, f"{key}[{index}]") for index, child in enumerate(node.value)]
+
+    def _mapping(self, node: yaml.Node, item: inspect.Type, key: str) -> object:
+        pairs = self._pairs(node, key)
+        if pairs is None:
+            return _Refused
+        return {name: self.walk(value, item, _join(key, name)) for name, (_, value) in pairs.items()}
+
+    def _union(self, node: yaml.Node, kind: inspect.UnionType, key: str) -> object:
+        real = [option for option in kind.types if not isinstance(option, inspect.NoneType)]
+        if _is_null(node) and len(real) < len(kind.types):
+            return None
+        self._seen.discard(id(node))
+        return self.walk(node, real[0], key)
+
+    def _literal(self, node: yaml.Node, values: tuple[Any, ...], key: str) -> object:
+        if isinstance(node, yaml.ScalarNode) and node.value in values:
+            return node.value
+        choices = ", ".join(map(str, values))
+        return self.refuse(node, key, f"{_shown(node)!r} is not one of {choices}")
+
+    def _scalar(self, node: yaml.Node, kind: inspect.Type, key: str, description: str) -> object:
+        if not isinstance(node, yaml.ScalarNode):
+            return self.refuse(node, key, f"expected {description or 'a single value'}, found {_noun(node)}")
+        if isinstance(kind, inspect.StrType):
+            return self._text(node, kind, key, description)
+        try:
+            value: object = msgspec.convert(node.value, _python_type(kind), strict=False)
+        except msgspec.ValidationError:
+            return self.refuse(node, key, f"{_shown(node)!r} is not {description or 'a number'}")
+        floor = getattr(kind, "gt", None)
+        if isinstance(value, float) and not (math.isfinite(value) and (floor is None or value > floor)):
+            return self.refuse(node, key, f"{_shown(node)} is not {description or 'a finite number'}")
+        return value
+
+    def _text(self, node: yaml.ScalarNode, kind: inspect.StrType, key: str, description: str) -> object:
+        text: str = node.value
+        read_as = _misread(node)
+        if read_as is not None:
+            return self.refuse(node, key, f'YAML reads {text} as {read_as}: write "{text}" in quotes')
+        if kind.pattern and not re.search(kind.pattern, text):
+            return self.refuse(node, key, f"{text!r} is not {description or 'a valid value'}")
+        if kind.min_length and len(text.strip()) < kind.min_length:
+            return self.refuse(node, key, f"is empty or too short: give {description or 'a text'}")
+        return text
+
+
+def _join(key: str, name: str) -> str:
+    return f"{key}.{name}" if key else name
+
+
+def _noun(node: yaml.Node) -> str:
+    match node:
+        case yaml.MappingNode():
+            return "keys and values"
+        case yaml.SequenceNode():
+            return "a list"
+        case _:
+            return f"the single value {_shown(node)!r}"
+
+
+def _shown(node: yaml.Node) -> str:
+    return str(node.value)[:60] if isinstance(node, yaml.ScalarNode) else "…"
+
+
+def _is_null(node: yaml.Node) -> bool:
+    return isinstance(node, yaml.ScalarNode) and node.tag == "tag:yaml.org,2002:null"
+
+
+def _near(name: str, fields: dict[str, Any]) -> str:
+    near = difflib.get_close_matches(name, fields, n=1)
+    return f"; did you mean {near[0]}?" if near else f"; known keys: {', '.join(fields)}"
+
+
+def _because(field: inspect.Field) -> str:
+    kind = field.type
+    text = (kind.extra_json_schema or {}).get("description") if isinstance(kind, inspect.Metadata) else None
+    return f": give {text}" if text else ""
+
+
+def _python_type(kind: inspect.Type) -> type:
+    return {inspect.FloatType: float, inspect.IntType: int, inspect.BoolType: bool}.get(type(kind), str)
+
+
+def _misread(node: yaml.ScalarNode) -> str | None:
+    """Say what other YAML readers make of an unquoted scalar, where that is not the text that stands there."""
+    if node.style is not None:
+        return None
+    try:
+        value = yaml.SafeLoader.construct_object(yaml.SafeLoader(""), node)
+    except (ValueError, yaml.YAMLError):
+        return None
+    if isinstance(value, str) or str(value) == node.value:
+        return None
+    if value is None:
+        return "nothing"
+    kind = "the number" if isinstance(value, int | float) and not isinstance(value, bool) else "a truth value or date,"
+    return f"{kind} {value}"
