@@ -1,0 +1,1 @@
+"""What differs between two sides of an upgrade: statistics, differences and the policy that judges them; all pure."""

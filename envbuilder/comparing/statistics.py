@@ -1,0 +1,209 @@
+"""Decide from interleaved samples whether a duration changed, and by how much; silent where noise is larger.
+
+Every round measures both sides in fresh processes, one right after the other, so that a slow minute of the machine
+slows both. Samples are compared only within a block of three consecutive rounds, by their ranks alone: Wilcoxon's
+rank-sum test stratified by block, with its exact distribution. It assumes no normal noise, no constant machine,
+and no single wild sample can decide it.
+
+"Changed" has one meaning: the hypothesis that the true ratio lies within ``1/(1+relevant) … 1+relevant`` is rejected at
+``alpha`` over all the quantities of one comparison together (Holm). A difference that is real but irrelevant is
+therefore no change, and neither is one that the noise could have made.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from itertools import product
+from typing import Literal
+
+import msgspec
+
+Change = Literal["slower", "faster", "same", "unclear"]
+
+BLOCK = 3
+"""Rounds in a block: with two, one spike costs too much; with five, drift within the block does (simulated)."""
+
+
+class Samples(msgspec.Struct, frozen=True, kw_only=True):
+    """One duration in seconds, measured on both sides: ``old[i]`` and ``new[i]`` belong to round i."""
+
+    name: str
+    old: tuple[float, ...]
+    new: tuple[float, ...]
+
+
+class Interval(msgspec.Struct, frozen=True):
+    """An estimate and the bounds that hold it with the stated confidence; bounds are None with too few samples."""
+
+    value: float
+    low: float | None
+    high: float | None
+
+
+class Measured(msgspec.Struct, frozen=True, kw_only=True):
+    """What the samples say of one duration: medians in seconds, ratio new/old, and the test's answer.
+
+    ``p`` is of the hypothesis "no relevant change"; ``p_adjusted`` counts in the other quantities of the comparison.
+    """
+
+    name: str
+    rounds: int
+    old_s: Interval
+    new_s: Interval
+    ratio: Interval
+    p: float
+    p_adjusted: float
+    change: Change
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What counts as a change: the smallest relevant ratio less one, the error of the test, the intervals' level."""
+
+    relevant: float = 0.05
+    alpha: float = 0.01
+    confidence: float = 0.95
+
+
+def compare(samples: Sequence[Samples], settings: Settings) -> tuple[Measured, ...]:
+    """Judge each duration, the whole family together; the order is kept.
+
+    Raises ValueError for sides of unequal length, no rounds, or a duration that is not positive.
+    """
+    for one in samples:
+        if len(one.old) != len(one.new) or not one.old or min(*one.old, *one.new) <= 0:
+            raise ValueError(f"{one.name}: needs as many positive durations on both sides, at least one")
+    differences = [tuple(sorted(_log_ratios(one))) for one in samples]
+    p = [_p(row, len(one.old), settings) for row, one in zip(differences, samples, strict=True)]
+    return tuple(
+        _measured(one, row, p_one, p_all, settings)
+        for one, row, p_one, p_all in zip(samples, differences, p, holm(p), strict=True)
+    )
+
+
+def _log_ratios(one: Samples) -> Iterator[float]:
+    """Yield ``log(new/old)`` of every pair of samples within a block."""
+    at = 0
+    for size in blocks(len(one.old)):
+        for old, new in product(one.old[at : at + size], one.new[at : at + size]):
+            yield math.log(new / old)
+        at += size
+
+
+def blocks(rounds: int) -> tuple[int, ...]:
+    """Divide rounds into blocks of three, the last ones larger where it does not come out even: ``11 -> (3, 4, 4)``."""
+    count = max(1, rounds // BLOCK)
+    small, rest = divmod(rounds, count)
+    return (small,) * (count - rest) + (small + 1,) * rest
+
+
+def _p(differences: Sequence[float], rounds: int, settings: Settings) -> float:
+    """Return the p-value of "the ratio is within the irrelevant range"; a tie counts against the claim."""
+    shift = math.log1p(settings.relevant)
+    slower = sum(difference > shift for difference in differences)
+    faster = sum(difference < -shift for difference in differences)
+    return min(1.0, 2 * _at_least(max(slower, faster), rounds))
+
+
+def _at_least(wins: int, rounds: int) -> float:
+    ways = _ways(blocks(rounds))
+    return sum(ways[wins:]) / sum(ways)
+
+
+@lru_cache(maxsize=256)
+def _ways(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """Count the orders of the samples, each block by itself, by the number of pairs that the new side loses."""
+    total: tuple[int, ...] = (1,)
+    for size in sizes:
+        total = _convolve(total, _orders(size, size))
+    return total
+
+
+@lru_cache(maxsize=4096)
+def _orders(old: int, new: int) -> tuple[int, ...]:
+    """Count the orders of ``old`` and ``new`` samples by Mann and Whitney's statistic, by which sample is largest."""
+    if not old or not new:
+        return (1,)
+    without_new = (0,) * old + _orders(old, new - 1)
+    without_old = _orders(old - 1, new) + (0,) * new
+    return tuple(map(sum, zip(without_new, without_old, strict=True)))
+
+
+def _convolve(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
+    result = [0] * (len(one) + len(other) - 1)
+    for (i, a), (j, b) in product(enumerate(one), enumerate(other)):
+        result[i + j] += a * b
+    return tuple(result)
+
+
+def _measured(one: Samples, differences: Sequence[float], p: float, p_all: float, settings: Settings) -> Measured:
+    rounds = len(one.old)
+    ratio = _exponential(_central(differences, _ways(blocks(rounds)), settings.confidence))
+    return Measured(
+        name=one.name,
+        rounds=rounds,
+        old_s=median_interval(one.old, settings.confidence),
+        new_s=median_interval(one.new, settings.confidence),
+        ratio=ratio,
+        p=p,
+        p_adjusted=p_all,
+        change=_change(ratio, settings, significant=p_all <= settings.alpha),
+    )
+
+
+def _change(ratio: Interval, settings: Settings, *, significant: bool) -> Change:
+    if significant:
+        return "slower" if ratio.value > 1 else "faster"
+    if ratio.low is None or ratio.high is None:
+        return "unclear"
+    inside = 1 / (1 + settings.relevant) <= ratio.low and ratio.high <= 1 + settings.relevant
+    return "same" if inside else "unclear"
+
+
+def rounds_needed(quantities: int, settings: Settings) -> int:
+    """Return the fewest rounds with which a change in one of ``quantities`` durations could be claimed at all."""
+    rounds = 1
+    while 2 * quantities / sum(_ways(blocks(rounds))) > settings.alpha:
+        rounds += 1
+    return rounds
+
+
+def median_interval(values: Sequence[float], confidence: float) -> Interval:
+    """Return the median and its distribution-free interval (order statistics, by the binomial distribution)."""
+    ordered = sorted(values)
+    return _central(ordered, [math.comb(len(ordered), k) for k in range(len(ordered) + 1)], confidence)
+
+
+def _central(ordered: Sequence[float], ways: Sequence[int], confidence: float) -> Interval:
+    """Return the median of sorted values and the order statistics that the test with ``ways`` does not reject."""
+    total, mass, cut = sum(ways), 0, -1
+    for count in ways:
+        mass += count
+        if 2 * mass / total > 1 - confidence:
+            break
+        cut += 1
+    if cut < 0:
+        return Interval(median(ordered), None, None)
+    return Interval(median(ordered), ordered[cut], ordered[-1 - cut])
+
+
+def holm(p: Sequence[float]) -> list[float]:
+    """Adjust p-values for their number, so that the chance of any false claim stays below the level asked for."""
+    adjusted = [0.0] * len(p)
+    floor = 0.0
+    for place, index in enumerate(sorted(range(len(p)), key=p.__getitem__)):
+        floor = max(floor, min(1.0, (len(p) - place) * p[index]))
+        adjusted[index] = floor
+    return adjusted
+
+
+def median(ordered: Sequence[float]) -> float:
+    """Return the middle of sorted values, or the mean of the middle two."""
+    half = len(ordered) // 2
+    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
+
+
+def _exponential(interval: Interval) -> Interval:
+    low, high = (None if bound is None else math.exp(bound) for bound in (interval.low, interval.high))
+    return Interval(math.exp(interval.value), low, high)
