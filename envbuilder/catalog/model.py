@@ -165,10 +165,10 @@ class BaseImage(Row, frozen=True, kw_only=True):
 
     name: str
     cuda: str
-    cudnn: str | None
     os: str
-    python: str | None
     glibc: str
+    cudnn: str | None = None
+    python: str | None = None
     require_cuda: str = ""
     flavor: str = "runtime"
 
