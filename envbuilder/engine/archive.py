@@ -1,0 +1,81 @@
+"""Write tar archives that are the same for the same content: sorted, with fixed owners and times, as a stream."""
+
+from __future__ import annotations
+
+import tarfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath
+
+from envbuilder.errors import UsageError
+
+MODIFIED = 1_577_836_800
+"""2020-01-01: one time for every file. Not 0, because zip files (wheels made from them) start in 1980."""
+
+_CHUNK = 1 << 20
+Source = Path | bytes
+
+
+def context_entries(context: Path, extra: Mapping[str, bytes]) -> dict[str, Source]:
+    """List a build context's files by their path in it; ``extra`` adds to them and outranks them.
+
+    Raises UsageError where an extra path leaves the context.
+    """
+    found: dict[str, Source] = {
+        path.relative_to(context).as_posix(): path for path in context.rglob("*") if path.is_symlink() or path.is_file()
+    }
+    for name in extra:
+        if name.startswith("/") or ".." in PurePosixPath(name).parts:
+            raise UsageError(f"{name!r} is not a path inside a build context")
+    return found | dict(extra)
+
+
+def stream(entries: Mapping[str, Source], *, mode: int | None = None) -> Iterator[bytes]:
+    """Yield a tar of the entries, sorted by path and preceded by their folders.
+
+    ``mode`` overrides the files' own permissions; without it a file is 0755 where its owner may execute it,
+    otherwise 0644.
+    """
+    folders: set[str] = set()
+    for name in sorted(entries):
+        for parent in reversed(PurePosixPath(name).parents[:-1]):
+            if str(parent) not in folders:
+                folders.add(str(parent))
+                yield _header(str(parent), tarfile.DIRTYPE, 0o755)
+        yield from _file(name, entries[name], mode)
+    yield bytes(2 * tarfile.BLOCKSIZE)
+
+
+def _file(name: str, source: Source, mode: int | None) -> Iterator[bytes]:
+    if isinstance(source, bytes):
+        yield _header(name, tarfile.REGTYPE, mode or 0o644, size=len(source))
+        yield source
+        yield _padding(len(source))
+    elif source.is_symlink():
+        yield _header(name, tarfile.SYMTYPE, 0o777, target=str(source.readlink()))
+    else:
+        yield from _from_disk(name, source, mode)
+
+
+def _from_disk(name: str, path: Path, mode: int | None) -> Iterator[bytes]:
+    status = path.stat()
+    executable = bool(status.st_mode & 0o100)
+    yield _header(name, tarfile.REGTYPE, mode or (0o755 if executable else 0o644), size=status.st_size)
+    with path.open("rb") as file:
+        left = status.st_size
+        while left and (chunk := file.read(min(_CHUNK, left))):
+            left -= len(chunk)
+            yield chunk
+    if left:
+        raise UsageError(f"{path} became shorter while it was read")
+    yield _padding(status.st_size)
+
+
+def _header(name: str, kind: bytes, mode: int, *, size: int = 0, target: str = "") -> bytes:
+    info = tarfile.TarInfo(name)
+    info.type, info.mode, info.size, info.linkname, info.mtime = kind, mode, size, target, MODIFIED
+    # BuildKit recognises an archive by its first kilobyte and does not know pax headers there: GNU has none.
+    return info.tobuf(tarfile.GNU_FORMAT)
+
+
+def _padding(size: int) -> bytes:
+    return bytes(-size % tarfile.BLOCKSIZE)

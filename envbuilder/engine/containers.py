@@ -1,0 +1,201 @@
+"""Run one closed container to its end: files in, output streamed, limits kept, nothing left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from docker import APIClient
+from docker.errors import APIError
+from docker.types import DeviceRequest, LogConfig, Mount
+
+from envbuilder.engine import archive
+from envbuilder.engine.calls import answers, asking
+from envbuilder.engine.port import ContainerSpec, Ended
+from envbuilder.errors import UsageError
+
+RUN_LABEL = "org.envbuilder.run"
+HOST_LABEL = "org.envbuilder.host"
+STARTED_LABEL = "org.envbuilder.started"
+FILES_AT = "/envbuilder"
+"""Where a container finds its ``files``: a volume, because nothing can be copied into a read-only root."""
+
+
+def run(
+    api: APIClient, spec: ContainerSpec, on_stdout: Callable[[bytes], None], on_stderr: Callable[[bytes], None]
+) -> Ended:
+    """Run a container as `Engine.run` says."""
+    with _container(api, spec) as container:
+        if spec.files:
+            entries = dict(spec.files)
+            with asking("copy files into the container"):
+                api.put_archive(container, FILES_AT, b"".join(archive.stream(entries, mode=0o755)))
+        with asking("attach to the container"):
+            output = api.attach(container, stream=True, demux=True)
+        try:
+            with asking("start the container"):
+                api.start(container)
+            with _Limit(api, container, spec.time_limit) as limit:
+                for out, err in answers("stream the container's output", output):
+                    if out:
+                        on_stdout(out)
+                    if err:
+                        on_stderr(err)
+                return _ended(api, container, limit)
+        finally:
+            with contextlib.suppress(OSError):
+                output.close()
+
+
+def sweep(api: APIClient) -> int:
+    """Remove the containers and volumes of runs on this host whose process is gone; return how many containers."""
+    mine = {"label": [f"{HOST_LABEL}={socket.gethostname()}"]}
+    with asking("list containers"):
+        containers = api.containers(all=True, filters=mine)
+        volumes = api.volumes(filters=mine)["Volumes"] or []
+    left = [item["Id"] for item in containers if not _alive(item.get("Labels") or {})]
+    for container in left:
+        _remove(api, container)
+    for volume in volumes:
+        if not _alive(volume.get("Labels") or {}):
+            with contextlib.suppress(APIError), asking("remove a volume"):
+                api.remove_volume(volume["Name"], force=True)
+    return len(left)
+
+
+@dataclass
+class _Limit:
+    """Kills a container when its time is up; ``reached`` says that it did."""
+
+    api: APIClient
+    container: str
+    seconds: float
+    reached: bool = False
+    began: float = field(default_factory=time.monotonic)
+
+    def __enter__(self) -> Self:
+        self._timer = threading.Timer(self.seconds, self._kill)
+        self._timer.daemon = True
+        self._timer.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+
+    def _kill(self) -> None:
+        self.reached = True
+        # It may have ended in this very moment; then there is nothing to kill.
+        with contextlib.suppress(APIError):
+            self.api.kill(self.container)
+
+
+@contextlib.contextmanager
+def _container(api: APIClient, spec: ContainerSpec) -> Iterator[str]:
+    """Create a container and remove it, with its volume, however the block ends."""
+    with asking(f"create a container of {spec.image}"):
+        host_config = api.create_host_config(**_limits(spec))
+        made = api.create_container(
+            image=spec.image,
+            # The image's own entrypoint is part of what is published, not of the command that is asked for here.
+            entrypoint=[spec.command[0]] if spec.command else None,
+            command=list(spec.command[1:]),
+            environment=dict(spec.env),
+            user=spec.user,
+            labels={**spec.labels, **_marks()},
+            host_config=host_config,
+            network_disabled=spec.network == "none",
+        )
+    try:
+        yield made["Id"]
+    finally:
+        _remove(api, made["Id"])
+
+
+def _limits(spec: ContainerSpec) -> dict[str, Any]:
+    """Translate a specification into the engine's host configuration."""
+    return {
+        "network_mode": spec.network,
+        "read_only": spec.read_only,
+        "cap_drop": ["ALL"],
+        "security_opt": ["no-new-privileges:true"],
+        "pids_limit": spec.pids,
+        "mem_limit": spec.memory,
+        "memswap_limit": spec.memory,
+        "nano_cpus": int(spec.cpus * 1e9) if spec.cpus else None,
+        "shm_size": spec.shm_size,
+        # exec: TensorFlow and XLA write programs to their scratch space and load them.
+        "tmpfs": dict.fromkeys(spec.scratch, "rw,exec,nosuid,nodev,mode=1777"),
+        "mounts": [*_binds(spec.mounts), *_files_volume(spec)],
+        "device_requests": _gpus(spec.gpus),
+        # What it prints is read from the attached stream; a copy on the engine's disk would have no reader.
+        "log_config": LogConfig(type="none"),
+    }
+
+
+def _binds(mounts: Mapping[str, str]) -> list[Mount]:
+    return [Mount(target, source, type="bind", read_only=True) for source, target in mounts.items()]
+
+
+def _files_volume(spec: ContainerSpec) -> list[Mount]:
+    return [Mount(FILES_AT, None, type="volume", no_copy=True, labels=_marks())] if spec.files else []
+
+
+def _gpus(wish: str) -> list[DeviceRequest] | None:
+    """Read ``none``, ``all`` or ``0,2``. Raises UsageError on anything else."""
+    if wish == "none":
+        return None
+    capabilities = [["gpu", "compute", "utility"]]
+    if wish == "all":
+        return [DeviceRequest(count=-1, capabilities=capabilities)]
+    indices = wish.split(",")
+    if not all(index.isdigit() for index in indices):
+        raise UsageError(f"gpus is {wish!r}; it must be none, all or indices such as 0,1")
+    return [DeviceRequest(device_ids=indices, capabilities=capabilities)]
+
+
+def _ended(api: APIClient, container: str, limit: _Limit) -> Ended:
+    with asking("wait for the container's end"):
+        code = api.wait(container)["StatusCode"]
+        state = api.inspect_container(container)["State"]
+    return Ended(
+        exit_code=code,
+        timed_out=limit.reached,
+        out_of_memory=bool(state.get("OOMKilled")),
+        seconds=time.monotonic() - limit.began,
+    )
+
+
+def _remove(api: APIClient, container: str) -> None:
+    """Remove a container with its anonymous volume; one that is gone or going already is as good."""
+    with asking("remove a container"):
+        try:
+            api.remove_container(container, v=True, force=True)
+        except APIError as error:
+            if error.status_code not in {404, 409}:
+                raise
+
+
+def _marks() -> dict[str, str]:
+    """Label what a run makes with its process, so that a later one knows whether it is still alive."""
+    pid = os.getpid()
+    return {RUN_LABEL: str(pid), HOST_LABEL: socket.gethostname(), STARTED_LABEL: _process_start(pid)}
+
+
+def _alive(labels: Mapping[str, str]) -> bool:
+    pid = labels.get(RUN_LABEL, "")
+    return pid.isdigit() and _process_start(int(pid)) == labels.get(STARTED_LABEL, "") != ""
+
+
+def _process_start(pid: int) -> str:
+    """Read when a process started (clock ticks since boot); '' where there is none. A pid alone may be reused."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except OSError:
+        return ""
