@@ -1,0 +1,44 @@
+# Two commands on a fresh machine: `make run` and `make test`. Both install what is missing and use what is there.
+.DEFAULT_GOAL := help
+VENV := .venv
+ENVBUILDER := $(VENV)/bin/envbuilder
+PYTEST := $(VENV)/bin/python -m pytest
+
+.PHONY: help setup run test check unit integration controls bench images docs clean
+
+help: ## Show the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## Install what is missing: engine, virtual environment, browser
+	@scripts/setup engine python
+
+run: setup ## Build and validate the quickstart environment, to a verdict
+	@$(ENVBUILDER) run
+
+test: setup ## Everything that CI runs: formats, types, unit, property, golden and real-engine tests
+	@scripts/setup browser
+	@$(VENV)/bin/ruff format --check .
+	@$(VENV)/bin/ruff check .
+	@$(VENV)/bin/mypy
+	@$(ENVBUILDER) render --check
+	@$(PYTEST)
+
+check: ## Formats, lint, types; no engine needed
+	@$(VENV)/bin/ruff format --check .
+	@$(VENV)/bin/ruff check .
+	@$(VENV)/bin/mypy
+
+unit: ## Tests that need neither engine nor network
+	@$(PYTEST) -m "not engine and not network and not slow"
+
+controls: setup ## Run the negative controls: images broken on purpose, each of which must fail as it should
+	@$(ENVBUILDER) controls
+
+images: setup ## Renew the build contexts in images/ from facts, wishes and locks
+	@$(ENVBUILDER) render
+
+bench: setup ## Measure: figures for the README, side by side in one run
+	@for script in benchmarks/*.py; do echo "== $$script"; $(VENV)/bin/python $$script; done
+
+clean: ## Remove results, caches and the virtual environment; images stay
+	rm -rf out .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis dist

@@ -1,0 +1,111 @@
+"""What a person sees while work goes on (standard error), and tables of results (plain text)."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+from envbuilder.engine.port import Step
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+_WIDTH = 100
+_QUIET_S = 30.0
+"""Without a terminal, a task that goes on is mentioned again after this many seconds."""
+
+
+class Task(Protocol):
+    """One line of progress."""
+
+    def update(self, text: str) -> None:
+        """Say what the task is doing now."""
+
+
+def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Align rows under headers with two spaces between columns; the last column is not padded."""
+    every = [list(headers), *[list(row) for row in rows]]
+    widths = [max(len(row[index]) for row in every) for index in range(len(headers))]
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in every)
+    return "\n".join(lines)
+
+
+def describe(step: Step) -> str:
+    """Say what a build's event means, in one short line."""
+    text = step.text.strip().splitlines()[-1] if step.kind == "log" and step.text.strip() else step.name
+    return " ".join(text.split())[:_WIDTH]
+
+
+class Console:
+    """Progress on standard error: a live line a task on a terminal, a line a change elsewhere."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._live: Progress | None = None
+
+    def say(self, text: str) -> None:
+        """Print one line of progress."""
+        with self._lock:
+            if self._live is not None:
+                self._live.console.print(text, highlight=False, markup=False)
+            else:
+                print(text, file=sys.stderr, flush=True)  # noqa: T201 - this is the console
+
+    @contextmanager
+    def live(self) -> Iterator[None]:
+        """Show live lines while this lasts, where standard error is a terminal."""
+        if not sys.stderr.isatty():
+            yield
+            return
+        from rich.console import Console as RichConsole  # noqa: PLC0415 - only a terminal pays for rich
+        from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn  # noqa: PLC0415
+
+        columns = (
+            SpinnerColumn(),
+            TextColumn("{task.fields[name]}"),
+            TimeElapsedColumn(),
+            TextColumn("{task.description}"),
+        )
+        with Progress(*columns, console=RichConsole(stderr=True), transient=True) as progress:
+            self._live = progress
+            try:
+                yield
+            finally:
+                self._live = None
+
+    @contextmanager
+    def task(self, name: str) -> Iterator[Task]:
+        """Show a task by its name until this ends."""
+        if self._live is None:
+            yield _Lines(name, self.say)
+            return
+        number = self._live.add_task("", name=name, total=None)
+        try:
+            yield _Live(self._live, number)
+        finally:
+            self._live.remove_task(number)
+
+
+class _Live:
+    def __init__(self, progress: Progress, number: TaskID) -> None:
+        self._progress, self._number = progress, number
+
+    def update(self, text: str) -> None:
+        """Replace the task's text."""
+        self._progress.update(self._number, description=text.replace("[", r"\["))
+
+
+class _Lines:
+    def __init__(self, name: str, say: Callable[[str], None]) -> None:
+        self._name, self._say, self._last, self._said = name, say, "", 0.0
+
+    def update(self, text: str) -> None:
+        """Print the text where it changed, or where nothing was said for a while."""
+        now = time.monotonic()
+        if text != self._last or now - self._said > _QUIET_S:
+            self._say(f"{self._name}: {text}")
+            self._last, self._said = text, now
