@@ -19,11 +19,13 @@ from docker.types import DeviceRequest, LogConfig, Mount
 from envbuilder.engine import archive
 from envbuilder.engine.calls import answers, asking
 from envbuilder.engine.port import ContainerSpec, Ended
-from envbuilder.errors import UsageError
+from envbuilder.errors import InfrastructureError, UsageError
 
 RUN_LABEL = "org.envbuilder.run"
 HOST_LABEL = "org.envbuilder.host"
 STARTED_LABEL = "org.envbuilder.started"
+_NOT_FOUND = 127
+_NO_GPUS = "install the NVIDIA Container Toolkit on the engine's host, or ask for no GPUs (gpus: none)"
 FILES_AT = "/envbuilder"
 """Where a container finds its ``files``: a volume, because nothing can be copied into a read-only root."""
 
@@ -40,8 +42,9 @@ def run(
         with asking("attach to the container"):
             output = api.attach(container, stream=True, demux=True)
         try:
-            with asking("start the container"):
-                api.start(container)
+            if refusal := _start(api, container):
+                on_stderr(refusal.encode() + b"\n")
+                return Ended(exit_code=_NOT_FOUND)
             with _Limit(api, container, spec.time_limit) as limit:
                 for out, err in answers("stream the container's output", output):
                     if out:
@@ -65,7 +68,8 @@ def sweep(api: APIClient) -> int:
         _remove(api, container)
     for volume in volumes:
         if not _alive(volume.get("Labels") or {}):
-            with contextlib.suppress(APIError), asking("remove a volume"):
+            # Gone with its container already, or still held by one that is going.
+            with asking("remove a volume"), contextlib.suppress(APIError):
                 api.remove_volume(volume["Name"], force=True)
     return len(left)
 
@@ -158,6 +162,21 @@ def _gpus(wish: str) -> list[DeviceRequest] | None:
     if not all(index.isdigit() for index in indices):
         raise UsageError(f"gpus is {wish!r}; it must be none, all or indices such as 0,1")
     return [DeviceRequest(device_ids=indices, capabilities=capabilities)]
+
+
+def _start(api: APIClient, container: str) -> str:
+    """Start a container; answer why where its image lacks the program, which says something about the image alone."""
+    with asking("start the container"):
+        try:
+            api.start(container)
+        except APIError as error:
+            reason = error.explanation or ""
+            if "could not select device driver" in reason:
+                raise InfrastructureError(f"this engine cannot hand GPUs over: {reason}", hint=_NO_GPUS) from error
+            if "unable to start container process: exec:" not in reason:
+                raise
+            return reason
+    return ""
 
 
 def _ended(api: APIClient, container: str, limit: _Limit) -> Ended:
