@@ -14,7 +14,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("finding", "environment", "matrix", "verdict", "catalog"),
     ("rules", "resolve", "render", "context", "suite", "statement", "signatures", "documents", "judge", "comparing"),
     ("reading", "workspace", "engine", "locking", "registry", "console", "host", "index", "hostfiles"),
-    ("preparing", "building", "validating", "publishing", "reproducing", "upgrading", "bisecting", "reporting"),
+    ("choosing", "preparing", "building", "validating", "publishing", "reproducing", "upgrading", "bisecting", "reporting"),
     ("cli", "__main__"),
 )
 """Rooms by layer, lowest first: a room may import its own layer and those before it."""

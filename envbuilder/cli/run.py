@@ -1,0 +1,78 @@
+"""``envbuilder run``: the main job, from a matrix to verdicts."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from envbuilder.cli.options import format_option, matrix_argument, select_option
+
+
+@click.command("run")
+@matrix_argument
+@select_option
+@format_option
+@click.option(
+    "-j",
+    "--jobs",
+    type=click.IntRange(1, 64),
+    default=min(2, os.cpu_count() or 1),
+    show_default=True,
+    help="Builds at a time. Validation is always one at a time: it measures.",
+)
+@click.option(
+    "--profile",
+    type=click.Choice(["quick", "full"]),
+    default="quick",
+    show_default=True,
+    help="How much of the validation suite to run.",
+)
+@click.option(
+    "--gpus",
+    default="auto",
+    show_default=True,
+    metavar="auto|none|all|0,1",
+    help="GPUs to hand to the container; auto takes all that the driver and the engine offer.",
+)
+@click.option("--fresh", is_flag=True, help="Validate again even where nothing changed.")
+def command(  # noqa: PLR0913, PLR0917 - one parameter an option
+    matrix: str | None,
+    selectors: tuple[str, ...],
+    form: str,
+    jobs: int,
+    profile: str,
+    gpus: str,
+    fresh: bool,  # noqa: FBT001
+) -> None:
+    r"""Plan, lock, render, build, validate and judge every selected environment; a table at the end.
+
+    MATRIX is a file, or the name of one that ships (default: quickstart). An interrupted run goes on where it
+    stopped; what is unchanged is not redone.
+
+    \b
+    Examples:
+      envbuilder run
+      envbuilder run matrices/tensorflow.yaml -s 'tf2.20.0-py311-*'
+      envbuilder run tensorflow -s flavor=cpu -j 4 --format json
+    """
+    from envbuilder.choosing import choose  # noqa: PLC0415 - commands load what they use
+    from envbuilder.console import Console, table  # noqa: PLC0415
+    from envbuilder.documents import as_json  # noqa: PLC0415
+    from envbuilder.engine.docker import connect  # noqa: PLC0415
+    from envbuilder.running import RunOptions, run, table_rows  # noqa: PLC0415
+    from envbuilder.workspace import Workspace  # noqa: PLC0415
+
+    workspace, console = Workspace(Path.cwd()), Console()
+    choice = choose(matrix, selectors, workspace)
+    options = RunOptions(jobs=jobs, profile=profile, gpus=gpus, fresh=fresh)
+    document = run(choice, workspace, connect(), console, options)
+    if form == "json":
+        click.echo(as_json(document))
+    else:
+        click.echo(table(("environment", "verdict", "level", "size", "work", "where"), table_rows(document)))
+        for row in document.rows:
+            for reason in row.reasons:
+                click.echo(f"{row.environment}: {reason}", err=True)
+    raise click.exceptions.Exit(document.exit_code)
