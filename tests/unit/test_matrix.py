@@ -1,0 +1,69 @@
+"""Expanding a matrix: every wished combination once, in order, and what is excluded with its reason."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from envbuilder.matrix import Axes, Exclude, Include, Matrix, expand
+
+AXES = Axes(tensorflow=("2.19.1", "2.20.0"), os=("debian-bookworm", "debian-trixie"), flavor=("cpu", "gpu"))
+MATRIX = Matrix(name="m", axes=AXES)
+RULES = st.builds(
+    Exclude,
+    reason=st.just("not wanted"),
+    tensorflow=st.sampled_from([None, "2.19.1", "2.20.0", "9.9"]),
+    os=st.sampled_from([None, "debian-trixie"]),
+    flavor=st.sampled_from([None, "cpu", "gpu"]),
+)
+
+
+def test_the_product_comes_in_the_order_of_the_axes() -> None:
+    """Two releases on two systems in two flavours are eight combinations, the last axis turning fastest."""
+    wanted, left_out = expand(MATRIX)
+    assert [(c.tensorflow, c.os, c.flavor) for c in wanted[:3]] == [
+        ("2.19.1", "debian-bookworm", "cpu"),
+        ("2.19.1", "debian-bookworm", "gpu"),
+        ("2.19.1", "debian-trixie", "cpu"),
+    ]
+    assert len(wanted) == 8
+    assert left_out == ()
+
+
+@given(st.lists(RULES, max_size=4))
+def test_an_exclude_never_adds_a_combination(rules: list[Exclude]) -> None:
+    """Whatever is excluded, what remains was there before, and nothing is lost between the two lists."""
+    every = set(expand(MATRIX)[0])
+    wanted, left_out = expand(Matrix(name="m", axes=AXES, exclude=tuple(rules)))
+    assert set(wanted) <= every
+    assert set(wanted) | {row.combination for row in left_out} == every
+
+
+@given(st.permutations(AXES.tensorflow), st.permutations(AXES.os))
+def test_the_order_of_values_is_irrelevant(releases: list[str], systems: list[str]) -> None:
+    """Values in another order give the same set of combinations."""
+    axes = Axes(tensorflow=tuple(releases), os=tuple(systems), flavor=("gpu", "cpu"))
+    assert set(expand(Matrix(name="m", axes=axes))[0]) == set(expand(MATRIX)[0])
+
+
+def test_an_empty_exclude_rule_excludes_nothing() -> None:
+    """A rule that names no key matches nothing, rather than everything."""
+    assert expand(Matrix(name="m", axes=AXES, exclude=(Exclude(reason="typo"),)))[0] == expand(MATRIX)[0]
+
+
+def test_cpu_combinations_have_no_cuda() -> None:
+    """A CUDA axis multiplies the GPU flavour alone."""
+    axes = Axes(tensorflow=("2.20.0",), flavor=("cpu", "gpu"), cuda=("12.5", "12.6"))
+    wanted, _ = expand(Matrix(name="m", axes=axes))
+    assert [(c.flavor, c.cuda) for c in wanted] == [("cpu", None), ("gpu", "12.5"), ("gpu", "12.6")]
+
+
+def test_included_rows_are_added_once() -> None:
+    """A row that the product has already is not there twice."""
+    rows = (
+        Include(tensorflow="2.20.0", os="debian-bookworm"),
+        Include(tensorflow="2.15.1", packages=("numpy==2.0.0",)),
+    )
+    wanted, _ = expand(Matrix(name="m", axes=AXES, include=rows))
+    assert len(wanted) == 9
+    assert wanted[-1].packages == ("numpy==2.0.0",)
