@@ -11,10 +11,32 @@ PACKAGE = Path(__file__).parents[2] / "envbuilder"
 
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "versions", "lockfile"),
-    ("finding", "environment", "matrix", "verdict", "catalog"),
-    ("rules", "resolve", "render", "context", "suite", "statement", "signatures", "documents", "judge", "comparing"),
-    ("reading", "workspace", "engine", "locking", "registry", "console", "host", "index", "hostfiles"),
-    ("choosing", "preparing", "building", "validating", "publishing", "reproducing", "upgrading", "bisecting", "reporting"),
+    ("finding", "environment", "matrix", "verdict", "catalog", "transcript"),
+    ("rules", "resolve", "render", "context", "suite", "statement", "signatures", "reports", "documents", "judge", "comparing"),
+    (
+        "reading",
+        "workspace",
+        "engine",
+        "locking",
+        "registry",
+        "keys",
+        "history",
+        "console",
+        "host",
+        "index",
+        "hostfiles",
+    ),
+    (
+        "choosing",
+        "preparing",
+        "building",
+        "validating",
+        "publishing",
+        "reproducing",
+        "upgrading",
+        "bisecting",
+        "reporting",
+    ),
     ("cli", "__main__"),
 )
 """Rooms by layer, lowest first: a room may import its own layer and those before it."""
