@@ -1,0 +1,55 @@
+"""Requirements as the wheels state them: a name, bounds, and the Python that they hold for."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+import msgspec
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+
+class Bound(msgspec.Struct, frozen=True):
+    """One requirement: ``bounds`` are ``(operator, version)``; ``text`` is how the wheel writes them."""
+
+    name: str
+    bounds: tuple[tuple[str, str], ...]
+    text: str
+    marker: str = ""
+
+
+_OLD_STYLE = re.compile(r"^([A-Za-z0-9._-]+) *\(([^)]*)\)")
+
+
+@lru_cache(maxsize=8192)
+def parse(text: str) -> Bound:
+    """Read one requirement; raises ValueError where it is none."""
+    modern = _OLD_STYLE.sub(r"\1\2", text)
+    try:
+        found = Requirement(modern)
+    except InvalidRequirement as wrong:
+        raise ValueError(f"not a requirement: {text!r}") from wrong
+    bounds = tuple(sorted((bound.operator, bound.version) for bound in found.specifier))
+    words = ",".join(f"{operator}{version}" for operator, version in bounds)
+    marker = "" if found.marker is None else str(found.marker)
+    return Bound(name=canonicalize_name(found.name), bounds=bounds, text=words, marker=marker)
+
+
+@lru_cache(maxsize=65_536)
+def holds_for(text: str, python: str | None, arch: str = "x86_64") -> bool:
+    """Tell whether a requirement's marker admits this Python on Linux (True where none is known)."""
+    marker = Requirement(_OLD_STYLE.sub(r"\1\2", text)).marker
+    if marker is None or python is None:
+        return True
+    return marker.evaluate(
+        {
+            "python_version": python,
+            "python_full_version": f"{python}.0",
+            "platform_machine": arch,
+            "platform_system": "Linux",
+            "sys_platform": "linux",
+            "os_name": "posix",
+            "extra": "and-cuda",
+        }
+    )
