@@ -1,0 +1,112 @@
+"""Make sure that the engine holds the base of an image: from its registry, or bootstrapped from signed packages."""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from envbuilder.catalog.model import OperatingSystem
+from envbuilder.engine import debian
+from envbuilder.engine.port import Engine, Image
+from envbuilder.errors import InfrastructureError
+
+KEY_LABEL = "org.envbuilder.base.key"
+MADE_FROM_LABEL = "org.envbuilder.base.from"
+REPOSITORY = "envbuilder/base"
+
+
+@dataclass(frozen=True)
+class Base:
+    """A base in the engine's store.
+
+    ``reference`` is what a Dockerfile's FROM names: a digest where a registry gave it, a tag of ours where it was
+    bootstrapped. ``id`` is the image id, ``description`` a phrase for people.
+    """
+
+    reference: str
+    id: str
+    origin: Literal["registry", "bootstrapped"]
+    description: str
+
+
+def ensure_base(engine: Engine, system: OperatingSystem, cache: Path, report: Callable[[str], None]) -> Base:
+    """Find, pull or bootstrap the base of a system; what is here already is used as it is.
+
+    A bootstrapped root file system stays in ``cache`` (about 150 MB), so that an engine that lost the image gets
+    the same bytes again. Raises InfrastructureError that names every way that was tried.
+    """
+    here = _pulled(engine, system) or _bootstrapped(engine, system)
+    if here is not None:
+        return here
+    with _lock(cache / f"{system.name}.lock"):
+        here = _bootstrapped(engine, system)  # another process may have made it while this one waited
+        return here or _fetch(engine, system, cache, report)
+
+
+def _fetch(engine: Engine, system: OperatingSystem, cache: Path, report: Callable[[str], None]) -> Base:
+    try:
+        report(f"pulling {system.image}")
+        return _from_registry(engine.pull(system.image), system)
+    except InfrastructureError as unreachable:
+        report(f"no registry gives {system.image}: {unreachable.message}")
+        try:
+            return _bootstrap(engine, system, cache, report)
+        except InfrastructureError as error:
+            raise InfrastructureError(
+                f"there is no base for {system.name}:\n  registry: {unreachable.message}\n  bootstrap: {error.message}",
+                hint=error.hint or f"docker pull {system.image} where a registry is reachable",
+            ) from error
+
+
+def _bootstrap(engine: Engine, system: OperatingSystem, cache: Path, report: Callable[[str], None]) -> Base:
+    if not system.suite:
+        raise InfrastructureError(f"{system.name} is not a Debian suite and can only come from a registry")
+    key = debian.recipe(system.suite)
+    tar, note = cache / f"{system.name}-{key[:12]}.tar", cache / f"{system.name}-{key[:12]}.txt"
+    if not (tar.is_file() and note.is_file()):
+        note.unlink(missing_ok=True)
+        report(f"bootstrapping {system.name} from signed Debian packages, about a minute")
+        said = debian.bootstrap(system.suite, tar, report)
+        note.write_text(said)
+    report(f"importing {tar.name}")
+    labels = {KEY_LABEL: key, MADE_FROM_LABEL: note.read_text()}
+    return _ours(engine.import_base(tar, _tag(system), labels), system)
+
+
+def _pulled(engine: Engine, system: OperatingSystem) -> Base | None:
+    image = engine.image(system.image)
+    return _from_registry(image, system) if image else None
+
+
+def _bootstrapped(engine: Engine, system: OperatingSystem) -> Base | None:
+    if not system.suite:
+        return None
+    image = engine.image(_tag(system))
+    return _ours(image, system) if image and image.labels.get(KEY_LABEL) == debian.recipe(system.suite) else None
+
+
+def _from_registry(image: Image, system: OperatingSystem) -> Base:
+    reference = image.digests[0] if image.digests else system.image
+    return Base(reference, image.id, "registry", f"{system.image} from its registry")
+
+
+def _ours(image: Image, system: OperatingSystem) -> Base:
+    made_from = image.labels.get(MADE_FROM_LABEL, "signed packages")
+    return Base(_tag(system), image.id, "bootstrapped", f"{system.name} bootstrapped from {made_from}")
+
+
+def _tag(system: OperatingSystem) -> str:
+    return f"{REPOSITORY}:{system.name}"
+
+
+@contextmanager
+def _lock(path: Path) -> Iterator[None]:
+    """Let one process at a time through; the lock goes with its process, however that ends."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,168 @@
+"""Bootstrap a Debian root file system from signed packages: reproducible, small, with nothing of this host in it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+from envbuilder.engine.archive import MODIFIED
+from envbuilder.errors import InfrastructureError
+
+PACKAGES = ("python3", "python3-venv", "ca-certificates")
+# Documentation and translations are left out; copyright files stay, because licences ask for them.
+_DPKG = (
+    "path-exclude=/usr/share/man/*",
+    "path-exclude=/usr/share/locale/*",
+    "path-exclude=/usr/share/doc/*",
+    "path-include=/usr/share/doc/*/copyright",
+)
+# mmdebstrap copies this host's name and name servers in, and writes our options and mirror down; caches and logs
+# differ from run to run. The list of packages stays: it says what the image holds.
+_CLEAN = (
+    ': > "$1/etc/hostname"; : > "$1/etc/resolv.conf"; '
+    'rm -f "$1/etc/apt/apt.conf.d/99mmdebstrap" "$1/etc/machine-id" "$1/var/cache/ldconfig/aux-cache"; '
+    'rm -f "$1/var/log/dpkg.log" "$1/var/log/alternatives.log" "$1/var/log/bootstrap.log"; '
+    'rm -rf "$1/var/log/apt" "$1/var/lib/apt/lists" "$1/var/cache/apt/archives" "$1/run/lock/"*; '
+    'mkdir -p "$1/var/lib/apt/lists/partial" "$1/var/cache/apt/archives/partial"; '
+    'sed -i -E "s#//[^/@ ]*@#//#" "$1/etc/apt/sources.list"'
+)
+_LAST_LINES = 12
+
+
+def recipe(suite: str) -> str:
+    """Digest everything that decides what a bootstrap of a suite holds, its packages' versions apart."""
+    text = repr((suite, PACKAGES, _DPKG, _CLEAN, MODIFIED))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def bootstrap(suite: str, target: Path, report: Callable[[str], None]) -> str:
+    """Write a suite's root file system as a tar, whole or not at all, and say in a phrase what it was made from.
+
+    The mirror is the one that apt uses here, else mmdebstrap's own default. Takes 30 to 60 s. Raises
+    InfrastructureError with mmdebstrap's last lines.
+    """
+    if shutil.which("mmdebstrap") is None:
+        raise InfrastructureError(
+            "mmdebstrap is not installed", hint="apt-get install mmdebstrap (scripts/setup does it)"
+        )
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_name(f"{target.name}.{os.getpid()}.part")
+    try:
+        said = _first_that_works(suite, part, report)
+        part.replace(target)
+    finally:
+        part.unlink(missing_ok=True)
+    return said
+
+
+def _first_that_works(suite: str, part: Path, report: Callable[[str], None]) -> str:
+    """Try with security updates, then without: a suite out of support may have lost them."""
+    every = mirror_lines(suite)
+    try:
+        _mmdebstrap(suite, part, every, report)
+    except InfrastructureError as error:
+        if "security" not in error.message:
+            raise
+        report(f"{suite} cannot be had with its security updates; trying without")
+        _mmdebstrap(suite, part, every[:1], report)
+        return f"signed packages of {suite}, without security updates"
+    return f"signed packages of {suite} with its security updates"
+
+
+def mirror_lines(suite: str) -> tuple[str, ...]:
+    """Say where apt finds Debian on this host, for another suite of it; nothing where this host is not Debian."""
+    release = _codename()
+    if not release:
+        return ()
+    sources = dict(_apt_sources())
+    main, security = sources.get(release), sources.get(f"{release}-security")
+    if main is None:
+        return ()
+    lines = [f"deb {main} {suite} main", f"deb {main} {suite}-updates main"]
+    return (*lines, f"deb {security} {suite}-security main") if security else tuple(lines)
+
+
+def _mmdebstrap(suite: str, part: Path, mirrors: tuple[str, ...], report: Callable[[str], None]) -> None:
+    options = [f"--dpkgopt={option}" for option in _DPKG] + [f"--aptopt={option}" for option in _apt_proxies()]
+    command = [
+        "mmdebstrap",
+        "--variant=minbase",
+        f"--include={','.join(PACKAGES)}",
+        *options,
+        f"--customize-hook={_CLEAN}",
+        "--format=tar",
+        suite,
+        str(part),
+        *mirrors,
+    ]
+    last: deque[str] = deque(maxlen=_LAST_LINES)
+    with _process(command) as process:
+        for line in process.stdout or ():
+            last.append(line.rstrip())
+            if line.startswith("I: ") and "hook" not in line:
+                report(line[3:].rstrip())
+    if process.returncode:
+        raise InfrastructureError(
+            f"mmdebstrap could not make {suite}:\n" + "\n".join(f"  | {line}" for line in last),
+            hint="check the mirror in apt's configuration, and that debian-archive-keyring knows this suite",
+        )
+
+
+@contextmanager
+def _process(command: list[str]) -> Iterator[subprocess.Popen[str]]:
+    """Run a program that ends when the block does, even by an exception."""
+    environment = {**os.environ, "SOURCE_DATE_EPOCH": str(MODIFIED), "LC_ALL": "C.UTF-8"}
+    with subprocess.Popen(
+        command,
+        env=environment,
+        text=True,
+        errors="replace",
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    ) as process:
+        try:
+            yield process
+        except BaseException:
+            process.terminate()
+            raise
+
+
+def _codename() -> str:
+    """Read this host's Debian suite; '' on any other system."""
+    try:
+        told = dict(line.split("=", 1) for line in Path("/etc/os-release").read_text().splitlines() if "=" in line)
+    except OSError:
+        return ""
+    return told.get("VERSION_CODENAME", "").strip('"') if told.get("ID", "").strip('"') == "debian" else ""
+
+
+def _apt_sources() -> Iterator[tuple[str, str]]:
+    """Yield (suite, mirror) as apt has them, credentials removed, of the component main."""
+    form = "$(COMPONENT) $(RELEASE) $(REPO_URI)"
+    for line in _output("apt-get", "indextargets", "--format", form, "Created-By: Packages").splitlines():
+        component, release, uri = line.split(" ", 2)
+        if component == "main":
+            parts = urlsplit(uri)
+            yield release, urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])).rstrip("/")
+
+
+def _apt_proxies() -> list[str]:
+    """Repeat apt's proxy settings, which mmdebstrap does not take over."""
+    return re.findall(r"^Acquire::https?::(?:Proxy|[^ ]+::Proxy) .*;$", _output("apt-config", "dump"), re.MULTILINE)
+
+
+def _output(*command: str) -> str:
+    """Run a query of apt's; '' where apt is absent or refuses."""
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
+    except (OSError, subprocess.SubprocessError):
+        return ""
