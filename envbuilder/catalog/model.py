@@ -27,11 +27,16 @@ class WheelSet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Contradiction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A place where the artefact or the documentation disagrees with what is true; recorded, not mended."""
+    """A place where the artefact or the documentation disagrees with what is true; recorded, not mended.
+
+    ``field`` is the row's field that it is about; ``says`` is what the artefact says there, word for word as
+    ``catalog verify`` prints it, so that an artefact that says something else is a new disagreement.
+    """
 
     says: str
     but: str
     source: str
+    field: str = ""
 
 
 class TensorflowRelease(Row, frozen=True, kw_only=True):
@@ -174,7 +179,7 @@ class BaseImage(Row, frozen=True, kw_only=True):
 
 
 class FieldReport(Row, frozen=True, kw_only=True):
-    """What users report of builds on GPUs where the vendors' tables give no answer: does it run (None: undecided)?
+    """What users report of builds on GPUs where the vendors' tables give no answer; ``works`` None is undecided.
 
     It holds for TensorFlow versions from ``first`` to ``last`` (both included) on these compute capabilities.
     """

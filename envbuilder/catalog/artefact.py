@@ -1,0 +1,198 @@
+"""What a wheel says of itself: its file name, its METADATA and its ``build_info.py``, parsed into values."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator
+
+import msgspec
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+from packaging.version import InvalidVersion, Version
+
+from envbuilder.catalog.model import WheelSet
+
+_BUILD_INFO = "python/platform/build_info.py"
+EXTRA = "and-cuda"
+
+_GLIBC = {"manylinux1": "2.5", "manylinux2010": "2.12", "manylinux2014": "2.17"}
+_ARCHES = ("x86_64", "aarch64")
+
+
+class WheelName(msgspec.Struct, frozen=True, kw_only=True):
+    """What a Linux wheel's file name says; ``python`` is '' for a wheel that any Python 3 takes."""
+
+    filename: str
+    version: str
+    python: str
+    arch: str
+    glibc: str
+    tag: str
+
+
+class Metadata(msgspec.Struct, frozen=True, kw_only=True):
+    """What METADATA says: requirements without and with the extra ``and-cuda``, sorted, the extra's marker removed."""
+
+    requires_python: str
+    requires: tuple[str, ...]
+    and_cuda: tuple[str, ...]
+
+
+class BuildInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``build_info.py`` says; None and () where it does not say."""
+
+    gpu: bool | None = None
+    cuda: str | None = None
+    cudnn: str | None = None
+    cubins: tuple[str, ...] = ()
+    ptx: tuple[str, ...] = ()
+
+
+def wheel_name(filename: str) -> WheelName | None:
+    """Read the name of a Linux wheel; None for other systems, source distributions and names that are none."""
+    try:
+        _, version, _, tags = parse_wheel_filename(filename)
+    except (InvalidWheelFilename, InvalidVersion):
+        return None
+    platforms = [tag.platform for tag in tags]
+    arch = next((arch for arch in _ARCHES if any(p.endswith(f"_{arch}") for p in platforms)), None)
+    if arch is None or not any("linux" in p for p in platforms):
+        return None
+    interpreter = next(iter(tags)).interpreter
+    found = re.fullmatch(r"cp(\d)(\d+)", interpreter)
+    python = f"{found[1]}.{found[2]}" if found else ""
+    glibc = min((_glibc(p) for p in platforms), key=lambda text: [int(part) for part in text.split(".")], default="")
+    tag = filename.removesuffix(".whl").split("-")[-1]
+    return WheelName(filename=filename, version=str(version), python=python, arch=arch, glibc=glibc, tag=tag)
+
+
+def _glibc(platform: str) -> str:
+    modern = re.match(r"manylinux_(\d+)_(\d+)_", platform)
+    return f"{modern[1]}.{modern[2]}" if modern else _GLIBC.get(platform.partition("_")[0], "0")
+
+
+def wheel_sets(names: Iterable[WheelName]) -> tuple[WheelSet, ...]:
+    """Group one release's wheels by machine and tag, x86-64 first, Pythons in order."""
+    groups: dict[tuple[str, str, str], set[str]] = {}
+    for name in names:
+        groups.setdefault((name.arch, name.glibc, name.tag), set()).add(name.python)
+    order = sorted(groups, key=lambda key: (_ARCHES.index(key[0]), key[1:]))
+    return tuple(
+        WheelSet(arch=arch, pythons=tuple(sorted(groups[arch, glibc, tag], key=_python)), glibc=glibc, tag=tag)
+        for arch, glibc, tag in order
+    )
+
+
+def _python(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(".") if part)
+
+
+def metadata(text: str) -> Metadata:
+    """Read METADATA. A requirement that cannot be parsed is kept as it stands."""
+    head = text.partition("\n\n")[0]
+    fields = [line.partition(": ") for line in head.splitlines()]
+    requires_python = next((value for name, _, value in fields if name == "Requires-Python"), "")
+    plain: set[str] = set()
+    extra: set[str] = set()
+    for requirement, under in _requirements(value for name, _, value in fields if name == "Requires-Dist"):
+        if under in ("", EXTRA):
+            (extra if under else plain).add(requirement)
+    return Metadata(requires_python=requires_python, requires=tuple(sorted(plain)), and_cuda=tuple(sorted(extra)))
+
+
+_OLD_STYLE = re.compile(r"^([A-Za-z0-9._\[\]-]+) *\(([^)]*)\)")
+_EXTRA_MARKER = re.compile(r"""(?:\s*and\s*)?extra\s*==\s*["']([^"']+)["'](?:\s*and\s*)?""")
+
+
+def _requirements(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
+    for line in lines:
+        text, _, marker = _OLD_STYLE.sub(r"\1\2", line.strip()).partition(";")
+        found = _EXTRA_MARKER.search(marker)
+        rest = _EXTRA_MARKER.sub("", marker).strip()
+        yield normal(f"{text.strip()}; {rest}" if rest else text.strip()), found[1] if found else ""
+
+
+def normal(requirement: str) -> str:
+    """Write a requirement in the one way in which two equal ones are equal texts."""
+    try:
+        found = Requirement(requirement)
+    except InvalidRequirement:
+        return requirement
+    found.name = canonicalize_name(found.name)
+    return str(found)
+
+
+def build_info(source: str) -> BuildInfo:
+    """Read ``build_info.py`` without running it: assignments, or one mapping of names to literals.
+
+    ``sm_80`` is machine code for 8.0; ``compute_80`` is machine code and PTX for it (cuda_configure.bzl).
+    """
+    said = dict(_literals(ast.parse(source)))
+    codes = [str(code) for code in _list(said.get("cuda_compute_capabilities"))]
+    return BuildInfo(
+        gpu=_truth(said.get("is_cuda_build")),
+        cuda=_text(said.get("cuda_version", said.get("cuda_version_number"))),
+        cudnn=_text(said.get("cudnn_version", said.get("cudnn_version_number"))),
+        cubins=tuple(capability(code) for code in codes),
+        ptx=tuple(capability(code) for code in codes if code.startswith("compute_")),
+    )
+
+
+def capability(code: str) -> str:
+    """Turn ``sm_86``, ``compute_86``, ``86`` or ``8.6`` into ``8.6``; ``sm_120`` into ``12.0``."""
+    digits = re.sub(r"^(?:sm_|compute_)", "", code)
+    if "." in digits:
+        return digits
+    number = re.match(r"\d+", digits)
+    return f"{number[0][:-1]}.{number[0][-1]}" if number else digits
+
+
+def _literals(tree: ast.Module) -> Iterator[tuple[str, object]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            yield from _pair((ast.Constant(node.targets[0].id), node.value))
+        elif isinstance(node, ast.Tuple) and len(node.elts) == 2:  # noqa: PLR2004 - a pair
+            yield from _pair((node.elts[0], node.elts[1]))
+        elif isinstance(node, ast.Dict):
+            for one in zip(node.keys, node.values, strict=True):
+                yield from _pair(one)
+
+
+def _pair(pair: tuple[ast.expr | None, ast.expr]) -> Iterator[tuple[str, object]]:
+    name, value = pair
+    if isinstance(name, ast.Constant) and isinstance(name.value, str):
+        try:
+            yield name.value, ast.literal_eval(value)
+        except ValueError:
+            return
+
+
+def _list(value: object) -> list[object]:
+    if isinstance(value, str):
+        return [part for part in re.split(r"[,\s]+", value) if part]
+    return list(value) if isinstance(value, list | tuple) else []
+
+
+def _truth(value: object) -> bool | None:
+    return value if isinstance(value, bool) else None
+
+
+def _text(value: object) -> str | None:
+    return str(value) if value not in (None, "") else None
+
+
+def build_info_names(filename: str) -> tuple[str, ...]:
+    """Name the places where a wheel may keep ``build_info.py``: 1.15 to 2.1 and the oldest wheels have their own."""
+    stem = "-".join(filename.split("-")[:2])
+    return (
+        f"tensorflow/{_BUILD_INFO}",
+        f"tensorflow_core/{_BUILD_INFO}",
+        f"{stem}.data/purelib/tensorflow/{_BUILD_INFO}",
+        f"{stem}.data/purelib/tensorflow_core/{_BUILD_INFO}",
+    )
+
+
+def release_order(version: str) -> Version:
+    """Order versions as installers do; raises packaging's InvalidVersion."""
+    return Version(version)

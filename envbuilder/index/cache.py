@@ -1,0 +1,42 @@
+"""Keep what an index answered, on disk, by the digest of what was asked about."""
+
+from __future__ import annotations
+
+import hashlib
+from contextlib import suppress
+from pathlib import Path
+
+from envbuilder.errors import EnvbuilderError
+from envbuilder.workspace import write_atomically
+
+_FORMAT = "1"
+
+
+class Cache:
+    """A folder of answers. A folder that cannot be written to is no error: then nothing is kept."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def get(self, key: str, kind: str) -> bytes | None:
+        """Return what was kept about ``key``; None where nothing was."""
+        try:
+            return self._path(key, kind).read_bytes()
+        except OSError:
+            return None
+
+    def put(self, key: str, kind: str, content: bytes) -> None:
+        """Keep an answer, so that another process reads all of it or nothing."""
+        with suppress(OSError, EnvbuilderError):
+            write_atomically(self._path(key, kind), content)
+
+    def age_stamp(self, key: str, kind: str) -> float:
+        """Return when an answer was kept, in seconds since the epoch; 0 where none was."""
+        try:
+            return self._path(key, kind).stat().st_mtime
+        except OSError:
+            return 0.0
+
+    def _path(self, key: str, kind: str) -> Path:
+        name = hashlib.blake2b(f"{_FORMAT}\0{key}\0{kind}".encode(), digest_size=20).hexdigest()
+        return self._folder / name[:2] / name
