@@ -1,0 +1,139 @@
+"""Ed25519 keys that sign statements: make them, keep them in PEM files, read them back."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from envbuilder.errors import PublishError, UsageError
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+PRIVATE, PUBLIC = "envbuilder.key", "envbuilder.pub"
+"""The names of the files that `create` makes."""
+
+
+@dataclass(frozen=True)
+class PublicKey:
+    """A trusted key; ``keyid`` is the SHA-256 of its SubjectPublicKeyInfo (DER), in hexadecimal."""
+
+    keyid: str
+    pem: str
+    _key: Ed25519PublicKey
+
+    def verify(self, message: bytes, signature: bytes) -> bool:
+        """Tell whether this key made this signature."""
+        from cryptography.exceptions import InvalidSignature  # noqa: PLC0415 - an optional dependency
+
+        try:
+            self._key.verify(signature, message)
+        except InvalidSignature:
+            return False
+        return True
+
+
+@dataclass(frozen=True)
+class PrivateKey:
+    """A key that signs."""
+
+    public: PublicKey
+    _key: Ed25519PrivateKey
+
+    @property
+    def keyid(self) -> str:
+        """Name the key: the SHA-256 of its public half."""
+        return self.public.keyid
+
+    def sign(self, message: bytes) -> bytes:
+        """Sign a message; the same message gives the same signature."""
+        return self._key.sign(message)
+
+
+def create(folder: Path, *, password: str | None = None) -> PrivateKey:
+    """Make a key pair in a folder: the private half readable by its owner alone. Never overwrites a file."""
+    serialization, ed25519 = _cryptography()
+    secret, public = folder / PRIVATE, folder / PUBLIC
+    taken = next((path for path in (secret, public) if path.exists()), None)
+    if taken is not None:
+        raise UsageError(f"{taken} exists and is never overwritten", hint="choose another folder, or move it away")
+    key = ed25519.Ed25519PrivateKey.generate()
+    lock = serialization.BestAvailableEncryption(password.encode()) if password else serialization.NoEncryption()
+    pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, lock)
+    made = _private(key)
+    _write_new(secret, pem, 0o600)
+    _write_new(public, made.public.pem.encode(), 0o644)
+    return made
+
+
+def load_private(path: Path, *, password: str | None = None) -> PrivateKey:
+    """Read a private key. Raises PublishError where the file holds none that we can use."""
+    serialization, ed25519 = _cryptography()
+    try:
+        key = serialization.load_pem_private_key(_read(path), password.encode() if password else None)
+    except (ValueError, TypeError) as error:
+        raise PublishError(
+            f"{path}: not a usable private key: {error}",
+            hint="envbuilder keys new makes one; for a protected one set ENVBUILDER_KEY_PASSWORD",
+        ) from error
+    if not isinstance(key, ed25519.Ed25519PrivateKey):
+        raise PublishError(f"{path}: not an ed25519 key", hint="envbuilder keys new makes one")
+    return _private(key)
+
+
+def load_public(path: Path) -> PublicKey:
+    """Read a public key. Raises PublishError where the file holds none."""
+    serialization, ed25519 = _cryptography()
+    data = _read(path)
+    if b"PRIVATE KEY" in data:
+        raise PublishError(f"{path} holds a private key", hint=f"verify with the public half, {PUBLIC}")
+    try:
+        key = serialization.load_pem_public_key(data)
+    except ValueError as error:
+        raise PublishError(f"{path}: not a public key: {error}", hint="it should be a PEM file") from error
+    if not isinstance(key, ed25519.Ed25519PublicKey):
+        raise PublishError(f"{path}: not an ed25519 key", hint="envbuilder keys new makes a pair")
+    return _public(key)
+
+
+def _private(key: Ed25519PrivateKey) -> PrivateKey:
+    return PrivateKey(_public(key.public_key()), key)
+
+
+def _public(key: Ed25519PublicKey) -> PublicKey:
+    serialization, _ = _cryptography()
+    form = serialization.PublicFormat.SubjectPublicKeyInfo
+    der = key.public_bytes(serialization.Encoding.DER, form)
+    pem = key.public_bytes(serialization.Encoding.PEM, form)
+    return PublicKey(hashlib.sha256(der).hexdigest(), pem.decode(), key)
+
+
+def _write_new(path: Path, data: bytes, mode: int) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+            file.write(data)
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}", hint="choose another folder") from error
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}", hint="give the path of a PEM file") from error
+
+
+def _cryptography() -> tuple[Any, Any]:
+    """Import what signs. It is optional: an installation that only builds and validates does without it."""
+    try:
+        from cryptography.hazmat.primitives import serialization  # noqa: PLC0415 - an optional dependency
+        from cryptography.hazmat.primitives.asymmetric import ed25519  # noqa: PLC0415 - likewise
+    except ImportError as error:
+        raise PublishError(
+            "signing and verifying need the package cryptography", hint="pip install 'envbuilder[publish]'"
+        ) from error
+    return serialization, ed25519

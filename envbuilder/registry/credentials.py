@@ -1,0 +1,106 @@
+"""Credentials for registries, where Docker keeps them: ``config.json`` and its helpers."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from envbuilder.errors import InputError, Problem, PublishError
+
+_HELPER = re.compile(r"[a-z0-9][a-z0-9._-]{0,40}\Z")
+_TOKEN_USER = "<token>"  # noqa: S105 - the user name by which a helper marks an identity token
+
+
+@dataclass(frozen=True)
+class Login:
+    """A user's name and password, or an identity token; neither is ever printed."""
+
+    user: str = field(default="", repr=False)
+    password: str = field(default="", repr=False)
+    identity_token: str = field(default="", repr=False)
+
+
+class _Auth(msgspec.Struct, frozen=True):
+    auth: str = ""
+    username: str = ""
+    password: str = ""
+    identitytoken: str = ""
+
+
+class _Config(msgspec.Struct, frozen=True, rename="camel"):
+    auths: dict[str, _Auth] = {}
+    creds_store: str = ""
+    cred_helpers: dict[str, str] = {}
+
+
+class _Answer(msgspec.Struct, frozen=True, rename="pascal"):
+    username: str = ""
+    secret: str = ""
+
+
+def find(host: str, environment: Mapping[str, str]) -> Login | None:
+    """Find the login for a registry; None where there is none.
+
+    Reads ``$DOCKER_CONFIG/config.json`` (``~/.docker`` by default). Raises InputError where that is not JSON.
+    """
+    config = _read(_path(environment))
+    helper = config.cred_helpers.get(host) or config.creds_store
+    if helper:
+        return _ask(helper, host)
+    for name, auth in config.auths.items():
+        if name.removeprefix("https://").removeprefix("http://").split("/")[0] == host:
+            return _login(auth)
+    return None
+
+
+def _path(environment: Mapping[str, str]) -> Path:
+    folder = environment.get("DOCKER_CONFIG") or str(Path(environment.get("HOME") or Path.home()) / ".docker")
+    return Path(folder) / "config.json"
+
+
+def _read(path: Path) -> _Config:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=_Config)
+    except OSError:
+        return _Config()
+    except msgspec.MsgspecError as error:
+        raise InputError((Problem(str(path), 0, "", f"not Docker's configuration: {error}"),)) from error
+
+
+def _login(auth: _Auth) -> Login | None:
+    if auth.identitytoken:
+        return Login(identity_token=auth.identitytoken)
+    if auth.username:
+        return Login(auth.username, auth.password)
+    try:
+        user, _, password = base64.b64decode(auth.auth, validate=True).decode().partition(":")
+    except (binascii.Error, UnicodeDecodeError):
+        return None
+    return Login(user, password.rstrip("\0")) if user else None
+
+
+def _ask(helper: str, host: str) -> Login | None:
+    program = shutil.which(f"docker-credential-{helper}") if _HELPER.match(helper) else None
+    if program is None:
+        raise PublishError(
+            f"Docker's configuration names the credential helper {helper!r}, which is not installed",
+            hint=f"install docker-credential-{helper}, or log in again without it",
+        )
+    done = subprocess.run([program, "get"], input=host.encode(), capture_output=True, timeout=30, check=False)
+    if done.returncode != 0:
+        return None
+    try:
+        answer = msgspec.json.decode(done.stdout, type=_Answer)
+    except msgspec.MsgspecError:
+        return None
+    if answer.username == _TOKEN_USER:
+        return Login(identity_token=answer.secret)
+    return Login(answer.username, answer.secret) if answer.username else None

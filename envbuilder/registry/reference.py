@@ -1,0 +1,65 @@
+"""A reference to an image in a registry: host, repository, and a tag or a digest."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass, replace
+
+from envbuilder.errors import UsageError
+
+_HOST = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9a-fA-F:]+\])(?::[0-9]{1,5})?\Z")
+_REPOSITORY = re.compile(r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*)*\Z")
+_TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}\Z")
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Where an image is; ``tag`` and ``digest`` are '' where they are not given."""
+
+    host: str
+    repository: str
+    tag: str = ""
+    digest: str = ""
+
+    @property
+    def name(self) -> str:
+        """Name the repository with its host, without tag and digest."""
+        return f"{self.host}/{self.repository}"
+
+    @property
+    def loopback(self) -> bool:
+        """Tell whether the host is this machine."""
+        bare = self.host.rpartition(":")[0] if re.search(r":[0-9]+\Z", self.host) else self.host
+        try:
+            return ipaddress.ip_address(bare.strip("[]")).is_loopback
+        except ValueError:
+            return bare == "localhost"
+
+    def at(self, target: str) -> Reference:
+        """Return the same repository at a tag or a digest. Raises UsageError where it is neither."""
+        if _DIGEST.match(target):
+            return replace(self, tag="", digest=target)
+        if not _TAG.match(target):
+            raise UsageError(f"{target!r} is not a tag", hint="letters, digits, '_', '.' and '-', at most 128")
+        return replace(self, tag=target, digest="")
+
+    def __str__(self) -> str:
+        return f"{self.name}@{self.digest}" if self.digest else f"{self.name}:{self.tag}" if self.tag else self.name
+
+
+def parse(text: str) -> Reference:
+    """Read ``host/repository[:tag][@sha256:…]``. Raises UsageError; a host is never assumed."""
+    rest, _, digest = text.partition("@")
+    host, slash, path = rest.partition("/")
+    repository, _, tag = path.partition(":")
+    if not slash or not ("." in host or ":" in host or host == "localhost") or not _HOST.match(host):
+        raise UsageError(f"{text!r} names no registry", hint="write it whole: registry.example.org/team/image:tag")
+    if not _REPOSITORY.match(repository):
+        raise UsageError(f"{repository!r} is not a repository's name", hint="lower case, as in team/image")
+    if ("@" in text and not _DIGEST.match(digest)) or (":" in path and not _TAG.match(tag)):
+        raise UsageError(
+            f"{text!r} has no valid tag or digest", hint="as in team/image:tag or …@sha256:<64 hex digits>"
+        )
+    return Reference(host, repository, tag, digest)

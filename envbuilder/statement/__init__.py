@@ -1,0 +1,1 @@
+"""What is signed: in-toto statements about one manifest digest, and the rules by which they are trusted."""

@@ -1,0 +1,202 @@
+"""The registry's port against real registries: Debian's docker-registry, and one with the referrers API."""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import ipaddress
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from registries import docker_registry, free_port, modern_registry
+
+from envbuilder.errors import InfrastructureError, PublishError
+from envbuilder.registry.client import DOCKER_MANIFEST, OCI_MANIFEST, Manifest, Repository, digest_of
+from envbuilder.registry.reference import parse
+from envbuilder.registry.referrers import attach, attached, document, fallback_tag
+
+SECRET_BCRYPT = "$2b$04$S2Kj/ObEdjUqKKn43epyMOs72MNBty1CEEmSRwc.nol/5IPehgCJ2"
+"""The password ``secret`` as docker-registry's password file wants it."""
+
+KIND = "application/vnd.dsse.envelope.v1+json"
+
+
+@pytest.fixture(scope="module")
+def debian_host(tmp_path_factory) -> Iterator[str]:
+    with docker_registry(tmp_path_factory.mktemp("registry")) as host:
+        yield host
+
+
+@pytest.fixture(params=["docker-registry 2.8.2", "with the referrers API"])
+def repository(request, debian_host) -> Iterator[Repository]:
+    """Yield a repository of its own in each kind of registry."""
+    name = f"team/{request.node.originalname}".replace("test_", "")[:60]
+    if "API" in request.param:
+        with modern_registry() as (host, _):
+            yield Repository(parse(f"{host}/{name}"), {})
+    else:
+        yield Repository(parse(f"{debian_host}/{name}"), {})
+
+
+def push(repository: Repository, tag: str, content: bytes = b"layer") -> Manifest:
+    """Store a small image under a tag."""
+    config = repository.put_blob(b'{"architecture":"amd64","os":"linux","rootfs":{"type":"layers"}}', "text/json")
+    layer = repository.put_blob(content, "text/plain")
+    parts = {
+        "schemaVersion": 2,
+        "mediaType": DOCKER_MANIFEST,
+        "config": {"mediaType": config.media_type, "digest": config.digest, "size": config.size},
+        "layers": [{"mediaType": layer.media_type, "digest": layer.digest, "size": layer.size}],
+    }
+    data = json.dumps(parts).encode()
+    repository.put_manifest(tag, data, DOCKER_MANIFEST)
+    found = repository.manifest(tag)
+    assert found is not None
+    return found
+
+
+def test_a_manifest_keeps_its_bytes_and_digest(repository) -> None:
+    """What is stored comes back byte for byte, and our digest is the registry's, by tag and by digest."""
+    stored = push(repository, "one")
+    assert stored.digest == digest_of(stored.content)
+    assert repository.manifest(stored.digest) == stored
+    assert stored.media_type == DOCKER_MANIFEST
+
+
+def test_promotion_is_the_same_manifest_under_another_tag(repository) -> None:
+    """Storing the same bytes under a second tag gives the same digest: nothing is rebuilt."""
+    stored = push(repository, "staged")
+    repository.put_manifest("public", stored.content, stored.media_type)
+    assert repository.manifest("public") == stored
+    assert set(repository.tags()) >= {"staged", "public"}
+
+
+def test_what_is_not_there_is_none(repository) -> None:
+    """An absent manifest is None, an absent blob an error of ours, an absent repository has no tags."""
+    assert repository.manifest("absent") is None
+    assert repository.manifest(digest_of(b"absent")) is None
+    assert Repository(parse(f"{repository.reference.host}/nobody/nothing"), {}).manifest("x") is None
+    with pytest.raises(PublishError):
+        repository.blob(digest_of(b"absent"))
+
+
+def test_documents_are_attached_and_listed(repository) -> None:
+    """Two documents about one image are listed under it, and under no other; attaching again changes nothing."""
+    image, other = push(repository, "image"), push(repository, "other", b"another layer")
+    for text in (b"first", b"second", b"first"):
+        attach(repository, image, text, KIND, {"kind": text.decode()})
+    found = attached(repository, image.digest, KIND)
+    assert sorted(document(repository, item, image.digest, KIND) for item in found) == [b"first", b"second"]
+    assert sorted(item.annotations["kind"] for item in found) == ["first", "second"]
+    assert attached(repository, other.digest, KIND) == ()
+    assert attached(repository, image.digest, "another/type") == ()
+    assert repository.manifest("image") == image
+
+
+def test_a_document_counts_for_its_own_subject_only(repository) -> None:
+    """A document listed under another digest is refused: the attachment names its subject."""
+    image, other = push(repository, "image"), push(repository, "other", b"another layer")
+    (item,) = (attach(repository, image, b"text", KIND, {}),)
+    with pytest.raises(PublishError, match="attached to something else"):
+        document(repository, item, other.digest, KIND)
+
+
+def test_the_list_is_a_tag_only_where_the_api_is_lacking(debian_host) -> None:
+    """docker-registry 2.8.2 gets the index under sha256-…; a registry with the API gets none."""
+    old = Repository(parse(f"{debian_host}/team/tagged"), {})
+    image = push(old, "image")
+    attach(old, image, b"text", KIND, {})
+    assert fallback_tag(image.digest) in old.tags()
+    with modern_registry() as (host, _):
+        new = Repository(parse(f"{host}/team/image"), {})
+        image = push(new, "image")
+        attach(new, image, b"text", KIND, {})
+        assert new.tags() == ("image",)
+        assert len(attached(new, image.digest, KIND)) == 1
+
+
+def test_altered_content_is_refused() -> None:
+    """Bytes that do not have the digest they were asked for are never accepted."""
+    with modern_registry() as (host, state):
+        repository = Repository(parse(f"{host}/team/image"), {})
+        image = push(repository, "image")
+        blob = repository.put_blob(b"blob", "text/plain")
+        state.blobs[blob.digest] = b"altered"
+        state.manifests[image.digest] = (OCI_MANIFEST, b"{}")
+        with pytest.raises(PublishError, match="alters content"):
+            repository.blob(blob.digest)
+        with pytest.raises(PublishError, match="alters content"):
+            repository.manifest(image.digest)
+
+
+def login(folder: Path, host: str, user: str) -> dict[str, str]:
+    """Write Docker's configuration with a login and return the environment that names it."""
+    config = {"auths": {host: {"auth": base64.b64encode(user.encode()).decode()}}}
+    (folder / "config.json").write_bytes(msgspec.json.encode(config))
+    return {"DOCKER_CONFIG": str(folder)}
+
+
+def test_a_password_from_docker_s_configuration(tmp_path) -> None:
+    """docker-registry with a password file admits the login in config.json, and nobody else."""
+    (tmp_path / "users").write_text(f"ann:{SECRET_BCRYPT}\n")
+    with docker_registry(tmp_path, extra=f"auth: {{htpasswd: {{realm: here, path: {tmp_path / 'users'}}}}}\n") as host:
+        stored = push(Repository(parse(f"{host}/team/image"), login(tmp_path, host, "ann:secret")), "one")
+        assert stored.digest.startswith("sha256:")
+        for environment in ({}, login(tmp_path, host, "ann:wrong")):
+            with pytest.raises(PublishError, match="docker login"):
+                Repository(parse(f"{host}/team/image"), {"HOME": "/nonexistent", **environment}).manifest("one")
+
+
+def test_a_token_from_the_registry_s_service(tmp_path) -> None:
+    """A bearer challenge is answered at the service that it names, with the login and for the scope that it asks."""
+    with modern_registry(user="ann:secret") as (host, state):
+        repository = Repository(parse(f"{host}/team/image"), login(tmp_path, host, "ann:secret"))
+        push(repository, "one")
+        assert {query["scope"][0] for query in state.asked} == {"repository:team/image:pull,push"}
+        assert len(state.asked) <= 2
+        with pytest.raises(PublishError):
+            Repository(parse(f"{host}/team/image"), login(tmp_path, host, "ann:wrong")).manifest("one")
+
+
+def authority(folder: Path) -> Path:
+    """Make a certificate for loopback that signs itself; returns its file, the key beside it."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
+    now = dt.datetime.now(dt.UTC)
+    alternative = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now)
+        .not_valid_after(now + dt.timedelta(days=1))
+        .add_extension(alternative, critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    (folder / "cert.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    (folder / "key.pem").write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    return folder / "cert.pem"
+
+
+def test_a_private_authority_is_trusted_by_its_variable_alone(tmp_path) -> None:
+    """TLS with an own authority works with SSL_CERT_FILE; without it the connection fails and nothing is sent."""
+    bundle = authority(tmp_path)
+    tls = f"  tls: {{certificate: {bundle}, key: {tmp_path / 'key.pem'}}}\n"
+    with docker_registry(tmp_path, extra=tls) as host:
+        assert push(Repository(parse(f"{host}/team/image"), {"SSL_CERT_FILE": str(bundle)}), "one").digest
+        with pytest.raises(InfrastructureError, match="SSL_CERT_FILE"):
+            Repository(parse(f"{host}/team/image"), {}).manifest("one")
+
+
+def test_a_registry_that_is_not_there_is_infrastructure() -> None:
+    """Nobody answering is exit 5 with a next step, not a statement about the image."""
+    with pytest.raises(InfrastructureError, match="is the registry running"):
+        Repository(parse(f"127.0.0.1:{free_port()}/team/image"), {}).manifest("one")

@@ -1,0 +1,214 @@
+"""Registries for tests: Debian's docker-registry as it is, and a small one with what that lacks.
+
+docker-registry 2.8.2 has neither the referrers API nor, without a token service, bearer tokens. `ModernRegistry`
+has both, and nothing that the contract tests do not ask of it.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import shutil
+import socket
+import subprocess
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+OCI_INDEX = "application/vnd.oci.image.index.v1+json"
+
+
+def free_port() -> int:
+    """Find a port on loopback that nothing listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def docker_registry(folder: Path, *, extra: str = "", scheme: str = "http") -> Iterator[str]:
+    """Run docker-registry on loopback, its data in a folder; yields ``127.0.0.1:<port>``."""
+    program = shutil.which("docker-registry")
+    assert program, "docker-registry is not installed: scripts/setup installs it"
+    port = free_port()
+    config = folder / "registry.yml"
+    config.parent.mkdir(parents=True, exist_ok=True)
+    config.write_text(
+        f"version: 0.1\nlog: {{level: error}}\n"
+        f"storage: {{filesystem: {{rootdirectory: {folder / 'data'}}}, delete: {{enabled: true}}}}\n"
+        f"http:\n  addr: 127.0.0.1:{port}\n{extra}"
+    )
+    with (folder / "registry.log").open("wb") as log:
+        process = subprocess.Popen([program, "serve", str(config)], stdout=log, stderr=log)
+    try:
+        _wait(port, process)
+        yield f"127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+def _wait(port: int, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        assert process.poll() is None, "docker-registry ended at once"
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.05)
+    raise AssertionError("docker-registry does not answer")
+
+
+@dataclass
+class State:
+    """What the modern registry holds, and how often its token service was asked."""
+
+    blobs: dict[str, bytes] = field(default_factory=dict)
+    manifests: dict[str, tuple[str, bytes]] = field(default_factory=dict)
+    tags: dict[str, str] = field(default_factory=dict)
+    user: str = ""
+    tokens: set[str] = field(default_factory=set)
+    asked: list[dict[str, list[str]]] = field(default_factory=list)
+
+
+@contextmanager
+def modern_registry(*, user: str = "") -> Iterator[tuple[str, State]]:
+    """Run a registry with the referrers API; with ``user`` (``name:password``) it wants a bearer token."""
+    state = State(user=user)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"state": state}))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"127.0.0.1:{server.server_port}", state
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    state: State
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *args: Any) -> None:
+        """Say nothing."""
+
+    def do_GET(self) -> None:
+        self._route()
+
+    do_HEAD = do_PUT = do_POST = do_GET  # noqa: N815 - the base class's names
+
+    def _route(self) -> None:
+        url = urlsplit(self.path)
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        if url.path == "/token":
+            self._token(parse_qs(url.query))
+            return
+        if not self._allowed():
+            self._answer(401, headers={"WWW-Authenticate": self._challenge()})
+            return
+        table = (
+            ("GET", r"/v2/$", self._ping),
+            ("PUT", r"/v2/.+/manifests/(.+)", self._put_manifest),
+            ("(GET|HEAD)", r"/v2/.+/manifests/(.+)", self._get_manifest),
+            ("(GET|HEAD)", r"/v2/.+/blobs/(sha256:.+)", self._get_blob),
+            ("POST", r"/v2/(.+)/blobs/uploads/", self._begin),
+            ("PUT", r"/v2/.+/blobs/uploads/(.+)", self._put_blob),
+            ("GET", r"/v2/.+/referrers/(.+)", self._referrers),
+            ("GET", r"/v2/.+/tags/list", self._tags),
+        )
+        for method, pattern, action in table:
+            found = re.match(pattern, url.path)
+            if found and re.fullmatch(method, self.command):
+                action(found[1] if found.groups() else "", body, parse_qs(url.query))
+                return
+        self._answer(404)
+
+    def _allowed(self) -> bool:
+        header = self.headers.get("Authorization", "")
+        return not self.state.user or header.removeprefix("Bearer ") in self.state.tokens
+
+    def _challenge(self) -> str:
+        host = self.headers["Host"]
+        return f'Bearer realm="http://{host}/token",service="{host}",scope="repository:team/image:pull,push"'
+
+    def _token(self, query: dict[str, list[str]]) -> None:
+        self.state.asked.append(query)
+        login = base64.b64decode(self.headers.get("Authorization", "").removeprefix("Basic ")).decode()
+        if login != self.state.user:
+            self._answer(401)
+            return
+        token = uuid.uuid4().hex
+        self.state.tokens.add(token)
+        self._answer(200, json.dumps({"token": token}).encode())
+
+    def _ping(self, _: str, __: bytes, ___: dict[str, list[str]]) -> None:
+        self._answer(200, b"{}")
+
+    def _put_manifest(self, target: str, body: bytes, _: dict[str, list[str]]) -> None:
+        digest = f"sha256:{hashlib.sha256(body).hexdigest()}"
+        self.state.manifests[digest] = (self.headers["Content-Type"], body)
+        if not target.startswith("sha256:"):
+            self.state.tags[target] = digest
+        headers = {"Docker-Content-Digest": digest}
+        subject = json.loads(body).get("subject")
+        if subject:
+            headers["OCI-Subject"] = subject["digest"]
+        self._answer(201, headers=headers)
+
+    def _get_manifest(self, target: str, _: bytes, __: dict[str, list[str]]) -> None:
+        digest = self.state.tags.get(target, target)
+        if digest not in self.state.manifests:
+            self._answer(404)
+            return
+        kind, content = self.state.manifests[digest]
+        self._answer(200, content, {"Content-Type": kind, "Docker-Content-Digest": digest})
+
+    def _get_blob(self, digest: str, _: bytes, __: dict[str, list[str]]) -> None:
+        if digest in self.state.blobs:
+            self._answer(200, self.state.blobs[digest])
+        else:
+            self._answer(404)
+
+    def _begin(self, repository: str, _: bytes, __: dict[str, list[str]]) -> None:
+        self._answer(202, headers={"Location": f"/v2/{repository}/blobs/uploads/{uuid.uuid4()}?state=1"})
+
+    def _put_blob(self, _: str, body: bytes, query: dict[str, list[str]]) -> None:
+        self.state.blobs[query["digest"][0]] = body
+        self._answer(201)
+
+    def _referrers(self, subject: str, _: bytes, __: dict[str, list[str]]) -> None:
+        found = []
+        for digest, (kind, content) in self.state.manifests.items():
+            document = json.loads(content)
+            if (document.get("subject") or {}).get("digest") == subject:
+                found.append(
+                    {
+                        "mediaType": kind,
+                        "digest": digest,
+                        "size": len(content),
+                        "artifactType": document["artifactType"],
+                        "annotations": document.get("annotations", {}),
+                    }
+                )
+        index = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": found}
+        self._answer(200, json.dumps(index).encode(), {"Content-Type": OCI_INDEX})
+
+    def _tags(self, _: str, __: bytes, ___: dict[str, list[str]]) -> None:
+        self._answer(200, json.dumps({"name": "team/image", "tags": sorted(self.state.tags)}).encode())
+
+    def _answer(self, status: int, body: bytes = b"", headers: dict[str, str] | None = None) -> None:
+        self.send_response(status)
+        for name, value in (headers or {}).items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)

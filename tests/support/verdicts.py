@@ -1,0 +1,149 @@
+"""Builders of values for tests: a verdict that is whole and sound unless a test says otherwise."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from envbuilder.environment import Environment
+from envbuilder.finding import Code, Finding, Severity
+from envbuilder.verdict import (
+    CheckResult,
+    EngineRef,
+    GpuSeen,
+    HostRef,
+    ImageRef,
+    Measurement,
+    Phase,
+    Verdict,
+)
+
+H100 = GpuSeen(name="NVIDIA H100 80GB HBM3", compute_capability="9.0", memory=80 << 30)
+
+
+def digest(text: str) -> str:
+    """Return a digest that is like nothing else's."""
+    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def finding(code: Code = Code.DRIVER_TOO_OLD, severity: Severity = Severity.ERROR, **given: Any) -> Finding:
+    """Make a finding with a fix and a source."""
+    values = {
+        "subject": "driver 470.57.02",
+        "message": "CUDA 12.5 needs driver 525.60.13 or newer",
+        "requires": "525.60.13",
+        "found": "470.57.02",
+        "fix": "Install driver 525.60.13 or newer.",
+        "sources": ("https://docs.nvidia.com/deploy/cuda-compatibility/",),
+    }
+    return Finding(code=code, severity=severity, **{**values, **given})
+
+
+def environment(**given: Any) -> Environment:
+    """Make a CPU environment."""
+    values: dict[str, Any] = {
+        "id": "tf2.20.0-py311-cpu-bookworm",
+        "tensorflow": "2.20.0",
+        "package": "tensorflow",
+        "python": "3.11",
+        "os": "debian-bookworm",
+        "arch": "x86_64",
+        "flavor": "cpu",
+        "cuda": None,
+        "cudnn": None,
+        "minimum_driver": None,
+        "requirements": ("tensorflow==2.20.0",),
+        "cuda_wheels": (),
+        "constraints": (),
+        "libraries": (),
+    }
+    return Environment(**{**values, **given})
+
+
+def gpu_environment(**given: Any) -> Environment:
+    """Make a GPU environment."""
+    values: dict[str, Any] = {
+        "id": "tf2.20.0-py311-cu12.5-cudnn9.3-bookworm",
+        "flavor": "gpu",
+        "cuda": "12.5",
+        "cudnn": "9.3",
+        "minimum_driver": "525.60.13",
+        "cuda_wheels": ("nvidia-cublas-cu12==12.5.3.2",),
+    }
+    return environment(**{**values, **given})
+
+
+def check(name: str = "import", outcome: str = "passed", **given: Any) -> CheckResult:
+    """Make one check's result."""
+    values: dict[str, Any] = {"tier": "cpu", "duration_s": 1.5, "expected": "imports", "observed": "imports"}
+    return CheckResult(name=name, outcome=outcome, **{**values, **given})  # type: ignore[arg-type]
+
+
+def verdict(**given: Any) -> Verdict:
+    """Make a PASSED verdict of a CPU image that has a manifest digest."""
+    values: dict[str, Any] = {
+        "environment": environment(),
+        "image": ImageRef(id=digest("image"), digest=digest("manifest"), size=1_750_000_000, reference="x:y"),
+        "lock": digest("lock"),
+        "suite": digest("suite"),
+        "engine": EngineRef(name="docker", version="20.10.24", builder="buildkit"),
+        "host": HostRef(kernel="6.1.0", cpus=2, cpu_model="a processor", memory=24 << 30),
+        "verdict": "PASSED",
+        "level": "cpu",
+        "requires": ("static", "load", "cpu"),
+        "checks": (
+            check("labels", tier="static", duration_s=0.01),
+            check("import", measurements={"import": Measurement(3.2, "s"), "peak": Measurement(6e8, "B")}),
+        ),
+        "timeline": (
+            Phase(phase="import", cold_s=(5.1, 5.3), warm_s=(2.1, 2.0, 2.2)),
+            Phase(phase="first-op", cold_s=(0.3,), warm_s=(0.2, 0.2)),
+        ),
+        "started": "2026-11-20T10:00:00+00:00",
+        "finished": "2026-11-20T10:03:00+00:00",
+    }
+    return Verdict(**{**values, **given})
+
+
+def gpu_verdict(**given: Any) -> Verdict:
+    """Make a PASSED verdict at level gpu, from driver 535 and an H100."""
+    values: dict[str, Any] = {
+        "environment": gpu_environment(),
+        "host": HostRef(driver="535.104.05", gpus=(H100,), kernel="6.1.0", cpus=64),
+        "level": "gpu",
+        "requires": ("static", "load", "cpu", "gpu"),
+    }
+    return verdict(**{**values, **given})
+
+
+def failed_verdict(**given: Any) -> Verdict:
+    """Make a FAILED verdict with the finding that explains it."""
+    found = finding()
+    values: dict[str, Any] = {
+        "verdict": "FAILED",
+        "level": "static",
+        "checks": (
+            check("labels", tier="static"),
+            check("import", "failed", observed="ImportError: no", findings=(found,), log="Traceback <&>"),
+        ),
+        "findings": (found,),
+        "reasons": ("import failed",),
+    }
+    return verdict(**{**values, **given})
+
+
+def inconclusive_verdict(**given: Any) -> Verdict:
+    """Make an INCONCLUSIVE verdict: a GPU image without a GPU."""
+    values: dict[str, Any] = {
+        "environment": gpu_environment(),
+        "verdict": "INCONCLUSIVE",
+        "level": "load",
+        "requires": ("static", "load", "gpu"),
+        "checks": (
+            check("libraries", tier="load"),
+            check("matmul", "skipped", tier="gpu", observed="no GPU on this host"),
+            check("conv", "timeout", tier="gpu", observed="no answer in 60 s"),
+        ),
+        "reasons": ("matmul was skipped: no GPU on this host",),
+    }
+    return verdict(**{**values, **given})
