@@ -1,0 +1,120 @@
+"""Profiles of simulated hosts: the grammar, and what follows from driver, GPU and failure."""
+
+from __future__ import annotations
+
+import pytest
+
+from envbuilder.catalog.store import load
+from envbuilder.errors import NoClaimError, UsageError
+from envbuilder.simulated import profile as profiles
+from envbuilder.simulated.profile import Profile
+
+
+def parse(text: str) -> Profile:
+    return profiles.parse(text, load())
+
+
+def test_a_driver_brings_its_branch_s_cuda_and_the_gpu_its_capability() -> None:
+    """Driver and GPU come from the catalogue, printed as nvidia-smi prints them."""
+    host = parse("driver=470.57.02,gpu=A100,gpus=8")
+    assert (host.driver, host.libcuda, host.cuda) == ("470.57.02", "470.57.02", "11.4")
+    assert len(host.gpus) == len(host.visible) == 8
+    assert host.gpus[0].compute_capability == "8.0"
+    assert host.gpus[0].name.startswith("NVIDIA A100")
+    assert host.forced == ()
+
+
+def test_a_gpu_written_as_the_driver_prints_it_keeps_that_name() -> None:
+    """One of several printed names is not replaced by the first."""
+    assert parse("driver=535.104.05,gpu=NVIDIA A100-SXM4-80GB").gpus[0].name == "NVIDIA A100-SXM4-80GB"
+
+
+def test_different_gpus_stand_side_by_side() -> None:
+    """``gpu=`` repeats, and ``memory=`` overrides the catalogue's."""
+    host = parse("driver=535.104.05,gpu=A100,gpu=T4,memory=7")
+    assert [gpu.compute_capability for gpu in host.gpus] == ["8.0", "7.5"]
+    assert {gpu.memory for gpu in host.gpus} == {7 << 30}
+
+
+@pytest.mark.parametrize(
+    ("text", "forced"),
+    [
+        ("driver=535.104.05,gpu=A100,fail=driver-mismatch", (("cuInit", 803), ("nvmlInit_v2", 18))),
+        ("driver=535.104.05,gpu=A100,fail=forward-compat", (("cuInit", 804),)),
+        ("driver=535.104.05,gpu=A100,fail=unknown-error", (("cuInit", 999),)),
+        ("driver=535.104.05,gpu=A100,fail=not-ready", (("cuInit", 802),)),
+        ("driver=535.104.05,gpu=A100,fail=cuMemAlloc_v2:2,fail=cuInit:719", (("cuMemAlloc_v2", 2), ("cuInit", 719))),
+        ("driver=535.104.05,libcuda=470.57.02,gpu=A100", (("cuInit", 803),)),
+        ("driver=470.57.02,libcuda=555.42.02,gpu=RTX 3090", (("cuInit", 804),)),
+        ("driver=470.57.02,libcuda=555.42.02,gpu=A100", ()),
+        ("driver=460.32.03,libcuda=555.42.02,gpu=A100", (("cuInit", 803),)),
+    ],
+)
+def test_what_the_driver_answers_follows_from_the_failure_or_the_combination(
+    text: str, forced: tuple[tuple[str, int], ...]
+) -> None:
+    """Failures by name or code; a library newer than the module works only where forward compatibility allows it."""
+    assert parse(text).forced == forced
+
+
+def test_forward_compatibility_brings_the_library_s_cuda() -> None:
+    """The CUDA version is the library's, the driver version the kernel module's."""
+    host = parse("driver=470.57.02,libcuda=555.42.02,gpu=A100")
+    assert (host.driver, host.cuda) == ("470.57.02", "12.5")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "driver=470.57.02,gpu=H100",  # newer than the branch
+        "driver=590.44.01,gpu=V100",  # dropped by the branch
+        "driver=470.57.02,gpu=A100,fail=no-device",
+    ],
+)
+def test_a_gpu_that_the_driver_does_not_serve_is_not_visible(text: str) -> None:
+    """The host has the GPU, the driver shows none: that difference is what a check has to see."""
+    host = parse(text)
+    assert len(host.gpus) == 1
+    assert host.visible == ()
+    assert "gpu " not in profiles.statements(host)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "is none of"),
+        ("470.57.02", "is none of"),
+        ("gpu=A100", "no driver="),
+        ("driver=latest,gpu=A100", "not a driver version"),
+        ("driver=470.57.02\nforce cuInit 1,gpu=A100", "not a driver version"),
+        ("driver=470.57.02,driver=470.57.02", "twice"),
+        ("driver=470.57.02,gpus=2", "of the one GPU"),
+        ("driver=470.57.02,gpu=A100,gpu=T4,gpus=2", "of the one GPU"),
+        ("driver=470.57.02,gpu=A100,gpus=33", "up to 32"),
+        ("driver=470.57.02,gpu=A100,gpus=²", "up to 32"),
+        ("driver=470.57.02,gpu=A100,memory=0", "GiB"),
+        ("driver=470.57.02,gpu=A100,fail=sulks", "no failure that is known"),
+        ("driver=470.57.02,gpu=A100,fail=cuInit:1;rm", "no failure that is known"),
+        ("driver=470.57.02,colour=red", "is none of"),
+    ],
+)
+def test_what_does_not_fit_the_grammar_is_refused(text: str, why: str) -> None:
+    """Every refusal says what is wrong and how to write it."""
+    with pytest.raises(UsageError, match=why) as refused:
+        parse(text)
+    assert profiles.EXAMPLE in refused.value.hint
+
+
+@pytest.mark.parametrize("text", ["driver=999.1.1,gpu=A100", "driver=470.57.02,gpu=Voodoo 3"])
+def test_what_the_catalogue_lacks_is_no_claim(text: str) -> None:
+    """An unknown driver or GPU is not guessed."""
+    with pytest.raises(NoClaimError):
+        parse(text)
+
+
+def test_the_statements_hold_what_the_libraries_read() -> None:
+    """One statement a line; a driver's CUDA as cuDriverGetVersion numbers it."""
+    lines = profiles.statements(parse("driver=525.60.13,gpu=Tesla T4,fail=ecc")).splitlines()
+    assert lines[:2] == ["driver 525.60.13", "cuda 12000"]
+    assert "force cuDevicePrimaryCtxRetain 214" in lines
+    assert any(line.startswith("gpu 7.5 80 ") and line.endswith(" 1 Tesla T4") for line in lines)
