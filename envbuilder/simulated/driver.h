@@ -7,6 +7,7 @@
 #define MOST_GPUS 32
 #define MOST_FORCED 32
 #define TEXT 96
+#define UUID_TEXT "GPU-73696d75-6c61-7465-6420-4750552020%02x" /* "simulated GPU  " and the place, as NVML writes it */
 
 /* The CUresult values that it answers by itself; a profile can force any other. */
 enum {
@@ -29,6 +30,7 @@ struct gpu {
   int major, minor;
   int multiprocessors;
   unsigned long long memory;
+  int place;      /* its index on the host, which its PCI bus and UUID follow */
   int ecc_errors; /* uncorrected ones; -1 where the GPU has no ECC */
 };
 
@@ -49,6 +51,9 @@ struct profile {
 };
 
 const struct profile *the_profile(void);
+
+/* What a library shows of the profile; each has its own, which is called once. */
+void arranged(struct profile *p);
 
 /* Note the call where a trace is wanted; answer the code that the profile forces on it, or 0. */
 int entered(const char *name);

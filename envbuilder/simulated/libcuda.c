@@ -2,9 +2,35 @@
 #include "driver.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static int initialised;
+
+/* CUDA_VISIBLE_DEVICES: indices or beginnings of UUIDs in the order wanted; what is no GPU ends the list. */
+static int wanted(const struct profile *p, const char *word) {
+  char uuid[TEXT], *end;
+  long index = strtol(word, &end, 10);
+  if (end != word && (!*end || *end == ',')) return index >= 0 && index < p->gpus ? (int)index : -1;
+  size_t length = strcspn(word, ",");
+  for (int i = 0; length > 4 && i < p->gpus; i++) {
+    snprintf(uuid, sizeof uuid, UUID_TEXT, (unsigned)i);
+    if (!strncmp(uuid, word, length)) return i;
+  }
+  return -1;
+}
+
+void arranged(struct profile *p) {
+  const char *word = getenv("CUDA_VISIBLE_DEVICES");
+  struct profile all = *p;
+  if (!word) return;
+  for (p->gpus = 0; *word && p->gpus < MOST_GPUS; word += *word == ',') {
+    int index = wanted(&all, word);
+    if (index < 0) return;
+    p->gpu[p->gpus++] = all.gpu[index];
+    word += strcspn(word, ",");
+  }
+}
 
 #define NEED_DEVICE(d) \
   if ((d) < 0 || (d) >= the_profile()->gpus) return INVALID_DEVICE
@@ -119,7 +145,7 @@ API cuDeviceGetUuid(unsigned char *uuid, int device) {
   ENTER_INITIALISED();
   NEED_DEVICE(device);
   memcpy(uuid, "simulated GPU  ", 15);
-  uuid[15] = (unsigned char)device;
+  uuid[15] = (unsigned char)the_profile()->gpu[device].place;
   return OK;
 }
 
@@ -130,7 +156,7 @@ API cuDeviceGetUuid_v2(unsigned char *uuid, int device) {
 API cuDeviceGetPCIBusId(char *text, int length, int device) {
   ENTER_INITIALISED();
   NEED_DEVICE(device);
-  snprintf(text, (size_t)length, "0000:%02x:00.0", device + 1);
+  snprintf(text, (size_t)length, "0000:%02x:00.0", the_profile()->gpu[device].place + 1);
   return OK;
 }
 
@@ -138,9 +164,12 @@ API cuDeviceGetByPCIBusId(int *device, const char *text) {
   unsigned domain, bus;
   ENTER_INITIALISED();
   if (sscanf(text, "%x:%x:", &domain, &bus) != 2) return INVALID_VALUE;
-  NEED_DEVICE((int)bus - 1);
-  *device = (int)bus - 1;
-  return OK;
+  for (int i = 0; i < the_profile()->gpus; i++)
+    if (the_profile()->gpu[i].place == (int)bus - 1) {
+      *device = i;
+      return OK;
+    }
+  return INVALID_DEVICE;
 }
 
 API cuDeviceCanAccessPeer(int *can, int device, int peer) {
@@ -154,7 +183,7 @@ API cuDeviceCanAccessPeer(int *can, int device, int peer) {
 /* Attributes by number (CUdevice_attribute). What differs between GPUs comes from the profile; the rest are the
  * limits that every GPU since Volta has (CUDA C++ Programming Guide, "Features and Technical Specifications"), and
  * clocks are one round figure. What is absent here is 0: "not supported". */
-static int attribute(const struct gpu *g, int device, int number) {
+static int attribute(const struct gpu *g, int number) {
   switch (number) {
     case 1: case 2: case 5: return number == 5 ? 2147483647 : 1024; /* block and grid extents */
     case 3: return 1024;
@@ -171,7 +200,7 @@ static int attribute(const struct gpu *g, int device, int number) {
     case 16: return g->multiprocessors;
     case 19: case 31: case 41: case 78: case 79: case 80: case 83: case 90: case 95: return 1;
     case 32: return g->ecc_errors >= 0;
-    case 33: return device + 1; /* PCI bus */
+    case 33: return g->place + 1; /* PCI bus */
     case 36: return 1215000;
     case 37: return 5120;
     case 38: return 41943040;
@@ -192,6 +221,6 @@ static int attribute(const struct gpu *g, int device, int number) {
 API cuDeviceGetAttribute(int *value, int number, int device) {
   ENTER_INITIALISED();
   NEED_DEVICE(device);
-  *value = attribute(&the_profile()->gpu[device], device, number);
+  *value = attribute(&the_profile()->gpu[device], number);
   return OK;
 }

@@ -14,7 +14,7 @@ static void gpu_line(struct profile *p, const char *rest) {
   struct gpu *g = &p->gpu[p->gpus];
   if (p->gpus < MOST_GPUS && sscanf(rest, "%d.%d %d %llu %d %95[^\n]", &g->major, &g->minor, &g->multiprocessors,
                                     &g->memory, &g->ecc_errors, g->name) == 6)
-    p->gpus++;
+    g->place = p->gpus++;
 }
 
 static void force_line(struct profile *p, const char *rest) {
@@ -47,6 +47,7 @@ const struct profile *the_profile(void) {
   int unread = 0;
   if (__atomic_compare_exchange_n(&state, &unread, 1, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
     profile_read(&read_once);
+    arranged(&read_once);
     __atomic_store_n(&state, 2, __ATOMIC_RELEASE);
   }
   while (__atomic_load_n(&state, __ATOMIC_ACQUIRE) != 2) {

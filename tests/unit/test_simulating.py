@@ -92,13 +92,14 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cache")
 
 
-def ask(text: str, program: str, cache: Path, place: Path) -> dict[str, Any]:
+def ask(text: str, program: str, cache: Path, place: Path, visible: str | None = None) -> dict[str, Any]:
     """Lay the simulation out as a container's files and run a program that meets it."""
     simulation = simulating.simulation(profiles.parse(text, load()), cache=cache, root=str(place))
     for name, content in simulation.files.items():
         (place / name).parent.mkdir(exist_ok=True)
         (place / name).write_bytes(content)
     environment = simulation.environment(dict(os.environ))
+    environment |= {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
     answers: dict[str, Any] = json.loads(done.stdout)
     return answers
@@ -143,6 +144,27 @@ def test_an_error_can_be_put_on_any_entry_point(cache: Path, tmp_path: Path) -> 
     """A memory error strikes where a context is made, after enumeration."""
     seen = ask("driver=535.104.05,gpu=A100,fail=ecc", CUDA, cache, tmp_path)
     assert (seen["cuInit"], seen["count"], seen["cuDevicePrimaryCtxRetain"]) == (0, 1, 214)
+
+
+@pytest.mark.parametrize(
+    ("visible", "names"),
+    [
+        ("1", ["NVIDIA H100 PCIe"]),
+        ("1,0", ["NVIDIA H100 PCIe", "NVIDIA A100-SXM4-40GB"]),
+        ("0,7,1", ["NVIDIA A100-SXM4-40GB"]),
+        ("GPU-73696d75-6c61-7465-6420-475055202001", ["NVIDIA H100 PCIe"]),
+        ("-1", []),
+        ("", []),
+    ],
+)
+def test_visible_devices_limit_cuda_and_not_nvml(visible: str, names: list[str], cache: Path, tmp_path: Path) -> None:
+    """CUDA_VISIBLE_DEVICES chooses and orders; with none left the driver says that there is no device."""
+    text = "driver=535.104.05,gpu=NVIDIA A100-SXM4-40GB,gpu=NVIDIA H100 PCIe"
+    seen = ask(text, CUDA, cache, tmp_path, visible)
+    assert seen["cuInit"] == (0 if names else 100)
+    if names:
+        assert (seen["count"], seen["name"]) == (len(names), names[0])
+    assert ask(text, NVML, cache, tmp_path, visible)["count"] == 2
 
 
 def test_nvml_tells_what_cuda_tells(cache: Path, tmp_path: Path) -> None:
