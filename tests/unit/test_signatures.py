@@ -65,7 +65,7 @@ def test_neighbours_are_told_apart() -> None:
     cases = {
         "Could not load dynamic library 'libnvinfer.so.7'; dlerror: libnvinfer.so.7: cannot open": "tensorrt_absent",
         "Could not load dynamic library 'libcuda.so.1'; dlerror: libcuda.so.1: cannot open": "libcuda_not_loaded",
-        "Could not load dynamic library 'libcufft.so.11'; dlerror: libx.so.12: cannot open": "dependency_not_loaded",
+        "Could not load dynamic library 'libcufft.so.11'; dlerror: libxy.so.12: cannot open": "dependency_not_loaded",
         "failed to allocate 2.00GiB with freed_by_count=0": None,
     }
     for line, expected in cases.items():

@@ -1,0 +1,199 @@
+"""The contract of the engine's port: the fake always answers to it, the real engine where there is one."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from tiny_image import write_tiny_root
+
+from envbuilder.engine.docker import connect
+from envbuilder.engine.fake import FakeEngine, Script
+from envbuilder.engine.port import BuildRequest, ContainerSpec, Engine, Step
+from envbuilder.errors import BuildFailedError, InfrastructureError, UsageError
+
+SH = "/bin/sh"
+SCRIPTS = {
+    "echo out; echo err >&2; exit 7": Script(b"out\n", b"err\n", 7),
+    "sleep 30": Script(seconds=30),
+    "true": Script(),
+}
+
+
+@dataclass(frozen=True)
+class Bench:
+    """An engine that holds a base image, and a prefix for the names of a test's own images."""
+
+    engine: Engine
+    base: str
+    prefix: str
+
+    def context(self, folder: Path, *instructions: str) -> Path:
+        """Write a Dockerfile on the base."""
+        folder.mkdir(exist_ok=True)
+        (folder / "Dockerfile").write_text("\n".join(["ARG BASE", "FROM ${BASE}", *instructions]) + "\n")
+        return folder
+
+    def request(self, folder: Path, name: str, *instructions: str) -> BuildRequest:
+        """Ask for an image with a unique name."""
+        context = self.context(folder, *instructions)
+        return BuildRequest(context, f"{self.prefix}-{name}:t", build_args={"BASE": self.base})
+
+
+@pytest.fixture(scope="module", params=["fake", pytest.param("docker", marks=pytest.mark.engine)])
+def bench(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    """Each engine with the same small base; what a test names is removed in the end."""
+    engine: Engine = FakeEngine(script=lambda spec: SCRIPTS[spec.command[-1]]) if request.param == "fake" else connect()
+    prefix = f"scratch-contract-{uuid.uuid4().hex[:8]}"
+    tar = tmp_path_factory.mktemp("base") / "base.tar"
+    write_tiny_root(tar)
+    engine.import_base(tar, f"{prefix}:base", {"made": "of the host"})
+    names = ("first", "second", "labels", "extra")
+    yield Bench(engine, f"{prefix}:base", prefix)
+    for name in (*(f"{prefix}-{name}:t" for name in names), f"{prefix}:other", f"{prefix}:base"):
+        engine.remove(name)
+
+
+def test_it_says_what_it_is(bench: Bench) -> None:
+    """An engine names itself, its version and its builder."""
+    info = bench.engine.info()
+    assert info.name
+    assert info.version
+    assert info.builder
+
+
+def test_an_imported_base_has_one_layer_and_its_labels(bench: Bench) -> None:
+    """A base is one layer of the tar's size, with the labels that were asked for."""
+    image = bench.engine.image(bench.base)
+    assert image is not None
+    assert image.labels["made"] == "of the host"
+    assert [layer.size > 1 << 20 for layer in image.layers] == [True]
+
+
+def test_an_unknown_image_is_none(bench: Bench) -> None:
+    """Looking up what is not there is an answer, not an error."""
+    assert bench.engine.image("scratch-nonsuch:never") is None
+
+
+def test_build_reports_each_step_and_keeps_the_image(bench: Bench, tmp_path: Path) -> None:
+    """Every step begins before it ends, what it prints comes in between, and the image is found by name and id."""
+    steps: list[Step] = []
+    image = bench.engine.build(bench.request(tmp_path, "first", "RUN echo hello world"), steps.append)
+    (name,) = {step.name for step in steps if "RUN echo hello" in step.name}
+    kinds = [step.kind for step in steps if step.name == name]
+    assert kinds == ["started", "log", "done"]
+    assert "hello world" in [step.text for step in steps]
+    assert bench.engine.image(f"{bench.prefix}-first:t") == bench.engine.image(image.id) == image
+
+
+def test_build_keeps_labels(bench: Bench, tmp_path: Path) -> None:
+    """Labels arrive as they were given, spaces and quotes included."""
+    labels = {"org.envbuilder.test": 'a "quoted" $word'}
+    image = bench.engine.build(replace(bench.request(tmp_path, "labels"), labels=labels), lambda _: None)
+    assert labels.items() <= dict(image.labels).items()
+
+
+def test_extra_files_are_part_of_the_context(bench: Bench, tmp_path: Path) -> None:
+    """A file that is only in ``extra`` can be copied, and changes the image."""
+    request = bench.request(tmp_path, "extra", "COPY added.txt /added.txt")
+    one = bench.engine.build(replace(request, extra={"added.txt": b"1"}), lambda _: None)
+    two = bench.engine.build(replace(request, extra={"added.txt": b"2"}), lambda _: None)
+    assert one.id != two.id
+
+
+def test_extra_files_stay_in_the_context(bench: Bench, tmp_path: Path) -> None:
+    """A path that leaves the context is refused before anything is sent."""
+    request = replace(bench.request(tmp_path, "first"), extra={"../outside": b""})
+    with pytest.raises(UsageError, match="outside"):
+        bench.engine.build(request, lambda _: None)
+
+
+def test_a_failed_step_is_named(bench: Bench, tmp_path: Path) -> None:
+    """A build that fails says which step did, and reports it as failed."""
+    steps: list[Step] = []
+    with pytest.raises(BuildFailedError, match="RUN exit 3") as caught:
+        bench.engine.build(bench.request(tmp_path, "failing", "RUN exit 3"), steps.append)
+    assert caught.value.exit_code == 6
+    assert [step.kind for step in steps if "RUN exit 3" in step.name] == ["started", "failed"]
+
+
+def test_a_missing_base_is_not_the_images_fault(bench: Bench, tmp_path: Path) -> None:
+    """A base that is nowhere is the infrastructure's failure, not a failed build."""
+    request = replace(bench.request(tmp_path, "nobase"), build_args={"BASE": "scratch-nonsuch:never"})
+    with pytest.raises(InfrastructureError, match="scratch-nonsuch"):
+        bench.engine.build(request, lambda _: None)
+
+
+def test_what_the_caller_raises_passes_through(bench: Bench, tmp_path: Path) -> None:
+    """An exception of the caller's own, an OSError even, is not taken for the engine's."""
+
+    def full(_: Step) -> None:
+        raise OSError("the log's disk is full")
+
+    with pytest.raises(OSError, match="log's disk"):
+        bench.engine.build(bench.request(tmp_path, "second"), full)
+
+
+def test_tags_come_and_go(bench: Bench) -> None:
+    """An image stays while it has a tag; taking away what is not there is no error."""
+    bench.engine.tag(bench.base, f"{bench.prefix}:other")
+    image = bench.engine.image(f"{bench.prefix}:other")
+    assert image is not None
+    assert set(image.tags) == {bench.base, f"{bench.prefix}:other"}
+    bench.engine.remove(f"{bench.prefix}:other")
+    bench.engine.remove(f"{bench.prefix}:other")
+    assert bench.engine.image(f"{bench.prefix}:other") is None
+    assert bench.engine.image(bench.base) is not None
+
+
+def test_run_keeps_the_streams_apart(bench: Bench) -> None:
+    """What a container writes to stdout and stderr arrives separately, with its exit code."""
+    out, err = bytearray(), bytearray()
+    spec = ContainerSpec(bench.base, (SH, "-c", "echo out; echo err >&2; exit 7"))
+    ended = bench.engine.run(spec, out.extend, err.extend)
+    assert (bytes(out), bytes(err), ended.exit_code) == (b"out\n", b"err\n", 7)
+    assert not ended.timed_out
+
+
+def test_the_time_limit_kills(bench: Bench) -> None:
+    """A container that outlives its limit is killed, and says so."""
+    ended = bench.engine.run(ContainerSpec(bench.base, (SH, "-c", "sleep 30"), time_limit=0.5), print, print)
+    assert ended.timed_out
+    assert ended.exit_code == 137
+    assert ended.seconds < 10
+
+
+def test_a_container_of_no_image_is_refused(bench: Bench) -> None:
+    """Running an image that is not there is the infrastructure's failure."""
+    with pytest.raises(InfrastructureError, match="scratch-nonsuch"):
+        bench.engine.run(ContainerSpec("scratch-nonsuch:never", ("true",)), print, print)
+
+
+def test_a_pull_that_nothing_answers_fails(bench: Bench) -> None:
+    """A registry that is not there is the infrastructure's failure."""
+    with pytest.raises(InfrastructureError, match="pull"):
+        bench.engine.pull("127.0.0.1:1/scratch/nonsuch:never")
+
+
+def test_an_export_is_an_archive_with_a_manifest(bench: Bench) -> None:
+    """What is exported can be read as an image archive."""
+    with bench.engine.export(bench.base) as chunks, tarfile.open(fileobj=io.BytesIO(b"".join(chunks))) as archive:
+        assert "manifest.json" in archive.getnames()
+
+
+def test_exporting_nothing_fails(bench: Bench) -> None:
+    """An image that is not there cannot be exported."""
+    with pytest.raises(InfrastructureError), bench.engine.export("scratch-nonsuch:never") as chunks:
+        list(chunks)
+
+
+def test_nothing_of_a_finished_run_is_left_to_sweep(bench: Bench) -> None:
+    """A run that ended leaves nothing that a sweep would find."""
+    bench.engine.sweep()
+    bench.engine.run(ContainerSpec(bench.base, (SH, "-c", "true"), files={"a": b""}), print, print)
+    assert bench.engine.sweep() == 0
