@@ -5,10 +5,11 @@ from __future__ import annotations
 from envbuilder.catalog.model import Catalog
 from envbuilder.environment import Combination, Environment, Rejection
 from envbuilder.matrix import Targets
+from envbuilder.resolve.plan import Plan, plan
 from envbuilder.resolve.resolver import NO_TARGETS, Resolver
 from envbuilder.rules import facts
 
-__all__ = ["Resolver", "resolve"]
+__all__ = ["Plan", "Resolver", "plan", "resolve"]
 
 
 def resolve(

@@ -13,7 +13,7 @@ from envbuilder.matrix import Targets
 from envbuilder.resolve.naming import environment_id, short, suffixes, wished_id
 from envbuilder.resolve.stacks import Stack, stack_for
 from envbuilder.rules import Candidate, Device, Facts, judge, ordered, say
-from envbuilder.rules.requirement import parse
+from envbuilder.rules.requirement import exact_pin, parse
 
 NO_TARGETS = Targets()
 
@@ -182,13 +182,6 @@ class Resolver:
         found = tuple(Device(row.name, row.compute_capability, row) for _, row in rows if row is not None)
         missing = [name for name, row in rows if row is None]
         return found, tuple(say.unknown(name, f"The catalogue has no GPU called {name}.") for name in missing)
-
-
-def exact_pin(text: str) -> tuple[str, str] | None:
-    """Read ``numpy==2.0.0`` as a name and a version; None for anything that is not one exact version."""
-    bound = parse(text)
-    exact = [version for operator, version in bound.bounds if operator == "==" and "*" not in version]
-    return (bound.name, exact[0]) if len(exact) == 1 else None
 
 
 def _preference(system: OperatingSystem) -> tuple[bool, tuple[int, ...]]:

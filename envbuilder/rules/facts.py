@@ -102,6 +102,11 @@ class Facts:
         inside = [text for text in row.versions if admits(bounds, text)] if row is not None else []
         return max(inside, key=versions.key, default=None)
 
+    def wheels_seen(self, package: str) -> str:
+        """Return the day on which the index was read for a CUDA wheel (``2026-11-20``), '' where it was not."""
+        row = lookup.cudnn_wheels(self.catalog, package)
+        return row.verified[:10] if row is not None else ""
+
 
 def admits(bounds: tuple[tuple[str, str], ...], version: str) -> bool:
     """Tell whether every bound ``(operator, version)`` admits a version."""

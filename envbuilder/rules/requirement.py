@@ -53,3 +53,10 @@ def holds_for(text: str, python: str | None, arch: str = "x86_64") -> bool:
             "extra": "and-cuda",
         }
     )
+
+
+def exact_pin(text: str) -> tuple[str, str] | None:
+    """Read ``numpy==2.0.0`` as a name and a version; None for anything that is not one exact version."""
+    bound = parse(text)
+    exact = [version for operator, version in bound.bounds if operator == "==" and "*" not in version]
+    return (bound.name, exact[0]) if len(exact) == 1 else None

@@ -1,0 +1,58 @@
+"""Select environments: globs on ids, or ``key=value``; several selectors are a union."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+
+from envbuilder.environment import Environment
+from envbuilder.errors import NothingSelectedError, UsageError
+from envbuilder.versions import is_prefix
+
+KEYS = ("tensorflow", "package", "python", "os", "arch", "flavor", "cuda", "cudnn")
+"""What a ``key=value`` selector may ask for."""
+
+_VERSIONS = frozenset({"tensorflow", "python", "cuda", "cudnn"})
+
+
+def select(environments: tuple[Environment, ...], selectors: Sequence[str]) -> tuple[Environment, ...]:
+    """Keep the environments that some selector matches, in their order; no selector keeps all.
+
+    ``tf2.1[89]*`` is a glob on ids, ``tensorflow=2.20`` compares a field (a version stands for those that it
+    abbreviates). Raises NothingSelectedError, with the near misses, for a selector that matches none; UsageError for a
+    key that there is not.
+    """
+    if not selectors:
+        return environments
+    wanted: set[str] = set()
+    for selector in selectors:
+        matched = {environment.id for environment in environments if _matches(environment, selector)}
+        if not matched:
+            raise NothingSelectedError(f"no environment matches {selector!r}", hint=_hint(environments, selector))
+        wanted |= matched
+    return tuple(environment for environment in environments if environment.id in wanted)
+
+
+def _matches(environment: Environment, selector: str) -> bool:
+    key, equals, value = selector.partition("=")
+    if not equals:
+        return fnmatchcase(environment.id, selector)
+    if key not in KEYS:
+        raise UsageError(f"selector {selector!r}: there is no key {key!r}", hint=f"one of: {', '.join(KEYS)}")
+    found = getattr(environment, key)
+    if found is None or key not in _VERSIONS:
+        return bool(found == value)
+    try:
+        return is_prefix(value, found)
+    except ValueError as wrong:
+        raise UsageError(f"selector {selector!r}: {value!r} is no version", hint="such as tensorflow=2.20.0") from wrong
+
+
+def _hint(environments: tuple[Environment, ...], selector: str) -> str:
+    key, equals, value = selector.partition("=")
+    known = list(dict.fromkeys(str(getattr(row, key)) if equals else row.id for row in environments))
+    near = difflib.get_close_matches(value if equals else selector, known, n=3, cutoff=0.4) or known[:3]
+    if not near:
+        return "the plan has no environment at all: see `envbuilder plan`"
+    return "near misses: " + ", ".join(f"{key}={text}" if equals else text for text in near)
