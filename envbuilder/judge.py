@@ -1,0 +1,153 @@
+"""Judge results: from every check's outcome to one word, a level and reasons. Pure, and never kinder than its input."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import assert_never
+
+import msgspec
+
+from envbuilder.environment import Flavor
+from envbuilder.finding import Code, Finding, Severity
+from envbuilder.matrix import Budgets
+from envbuilder.verdict import TIERS, CheckResult, Level, Measurement, Outcome, Tier, Word
+
+GIGABYTE = 1_000_000_000
+
+_NOT_SUCCESS = {"failed", "error", "timeout"}
+
+
+class Judgement(msgspec.Struct, frozen=True, kw_only=True):
+    """What results amount to; ``reasons`` are sentences for people, one for each check that kept it from PASSED."""
+
+    verdict: Word
+    level: Level
+    requires: tuple[Tier, ...]
+    findings: tuple[Finding, ...]
+    reasons: tuple[str, ...]
+
+
+def required_tiers(flavor: Flavor, gpus: int) -> tuple[Tier, ...]:
+    """Name the tiers that an image must pass: a GPU image its GPU tier, with several GPUs seen the multi-GPU tier."""
+    match flavor:
+        case "cpu":
+            return TIERS[:3]
+        case "gpu":
+            return TIERS if gpus > 1 else TIERS[:4]
+        case _:
+            assert_never(flavor)
+
+
+def judge(results: tuple[CheckResult, ...], *, flavor: Flavor, gpus: int = 0, simulated: bool = False) -> Judgement:
+    """Judge every check's result.
+
+    FAILED where a required check failed, crashed, or ran out of time; PASSED only where every required check
+    passed and nothing was simulated; INCONCLUSIVE between. A tier without any check is not passed.
+    """
+    requires = required_tiers(flavor, gpus)
+    required = [result for result in results if result.tier in requires]
+    reasons = [_reason(result) for result in required if result.outcome != "passed"]
+    reasons += [f"no check of the {tier} tier was made" for tier in requires if not _of(required, tier)]
+    if simulated:
+        reasons.append("the driver was simulated: nothing was computed on a GPU")
+    if any(result.outcome in _NOT_SUCCESS for result in required):
+        word: Word = "FAILED"
+    else:
+        word = "INCONCLUSIVE" if reasons else "PASSED"
+    level = _level(results, simulated=simulated)
+    findings = _distinct(finding for result in results for finding in result.findings)
+    return Judgement(verdict=word, level=level, requires=requires, findings=findings, reasons=tuple(reasons))
+
+
+def _reason(result: CheckResult) -> str:
+    what = "; ".join(f"{finding.code}: {finding.message}" for finding in result.findings) or result.observed
+    match result.outcome:
+        case "skipped":
+            return f"{result.tier}: {result.name} was not run: {result.observed}"
+        case "failed" | "error" | "timeout" | "passed":
+            return f"{result.tier}: {result.name} {result.outcome}: {what}"
+        case _:
+            assert_never(result.outcome)
+
+
+def _of(results: Iterable[CheckResult], tier: Tier) -> list[CheckResult]:
+    return [result for result in results if result.tier == tier]
+
+
+def _level(results: tuple[CheckResult, ...], *, simulated: bool) -> Level:
+    level: Level = "none"
+    for tier in TIERS:
+        checks = _of(results, tier)
+        if not checks or any(check.outcome != "passed" for check in checks):
+            return level
+        if simulated and tier in ("gpu", "multi-gpu"):
+            return level
+        level = tier
+    return level
+
+
+def _distinct(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    first: dict[tuple[Code, str, str], Finding] = {}
+    for finding in findings:
+        first.setdefault((finding.code, finding.subject, finding.message), finding)
+    rank = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.INFO: 2}
+    return tuple(sorted(first.values(), key=lambda finding: rank[finding.severity]))
+
+
+_TIMES: tuple[tuple[str, str, Tier, str], ...] = (
+    ("import_s", "import", "cpu", "seconds to import"),
+    ("first_op_s", "first_op", "cpu", "seconds to the first operation"),
+    ("context_s", "context", "gpu", "seconds to a GPU context"),
+)
+"""Budget, the measurement that it bounds, the tier that it belongs to, and its name."""
+
+
+def budget_results(results: tuple[CheckResult, ...], budgets: Budgets, size: int | None) -> tuple[CheckResult, ...]:
+    """Hold measurements against the matrix's budgets: one further result for each budget that is set.
+
+    ``size`` is the image's in bytes, None where there is no image. A budget without its measurement is skipped.
+    """
+    measured: dict[str, float] = {}
+    for result in results:
+        for name, value in result.measurements.items():
+            measured[name] = max(value.value, measured.get(name, 0.0))
+    made = []
+    if budgets.size_gb is not None and size is not None:
+        made.append(_budget("size_gb", "static", "gigabytes of image", size / GIGABYTE, budgets.size_gb))
+    for name, measurement, tier, words in _TIMES:
+        bound = getattr(budgets, name)
+        if bound is not None:
+            made.append(_budget(name, tier, words, measured.get(measurement), bound))
+    return tuple(made)
+
+
+def _budget(name: str, tier: Tier, words: str, value: float | None, bound: float) -> CheckResult:
+    title = "budget-" + name.rpartition("_")[0].replace("_", "-")
+    expected = f"at most {bound:g} {words}"
+    if value is None:
+        return CheckResult(name=title, tier=tier, outcome="skipped", expected=expected, observed="not measured")
+    observed = f"{value:.3g} {words}"
+    measurements: Mapping[str, Measurement] = {name: Measurement(value, "GB" if name == "size_gb" else "s")}
+    outcome: Outcome = "passed" if value <= bound else "failed"
+    findings = () if value <= bound else (_exceeded(name, value, bound, words),)
+    return CheckResult(
+        name=title,
+        tier=tier,
+        outcome=outcome,
+        expected=expected,
+        observed=observed,
+        findings=findings,
+        measurements=dict(measurements),
+    )
+
+
+def _exceeded(name: str, value: float, bound: float, words: str) -> Finding:
+    return Finding(
+        code=Code.BUDGET_EXCEEDED,
+        severity=Severity.ERROR,
+        subject=name,
+        message=f"{value:.3g} {words} exceed the matrix's budget of {bound:g}",
+        requires=f"{bound:g}",
+        found=f"{value:.3g}",
+        fix="see what takes it in the timeline or the layers, or raise the budget in the matrix with a reason",
+    )

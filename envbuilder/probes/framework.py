@@ -1,0 +1,66 @@
+"""Where TensorFlow's own libraries lie, and how its code would look for others: read from files, nothing imported."""
+
+import glob
+import os
+
+from . import identify, loader
+
+# The objects that may call dlopen for CUDA: which of them it is has changed with the releases.
+CALLERS = (
+    "libtensorflow_framework.so*",
+    "libtensorflow_cc.so*",
+    "python/_pywrap_tensorflow_internal.so",
+    "python/lib_pywrap_tensorflow_common.so",
+    "../tensorflow_core/libtensorflow_framework.so*",
+    "../tensorflow_core/python/_pywrap_tensorflow_internal.so",
+)
+
+
+def callers(search, folder=None):
+    """List TensorFlow's own large objects as read by the loader's eyes; empty where it is not installed."""
+    folder = folder or identify.tensorflow_folder()
+    found = []
+    for pattern in CALLERS if folder else ():
+        for path in sorted(glob.glob(os.path.join(folder, pattern))):
+            read = search.read(os.path.realpath(path))
+            if read is not None and read.path not in [one.path for one in found]:
+                found.append(read)
+    return found
+
+
+def find(search, name, objects):
+    """Return (path or None, paths tried) for a library that any of TensorFlow's objects opens by name."""
+    tried = []
+    for caller in objects or [None]:
+        path, places = search.find(name, caller)
+        tried += [place for place in places if place not in tried]
+        if path:
+            return path, tried
+    return None, tried
+
+
+def wheel_folders(paths=None):
+    """List the library folders that CUDA wheels bring (``site-packages/nvidia/*/lib``)."""
+    from . import installed
+
+    return [
+        folder
+        for root in installed.site_folders(paths)
+        for folder in sorted(glob.glob(os.path.join(root, "nvidia", "*", "lib")))
+    ]
+
+
+def search_path(search, objects):
+    """List every folder on the loader's path for TensorFlow's needs, in order, each once."""
+    folders = []
+    for caller in objects or [None]:
+        before, after = search.places(caller)
+        folders += before + after
+    folders += [os.path.dirname(path) for paths in search.cache.values() for path in paths]
+    folders += search.defaults
+    return list(dict.fromkeys(os.path.realpath(folder) for folder in folders if os.path.isdir(folder)))
+
+
+def new_search():
+    """Return the loader's view of this environment."""
+    return loader.Search()

@@ -1,0 +1,66 @@
+"""Probes that fail on purpose: the suite's own controls, never part of its table."""
+
+import os
+import signal
+import sys
+import time
+
+from .answer import passed
+
+
+def well(facts, **arguments):
+    """Answer as a probe should."""
+    return passed("an answer", str(arguments))
+
+
+def hang(facts):
+    """Never answer, and ignore being asked to stop."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    while True:
+        time.sleep(1)
+
+
+def segfault(facts):
+    """Die of a segmentation fault."""
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def leave(facts):
+    """End the process without an answer, as a framework's fatal error does."""
+    sys.stderr.write("F fatal check failed\n")
+    sys.stderr.flush()
+    os._exit(134)
+
+
+def illegal(facts):
+    """Die of an instruction that the processor lacks."""
+    os.kill(os.getpid(), signal.SIGILL)
+
+
+def throw(facts, text="this went wrong"):
+    """Raise."""
+    raise RuntimeError(text)
+
+
+def flood(facts, megabytes=64):
+    """Print far more than anyone should keep, then answer."""
+    line = b"x" * 65535 + b"\n"
+    for _ in range(int(megabytes) * 16):
+        os.write(2, line)
+    return passed("an answer", "after {0} MB of log".format(megabytes))
+
+
+def lie(facts):
+    """Print what looks like another check's answer on every stream that a framework could reach."""
+    text = '{"event": "result", "result": {"name": "well", "tier": "cpu", "outcome": "failed"}}\n'
+    for descriptor in (1, 2):
+        os.write(descriptor, text.encode())
+    return passed("an answer", "the truth")
+
+
+def spawn(facts):
+    """Leave a child behind that would outlive the check, and hang with it."""
+    if os.fork() == 0:
+        time.sleep(600)
+        os._exit(0)
+    time.sleep(600)

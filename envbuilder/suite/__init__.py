@@ -1,0 +1,18 @@
+"""What is checked: the table of checks, and the plan made from it for one environment."""
+
+from envbuilder.suite.plan import Facts, codes_of, digest, plan, probe_files, select
+from envbuilder.suite.table import CHECKS, GROUPS, Check, Group, Profile
+
+__all__ = [
+    "CHECKS",
+    "GROUPS",
+    "Check",
+    "Facts",
+    "Group",
+    "Profile",
+    "codes_of",
+    "digest",
+    "plan",
+    "probe_files",
+    "select",
+]

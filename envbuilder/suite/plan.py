@@ -1,0 +1,115 @@
+"""What is checked: one ordered table of checks, the groups they run in, and the plan that probes read."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from functools import cache
+from importlib import resources
+from typing import Literal
+
+import msgspec
+
+from envbuilder.environment import Flavor
+from envbuilder.finding import Code
+from envbuilder.suite.table import CHECKS, GROUPS, Check, Profile
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """What the probes are told: what the image should hold, and what the host has; never what to answer."""
+
+    flavor: Flavor
+    tensorflow: str = ""
+    python: str = ""
+    package: str = ""
+    cuda: str | None = None
+    cudnn: str | None = None
+    minimum_driver: str | None = None
+    libraries: tuple[str, ...] = ()
+    cubins: tuple[str, ...] = ()
+    ptx: tuple[str, ...] = ()
+    glibc: str = ""
+    locked: tuple[tuple[str, str], ...] = ()
+    environment: str = ""
+    lock: str = ""
+    labels: Mapping[str, str] = {}
+    image_env: Mapping[str, str] = {}
+    gpus_expected: int = 0
+    simulated: bool = False
+    profile: Profile = "quick"
+    place: Literal["container", "here"] = "container"
+    scratch: str = "/tmp"  # noqa: S108 - a path inside the container
+    samples: int = 5
+
+
+def select(facts: Facts) -> tuple[Check, ...]:
+    """List the checks that the facts' profile makes of an environment, in the table's order.
+
+    A check of a GPU build is made of GPU builds alone; one that compares with a document, where there is one.
+    """
+    return tuple(
+        check for check in CHECKS if (facts.profile == "full" or check.profile == "quick") and _applies(check, facts)
+    )
+
+
+def _applies(check: Check, facts: Facts) -> bool:
+    if check.flavor not in ("any", facts.flavor):
+        return False
+    match check.only_with:
+        case "":
+            return True
+        case "lock":
+            return bool(facts.locked)
+        case "environment":
+            return bool(facts.environment)
+        case "container":
+            return facts.place == "container"
+
+
+def plan(checks: tuple[Check, ...], facts: Facts) -> bytes:
+    """Write the document that the runner in the image reads: groups in order, each with its checks, and the facts."""
+    groups = [
+        {
+            "name": group.name,
+            "lane": group.lane,
+            "env": dict(group.env),
+            "checks": [_order(check) for check in checks if check.group == group.name],
+        }
+        for group in GROUPS
+        if any(check.group == group.name for check in checks)
+    ]
+    return msgspec.json.encode({"groups": groups, "facts": facts, "identify": True})
+
+
+def _order(check: Check) -> dict[str, object]:
+    return {
+        "name": check.name,
+        "tier": check.tier,
+        "group": check.group,
+        "probe": check.probe,
+        "limit_s": check.limit_s,
+        "needs": check.needs,
+        "quiet": check.quiet,
+        "arguments": dict(check.arguments),
+    }
+
+
+@cache
+def probe_files() -> Mapping[str, bytes]:
+    """Return the probes' sources by file name, as they go into a container."""
+    folder = resources.files("envbuilder") / "probes"
+    return {item.name: item.read_bytes() for item in folder.iterdir() if item.name.endswith((".py", ".sh"))}
+
+
+def digest() -> str:
+    """Return the suite's own digest (``sha256:…``) over the table and the probes: what a verdict was reached with."""
+    hashed = hashlib.sha256(msgspec.json.encode((CHECKS, GROUPS), order="sorted"))
+    for name, content in sorted(probe_files().items()):
+        hashed.update(f"{len(name)}:{name}:{len(content)}:".encode())
+        hashed.update(content)
+    return f"sha256:{hashed.hexdigest()}"
+
+
+def codes_of(name: str) -> tuple[Code, ...]:
+    """Return the codes that a check may find; empty for a name that the table lacks."""
+    return next((check.codes for check in CHECKS if check.name == name), ())

@@ -1,0 +1,169 @@
+"""The runner: what one check does to itself costs no other check anything."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from envbuilder.probes import runner
+
+PROBES = Path(__file__).parents[2] / "envbuilder" / "probes"
+
+
+def check(function: str, name: str = "", **more: Any) -> dict[str, Any]:
+    """Describe one misbehaving check for a plan."""
+    return {
+        "name": name or function,
+        "tier": "cpu",
+        "group": "g",
+        "probe": f"misbehave:{function}",
+        "limit_s": 20,
+    } | more
+
+
+def run(
+    tmp_path: Path, *checks: dict[str, Any], **facts: Any
+) -> tuple[dict[str, dict[str, Any]], list[dict[str, Any]]]:
+    """Run checks as one group; return the results by name, and every event."""
+    plan = {"facts": facts, "groups": [{"name": "g", "lane": "main", "env": {}, "checks": list(checks)}]}
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    done = subprocess.run(
+        [sys.executable, str(PROBES), str(tmp_path / "plan.json")], capture_output=True, timeout=120, check=True
+    )
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    results = [event["result"] for event in events if event["event"] == "result"]
+    assert len({result["name"] for result in results}) == len(results), "a check was answered twice"
+    return {result["name"]: result for result in results}, events
+
+
+def codes(result: dict[str, Any]) -> list[str]:
+    """Name a result's finding codes."""
+    return [found["code"] for found in result["findings"]]
+
+
+@pytest.mark.parametrize(
+    ("function", "outcome", "code"),
+    [
+        ("segfault", "error", "PROBE_CRASHED"),
+        ("leave", "error", "PROBE_CRASHED"),
+        ("illegal", "error", "CPU_FEATURE_MISSING"),
+        ("throw", "error", "PROBE_CRASHED"),
+    ],
+)
+def test_death_costs_only_the_one_that_died(tmp_path: Path, function: str, outcome: str, code: str) -> None:
+    """Checks before and after one that dies pass; the dead one is an error with its own code."""
+    results, events = run(tmp_path, check("well", "before"), check(function), check("well", "after"))
+    assert results["before"]["outcome"] == results["after"]["outcome"] == "passed"
+    assert results[function]["outcome"] == outcome
+    assert codes(results[function]) == [code]
+    assert events[-1] == {"event": "end"}
+
+
+def test_a_hang_is_killed_at_its_limit(tmp_path: Path) -> None:
+    """A check that never answers times out at its own limit, once; the next one still runs."""
+    begun = time.monotonic()
+    results, _ = run(tmp_path, check("hang", limit_s=1.5), check("well"))
+    assert results["hang"]["outcome"] == "timeout"
+    assert codes(results["hang"]) == ["PROBE_TIMEOUT"]
+    assert results["well"]["outcome"] == "passed"
+    assert 1.5 <= time.monotonic() - begun < 15
+
+
+def test_a_hang_leaves_no_child_behind(tmp_path: Path) -> None:
+    """Killing a check kills what it started."""
+    before = _sleepers()
+    results, _ = run(tmp_path, check("spawn", limit_s=1))
+    assert results["spawn"]["outcome"] == "timeout"
+    assert _sleepers() <= before
+
+
+def _sleepers() -> int:
+    found = 0
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit():
+            try:
+                found += b"--worker" in (process / "cmdline").read_bytes()
+            except OSError:
+                continue
+    return found
+
+
+def test_a_flood_is_capped(tmp_path: Path) -> None:
+    """64 MB of log neither stop a check nor reach the results."""
+    results, events = run(tmp_path, check("flood"), check("well"))
+    assert results["flood"]["outcome"] == results["well"]["outcome"] == "passed"
+    assert len(json.dumps(events)) < 100_000
+    assert results["flood"]["log_bytes"] >= 64 * 1024 * 1024
+
+
+def test_what_is_printed_is_never_an_answer(tmp_path: Path) -> None:
+    """A result printed to stdout or stderr changes nothing."""
+    results, _ = run(tmp_path, check("lie"), check("well"))
+    assert results["well"]["outcome"] == results["lie"]["outcome"] == "passed"
+    assert results["lie"]["observed"] == "the truth"
+
+
+def test_a_log_belongs_to_its_check(tmp_path: Path) -> None:
+    """What a failing check printed is in its own log, whole, and nobody else's."""
+    results, _ = run(tmp_path, check("throw", arguments={"text": "first text"}), check("throw", "other"))
+    assert "first text" in results["throw"]["log"]
+    assert "first text" not in results["other"]["log"]
+
+
+def test_a_check_whose_need_failed_is_skipped(tmp_path: Path) -> None:
+    """One cause turns one check red: what needs it is skipped, also when it crashed, also one by one."""
+    results, _ = run(tmp_path, check("segfault"), check("well", needs=["segfault"]), check("well", "free"))
+    assert results["well"]["outcome"] == "skipped"
+    assert "segfault" in results["well"]["observed"]
+    assert results["free"]["outcome"] == "passed"
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("AttributeError: _ARRAY_API not found", "NUMPY_ABI"),
+        ("TypeError: Descriptors cannot not be created directly.", "PROTOBUF_ABI"),
+        ("/lib/libc.so.6: version `GLIBC_2.35' not found", "GLIBC_TOO_OLD"),
+        ("libgomp.so.1: cannot open shared object file: No such file or directory", "MISSING_LIBRARY"),
+        ("something that nobody has seen", "PROBE_CRASHED"),
+    ],
+)
+def test_known_texts_name_their_cause(tmp_path: Path, text: str, code: str) -> None:
+    """What a framework raises leads to the code of its cause; the unknown stays a crash."""
+    results, _ = run(tmp_path, check("throw", arguments={"text": text}))
+    assert codes(results["throw"]) == [code]
+
+
+def test_quiet_checks_run_alone(tmp_path: Path) -> None:
+    """A side lane starts only when the checks that are timed have been answered."""
+    timed = check("well", "timed", quiet=True)
+    plan = {
+        "facts": {},
+        "groups": [
+            {"name": "s", "lane": "side", "env": {}, "checks": [check("well", "beside")]},
+            {"name": "g", "lane": "main", "env": {}, "checks": [timed, check("well", "last")]},
+        ],
+    }
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    done = subprocess.run(
+        [sys.executable, str(PROBES), str(tmp_path / "plan.json")], capture_output=True, timeout=60, check=True
+    )
+    order = [
+        (event["event"], event.get("name") or event["result"]["name"])
+        for event in map(json.loads, done.stdout.splitlines())
+        if event["event"] in ("begin", "result")
+    ]
+    assert order.index(("result", "timed")) < order.index(("begin", "beside"))
+    assert ("result", "last") in order
+
+
+def test_the_worker_gets_a_writable_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where HOME cannot be written, as in a read-only container, frameworks get the scratch folder."""
+    monkeypatch.setenv("HOME", "/nonexistent")
+    assert runner._environment({}, {"scratch": str(tmp_path)})["HOME"] == str(tmp_path)
