@@ -1,0 +1,244 @@
+"""What only a real engine can show: closed containers, nothing left behind, nothing of the host in a layer."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from registries import docker_registry
+from tiny_image import write_tiny_root
+
+from envbuilder.engine.docker import DockerEngine, connect
+from envbuilder.engine.port import BuildRequest, ContainerSpec, Ended, Step
+
+pytestmark = pytest.mark.engine
+INTERRUPTED = """
+import sys
+from envbuilder.engine.docker import connect
+from envbuilder.engine.port import ContainerSpec
+spec = ContainerSpec(sys.argv[1], ("/bin/sh", "-c", "echo up; sleep 60"), files={"a": b""})
+connect().run(spec, lambda data: print(data, flush=True), print)
+"""
+
+
+@pytest.fixture(scope="module")
+def engine() -> DockerEngine:
+    return connect({**os.environ, "http_proxy": "http://user:secret@proxy.example:3128"})
+
+
+@pytest.fixture(scope="module")
+def base(engine: DockerEngine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    name = f"scratch-engine-{uuid.uuid4().hex[:8]}"
+    tar = tmp_path_factory.mktemp("base") / "base.tar"
+    write_tiny_root(tar)
+    engine.import_base(tar, f"{name}:base", {})
+    yield f"{name}:base"
+    engine.remove(f"{name}:built")
+    engine.remove(f"{name}:base")
+
+
+def shell(engine: DockerEngine, image: str, command: str, **given: object) -> tuple[str, str, Ended]:
+    """Run a shell command in a container; return what it printed and how it ended."""
+    out, err = bytearray(), bytearray()
+    spec = ContainerSpec(image, ("/bin/sh", "-c", command), **given)  # type: ignore[arg-type]
+    ended = engine.run(spec, out.extend, err.extend)
+    return out.decode(), err.decode(), ended
+
+
+def built(base: str) -> str:
+    """Name the image that a test builds."""
+    return base.replace(":base", ":built")
+
+
+def test_a_container_is_closed(engine: DockerEngine, base: str) -> None:
+    """No network but loopback, no capabilities, no new privileges, a foreign user, a root that cannot be written."""
+    out, err, _ = shell(engine, base, "id -u; ls /sys/class/net; cat /proc/self/status; touch /x")
+    assert out.splitlines()[:2] == ["65534", "lo"]
+    assert "CapEff:\t0000000000000000" in out
+    assert "CapBnd:\t0000000000000000" in out
+    assert "NoNewPrivs:\t1" in out
+    assert "Read-only" in err
+
+
+def test_scratch_is_writable_and_files_are_not(engine: DockerEngine, base: str) -> None:
+    """Scratch takes files; the files that were copied in can be run and not changed."""
+    files = {"deep/tool": b"#!/bin/sh\necho ran\n"}
+    out, err, _ = shell(
+        engine, base, "/envbuilder/deep/tool; touch /tmp/ok && ls /tmp; touch /envbuilder/x", files=files
+    )
+    assert out.split() == ["ran", "ok"]
+    assert "Permission denied" in err
+
+
+def test_mounts_are_read_only(engine: DockerEngine, base: str, tmp_path: Path) -> None:
+    """A host path is there to be read and cannot be written, by root neither."""
+    (tmp_path / "fact").write_text("from the host")
+    tmp_path.chmod(0o777)
+    out, err, _ = shell(engine, base, "cat /m/fact; touch /m/x", mounts={str(tmp_path): "/m"}, user="0:0")
+    assert out == "from the host"
+    assert "Read-only" in err
+    assert [path.name for path in tmp_path.iterdir()] == ["fact"]
+
+
+def test_limits_hold(engine: DockerEngine, base: str) -> None:
+    """A container that needs more memory than its limit is killed and says why; processes are limited, too."""
+    _, _, ended = shell(engine, base, "dd if=/dev/zero of=/dev/null bs=200M count=1", memory=32 << 20)
+    assert ended.out_of_memory
+    _, err, ended = shell(engine, base, "sleep 1 & sleep 1 & sleep 1 & sleep 1 & wait", pids=3)
+    assert "fork" in err.lower()
+
+
+def test_output_arrives_while_it_runs(engine: DockerEngine, base: str) -> None:
+    """What a container prints is handed on at once, not in the end."""
+    times: list[float] = []
+    spec = ContainerSpec(base, ("/bin/sh", "-c", "echo a; sleep 1; echo b"))
+    engine.run(spec, lambda _: times.append(time.monotonic()), print)
+    assert times[-1] - times[0] > 0.7
+
+
+def test_a_program_that_the_image_lacks_is_the_images_fault(engine: DockerEngine, base: str) -> None:
+    """A missing interpreter ends like a shell would end, with the reason on stderr."""
+    err = bytearray()
+    ended = engine.run(ContainerSpec(base, ("python3",)), print, err.extend)
+    assert ended.exit_code == 127
+    assert b"python3" in err
+
+
+def test_containers_run_side_by_side(engine: DockerEngine, base: str) -> None:
+    """One engine serves several threads, each with its own output."""
+    said: dict[int, str] = {}
+
+    def one(number: int) -> None:
+        said[number] = shell(engine, base, f"sleep 0.5; echo {number}")[0]
+
+    threads = [threading.Thread(target=one, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert said == {number: f"{number}\n" for number in range(4)}
+
+
+@pytest.mark.parametrize(("sent", "swept"), [(signal.SIGINT, 0), (signal.SIGKILL, 1)], ids=["Ctrl-C", "killed"])
+def test_an_interrupted_run_leaves_nothing(engine: DockerEngine, base: str, sent: signal.Signals, swept: int) -> None:
+    """Ctrl-C removes the container and its volume; what a killed process leaves, the next sweep removes."""
+    command = [sys.executable, "-c", INTERRUPTED, base]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        assert process.stdout is not None
+        assert b"up" in process.stdout.readline()
+        engine.sweep()
+        assert left_of(engine, process.pid) == (1, 1), "a run that is alive is not swept"
+        process.send_signal(sent)
+    assert left_of(engine, process.pid) == (swept, swept)
+    assert engine.sweep() >= swept
+    assert left_of(engine, process.pid) == (0, 0)
+
+
+def left_of(engine: DockerEngine, pid: int) -> tuple[int, int]:
+    """Count the containers and volumes of one process's run."""
+    mine = {"label": [f"org.envbuilder.run={pid}"]}
+    return len(engine._api.containers(all=True, filters=mine)), len(engine._api.volumes(filters=mine)["Volumes"] or [])
+
+
+def test_what_the_host_lends_to_a_step_is_in_no_layer(engine: DockerEngine, base: str, tmp_path: Path) -> None:
+    """A bind-mounted bundle and a proxy's password are seen by the step, and are in no byte of the saved image."""
+    (tmp_path / "Dockerfile").write_text(
+        f"FROM {base}\n"
+        "RUN --mount=type=bind,source=host,target=/run/host --mount=type=cache,target=/cache "
+        'cat /run/host/bundle.crt; echo "proxy $http_proxy"; touch /cache/kept\n'
+    )
+    said: list[str] = []
+    request = BuildRequest(tmp_path, built(base), extra={"host/bundle.crt": b"HOST-AUTHORITY"}, no_cache=True)
+    image = engine.build(request, lambda step: said.append(step.text))
+    assert any("HOST-AUTHORITY" in line for line in said)
+    assert any("user:secret@proxy.example" in line for line in said)
+    with engine.export(image.id) as chunks:
+        saved = b"".join(chunks)
+    for secret in (b"HOST-AUTHORITY", b"proxy.example"):
+        assert secret not in saved
+    assert layer_files(saved) == []
+
+
+def layer_files(saved: bytes) -> list[str]:
+    """List what is in the last layer of a saved image besides empty mount points."""
+    with tarfile.open(fileobj=io.BytesIO(saved)) as archive:
+        manifest = archive.extractfile("manifest.json")
+        assert manifest is not None
+        last = archive.extractfile(json.load(manifest)[0]["Layers"][-1])
+        assert last is not None
+        with tarfile.open(fileobj=last) as layer:
+            return [member.name for member in layer if not member.isdir()]
+
+
+def test_an_unchanged_step_is_taken_from_the_cache(engine: DockerEngine, base: str, tmp_path: Path) -> None:
+    """Only a change of what a step is given runs it again: not another file, not other times, not another folder."""
+    text = f"FROM {base}\nRUN --mount=type=bind,source=host,target=/run/host cat /run/host/a; echo {uuid.uuid4()}\n"
+
+    def kinds(folder: str, content: bytes, other: str) -> set[str]:
+        context = tmp_path / folder
+        context.mkdir()
+        (context / "Dockerfile").write_text(text)
+        (context / "other").write_text(other)
+        steps: list[Step] = []
+        engine.build(BuildRequest(context, built(base), extra={"host/a": content}), steps.append)
+        return {step.kind for step in steps if "] RUN" in step.name and step.kind in {"started", "cached"}}
+
+    assert kinds("first", b"same\n", "1") == {"started"}
+    assert kinds("again", b"same\n", "2") == {"cached"}
+    assert kinds("changed", b"not the same\n", "2") == {"started"}
+
+
+def test_a_build_that_is_given_up_stops(engine: DockerEngine, base: str, tmp_path: Path) -> None:
+    """An exception on this side cancels the step that runs on the engine's."""
+    seconds = f"97{uuid.uuid4().int % 10000}"
+    (tmp_path / "Dockerfile").write_text(f"FROM {base}\nRUN echo up; sleep {seconds}\n")
+
+    def give_up(step: Step) -> None:
+        if step.text == "up":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        engine.build(BuildRequest(tmp_path, built(base)), give_up)
+    deadline = time.monotonic() + 15
+    while (left := running(f"sleep {seconds}")) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert not left
+
+
+def running(words: str) -> list[str]:
+    """Find processes of this host by their command line."""
+    lines = [path.read_bytes().replace(b"\0", b" ").decode() for path in Path("/proc").glob("[0-9]*/cmdline")]
+    return [line for line in lines if line.strip() == words]
+
+
+def test_a_pushed_image_comes_back_by_its_digest(engine: DockerEngine, base: str, tmp_path: Path) -> None:
+    """The digest that a push answers names the same image at a real registry."""
+    with docker_registry(tmp_path) as host:
+        name = f"{host}/team/image:one"
+        engine.tag(base, name)
+        digest = engine.push(name)
+        engine.remove(name)
+        pulled = engine.pull(f"{host}/team/image@{digest}")
+    assert pulled.digests == (f"{host}/team/image@{digest}",)
+    assert base in pulled.tags
+    engine.remove(pulled.digests[0])
+
+
+def test_no_engine_is_a_clear_error() -> None:
+    """Without an engine the error says what to do next, and is not the image's."""
+    command = [sys.executable, "-c", "from envbuilder.engine.docker import connect; connect()"]
+    environment = {**os.environ, "DOCKER_HOST": "unix:///nonexistent.sock"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert "InfrastructureError: no container engine answers" in done.stderr
+    assert "next: " in done.stderr
