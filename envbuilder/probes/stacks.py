@@ -19,6 +19,7 @@ FAMILIES = (
     "libnccl",
 )
 CUDNN = "libcudnn"
+STUB_AT_MOST = 512 * 1024
 
 
 def only_one(facts):
@@ -112,20 +113,15 @@ def no_stub(facts):
 
 
 def is_stub(path):
-    """Tell a stub by where it lies (``stubs/``), or by its size: real drivers are megabytes, stubs some kilobytes."""
+    """Tell a stub by where it lies (``stubs/``) or by its size: drivers are megabytes, stubs some kilobytes.
+
+    What lies on another file system than the image was put there from outside, as container runtimes do.
+    """
     real = os.path.realpath(path)
     if os.path.basename(os.path.dirname(real)) == "stubs":
         return True
-    return os.path.getsize(real) < 400 * 1024 and not _mounted(path)
-
-
-def _mounted(path):
-    """Tell whether a file was mounted from the host, as container runtimes do with the driver."""
-    try:
-        with open("/proc/self/mountinfo", encoding="utf-8") as stream:
-            return any(line.split()[4] in (path, os.path.realpath(path)) for line in stream)
-    except OSError:
-        return False
+    status = os.stat(real)
+    return status.st_size < STUB_AT_MOST and status.st_dev == os.stat("/").st_dev
 
 
 def _holds_stub(folder):

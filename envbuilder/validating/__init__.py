@@ -2,11 +2,10 @@
 
 from envbuilder.validating.recording import record, validate_and_record
 from envbuilder.validating.session import Progress
-from envbuilder.validating.stage import Simulated, ValidationRequest, validate, validate_here
+from envbuilder.validating.stage import ValidationRequest, validate, validate_here
 
 __all__ = [
     "Progress",
-    "Simulated",
     "ValidationRequest",
     "record",
     "validate",

@@ -81,7 +81,7 @@ def _key(request: ValidationRequest, engine: Engine) -> str:
     """Return what a verdict depends on, as one digest; the host's driver is part of it."""
     info = engine.info()
     driver = DRIVER_VERSION.read_bytes() if DRIVER_VERSION.is_file() else b""
-    simulated = request.simulate.profile if request.simulate else ""
+    simulated = request.simulate.profile.text if request.simulate else ""
     host = (info.name, info.version, info.gpu_runtime, request.gpus, simulated)
     return content_key(
         {
@@ -90,6 +90,7 @@ def _key(request: ValidationRequest, engine: Engine) -> str:
             "lock": request.lock.encode(),
             "suite": suite.digest().encode(),
             "profile": request.profile.encode(),
+            "extra": msgspec.json.encode(request.extra),
             "budgets": msgspec.json.encode(request.budgets),
             "host": msgspec.json.encode(host),
             "driver": driver,

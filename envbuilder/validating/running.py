@@ -19,12 +19,11 @@ _STDERR_KEPT = 8000
 
 @dataclass(frozen=True)
 class Place:
-    """How to run in a container: which image, with which GPUs, mounts and variables, within how many seconds."""
+    """How to run in a container: which image, with which GPUs, files and variables, within how many seconds."""
 
     image: str
     gpus: str = "none"
     env: Mapping[str, str] | None = None
-    mounts: Mapping[str, str] | None = None
     files: Mapping[str, bytes] | None = None
     time_limit: float = 1800.0
 
@@ -41,7 +40,6 @@ def in_container(engine: Engine, place: Place, plan: bytes, on_output: Callable[
         command=("/bin/sh", f"{FILES_AT}/probes/start.sh", f"{FILES_AT}/plan.json"),
         env={"HOME": "/tmp", "TF_CPP_MIN_LOG_LEVEL": "0", **(place.env or {})},  # noqa: S108 - inside the container
         files={**files, "plan.json": plan, **(place.files or {})},
-        mounts=place.mounts or {},
         gpus=place.gpus,
         time_limit=place.time_limit,
     )

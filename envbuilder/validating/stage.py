@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -14,21 +14,12 @@ from envbuilder.environment import Environment
 from envbuilder.errors import InfrastructureError, UsageError
 from envbuilder.judge import budget_results, judge
 from envbuilder.matrix import Budgets
-from envbuilder.suite import Facts, Profile
+from envbuilder.simulating import Simulation
+from envbuilder.suite import Check, Facts, Profile
 from envbuilder.validating import facts as facts_of
 from envbuilder.validating.running import Place, here, in_container
 from envbuilder.validating.session import Identity, Progress, Session
 from envbuilder.verdict import CheckResult, EngineRef, HostRef, ImageRef, Verdict
-
-
-@dataclass(frozen=True)
-class Simulated:
-    """A simulated driver: what is mounted, copied in and set in the container, and the profile's text."""
-
-    profile: str
-    env: Mapping[str, str] = field(default_factory=dict)
-    mounts: Mapping[str, str] = field(default_factory=dict)
-    files: Mapping[str, bytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -38,6 +29,7 @@ class ValidationRequest:
     ``image`` is a tag, id or digest in the engine's store. ``environment`` is None for an image of others: what it
     holds is then asked of it. ``lock`` is the text of the lock that it was made from. ``gpus`` is ``none``, ``all``,
     a list of indices, or ``auto``: those that the engine can hand over. ``base`` names what it was built on.
+    ``extra`` are checks beside the table's (the suite's own controls).
     """
 
     image: str
@@ -47,7 +39,8 @@ class ValidationRequest:
     gpus: str = "auto"
     base: str = ""
     lock: str = ""
-    simulate: Simulated | None = None
+    simulate: Simulation | None = None
+    extra: tuple[Check, ...] = ()
 
 
 def now() -> str:
@@ -76,7 +69,10 @@ def validate(
     started = clock()
     place = _place(engine, image, request)
     subject = _subject(engine, place, image, request)
-    session, results = _run(subject.facts, on_progress, lambda plan, take: in_container(engine, place, plan, take))
+    checks = (*suite.select(subject.facts), *request.extra)
+    session, results = _run(
+        checks, subject.facts, on_progress, lambda plan, take: in_container(engine, place, plan, take)
+    )
     results += budget_results(results, request.budgets, image.size)
     info = engine.info()
     return _verdict(
@@ -110,7 +106,8 @@ def validate_here(
     started = clock()
     identity = _identify(lambda plan, take: here(python, plan, take), python)
     subject = facts_of.of_foreign(identity, store.load(), None, profile=profile, simulated=False)
-    session, results = _run(subject, on_progress, lambda plan, take: here(python, plan, take))
+    checks = suite.select(subject)
+    session, results = _run(checks, subject, on_progress, lambda plan, take: here(python, plan, take))
     results += budget_results(results, budgets or Budgets(), None)
     return _verdict(
         session,
@@ -135,8 +132,7 @@ class _Subject:
 
 def _place(engine: Engine, image: Image, request: ValidationRequest) -> Place:
     if request.simulate is not None:
-        one = request.simulate
-        return Place(image.id, gpus="none", env=one.env, mounts=one.mounts, files=one.files)
+        return Place(image.id, gpus="none", env=request.simulate.environment(image.env), files=request.simulate.files)
     if request.gpus == "auto":
         return Place(image.id, gpus="all" if engine.info().gpu_runtime else "none")
     return Place(image.id, gpus=request.gpus)
@@ -165,8 +161,9 @@ def _identify(run: Runner, subject: str) -> Identity:
     return session.identity
 
 
-def _run(facts: Facts, on_progress: Callable[[Progress], None], run: Runner) -> tuple[Session, tuple[CheckResult, ...]]:
-    checks = suite.select(facts)
+def _run(
+    checks: tuple[Check, ...], facts: Facts, on_progress: Callable[[Progress], None], run: Runner
+) -> tuple[Session, tuple[CheckResult, ...]]:
     session = Session(checks, on_progress)
     why = run(suite.plan(checks, facts), session.feed)
     if not session.identity:
