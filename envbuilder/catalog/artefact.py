@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 
 import msgspec
 from packaging.requirements import InvalidRequirement, Requirement
@@ -51,6 +52,8 @@ class BuildInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 def wheel_name(filename: str) -> WheelName | None:
     """Read the name of a Linux wheel; None for other systems, source distributions and names that are none."""
+    if "linux" not in filename:
+        return None
     try:
         _, version, _, tags = parse_wheel_filename(filename)
     except (InvalidWheelFilename, InvalidVersion):
@@ -113,6 +116,7 @@ def _requirements(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
         yield normal(f"{text.strip()}; {rest}" if rest else text.strip()), found[1] if found else ""
 
 
+@lru_cache(maxsize=8192)
 def normal(requirement: str) -> str:
     """Write a requirement in the one way in which two equal ones are equal texts."""
     try:
@@ -123,6 +127,7 @@ def normal(requirement: str) -> str:
     return str(found)
 
 
+@lru_cache(maxsize=1024)
 def build_info(source: str) -> BuildInfo:
     """Read ``build_info.py`` without running it: assignments, or one mapping of names to literals.
 
@@ -196,3 +201,8 @@ def build_info_names(filename: str) -> tuple[str, ...]:
 def release_order(version: str) -> Version:
     """Order versions as installers do; raises packaging's InvalidVersion."""
     return Version(version)
+
+
+def is_prerelease(version: str) -> bool:
+    """Tell whether a version is an alpha, beta, candidate or development release."""
+    return release_order(version).is_prerelease

@@ -54,7 +54,7 @@ class TensorflowRelease(Row, frozen=True, kw_only=True):
     package: str
     version: str
     gpu: bool
-    wheels: tuple[WheelSet, ...]
+    wheels: tuple[WheelSet, ...] = ()
     released: str = ""
     requires_python: str = ""
     cuda: str | None = None

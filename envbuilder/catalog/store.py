@@ -17,12 +17,15 @@ from envbuilder.catalog.model import Catalog
 
 FILES = (
     "tensorflow.yaml",
+    "tensorflow-gpu.yaml",
+    "tensorflow-cpu.yaml",
     "cuda.yaml",
     "cudnn.yaml",
     "drivers.yaml",
     "gpus.yaml",
     "systems.yaml",
     "images.yaml",
+    "reports.yaml",
 )
 """The files, each a mapping from a field of `Catalog` to its rows."""
 

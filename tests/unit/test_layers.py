@@ -24,6 +24,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "documents",
         "judge",
         "comparing",
+        "fatbin",
         "simulated",
         "controls",
     ),
@@ -51,6 +52,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "upgrading",
         "bisecting",
         "reporting",
+        "verifying",
+        "proposing",
     ),
     ("cli", "__main__"),
 )

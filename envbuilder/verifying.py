@@ -1,0 +1,233 @@
+"""Check the catalogue's rows against the real artefacts on the package index."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+from packaging.requirements import Requirement
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+from envbuilder.catalog import artefact, compare
+from envbuilder.catalog.compare import Comparison
+from envbuilder.catalog.model import Catalog, CudnnWheel, TensorflowRelease
+from envbuilder.errors import NoClaimError
+from envbuilder.fatbin import Architectures, architectures
+from envbuilder.index.port import DistFile, IndexUnavailableError, Member, PackageIndex
+
+JOBS = 16
+
+Progress = Callable[[str], None]
+"""Told the name of each row when it is done."""
+
+
+def verify(
+    catalog: Catalog,
+    index: PackageIndex,
+    *,
+    selected: Callable[[TensorflowRelease], bool] = lambda _: True,
+    jobs: int = JOBS,
+    progress: Progress = lambda _: None,
+) -> tuple[Comparison, ...]:
+    """Compare every selected TensorFlow row, its CUDA wheels, and the cuDNN wheels' versions; in the catalogue's order.
+
+    What an index fails to answer becomes an ``unchecked`` comparison; only an index that does not list TensorFlow
+    itself raises IndexUnavailableError.
+    """
+    rows = tuple(row for row in catalog.tensorflow if selected(row))
+    held = Holdings(index, sorted({row.package for row in rows}), jobs)
+
+    def one(row: TensorflowRelease) -> tuple[Comparison, ...]:
+        found = tuple(_release(row, index, held))
+        progress(compare.name_of(row))
+        return found
+
+    with ThreadPoolExecutor(jobs) as pool:
+        pages = tuple(pool.map(lambda row: _cudnn_line(row, index), catalog.cudnn_wheels))
+        return tuple(each for found in pool.map(one, rows) for each in found) + pages
+
+
+class Holdings:
+    """What the index holds of some projects, by version; a project's page is read once."""
+
+    def __init__(self, index: PackageIndex, projects: Iterable[str], jobs: int = JOBS) -> None:
+        self._index = index
+        self._answers: dict[tuple[str, str], bool] = {}
+        with ThreadPoolExecutor(jobs) as pool:
+            self._held = dict(pool.map(lambda project: (project, self._read(project)), projects))
+
+    def wheels(self, project: str, version: str) -> tuple[tuple[artefact.WheelName, DistFile], ...]:
+        """Return the Linux wheels of one version."""
+        return tuple(self._of(project).get(version, ()))
+
+    def versions(self, project: str) -> tuple[str, ...]:
+        """Return every version that has Linux wheels, oldest first."""
+        return tuple(self._of(project))
+
+    def can_install(self, requirement: str, python: str) -> bool:
+        """Tell whether some wheel meets a requirement on x86-64 Linux with this Python."""
+        key = (requirement, python)
+        if key not in self._answers:
+            wanted = Requirement(requirement)
+            self._answers[key] = any(
+                name.python in ("", python) and name.arch == "x86_64" and _admits(file.requires_python, python)
+                for version in wanted.specifier.filter(self.versions(wanted.name))
+                for name, file in self.wheels(wanted.name, version)
+            )
+        return self._answers[key]
+
+    def _of(self, project: str) -> _Held:
+        if project not in self._held:
+            self._held[project] = self._read(project)
+        return self._held[project]
+
+    def _read(self, project: str) -> _Held:
+        found: _Held = {}
+        for file in self._index.files(project):
+            name = artefact.wheel_name(file.filename)
+            if name is not None and not file.yanked:
+                found.setdefault(name.version, []).append((name, file))
+        return {version: found[version] for version in sorted(found, key=artefact.release_order)}
+
+
+_Held = dict[str, list[tuple[artefact.WheelName, DistFile]]]
+
+
+def newest_python(wheels: Iterable[tuple[artefact.WheelName, DistFile]], arch: str = "x86_64") -> DistFile | None:
+    """Choose the wheel that stands for a release: the newest Python's."""
+    fitting = [(name, file) for name, file in wheels if name.arch == arch]
+    best = max(fitting, key=lambda pair: [int(part) for part in (pair[0].python or "0").split(".")], default=None)
+    return best[1] if best else None
+
+
+def read_build_info(index: PackageIndex, file: DistFile) -> artefact.BuildInfo | None:
+    """Read what a TensorFlow wheel says that it was built with; None where it holds no ``build_info.py``."""
+    for name in artefact.build_info_names(file.filename):
+        content = index.member(file, name)
+        if content is not None:
+            return artefact.build_info(content.decode("utf-8", "replace"))
+    return None
+
+
+def _release(row: TensorflowRelease, index: PackageIndex, held: Holdings) -> Iterator[Comparison]:
+    wheels = held.wheels(row.package, row.version)
+    yield compare.with_wheels(row, artefact.wheel_sets(name for name, _ in wheels))
+    file = newest_python(wheels)
+    if file is None:
+        if row.wheels:
+            yield compare.unchecked(row, "requires", "the index has no x86-64 Linux wheel of it")
+        return
+    yield from _guarded(row, "requires", lambda: compare.with_metadata(row, artefact.metadata(index.metadata(file))))
+    yield from _guarded(row, "cuda", lambda: _built(row, index, file))
+    if row.and_cuda or row.cuda_wheels:
+        yield from _guarded(row, "cuda_wheels", lambda: _cuda_wheels(row, index, held))
+        yield from _guarded(row, "extra_fails_on", lambda: _extra(row, held))
+
+
+def _guarded(row: TensorflowRelease, field: str, check: Callable[[], Iterator[Comparison]]) -> Iterator[Comparison]:
+    try:
+        found = tuple(check())
+    except (IndexUnavailableError, SyntaxError) as error:
+        found = (compare.unchecked(row, field, str(error)),)
+    yield from found
+
+
+def _built(row: TensorflowRelease, index: PackageIndex, file: DistFile) -> Iterator[Comparison]:
+    said = read_build_info(index, file)
+    if said is None:
+        yield compare.unchecked(row, "cuda", f"{file.filename} holds no build_info.py")
+    else:
+        yield from compare.with_build_info(row, said)
+
+
+def _cuda_wheels(row: TensorflowRelease, index: PackageIndex, held: Holdings) -> Iterator[Comparison]:
+    """Compare each pinned CUDA wheel with the index (is it there, how large is it) and with the extra's own bounds."""
+    bounds = {found.name: found.specifier for text in row.and_cuda if (found := Requirement(text))}
+    total, bad = 0, []
+    for pin in row.cuda_wheels:
+        name, _, version = pin.partition("==")
+        if name in bounds and not bounds[name].contains(version, prereleases=True):
+            bad.append(f"{pin} is outside of the extra's {name}{bounds[name]}")
+        file = newest_python(held.wheels(name, version))
+        if file is None:
+            bad.append(f"{pin} is not on the index")
+        else:
+            total += index.size(file)
+    bad += [f"{name} has no pin" for name in bounds if name.startswith("nvidia-") and not _pinned(row, name)]
+    fine = f"{len(row.cuda_wheels)} wheels, {total / 1e9:.2f} GB"
+    yield compare.judge(
+        row, "cuda_wheels", fine if not bad else "", fine if not bad else "; ".join(bad), agrees=not bad
+    )
+
+
+def _pinned(row: TensorflowRelease, name: str) -> bool:
+    return any(pin.startswith(f"{name}==") for pin in row.cuda_wheels)
+
+
+def _extra(row: TensorflowRelease, held: Holdings) -> Iterator[Comparison]:
+    """Compare the Pythons on which the extra cannot be resolved with what the index holds for its requirements."""
+    pythons = next((one.pythons for one in row.wheels if one.arch == "x86_64"), ())
+    broken = tuple(python for python in pythons if not all(held.can_install(text, python) for text in row.and_cuda))
+    mine, theirs = " ".join(row.extra_fails_on), " ".join(broken)
+    yield compare.judge(row, "extra_fails_on", mine or "none", theirs or "none", agrees=set(mine) == set(theirs))
+
+
+def _admits(requires_python: str, python: str) -> bool:
+    try:
+        return SpecifierSet(requires_python).contains(f"{python}.99")
+    except InvalidSpecifier:
+        return True
+
+
+def _cudnn_line(row: CudnnWheel, index: PackageIndex) -> Comparison:
+    """Compare the versions of a CUDA wheel line: what the catalogue holds and the index lacks, and the other way."""
+    try:
+        there = [v for v in Holdings(index, [row.package]).versions(row.package) if not artefact.is_prerelease(v)]
+    except IndexUnavailableError as error:
+        return Comparison(row=row.package, field="versions", outcome="unchecked", note=str(error))
+    gone, new = sorted(set(row.versions) - set(there)), sorted(set(there) - set(row.versions))
+    agrees = not gone and not new
+    return Comparison(
+        row=row.package,
+        field="versions",
+        outcome="agrees" if agrees else "disagrees",
+        catalog=f"{len(row.versions)} versions" if agrees else " ".join(gone),
+        artefact=f"{len(there)} versions" if agrees else " ".join(new),
+    )
+
+
+def verify_binary(
+    row: TensorflowRelease, index: PackageIndex, progress: Progress = lambda _: None
+) -> tuple[Comparison, ...]:
+    """Compare a row's capabilities with the machine code and PTX in the wheel's main library.
+
+    Reads that one member of the wheel (up to 0.4 GB), keeps none of it. Raises NoClaimError where the index has no
+    such wheel or the wheel no GPU code.
+    """
+    member, found = read_binary(row.package, row.version, index, progress)
+    note = f"{found.fat_binaries} fat binaries in {member.name}"
+    every = compare.with_binary(row, found.cubins, found.ptx)
+    return tuple(one if one.note else msgspec.structs.replace(one, note=note) for one in every)
+
+
+def read_binary(
+    package: str, version: str, index: PackageIndex, progress: Progress = lambda _: None
+) -> tuple[Member, Architectures]:
+    """Find the GPU code in a release's largest library that holds any; see `verify_binary`."""
+    file = newest_python(Holdings(index, [package]).wheels(package, version))
+    if file is None:
+        raise NoClaimError(
+            f"the index has no x86-64 Linux wheel of {package} {version}", hint="envbuilder catalog list"
+        )
+    libraries = sorted((one for one in index.members(file) if ".so" in one.name), key=lambda one: -one.size)
+    for member in libraries[:_LIBRARIES]:
+        progress(f"{file.filename}: {member.name} ({member.packed / 1e6:.0f} MB)")
+        found = architectures(index.stream(file, member))
+        if found.fat_binaries:
+            return member, found
+    raise NoClaimError(f"{file.filename} holds no GPU code in its largest libraries", hint="it may be a CPU build")
+
+
+_LIBRARIES = 3
+"""How many of a wheel's largest libraries are read before it is taken for one without GPU code."""
