@@ -32,6 +32,7 @@ def key(text: str) -> Key:
     return tuple(numbers), _PRE[found[2] or ""], int(found[3] or 0)
 
 
+@lru_cache(maxsize=65_536)
 def numbers(text: str) -> tuple[int, ...]:
     """Return the leading dotted numbers as integers, trailing zeros kept: ``"8.0.5" -> (8, 0, 5)``."""
     found = _PARTS.match(text)
@@ -45,6 +46,7 @@ def major(text: str) -> int:
     return numbers(text)[0]
 
 
+@lru_cache(maxsize=65_536)
 def minor(text: str) -> str:
     """Return the first two numbers as text: ``"12.5.1" -> "12.5"``, ``"12" -> "12.0"``."""
     parts = (*numbers(text), 0)

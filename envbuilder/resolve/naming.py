@@ -9,6 +9,8 @@ from envbuilder import versions
 from envbuilder.environment import Combination
 from envbuilder.rules.requirement import parse
 
+_FOREIGN = re.compile(r"[^A-Za-z0-9_.-]")
+
 _LONGEST = 128
 """What the registries' specification allows for a tag."""
 
@@ -28,7 +30,7 @@ def environment_id(  # noqa: PLR0913 - the parts of an id, in order
     stack = ["cpu"] if cuda is None else [f"cu{cuda}", *([f"cudnn{cudnn}"] if cudnn else [])]
     place = system.removeprefix(f"{py}-")
     machine = [] if arch == "x86_64" else [arch]
-    return _tag("-".join([f"tf{tensorflow}", py, *stack, place, *machine, *extras]))
+    return _tag([f"tf{tensorflow}", py, *stack, place, *machine, *extras])
 
 
 def wished_id(combination: Combination) -> str:
@@ -42,7 +44,7 @@ def wished_id(combination: Combination) -> str:
         parts += [f"cudnn{wish.cudnn}"] if wish.cudnn else []
     parts += [wish.os.rsplit("debian-", maxsplit=1)[-1]] if wish.os else []
     parts += [] if wish.arch == "x86_64" else [wish.arch]
-    return _tag("-".join([*parts, *suffixes(wish, wish.package)]))
+    return _tag([*parts, *suffixes(wish, wish.package)])
 
 
 def suffixes(combination: Combination, package: str | None) -> tuple[str, ...]:
@@ -59,8 +61,10 @@ def _requirement(text: str) -> str:
     return f"{bound.name}-{_digest(text)}"
 
 
-def _tag(text: str) -> str:
-    tag = re.sub(r"[^A-Za-z0-9_.-]+", "-", text)
+def _tag(parts: list[str]) -> str:
+    tag = "-".join(parts)
+    if _FOREIGN.search(tag):
+        tag = f"{_FOREIGN.sub('-', tag)}-{_digest(tag)}"
     return tag if len(tag) <= _LONGEST else f"{tag[: _LONGEST - 9]}-{_digest(tag)}"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from envbuilder.catalog.model import Catalog
-from envbuilder.environment import Combination, Environment, Rejection
+from envbuilder.environment import Environment, Rejection
 from envbuilder.matrix import Excluded, Matrix, expand
 from envbuilder.resolve.nearest import Nearest
 from envbuilder.resolve.resolver import Resolver
@@ -26,11 +26,11 @@ def plan(matrix: Matrix, catalog: Catalog) -> Plan:
     resolver = Resolver(facts(catalog), matrix.targets)
     nearest = Nearest(resolver)
     environments: dict[str, Environment] = {}
-    rejections: dict[Combination, Rejection] = {}
+    rejections: list[Rejection] = []
     for wish in wanted:
-        result = resolver.resolve(wish)
+        result = resolver.resolve(wish, nearest=nearest.to)
         if isinstance(result, Environment):
             environments.setdefault(result.id, result)
         else:
-            rejections[wish] = msgspec.structs.replace(result, nearest=nearest.to(wish))
-    return Plan(environments=tuple(environments.values()), rejections=tuple(rejections.values()), excluded=excluded)
+            rejections.append(result)
+    return Plan(environments=tuple(environments.values()), rejections=tuple(rejections), excluded=excluded)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import NamedTuple
 
@@ -12,13 +13,17 @@ from envbuilder.finding import Code, Finding, Severity
 from envbuilder.matrix import Targets
 from envbuilder.resolve.naming import environment_id, short, suffixes, wished_id
 from envbuilder.resolve.stacks import Stack, stack_for
-from envbuilder.rules import Candidate, Device, Facts, judge, ordered, say
+from envbuilder.rules import Candidate, Device, Facts, joined, judge, ordered, say
 from envbuilder.rules.requirement import exact_pin, parse
 
 NO_TARGETS = Targets()
 
 _UNBUILDABLE = frozenset({Code.NOT_INSTALLABLE, Code.PYTHON_UNSUPPORTED})
 """What no wish to rebuild a broken environment can overcome: there is nothing to install."""
+
+
+Finder = Callable[[Combination], Combination | None]
+"""Finds what works near a combination that does not."""
 
 
 class Host(NamedTuple):
@@ -28,6 +33,7 @@ class Host(NamedTuple):
     system: OperatingSystem | None
     chosen: tuple[str, ...]
     findings: tuple[Finding, ...]
+    fails: bool = False
 
 
 class Side(NamedTuple):
@@ -36,32 +42,66 @@ class Side(NamedTuple):
     stack: Stack | None
     minimum_driver: str | None
     findings: tuple[Finding, ...]
+    fails: bool = False
+
+
+_NO_SIDE = Side(None, None, ())
+
+
+class Parts(NamedTuple):
+    """The two sides of a combination, judged apart; ``release`` is None where the catalogue has no such version."""
+
+    release: TensorflowRelease | None
+    host: Host
+    side: Side
 
 
 class Resolver:
-    """Resolves combinations against one catalogue and one set of targets; each part of the work is done once."""
+    """Resolves combinations against one catalogue and one set of targets; each part of the work is done once.
+
+    The parts are remembered by texts, not by rows: hashing a row costs more than judging it.
+    """
 
     def __init__(self, facts: Facts, targets: Targets = NO_TARGETS) -> None:
         self.facts = facts
         self.targets = targets
         self.release = cache(self._release)
         self.host = cache(self._host)
-        self.accelerator = cache(self._accelerator)
+        self.side = cache(self._side)
+        self.missing = cache(self._missing)
 
-    def resolve(self, combination: Combination, *, as_reported: bool = False) -> Environment | Rejection:
-        """Resolve one combination; see `envbuilder.resolve.resolve`."""
+    def resolve(
+        self,
+        combination: Combination,
+        *,
+        as_reported: bool = False,
+        nearest: Finder | None = None,
+    ) -> Environment | Rejection:
+        """Resolve one combination; see `envbuilder.resolve.resolve`. ``nearest`` finds what a rejection names."""
         wish = combination
+        release, host, side = self.parts(wish)
+        findings = joined(host.findings, side.findings)
+        stops = _prevents if as_reported or wish.controls else bool
+        if (
+            release is None
+            or host.system is None
+            or (wish.flavor == "gpu" and side.stack is None)
+            or ((host.fails or side.fails) and stops(findings))
+        ):
+            return _rejected(wish, findings, nearest(wish) if nearest is not None else None)
+        return _environment(wish, release, host, side, findings)
+
+    def parts(self, wish: Combination) -> Parts:
+        """Judge the two sides of a combination."""
         release = self.release(wish.tensorflow, wish.package, wish.python, wish.flavor, wish.arch)
         if release is None:
-            return _rejected(wish, (self._no_release(wish),))
-        host = self.host(release, wish.python, wish.os, wish.arch, wish.packages)
-        side = self.accelerator(release, wish.flavor, wish.arch, wish.cuda, wish.cudnn)
-        findings = ordered((*host.findings, *side.findings)) if host.findings or side.findings else ()
-        if _stops(findings, deliberate=as_reported or bool(wish.controls)) or host.system is None:
-            return _rejected(wish, findings)
-        if wish.flavor == "gpu" and side.stack is None:
-            return _rejected(wish, findings)
-        return _environment(wish, release, host, side, findings)
+            return Parts(None, self.missing(wish.tensorflow, wish.package), _NO_SIDE)
+        package, version = release.package, release.version
+        return Parts(
+            release,
+            self.host(package, version, wish.python, wish.os, wish.arch, wish.packages),
+            self.side(package, version, wish.flavor, wish.arch, wish.cuda, wish.cudnn),
+        )
 
     def _release(
         self, version: str, package: str | None, python: str | None, flavor: Flavor, arch: str
@@ -86,25 +126,23 @@ class Resolver:
                 return small
         return rows[0] if rows else None
 
-    def _no_release(self, wish: Combination) -> Finding:
-        name = f"{wish.package or 'tensorflow'} {wish.tensorflow}"
-        near = [text for text in self.facts.versions if versions.minor(text) == versions.minor(wish.tensorflow)]
+    def _missing(self, version: str, package: str | None) -> Host:
+        name = f"{package or 'tensorflow'} {version}"
+        near = [text for text in self.facts.versions if versions.minor(text) == versions.minor(version)]
         hint = f"; it knows {say.words(near)}" if near else ""
-        return say.unknown(name, f"The catalogue has no row for {name}{hint}.")
+        return Host("", None, (), (say.unknown(name, f"The catalogue has no row for {name}{hint}."),), fails=True)
 
-    def _host(
-        self, release: TensorflowRelease, python: str | None, os: str | None, arch: str, packages: tuple[str, ...]
+    def _host(  # noqa: PLR0913, PLR0917 - the wishes, one by one
+        self, package: str, version: str, python: str | None, os: str | None, arch: str, packages: tuple[str, ...]
     ) -> Host:
         rows = [row for row in self.facts.systems(os) if os is not None or python in {None, row.python}]
         if not rows:
             what = os or f"Python {python}"
             known = say.words([row.name for row in self.facts.systems()])
-            return Host(
-                python or "",
-                None,
-                (),
-                (say.unknown(what, f"The catalogue has no system for {what}; it knows {known}."),),
-            )
+            silent = say.unknown(what, f"The catalogue has no system for {what}; it knows {known}.")
+            return Host(python or "", None, (), (silent,), fails=True)
+        release = self.facts.release(package, version)
+        assert release is not None  # noqa: S101 - `release` found it
         tried = [self._on_system(release, row, python, os, arch, packages) for row in sorted(rows, key=_preference)]
         return min(tried, key=lambda host: sum(finding.severity is Severity.ERROR for finding in host.findings))
 
@@ -128,16 +166,25 @@ class Resolver:
             packages=tuple(pin for text in packages if (pin := exact_pin(text)) is not None),
         )
         chosen = (*(() if python else ("python",)), *(() if os else ("os",)))
-        return Host(python or system.python, system, chosen, judge(candidate, self.facts, ("host",)))
+        findings = judge(candidate, self.facts, ("host",))
+        return Host(python or system.python, system, chosen, findings, fails=_fails(findings))
 
-    def _accelerator(
-        self, release: TensorflowRelease, flavor: Flavor, arch: str, cuda: str | None, cudnn: str | None
+    def _side(  # noqa: PLR0913, PLR0917 - the wishes, one by one
+        self, package: str, version: str, flavor: Flavor, arch: str, cuda: str | None, cudnn: str | None
     ) -> Side:
         if flavor == "cpu":
-            return Side(None, None, ())
+            return _NO_SIDE
+        release = self.facts.release(package, version)
+        assert release is not None  # noqa: S101 - `release` found it
+        stack, minimum, findings = self._accelerated(release, arch, cuda, cudnn)
+        return Side(stack, minimum, findings, fails=stack is None or _fails(findings))
+
+    def _accelerated(
+        self, release: TensorflowRelease, arch: str, cuda: str | None, cudnn: str | None
+    ) -> tuple[Stack | None, str | None, tuple[Finding, ...]]:
         plain = Candidate(release=release, arch=arch)
         if not release.gpu or arch != "x86_64":
-            return Side(None, None, judge(plain, self.facts, ("gpu",)))
+            return None, None, judge(plain, self.facts, ("gpu",))
         stack = stack_for(release, cuda, cudnn, self.facts)
         if isinstance(stack, str):
             named = Candidate(
@@ -147,12 +194,12 @@ class Resolver:
                 toolkit=self.facts.toolkit(cuda or release.cuda),
             )
             wrong = judge(named, self.facts, ("gpu",))
-            return Side(None, None, ordered((*wrong, _no_wheels(release, stack))))
+            return None, None, ordered((*wrong, _no_wheels(release, stack)))
         toolkit = self.facts.toolkit(stack.cuda)
         findings = [
             finding for driver in self.targets.drivers or (None,) for finding in self._on_target(release, stack, driver)
         ]
-        return Side(stack, toolkit.minimum_driver if toolkit else None, ordered(tuple(findings)))
+        return stack, toolkit.minimum_driver if toolkit else None, ordered(tuple(findings))
 
     def _on_target(self, release: TensorflowRelease, stack: Stack, driver: str | None) -> tuple[Finding, ...]:
         devices, unknown = self.devices(self.targets.gpus)
@@ -189,9 +236,13 @@ def _preference(system: OperatingSystem) -> tuple[bool, tuple[int, ...]]:
     return system.suite == "", tuple(-number for number in versions.numbers(system.python))
 
 
-def _stops(findings: tuple[Finding, ...], *, deliberate: bool = False) -> bool:
-    wrong = [finding for finding in findings if finding.severity is Severity.ERROR]
-    return any(finding.code in _UNBUILDABLE for finding in wrong) if deliberate else bool(wrong)
+def _fails(findings: tuple[Finding, ...]) -> bool:
+    return any(finding.severity is Severity.ERROR for finding in findings)
+
+
+def _prevents(findings: tuple[Finding, ...]) -> bool:
+    """Tell whether there is nothing to install, so that not even a broken environment can be rebuilt."""
+    return any(finding.severity is Severity.ERROR and finding.code in _UNBUILDABLE for finding in findings)
 
 
 def _no_wheels(release: TensorflowRelease, sentence: str) -> Finding:
@@ -244,6 +295,6 @@ def _environment(
     )
 
 
-def _rejected(wish: Combination, findings: tuple[Finding, ...]) -> Rejection:
+def _rejected(wish: Combination, findings: tuple[Finding, ...], nearest: Combination | None) -> Rejection:
     sentence = findings[0].message if findings else "It cannot be built."
-    return Rejection(combination=wish, id=wished_id(wish), findings=findings, sentence=sentence)
+    return Rejection(combination=wish, id=wished_id(wish), findings=findings, sentence=sentence, nearest=nearest)

@@ -4,6 +4,18 @@ from __future__ import annotations
 
 from envbuilder.rules.facts import Facts, facts
 from envbuilder.rules.question import Candidate, Device, Install, Question
-from envbuilder.rules.table import RULES, Rule, judge, ordered
+from envbuilder.rules.table import RULES, Rule, joined, judge, ordered
 
-__all__ = ["RULES", "Candidate", "Device", "Facts", "Install", "Question", "Rule", "facts", "judge", "ordered"]
+__all__ = [
+    "RULES",
+    "Candidate",
+    "Device",
+    "Facts",
+    "Install",
+    "Question",
+    "Rule",
+    "facts",
+    "joined",
+    "judge",
+    "ordered",
+]

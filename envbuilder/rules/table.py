@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Literal
 
@@ -66,6 +67,12 @@ def judge(candidate: Candidate, facts: Facts, sides: tuple[Side, ...] = ("host",
 def ordered(findings: Iterator[Finding] | tuple[Finding, ...]) -> tuple[Finding, ...]:
     """Sort findings, each once: errors first, then by the table's order, then by what they are about."""
     return tuple(sorted(dict.fromkeys(findings), key=_rank))
+
+
+def joined(*sides: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    """Join findings that are in order and have none in common, such as those of the two sides."""
+    given = [side for side in sides if side]
+    return given[0] if len(given) == 1 else tuple(sorted(itertools.chain(*given), key=_rank))
 
 
 def _rank(finding: Finding) -> tuple[int, int, str, str]:
