@@ -77,19 +77,19 @@ def attached(repository: Repository, digest: str, media_type: str) -> tuple[Desc
     return tuple(item for item in found.values() if item.artifact_type in ("", media_type))
 
 
-def document(repository: Repository, descriptor: Descriptor, subject: str, media_type: str) -> bytes:
+def document(repository: Repository, stored: str, subject: str, media_type: str) -> bytes:
     """Fetch an attached document. Raises PublishError where its manifest is not one, or names another subject."""
-    manifest = repository.manifest(descriptor.digest)
+    manifest = repository.manifest(stored)
     if manifest is None:
-        raise PublishError(f"{descriptor.digest} is listed as attached but is not in the registry")
+        raise PublishError(f"{stored} is listed as attached but is not in the registry")
     try:
         artifact = msgspec.json.decode(manifest.content, type=_Artifact)
     except msgspec.MsgspecError as error:
-        raise PublishError(f"{descriptor.digest}: not an attached document: {error}") from error
+        raise PublishError(f"{stored}: not an attached document: {error}") from error
     if artifact.subject is None or artifact.subject.digest != subject:
-        raise PublishError(f"{descriptor.digest} is listed under {subject} but is attached to something else")
+        raise PublishError(f"{stored} is listed under {subject} but is attached to something else")
     if len(artifact.layers) != 1 or artifact.layers[0].media_type != media_type:
-        raise PublishError(f"{descriptor.digest}: not one document of type {media_type}")
+        raise PublishError(f"{stored}: not one document of type {media_type}")
     return repository.blob(artifact.layers[0].digest)
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import base64
 import binascii
+from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
 
 from envbuilder.errors import PublishError
+from envbuilder.statement.model import PAYLOAD_TYPE
 
 
 class Signature(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -48,6 +50,46 @@ class Verifier(Protocol):
         """Tell whether this key made this signature."""
 
 
+ENVELOPE = "application/vnd.dsse.envelope.v1+json"
+"""The media type under which an envelope is stored in a registry."""
+
+
+class Opened(msgspec.Struct, frozen=True, kw_only=True):
+    """A payload whose signature by someone trusted holds."""
+
+    payload: bytes
+    signed_by: str
+
+
+class Rejected(msgspec.Struct, frozen=True, kw_only=True):
+    """A sealed document that is not believed: ``unknown_signer``, or a signature that does not hold."""
+
+    unknown_signer: bool
+    message: str
+
+
+class Sealer(Protocol):
+    """What turns a payload into the sealed document that is stored under ``media_type``."""
+
+    @property
+    def media_type(self) -> str:
+        """Name the form of the sealed document."""
+
+    def seal(self, payload: bytes) -> bytes:
+        """Seal a statement's bytes."""
+
+
+class Opener(Protocol):
+    """What opens sealed documents of one form, and believes only whom it was told to trust."""
+
+    @property
+    def media_type(self) -> str:
+        """Name the form of the sealed documents that it opens."""
+
+    def open(self, content: bytes) -> Opened | Rejected:
+        """Open a sealed document. Raises PublishError where it is none."""
+
+
 def pae(payload_type: str, payload: bytes) -> bytes:
     """Encode a payload and its type unambiguously: what is signed (DSSE v1 protocol, "PAE")."""
     kind = payload_type.encode()
@@ -62,6 +104,40 @@ def seal(payload: bytes, payload_type: str, signer: Signer) -> Envelope:
         payload_type=payload_type,
         signatures=(Signature(sig=base64.b64encode(signature).decode(), keyid=signer.keyid),),
     )
+
+
+@dataclass(frozen=True)
+class KeySealer:
+    """`Sealer` by one private key."""
+
+    key: Signer
+    media_type: str = ENVELOPE
+
+    def seal(self, payload: bytes) -> bytes:
+        """Seal a statement in a DSSE envelope."""
+        return encode(seal(payload, PAYLOAD_TYPE, self.key))
+
+
+@dataclass(frozen=True)
+class KeyOpener:
+    """`Opener` that trusts public keys."""
+
+    trusted: tuple[Verifier, ...]
+    media_type: str = ENVELOPE
+
+    def open(self, content: bytes) -> Opened | Rejected:
+        """Open a DSSE envelope that one of the keys signed."""
+        envelope = decode(content)
+        if envelope.payload_type != PAYLOAD_TYPE:
+            raise PublishError(f"the envelope holds {envelope.payload_type!r}, not a statement")
+        signed_by = signers(envelope, self.trusted)
+        if signed_by:
+            return Opened(payload=payload_of(envelope), signed_by=signed_by[0])
+        claimed = [signature.keyid for signature in envelope.signatures]
+        if {key.keyid for key in self.trusted} & set(claimed):
+            return Rejected(unknown_signer=False, message="the signature does not hold: the statement was altered")
+        names = ", ".join(keyid[:16] or "a key without a name" for keyid in claimed) or "nobody"
+        return Rejected(unknown_signer=True, message=f"signed by {names}, which is not a trusted key")
 
 
 def encode(envelope: Envelope) -> bytes:

@@ -1,0 +1,77 @@
+"""What publishing has done so far, on disk before the next step begins, so that a killed run can go on."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from envbuilder.errors import InfrastructureError, PublishError
+
+Step = Literal["staged", "validated", "stated", "pinned", "moving", "moved", "done"]
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One finished step; ``tags`` are tag → digest (before a move: where they pointed, '' for a new tag)."""
+
+    step: Step
+    digest: str = ""
+    verdict: str = ""
+    tags: dict[str, str] = {}
+
+
+class Journal:
+    """A file of one JSON object a line, only ever appended to; a line that a kill cut short is not there."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.entries = _read(path)
+
+    def last(self, step: Step) -> Entry | None:
+        """Return the newest entry of a step; None where it was never finished."""
+        return next((entry for entry in reversed(self.entries) if entry.step == step), None)
+
+    def note(self, entry: Entry) -> None:
+        """Write that a step is finished; returns when the disk has it."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("ab") as file:
+                file.write(_separator(self.path) + msgspec.json.encode(entry) + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise InfrastructureError(f"cannot write {self.path}: {error.strerror}") from error
+        self.entries = (*self.entries, entry)
+
+
+@contextmanager
+def exclusively(folder: Path) -> Iterator[None]:
+    """Hold a folder's lock. Raises PublishError where another process publishes the same environment."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise PublishError(f"another process is publishing from {folder}", hint="wait for it to end") from error
+        yield
+
+
+def _read(path: Path) -> tuple[Entry, ...]:
+    entries = []
+    for line in path.read_bytes().splitlines() if path.exists() else ():
+        try:
+            entries.append(msgspec.json.decode(line, type=Entry))
+        except msgspec.MsgspecError:
+            continue  # a line that a kill cut short: its step was not finished
+    return tuple(entries)
+
+
+def _separator(path: Path) -> bytes:
+    """Return the line end that a killed writer left out."""
+    data = path.read_bytes()
+    return b"" if not data or data.endswith(b"\n") else b"\n"

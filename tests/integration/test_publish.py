@@ -1,0 +1,377 @@
+"""Publishing and verifying against a real engine and a real registry on loopback."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from publishing_world import ENVIRONMENT, NOW, SCRATCH, World, altered, answering, scratch_image
+from registries import docker_registry, modern_registry
+from verdicts import digest, failed_verdict, gpu_verdict, inconclusive_verdict
+
+from envbuilder.engine.docker import connect
+from envbuilder.errors import InfrastructureError, PublishError
+from envbuilder.keys import create
+from envbuilder.publishing import publish, verify
+from envbuilder.publishing.journal import Journal, exclusively
+from envbuilder.publishing.verifying import Verification
+from envbuilder.registry.client import Repository
+from envbuilder.registry.reference import Reference
+from envbuilder.registry.referrers import attach, attached, document
+from envbuilder.statement import envelope, model
+from envbuilder.statement.envelope import ENVELOPE, KeyOpener, KeySealer
+from envbuilder.statement.predicates import VerdictPredicate
+from envbuilder.statement.trust import Demand, Refused
+from envbuilder.verdict import Verdict
+
+pytestmark = pytest.mark.engine
+
+DEMAND = Demand(level="gpu", driver="535", gpu="H100", max_age_s=90 * 86_400)
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory) -> Iterator[str]:
+    with docker_registry(tmp_path_factory.mktemp("registry")) as address:
+        yield address
+
+
+@pytest.fixture
+def world(host, tmp_path, request) -> Iterator[World]:
+    name = "team/" + request.node.originalname.removeprefix("test_")[:50].strip("_")
+    made = World(connect(), create(tmp_path / "keys"), tmp_path, host, name)
+    yield made
+    for tag in _tags_of(made):
+        with suppress(InfrastructureError):
+            made.engine.remove(tag)
+
+
+def _tags_of(world: World) -> list[str]:
+    images = world.engine._api.images()  # type: ignore[attr-defined]
+    prefixes = (f"{SCRATCH}:", f"{world.reference.name}:", f"{world.reference.name}@")
+    names = [name for image in images for name in (image["RepoTags"] or []) + (image["RepoDigests"] or [])]
+    return [name for name in names if name.startswith(prefixes)]
+
+
+def check(world: World, target: str = ENVIRONMENT, demand: Demand = DEMAND, **given: Any) -> Verification:
+    opener = KeyOpener((given.get("key", world.key).public,))
+    return verify(world.client(target), (opener,), demand, given.get("now", NOW))
+
+
+def reasons(found: Verification) -> set[Refused]:
+    assert found.accepted == (not found.refusals)
+    return {refusal.reason for refusal in found.refusals}
+
+
+def published(world: World, text: str = "first", **given: Any) -> str:
+    row = publish(world.publication(scratch_image(world.engine, world.folder, text)), world.tools(**given))
+    assert row.published
+    return row.digest
+
+
+def test_a_published_image_is_accepted_by_every_name(world) -> None:
+    """Publish → verify: the pinned tag, the moving tags and the digest lead to one accepted manifest."""
+    image = scratch_image(world.engine, world.folder, "first")
+    row = publish(world.publication(image), world.tools())
+    assert (row.published, row.verdict, row.level, row.exit_code) == (True, "PASSED", "gpu", 0)
+    for target in (*(tag.name for tag in row.tags), row.digest):
+        found = check(world, target)
+        assert (found.accepted, found.digest, found.signed_by) == (True, row.digest, world.key.keyid)
+    pushed = world.client().manifest(row.digest)
+    assert pushed is not None
+    config = json.loads(pushed.content)["config"]["digest"]
+    assert config == world.engine.image(image).id  # type: ignore[union-attr]
+
+
+def test_refused_image_pushed_again_under_the_tag(world) -> None:
+    """1: another image under the published tag is refused, and so is a tag that never was."""
+    first = published(world)
+    assert world.push("something else", ENVIRONMENT) != first
+    assert reasons(check(world)) == {Refused.TAG_MOVED}
+    assert reasons(check(world, "never")) == {Refused.NO_IMAGE}
+    assert check(world, first).accepted
+
+
+def _replace_statements(world: World, target: str, change: Callable[[bytes], bytes]) -> World:
+    """Copy an image without its statements into a fresh repository, and attach changed ones there."""
+    source = world.client(target)
+    manifest = source.manifest(target)
+    assert manifest is not None
+    copy = World(world.engine, world.key, world.folder, world.host, f"{world.repository}/copy")
+    world.engine.tag(f"{world.reference.name}@{manifest.digest}", f"{copy.reference.name}:{ENVIRONMENT}")
+    assert world.engine.push(f"{copy.reference.name}:{ENVIRONMENT}") == manifest.digest
+    for item in attached(source, manifest.digest, ENVELOPE):
+        attach(copy.client(), manifest, change(document(source, item.digest, manifest.digest, ENVELOPE)), ENVELOPE, {})
+    return copy
+
+
+def test_refused_statement_altered(world) -> None:
+    """2: a statement whose payload was changed after signing is refused."""
+    published(world, validate=answering(level="load"))
+
+    def raise_the_level(sealed: bytes) -> bytes:
+        document = json.loads(sealed)
+        payload = base64.b64decode(document["payload"]).replace(b'"level":"load"', b'"level":"gpu"')
+        return json.dumps({**document, "payload": base64.b64encode(payload).decode()}).encode()
+
+    copy = _replace_statements(world, ENVIRONMENT, raise_the_level)
+    assert Refused.BAD_SIGNATURE in reasons(check(copy, demand=Demand(level="gpu")))
+    assert reasons(check(copy, demand=Demand(level="load"))) == {Refused.BAD_SIGNATURE}
+    assert check(world, demand=Demand(level="load")).accepted
+
+
+def test_refused_other_key(world) -> None:
+    """3: a statement by a key that is not trusted is refused."""
+    published(world)
+    other = create(world.folder / "other")
+    assert reasons(check(world, key=other)) == {Refused.UNTRUSTED_KEY}
+
+
+def test_refused_statement_for_another_digest(world) -> None:
+    """4: a good statement about one image does not vouch for another that it is attached to."""
+    first = published(world)
+    second = world.push("something else", "second")
+    source, target = world.client(), world.client().manifest(second)
+    for item in attached(source, first, ENVELOPE):
+        attach(source, target, document(source, item.digest, first, ENVELOPE), ENVELOPE, {})
+    assert reasons(check(world, "second")) == {Refused.WRONG_SUBJECT}
+
+
+def test_refused_expired(world) -> None:
+    """5: a verdict older than demanded is refused, one second makes the difference."""
+    published(world)
+    finished = NOW.replace(hour=10, minute=3)
+    assert reasons(check(world, now=finished + timedelta(days=90, seconds=1))) == {Refused.EXPIRED}
+    assert check(world, now=finished + timedelta(days=90)).accepted
+
+
+def test_refused_lower_level_other_driver_other_gpu(world) -> None:
+    """6: less than the demanded level, another driver or another GPU is refused, each with its reason."""
+    published(world)
+    assert reasons(check(world, demand=Demand(level="multi-gpu"))) == {Refused.LEVEL_TOO_LOW}
+    assert reasons(check(world, demand=Demand(driver="550"))) == {Refused.OTHER_DRIVER}
+    assert reasons(check(world, demand=Demand(gpu="A100"))) == {Refused.OTHER_GPU}
+
+
+def test_refused_inconclusive(world) -> None:
+    """7: INCONCLUSIVE is published only where it is allowed, says so, and verifies at no level."""
+    image = scratch_image(world.engine, world.folder, "first")
+    tools = world.tools(answering(inconclusive_verdict))
+    row = publish(world.publication(image), tools)
+    assert (row.published, row.exit_code, row.tags) == (False, 8, ())
+    assert [tag for tag in world.client().tags() if not tag.startswith(("sha256-", "staging-"))] == []
+    row = publish(world.publication(image, allow=("inconclusive",)), tools)
+    assert (row.published, row.allowed) == (True, ("inconclusive",))
+    for level in ("none", "static", "load", "gpu"):
+        assert Refused.INCONCLUSIVE in reasons(check(world, demand=Demand(level=level)))
+    stated = [
+        json.loads(bytes(model.decode(envelope.payload_of(envelope.decode(sealed))).predicate))
+        for item in attached(world.client(), row.digest, ENVELOPE)
+        for sealed in [document(world.client(), item.digest, row.digest, ENVELOPE)]
+    ]
+    assert {"WARNED"} == {statement["result"] for statement in stated if "result" in statement}
+    assert ["inconclusive"] in [statement.get("allowed") for statement in stated]
+
+
+def test_refused_simulated(world) -> None:
+    """8: a simulated verdict is never published; one that somebody signed by hand is refused."""
+    image = scratch_image(world.engine, world.folder, "first")
+    with pytest.raises(PublishError, match="simulated"):
+        publish(world.publication(image, allow=("inconclusive",)), world.tools(answering(simulated=True)))
+    assert set(world.client().tags()) == {f"staging-{ENVIRONMENT}"}
+    manifest = world.client().manifest(f"staging-{ENVIRONMENT}")
+    verdict = answering(simulated=True)(f"x@{manifest.digest}")
+    forged = model.about("x", manifest.digest, model.VERDICT, VerdictPredicate(verdict=verdict))
+    attach(world.client(), manifest, KeySealer(world.key).seal(model.encode(forged)), ENVELOPE, {})
+    assert reasons(check(world, f"staging-{ENVIRONMENT}")) == {Refused.SIMULATED}
+
+
+def test_refused_registry_without_the_statement(world) -> None:
+    """9: the very image in a registry that lacks its statements is refused."""
+    first = published(world)
+    with modern_registry() as (elsewhere, state):
+        other = Repository(Reference(elsewhere, "team/image"), {})
+        manifest = world.client().manifest(first)
+        for tag in ("latest",):
+            other.put_manifest(tag, manifest.content, manifest.media_type)
+        assert state.tags["latest"] == first
+        found = verify(other, (KeyOpener((world.key.public,)),), DEMAND, NOW)
+    assert reasons(found) == {Refused.NO_STATEMENT}
+
+
+def test_a_failed_image_is_never_promoted_and_its_statement_revokes(world) -> None:
+    """FAILED leaves public tags alone, exits 1, and a later FAILED about a published digest revokes it."""
+    image = scratch_image(world.engine, world.folder, "first")
+    assert publish(world.publication(image), world.tools()).published
+    again = answering(failed_verdict, host=gpu_verdict().host, finished="2026-11-20T11:00:00+00:00")
+    publication = world.publication(image, folder=world.folder / "another")
+    row = publish(publication, world.tools(again))
+    assert (row.published, row.exit_code) == (False, 1)
+    assert reasons(check(world)) == {Refused.FAILED}
+
+
+def test_an_immutable_tag_is_never_overwritten(world) -> None:
+    """A second image under a pinned tag is refused before it is validated, and the tag stays."""
+    first = published(world)
+    tag = world.publication(scratch_image(world.engine, world.folder, "first")).tags[0]
+    second = scratch_image(world.engine, world.folder, "second")
+
+    def never(reference: str) -> Verdict:
+        raise AssertionError("validated although the tag is taken")
+
+    with pytest.raises(PublishError, match="never overwritten"):
+        publish(world.publication(second, tags=(tag,)), world.tools(never))
+    assert world.client().manifest(tag).digest == first
+
+
+def test_the_verdict_must_be_about_the_pushed_digest(world) -> None:
+    """A validator that judged something else publishes nothing."""
+    image = scratch_image(world.engine, world.folder, "first")
+    with pytest.raises(PublishError, match="not about"):
+        publish(world.publication(image), world.tools(lambda _: gpu_verdict()))
+    assert set(world.client().tags()) == {f"staging-{ENVIRONMENT}"}
+
+
+def test_publishing_again_changes_nothing(world) -> None:
+    """A second run neither pushes nor validates anew, and leaves the same tags and statements."""
+    image = scratch_image(world.engine, world.folder, "first")
+    first = publish(world.publication(image), world.tools())
+    tags = world.client().tags()
+
+    def never(reference: str) -> Verdict:
+        raise AssertionError("validated again within the hour")
+
+    assert publish(world.publication(image), world.tools(never)) == first
+    assert world.client().tags() == tags
+    assert len(attached(world.client(), first.digest, ENVELOPE)) == 2
+
+
+def test_a_failed_move_puts_every_tag_back(world) -> None:
+    """Where the second moving tag cannot be written, the first goes back to where it was."""
+    first = published(world)
+    second = scratch_image(world.engine, world.folder, "second")
+    tools = world.tools()
+    real = tools.repository.put_manifest
+
+    def failing(target: str, content: bytes, media_type: str) -> bool:
+        if target == "latest":
+            raise InfrastructureError("the disk is full")
+        return real(target, content, media_type)
+
+    tools.repository.put_manifest = failing  # type: ignore[method-assign]
+    with pytest.raises(PublishError, match="where they were"):
+        publish(world.publication(second), tools)
+    assert {world.client().manifest(tag).digest for tag in (ENVIRONMENT, "latest")} == {first}
+    assert publish(world.publication(second), world.tools()).published
+    assert check(world).digest != first
+
+
+def test_two_processes_do_not_publish_the_same_environment(world) -> None:
+    """While one holds the folder, another is told so."""
+    image = scratch_image(world.engine, world.folder, "first")
+    with exclusively(world.folder / "publish"), pytest.raises(PublishError, match="another process"):
+        publish(world.publication(image), world.tools())
+
+
+class Killer:
+    """Kills this process after the n-th thing that changes the outside world."""
+
+    def __init__(self, after: int) -> None:
+        self.left = after
+
+    def step(self) -> None:
+        if self.left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        self.left -= 1
+
+    def around(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Make a function a step: the kill comes after its effect."""
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            result = function(*args, **kwargs)
+            self.step()
+            return result
+
+        return call
+
+
+def _publish_and_die(world: World, image: str, after: int) -> bool:
+    """Publish in a child that is killed after so many effects; True where it lived to the end."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            killer = Killer(after)
+            engine = connect()
+            for name in ("tag", "push"):
+                setattr(engine, name, killer.around(getattr(engine, name)))
+            world = replace(world, engine=engine)
+            tools = world.tools(killer.around(answering()))
+            send = tools.repository.transport.send
+
+            def counted(method: str, path: str, **kwargs: Any) -> Any:
+                return (send if method in ("GET", "HEAD") else killer.around(send))(method, path, **kwargs)
+
+            tools.repository.transport.send = counted  # type: ignore[method-assign]
+            Journal.note = killer.around(Journal.note)  # type: ignore[method-assign]
+            killer.step()
+            code = 0 if publish(world.publication(image), tools).published else 2
+        finally:
+            os._exit(code)
+    _, status = os.waitpid(child, 0)
+    assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0
+    return not os.WIFSIGNALED(status)
+
+
+def _public(world: World) -> dict[str, str]:
+    """Return every public tag and its digest."""
+    client = world.client()
+    names = [tag for tag in client.tags() if not tag.startswith(("sha256-", "staging-"))]
+    return {name: client.manifest(name).digest for name in names}
+
+
+@pytest.mark.slow
+def test_killed_after_any_step_no_tag_is_unvalidated_and_a_second_run_completes(world) -> None:
+    """Killed after each effect in turn: every public tag verifies; then a re-run moves all tags to the new image."""
+    published(world, "before")
+    for after in range(200):
+        image = scratch_image(world.engine, world.folder, f"image {after}")
+        before = set(_public(world).values())
+        lived = _publish_and_die(world, image, after)
+        for tag, target in _public(world).items():
+            assert check(world, tag).accepted, f"killed after {after}: {tag} points at {target}"
+        row = publish(world.publication(image), world.tools())
+        assert row.published
+        assert row.digest not in before
+        assert {_public(world)[tag] for tag in (ENVIRONMENT, "latest")} == {row.digest}
+        if lived:
+            break
+    assert lived
+    assert after > 15, "fewer steps than publishing has: the killer misses some"
+
+
+def test_what_is_signed_is_what_was_judged(world) -> None:
+    """The verdict that `verify` returns is the validator's, bound to the manifest that the registry holds."""
+    row = publish(
+        world.publication(scratch_image(world.engine, world.folder, "first")),
+        world.tools(lambda ref: altered(answering()(ref), suite=digest("another suite"))),
+    )
+    (item,) = (
+        statement
+        for found in attached(world.client(), row.digest, ENVELOPE)
+        for sealed in [document(world.client(), found.digest, row.digest, ENVELOPE)]
+        for statement in [model.decode(envelope.payload_of(envelope.decode(sealed)))]
+        if statement.predicate_type == model.VERDICT
+    )
+    verdict = msgspec.json.decode(item.predicate, type=VerdictPredicate).verdict
+    assert (verdict.suite, verdict.image.digest) == (digest("another suite"), row.digest)
+    assert Path(world.folder / "publish").is_dir()

@@ -1,0 +1,103 @@
+"""A small world to publish in: an engine, a registry on loopback, images of one file, and a validator that answers."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from verdicts import digest, gpu_verdict
+
+from envbuilder.engine.port import Engine
+from envbuilder.keys import PrivateKey
+from envbuilder.publishing import Publication, Tools
+from envbuilder.registry.client import Repository
+from envbuilder.registry.reference import Reference
+from envbuilder.statement.envelope import KeySealer
+from envbuilder.verdict import ImageRef, Verdict
+
+NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
+ENVIRONMENT = "tf2.20.0-py311-cpu-bookworm"
+SCRATCH = "scratch-publish"
+
+
+def scratch_image(engine: Engine, folder: Path, text: str) -> str:
+    """Make an image of one file; returns its tag."""
+    tar = folder / f"{digest(text)[7:19]}.tar"
+    with tarfile.open(tar, "w") as archive:
+        data = text.encode()
+        info = tarfile.TarInfo("content")
+        info.size = len(data)
+        archive.addfile(info, io.BytesIO(data))
+    tag = f"{SCRATCH}:{digest(text)[7:19]}"
+    engine.import_base(tar, tag, {})
+    return tag
+
+
+def answering(make: Callable[..., Verdict] = gpu_verdict, **given: Any) -> Callable[[str], Verdict]:
+    """Return a validator that judges any image as told, by the digest that it is given."""
+
+    def validate(reference: str) -> Verdict:
+        image = ImageRef(id=digest("image"), digest=reference.rpartition("@")[2], reference=reference)
+        return make(**{"image": image, **given})
+
+    return validate
+
+
+@dataclass
+class World:
+    """Everything that a test of publishing needs."""
+
+    engine: Engine
+    key: PrivateKey
+    folder: Path
+    host: str
+    repository: str
+
+    @property
+    def reference(self) -> Reference:
+        """Name the repository."""
+        return Reference(self.host, self.repository)
+
+    def client(self, target: str = "") -> Repository:
+        """Speak to the repository, at a tag or digest."""
+        return Repository(self.reference.at(target) if target else self.reference, {})
+
+    def publication(self, image: str, **given: Any) -> Publication:
+        """Say what to publish: one immutable tag, two moving ones."""
+        values: dict[str, Any] = {
+            "environment": ENVIRONMENT,
+            "image": image,
+            "to": self.reference,
+            "tags": (f"pin-{image.rpartition(':')[2]}",),
+            "moving": (ENVIRONMENT, "latest"),
+            "folder": self.folder / "publish",
+        }
+        return Publication(**{**values, **given})
+
+    def tools(self, validate: Callable[[str], Verdict] | None = None, **given: Any) -> Tools:
+        """Bring the ports together."""
+        tools = Tools(
+            engine=self.engine,
+            repository=self.client(),
+            sealer=KeySealer(self.key),
+            validate=validate or answering(),
+            now=lambda: NOW,
+        )
+        return Tools(**{**{name: getattr(tools, name) for name in Tools.__dataclass_fields__}, **given})
+
+    def push(self, text: str, tag: str) -> str:
+        """Push an image past the project, as anybody could; returns its digest."""
+        image = scratch_image(self.engine, self.folder, text)
+        self.engine.tag(image, f"{self.reference.name}:{tag}")
+        return self.engine.push(f"{self.reference.name}:{tag}")
+
+
+def altered(value: Verdict, **given: Any) -> Verdict:
+    """Change fields of a verdict."""
+    return msgspec.structs.replace(value, **given)
