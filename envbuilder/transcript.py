@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import html
+import json
 import re
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 LONGEST_LINE = 4_000
 """Characters of a line that are looked at: longer ones are minified files or binary, never a version statement."""
@@ -14,6 +16,7 @@ LONGEST_LINE = 4_000
 _ESCAPES = re.compile(r"\x1b(?:\[[0-9;?]{0,20}[ -/]?[@-~]|\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)|[@-Z\\-_])")
 _QUOTES = re.compile(r"^(?:\s{0,3}>\s?){1,6}")
 _NUMBERED = re.compile(r"^\s{0,8}([0-9]{1,6})(?:\s?[|:\u2502]\s?|\t|\s{2,4})(?=\S)", re.ASCII)
+_ELEMENT = re.compile(r'^\s{1,16}("(?:[^"\\]|\\.){0,3900}"),?\s{0,4}$')
 _TYPOGRAPHY = str.maketrans(
     {
         "\u00a0": " ", "\u2003": " ", "\u3000": " ", "\ufeff": "", "\u200b": "", "\u200c": "", "\u200d": "",
@@ -47,6 +50,11 @@ class Transcript:
                 return
             at = self.lowered.find(needle, self.starts[number])
 
+    def matching(self, pattern: re.Pattern[str], most: int) -> Iterator[int]:
+        """Yield the numbers of the lines where a pattern (over the lower-case text) begins, at most ``most``."""
+        for match in islice(pattern.finditer(self.lowered), most):
+            yield bisect_right(self.starts, match.start())
+
 
 def clean(text: str) -> Transcript:
     """Strip colours, quotation marks, line numbers, entities and typography; the number of lines stays as it was."""
@@ -65,9 +73,20 @@ def clean(text: str) -> Transcript:
 def _unquoted(line: str) -> str:
     if ">" in line:
         line = _QUOTES.sub("", line)
+    if line.endswith(('"', '",')) and line.startswith(" ") and (element := _ELEMENT.match(line)) is not None:
+        line = _decoded(element[1])
     if "&" in line:
         line = html.unescape(line).replace("\n", " ").replace("\r", " ").replace("\u0130", "I")
     return line
+
+
+def _decoded(element: str) -> str:
+    """Unwrap a line that is one string of a JSON list, so that a log in a document reads like a log."""
+    try:
+        text = json.loads(element)
+    except ValueError:
+        return element
+    return " ".join(text.splitlines()) if isinstance(text, str) else element
 
 
 def _unnumbered(lines: list[str]) -> list[str]:

@@ -1,0 +1,114 @@
+"""Read a report: run every recogniser over the cleaned text, refuse what no grammar allows, weigh what remains."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import msgspec
+
+from envbuilder.reports import blocks, captured, form
+from envbuilder.reports.grammar import CONVERSIONS, fits
+from envbuilder.reports.hardware import platform_of
+from envbuilder.reports.model import RANK, Evidence, Reported, Trust
+from envbuilder.reports.recognisers import TABLE, Recogniser
+from envbuilder.reports.timing import pauses
+from envbuilder.reports.weigh import gpus, scalars, trimmed
+from envbuilder.transcript import Transcript, clean
+
+_MOST_HITS = 120
+_MOST_EVIDENCE = 1_000
+_TEMPLATE = re.compile(
+    r"\((?:e\.g\.|if compiling|if the issue|use command|or github|source or binary|as opposed)[^)\n]{0,120}\)"
+    r"|<!--.{0,2000}?-->",
+    re.IGNORECASE,
+)
+_NUMBERED = re.compile(r"_[0-9]$")
+
+
+def read(text: str) -> Reported:
+    """Read what a report says about the environment it came from; nothing is guessed, and no text raises."""
+    transcript = _without_templates(clean(text))
+    rows = [row for row in _statements(transcript, text) if fits(row.field, row.value)]
+    statements = trimmed(rows)
+    chosen, contradictions = scalars(statements)
+    names, gpu_evidence, gpu_contradictions = gpus(statements)
+    values = {field: row.value for field, row in chosen.items()}
+    if "platform" not in values and "os" in values:
+        values["platform"] = platform_of(values["os"]) or "linux"
+    groups = {group: _group(group, statements) for group in ("packages", "built", "environment")}
+    capabilities = tuple(dict.fromkeys(row.value for row in statements if row.field == "compute_capabilities"))
+    used = [row for row in statements if row.field != "gpus"] + list(gpu_evidence)
+    evidence = tuple(sorted(used, key=lambda row: (row.line, row.field)))[:_MOST_EVIDENCE]
+    return msgspec.convert(
+        {
+            **values,
+            **groups,
+            "gpus": names,
+            "compute_capabilities": capabilities,
+            "evidence": evidence,
+            "contradictions": contradictions + gpu_contradictions,
+            "pauses": pauses(transcript),
+        },
+        Reported,
+    )
+
+
+def _without_templates(transcript: Transcript) -> Transcript:
+    """Blank out the forms' own examples, which look like answers."""
+    if not any(
+        mark in transcript.lowered for mark in ("(e.g.", "<!--", "(use command", "(source or", "(if ", "(as opp")
+    ):
+        return transcript
+    return clean(
+        "\n".join(_TEMPLATE.sub(" ", line) if "(" in line or "<" in line else line for line in transcript.lines)
+    )
+
+
+def _statements(transcript: Transcript, text: str) -> Iterator[Evidence]:
+    yield from captured.statements(text)
+    for row in TABLE:
+        yield from _recognised(row, transcript)
+    yield from form.statements(transcript)
+    yield from form.settings(transcript)
+    yield from blocks.packages(transcript)
+    yield from blocks.version_files(transcript)
+    yield from blocks.cudnn_packages(transcript)
+    yield from blocks.mentions(transcript)
+
+
+def _recognised(row: Recogniser, transcript: Transcript) -> Iterator[Evidence]:
+    numbers = sorted({number for needle in row.needles for number in transcript.numbers(needle, _MOST_HITS)})
+    for number in numbers:
+        line = transcript.line(number)
+        if row.unless and any(text in line.lower() for text in row.unless):
+            continue
+        for match in row.pattern.finditer(line[:1_500]):
+            yield from _of(row, match, number, line)
+
+
+def _of(row: Recogniser, match: re.Match[str], number: int, line: str) -> Iterator[Evidence]:
+    """Turn a hit's groups into statements, converting where the text is not the value itself."""
+    groups = {_NUMBERED.sub("", name): value for name, value in match.groupdict().items() if value}
+    index = int(groups.pop("index", -1))
+    for group, text in groups.items():
+        field, convert = CONVERSIONS.get(group, (group, str))
+        yield Evidence(
+            field=field, value=convert(text), line=number, text=line.strip()[:400], source=row.name,
+            trust=row.trust, index=index,
+        )  # fmt: skip
+    for field, value in row.says.items():
+        yield Evidence(field=field, value=value, line=number, text=line.strip()[:400], source=row.name, trust=row.trust)
+
+
+def _group(group: str, statements: list[Evidence]) -> dict[str, str]:
+    """Collect the members of a group, each from its most trusted statement."""
+    best: dict[str, Evidence] = {}
+    for row in statements:
+        kind, _, name = row.field.partition(".")
+        if kind == group and name and (name not in best or RANK[row.trust] > RANK[best[name].trust]):
+            best[name] = row
+    return {name: best[name].value for name in sorted(best)}
+
+
+__all__ = ["Trust", "read"]
