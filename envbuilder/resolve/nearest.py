@@ -90,18 +90,27 @@ class Nearest:
 
     def _without(self, wish: Combination, place: int, free: Axes) -> Combination:
         """Fill what was given up with what the resolver chooses, so that the change can be read."""
-        near = _leave(wish, self.versions[place], free)
-        if not free:
-            return near
-        _, host, side = self.resolver.parts(near)
-        chosen: dict[str, str] = {}
-        if "python" in free:
-            chosen["python"] = host.python
-        if side.stack is not None and "cuda" in free:
-            chosen["cuda"] = side.stack.cuda
-        if side.stack is not None and "cudnn" in free:
-            chosen["cudnn"] = versions.minor(side.stack.cudnn)
-        return msgspec.structs.replace(near, **chosen)
+        version, package, arch, flavor = self.versions[place], wish.package, wish.arch, wish.flavor
+        python, packages, cuda, cudnn = wish.python, wish.packages, wish.cuda, wish.cudnn
+        if free:
+            packages = () if "packages" in free else packages
+            near = _leave(wish, version, free)
+            _, host, side = self.resolver.parts(near)
+            python = host.python if "python" in free else python
+            if side.stack is not None:
+                cuda = side.stack.cuda if "cuda" in free else cuda
+                cudnn = versions.minor(side.stack.cudnn) if "cudnn" in free else cudnn
+        return Combination(
+            tensorflow=version,
+            package=package,
+            python=python,
+            os=wish.os,
+            arch=arch,
+            flavor=flavor,
+            cuda=cuda,
+            cudnn=cudnn,
+            packages=packages,
+        )
 
 
 _OPEN: dict[str, str | tuple[str, ...] | None] = {"python": None, "packages": (), "cuda": None, "cudnn": None}

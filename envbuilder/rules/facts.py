@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from envbuilder import versions
 from envbuilder.catalog import lookup
@@ -28,6 +28,7 @@ class Facts:
     def __init__(self, catalog: Catalog) -> None:
         self.catalog = catalog
         self.versions = tuple(sorted({row.version for row in catalog.tensorflow}, key=versions.key))
+        self.newest_wheel = cache(self._newest_wheel)
         self.floors: dict[str, str] = {}
         for row in catalog.gpus:
             if row.minimum_driver:
@@ -96,7 +97,7 @@ class Facts:
                 return row
         return None
 
-    def newest_wheel(self, package: str, bounds: tuple[tuple[str, str], ...]) -> str | None:
+    def _newest_wheel(self, package: str, bounds: tuple[tuple[str, str], ...]) -> str | None:
         """Return the newest version of a CUDA wheel that the index held and that the bounds admit."""
         row = lookup.cudnn_wheels(self.catalog, package)
         inside = [text for text in row.versions if admits(bounds, text)] if row is not None else []
