@@ -126,7 +126,7 @@ def _label(device: Device) -> str:
     return f"{device.name} (compute capability {device.capability})"
 
 
-def cuda_knows_gpu(candidate: Candidate, _facts: Facts) -> Iterator[Finding]:
+def cuda_knows_gpu(candidate: Candidate, facts: Facts) -> Iterator[Finding]:
     """GPU_UNSUPPORTED_BY_CUDA: the toolkit's libraries have no machine code for the GPU."""
     toolkit = candidate.toolkit
     if not on_gpu(candidate) or toolkit is None:
@@ -148,9 +148,24 @@ def cuda_knows_gpu(candidate: Candidate, _facts: Facts) -> Iterator[Finding]:
             text,
             requires=f"CUDA libraries with code for {device.capability}",
             found=f"{toolkit.first_capability} to {toolkit.last_capability}",
-            fix="Take a TensorFlow of an older CUDA." if dropped else "Take a TensorFlow of a newer CUDA.",
+            fix=_cuda_fix(candidate, device, facts, dropped=dropped),
             rows=(toolkit,),
         )
+
+
+def _cuda_fix(candidate: Candidate, device: Device, facts: Facts, *, dropped: bool) -> str:
+    if dropped:
+        return "Take a TensorFlow of an older CUDA."
+    major = versions.major(candidate.cuda or "0")
+    rows = [
+        row
+        for row in facts.catalog.cuda
+        if versions.major(row.version) == major and _code_runs(row.capabilities, device)
+    ]
+    if not rows:
+        return "Take a TensorFlow of a newer CUDA."
+    first = min(rows, key=lambda row: versions.key(row.version)).version
+    return f"Use the libraries of CUDA {first} or a newer {major}.x, which this build can load too."
 
 
 def cudnn_knows_gpu(candidate: Candidate, facts: Facts) -> Iterator[Finding]:
@@ -234,9 +249,11 @@ def _compiles(candidate: Candidate) -> bool:
 
     Unknown counts as yes: the finding that follows is then a warning about time, not a claim of failure.
     """
-    if candidate.driver is None or candidate.built is None or forward_compatible(candidate):
+    driver, built, toolkit = candidate.driver, candidate.built, candidate.toolkit
+    if driver is None or built is None or versions.at_least(driver, built.driver):
         return True
-    return versions.at_least(candidate.driver, candidate.built.driver)
+    below = toolkit is not None and not versions.at_least(driver, toolkit.minimum_driver)
+    return forward_compatible(candidate) and (below or candidate.compat is True)
 
 
 def _no_kernel(candidate: Candidate, device: Device, message: str, fix: str) -> Finding:

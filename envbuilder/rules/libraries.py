@@ -18,13 +18,13 @@ _OWN_LIBRARIES = ("libcudnn", "libcuda.", "libnccl", "libnvinfer", "libnvrtc", "
 def gpu_build(candidate: Candidate, facts: Facts) -> Iterator[Finding]:
     """NOT_A_GPU_BUILD: a wheel without CUDA where a GPU is meant to be used."""
     release = candidate.release
-    if not candidate.gpu or (release.gpu and candidate.arch == "x86_64"):
+    if not candidate.gpu or not release.installable or (release.gpu and candidate.arch == "x86_64"):
         return
     if release.gpu:
-        what, fix = f"on {candidate.arch}", "Use an x86_64 machine, or NVIDIA's own container for this one."
+        what, fix = f"The {candidate.arch} wheel", "Use an x86_64 machine, or NVIDIA's own container for this one."
     else:
         others = [row for row in facts.releases(release.version) if row.gpu]
-        what = "in this version" if release.package == "tensorflow" else ""
+        what = "The wheel"
         fix = (
             f"Install `{others[0].package}=={release.version}`."
             if others
@@ -33,8 +33,7 @@ def gpu_build(candidate: Candidate, facts: Facts) -> Iterator[Finding]:
     yield say.error(
         Code.NOT_A_GPU_BUILD,
         say.name(release),
-        f"The wheel of {say.name(release)} {what + ' ' if what else ''}has no GPU support: it computes "
-        "on the CPU alone.",
+        f"{what} of {release.package} {release.version} has no GPU support: it computes on the CPU alone.",
         requires="a build with CUDA",
         found=release.package,
         fix=fix,

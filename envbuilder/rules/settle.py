@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 
 import msgspec
 
@@ -107,17 +108,19 @@ def find_devices(question: Question, facts: Facts) -> tuple[tuple[Device, ...], 
 
 
 def _no_gpu(name: str, facts: Facts) -> Finding:
-    known = {row.name.lower(): row.name for row in facts.catalog.gpus}
-    short = {text.rsplit(maxsplit=1)[-1]: full for text, full in known.items()}
-    wanted = name.lower()
-    near = [known[text] for text in difflib.get_close_matches(wanted, known, n=3, cutoff=0.6)]
-    near += [short[text] for text in difflib.get_close_matches(wanted, short, n=3, cutoff=0.6)]
-    hint = f" Did you mean {say.words(tuple(dict.fromkeys(near))[:3], 'or')}?" if near else ""
+    known = {_core(row.name): row.name for row in reversed(facts.catalog.gpus)}
+    near = [known[text] for text in difflib.get_close_matches(_core(name), known, n=3, cutoff=0.6)]
+    hint = f" Did you mean {say.words(near, 'or')}?" if near else ""
     return say.unknown(
         name,
         f"The catalogue has no GPU called {name}.{hint}",
         fix="Write the model as nvidia-smi prints it, or give its compute capability with --compute-capability.",
     )
+
+
+def _core(name: str) -> str:
+    """Leave the vendor's and the brands' words out, and spaces, so that the model's letters and digits decide."""
+    return re.sub(r"nvidia|geforce|tesla|quadro|[^a-z0-9]", "", name.lower())
 
 
 def _place(
@@ -145,7 +148,7 @@ def _libraries(question: Question, release: TensorflowRelease, image: BaseImage 
         found = _extra(question, release, facts)
     elif image is not None:
         found = _Libraries(image.cuda, image.cudnn, ("cuda", "cudnn"))
-    elif question.install == "plain" or (question.install == "and-cuda" and not release.and_cuda):
+    elif question.install in {"plain", "and-cuda"} and not (question.cuda or question.cudnn):
         found = _Libraries(None, None)
     else:
         found = _Libraries(release.cuda, release.cudnn, ("cuda", "cudnn"))

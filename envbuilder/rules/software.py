@@ -40,12 +40,12 @@ def installable(candidate: Candidate, _facts: Facts) -> Iterator[Finding]:
         )
     if candidate.install == "and-cuda" and extra_fails(release, candidate.python):
         others = [python for python in release.pythons if python not in release.extra_fails_on]
+        where = f" on Python {candidate.python}" if others and candidate.python else ""
         yield say.error(
             Code.NOT_INSTALLABLE,
             f"{release.package}[and-cuda]",
-            f"{release.package}[and-cuda]=={release.version} cannot be resolved"
-            f"{f' on Python {candidate.python}' if candidate.python else ''}: {release.extra_fails_because}.",
-            fix=f"Use Python {say.span(others)}, or pin the CUDA wheels yourself."
+            f"{release.package}[and-cuda]=={release.version} cannot be resolved{where}: {release.extra_fails_because}.",
+            fix=f"Use Python {say.words(others, 'or')}, or pin the CUDA wheels yourself."
             if others
             else "Take the next patch release, or pin the CUDA wheels without the extra.",
             rows=(release,),
