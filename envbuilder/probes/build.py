@@ -1,0 +1,61 @@
+"""Compare what the build says of itself with what the catalogue says of it."""
+
+from . import identify
+from .answer import finding, judged, skipped
+
+
+def claims(facts):
+    """Read ``tf.sysconfig.get_build_info()``: flavour, CUDA and cuDNN must be those that the environment names."""
+    import tensorflow as tf
+
+    told = _told(tf)
+    if not told:
+        return skipped("this release does not say what it was built with")
+    findings = []
+    gpu = bool(told.get("is_cuda_build"))
+    if facts["flavor"] == "gpu" and not gpu:
+        text = "a GPU environment, and a build without CUDA: it will run on the CPU"
+        findings.append(finding("NOT_A_GPU_BUILD", "TensorFlow " + tf.__version__, text, "a CUDA build", "a CPU build"))
+    for name, code, key in (("cuda", "CUDA_MISMATCH", "cuda_version"), ("cudnn", "CUDNN_MISMATCH", "cudnn_version")):
+        wanted, found = facts.get(name), str(told.get(key) or "")
+        if gpu and wanted and found and not _same(wanted, found):
+            text = "the environment names {0} {1}, the build says {2}".format(name, wanted, found)
+            findings.append(finding(code, name, text, wanted, found, "correct the catalogue's row, or the wheel"))
+    if gpu and facts.get("cubins") and told.get("cuda_compute_capabilities"):
+        findings += _capabilities(facts, told["cuda_compute_capabilities"])
+    observed = ", ".join("{0}={1}".format(key, told[key]) for key in sorted(told))
+    return judged(
+        findings, "{0}, CUDA {1}, cuDNN {2}".format(facts["flavor"], facts.get("cuda"), facts.get("cudnn")), observed
+    )
+
+
+def _told(tf):
+    try:
+        return dict(tf.sysconfig.get_build_info())
+    except AttributeError:
+        return identify.build_info(identify.tensorflow_folder())
+
+
+def _same(wanted, found):
+    """Tell whether two versions agree as far as both say (``12.5`` and ``12.5.1``; ``9.3`` and ``9``; ``64_101``)."""
+    left, right = wanted.split("."), found.split(".")
+    length = min(len(left), len(right), 2)
+    return left[:length] == right[:length]
+
+
+def _capabilities(facts, told):
+    """Compare compute capabilities: ``sm_XY`` is machine code, ``compute_XY`` machine code and PTX."""
+    names = [str(name) for name in told]
+    code = sorted({_dotted(name) for name in names})
+    ptx = sorted({_dotted(name) for name in names if name.startswith("compute_")})
+    findings = []
+    for kind, wanted, found in (("machine code", facts["cubins"], code), ("PTX", facts["ptx"], ptx)):
+        if sorted(wanted) != found:
+            text = "{0}: the environment names {1}, the build {2}".format(kind, sorted(wanted), found)
+            findings.append(finding("IMAGE_CLAIM", "compute capabilities", text, str(sorted(wanted)), str(found)))
+    return findings
+
+
+def _dotted(name):
+    digits = "".join(letter for letter in name.split("_")[-1] if letter.isdigit())
+    return digits[:-1] + "." + digits[-1:]

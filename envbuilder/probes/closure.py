@@ -1,0 +1,121 @@
+"""Static checks of every shared object: its needs are found in the loader's order, in versions that serve."""
+
+import os
+import re
+
+from . import framework, installed
+from .answer import finding, judged, measure
+from .libraries import FIX
+
+# What the host's driver brings at run time: an image that holds it is wrong, one that lacks it is right.
+FROM_DRIVER = re.compile(r"lib(cuda|nvidia-[\w-]+|nvcuvid|nvoptix)\.so")
+LINUX_ITSELF = ("ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1", "linux-vdso.so.1")
+OBJECT = re.compile(r"\.so(\.[0-9][0-9.]*)?\Z")
+VERSIONED = ("libc.so.6", "libm.so.6", "libstdc++.so.6", "libgcc_s.so.1", "libpthread.so.0", "libdl.so.2", "librt.so.1")
+
+
+def objects(folders=None):
+    """List every shared object below the folders that packages are installed in, links once, sorted."""
+    found = {}
+    for root in installed.site_folders() if folders is None else folders:
+        for folder, names, files in os.walk(root):
+            names[:] = [name for name in names if name != "__pycache__"]
+            for name in files:
+                if OBJECT.search(name):
+                    path = os.path.join(folder, name)
+                    found.setdefault(os.path.realpath(path), path)
+    return sorted(found)
+
+
+def complete(facts):
+    """Find every need of every shared object that packages bring, transitively, where the loader looks."""
+    search = framework.new_search()
+    paths = objects()
+    sonames = {}
+    for path in paths:
+        read = search.read(path)
+        if read is not None:
+            sonames.setdefault(read.soname or os.path.basename(path), path)
+    missing = {}
+    for path in paths:
+        for name, tried in unmet(search, path):
+            missing.setdefault(name, []).append((path, tried))
+    findings = [_missing(name, places, name in sonames) for name, places in sorted(missing.items())]
+    observed = "; ".join(one["message"] for one in findings) or "every need of {0} objects is found".format(len(paths))
+    return judged(findings, "every need found", observed, measurements={"objects": measure(len(paths), "1")})
+
+
+def unmet(search, path):
+    """List the direct needs of one object that the loader would not find: pairs of name and paths tried."""
+    read = search.read(path)
+    if read is None or not read.dynamic:
+        return []
+    found = []
+    for name in read.needed:
+        if FROM_DRIVER.match(name) or name in LINUX_ITSELF:
+            continue
+        where, tried = search.find(name, read)
+        if where is None:
+            found.append((name, tried))
+    return found
+
+
+def is_core(path):
+    """Tell whether an object is one that Python or TensorFlow opens by itself, not an optional transport or plug-in."""
+    name = os.path.basename(path)
+    return ".cpython-" in name or ".abi3." in name or "/tensorflow" in path
+
+
+def _missing(name, places, brought):
+    """Describe a need that is not found.
+
+    A library that another package brings under that name counts as found once that package has loaded it, which is
+    how extension modules and the CUDA wheels are made; nobody else's luck makes up for a core object's need.
+    """
+    users = sorted(path for path, _ in places)
+    core = [path for path in users if is_core(path)]
+    text = "{0}, which {1} need{2}, is not where the loader looks".format(
+        name, os.path.basename((core or users)[0]), "s" if len(users) == 1 else " and {0} more".format(len(users) - 1)
+    )
+    severity = "error" if core and not brought else "warning"
+    tried = "needed by {0}; tried: {1}".format(", ".join(users[:4]), ", ".join(places[0][1][:12]))
+    return finding("MISSING_LIBRARY", name, text, name, tried, FIX, severity=severity)
+
+
+def versions(facts):
+    """Check that the C and C++ libraries here have every symbol version that the packages' objects need."""
+    search = framework.new_search()
+    newest = {}
+    lacking = {}
+    contents = {}
+    for path in objects():
+        read = search.read(path)
+        if read is None:
+            continue
+        for library, names in read.versions.items():
+            if library not in VERSIONED:
+                continue
+            where, _ = search.find(library, read)
+            if where is None:
+                continue
+            if where not in contents:
+                with open(where, "rb") as stream:
+                    contents[where] = stream.read()
+            for name in names:
+                prefix = name.rpartition("_")[0]
+                newest[prefix] = max(newest.get(prefix, ""), name, key=_number)
+                if name.encode() + b"\0" not in contents[where]:
+                    lacking.setdefault((name, where), []).append(path)
+    findings = [_older(name, where, users) for (name, where), users in sorted(lacking.items())]
+    libc = os.confstr("CS_GNU_LIBC_VERSION") if hasattr(os, "confstr") else "?"
+    needed = ", ".join(sorted(newest.values()))
+    return judged(findings, "a C library with " + (needed or "nothing particular"), str(libc))
+
+
+def _older(name, where, users):
+    text = "{0} needs {1}, which {2} lacks".format(os.path.basename(users[0]), name, where)
+    return finding("GLIBC_TOO_OLD", name, text, name, where, "use a newer base image, or an older release")
+
+
+def _number(name):
+    return [int(part) for part in re.findall(r"[0-9]+", name)]
