@@ -2,7 +2,7 @@
 
 A fat binary (section ``.nv_fatbin``) is a header of 16 bytes (magic, version, header size, length) and entries that
 each say their kind (PTX or machine code), their own header's size, their payload's size and the compute capability.
-Payloads may be compressed; headers never are. The layout is as ``fatbinary`` writes it; the tests hold files made by it.
+Payloads may be compressed; headers never are. The layout is as ``fatbinary`` writes it; the tests hold files it made.
 """
 
 from __future__ import annotations

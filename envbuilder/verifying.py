@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 import msgspec
 from packaging.requirements import Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
+from envbuilder import versions
 from envbuilder.catalog import artefact, compare
-from envbuilder.catalog.compare import Comparison
+from envbuilder.catalog.compare import Comparison, VerifyDocument
 from envbuilder.catalog.model import Catalog, CudnnWheel, TensorflowRelease
-from envbuilder.errors import NoClaimError
+from envbuilder.console import Console
+from envbuilder.errors import NoClaimError, UsageError
 from envbuilder.fatbin import Architectures, architectures
-from envbuilder.index.port import DistFile, IndexUnavailableError, Member, PackageIndex
+from envbuilder.index.port import DistFile, IndexUnavailableError, PackageIndex
+from envbuilder.runpath import OPENER, Watch, finds_cuda
 
 JOBS = 16
 
@@ -25,36 +29,72 @@ Progress = Callable[[str], None]
 def verify(
     catalog: Catalog,
     index: PackageIndex,
-    *,
-    selected: Callable[[TensorflowRelease], bool] = lambda _: True,
-    jobs: int = JOBS,
+    rows: tuple[TensorflowRelease, ...] | None = None,
     progress: Progress = lambda _: None,
 ) -> tuple[Comparison, ...]:
-    """Compare every selected TensorFlow row, its CUDA wheels, and the cuDNN wheels' versions; in the catalogue's order.
+    """Compare TensorFlow rows and their CUDA wheels with the index, in the order given.
 
-    What an index fails to answer becomes an ``unchecked`` comparison; only an index that does not list TensorFlow
-    itself raises IndexUnavailableError.
+    Without ``rows`` that is the whole catalogue, with its lists of CUDA wheels' versions. What an index fails to
+    answer becomes an ``unchecked`` comparison; only an index that does not list TensorFlow itself raises
+    IndexUnavailableError.
     """
-    rows = tuple(row for row in catalog.tensorflow if selected(row))
-    held = Holdings(index, sorted({row.package for row in rows}), jobs)
+    chosen = catalog.tensorflow if rows is None else rows
+    held = Holdings(index, sorted({row.package for row in chosen}))
 
     def one(row: TensorflowRelease) -> tuple[Comparison, ...]:
         found = tuple(_release(row, index, held))
         progress(compare.name_of(row))
         return found
 
-    with ThreadPoolExecutor(jobs) as pool:
-        pages = tuple(pool.map(lambda row: _cudnn_line(row, index), catalog.cudnn_wheels))
-        return tuple(each for found in pool.map(one, rows) for each in found) + pages
+    with ThreadPoolExecutor(JOBS) as pool:
+        lines = tuple(pool.map(lambda row: _cudnn_line(row, held), catalog.cudnn_wheels if rows is None else ()))
+        return tuple(each for found in pool.map(one, chosen) for each in found) + lines
+
+
+def run(
+    catalog: Catalog,
+    index: PackageIndex,
+    wanted: tuple[str, ...],
+    console: Console,
+    *,
+    binary: bool = False,
+) -> VerifyDocument:
+    """Do what ``catalog verify`` is asked: the versions wanted (all where none), by their libraries with ``binary``.
+
+    Raises UsageError for a version without a row, and where a library is to be read but no version is named.
+    """
+    rows = _rows(catalog, wanted)
+    if not binary:
+        return VerifyDocument(comparisons=verify(catalog, index, rows if wanted else None))
+    if not wanted:
+        raise UsageError(
+            "--binary reads 0.4 GB for each release", hint="name the versions: catalog verify 2.20.0 --binary"
+        )
+    builds = [row for row in rows if row.gpu and row.package == _newest_name(row)]
+    return VerifyDocument(comparisons=tuple(one for row in builds for one in verify_binary(row, index, console.say)))
+
+
+def _rows(catalog: Catalog, wanted: tuple[str, ...]) -> tuple[TensorflowRelease, ...]:
+    unknown = [text for text in wanted if not any(row.version == text for row in catalog.tensorflow)]
+    if unknown:
+        raise UsageError(
+            f"the catalogue has no row for {', '.join(unknown)}", hint="envbuilder catalog list tensorflow"
+        )
+    return tuple(row for row in catalog.tensorflow if not wanted or row.version in wanted)
+
+
+def _newest_name(row: TensorflowRelease) -> str:
+    """Name the distribution to read where two hold the same build: tensorflow from 2.1 on."""
+    return "tensorflow" if versions.at_least(row.version, "2.1") else row.package
 
 
 class Holdings:
     """What the index holds of some projects, by version; a project's page is read once."""
 
-    def __init__(self, index: PackageIndex, projects: Iterable[str], jobs: int = JOBS) -> None:
+    def __init__(self, index: PackageIndex, projects: Iterable[str] = ()) -> None:
         self._index = index
         self._answers: dict[tuple[str, str], bool] = {}
-        with ThreadPoolExecutor(jobs) as pool:
+        with ThreadPoolExecutor(JOBS) as pool:
             self._held = dict(pool.map(lambda project: (project, self._read(project)), projects))
 
     def wheels(self, project: str, version: str) -> tuple[tuple[artefact.WheelName, DistFile], ...]:
@@ -180,10 +220,10 @@ def _admits(requires_python: str, python: str) -> bool:
         return True
 
 
-def _cudnn_line(row: CudnnWheel, index: PackageIndex) -> Comparison:
+def _cudnn_line(row: CudnnWheel, held: Holdings) -> Comparison:
     """Compare the versions of a CUDA wheel line: what the catalogue holds and the index lacks, and the other way."""
     try:
-        there = [v for v in Holdings(index, [row.package]).versions(row.package) if not artefact.is_prerelease(v)]
+        there = [v for v in held.versions(row.package) if not artefact.is_prerelease(v)]
     except IndexUnavailableError as error:
         return Comparison(row=row.package, field="versions", outcome="unchecked", note=str(error))
     gone, new = sorted(set(row.versions) - set(there)), sorted(set(there) - set(row.versions))
@@ -197,36 +237,58 @@ def _cudnn_line(row: CudnnWheel, index: PackageIndex) -> Comparison:
     )
 
 
+@dataclass(frozen=True)
+class Evidence:
+    """What a wheel's main library holds: its GPU code, and the folders of CUDA wheels that its RUNPATH names."""
+
+    library: str
+    code: Architectures
+    folders: tuple[str, ...]
+
+
 def verify_binary(
     row: TensorflowRelease, index: PackageIndex, progress: Progress = lambda _: None
 ) -> tuple[Comparison, ...]:
-    """Compare a row's capabilities with the machine code and PTX in the wheel's main library.
+    """Compare a row's capabilities, and where it looks for CUDA, with the wheel's main library.
 
     Reads that one member of the wheel (up to 0.4 GB), keeps none of it. Raises NoClaimError where the index has no
     such wheel or the wheel no GPU code.
     """
-    member, found = read_binary(row.package, row.version, index, progress)
-    note = f"{found.fat_binaries} fat binaries in {member.name}"
-    every = compare.with_binary(row, found.cubins, found.ptx)
+    file = newest_python(Holdings(index, [row.package]).wheels(row.package, row.version))
+    if file is None:
+        raise NoClaimError(
+            f"the index has no x86-64 Linux wheel of {compare.name_of(row)}", hint="envbuilder catalog list"
+        )
+    seen = read_binary(file, index, progress)
+    if seen is None:
+        raise NoClaimError(f"{file.filename} holds no GPU code in its largest libraries", hint="it may be a CPU build")
+    note = f"{seen.code.fat_binaries} fat binaries in {seen.library}"
+    every = [*compare.with_binary(row, seen.code.cubins, seen.code.ptx), _looks(row, seen)]
     return tuple(one if one.note else msgspec.structs.replace(one, note=note) for one in every)
 
 
-def read_binary(
-    package: str, version: str, index: PackageIndex, progress: Progress = lambda _: None
-) -> tuple[Member, Architectures]:
-    """Find the GPU code in a release's largest library that holds any; see `verify_binary`."""
-    file = newest_python(Holdings(index, [package]).wheels(package, version))
-    if file is None:
-        raise NoClaimError(
-            f"the index has no x86-64 Linux wheel of {package} {version}", hint="envbuilder catalog list"
-        )
+def _looks(row: TensorflowRelease, seen: Evidence) -> Comparison:
+    theirs = finds_cuda(seen.folders)
+    return compare.judge(row, "finds_cuda", row.finds_cuda or "", theirs, agrees=row.finds_cuda == theirs)
+
+
+def read_binary(file: DistFile, index: PackageIndex, progress: Progress = lambda _: None) -> Evidence | None:
+    """Read the largest library of a wheel that holds GPU code, and the RUNPATH of the one that opens CUDA.
+
+    None where none of the largest holds GPU code.
+    """
     libraries = sorted((one for one in index.members(file) if ".so" in one.name), key=lambda one: -one.size)
-    for member in libraries[:_LIBRARIES]:
+    watched = {one.name: Watch() for one in libraries if OPENER in one.name}
+    found: tuple[str, Architectures] | None = None
+    for place, member in enumerate(libraries):
+        if (found or place >= _LIBRARIES) and member.name not in watched:
+            continue
         progress(f"{file.filename}: {member.name} ({member.packed / 1e6:.0f} MB)")
-        found = architectures(index.stream(file, member))
-        if found.fat_binaries:
-            return member, found
-    raise NoClaimError(f"{file.filename} holds no GPU code in its largest libraries", hint="it may be a CPU build")
+        code = architectures(watched.get(member.name, Watch()).over(index.stream(file, member)))
+        if code.fat_binaries and found is None:
+            found = (member.name, code)
+    folders = sorted({folder for watch in watched.values() for folder in watch.folders})
+    return Evidence(library=found[0], code=found[1], folders=tuple(folders)) if found else None
 
 
 _LIBRARIES = 3

@@ -111,3 +111,45 @@ def with_binary(row: TensorflowRelease, cubins: tuple[str, ...], ptx: tuple[str,
 
 def _yes(*, value: bool) -> str:
     return "true" if value else "false"
+
+
+class VerifyDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``catalog verify`` found, in the catalogue's order."""
+
+    schema: str = "envbuilder/catalog-verify/v1"
+    comparisons: tuple[Comparison, ...]
+
+    @property
+    def disagreements(self) -> tuple[Comparison, ...]:
+        """What has to be mended or recorded."""
+        return tuple(one for one in self.comparisons if one.outcome == "disagrees")
+
+    def count(self, outcome: Outcome) -> int:
+        """Count the comparisons with one outcome."""
+        return sum(one.outcome == outcome for one in self.comparisons)
+
+
+def report(document: VerifyDocument, *, everything: bool = False) -> str:
+    """Write the comparisons for a person: what disagrees first, the sum last; what agrees only on request."""
+    shown = [outcome for outcome in OUTCOMES if everything or outcome != "agrees"]
+    lines = [_line(one) for outcome in shown for one in document.comparisons if one.outcome == outcome]
+    total = ", ".join(f"{document.count(outcome)} {_SAID[outcome]}" for outcome in reversed(OUTCOMES))
+    return "\n".join([*lines, f"{len({one.row for one in document.comparisons})} rows: {total}"])
+
+
+_SAID: dict[Outcome, str] = {
+    "agrees": "fields agree",
+    "recorded": "contradictions recorded",
+    "unchecked": "could not be checked",
+    "disagrees": "disagree",
+}
+
+
+def _line(one: Comparison) -> str:
+    if one.outcome == "unchecked":
+        return f"unchecked  {one.row} {one.field}: {one.note}"
+    if one.outcome == "agrees":
+        return f"agrees     {one.row} {one.field}: {one.artefact}{f' ({one.note})' if one.note else ''}"
+    word = "DISAGREES " if one.outcome == "disagrees" else "recorded  "
+    note = f" ({one.note})" if one.note else ""
+    return f"{word} {one.row} {one.field}: the catalogue has {one.catalog!r}, the artefact {one.artefact!r}{note}"

@@ -63,6 +63,11 @@ def parse(texts: tuple[tuple[str, bytes], ...]) -> Catalog:
     return msgspec.convert(tables, type=Catalog, strict=False)
 
 
+def path_of(name: str) -> Path:
+    """Return where one of `FILES` lies, for those who maintain it."""
+    return Path(__file__).with_name(name)
+
+
 def digest(texts: tuple[tuple[str, bytes], ...]) -> str:
     """Name the files' content and the shape of the rows: two equal digests decode alike."""
     total = hashlib.blake2b(_FORMAT + (files(__package__) / "model.py").read_bytes(), digest_size=16)
