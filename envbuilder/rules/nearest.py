@@ -120,6 +120,7 @@ def _packages(after: Candidate, question: Question) -> tuple[tuple[str, ...], li
     for text in question.packages:
         pin = exact_pin(text)
         bounds = [bound for bound, _ in bounds_on(after, pin[0])] if pin is not None else []
+        bounds = next(([bound] for bound in bounds if "<" in bound.text), bounds)
         if pin is None or not bounds:
             kept.append(text)
             continue

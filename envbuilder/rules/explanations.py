@@ -1,0 +1,330 @@
+"""What each finding means, what causes it, what mends it, and where that is written: the text of `explain`."""
+
+from __future__ import annotations
+
+import msgspec
+
+from envbuilder.finding import Code
+
+_RELEASE_NOTES = "https://docs.nvidia.com/cuda/cuda-toolkit-release-notes/index.html"
+_COMPATIBILITY = "https://docs.nvidia.com/deploy/cuda-compatibility/"
+_MINOR = "https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html"
+_FORWARD = "https://docs.nvidia.com/deploy/cuda-compatibility/forward-compatibility.html"
+_MATRIX = "https://docs.nvidia.com/datacenter/tesla/drivers/cuda-toolkit-driver-and-architecture-matrix.html"
+_CUDNN = "https://docs.nvidia.com/deeplearning/cudnn/backend/latest/reference/support-matrix.html"
+_TESTED = "https://www.tensorflow.org/install/source#gpu"
+_PIP = "https://www.tensorflow.org/install/pip"
+_PTX = "https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#just-in-time-compilation"
+_CUBIN = "https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#binary-compatibility"
+_TOOLKIT = "https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/docker-specialized.html"
+_OWN = "docs/architecture.md"
+
+
+class Explanation(msgspec.Struct, frozen=True):
+    """One code: what it means, its causes, its fix, and the sources of these statements."""
+
+    code: Code
+    means: str
+    cause: str
+    fix: str
+    sources: tuple[str, ...]
+
+
+EXPLANATIONS: tuple[Explanation, ...] = (
+    Explanation(
+        Code.PYTHON_UNSUPPORTED,
+        "There is no wheel of this TensorFlow for this Python.",
+        "A wheel is built for one Python minor version; each TensorFlow release covers four or five of them. Patch "
+        "releases dropped some without saying so (2.11.1 has none for 3.7). An image's Python is its system's.",
+        "Take a Python that the finding names, or a TensorFlow whose wheels cover yours.",
+        (_PIP, _TESTED),
+    ),
+    Explanation(
+        Code.CUDA_MISMATCH,
+        "The CUDA libraries are not ones that this build can load, or are older than those it was built with.",
+        "TensorFlow opens libraries by file name. The number in the name is not the toolkit's: libcudart.so.11.0 is "
+        "every 11.x, but libcusolver.so.10 is 10.1, 10.2 and 11.0, and from 11.1 it is libcusolver.so.11.",
+        "Use the CUDA that the build names, or a newer one of the same major with the same file names.",
+        (_TESTED, _RELEASE_NOTES),
+    ),
+    Explanation(
+        Code.CUDNN_MISMATCH,
+        "This cuDNN has another major version than the build's, or an older minor.",
+        "TensorFlow compares the loaded cuDNN with the one it was compiled with: the major must be equal and the minor "
+        "not older; the patch is free. Base images often carry an older cuDNN than the wheel wants.",
+        "Install a cuDNN of the same major with the same minor or a newer one; the pinned wheels are exact.",
+        (_TESTED, _CUDNN),
+    ),
+    Explanation(
+        Code.DRIVER_TOO_OLD,
+        "The driver is below the minimum of this CUDA, minor-version compatibility already counted.",
+        "CUDA 11.x needs driver 450.80.02, 12.x needs 525.60.13, 13.x needs 580; before CUDA 11 every toolkit needs its "
+        "own driver. A newer driver is never too new.",
+        "Update the driver on the host (not in the container), or take a TensorFlow of an older CUDA.",
+        (_MINOR, _RELEASE_NOTES),
+    ),
+    Explanation(
+        Code.DRIVER_FORWARD_COMPAT,
+        "It works only with CUDA's forward-compatibility package (cuda-compat).",
+        "The package brings the user-mode half of a newer driver. It works on data-centre GPUs and on the driver "
+        "branches that NVIDIA names for each toolkit; a GeForce answers with CUDA error 804.",
+        "Keep cuda-compat in the image and first on the loader's path, or update the driver.",
+        (_FORWARD,),
+    ),
+    Explanation(
+        Code.DRIVER_MINOR_COMPAT,
+        "The driver is older than the toolkit's own, and runs it through minor-version compatibility.",
+        "Within a CUDA major, programs run on any driver from the major's minimum on. What is lost: PTX made by the "
+        "newer toolkit cannot be compiled by the older driver (error 222), and features that need the new driver.",
+        "Nothing, where machine code exists for the GPU; otherwise update the driver to the toolkit's own.",
+        (_MINOR,),
+    ),
+    Explanation(
+        Code.DRIVER_MISMATCH,
+        "The driver's kernel module and its libraries are of different versions.",
+        "The driver was updated without a restart, or a container holds driver libraries of its own beside those that "
+        "the runtime mounts.",
+        "Restart the host (or reload the module), and keep libcuda.so.1 and libnvidia-* out of images.",
+        (_COMPATIBILITY, _TOOLKIT),
+    ),
+    Explanation(
+        Code.GPU_UNSUPPORTED_BY_DRIVER,
+        "This driver branch is older than the GPU, or has dropped it.",
+        "A GPU needs the branch that introduced it, or a later one. Branches after 470 have no Kepler, those after 580 "
+        "no Maxwell, Pascal and Volta: the only case in which a newer driver takes something away.",
+        "Install a branch that the finding names.",
+        (_MATRIX,),
+    ),
+    Explanation(
+        Code.GPU_UNSUPPORTED_BY_CUDA,
+        "The CUDA libraries of this toolkit have no machine code for the GPU.",
+        "A toolkit compiles its libraries for a range of compute capabilities: CUDA 12 dropped Kepler, CUDA 13 dropped "
+        "everything before Turing; a GPU that came later is not in it. Dropped is an error; a GPU that came later runs "
+        "only as far as the libraries hold PTX, slowly at first.",
+        "For an old GPU take a TensorFlow of an older CUDA; for a new one a newer toolkit of the same major.",
+        (_MATRIX, _RELEASE_NOTES),
+    ),
+    Explanation(
+        Code.GPU_UNSUPPORTED_BY_CUDNN,
+        "This cuDNN has no kernels for the GPU.",
+        "cuDNN 9.11 and newer hold none for Maxwell, Pascal and Volta, and an unpinned tensorflow[and-cuda] takes the "
+        "newest cuDNN of the major. An old cuDNN knows no GPU that came after it.",
+        "Pin the cuDNN wheel to a version that the finding names.",
+        (_CUDNN,),
+    ),
+    Explanation(
+        Code.GPU_NOT_VISIBLE,
+        "The driver has a GPU, and TensorFlow does not see it.",
+        "A library of the CUDA set is missing or refused, CUDA_VISIBLE_DEVICES hides it, or the container was started "
+        "without GPUs.",
+        "Start the container with GPUs, and look at the other findings for the library.",
+        (_PIP, _TOOLKIT),
+    ),
+    Explanation(
+        Code.NO_KERNEL_IMAGE,
+        "TensorFlow's own kernels have neither machine code nor usable PTX for this GPU.",
+        "Machine code runs on its own compute capability and on newer minors of the same major, never on another major. "
+        "PTX can be compiled for newer GPUs, unless the driver is older than the toolkit that wrote it.",
+        "Take a TensorFlow that was built for this GPU, or a driver that can compile its PTX.",
+        (_CUBIN, _PTX),
+    ),
+    Explanation(
+        Code.PTX_JIT,
+        "It runs, after compiling its kernels from PTX at first use, which takes minutes.",
+        "The wheel holds no machine code for the GPU, only PTX of an older architecture, which the driver compiles and "
+        "keeps in its cache. The cache is lost with the container, and too small by default.",
+        "Set CUDA_CACHE_PATH to a volume and CUDA_CACHE_MAXSIZE=4294967296, or take a wheel built for the GPU.",
+        (_PTX, "https://github.com/tensorflow/tensorflow/issues/46537"),
+    ),
+    Explanation(
+        Code.TWO_CUDA_STACKS,
+        "More than one CUDA or cuDNN is on the loader's path.",
+        "An image with CUDA and the pip packages of CUDA, or a system CUDA beside an environment's. Which is loaded "
+        "depends on LD_LIBRARY_PATH, RUNPATH and the loader's cache, in this order.",
+        "Keep one: the plain package in an image with CUDA, or the pinned wheels in an image without.",
+        ("https://man7.org/linux/man-pages/man8/ld.so.8.html",),
+    ),
+    Explanation(
+        Code.STUB_LIBCUDA,
+        "The link-time stub of libcuda stands where the driver's library should be.",
+        "The toolkit's folder lib64/stubs is on the loader's path (a devel image, LD_LIBRARY_PATH); every call into the "
+        "stub fails.",
+        "Take the stubs folder off LD_LIBRARY_PATH and out of ld.so.conf.",
+        (_TOOLKIT,),
+    ),
+    Explanation(
+        Code.MISSING_LIBRARY,
+        "A library that this build opens at run time is not there.",
+        "TensorFlow opens CUDA's libraries by name when it starts. One that is missing makes it skip every GPU, with a "
+        "warning only.",
+        "Install what brings that file: the base image's cudnn variant, or the pinned CUDA wheels.",
+        (_PIP,),
+    ),
+    Explanation(
+        Code.LIBRARY_PATH,
+        "The libraries are installed, and this build does not look where they are.",
+        "Since 2.14 wheels look into the nvidia-* packages by their RUNPATH; 2.16.1 was published without these "
+        "entries, and older wheels never had them.",
+        "Put the packages' lib folders on LD_LIBRARY_PATH before Python starts, or take 2.16.2.",
+        ("https://github.com/tensorflow/tensorflow/issues/63362",),
+    ),
+    Explanation(
+        Code.XLA_TOOLS_MISSING,
+        "ptxas or libdevice is not where XLA looks.",
+        "XLA compiles with ptxas and links libdevice.10.bc. Both are part of the compiler's package, which runtime "
+        "images leave out.",
+        "Install the nvidia-cuda-nvcc wheel, or point XLA_FLAGS=--xla_gpu_cuda_data_dir at a toolkit.",
+        ("https://openxla.org/xla/flags_guidance", _PIP),
+    ),
+    Explanation(
+        Code.NUMPY_ABI,
+        "This build and this NumPy do not load together.",
+        "Wheels compiled against NumPy 1 fail under NumPy 2 (_ARRAY_API not found). Wheels before 2.15 state no upper "
+        "bound, so an unpinned install brings one.",
+        "Pin NumPy as the finding says.",
+        ("https://numpy.org/doc/stable/numpy_2_0_migration_guide.html",),
+    ),
+    Explanation(
+        Code.PROTOBUF_ABI,
+        "This build and this protobuf do not load together.",
+        "Generated code has to be of protobuf's own generation: wheels before 2.9 break with 4.x, and an unpinned "
+        "install brings the newest.",
+        "Pin protobuf as the finding says.",
+        ("https://protobuf.dev/support/cross-version-runtime-guarantee/",),
+    ),
+    Explanation(
+        Code.KERAS_MISMATCH,
+        "This build and this Keras do not belong together.",
+        "Up to 2.15 each TensorFlow needs the Keras of its own minor version; from 2.16 it needs Keras 3, and tf-keras "
+        "of its own minor version for Keras 2.",
+        "Install the Keras that the finding names.",
+        ("https://keras.io/getting_started/",),
+    ),
+    Explanation(
+        Code.PACKAGE_CONFLICT,
+        "Installed packages contradict each other's requirements.",
+        "Something was installed afterwards without asking the resolver, or two distributions bring the same module "
+        "(tensorflow beside tensorflow-cpu).",
+        "Install everything in one resolution, from a lock.",
+        ("https://pip.pypa.io/en/stable/topics/dependency-resolution/",),
+    ),
+    Explanation(
+        Code.GLIBC_TOO_OLD,
+        "The system's C library is older than the wheel needs.",
+        "A wheel's tag names the oldest glibc that loads it: manylinux2014 is 2.17, and from 2.21 wheels need 2.27.",
+        "Use a newer system as base; glibc cannot be replaced inside an old one.",
+        ("https://peps.python.org/pep-0600/",),
+    ),
+    Explanation(
+        Code.CPU_FEATURE_MISSING,
+        "The processor lacks instructions that the wheel was compiled for.",
+        "Official wheels need AVX since 1.6. Old processors and some virtual machines do not offer it; importing ends "
+        "with an illegal instruction.",
+        "Give the virtual machine a CPU model with AVX, or use another processor.",
+        (_PIP, "https://github.com/tensorflow/tensorflow/releases/tag/v1.6.0"),
+    ),
+    Explanation(
+        Code.CONTAINER_REQUIREMENT,
+        "The image's own start-up requirement refuses this driver and GPU before anything runs.",
+        "NVIDIA's images carry NVIDIA_REQUIRE_CUDA: conditions joined by commas must all hold, alternatives are "
+        "separated by spaces. It refuses GeForce drivers that minor-version compatibility would serve, and images of "
+        "11.5 to 12.4 admit some on which forward compatibility does not work.",
+        "Update the driver, take an image of an older CUDA, or set NVIDIA_DISABLE_REQUIRE=1.",
+        (_TOOLKIT,),
+    ),
+    Explanation(
+        Code.NOT_INSTALLABLE,
+        "No installer can resolve it.",
+        "A pinned requirement is gone from the index (the extra and-cuda of 2.15.0), a distribution is a source archive "
+        "that raises (tensorflow-gpu 2.12.0), or no CUDA wheels were ever published for the build.",
+        "Take the version that the finding names, or pin the CUDA wheels without the extra.",
+        ("https://github.com/NVIDIA/TensorRT/issues/2933", "https://github.com/tensorflow/tensorflow/issues/61986"),
+    ),
+    Explanation(
+        Code.NOT_A_GPU_BUILD,
+        "This wheel has no GPU support.",
+        "tensorflow-cpu never has; tensorflow has none in 1.13, 1.14, 1.15.2 to 1.15.5 and 2.0.x (tensorflow-gpu has), "
+        "nor on aarch64, macOS, or Windows since 2.11.",
+        "Install the distribution that has it; on Windows use Linux under WSL2.",
+        (_PIP,),
+    ),
+    Explanation(
+        Code.LOCK_MISMATCH,
+        "What is installed differs from the lock.",
+        "A package was added, removed or changed after the locked installation, or a file was altered.",
+        "Rebuild from the lock; add what is needed to the matrix instead of the running image.",
+        ("https://packaging.python.org/en/latest/specifications/recording-installed-packages/", _OWN),
+    ),
+    Explanation(
+        Code.IMAGE_CLAIM,
+        "What the image says of itself is not what it holds.",
+        "Labels, environment variables or build_info name another version than is installed: often a base image that "
+        "moved under its tag.",
+        "Rebuild on a base named by digest.",
+        ("https://github.com/opencontainers/image-spec/blob/main/annotations.md", _OWN),
+    ),
+    Explanation(
+        Code.SECRET_IN_IMAGE,
+        "A credential was left in the image.",
+        "A token in an environment variable, a build argument or a file such as .netrc or pip.conf stays in a layer "
+        "even when a later step deletes it.",
+        "Pass it as a build secret, revoke the one that leaked, and rebuild.",
+        ("https://docs.docker.com/build/building/secrets/",),
+    ),
+    Explanation(
+        Code.WRONG_NUMBERS,
+        "A computation gave another result than it must.",
+        "Libraries that do not fit each other, a miscompiled kernel, broken memory, or a changed API.",
+        "Do not use this image; compare with the CPU result in the evidence and look at the other findings.",
+        (_OWN,),
+    ),
+    Explanation(
+        Code.PROBE_CRASHED,
+        "A check's process ended by a signal.",
+        "An illegal instruction (no AVX), a segmentation fault in a library, or the memory limit.",
+        "The evidence holds the signal and the last lines; look at CPU features, ABI findings and memory.",
+        (_OWN,),
+    ),
+    Explanation(
+        Code.PROBE_TIMEOUT,
+        "A check did not end within its limit.",
+        "Compiling kernels at first use, a deadlock, or a host that is too busy.",
+        "Look for PTX_JIT; otherwise repeat on a quiet host.",
+        (_OWN,),
+    ),
+    Explanation(
+        Code.SLOW_PHASE,
+        "A phase of start-up takes much longer than it should.",
+        "Kernels compiled at first use, a cold disk, drivers that load again for every process (no persistence mode), or "
+        "an unwritable cache.",
+        "The timeline says which phase; keep the kernel cache on a volume and persistence mode on.",
+        ("https://docs.nvidia.com/deploy/driver-persistence/index.html", _PTX),
+    ),
+    Explanation(
+        Code.STALLS,
+        "Steps of a loop take irregularly long.",
+        "Retracing, compiling for new shapes, an input pipeline that cannot keep up, or a throttled processor.",
+        "The measurements tell which: trace count, compilations, throttling. Fix shapes, prefetch, raise limits.",
+        ("https://www.tensorflow.org/guide/function", "https://www.tensorflow.org/guide/data_performance"),
+    ),
+    Explanation(
+        Code.BUDGET_EXCEEDED,
+        "A measured size or time is above the matrix's budget.",
+        "More packages, a bigger base, or a slower start than the author of the matrix allows.",
+        "Look at the difference to the last verdict; raise the budget only with a reason.",
+        (_OWN,),
+    ),
+    Explanation(
+        Code.UNKNOWN,
+        "The catalogue makes no claim.",
+        "It has no row for something that was named, or its sources do not say.",
+        "Check the spelling, run `envbuilder catalog refresh`, or validate a real image.",
+        (_OWN,),
+    ),
+)
+"""One explanation a code, in the order of `Code`."""
+
+
+def explanation(code: Code) -> Explanation:
+    """Return what a code means."""
+    return next(row for row in EXPLANATIONS if row.code is code)
