@@ -16,6 +16,7 @@ DOCUMENTS: tuple[tuple[str, str], ...] = (
     ("verdict", "envbuilder.verdict:Verdict"),
     ("image", "envbuilder.building:ImageRecord"),
     ("run", "envbuilder.running:RunDocument"),
+    ("controls", "envbuilder.controlling:ControlsDocument"),
 )
 """Name, and where its type stands; types are imported when asked for."""
 

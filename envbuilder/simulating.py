@@ -81,6 +81,11 @@ def simulation(profile: Profile, *, cache: Path | None = None, root: str = "/env
     )
 
 
+def stub(*, cache: Path | None = None) -> bytes:
+    """Return a link-time stub of the driver, for the control that puts it where the driver belongs."""
+    return libraries(cache or cache_dir())[STUB]
+
+
 def libraries(cache: Path) -> dict[str, bytes]:
     """Return the compiled libraries by file name, from the cache where sources, flags and compiler are the same."""
     sources = {name: (package_files("envbuilder.simulated") / name).read_bytes() for name in _every_source()}

@@ -20,6 +20,7 @@ COMMANDS: tuple[tuple[str, str], ...] = (
     ("render", "Write the build contexts in images/, or check that they are current"),
     ("build", "Build the images of a matrix"),
     ("validate", "Run the validation suite in an environment's image, any image, or here"),
+    ("controls", "Run the negative controls: images broken on purpose, each of which must fail as it should"),
     ("publish", "Push, validate by digest and promote images, with signed statements"),
     ("verify", "Decide whether an image has a trusted verdict"),
     ("keys", "Make and show signing keys"),

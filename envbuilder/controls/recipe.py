@@ -1,0 +1,51 @@
+"""How a control's image is made from the good one: a Dockerfile, and the lock that tells the truth about it."""
+
+from __future__ import annotations
+
+import re
+from typing import assert_never
+
+from envbuilder import lockfile
+from envbuilder.controls.model import Control, Copy, Env, Run
+
+_SITE = "/opt/venv/lib/python{python}/site-packages"
+
+# What the build host adds to a step and to no layer: its certificate bundle and its package index.
+_WITH_HOST = (
+    "--mount=type=bind,source=host,target=/run/host "
+    "if [ -s /run/host/ca-certificates.crt ]; then export PIP_CERT=/run/host/ca-certificates.crt; fi; "
+    "if [ -s /run/host/pip.conf ]; then export PIP_CONFIG_FILE=/run/host/pip.conf; fi; "
+)
+
+
+def dockerfile(control: Control, python: str) -> str:
+    """Write the Dockerfile that breaks the image given as ``BASE``; ``python`` is its minor version (``3.11``)."""
+    site = _SITE.format(python=python)
+    lines = [f"# Negative control: {control.broken}.", "ARG BASE", "FROM ${BASE}", "USER root"]
+    lines += [_instruction(step, site) for step in control.steps]
+    return "\n".join([*lines, "USER envbuilder", ""])
+
+
+def _instruction(step: Run | Copy | Env, site: str) -> str:
+    match step:
+        case Run(command, network):
+            return "RUN " + (_WITH_HOST if network else "") + command.replace("{site}", site)
+        case Copy(source, to):
+            return f"COPY {source} {to.replace('{site}', site)}"
+        case Env(name, value):
+            return f"ENV {name}={value}"
+        case _:
+            assert_never(step)
+
+
+def broken_lock(control: Control, lock: str) -> str:
+    """Return the lock with the versions that the control installs; hashes are dropped where a version changes."""
+    replaced = dict(control.locked)
+    blocks = []
+    for package in lockfile.parse(lock):
+        version = replaced.get(package.name)
+        blocks.append(f"{package.name}=={version}" if version else package.text)
+    missing = replaced.keys() - {package.name for package in lockfile.parse(lock)}
+    if missing:
+        raise ValueError(f"{control.name} replaces what the lock does not hold: {', '.join(sorted(missing))}")
+    return re.sub(r"\n?\Z", "\n", "\n".join(blocks)) if replaced else lock

@@ -1,0 +1,192 @@
+"""The negative controls, one row each, and the good environments beside them."""
+
+from __future__ import annotations
+
+from envbuilder.controls.model import Control, Copy, Env, FromWheel, Run
+from envbuilder.errors import UsageError
+from envbuilder.finding import Code
+from envbuilder.suite import Check
+
+_PIP = "python3 -m venv /run/tools && /run/tools/bin/pip --python /opt/venv/bin/python install --no-deps --quiet {0}"
+_OLD_DRIVER = "driver=470.57.02,gpu=A100"
+_DRIVER = "driver=535.104.05,gpu=A100"
+
+CONTROLS: tuple[Control, ...] = (
+    Control(name="good-cpu", base="cpu", code=None, broken="nothing: the CPU environment as it is"),
+    Control(
+        name="wrong-matmul",
+        base="cpu",
+        code=Code.WRONG_NUMBERS,
+        broken="float32 matmul computes in bfloat16",
+        steps=(
+            Copy("envbuilder_defect.py", "{site}/envbuilder_defect.py"),
+            Run("echo 'import envbuilder_defect' > {site}/envbuilder_defect.pth"),
+        ),
+    ),
+    Control(
+        name="probe-hangs",
+        base="cpu",
+        code=Code.PROBE_TIMEOUT,
+        broken="a check never answers",
+        extra=(
+            Check(
+                name="control-hangs",
+                tier="static",
+                group="static",
+                probe="misbehave:hang",
+                proves="nothing: it never answers",
+                codes=(Code.PROBE_TIMEOUT,),
+                limit_s=2.0,
+            ),
+        ),
+    ),
+    Control(
+        name="probe-segfaults",
+        base="cpu",
+        code=Code.PROBE_CRASHED,
+        broken="a check's process dies of a segmentation fault",
+        extra=(
+            Check(
+                name="control-segfaults",
+                tier="static",
+                group="static",
+                probe="misbehave:segfault",
+                proves="nothing: its process dies",
+                codes=(Code.PROBE_CRASHED,),
+            ),
+        ),
+    ),
+    Control(
+        name="not-as-locked",
+        base="cpu",
+        code=Code.LOCK_MISMATCH,
+        broken="a package in another version than the lock's, still within what TensorFlow accepts",
+        steps=(Run(_PIP.format("termcolor==2.2.0"), network=True),),
+    ),
+    Control(
+        name="old-protobuf",
+        base="cpu",
+        code=Code.PROTOBUF_ABI,
+        broken="a protobuf that is older than the code generated for this build",
+        steps=(Run(_PIP.format("protobuf==4.25.8"), network=True),),
+        locked=(("protobuf", "4.25.8"),),
+    ),
+    Control(
+        name="secret-in-layer",
+        base="cpu",
+        code=Code.SECRET_IN_IMAGE,
+        broken="an index's password was left in the image by a build step",
+        steps=(
+            Run(
+                "mkdir -p /root/.config/pip && printf '[global]\\nindex-url = https://builder:hunter2hunter2@"
+                "packages.example.com/simple\\n' > /root/.config/pip/pip.conf && chmod -R a+rX /root"
+            ),
+        ),
+    ),
+    Control(
+        name="numpy-2",
+        base="numpy-1",
+        code=Code.NUMPY_ABI,
+        broken="NumPy 2 under a build that was compiled for NumPy 1",
+        steps=(Run(_PIP.format("numpy==2.0.2"), network=True),),
+        locked=(("numpy", "2.0.2"),),
+    ),
+    Control(name="good-gpu", base="gpu", code=None, broken="nothing: the GPU environment as it is"),
+    Control(
+        name="library-removed",
+        base="gpu",
+        code=Code.MISSING_LIBRARY,
+        broken="a CUDA library that TensorFlow opens at run time is gone",
+        steps=(Run("rm {site}/nvidia/cufft/lib/libcufft.so.11"),),
+    ),
+    Control(
+        name="older-cudnn",
+        base="gpu",
+        code=Code.CUDNN_MISMATCH,
+        broken="an older minor of cuDNN is in front of the one that the build needs",
+        wheels=(FromWheel("nvidia-cudnn-cu12", "9.1.0.70", "nvidia/cudnn/lib/libcudnn.so.9", "libcudnn.so.9"),),
+        steps=(Copy("libcudnn.so.9", "/opt/cudnn-9.1/libcudnn.so.9"), Env("LD_LIBRARY_PATH", "/opt/cudnn-9.1")),
+    ),
+    Control(
+        name="two-cuda-stacks",
+        base="gpu",
+        code=Code.TWO_CUDA_STACKS,
+        broken="a second CUDA, of another minor version, is on the loader's path",
+        wheels=(
+            FromWheel(
+                "nvidia-cuda-runtime-cu12", "12.4.127", "nvidia/cuda_runtime/lib/libcudart.so.12", "libcudart.so.12"
+            ),
+        ),
+        steps=(
+            Copy("libcudart.so.12", "/usr/local/cuda-12.4/lib64/libcudart.so.12"),
+            Env("LD_LIBRARY_PATH", "/usr/local/cuda-12.4/lib64"),
+        ),
+    ),
+    Control(
+        name="stub-in-front",
+        base="gpu",
+        code=Code.STUB_LIBCUDA,
+        broken="the toolkit's link-time stub is first on the loader's path",
+        stub=True,
+        steps=(
+            Copy("libcuda.so", "/usr/local/cuda/lib64/stubs/libcuda.so"),
+            Run("ln -s libcuda.so /usr/local/cuda/lib64/stubs/libcuda.so.1"),
+            Env("LD_LIBRARY_PATH", "/usr/local/cuda/lib64/stubs"),
+        ),
+    ),
+    Control(
+        name="no-ptxas",
+        base="gpu",
+        code=Code.XLA_TOOLS_MISSING,
+        broken="ptxas is not where XLA looks",
+        steps=(Run("rm {site}/nvidia/cuda_nvcc/bin/ptxas"),),
+    ),
+    Control(
+        name="good-driver",
+        base="gpu",
+        code=None,
+        broken="nothing: a driver that serves this environment (simulated)",
+        simulate=_DRIVER,
+    ),
+    Control(
+        name="old-driver",
+        base="gpu",
+        code=Code.DRIVER_TOO_OLD,
+        broken="the driver is older than this CUDA's minimum (simulated)",
+        simulate=_OLD_DRIVER,
+    ),
+    Control(
+        name="no-gpu",
+        base="gpu",
+        code=Code.GPU_NOT_VISIBLE,
+        broken="the container was given no GPU (simulated)",
+        simulate=f"{_DRIVER},fail=no-device",
+    ),
+    Control(
+        name="driver-mismatch",
+        base="gpu",
+        code=Code.DRIVER_MISMATCH,
+        broken="the driver's library and its kernel module differ (simulated)",
+        simulate=f"{_DRIVER},fail=driver-mismatch",
+    ),
+    Control(
+        name="forward-compatibility",
+        base="gpu",
+        code=Code.DRIVER_FORWARD_COMPAT,
+        broken="a compatibility package on a GPU that it is not for (simulated)",
+        simulate="driver=535.104.05,libcuda=555.42.02,gpu=GeForce RTX 3090",
+    ),
+)
+"""Every control. The good environments are among them: a suite that is red everywhere proves nothing."""
+
+
+def named(names: tuple[str, ...]) -> tuple[Control, ...]:
+    """Return the controls of these names in the table's order; all without names.
+
+    Raises UsageError for a name that the table lacks.
+    """
+    known = {control.name for control in CONTROLS}
+    for name in names:
+        if name not in known:
+            raise UsageError(f"there is no control {name!r}", hint="one of: " + ", ".join(c.name for c in CONTROLS))
+    return tuple(control for control in CONTROLS if not names or control.name in names)
