@@ -41,7 +41,7 @@ _FIELDS: dict[str, re.Pattern[str]] = {
 }
 _PACKAGE = re.compile(PACKAGE + r"\Z", re.ASCII)
 _VERSION = re.compile(VERSION + r"\Z", re.ASCII)
-_VARIABLE = re.compile(r"[A-Za-z0-9_=.,:/ -]{0,200}\Z", re.ASCII)
+_VARIABLE = re.compile(r"[A-Za-z0-9_=.,:;/~+ -]{0,1000}\Z", re.ASCII)
 
 VARIABLES = (
     "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES", "NVIDIA_DISABLE_REQUIRE",

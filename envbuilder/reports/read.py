@@ -28,7 +28,7 @@ _NUMBERED = re.compile(r"_[0-9]$")
 
 def read(text: str) -> Reported:
     """Read what a report says about the environment it came from; nothing is guessed, and no text raises."""
-    transcript = _without_templates(clean(text))
+    transcript = clean(_TEMPLATE.sub(" ", text) if "(" in text or "<!--" in text else text)
     rows = [row for row in _statements(transcript, text) if fits(row.field, row.value)]
     statements = trimmed(rows)
     chosen, contradictions = scalars(statements)
@@ -54,21 +54,14 @@ def read(text: str) -> Reported:
     )
 
 
-def _without_templates(transcript: Transcript) -> Transcript:
-    """Blank out the forms' own examples, which look like answers."""
-    if not any(
-        mark in transcript.lowered for mark in ("(e.g.", "<!--", "(use command", "(source or", "(if ", "(as opp")
-    ):
-        return transcript
-    return clean(
-        "\n".join(_TEMPLATE.sub(" ", line) if "(" in line or "<" in line else line for line in transcript.lines)
-    )
-
-
 def _statements(transcript: Transcript, text: str) -> Iterator[Evidence]:
-    yield from captured.statements(text)
+    own = tuple(captured.statements(text))
+    if own:
+        yield from own
+        return
+    means_other: dict[tuple[tuple[str, ...], int], bool] = {}
     for row in TABLE:
-        yield from _recognised(row, transcript)
+        yield from _recognised(row, transcript, means_other)
     yield from form.statements(transcript)
     yield from form.settings(transcript)
     yield from blocks.packages(transcript)
@@ -77,13 +70,21 @@ def _statements(transcript: Transcript, text: str) -> Iterator[Evidence]:
     yield from blocks.mentions(transcript)
 
 
-def _recognised(row: Recogniser, transcript: Transcript) -> Iterator[Evidence]:
+def _recognised(
+    row: Recogniser, transcript: Transcript, means_other: dict[tuple[tuple[str, ...], int], bool]
+) -> Iterator[Evidence]:
+    """Try one recogniser where its needles are; what a line means instead is asked once for all rows that ask it."""
     numbers = sorted({number for needle in row.needles for number in transcript.numbers(needle, _MOST_HITS)})
     for number in numbers:
-        line = transcript.line(number)
-        if row.unless and any(text in line.lower() for text in row.unless):
-            continue
-        for match in row.pattern.finditer(line[:1_500]):
+        line = transcript.line(number)[:1_500]
+        if row.unless:
+            key = (row.unless, number)
+            if key not in means_other:
+                lowered = line.lower()
+                means_other[key] = any(text in lowered for text in row.unless)
+            if means_other[key]:
+                continue
+        for match in row.pattern.finditer(line):
             yield from _of(row, match, number, line)
 
 

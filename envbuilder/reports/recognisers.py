@@ -45,9 +45,7 @@ def _row(  # noqa: PLR0913 - the columns of the table
 _P, _L, _O, _M = Trust.PROVED, Trust.LISTED, Trust.ORDERED, Trust.MENTIONED
 _LINUX = {"platform": "linux"}
 _FAILED = "could not load|cannot open shared|dlerror|not found|importerror|no such file"
-_LOGGED = (
-    '.cc:|.py:|file "|https://|http://|driver version|kmd version|umd version|compiled with|satisf|matching distrib'
-)
+_LOGGED = '.cc:|.py:|file "|https://|http://|driver version:|kmd version|umd version|nvidia-smi|compiled with|satisf|matching distrib'
 _ELSEWHERE = (
     "works fine|works well|works with|works on|works in|worked|no problem|working fine|without issue|is working"
 )
@@ -128,13 +126,13 @@ ORDERS = (
 
 MENTIONS = (
     _row("prose, TensorFlow", _M, "tensorflow|tf", rf"(?<![\w./@-])(?:tensorflow(?:[-_ ]?(?:gpu|cpu|nightly))?|tf(?:[-_ ]?(?:gpu|nightly))?)(?:[ -](?:version|release))?(?: ?[:=@(]{{1,2}} ?| v\.? ?|[ -]|v)?(?P<tensorflow>{RELEASE})", unless=_NOT_SAID, any_case=True),
-    _row("prose, CUDA", _M, "cuda", rf"(?<![\w./-])cuda(?:[ -]?toolkit)?(?:[ -]version)?(?: is)?(?: ?[:=(]{{1,2}} ?| v\.? ?|[ -]|v)?(?P<cuda>{TOOLKIT})(?!\.[0-9])", unless=_NOT_SAID + "|nvidia-smi", any_case=True),
+    _row("prose, CUDA", _M, "cuda", rf"(?<![\w./-])cuda(?:[ -]?toolkit)?(?:[ -]version)?(?: is)?(?: ?[:=(]{{1,2}} ?| v\.? ?|[ -]|v)?(?P<cuda>{TOOLKIT})(?!\.[0-9])", unless=_NOT_SAID, any_case=True),
     _row("prose, cuDNN", _M, "cudnn", rf"(?<![\w.])cudnn(?: ?library)?(?:[ -]version)?(?: is)?(?: ?[:=(]{{1,2}} ?| v\.? ?|[ -]|v)?(?P<cudnn>{CUDNN})", unless=_NOT_SAID, any_case=True),
     _row("prose, cuDNN's major", _M, "cudnn", r"(?<![\w.])cudnn ?(?:version )?v?(?P<cudnn>[5-9])(?![\w.])(?!\.[0-9])", unless=_NOT_SAID, any_case=True),
     _row("prose, Python", _M, "python|py3|py 3", rf"(?<![\w./=-])(?:python|py)(?: ?version)?(?: ?[:=] ?| v\.? ?|[ -]|v)?(?P<python>{PYTHON})(?!\.[0-9])", unless=_NOT_SAID, any_case=True),
     _row("prose, NumPy", _M, "numpy", r"(?<![\w./=-])numpy(?:[ -]version)?(?: ?[:=] ?| v\.? ?|[ -])(?P<numpy>[0-9]\.[0-9]{1,2}(?:\.[0-9]{1,2})?)(?![\w.]*[0-9x])", unless=_NOT_SAID + "|<|>", any_case=True),
     _row("prose, protobuf", _M, "protobuf", r"(?<![\w./=-])protobuf(?:[ -]version)?(?: ?[:=] ?| v\.? ?|[ -])(?P<protobuf>[0-9]\.[0-9]{1,2}(?:\.[0-9]{1,2})?)(?![\w.]*[0-9x])", unless=_NOT_SAID + "|<|>", any_case=True),
-    _row("prose, driver", _M, "driver", r"(?<![\w./])drivers?(?:[ -]version)?(?: is)?(?: ?[:=(#] ?| v\.? ?|[ -]|v)?(?P<driver>[2-9][0-9]{2}(?:\.[0-9]{1,3}){0,2})(?![0-9.]?[0-9])", unless=_LOGGED.replace("driver version|", "") + "|nvidia-smi", any_case=True),
+    _row("prose, driver", _M, "driver", r"(?<![\w./])drivers?(?:[ -]version)?(?: is)?(?: ?[:=(#] ?| v\.? ?|[ -]|v)?(?P<driver>[2-9][0-9]{2}(?:\.[0-9]{1,3}){0,2})(?![0-9.]?[0-9])", unless=_NOT_SAID, any_case=True),
 )  # fmt: skip
 """What people write in sentences."""
 

@@ -1,0 +1,51 @@
+"""``envbuilder capture``: describe an environment for a report."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib import resources
+from pathlib import Path
+
+import click
+
+from envbuilder.errors import InfrastructureError
+
+PROBE = "probes/capture.py"
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--python", default=sys.executable, help="The Python that TensorFlow is installed for (default: this one)."
+)
+@click.option("--output", type=click.Path(path_type=Path, dir_okay=False), help="Write to a file instead.")
+@click.option("--script", is_flag=True, help="Print the script itself, to run where envbuilder is not installed.")
+def command(python: str, output: Path | None, *, script: bool) -> None:
+    r"""Describe an environment in the form that `reproduce` reads without loss.
+
+    Private data is left out: home folders, user and host names, addresses, tokens, serial numbers, processes, and
+    packages that did not come from an index.
+
+    \b
+    Examples:
+      envbuilder capture                                 this Python's environment
+      envbuilder capture --python /opt/tf/bin/python     another one's
+      envbuilder capture --script > capture.py           one file, standard library only, Python 3.6 and newer
+      envbuilder capture | envbuilder reproduce -        what is wrong with it
+    """
+    with resources.as_file(resources.files("envbuilder") / PROBE) as path:
+        text = path.read_text(encoding="utf-8") if script else _run(python, path)
+    if output is None:
+        click.echo(text, nl=not text.endswith("\n"))
+    else:
+        output.write_text(text, encoding="utf-8")
+
+
+def _run(python: str, path: Path) -> str:
+    try:
+        done = subprocess.run([python, str(path)], capture_output=True, text=True, check=False, timeout=600)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise InfrastructureError(f"{python}: {error}", hint="--python takes the path of a Python") from error
+    if done.returncode:
+        raise InfrastructureError(f"{python} could not run it:\n{done.stderr.strip()[-2000:]}", hint="needs Python 3.6")
+    return done.stdout
