@@ -16,6 +16,8 @@ DOCUMENTS: tuple[tuple[str, str], ...] = (
     ("verdict", "envbuilder.verdict:Verdict"),
     ("image", "envbuilder.building:ImageRecord"),
     ("run", "envbuilder.running:RunDocument"),
+    ("upgrade", "envbuilder.comparing.document:UpgradeDocument"),
+    ("upgrade-policy", "envbuilder.comparing.policy:Policy"),
     ("controls", "envbuilder.controlling:ControlsDocument"),
 )
 """Name, and where its type stands; types are imported when asked for."""

@@ -96,9 +96,10 @@ def _order(check: Check) -> dict[str, object]:
 
 @cache
 def probe_files() -> Mapping[str, bytes]:
-    """Return the probes' sources by file name, as they go into a container."""
+    """Return the suite's probes' sources by file name, as they go into a container; those of `upgrade` are apart."""
     folder = resources.files("envbuilder") / "probes"
-    return {item.name: item.read_bytes() for item in folder.iterdir() if item.name.endswith((".py", ".sh"))}
+    suite = (item for item in folder.iterdir() if not item.name.startswith("upgrade_"))
+    return {item.name: item.read_bytes() for item in suite if item.name.endswith((".py", ".sh"))}
 
 
 def digest() -> str:

@@ -1,0 +1,97 @@
+"""What the upgrade probes answered for one side: the typed form of their JSON."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+UserOutcome = Literal["passed", "failed", "skipped", "error", "timeout"]
+
+
+class Package(msgspec.Struct, frozen=True, kw_only=True):
+    """One distribution in an image; ``licence`` as its metadata states it, ``size`` in bytes with bytecode."""
+
+    name: str
+    version: str
+    licence: str = ""
+    size: int = 0
+
+
+class Inventory(msgspec.Struct, frozen=True, kw_only=True):
+    """What an image's Python holds; ``build`` is what TensorFlow says that it was built with."""
+
+    python: str = ""
+    packages: tuple[Package, ...] = ()
+    build: dict[str, str | tuple[str, ...]] = {}
+
+    def version(self, name: str) -> str | None:
+        """Return the version of a distribution by its normalised name; None where it is not there."""
+        return next((package.version for package in self.packages if package.name == name), None)
+
+
+class Name(msgspec.Struct, frozen=True, array_like=True):
+    """One public name: what it is, its parameters as ``kind:name=default`` (None: unknown), whether deprecated."""
+
+    kind: str
+    signature: tuple[str, ...] | None = None
+    deprecated: bool = False
+
+
+class Surface(msgspec.Struct, frozen=True, kw_only=True):
+    """The public names of a framework, by their path below its root module."""
+
+    version: str = ""
+    names: dict[str, Name] = {}
+
+
+class Operation(msgspec.Struct, frozen=True, kw_only=True):
+    """One operation in one precision: its largest error relative to the largest exact value (None: it raised)."""
+
+    name: str
+    error: float | None
+    failure: str = ""
+    inputs: str = ""
+    outputs: str = ""
+
+
+class Numerics(msgspec.Struct, frozen=True, kw_only=True):
+    """Every operation's error against double precision."""
+
+    operations: tuple[Operation, ...] = ()
+
+
+class Printed(msgspec.Struct, frozen=True, kw_only=True):
+    """The warning lines that an import, and common use, print."""
+
+    imported: tuple[str, ...] = ()
+    used: tuple[str, ...] = ()
+
+
+class Timed(msgspec.Struct, frozen=True, kw_only=True):
+    """One fresh process: its durations in seconds, by name."""
+
+    seconds: dict[str, float]
+
+
+class UserTest(msgspec.Struct, frozen=True, kw_only=True):
+    """What one of the user's tests answered; ``message`` says why where it did not pass."""
+
+    name: str
+    outcome: UserOutcome
+    message: str = ""
+    seconds: float = 0.0
+
+
+class Observed(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything observed in one side's image; None where a probe gave no answer, ``gaps`` say why.
+
+    ``tests`` is None where none were asked for.
+    """
+
+    inventory: Inventory | None = None
+    surface: Surface | None = None
+    numerics: Numerics | None = None
+    printed: Printed | None = None
+    tests: tuple[UserTest, ...] | None = None
+    gaps: tuple[str, ...] = ()

@@ -1,0 +1,98 @@
+"""List what an image's Python holds: every distribution with its licence and size, and what TensorFlow was built with.
+
+Reads files only; nothing of the framework is imported, so it answers for an image whose TensorFlow does not start.
+"""
+
+import csv
+import email.parser
+import importlib.util
+import os
+import re
+import sys
+
+from upgrade_answer import Channel, arguments
+
+
+def main():
+    """Print the inventory as one JSON document."""
+    channel = Channel()
+    arguments()
+    found = {}
+    for folder in sys.path:
+        for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
+            if name.endswith(".dist-info"):
+                package = describe(folder, os.path.join(folder, name))
+                found.setdefault(package["name"], package)
+    channel.say(
+        {
+            "python": "{0}.{1}.{2}".format(*sys.version_info[:3]),
+            "packages": [found[name] for name in sorted(found)],
+            "build": build_info(),
+        }
+    )
+
+
+def describe(site, folder):
+    """Describe one installed distribution."""
+    with open(os.path.join(folder, "METADATA"), encoding="utf-8", errors="replace") as stream:
+        metadata = email.parser.Parser().parse(stream, headersonly=True)
+    return {
+        "name": re.sub(r"[-_.]+", "-", metadata.get("Name", "")).lower(),
+        "version": metadata.get("Version", ""),
+        "licence": licence(metadata),
+        "size": size(site, os.path.join(folder, "RECORD")),
+    }
+
+
+def licence(metadata):
+    """Return the licence as the distribution states it: expression, classifiers, or the free text's first line."""
+    expression = (metadata.get("License-Expression") or "").strip()
+    if expression:
+        return expression
+    classifiers = [value for value in metadata.get_all("Classifier", []) if value.startswith("License ::")]
+    names = sorted({value.split(" :: ")[-1] for value in classifiers} - {"OSI Approved"})
+    if names:
+        return " / ".join(names)
+    lines = (metadata.get("License") or "").strip().splitlines()
+    return lines[0].strip()[:80] if lines else ""
+
+
+def size(site, record):
+    """Sum the bytes of a distribution's files, compiled bytecode included."""
+    if not os.path.exists(record):
+        return 0
+    total = 0
+    with open(record, encoding="utf-8", newline="") as stream:
+        for row in csv.reader(stream):
+            path = os.path.join(site, row[0]) if row else ""
+            total += _bytes(path)
+            if path.endswith(".py"):
+                total += _bytes(importlib.util.cache_from_source(path))
+    return total
+
+
+def _bytes(path):
+    try:
+        return os.lstat(path).st_size
+    except OSError:
+        return 0
+
+
+def build_info():
+    """Return what the installed TensorFlow says that it was built with; empty where it says nothing."""
+    for folder in sys.path:
+        path = os.path.join(folder, "tensorflow", "python", "platform", "build_info.py")
+        if os.path.isfile(path):
+            spec = importlib.util.spec_from_file_location("envbuilder_build_info", path)
+            module = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+            return {key: _plain(value) for key, value in dict(getattr(module, "build_info", {})).items()}
+    return {}
+
+
+def _plain(value):
+    return [str(item) for item in value] if isinstance(value, (list, tuple)) else str(value)
+
+
+if __name__ == "__main__":
+    main()

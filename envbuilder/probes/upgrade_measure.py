@@ -1,0 +1,113 @@
+"""Time one start-up and three workloads in this fresh process; one sample for each, in seconds.
+
+Start-up is divided into phases from the first instruction to the first results. A workload's sample is the fastest of
+several repetitions: what other processes do to the machine only ever adds time.
+"""
+
+import time
+
+STARTED = time.perf_counter()
+
+import os  # noqa: E402 - the clock starts before anything is imported
+
+from upgrade_answer import Channel, arguments  # noqa: E402
+
+DEFAULTS = {
+    "matmul": {"size": 512, "calls": 6},
+    "convolution": {"size": 32, "calls": 3},
+    "step": {"size": 64, "calls": 3},
+}
+"""Side lengths, and the calls that one repetition times."""
+
+REPETITIONS = 7
+
+
+def main():
+    """Print the durations as one JSON document."""
+    channel = Channel()
+    wanted = arguments()
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    durations = start_up()
+    for name, workload in (("matmul", matmul), ("convolution", convolution), ("step", step)):
+        options = dict(DEFAULTS[name], **wanted.get(name, {}))
+        call = workload(options["size"])
+        durations["work." + name] = fastest(call, options["calls"]) / DEFAULTS[name]["calls"]
+    channel.say({"seconds": durations})
+
+
+def start_up():
+    """Time the phases from nothing to the first eager result and the first traced function."""
+    durations = {}
+    last = [time.perf_counter()]
+
+    def phase(name):
+        now = time.perf_counter()
+        durations["start." + name] = now - last[0]
+        last[0] = now
+
+    import tensorflow as tf
+
+    phase("import")
+    tf.config.list_physical_devices()
+    tf.add(tf.ones([4]), 1.0).numpy()
+    phase("first_op")
+    assert tf.keras.layers.Dense is not None
+    phase("keras")
+    tf.function(lambda x: tf.reduce_sum(tf.matmul(x, x)))(tf.ones([16, 16])).numpy()
+    phase("first_function")
+    durations["start.total"] = last[0] - STARTED
+    return durations
+
+
+def fastest(call, calls):
+    """Return the shortest of several repetitions of so many calls, the first ones not counted."""
+    call()
+    best = None
+    for _ in range(REPETITIONS):
+        begun = time.perf_counter()
+        for _ in range(calls):
+            call()
+        took = time.perf_counter() - begun
+        best = took if best is None else min(best, took)
+    return best
+
+
+def matmul(size):
+    """Multiply two square matrices."""
+    import tensorflow as tf
+
+    one = tf.random.stateless_normal([size, size], seed=(1, 2))
+    product = tf.function(lambda: tf.matmul(one, one))
+    return lambda: product().numpy()
+
+
+def convolution(size):
+    """Convolve eight images with sixteen filters of three by three."""
+    import tensorflow as tf
+
+    images = tf.random.stateless_normal([8, size, size, 16], seed=(1, 2))
+    filters = tf.random.stateless_normal([3, 3, 16, 16], seed=(3, 4))
+    convolved = tf.function(lambda: tf.nn.conv2d(images, filters, strides=1, padding="SAME"))
+    return lambda: convolved().numpy()
+
+
+def step(size):
+    """Take a gradient step of a network with two dense layers."""
+    import tensorflow as tf
+
+    inputs = tf.random.stateless_normal([64, size], seed=(1, 2))
+    weights = [tf.Variable(tf.random.stateless_normal(shape, seed=(3, 4))) for shape in ((size, 256), (256, 10))]
+
+    @tf.function
+    def train():
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.square(tf.matmul(tf.nn.relu(tf.matmul(inputs, weights[0])), weights[1])))
+        for variable, gradient in zip(weights, tape.gradient(loss, weights)):
+            variable.assign_sub(1e-6 * gradient)
+        return loss
+
+    return lambda: train().numpy()
+
+
+if __name__ == "__main__":
+    main()
