@@ -74,7 +74,11 @@ class GpuSeen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HostRef(msgspec.Struct, frozen=True, kw_only=True):
-    """The host that the checks ran on. ``driver`` is None where none is installed."""
+    """The host that the checks ran on. ``driver`` is None where none is installed.
+
+    ``persistence`` is NVML's persistence mode of every GPU (None: nothing there, or not asked); without it the first
+    use of a GPU pays for the driver's initialisation each time.
+    """
 
     driver: str | None = None
     gpus: tuple[GpuSeen, ...] = ()
@@ -82,6 +86,7 @@ class HostRef(msgspec.Struct, frozen=True, kw_only=True):
     cpus: int = 0
     cpu_model: str = ""
     memory: int = 0
+    persistence: bool | None = None
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,0 +1,103 @@
+"""Describe this host: its driver and GPUs as NVML reports them, its kernel, processors and memory."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pynvml  # type: ignore[import-untyped]
+
+from envbuilder.verdict import GpuSeen, HostRef
+
+_Ask = Callable[..., Any]
+
+
+def describe(root: Path = Path("/"), nvml: Any = pynvml) -> HostRef:  # noqa: ANN401 - a module, which has no type
+    """Describe the host; what cannot be found out is None, 0 or '', and nothing is raised.
+
+    The driver is NVML's word, or the kernel module's where NVML is absent. A GPU that fails to answer one question
+    is still listed.
+    """
+    driver = ""
+    gpus: tuple[GpuSeen, ...] = ()
+    modes: list[int | None] = []
+    with _session(nvml) as ask:
+        if ask is not None:
+            driver = _text(ask("nvmlSystemGetDriverVersion"))
+            handles = [ask("nvmlDeviceGetHandleByIndex", index) for index in range(ask("nvmlDeviceGetCount") or 0)]
+            gpus = tuple(_gpu(ask, handle) for handle in handles if handle is not None)
+            modes = [ask("nvmlDeviceGetPersistenceMode", handle) for handle in handles if handle is not None]
+    return HostRef(
+        driver=driver or _read(root / "sys/module/nvidia/version").strip() or None,
+        gpus=gpus,
+        kernel=platform.release(),
+        cpus=len(os.sched_getaffinity(0)),
+        cpu_model=_cpu_model(root),
+        memory=_memory(root),
+        persistence=all(mode == 1 for mode in modes) if modes and None not in modes else None,
+    )
+
+
+def has_avx(root: Path = Path("/")) -> bool | None:
+    """Say whether the processor has AVX, which TensorFlow's x86-64 wheels need; None where it does not say."""
+    flags = re.search(r"^flags\s*:(.*)$", _read(root / "proc/cpuinfo"), re.MULTILINE)
+    return "avx" in flags[1].split() if flags else None
+
+
+@contextmanager
+def _session(nvml: Any) -> Iterator[_Ask | None]:  # noqa: ANN401 - as above
+    """Open NVML for a block, for questions that answer None where it refuses; None where there is no driver."""
+
+    def ask(question: str, *about: object) -> Any:  # noqa: ANN401 - each question has its own answer
+        try:
+            return getattr(nvml, question)(*about)
+        except (nvml.NVMLError, AttributeError):
+            return None  # an older driver, or an older binding, does not know this question
+
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError:
+        yield None
+        return
+    try:
+        yield ask
+    finally:
+        ask("nvmlShutdown")
+
+
+def _gpu(ask: _Ask, handle: object) -> GpuSeen:
+    capability = ask("nvmlDeviceGetCudaComputeCapability", handle)
+    memory = ask("nvmlDeviceGetMemoryInfo", handle)
+    return GpuSeen(
+        name=_text(ask("nvmlDeviceGetName", handle)),
+        compute_capability=".".join(map(str, capability)) if capability else "",
+        memory=memory.total if memory else 0,
+        uuid=_text(ask("nvmlDeviceGetUUID", handle)),
+    )
+
+
+def _text(value: str | bytes | None) -> str:
+    """Older bindings answer bytes, newer ones text."""
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value or ""
+
+
+def _cpu_model(root: Path) -> str:
+    found = re.search(r"^model name\s*:\s*(.+)$", _read(root / "proc/cpuinfo"), re.MULTILINE)
+    return found[1].strip() if found else platform.machine()
+
+
+def _memory(root: Path) -> int:
+    found = re.search(r"^MemTotal:\s*(\d+) kB", _read(root / "proc/meminfo"), re.MULTILINE)
+    return int(found[1]) * 1024 if found else 0
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""
