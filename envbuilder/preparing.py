@@ -102,8 +102,8 @@ def stale(environment: Environment, workspace: Workspace) -> tuple[Difference, .
 
 
 def _diff(path: str, old: bytes, new: bytes) -> str:
-    lines = (text.decode(errors="replace").splitlines(keepends=True) for text in (old, new))
-    return "".join(difflib.unified_diff(*lines, fromfile=path, tofile=f"{path} (as it should be)"))
+    before, after = (text.decode(errors="replace").splitlines(keepends=True) for text in (old, new))
+    return "".join(difflib.unified_diff(before, after, fromfile=path, tofile=f"{path} (as it should be)"))
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,7 @@ class RunOptions:
     """How to run: builds at a time, the suite's profile, which GPUs to hand over, and whether to do all anew."""
 
     jobs: int = 1
-    profile: str = "quick"
+    profile: Literal["quick", "full"] = "quick"
     gpus: str = "auto"
     fresh: bool = False
 

@@ -66,7 +66,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
 
     workspace, console = Workspace(Path.cwd()), Console()
     choice = choose(matrix, selectors, workspace)
-    options = RunOptions(jobs=jobs, profile=profile, gpus=gpus, fresh=fresh)
+    options = RunOptions(jobs=jobs, profile="full" if profile == "full" else "quick", gpus=gpus, fresh=fresh)
     document = run(choice, workspace, connect(), console, options)
     if form == "json":
         click.echo(as_json(document))
