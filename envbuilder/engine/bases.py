@@ -49,6 +49,7 @@ def ensure_base(engine: Engine, system: OperatingSystem, cache: Path, report: Ca
 
 def _fetch(engine: Engine, system: OperatingSystem, cache: Path, report: Callable[[str], None]) -> Base:
     try:
+        engine.reach(system.image)
         report(f"pulling {system.image}")
         return _from_registry(engine.pull(system.image), system)
     except InfrastructureError as unreachable:

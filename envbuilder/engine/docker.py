@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import docker
-from docker import APIClient
+from docker import APIClient, auth
 from docker.errors import DockerException, ImageNotFound
 from docker.utils import parse_repository_tag
 
@@ -25,6 +25,7 @@ from envbuilder.errors import BuildFailedError, InfrastructureError
 
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "NO_PROXY", "ALL_PROXY")
 _CONNECT_SECONDS = 10
+_REACH_SECONDS = 20
 _LAST_LINES = 20
 
 
@@ -101,6 +102,18 @@ class DockerEngine:
         with tar.open("rb") as file, closing(self._post("/images/create", what, query, file)) as response:
             _drain(what, records(what, response))
         return self._present(tag)
+
+    def reach(self, reference: str) -> None:
+        """Ask a registry for an image's manifest alone; a network that swallows packets costs 20 s, not minutes."""
+        what = f"reach {reference}"
+        login = auth.get_config_header(self._api, auth.resolve_repository_name(reference)[0])
+        with asking(what):
+            response = self._api.get(
+                self._url(f"/distribution/{reference}/json"),
+                headers={"X-Registry-Auth": login} if login else {},
+                timeout=(_CONNECT_SECONDS, _REACH_SECONDS),
+            )
+        checked(what, response)
 
     def pull(self, reference: str) -> Image:
         """Fetch an image from its registry, with the credentials that ``docker login`` left."""

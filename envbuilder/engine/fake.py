@@ -94,6 +94,11 @@ class FakeEngine:
         """Make an image of one layer from a tar."""
         return self.add(tag, tar.read_bytes(), labels)
 
+    def reach(self, reference: str) -> None:
+        """Ask the fake registry."""
+        if reference not in self.registry:
+            raise InfrastructureError(f"the engine could not reach {reference}: no such host")
+
     def pull(self, reference: str) -> Image:
         """Fetch an image from the fake registry."""
         if reference not in self.registry:

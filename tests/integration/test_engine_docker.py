@@ -228,6 +228,7 @@ def test_a_pushed_image_comes_back_by_its_digest(engine: DockerEngine, base: str
         name = f"{host}/team/image:one"
         engine.tag(base, name)
         digest = engine.push(name)
+        engine.reach(name)
         engine.remove(name)
         pulled = engine.pull(f"{host}/team/image@{digest}")
     assert pulled.digests == (f"{host}/team/image@{digest}",)

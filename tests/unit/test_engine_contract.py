@@ -178,6 +178,8 @@ def test_a_pull_that_nothing_answers_fails(bench: Bench) -> None:
     """A registry that is not there is the infrastructure's failure."""
     with pytest.raises(InfrastructureError, match="pull"):
         bench.engine.pull("127.0.0.1:1/scratch/nonsuch:never")
+    with pytest.raises(InfrastructureError, match="reach"):
+        bench.engine.reach("127.0.0.1:1/scratch/nonsuch:never")
 
 
 def test_an_export_is_an_archive_with_a_manifest(bench: Bench) -> None:
