@@ -127,7 +127,7 @@ class Engine(Protocol):
         """Make an image of one layer from a root file system's tar."""
 
     def reach(self, reference: str) -> None:
-        """Ask a registry for an image's manifest alone, for 20 s at most; InfrastructureError where it has no answer."""
+        """Ask a registry for a manifest alone, for 20 s at most. InfrastructureError where it has no answer."""
 
     def pull(self, reference: str) -> Image:
         """Fetch an image from its registry."""
