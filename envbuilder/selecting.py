@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
-from envbuilder.environment import Environment
+from envbuilder.environment import Combination, Environment, Rejection
 from envbuilder.errors import NothingSelectedError, UsageError
 from envbuilder.versions import is_prefix
 
@@ -16,28 +16,37 @@ KEYS = ("tensorflow", "package", "python", "os", "arch", "flavor", "cuda", "cudn
 _VERSIONS = frozenset({"tensorflow", "python", "cuda", "cudnn"})
 
 
-def select(environments: tuple[Environment, ...], selectors: Sequence[str]) -> tuple[Environment, ...]:
+def select(
+    environments: tuple[Environment, ...], selectors: Sequence[str], *, others: Sequence[str] = ()
+) -> tuple[Environment, ...]:
     """Keep the environments that some selector matches, in their order; no selector keeps all.
 
     ``tf2.1[89]*`` is a glob on ids, ``tensorflow=2.20`` compares a field (a version stands for those that it
     abbreviates). Raises NothingSelectedError, with the near misses, for a selector that matches none; UsageError for a
-    key that there is not.
+    key that there is not. ``others`` are ids that a glob may match instead (rejections, say).
     """
     if not selectors:
         return environments
     wanted: set[str] = set()
     for selector in selectors:
-        matched = {environment.id for environment in environments if _matches(environment, selector)}
-        if not matched:
+        matched = {row.id for row in environments if _matches(row, row.id, selector)}
+        if not matched and not any(fnmatchcase(other, selector) for other in others):
             raise NothingSelectedError(f"no environment matches {selector!r}", hint=_hint(environments, selector))
         wanted |= matched
     return tuple(environment for environment in environments if environment.id in wanted)
 
 
-def _matches(environment: Environment, selector: str) -> bool:
+def select_wishes(rejections: tuple[Rejection, ...], selectors: Sequence[str]) -> tuple[Rejection, ...]:
+    """Keep the rejections that some selector matches by id or by what was wished."""
+    return tuple(
+        row for row in rejections if any(_matches(row.combination, row.id, selector) for selector in selectors)
+    )
+
+
+def _matches(environment: Environment | Combination, name: str, selector: str) -> bool:
     key, equals, value = selector.partition("=")
     if not equals:
-        return fnmatchcase(environment.id, selector)
+        return fnmatchcase(name, selector)
     if key not in KEYS:
         raise UsageError(f"selector {selector!r}: there is no key {key!r}", hint=f"one of: {', '.join(KEYS)}")
     found = getattr(environment, key)

@@ -58,8 +58,8 @@ EXPLANATIONS: tuple[Explanation, ...] = (
     Explanation(
         Code.DRIVER_TOO_OLD,
         "The driver is below the minimum of this CUDA, minor-version compatibility already counted.",
-        "CUDA 11.x needs driver 450.80.02, 12.x needs 525.60.13, 13.x needs 580; before CUDA 11 every toolkit needs its "
-        "own driver. A newer driver is never too new.",
+        "CUDA 11.x needs driver 450.80.02, 12.x needs 525.60.13, 13.x needs 580; before CUDA 11 every toolkit needs "
+        "its own driver. A newer driver is never too new.",
         "Update the driver on the host (not in the container), or take a TensorFlow of an older CUDA.",
         (_MINOR, _RELEASE_NOTES),
     ),
@@ -123,8 +123,8 @@ EXPLANATIONS: tuple[Explanation, ...] = (
     Explanation(
         Code.NO_KERNEL_IMAGE,
         "TensorFlow's own kernels have neither machine code nor usable PTX for this GPU.",
-        "Machine code runs on its own compute capability and on newer minors of the same major, never on another major. "
-        "PTX can be compiled for newer GPUs, unless the driver is older than the toolkit that wrote it.",
+        "Machine code runs on its own compute capability and on newer minors of the same major, never on another "
+        "major. PTX can be compiled for newer GPUs, unless the driver is older than the toolkit that wrote it.",
         "Take a TensorFlow that was built for this GPU, or a driver that can compile its PTX.",
         (_CUBIN, _PTX),
     ),
@@ -147,8 +147,8 @@ EXPLANATIONS: tuple[Explanation, ...] = (
     Explanation(
         Code.STUB_LIBCUDA,
         "The link-time stub of libcuda stands where the driver's library should be.",
-        "The toolkit's folder lib64/stubs is on the loader's path (a devel image, LD_LIBRARY_PATH); every call into the "
-        "stub fails.",
+        "The toolkit's folder lib64/stubs is on the loader's path (a devel image, LD_LIBRARY_PATH); every call into "
+        "the stub fails.",
         "Take the stubs folder off LD_LIBRARY_PATH and out of ld.so.conf.",
         (_TOOLKIT,),
     ),
@@ -235,8 +235,8 @@ EXPLANATIONS: tuple[Explanation, ...] = (
     Explanation(
         Code.NOT_INSTALLABLE,
         "No installer can resolve it.",
-        "A pinned requirement is gone from the index (the extra and-cuda of 2.15.0), a distribution is a source archive "
-        "that raises (tensorflow-gpu 2.12.0), or no CUDA wheels were ever published for the build.",
+        "A pinned requirement is gone from the index (the extra and-cuda of 2.15.0), a distribution is a source "
+        "archive that raises (tensorflow-gpu 2.12.0), or no CUDA wheels were ever published for the build.",
         "Take the version that the finding names, or pin the CUDA wheels without the extra.",
         ("https://github.com/NVIDIA/TensorRT/issues/2933", "https://github.com/tensorflow/tensorflow/issues/61986"),
     ),
@@ -295,8 +295,8 @@ EXPLANATIONS: tuple[Explanation, ...] = (
     Explanation(
         Code.SLOW_PHASE,
         "A phase of start-up takes much longer than it should.",
-        "Kernels compiled at first use, a cold disk, drivers that load again for every process (no persistence mode), or "
-        "an unwritable cache.",
+        "Kernels compiled at first use, a cold disk, drivers that load again for every process (no persistence mode), "
+        "or an unwritable cache.",
         "The timeline says which phase; keep the kernel cache on a volume and persistence mode on.",
         ("https://docs.nvidia.com/deploy/driver-persistence/index.html", _PTX),
     ),

@@ -15,6 +15,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     (
         "rules",
         "resolve",
+        "selecting",
+        "fleet",
         "render",
         "context",
         "suite",
@@ -47,6 +49,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ),
     (
         "choosing",
+        "planning",
+        "explaining",
         "preparing",
         "building",
         "validating",
