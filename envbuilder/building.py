@@ -73,9 +73,11 @@ def build(  # noqa: PLR0913 - the stage's inputs, each from another place
     *,
     on_step: Callable[[Step], None],
     no_cache: bool = False,
+    wheels: Path | None = None,
 ) -> Built:
     """Build an environment's rendered context, unless the engine holds the image of exactly this content.
 
+    ``wheels`` is a folder of wheels that the steps may install from, beside the index.
     Writes ``out/<id>/build.log`` as the build goes and ``out/<id>/image.json`` when it is whole. Raises
     BuildFailedError with the failed step's last lines.
     """
@@ -94,7 +96,7 @@ def build(  # noqa: PLR0913 - the stage's inputs, each from another place
     request = BuildRequest(
         context=context,
         tag=reference(environment.id),
-        extra=host_files(),
+        extra=host_files(wheels=wheels),
         build_args={"BASE": base.reference},
         labels={"org.opencontainers.image.base.name": base.reference, "org.opencontainers.image.base.digest": base.id},
         no_cache=no_cache,

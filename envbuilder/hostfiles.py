@@ -12,9 +12,10 @@ _SYSTEM_BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
 _PIP_FILES = (Path("/etc/pip.conf"), Path("~/.config/pip/pip.conf"), Path("~/.pip/pip.conf"))
 
 
-def host_files(environ: Mapping[str, str] = os.environ) -> dict[str, bytes]:
+def host_files(environ: Mapping[str, str] = os.environ, wheels: Path | None = None) -> dict[str, bytes]:
     """Return what goes into a build context's ``host/`` folder, by path in the context.
 
+    ``wheels`` is a folder of wheels to install from, beside the index.
     The index is the one that pip or uv is configured for here; nothing is written where both use their default,
     and nothing but ``https`` and ``http`` is passed on, since a step cannot see this host's files.
     """
@@ -25,7 +26,11 @@ def host_files(environ: Mapping[str, str] = os.environ) -> dict[str, bytes]:
     index = configured_index(environ)
     if index is not None:
         files["host/pip.conf"] = f"[global]\nindex-url = {index}\n".encode()
-        files["host/uv.toml"] = f'[[index]]\nurl = "{index}"\ndefault = true\n'.encode()
+    links = 'find-links = ["/run/host/wheels"]\n' if wheels else ""
+    if index is not None or wheels:
+        files["host/uv.toml"] = (links + (f'[[index]]\nurl = "{index}"\ndefault = true\n' if index else "")).encode()
+    for wheel in sorted(wheels.glob("*.whl")) if wheels else ():
+        files[f"host/wheels/{wheel.name}"] = wheel.read_bytes()
     return files
 
 

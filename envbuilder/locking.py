@@ -21,11 +21,12 @@ _LAST_WITH_SDISTS = "2.5"
 _TIME_LIMIT_S = 600
 
 
-def lock(environment: Environment, glibc: str) -> str:
+def lock(environment: Environment, glibc: str, *, keep: str = "", wheels: Path | None = None) -> str:
     """Resolve an environment's packages for its Python, glibc and machine; return the lock's text.
 
     The lock is in pip's format, every package with ``==`` and all of its hashes, sorted by name. The index is the
-    one that uv is configured for. Raises UnsatisfiableError with the resolver's reason, InfrastructureError
+    one that uv is configured for. ``keep`` is another lock whose versions are kept wherever they fit; ``wheels`` a
+    folder of further wheels to choose from. Raises UnsatisfiableError with the resolver's reason, InfrastructureError
     where the index does not answer.
     """
     with tempfile.TemporaryDirectory(prefix="envbuilder-lock-") as folder:
@@ -33,10 +34,14 @@ def lock(environment: Environment, glibc: str) -> str:
         wishes.write_text("\n".join((*environment.requirements, *environment.cuda_wheels)) + "\n")
         bounds = Path(folder, "constraints.txt")
         bounds.write_text("\n".join(environment.constraints) + "\n")
-        done = _uv(_arguments(environment, glibc, wishes, bounds))
-    if done.returncode:
-        raise _failure(environment, done.stderr)
-    return done.stdout
+        result = Path(folder, "requirements.lock")
+        if keep:
+            result.write_text(keep)
+        words = [*_arguments(environment, glibc, wishes, bounds), "--output-file", str(result)]
+        done = _uv([*words, "--find-links", str(wheels)] if wheels else words)
+        if done.returncode:
+            raise _failure(environment, done.stderr)
+        return result.read_text()
 
 
 def _arguments(environment: Environment, glibc: str, wishes: Path, bounds: Path) -> list[str]:

@@ -10,6 +10,7 @@ from envbuilder.comparing import hosts, inventory, outcomes, statistics, surface
 from envbuilder.comparing.document import Differences, Side
 from envbuilder.comparing.observed import Observed
 from envbuilder.comparing.statistics import Samples, Settings
+from envbuilder.fleet import FleetHost
 from envbuilder.verdict import CheckResult
 
 
@@ -26,7 +27,7 @@ def differences(  # noqa: PLR0913, PLR0917 - two sides, what was measured betwee
     old: Evidence,
     new: Evidence,
     samples: Sequence[Samples],
-    fleet: Sequence[hosts.FleetHost],
+    fleet: Sequence[FleetHost],
     catalog: Catalog,
     settings: Settings,
 ) -> Differences:

@@ -4,23 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-import msgspec
-
 from envbuilder.catalog.model import Catalog
 from envbuilder.comparing.document import HostChange, HostState
 from envbuilder.environment import Environment
 from envbuilder.finding import Code, Finding, compatible
-from envbuilder.matrix import DottedText, GpuText, NameText
-from envbuilder.rules import Question
-from envbuilder.rules.answer import findings_of
-
-
-class FleetHost(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One host, or a kind of host: its name, its driver, and the GPU models in it."""
-
-    name: NameText
-    driver: DottedText
-    gpus: tuple[GpuText, ...]
+from envbuilder.fleet import FleetHost, findings_on
 
 
 def compare_hosts(
@@ -30,34 +18,19 @@ def compare_hosts(
     rows = []
     for host in fleet:
         for gpu in dict.fromkeys(host.gpus):
-            before = _findings(old, host, gpu, catalog)
-            after = _findings(new, host, gpu, catalog)
+            before = findings_on(old, host.driver, (gpu,), catalog)
+            after = findings_on(new, host.driver, (gpu,), catalog)
             rows.append(
                 HostChange(
                     host=host.name,
                     gpu=gpu,
-                    driver=host.driver,
+                    driver=host.driver or "none",
                     old=state(before),
                     new=state(after),
                     findings=after,
                 )
             )
     return tuple(rows)
-
-
-def _findings(environment: Environment, host: FleetHost, gpu: str, catalog: Catalog) -> tuple[Finding, ...]:
-    question = Question(
-        tensorflow=environment.tensorflow,
-        package=environment.package,
-        python=environment.python,
-        cuda=environment.cuda,
-        cudnn=environment.cudnn,
-        os=environment.os,
-        arch=environment.arch,
-        driver=host.driver,
-        gpus=(gpu,),
-    )
-    return findings_of(question, catalog)
 
 
 def state(findings: Sequence[Finding]) -> HostState:

@@ -7,9 +7,9 @@ import pytest
 from envbuilder.catalog import store
 from envbuilder.comparing import hosts, inventory, outcomes, surface
 from envbuilder.comparing.document import LayerSeen, Side
-from envbuilder.comparing.hosts import FleetHost
 from envbuilder.comparing.observed import Inventory, Name, Numerics, Operation, Package, Printed, Surface, UserTest
 from envbuilder.environment import Combination, Environment
+from envbuilder.fleet import FleetHost
 from envbuilder.resolve import resolve
 from envbuilder.verdict import CheckResult
 
