@@ -89,6 +89,7 @@ def publish(publication: Publication, tools: Tools) -> PublishRow:
             return msgspec.structs.replace(row, error=refusal, exit_code=1 if verdict.verdict == "FAILED" else 8)
         journal.note(Entry(step="stated", digest=manifest.digest))
         _promote(publication, tools, manifest, journal)
+        _tidy(publication, tools, image)
         tags = [Tag(name=name, moving=False) for name in publication.tags]
         tags += [Tag(name=name, moving=True) for name in publication.moving]
         return msgspec.structs.replace(row, published=True, tags=tuple(tags))
@@ -210,6 +211,13 @@ def _promote(publication: Publication, tools: Tools, manifest: Manifest, journal
     for tag in publication.moving:
         tools.say(f"moved {publication.to.at(tag)}")
     journal.note(Entry(step="done", digest=manifest.digest))
+
+
+def _tidy(publication: Publication, tools: Tools, image: Image) -> None:
+    """Take the staging name out of the engine again, where the image keeps another."""
+    staged = str(publication.to.at(staging_tag(publication.environment)))
+    if any(tag != staged for tag in image.tags):
+        tools.engine.remove(staged)
 
 
 def _row(publication: Publication, manifest: Manifest, verdict: Verdict, statements: tuple[str, ...]) -> PublishRow:

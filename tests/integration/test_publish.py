@@ -57,7 +57,7 @@ def world(host, tmp_path, request) -> Iterator[World]:
 
 def _tags_of(world: World) -> list[str]:
     images = world.engine._api.images()  # type: ignore[attr-defined]
-    prefixes = (f"{SCRATCH}:", f"{world.reference.name}:", f"{world.reference.name}@")
+    prefixes = (f"{SCRATCH}:", world.reference.name)
     names = [name for image in images for name in (image["RepoTags"] or []) + (image["RepoDigests"] or [])]
     return [name for name in names if name.startswith(prefixes)]
 

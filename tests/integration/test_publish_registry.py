@@ -22,7 +22,7 @@ from envbuilder.registry.client import DOCKER_MANIFEST, OCI_MANIFEST, Manifest, 
 from envbuilder.registry.reference import parse
 from envbuilder.registry.referrers import attach, attached, document, fallback_tag
 
-SECRET_BCRYPT = "$2b$04$S2Kj/ObEdjUqKKn43epyMOs72MNBty1CEEmSRwc.nol/5IPehgCJ2"
+SECRET_BCRYPT = "$2b$04$S2Kj/ObEdjUqKKn43epyMOs72MNBty1CEEmSRwc.nol/5IPehgCJ2"  # noqa: S105 - a test's
 """The password ``secret`` as docker-registry's password file wants it."""
 
 KIND = "application/vnd.dsse.envelope.v1+json"

@@ -1,0 +1,1 @@
+"""The software bill of materials of an image: what is in it, found in its files, as a CycloneDX document."""
