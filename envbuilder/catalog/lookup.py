@@ -174,10 +174,12 @@ _NOISE = re.compile(
 )
 _BRANDS = re.compile(r"\b(?:geforce|tesla|quadro|grid)\b", re.IGNORECASE)
 _FORMS = re.compile(
-    r"\b(?:sxm\d?|pci-?e|nvl|hbm\d?e?|fhhl|dgxs|hgx|active|\d+\s?gi?b?)\b|\blaptop\b|\bmobile\b"
-    r"|\b(?:with\s+)?max-?q(?:\s+design)?\b",
+    r"\b(?:sxm\d?|pci-?e|nvl|hbm\d?e?|fhhl|dgxs|hgx|active|sse2|\d+\s?gi?b?)\b|\blaptop\b|\bmobile\b"
+    r"|\b(?:with\s+)?max[- ]?q(?:\s+design)?\b",
     re.IGNORECASE,
 )
+_MODEL = re.compile(r"\[([^\]]+)\]")
+"""How ``lspci`` names the model: ``GP104 [GeForce GTX 1080] (rev a1)``."""
 _JOINED = re.compile(r"[^a-z0-9]+")
 
 
@@ -187,8 +189,10 @@ def _squeeze(text: str) -> str:
 
 def _forms(text: str) -> Iterable[str]:
     """Give ever shorter spellings of a GPU's name, the most telling first."""
+    named = _MODEL.search(text)
+    text = named[1] if named else text
     plain = _NOISE.sub(" ", text)
-    bare = _FORMS.sub(" ", plain.replace("-", " "))
+    bare = _FORMS.sub(" ", re.sub(r"[-/_]", " ", plain))
     for spelling in (text, plain, bare, _BRANDS.sub(" ", plain), _BRANDS.sub(" ", bare)):
         if squeezed := _squeeze(spelling):
             yield squeezed
