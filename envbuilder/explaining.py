@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -22,28 +23,25 @@ from envbuilder.rules.telling import explained, finding_lines
 from envbuilder.workspace import find_matrix, shipped
 
 
-class CodeDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """What a finding code means."""
+class ExplainDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """What a finding code means, or why a matrix has or rejects an environment; the others are null.
 
-    schema: str = "envbuilder/explain/v1"
-    explanation: Explanation
+    ``reasons`` are the environment's choices, a sentence each; ``sources`` those of its facts.
+    """
 
-
-class EnvironmentDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """Why an environment is what it is: its choices, a sentence each, and the sources of its facts."""
-
-    schema: str = "envbuilder/explain/v1"
-    matrix: str
+    schema: Literal["envbuilder/explain/v1"] = "envbuilder/explain/v1"
+    explanation: Explanation | None = None
+    matrix: str | None = None
     environment: Environment | None = None
     rejection: Rejection | None = None
     reasons: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
 
 
-def explain(name: str, matrix: str | None, root: Path) -> CodeDocument | EnvironmentDocument:
+def explain(name: str, matrix: str | None, root: Path) -> ExplainDocument:
     """Explain a code or an environment's id; raises UsageError with near misses for a name that is neither."""
     if name.upper() in Code.__members__:
-        return CodeDocument(explanation=explanation(Code[name.upper()]))
+        return ExplainDocument(explanation=explanation(Code[name.upper()]))
     known: list[str] = [code.value for code in Code]
     for wishes in _matrices(matrix, root):
         resolved = plan(wishes, load())
@@ -52,7 +50,7 @@ def explain(name: str, matrix: str | None, root: Path) -> CodeDocument | Environ
                 return _environment(wishes.name, environment)
         for rejection in resolved.rejections:
             if rejection.id == name:
-                return EnvironmentDocument(matrix=wishes.name, rejection=rejection, reasons=(rejection.sentence,))
+                return ExplainDocument(matrix=wishes.name, rejection=rejection, reasons=(rejection.sentence,))
         known += [environment.id for environment in resolved.environments]
         known += [rejection.id for rejection in resolved.rejections]
     near = difflib.get_close_matches(name, known, n=3) or difflib.get_close_matches(name.upper(), known, n=3)
@@ -73,13 +71,13 @@ def _matrices(matrix: str | None, root: Path) -> Iterator[Matrix]:
             yield read_matrix(path)
 
 
-def _environment(matrix: str, environment: Environment) -> EnvironmentDocument:
+def _environment(matrix: str, environment: Environment) -> ExplainDocument:
     known = facts(load())
     release = known.release(environment.package, environment.tensorflow)
     system = next(iter(known.systems(environment.os)), None)
     toolkit = known.toolkit(environment.cuda)
     rows = [row for row in (release, system, toolkit) if row is not None]
-    return EnvironmentDocument(
+    return ExplainDocument(
         matrix=matrix,
         environment=environment,
         reasons=_reasons(environment),
@@ -112,7 +110,7 @@ def _reasons(row: Environment) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def explained_text(document: CodeDocument | EnvironmentDocument) -> str:
+def explained_text(document: ExplainDocument) -> str:
     """Write an explanation for people."""
     if isinstance(document, CodeDocument):
         return explained(document.explanation)

@@ -27,6 +27,10 @@ class FleetHost(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     gpus: tuple[GpuText, ...] = ()
 
 
+Fleet = tuple[FleetHost, ...]
+"""A fleet file."""
+
+
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
     """One environment on one host. ``compatible`` null is "no claim"; ``why`` is a sentence where it is not true."""
 

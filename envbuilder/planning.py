@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -27,7 +28,7 @@ from envbuilder.workspace import find_matrix
 class PlanDocument(msgspec.Struct, frozen=True, kw_only=True):
     """The answer of ``envbuilder plan``; ``cells`` and ``newest`` are filled where hosts were given."""
 
-    schema: str = "envbuilder/plan/v1"
+    schema: Literal["envbuilder/plan/v1"] = "envbuilder/plan/v1"
     matrix: str
     environments: tuple[Environment, ...]
     rejections: tuple[Rejection, ...]
@@ -40,7 +41,7 @@ class PlanDocument(msgspec.Struct, frozen=True, kw_only=True):
 class NewestDocument(msgspec.Struct, frozen=True, kw_only=True):
     """The answer of ``envbuilder plan --newest``."""
 
-    schema: str = "envbuilder/newest/v1"
+    schema: Literal["envbuilder/newest/v1"] = "envbuilder/newest/v1"
     hosts: tuple[FleetHost, ...]
     newest: tuple[Newest, ...]
 

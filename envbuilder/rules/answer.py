@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from envbuilder.catalog.model import Catalog
@@ -44,7 +46,7 @@ class CheckDocument(msgspec.Struct, frozen=True, kw_only=True):
     (the catalogue makes no claim).
     """
 
-    schema: str = "envbuilder/check/v1"
+    schema: Literal["envbuilder/check/v1"] = "envbuilder/check/v1"
     compatible: bool | None
     environment: EnvironmentAnswer
     findings: tuple[Finding, ...]

@@ -279,6 +279,20 @@ EXPLANATIONS: tuple[Explanation, ...] = (
         (_OWN,),
     ),
     Explanation(
+        Code.GPU_ERRORS,
+        "A GPU's error counters grew while it was being checked.",
+        "Uncorrectable memory errors, or faults that the driver reports as Xid messages.",
+        "Take the GPU out of service and run the vendor's diagnostics (dcgmi diag); the image is not to blame.",
+        ("https://docs.nvidia.com/deploy/xid-errors/index.html",),
+    ),
+    Explanation(
+        Code.GPU_MEMORY,
+        "TensorFlow does not use GPU memory as it was configured to (growth, a limit, or all at once).",
+        "Another process holds memory, or a variable such as TF_FORCE_GPU_ALLOW_GROWTH overrides the program.",
+        "Look at nvidia-smi and at the image's variables; repeat with the GPU to yourself.",
+        ("https://www.tensorflow.org/guide/gpu#limiting_gpu_memory_growth",),
+    ),
+    Explanation(
         Code.PROBE_CRASHED,
         "A check's process ended by a signal.",
         "An illegal instruction (no AVX), a segmentation fault in a library, or the memory limit.",
