@@ -112,7 +112,7 @@ def _reasons(row: Environment) -> tuple[str, ...]:
 
 def explained_text(document: ExplainDocument) -> str:
     """Write an explanation for people."""
-    if isinstance(document, CodeDocument):
+    if document.explanation is not None:
         return explained(document.explanation)
     row = document.environment or document.rejection
     assert row is not None  # noqa: S101 - one of them is always there

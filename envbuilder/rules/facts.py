@@ -28,6 +28,7 @@ class Facts:
     def __init__(self, catalog: Catalog) -> None:
         self.catalog = catalog
         self.versions = tuple(sorted({row.version for row in catalog.tensorflow}, key=versions.key))
+        self.version = cache(self._version)
         self.newest_wheel = cache(self._newest_wheel)
         self.floors: dict[str, str] = {}
         for row in catalog.gpus:
@@ -35,7 +36,7 @@ class Facts:
                 known = self.floors.setdefault(row.compute_capability, row.minimum_driver)
                 self.floors[row.compute_capability] = min(known, row.minimum_driver, key=versions.key)
 
-    def version(self, text: str) -> str | None:
+    def _version(self, text: str) -> str | None:
         """Return the full version that ``text`` means: itself, or the newest final one that it abbreviates."""
         if len(versions.numbers(text)) > 2:  # noqa: PLR2004 - a whole version has three numbers
             wanted = versions.key(text)
