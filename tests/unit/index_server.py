@@ -1,0 +1,142 @@
+"""A package index on loopback for tests: the real client speaks to it over HTTP, with ranges and failures."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import threading
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BytesIO
+
+
+def wheel(name: str, version: str, members: dict[str, bytes], metadata: str = "") -> bytes:
+    """Make a wheel with METADATA and further members."""
+    content = BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path, data in members.items():
+            archive.writestr(path, data)
+        head = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{metadata}"
+        archive.writestr(f"{name}-{version}.dist-info/METADATA", head)
+    return content.getvalue()
+
+
+@dataclass
+class Site:
+    """What the index holds and how it behaves; ``asked`` records every request's path and Range header."""
+
+    files: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    json: bool = False
+    ranges: bool = True
+    metadata: bool = False
+    fail_first: int = 0
+    asked: list[tuple[str, str]] = field(default_factory=list)
+    url: str = ""
+
+    def add(self, project: str, filename: str, content: bytes) -> None:
+        self.files.setdefault(project, {})[filename] = content
+
+
+class _Server(ThreadingHTTPServer):
+    """A server that knows its site."""
+
+    site: Site
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Answers the simple API below /simple/ and files below /files/."""
+
+    protocol_version = "HTTP/1.1"
+    server: _Server
+
+    def do_GET(self) -> None:
+        site = self.server.site
+        site.asked.append((self.path, self.headers.get("Range", "")))
+        if site.fail_first > 0:
+            site.fail_first -= 1
+            self._answer(503, b"busy", "text/plain")
+        elif self.path.startswith("/simple/"):
+            self._page(site, self.path.split("/")[2])
+        else:
+            self._file(site, self.path.removeprefix("/files/"))
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def _page(self, site: Site, project: str) -> None:
+        held = site.files.get(project)
+        if held is None:
+            self._answer(404, b"", "text/plain")
+        elif site.json:
+            self._answer(200, _json(held), "application/vnd.pypi.simple.v1+json")
+        else:
+            self._answer(200, _html(held), "text/html; charset=utf-8")
+
+    def _file(self, site: Site, name: str) -> None:
+        whole = {file: content for held in site.files.values() for file, content in held.items()}
+        beside = name.removesuffix(".metadata")
+        if beside != name and beside in whole and site.metadata:
+            archive = zipfile.ZipFile(BytesIO(whole[beside]))
+            inside = next(path for path in archive.namelist() if path.endswith("/METADATA"))
+            self._answer(200, archive.read(inside), "text/plain")
+        elif name not in whole:
+            self._answer(404, b"", "text/plain")
+        elif site.ranges and (found := re.match(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))):
+            self._answer(206, whole[name][int(found[1]) : int(found[2]) + 1], "application/zip")
+        else:
+            self._answer(200, whole[name], "application/zip")
+
+    def _answer(self, status: int, content: bytes, kind: str) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(content)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@contextmanager
+def serving(site: Site) -> Iterator[Site]:
+    """Serve a site on a free port while this lasts."""
+    server = _Server(("127.0.0.1", 0), _Handler)
+    server.site = site
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    site.url = f"http://127.0.0.1:{server.server_port}/simple"
+    try:
+        yield site
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def _html(held: dict[str, bytes]) -> bytes:
+    links = (
+        f'<a href="/files/{name}#sha256={hashlib.sha256(content).hexdigest()}" '
+        f'data-requires-python="&gt;=3.9">{name}</a>'
+        for name, content in held.items()
+    )
+    return ("<!DOCTYPE html><html><body>" + "<br>".join(links) + "</body></html>").encode()
+
+
+def _json(held: dict[str, bytes]) -> bytes:
+    files = [
+        {
+            "filename": name,
+            "url": f"../../files/{name}",
+            "hashes": {"sha256": hashlib.sha256(content).hexdigest()},
+            "size": len(content),
+            "upload-time": "2025-08-13T16:53:42Z",
+            "requires-python": ">=3.9",
+            "core-metadata": False,
+            "yanked": False,
+        }
+        for name, content in held.items()
+    ]
+    return json.dumps({"meta": {"api-version": "1.1"}, "name": "x", "files": files}).encode()
