@@ -16,6 +16,7 @@ DOCUMENTS: tuple[tuple[str, str], ...] = (
     ("verdict", "envbuilder.verdict:Verdict"),
     ("image", "envbuilder.building:ImageRecord"),
     ("run", "envbuilder.running:RunDocument"),
+    ("doctor", "envbuilder.diagnosing:Diagnosis"),
     ("check", "envbuilder.rules.answer:CheckDocument"),
     ("plan", "envbuilder.planning:PlanDocument"),
     ("newest", "envbuilder.planning:NewestDocument"),

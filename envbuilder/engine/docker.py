@@ -15,6 +15,7 @@ import docker
 from docker import APIClient, auth
 from docker.errors import DockerException, ImageNotFound
 from docker.utils import parse_repository_tag
+from requests.exceptions import ReadTimeout
 
 from envbuilder.engine import archive, containers
 from envbuilder.engine.buildkit import Failure, Trace
@@ -108,11 +109,14 @@ class DockerEngine:
         what = f"reach {reference}"
         login = auth.get_config_header(self._api, auth.resolve_repository_name(reference)[0])
         with asking(what):
-            response = self._api.get(
-                self._url(f"/distribution/{reference}/json"),
-                headers={"X-Registry-Auth": login} if login else {},
-                timeout=(_CONNECT_SECONDS, _REACH_SECONDS),
-            )
+            try:
+                response = self._api.get(
+                    self._url(f"/distribution/{reference}/json"),
+                    headers={"X-Registry-Auth": login} if login else {},
+                    timeout=(_CONNECT_SECONDS, _REACH_SECONDS),
+                )
+            except ReadTimeout as error:
+                raise InfrastructureError(f"no registry answered for {reference} in {_REACH_SECONDS} s") from error
         checked(what, response)
 
     def pull(self, reference: str) -> Image:

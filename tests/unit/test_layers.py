@@ -62,6 +62,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "reporting",
         "verifying",
         "proposing",
+        "diagnosing",
     ),
     ("cli", "__main__"),
 )
