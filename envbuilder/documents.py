@@ -25,6 +25,9 @@ DOCUMENTS: tuple[tuple[str, str], ...] = (
     ("upgrade", "envbuilder.comparing.document:UpgradeDocument"),
     ("upgrade-policy", "envbuilder.comparing.policy:Policy"),
     ("controls", "envbuilder.controlling:ControlsDocument"),
+    ("catalog", "envbuilder.catalog.listing:CatalogDocument"),
+    ("catalog-verify", "envbuilder.catalog.compare:VerifyDocument"),
+    ("catalog-refresh", "envbuilder.proposing:RefreshDocument"),
 )
 """Name, and where its type stands; types are imported when asked for."""
 
