@@ -1,0 +1,117 @@
+"""The main job on a real engine: from a matrix to a verdict, nothing redone, nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import docker
+import pytest
+
+ROOT = Path(__file__).parents[2]
+QUICKSTART = "tf2.20.0-py311-cpu-bookworm"
+
+pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.slow]
+
+
+def envbuilder(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run the command line in a folder, as a user does."""
+    return subprocess.run(
+        [sys.executable, "-m", "envbuilder", *words],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        timeout=1200,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make a folder outside the checkout that holds the committed context of the quickstart environment."""
+    root = tmp_path_factory.mktemp("workspace")
+    shutil.copytree(ROOT / "images" / QUICKSTART, root / "images" / QUICKSTART)
+    return root
+
+
+def test_quickstart_passes_and_is_not_done_twice(folder: Path) -> None:
+    """The quickstart ends PASSED at level cpu with its verdict on disk; a second run does nothing, and says so."""
+    first = envbuilder(folder, "run", "--format", "json")
+    assert first.returncode == 0, first.stderr
+    row = json.loads(first.stdout)["rows"][0]
+    assert (row["verdict"], row["level"], row["environment"]) == ("PASSED", "cpu", QUICKSTART)
+    verdict = json.loads((folder / row["path"]).read_text())
+    assert {check["outcome"] for check in verdict["checks"]} == {"passed"}
+    assert verdict["image"]["id"] == json.loads((folder / "out" / QUICKSTART / "image.json").read_text())["image"]
+
+    begun = time.monotonic()
+    second = envbuilder(folder, "run", "--format", "json")
+    row = json.loads(second.stdout)["rows"][0]
+    assert second.returncode == 0
+    assert (row["built"], row["validated"], row["verdict"]) == ("unchanged", "unchanged", "PASSED")
+    assert time.monotonic() - begun < 20, "nothing is built or validated: an import of TensorFlow alone takes longer"
+
+
+def test_a_changed_context_is_not_taken_for_the_built_one(folder: Path) -> None:
+    """A half-written or foreign record never stands in for an image: the work is done again."""
+    record = folder / "out" / QUICKSTART / "image.json"
+    record.write_text(record.read_text()[:200])
+    row = json.loads(envbuilder(folder, "run", "--format", "json").stdout)["rows"][0]
+    assert row["built"] == "built"
+    assert row["verdict"] == "PASSED"
+
+
+def test_an_interrupt_leaves_no_container(folder: Path) -> None:
+    """Ctrl-C in the middle of a validation exits 130 and leaves neither a container nor a cut verdict."""
+    client = docker.from_env()
+    kept = (folder / "out" / QUICKSTART / "verdict.json").read_bytes()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "envbuilder", "run", "--fresh"],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+    )
+    assert process.stderr is not None
+    assert any("checking" in line for line in process.stderr), "validation never began"
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    label = f"org.envbuilder.run={process.pid}"
+    assert client.containers.list(all=True, filters={"label": label}) == []
+    assert (folder / "out" / QUICKSTART / "verdict.json").read_bytes() == kept
+
+
+def test_the_final_image_holds_no_tools_and_no_trace_of_the_host(folder: Path) -> None:
+    """No compiler, no installer, no package cache, no certificate of the host; not root; one environment on PATH."""
+    script = (
+        "import os, shutil, sys, glob;"
+        "print(os.getuid(), [t for t in ('gcc', 'cc', 'uv', 'make') if shutil.which(t)],"
+        " os.path.exists('/opt/tools'), os.listdir('/run/host') if os.path.isdir('/run/host') else [],"
+        " glob.glob('/root/.cache/*/*'), glob.glob('/var/lib/apt/lists/*Packages*'), sys.prefix)"
+    )
+    reference = f"envbuilder/tensorflow:{QUICKSTART}"
+    said = docker.from_env().containers.run(reference, ["python", "-c", script], network_mode="none", remove=True)
+    assert said.decode().strip() == "1000 [] False [] [] [] /opt/venv"
+
+
+def test_render_check_sees_one_character(folder: Path) -> None:
+    """`render --check` passes on the committed context and exits 1 with a diff after one character changed."""
+    words = ("render", "quickstart", "--check")
+    assert envbuilder(folder, *words).returncode == 0
+    dockerfile = folder / "images" / QUICKSTART / "Dockerfile"
+    text = dockerfile.read_text()
+    dockerfile.write_text(text.replace("PYTHONUNBUFFERED=1", "PYTHONUNBUFFERED=2"))
+    stale = envbuilder(folder, *words)
+    dockerfile.write_text(text)
+    assert stale.returncode == 1
+    assert "-    PYTHONUNBUFFERED=2" in stale.stdout
+    assert "+    PYTHONUNBUFFERED=1" in stale.stdout
