@@ -1,0 +1,42 @@
+"""The golden cases of `check`: what the sources say, asked through the command itself."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from envbuilder.cli.check import command
+
+FOLDER = Path(__file__).parent / "check"
+CASES = [case for path in sorted(FOLDER.glob("*.yaml")) for case in yaml.safe_load(path.read_text())]
+EXIT = {True: 0, False: 1, None: 8}
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
+def test_check_answers_as_the_sources_say(case: dict[str, Any]) -> None:
+    """The answer, every finding with its severity, and the exit code are those of the case: none is missing or added."""
+    result = CliRunner().invoke(command, [*shlex.split(case["ask"]), "--format", "json"])
+    document = json.loads(result.stdout)
+    found = {finding["code"]: finding["severity"] for finding in document["findings"]}
+    assert (found, document["compatible"]) == (case["findings"], case["compatible"]), document["findings"]
+    assert result.exit_code == EXIT[case["compatible"]]
+    for name, value in case.get("environment", {}).items():
+        assert document["environment"][name] == value, name
+    if "says" in case:
+        assert any(case["says"] in finding["message"] for finding in document["findings"])
+    assert all(finding["message"] and finding["fix"] for finding in document["findings"])
+
+
+def test_every_code_that_check_can_give_has_a_case() -> None:
+    """No rule is without an example that fires it."""
+    from envbuilder.rules import RULES  # noqa: PLC0415 - next to its only use
+
+    given = {code.value for rule in RULES for code in rule.codes}
+    shown = {code for case in CASES for code in case["findings"]}
+    assert given <= shown
