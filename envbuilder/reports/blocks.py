@@ -100,7 +100,8 @@ def version_files(transcript: Transcript) -> Iterator[Evidence]:
         ]
         if all(part is not None for part in parts):
             value = ".".join(map(str, parts))
-            yield _said("cudnn", value, number, transcript.line(number), "cudnn_version.h", Trust.LISTED)
+            text = " ".join(transcript.lines[number - 1 : number + 2])
+            yield _said("cudnn", value, number, text, "cudnn_version.h", Trust.LISTED)
     for needle, field, pattern, source, trust, first in _NEARBY:
         for number in transcript.numbers(needle, 20):
             yield from _below(transcript, number, pattern, field, source, trust=trust, first=first)
@@ -190,4 +191,6 @@ def cudnn_packages(transcript: Transcript) -> Iterator[Evidence]:
 def _said(  # noqa: PLR0913, PLR0917 - the columns of a statement
     field: str, value: str, number: int, line: str, source: str, trust: Trust, count: int = 1
 ) -> Evidence:
-    return Evidence(field=field, value=value, line=number, text=line.strip(), source=source, trust=trust, count=count)
+    return Evidence(
+        field=field, value=value, line=number, text=line.strip()[:1_000], source=source, trust=trust, count=count
+    )

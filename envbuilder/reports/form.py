@@ -17,7 +17,7 @@ _NOTHING = re.compile(r"^[\s*_-]*(?:no response|n/?a\*?|none|no|yes|unknown|-)?[
 
 def statements(transcript: Transcript) -> Iterator[Evidence]:
     """Yield what labelled values state, in the order of the lines."""
-    for number in dict.fromkeys(transcript.matching(BEGINNING, 1_000)):
+    for number in dict.fromkeys(transcript.matching(BEGINNING, 500)):
         line = transcript.line(number)
         match = LABEL.match(line)
         if match is None:
@@ -56,32 +56,46 @@ def _following(transcript: Transcript, number: int) -> Iterator[int]:
             return
 
 
+_ADDRESS = re.compile(r"https?://\S+")
+_OF_THE_DRIVER = re.compile(r"CUDA Version\s{2,60}:|UMD Version")
+"""``nvidia-smi -q`` aligns its colons; what it calls the CUDA version is what the driver serves."""
+
+
 def _evidence(target: str, value: str, number: int, line: str) -> Iterator[Evidence]:
-    if _NOTHING.match(value) or ".cc:" in value or "http" in value:
+    if _NOTHING.match(value) or ".cc:" in value or _OF_THE_DRIVER.search(line):
         return
+    value = _ADDRESS.sub(" ", value)
     reader = READERS.get(target.partition(".")[0])
     if reader is None:
         return
     for name, text, count in reader(target, value[:300]):
         # "source" is the first answer of a list that many leave as it stands: any other statement outweighs it.
         trust = Trust.MENTIONED if (name, text) == ("install", "source") else Trust.STATED
-        yield Evidence(field=name, value=text, line=number, text=line.strip(), source="form", trust=trust, count=count)
+        yield Evidence(
+            field=name, value=text, line=number, text=line.strip()[:1_000], source="form", trust=trust, count=count
+        )
 
 
+_NAMES = "|".join(VARIABLES)
 _SETTING = re.compile(
-    r"(?<![\w])(" + "|".join(VARIABLES) + r")(?:=|[\"']?\] ?= ?|[\"'] ?: ?|\s)[\"']?([A-Za-z0-9_=.,:/ -]{1,200})",
+    rf"(?<![\w])(?P<name>{_NAMES})(?:[\"']?\] ?= ?|[\"'] ?[:,] ?| ?= ?)"
+    rf"(?:\"(?P<double>[^\"]{{0,1000}})\"|'(?P<single>[^']{{0,1000}})'"
+    rf"|(?P<bare>[^\s\"',;)]{{1,1000}}))|^\s{{0,4}}(?:ENV )?(?P<name_2>{_NAMES}) (?P<rest>\S{{1,1000}})$",
     re.ASCII,
 )
 
 
 def settings(transcript: Transcript) -> Iterator[Evidence]:
     """Yield the environment variables that a recipe, a shell or a script sets."""
-    for needle in ("=", '": "', "env "):
-        for number in transcript.numbers(needle, 400):
+    for needle in ("tf_", "cuda_", "xla_flags", "ld_library_path", "nvidia_", "hermetic_"):
+        for number in transcript.numbers(needle, 200):
             line = transcript.line(number)
-            match = _SETTING.search(line) if "_" in line else None
-            if match is not None and "environment variable" not in line:
-                yield Evidence(
-                    field=f"environment.{match[1]}", value=match[2].strip(), line=number, text=line.strip(),
-                    source="setting", trust=Trust.ORDERED,
-                )  # fmt: skip
+            match = _SETTING.search(line)
+            if match is None or "environment variable" in line:
+                continue
+            name = match["name"] or match["name_2"]
+            value = next(text for text in (*match.group("double", "single", "bare", "rest"), "") if text is not None)
+            yield Evidence(
+                field=f"environment.{name}", value=value.strip(), line=number, text=line.strip()[:400],
+                source="setting", trust=Trust.ORDERED,
+            )  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import lru_cache
 
 RELEASE = (
     r"[0-3]\.[0-9]{1,3}(?:\.[0-9]{1,3})?"
@@ -53,6 +54,7 @@ VARIABLES = (
 """The environment variables that change what TensorFlow finds, compiles or allocates."""
 
 
+@lru_cache(maxsize=16_384)
 def fits(field: str, value: str) -> bool:
     """Tell whether a value may leave a report as this field."""
     kind, _, name = field.partition(".")
@@ -135,6 +137,7 @@ _SPELLINGS = (
 )
 
 
+@lru_cache(maxsize=4_096)
 def tidy_gpu(text: str) -> str:
     """Write a GPU's name the usual way, adding nothing: ``nvidia rtx3090ti`` becomes ``RTX 3090 Ti``."""
     text = text.strip(" ,;|")

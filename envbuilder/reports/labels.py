@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 PACKAGES = ("numpy", "protobuf", "keras", "tensorboard", "h5py", "ml-dtypes", "tf-keras")
 """Python packages that forms and people name beside TensorFlow."""
@@ -52,6 +53,7 @@ _EXACT = {"tensorflow", "tf", "python", "cuda", "cudnn", "driver", "gpu", "gpus"
           "distribution", "platform", "machine", "architecture", "installation"}  # fmt: skip
 
 
+@lru_cache(maxsize=4_096)
 def field_of(label: str) -> str | None:
     """Return the field that a label is for; None where it is no label of ours."""
     words = " ".join(label.lower().replace("*", "").replace("_version", " version").split()).strip(" .?'")

@@ -16,13 +16,14 @@ from envbuilder.reports.timing import pauses
 from envbuilder.reports.weigh import gpus, scalars, trimmed
 from envbuilder.transcript import Transcript, clean
 
-_MOST_HITS = 120
+_MOST_HITS = 80
 _MOST_EVIDENCE = 1_000
 _TEMPLATE = re.compile(
     r"\((?:e\.g\.|if compiling|if the issue|use command|or github|source or binary|as opposed)[^)\n]{0,120}\)"
     r"|<!--.{0,2000}?-->",
     re.IGNORECASE,
 )
+_BUS = re.compile(r"(?:pciBusID|pci bus id): ([0-9a-fA-F:.]{7,16})", re.ASCII)
 _NUMBERED = re.compile(r"_[0-9]$")
 
 
@@ -74,8 +75,11 @@ def _recognised(
     row: Recogniser, transcript: Transcript, means_other: dict[tuple[tuple[str, ...], int], bool]
 ) -> Iterator[Evidence]:
     """Try one recogniser where its needles are; what a line means instead is asked once for all rows that ask it."""
-    numbers = sorted({number for needle in row.needles for number in transcript.numbers(needle, _MOST_HITS)})
-    for number in numbers:
+    if row.near is not None:
+        hits = set(transcript.matching(row.near, _MOST_HITS))
+    else:
+        hits = {number for needle in row.needles for number in transcript.numbers(needle, _MOST_HITS)}
+    for number in sorted(hits):
         line = transcript.line(number)[:1_500]
         if row.unless:
             key = (row.unless, number)
@@ -85,21 +89,36 @@ def _recognised(
             if means_other[key]:
                 continue
         for match in row.pattern.finditer(line):
-            yield from _of(row, match, number, line)
+            yield from _of(row, match, number, line, _bus(transcript, number) if row.name == "device in a log" else -1)
 
 
-def _of(row: Recogniser, match: re.Match[str], number: int, line: str) -> Iterator[Evidence]:
+def _around(line: str, match: re.Match[str]) -> str:
+    """Return the line, or where it is long the part of it around what was recognised."""
+    longest = 400
+    start = 0 if match.end() <= longest else max(0, match.start() - 40)
+    return line[start : start + longest].strip()
+
+
+def _bus(transcript: Transcript, number: int) -> int:
+    """Tell a log's devices apart by their place on the bus, which stands on the same line or on the next."""
+    near = transcript.lines[number - 1 : number + 1]
+    found = next((match for line in near if (match := _BUS.search(line[:1_500])) is not None), None)
+    return int(re.sub(r"[:.]", "", found[1]), 16) if found else -1
+
+
+def _of(row: Recogniser, match: re.Match[str], number: int, line: str, index: int) -> Iterator[Evidence]:
     """Turn a hit's groups into statements, converting where the text is not the value itself."""
     groups = {_NUMBERED.sub("", name): value for name, value in match.groupdict().items() if value}
-    index = int(groups.pop("index", -1))
+    index = int(groups.pop("index", index))
+    shown = _around(line, match)
     for group, text in groups.items():
         field, convert = CONVERSIONS.get(group, (group, str))
         yield Evidence(
-            field=field, value=convert(text), line=number, text=line.strip()[:400], source=row.name,
+            field=field, value=convert(text), line=number, text=shown, source=row.name,
             trust=row.trust, index=index,
         )  # fmt: skip
     for field, value in row.says.items():
-        yield Evidence(field=field, value=value, line=number, text=line.strip()[:400], source=row.name, trust=row.trust)
+        yield Evidence(field=field, value=value, line=number, text=shown, source=row.name, trust=row.trust)
 
 
 def _group(group: str, statements: list[Evidence]) -> dict[str, str]:

@@ -16,7 +16,8 @@ class Recogniser:
     """One way in which a line states something.
 
     A line is tried that holds one of ``needles`` (lower case). ``says`` are fields that a hit implies with fixed
-    values. ``unless`` are texts (lower case) in whose presence the line means something else.
+    values. ``unless`` are texts (lower case) in whose presence the line means something else. ``near`` finds the
+    lines instead of the needles, where those are words that every line of a log holds.
     """
 
     name: str
@@ -25,6 +26,7 @@ class Recogniser:
     pattern: re.Pattern[str]
     says: dict[str, str] = field(default_factory=dict)
     unless: tuple[str, ...] = ()
+    near: re.Pattern[str] | None = None
 
 
 def _row(  # noqa: PLR0913 - the columns of the table
@@ -36,10 +38,12 @@ def _row(  # noqa: PLR0913 - the columns of the table
     says: dict[str, str] | None = None,
     unless: str = "",
     any_case: bool = False,
+    near: str = "",
 ) -> Recogniser:
     flags = re.ASCII | (re.IGNORECASE if any_case else 0)
     words = tuple(unless.split("|")) if unless else ()
-    return Recogniser(name, trust, tuple(needles.split("|")), re.compile(pattern, flags), says or {}, words)
+    found = re.compile(near, re.ASCII) if near else None
+    return Recogniser(name, trust, tuple(needles.split("|")), re.compile(pattern, flags), says or {}, words, found)
 
 
 _P, _L, _O, _M = Trust.PROVED, Trust.LISTED, Trust.ORDERED, Trust.MENTIONED
@@ -82,7 +86,7 @@ LISTINGS = (
     _row("nvidia-smi, R610 on", _L, "kmd version", rf"KMD Version:\s*(?P<driver>{DRIVER})(?:\s+CUDA UMD Version:\s*(?P<driver_cuda>[0-9]{{1,2}}\.[0-9]{{1,2}}))?"),
     _row("nvidia-smi -q", _L, "driver version  |cuda version  ", rf"^(?:Driver Version\s{{2,40}}: (?P<driver>{DRIVER})|CUDA Version\s{{2,40}}: (?P<driver_cuda>[0-9]{{1,2}}\.[0-9]{{1,2}}))"),
     _row("nvidia-smi -L", _L, "(uuid: ", r"^\s{0,4}GPU (?P<index>[0-9]{1,2}): (?P<gpu>[A-Za-z][A-Za-z0-9 ./()+-]{2,60}) \(UUID: "),
-    _row("nvidia-smi row", _L, "| ", r"^\s{0,4}\|\s{1,4}(?P<index>[0-9]{1,2})\s{1,3}(?P<gpu>[A-Z][A-Za-z0-9 ./()+-]{2,40}?)\s{1,24}(?:On|Off|N/A|TCC|WDDM|MCDM)\s{1,3}\| [0-9A-F]{4,8}:"),
+    _row("nvidia-smi row", _L, "| ", r"^\s{0,4}\|\s{1,4}(?P<index>[0-9]{1,2})\s{1,3}(?P<gpu>[A-Z][A-Za-z0-9 ./()+-]{2,40}?)\s{1,24}(?:On|Off|N/A|TCC|WDDM|MCDM)\s{1,3}\|\s{1,4}[0-9A-F]{4,8}:"),
     _row("nvcc", _L, "compilation tools", rf"Cuda compilation tools, release (?P<cuda>{TOOLKIT})"),
     _row("version.txt", _L, "cuda version ", rf"^CUDA Version (?P<cuda>{TOOLKIT})\s{{0,3}}$"),
     _row("ldconfig, libcudart", _L, "libcudart.so", r"^\s{0,8}libcudart\.so\.(?P<cuda_soname>[0-9]{1,2}(?:\.[0-9]{1,2})?) \(libc6", says=_LINUX),
@@ -93,11 +97,12 @@ LISTINGS = (
     _row("nvidia-cuda-runtime package", _L, "nvidia-cuda-runtime|nvidia_cuda_runtime", rf"^\s{{0,4}}nvidia[-_]cuda[-_]runtime(?:[-_]cu1[1-5])?(?:==|\s{{1,40}})(?P<cuda>{TOOLKIT})"),
     _row("conda cudatoolkit", _L, "cudatoolkit|cuda-cudart|cuda-toolkit", rf"^\s{{0,4}}(?:cudatoolkit|cuda-cudart|cuda-toolkit)\s{{1,40}}(?P<cuda>{TOOLKIT})\s{{1,40}}\S"),
     _row("conda cudnn", _L, "cudnn ", rf"^\s{{0,4}}cudnn\s{{1,40}}(?P<cudnn>{CUDNN})\s{{1,40}}\S"),
+    _row("conda python", _L, "python ", rf"^\s{{0,4}}python\s{{1,40}}(?P<python>{PYTHON})\s{{1,40}}[0-9a-z]{{1,12}}_"),
     _row("conda tensorflow", _L, "tensorflow", rf"^\s{{0,4}}tensorflow(?:-gpu|-base)?\s{{1,40}}(?P<tensorflow>{RELEASE})\s{{1,40}}(?!pypi)(?:cuda|cpu|gpu|mkl|eigen|py|h)[0-9a-z]{{0,20}}_", says={"install": "conda"}),
     _row("pip package in conda list", _L, "tensorflow", r"^\s{0,4}tensorflow(?:-gpu|-cpu)?\s{1,40}[0-9][0-9a-z.]{2,16}\s{1,40}pypi_0", says={"install": "pip"}),
-    _row("Debian cuDNN", _L, "libcudnn", rf"^(?:ii|hi)\s{{1,4}}libcudnn[0-9](?:-cuda-1[0-9])?(?::amd64)?\s{{1,40}}(?P<cudnn>{CUDNN})"),
-    _row("Debian toolkit", _L, "cuda-toolkit|cuda-cudart|cuda-runtime", rf"^(?:ii|hi)\s{{1,4}}cuda-(?:toolkit|cudart|runtime)-[0-9-]{{3,5}}(?::amd64)?\s{{1,40}}(?P<cuda>{TOOLKIT})"),
-    _row("Debian driver", _L, "nvidia-driver", rf"^(?:ii|hi)\s{{1,4}}nvidia-driver-[0-9a-z-]{{3,16}}(?::amd64)?\s{{1,40}}(?P<driver>{DRIVER})"),
+    _row("Debian cuDNN", _L, "libcudnn", rf"^(?:ii|hi)\s{{1,4}}libcudnn[0-9](?:-cuda-1[0-9])?(?::amd64)?\s{{1,40}}(?P<cudnn>{CUDNN})", says=_LINUX),
+    _row("Debian toolkit", _L, "cuda-toolkit|cuda-cudart|cuda-runtime", rf"^(?:ii|hi)\s{{1,4}}cuda-(?:toolkit|cudart|runtime)-[0-9-]{{3,5}}(?::amd64)?\s{{1,40}}(?P<cuda>{TOOLKIT})", says=_LINUX),
+    _row("Debian driver", _L, "nvidia-driver", rf"^(?:ii|hi)\s{{1,4}}nvidia-driver-[0-9a-z-]{{3,16}}(?::amd64)?\s{{1,40}}(?P<driver>{DRIVER})", says=_LINUX),
     _row("os-release", _L, "pretty_name", r"PRETTY_NAME['\"]?(?:=|: )['\"]?(?P<os>[A-Za-z][A-Za-z0-9 ./()_-]{2,60})"),
     _row("path of Python, Linux", _L, "python3.|python2.", r"/(?:lib|bin)/python(?P<python>[23]\.[0-9]{1,2})(?:/|\b)", says=_LINUX),
     _row("path of Python, Windows", _L, "python3|python2", r"[\\/]Python(?P<python_digits>3[0-9]{1,2}|27)[\\/]", says={"platform": "windows"}),
@@ -125,11 +130,13 @@ ORDERS = (
 """What commands and recipes ask for."""
 
 MENTIONS = (
-    _row("prose, TensorFlow", _M, "tensorflow|tf", rf"(?<![\w./@-])(?:tensorflow(?:[-_ ]?(?:gpu|cpu|nightly))?|tf(?:[-_ ]?(?:gpu|nightly))?)(?:[ -](?:version|release))?(?: ?[:=@(]{{1,2}} ?| v\.? ?|[ -]|v)?(?P<tensorflow>{RELEASE})", unless=_NOT_SAID, any_case=True),
-    _row("prose, CUDA", _M, "cuda", rf"(?<![\w./-])cuda(?:[ -]?toolkit)?(?:[ -]version)?(?: is)?(?: ?[:=(]{{1,2}} ?| v\.? ?|[ -]|v)?(?P<cuda>{TOOLKIT})(?!\.[0-9])", unless=_NOT_SAID, any_case=True),
+    _row("prose, TensorFlow", _M, "tensorflow|tf", rf"(?<![\w./@-])(?:tensorflow(?:[-_ ]?(?:gpu|cpu|nightly))?|tf(?:[-_ ]?(?:gpu|nightly))?)(?:[ -](?:version|release))?(?: ?[:=@(]{{1,2}} ?| v\.? ?|[ -]|v)?(?P<tensorflow>{RELEASE})", unless=_NOT_SAID, any_case=True, near=r"(?:tensorflow|tf)[a-z _-]{0,20}[ :=@(v.]{0,4}[0-3]\.[0-9]"),
+    _row("prose, CUDA", _M, "cuda", rf"(?<![\w./-])cuda(?:[ -]?toolkit)?(?:[ -]version)?(?: is)?(?: ?[:=(]{{1,2}} ?| v\.? ?|[ -]|v)?(?P<cuda>{TOOLKIT})(?!\.[0-9])", unless=_NOT_SAID, any_case=True, near=r"cuda[a-z -]{0,20}[ :=(v.]{0,4}[0-9]{1,2}\.[0-9]"),
     _row("prose, cuDNN", _M, "cudnn", rf"(?<![\w.])cudnn(?: ?library)?(?:[ -]version)?(?: is)?(?: ?[:=(]{{1,2}} ?| v\.? ?|[ -]|v)?(?P<cudnn>{CUDNN})", unless=_NOT_SAID, any_case=True),
     _row("prose, cuDNN's major", _M, "cudnn", r"(?<![\w.])cudnn ?(?:version )?v?(?P<cudnn>[5-9])(?![\w.])(?!\.[0-9])", unless=_NOT_SAID, any_case=True),
-    _row("prose, Python", _M, "python|py3|py 3", rf"(?<![\w./=-])(?:python|py)(?: ?version)?(?: ?[:=] ?| v\.? ?|[ -]|v)?(?P<python>{PYTHON})(?!\.[0-9])", unless=_NOT_SAID, any_case=True),
+    _row("prose, Python", _M, "python|py3|py 3", rf"(?<![\w./=-])(?:python|py)(?: ?version)?(?: ?[:=] ?| v\.? ?|[ -]|v)?(?P<python>{PYTHON})(?!\.[0-9])", unless=_NOT_SAID, any_case=True, near=r"py(?:thon)?[a-z ]{0,9}[ :=v.-]{0,4}[23]\.[0-9]"),
+    _row("prose, CPU build", _M, "tensorflow-cpu", r"(?<![\w./-])(?P<distribution>tensorflow-cpu)(?![\w-])", says={"build": "cpu"}, unless=_NOT_SAID),
+    _row("prose, installer", _M, "pip|conda|docker", r"\b(?:from|via|using|with|through|by) (?P<install>pip|conda|docker)\b(?! ?(?:install|list|freeze|show|run|-))", unless=_NOT_SAID),
     _row("prose, NumPy", _M, "numpy", r"(?<![\w./=-])numpy(?:[ -]version)?(?: ?[:=] ?| v\.? ?|[ -])(?P<numpy>[0-9]\.[0-9]{1,2}(?:\.[0-9]{1,2})?)(?![\w.]*[0-9x])", unless=_NOT_SAID + "|<|>", any_case=True),
     _row("prose, protobuf", _M, "protobuf", r"(?<![\w./=-])protobuf(?:[ -]version)?(?: ?[:=] ?| v\.? ?|[ -])(?P<protobuf>[0-9]\.[0-9]{1,2}(?:\.[0-9]{1,2})?)(?![\w.]*[0-9x])", unless=_NOT_SAID + "|<|>", any_case=True),
     _row("prose, driver", _M, "driver", r"(?<![\w./])drivers?(?:[ -]version)?(?: is)?(?: ?[:=(#] ?| v\.? ?|[ -]|v)?(?P<driver>[2-9][0-9]{2}(?:\.[0-9]{1,3}){0,2})(?![0-9.]?[0-9])", unless=_NOT_SAID, any_case=True),

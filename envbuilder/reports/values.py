@@ -110,8 +110,15 @@ def _gpus(_: str, value: str) -> Found:
         yield "gpus", tidy_gpu(match[0]), count_around(value, match.start(), match.end())
 
 
+_KERNELS = {"linux": "linux", "windows": "windows", "darwin": "macos"}
+
+
 def _os(_: str, value: str) -> Found:
-    system = systems(value)
+    kernel = _KERNELS.get(value.strip(" \"',").lower())
+    if kernel is not None:
+        yield "platform", kernel, 1
+    listed = value.startswith("(")
+    system = systems(" ".join(re.sub(r"[('\",)]+", " ", value).split()) if listed else value)
     if system is not None:
         yield "os", system, 1
 
