@@ -28,11 +28,13 @@ def load_package():
 
 
 def main(arguments):
-    """Run as the runner, as one of its workers, or as the identification of what is installed."""
+    """Run as the runner, as one of its workers or samples, or as the identification of what is installed."""
     load_package()
     if arguments[:1] == ["--worker"]:
         worker = importlib.import_module(PACKAGE + ".worker")
         return worker.main(int(arguments[1]), arguments[2], STARTED)
+    if arguments[:1] == ["--sample"]:
+        return importlib.import_module(PACKAGE + ".sample").main(int(arguments[1]), STARTED)
     if arguments[:1] == ["--identify"]:
         return importlib.import_module(PACKAGE + ".identify").main()
     return importlib.import_module(PACKAGE + ".runner").main(arguments[0])

@@ -9,6 +9,8 @@ def seen_by_tensorflow(facts):
     seen = driver.look()
     if not seen.present:
         return skipped(driver.NO_DRIVER, expected="the driver's GPUs")
+    if seen.result != 0 or not seen.count:
+        return skipped("the driver offers no GPU; the check of the driver says why")
     import tensorflow as tf
 
     names = [device.name for device in tf.config.list_physical_devices("GPU")]

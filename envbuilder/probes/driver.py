@@ -226,3 +226,92 @@ def runtime_accepts(facts):
 def numbers(text):
     """Return a version's numbers for comparing."""
     return [int(part) for part in re.findall(r"[0-9]+", text)]
+
+
+def memory_used():
+    """Return the bytes in use on every GPU, by NVML."""
+    return [int(memory.used) for memory in _each_gpu(_memory_of)]
+
+
+def _memory_of(library, handle):
+    memory = _Memory()
+    _call(library, "nvmlDeviceGetMemoryInfo", handle, ctypes.byref(memory))
+    return memory
+
+
+def error_counters():
+    """Return every GPU's uncorrected ECC errors and remapped rows, and Xid lines where the kernel log is readable."""
+    found = {}
+    for index, (ecc, rows) in enumerate(_each_gpu(_errors_of)):
+        if ecc is not None:
+            found["GPU {0} uncorrected ECC".format(index)] = ecc
+        if rows is not None:
+            found["GPU {0} remapped rows".format(index)] = rows
+    xids = _xids()
+    if xids is not None:
+        found["Xid lines"] = xids
+    return found
+
+
+def _errors_of(library, handle):
+    ecc, corrected, uncorrected = ctypes.c_ulonglong(0), ctypes.c_uint(0), ctypes.c_uint(0)
+    pending, failed = ctypes.c_uint(0), ctypes.c_uint(0)
+    # Uncorrected (1), since the driver was loaded (0): nvml.h, nvmlMemoryErrorType_t and nvmlEccCounterType_t.
+    has_ecc = _call(library, "nvmlDeviceGetTotalEccErrors", handle, 1, 0, ctypes.byref(ecc)) == 0
+    places = (ctypes.byref(corrected), ctypes.byref(uncorrected), ctypes.byref(pending), ctypes.byref(failed))
+    has_rows = _call(library, "nvmlDeviceGetRemappedRows", handle, *places) == 0
+    return (int(ecc.value) if has_ecc else None, int(uncorrected.value) if has_rows else None)
+
+
+def _xids():
+    """Count the driver's Xid messages in the kernel log; None where it cannot be read."""
+    try:
+        descriptor = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
+    except OSError:
+        return None
+    count = 0
+    try:
+        while True:
+            count += b"NVRM: Xid" in os.read(descriptor, 8192)
+    except OSError:
+        return count
+    finally:
+        os.close(descriptor)
+
+
+class _Process(ctypes.Structure):
+    _fields_ = [
+        ("pid", ctypes.c_uint),
+        ("memory", ctypes.c_ulonglong),
+        ("gpu_instance", ctypes.c_uint),
+        ("compute_instance", ctypes.c_uint),
+    ]
+
+
+def contexts_of_this_process():
+    """Count this process's compute contexts on every GPU (NVML names processes by their id outside the container)."""
+    return list(_each_gpu(_contexts_on))
+
+
+def _contexts_on(library, handle):
+    room = ctypes.c_uint(64)
+    rows = (_Process * 64)()
+    if _call(library, "nvmlDeviceGetComputeRunningProcesses_v3", handle, ctypes.byref(room), rows) != 0:
+        return 0
+    own = [row for row in rows[: room.value] if row.pid == os.getpid()]
+    return len(own) or room.value
+
+
+def _each_gpu(ask):
+    library = _open("libnvidia-ml.so.1")
+    if library is None or library.nvmlInit_v2() != 0:
+        return []
+    count = ctypes.c_uint(0)
+    library.nvmlDeviceGetCount_v2(ctypes.byref(count))
+    answers = []
+    for index in range(count.value):
+        handle = ctypes.c_void_p()
+        if library.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle)) == 0:
+            answers.append(ask(library, handle))
+    library.nvmlShutdown()
+    return answers

@@ -1,5 +1,6 @@
 """Where TensorFlow's own libraries lie, and how its code would look for others: read from files, nothing imported."""
 
+import functools
 import glob
 import os
 
@@ -61,6 +62,7 @@ def search_path(search, objects):
     return list(dict.fromkeys(os.path.realpath(folder) for folder in folders if os.path.isdir(folder)))
 
 
+@functools.lru_cache(maxsize=1)
 def new_search():
-    """Return the loader's view of this environment."""
+    """Return the loader's view of this environment; what it has read is kept for the process's other checks."""
     return loader.Search()

@@ -4,7 +4,7 @@ import importlib.machinery
 import sys
 import time
 
-from .answer import failed, measure, passed, phase
+from .answer import finding, judged, measure, phase
 
 
 def import_tensorflow(facts):
@@ -33,9 +33,11 @@ def import_tensorflow(facts):
             "import: Python modules": phase([took - objects.seconds]),
         },
     }
+    findings = []
     if expected and tf.__version__ != expected:
-        return failed(expected, observed, **more)
-    return passed(expected or "an import", observed, **more)
+        text = "the environment names TensorFlow {0}, and {1} is imported".format(expected, tf.__version__)
+        findings.append(finding("LOCK_MISMATCH", "tensorflow", text, expected, tf.__version__))
+    return judged(findings, expected or "an import", observed, **more)
 
 
 class Objects:
@@ -96,5 +98,5 @@ def first_op(facts, device="/CPU:0", prefix=""):
         "phases": {prefix + name: phase([value]) for name, value in times},
     }
     observed = "1+2={0:g}, product {1:g}, sum {2:g}".format(float(three), float(product[0, 0]), total)
-    answer = passed if right else failed
-    return answer("1+2=3, product 64, sum {0:g}".format(64.0 * 65536), observed, **more)
+    findings = [] if right else [finding("WRONG_NUMBERS", prefix + "first operations", observed)]
+    return judged(findings, "1+2=3, product 64, sum {0:g}".format(64.0 * 65536), observed, **more)

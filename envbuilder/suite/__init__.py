@@ -1,7 +1,8 @@
 """What is checked: the table of checks, and the plan made from it for one environment."""
 
+from envbuilder.suite.model import Check, Group, Profile
 from envbuilder.suite.plan import Facts, codes_of, digest, plan, probe_files, select
-from envbuilder.suite.table import CHECKS, GROUPS, Check, Group, Profile
+from envbuilder.suite.table import CHECKS, GROUPS
 
 __all__ = [
     "CHECKS",

@@ -12,7 +12,8 @@ import msgspec
 
 from envbuilder.environment import Flavor
 from envbuilder.finding import Code
-from envbuilder.suite.table import CHECKS, GROUPS, Check, Profile
+from envbuilder.suite.model import Check, Profile
+from envbuilder.suite.table import CHECKS, GROUPS
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):

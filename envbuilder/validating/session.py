@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from envbuilder.finding import Finding
+from envbuilder.finding import Code, Finding, Severity
 from envbuilder.suite import Check
 from envbuilder.verdict import TIERS, CheckResult, GpuSeen, Measurement, Outcome, Phase, Tier
 
@@ -126,7 +126,13 @@ class Session:
         order = {check.name: index for index, check in enumerate(self._checks)}
         made = [_checked(self._results[name]) for name in self._results if name in order]
         made += [
-            CheckResult(name=check.name, tier=check.tier, outcome="error", observed=why_missing)
+            CheckResult(
+                name=check.name,
+                tier=check.tier,
+                outcome="error",
+                observed=why_missing,
+                findings=(_unanswered(check, why_missing),),
+            )
             for check in self._checks
             if check.name not in self._results
         ]
@@ -147,6 +153,10 @@ class Session:
         if result is None or result.data is None:
             return Driver()
         return msgspec.convert(result.data, Driver)
+
+
+def _unanswered(check: Check, why: str) -> Finding:
+    return Finding(code=Code.PROBE_CRASHED, severity=Severity.ERROR, subject=check.name, message=why)
 
 
 def _checked(result: _Result) -> CheckResult:

@@ -1,0 +1,48 @@
+"""What a check and a group of checks are."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from envbuilder.finding import Code
+from envbuilder.verdict import Tier
+
+Profile = Literal["quick", "full"]
+
+IMPORT = ("import",)
+"""What every check that uses TensorFlow needs."""
+
+RIGHT = ("import", "matmul")
+"""What trains or converges is only asked of a build whose matmul is right: one cause, one finding."""
+
+
+class Group(msgspec.Struct, frozen=True):
+    """Checks that share a process, and with it the import; lanes run beside each other, groups of a lane in turn."""
+
+    name: str
+    lane: Literal["main", "side"]
+    env: tuple[tuple[str, str], ...] = ()
+
+
+class Check(msgspec.Struct, frozen=True, kw_only=True):
+    """One check: ``probe`` is ``module:function``, ``limit_s`` seconds after which it is killed.
+
+    ``needs`` names checks without whose success this one is skipped; ``quiet`` ones run while nothing else does,
+    because they are timed. ``proves`` is what a pass says; ``codes`` are the findings that it can make.
+    """
+
+    name: str
+    tier: Tier
+    group: str
+    probe: str
+    proves: str
+    codes: tuple[Code, ...]
+    limit_s: float = 60.0
+    profile: Profile = "quick"
+    flavor: Literal["any", "cpu", "gpu"] = "any"
+    only_with: Literal["", "lock", "environment", "container"] = ""
+    needs: tuple[str, ...] = ()
+    quiet: bool = False
+    arguments: tuple[tuple[str, str], ...] = ()

@@ -1,0 +1,100 @@
+"""The static tier: what files alone tell, with no GPU and without importing TensorFlow."""
+
+from __future__ import annotations
+
+from envbuilder.finding import Code
+from envbuilder.suite.model import Check
+
+CHECKS: tuple[Check, ...] = (
+    Check(
+        name="locked",
+        tier="static",
+        group="static",
+        probe="packages:as_locked",
+        proves="the installed packages are exactly the locked ones",
+        codes=(Code.LOCK_MISMATCH,),
+        only_with="lock",
+    ),
+    Check(
+        name="packages",
+        tier="static",
+        group="static",
+        probe="packages:consistent",
+        proves="every installed package's requirements are met, without asking pip",
+        codes=(Code.PACKAGE_CONFLICT, Code.NUMPY_ABI, Code.PROTOBUF_ABI, Code.KERAS_MISMATCH),
+    ),
+    Check(
+        name="one-cuda",
+        tier="static",
+        group="static",
+        probe="stacks:only_one",
+        proves="no second CUDA or cuDNN is on the loader's path",
+        codes=(Code.TWO_CUDA_STACKS,),
+    ),
+    Check(
+        name="no-stub",
+        tier="static",
+        group="static",
+        probe="stacks:no_stub",
+        proves="the toolkit's link-time stub does not stand where the driver belongs",
+        codes=(Code.STUB_LIBCUDA,),
+    ),
+    Check(
+        name="closure",
+        tier="static",
+        group="static",
+        probe="closure:complete",
+        proves="every need of every shared object that packages bring is found in the loader's order",
+        codes=(Code.MISSING_LIBRARY,),
+        limit_s=120,
+    ),
+    Check(
+        name="symbol-versions",
+        tier="static",
+        group="static",
+        probe="closure:versions",
+        proves="the C and C++ libraries have every symbol version that the packages need",
+        codes=(Code.GLIBC_TOO_OLD,),
+        limit_s=120,
+    ),
+    Check(
+        name="xla-tools",
+        tier="static",
+        group="static",
+        probe="xlatools:found",
+        proves="ptxas and libdevice are where XLA looks for them",
+        codes=(Code.XLA_TOOLS_MISSING,),
+        limit_s=60,
+        flavor="gpu",
+    ),
+    Check(
+        name="claims",
+        tier="static",
+        group="static",
+        probe="claims:labels",
+        proves="labels, environment document and lock in the image say what is in it",
+        codes=(Code.IMAGE_CLAIM,),
+        limit_s=60,
+        only_with="environment",
+    ),
+    Check(
+        name="start-up-requirement",
+        tier="static",
+        group="static",
+        probe="claims:requirement",
+        proves="the image's start-up requirement can be read, asks for its own CUDA and is in force",
+        codes=(Code.CONTAINER_REQUIREMENT,),
+        limit_s=60,
+        flavor="gpu",
+    ),
+    Check(
+        name="secrets",
+        tier="static",
+        group="static",
+        probe="secrets_left:in_files",
+        proves="no credentials and no certificates of the build host are in the files or variables",
+        codes=(Code.SECRET_IN_IMAGE,),
+        limit_s=120,
+        only_with="container",
+    ),
+)
