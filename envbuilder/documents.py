@@ -28,6 +28,8 @@ DOCUMENTS: tuple[tuple[str, str], ...] = (
     ("catalog", "envbuilder.catalog.listing:CatalogDocument"),
     ("catalog-verify", "envbuilder.catalog.compare:VerifyDocument"),
     ("catalog-refresh", "envbuilder.proposing:RefreshDocument"),
+    ("publish", "envbuilder.publishing.document:PublishDocument"),
+    ("verify", "envbuilder.publishing.verifying:Verification"),
 )
 """Name, and where its type stands; types are imported when asked for."""
 

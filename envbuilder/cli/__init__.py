@@ -48,7 +48,7 @@ class LazyGroup(click.Group):
         if cmd_name not in dict(COMMANDS):
             return None
         command: click.Command = importlib.import_module(f"envbuilder.cli.{cmd_name}").command
-        return command
+        return _as_written(command)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """List the commands without importing any."""
@@ -68,6 +68,17 @@ def root() -> None:
       envbuilder reproduce report.txt                 what went wrong for a user, and the fix
       envbuilder upgrade 2.19.1 2.20.0                adopt the new release or not
     """
+
+
+def _as_written(command: click.Command) -> click.Command:
+    """Keep examples from being re-wrapped: click wants a backspace where a raw docstring has the two characters."""
+    command.help = (command.help or "").replace("\\b\n", "\b\n")
+    for child in command.commands.values() if isinstance(command, click.Group) else ():
+        _as_written(child)
+    return command
+
+
+_as_written(root)
 
 
 def main(arguments: list[str] | None = None) -> Any:  # noqa: ANN401 - click's own return type

@@ -41,6 +41,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "simulating",
         "registry",
         "keys",
+        "keyless",
         "history",
         "console",
         "host",
