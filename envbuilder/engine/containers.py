@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from docker import APIClient
-from docker.errors import APIError
+from docker.errors import APIError, DockerException
 from docker.types import DeviceRequest, LogConfig, Mount
 
 from envbuilder.engine import archive
@@ -25,6 +25,7 @@ RUN_LABEL = "org.envbuilder.run"
 HOST_LABEL = "org.envbuilder.host"
 STARTED_LABEL = "org.envbuilder.started"
 _NOT_FOUND = 127
+_PATIENCE = 60
 _NO_GPUS = "install the NVIDIA Container Toolkit on the engine's host, or ask for no GPUs (gpus: none)"
 FILES_AT = "/envbuilder"
 """Where a container finds its ``files``: a volume, because nothing can be copied into a read-only root."""
@@ -53,7 +54,7 @@ def run(
                         on_stderr(err)
                 return _ended(api, container, limit)
         finally:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, DockerException):
                 output.close()
 
 
@@ -181,7 +182,8 @@ def _start(api: APIClient, container: str) -> str:
 
 def _ended(api: APIClient, container: str, limit: _Limit) -> Ended:
     with asking("wait for the container's end"):
-        code = api.wait(container)["StatusCode"]
+        # It may have closed its output and gone on; then the limit ends it.
+        code = api.wait(container, timeout=int(limit.seconds) + _PATIENCE)["StatusCode"]
         state = api.inspect_container(container)["State"]
     return Ended(
         exit_code=code,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -25,8 +26,11 @@ from envbuilder.engine.port import BuildRequest, ContainerSpec, Ended, EngineInf
 from envbuilder.errors import BuildFailedError, InfrastructureError
 
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "NO_PROXY", "ALL_PROXY")
+_LOOPBACK = re.compile(r"^(?:\w+://)?(?:[^/@]*@)?(?:localhost|127\.[\d.]+|\[::1\])(?::|/|$)")
 _CONNECT_SECONDS = 10
 _REACH_SECONDS = 20
+_ANSWER_SECONDS = 300
+"""Removing or committing an image of several gigabytes on a busy disk takes minutes."""
 _LAST_LINES = 20
 
 
@@ -37,10 +41,11 @@ def connect(environment: Mapping[str, str] | None = None) -> DockerEngine:
     """
     environment = dict(os.environ if environment is None else environment)
     try:
-        api = docker.from_env(version="auto", environment=environment).api
+        api = docker.from_env(version="auto", environment=environment, timeout=_CONNECT_SECONDS).api
         api.ping()
     except (DockerException, OSError) as error:
         raise InfrastructureError(f"no container engine answers: {error}", hint=NO_ENGINE) from error
+    api.timeout = _ANSWER_SECONDS
     return DockerEngine(api, environment)
 
 
@@ -185,11 +190,16 @@ class DockerEngine:
             "t": request.tag,
             "dockerfile": request.dockerfile,
             "target": request.target,
-            "networkmode": request.network,
+            "networkmode": self._network(request),
             "nocache": str(request.no_cache).lower(),
             "buildargs": json.dumps({**self._proxies, **request.build_args}),
             "labels": json.dumps(dict(request.labels)),
         }
+
+    def _network(self, request: BuildRequest) -> str:
+        """Share the host's network where its proxy listens on loopback, which a step could not reach otherwise."""
+        loopback = any(_LOOPBACK.search(value) for key, value in self._proxies.items() if key.upper() != "NO_PROXY")
+        return "host" if loopback and request.network == "default" else request.network
 
     def _post(self, path: str, what: str, query: Mapping[str, Any], body: Any) -> Any:  # noqa: ANN401 - requests' types
         # The SDK's own build() speaks to the classic builder only; its connection speaks to BuildKit as well.

@@ -44,8 +44,9 @@ def base(engine: DockerEngine, tmp_path_factory: pytest.TempPathFactory) -> Iter
     write_tiny_root(tar)
     engine.import_base(tar, f"{name}:base", {})
     yield f"{name}:base"
-    engine.remove(f"{name}:built")
     engine.remove(f"{name}:base")
+    for image in engine._api.images(quiet=True, filters={"label": f"scratch={name}:base"}):
+        engine._api.remove_image(image, force=True)
 
 
 def shell(engine: DockerEngine, image: str, command: str, **given: object) -> tuple[str, str, Ended]:
@@ -56,9 +57,10 @@ def shell(engine: DockerEngine, image: str, command: str, **given: object) -> tu
     return out.decode(), err.decode(), ended
 
 
-def built(base: str) -> str:
-    """Name the image that a test builds."""
-    return base.replace(":base", ":built")
+def request(context: Path, base: str, extra: dict[str, bytes] | None = None, *, no_cache: bool = False) -> BuildRequest:
+    """Ask for an image that is removed in the end."""
+    tag = base.replace(":base", ":built")
+    return BuildRequest(context, tag, extra=extra or {}, labels={"scratch": base}, no_cache=no_cache)
 
 
 def test_a_container_is_closed(engine: DockerEngine, base: str) -> None:
@@ -115,6 +117,12 @@ def test_a_program_that_the_image_lacks_is_the_images_fault(engine: DockerEngine
     assert b"python3" in err
 
 
+def test_a_container_that_closes_its_output_is_waited_for(engine: DockerEngine, base: str) -> None:
+    """The exit code is that of the end, although the output ended before."""
+    _, _, ended = shell(engine, base, "exec >&- 2>&-; sleep 1; exit 5")
+    assert (ended.exit_code, ended.seconds > 0.9) == (5, True)
+
+
 def test_containers_run_side_by_side(engine: DockerEngine, base: str) -> None:
     """One engine serves several threads, each with its own output."""
     said: dict[int, str] = {}
@@ -159,8 +167,8 @@ def test_what_the_host_lends_to_a_step_is_in_no_layer(engine: DockerEngine, base
         'cat /run/host/bundle.crt; echo "proxy $http_proxy"; touch /cache/kept\n'
     )
     said: list[str] = []
-    request = BuildRequest(tmp_path, built(base), extra={"host/bundle.crt": b"HOST-AUTHORITY"}, no_cache=True)
-    image = engine.build(request, lambda step: said.append(step.text))
+    wish = request(tmp_path, base, {"host/bundle.crt": b"HOST-AUTHORITY"}, no_cache=True)
+    image = engine.build(wish, lambda step: said.append(step.text))
     assert any("HOST-AUTHORITY" in line for line in said)
     assert any("user:secret@proxy.example" in line for line in said)
     with engine.export(image.id) as chunks:
@@ -191,7 +199,7 @@ def test_an_unchanged_step_is_taken_from_the_cache(engine: DockerEngine, base: s
         (context / "Dockerfile").write_text(text)
         (context / "other").write_text(other)
         steps: list[Step] = []
-        engine.build(BuildRequest(context, built(base), extra={"host/a": content}), steps.append)
+        engine.build(request(context, base, {"host/a": content}), steps.append)
         return {step.kind for step in steps if "] RUN" in step.name and step.kind in {"started", "cached"}}
 
     assert kinds("first", b"same\n", "1") == {"started"}
@@ -209,7 +217,7 @@ def test_a_build_that_is_given_up_stops(engine: DockerEngine, base: str, tmp_pat
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        engine.build(BuildRequest(tmp_path, built(base)), give_up)
+        engine.build(request(tmp_path, base), give_up)
     deadline = time.monotonic() + 15
     while (left := running(f"sleep {seconds}")) and time.monotonic() < deadline:
         time.sleep(0.2)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tiny_image import write_tiny_root
 
-from envbuilder.engine.docker import connect
+from envbuilder.engine.docker import DockerEngine, connect
 from envbuilder.engine.fake import FakeEngine, Script
 from envbuilder.engine.port import BuildRequest, ContainerSpec, Engine, Step
 from envbuilder.errors import BuildFailedError, InfrastructureError, UsageError
@@ -42,7 +42,8 @@ class Bench:
     def request(self, folder: Path, name: str, *instructions: str) -> BuildRequest:
         """Ask for an image with a unique name."""
         context = self.context(folder, *instructions)
-        return BuildRequest(context, f"{self.prefix}-{name}:t", build_args={"BASE": self.base})
+        tag, labels = f"{self.prefix}-{name}:t", {"scratch": self.prefix}
+        return BuildRequest(context, tag, build_args={"BASE": self.base}, labels=labels)
 
 
 @pytest.fixture(scope="module", params=["fake", pytest.param("docker", marks=pytest.mark.engine)])
@@ -53,10 +54,11 @@ def bench(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     tar = tmp_path_factory.mktemp("base") / "base.tar"
     write_tiny_root(tar)
     engine.import_base(tar, f"{prefix}:base", {"made": "of the host"})
-    names = ("first", "second", "labels", "extra")
     yield Bench(engine, f"{prefix}:base", prefix)
-    for name in (*(f"{prefix}-{name}:t" for name in names), f"{prefix}:other", f"{prefix}:base"):
-        engine.remove(name)
+    engine.remove(f"{prefix}:base")
+    if isinstance(engine, DockerEngine):
+        for image in engine._api.images(quiet=True, filters={"label": f"scratch={prefix}"}):
+            engine._api.remove_image(image, force=True)
 
 
 def test_it_says_what_it_is(bench: Bench) -> None:
@@ -94,7 +96,7 @@ def test_build_reports_each_step_and_keeps_the_image(bench: Bench, tmp_path: Pat
 
 def test_build_keeps_labels(bench: Bench, tmp_path: Path) -> None:
     """Labels arrive as they were given, spaces and quotes included."""
-    labels = {"org.envbuilder.test": 'a "quoted" $word'}
+    labels = {"scratch": bench.prefix, "org.envbuilder.test": 'a "quoted" $word'}
     image = bench.engine.build(replace(bench.request(tmp_path, "labels"), labels=labels), lambda _: None)
     assert labels.items() <= dict(image.labels).items()
 

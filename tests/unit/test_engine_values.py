@@ -8,10 +8,13 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from docker import APIClient
 
 from envbuilder.engine.archive import MODIFIED, context_entries, stream
 from envbuilder.engine.containers import _gpus
+from envbuilder.engine.docker import DockerEngine
 from envbuilder.engine.images import to_image, to_layers
+from envbuilder.engine.port import BuildRequest
 from envbuilder.errors import UsageError
 
 RUN = {"CreatedBy": "RUN /bin/sh -c make # buildkit", "Size": 7}
@@ -111,3 +114,22 @@ def test_other_words_for_gpus_are_refused(wish: str) -> None:
     """Nothing else reaches the engine."""
     with pytest.raises(UsageError, match="gpus"):
         _gpus(wish)
+
+
+@pytest.mark.parametrize(
+    ("proxy", "network"),
+    [
+        ("http://127.0.0.1:3128", "host"),
+        ("http://user:word@localhost:3128/", "host"),
+        ("[::1]:8080", "host"),
+        ("http://127.0.0.1.example:3128", "default"),
+        ("http://proxy.example:3128", "default"),
+    ],
+)
+def test_a_proxy_on_loopback_is_reached_through_the_hosts_network(proxy: str, network: str) -> None:
+    """A build step could not reach it otherwise; a wish for another network is kept."""
+    engine = DockerEngine(
+        APIClient("tcp://127.0.0.1:1", version="1.41"), {"https_proxy": proxy, "NO_PROXY": "localhost"}
+    )
+    assert engine._network(BuildRequest(Path(), "a")) == network
+    assert engine._network(BuildRequest(Path(), "a", network="none")) == "none"
