@@ -28,7 +28,13 @@ class Facts:
     def __init__(self, catalog: Catalog) -> None:
         self.catalog = catalog
         self.versions = tuple(sorted({row.version for row in catalog.tensorflow}, key=versions.key))
+        # Each answer is kept: a plan and a fleet ask the same few things very often.
         self.version = cache(self._version)
+        self.release = cache(self._release)
+        self.toolkit = cache(self._toolkit)
+        self.cudnn = cache(self._cudnn)
+        self.branch = cache(self._branch)
+        self.gpu = cache(self._gpu)
         self.newest_wheel = cache(self._newest_wheel)
         self.floors: dict[str, str] = {}
         for row in catalog.gpus:
@@ -46,7 +52,7 @@ class Facts:
         known = final or longer
         return known[-1] if known else None
 
-    def release(self, package: str, version: str) -> TensorflowRelease | None:
+    def _release(self, package: str, version: str) -> TensorflowRelease | None:
         """Find one distribution's release."""
         return lookup.release(self.catalog, version, package)
 
@@ -55,7 +61,7 @@ class Facts:
         found = (self.release(package, version) for package in PACKAGES)
         return tuple(row for row in found if row is not None)
 
-    def toolkit(self, text: str | None) -> CudaToolkit | None:
+    def _toolkit(self, text: str | None) -> CudaToolkit | None:
         """Find the row of a CUDA version; ``12.5.1`` is in the row ``12.5``."""
         return None if text is None else lookup.cuda_toolkit(self.catalog, text)
 
@@ -64,13 +70,13 @@ class Facts:
         rows = [row for row in self.catalog.cuda if versions.major(row.version) == major]
         return max(rows, key=lambda row: versions.key(row.version), default=None)
 
-    def cudnn(self, text: str | None) -> Cudnn | None:
+    def _cudnn(self, text: str | None) -> Cudnn | None:
         """Find the row that describes a cuDNN; None for a major alone, which says too little."""
         if text is None or len(versions.numbers(text)) < 2:  # noqa: PLR2004 - see above
             return None
         return lookup.cudnn(self.catalog, text)
 
-    def branch(self, driver: str | None) -> DriverBranch | None:
+    def _branch(self, driver: str | None) -> DriverBranch | None:
         """Find the branch of a driver version."""
         return None if driver is None else lookup.branch_of(self.catalog, driver)
 
@@ -85,7 +91,7 @@ class Facts:
         found = lookup.system(self.catalog, name)
         return () if found is None else (found,)
 
-    def gpu(self, name: str) -> Gpu | None:
+    def _gpu(self, name: str) -> Gpu | None:
         """Find a GPU by any of its names, however it is written."""
         return lookup.gpu(self.catalog, name)
 

@@ -20,7 +20,7 @@ EXIT = {True: 0, False: 1, None: 8}
 
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
 def test_check_answers_as_the_sources_say(case: dict[str, Any]) -> None:
-    """The answer, every finding with its severity, and the exit code are those of the case: none is missing or added."""
+    """The answer, each finding with its severity and the exit code are the case's: none is missing or added."""
     result = CliRunner().invoke(command, [*shlex.split(case["ask"]), "--format", "json"])
     document = json.loads(result.stdout)
     found = {finding["code"]: finding["severity"] for finding in document["findings"]}
