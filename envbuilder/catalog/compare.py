@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from textwrap import shorten
 from typing import Literal
 
 import msgspec
@@ -150,6 +151,10 @@ def _line(one: Comparison) -> str:
         return f"unchecked  {one.row} {one.field}: {one.note}"
     if one.outcome == "agrees":
         return f"agrees     {one.row} {one.field}: {one.artefact}{f' ({one.note})' if one.note else ''}"
-    word = "DISAGREES " if one.outcome == "disagrees" else "recorded  "
-    note = f" ({one.note})" if one.note else ""
-    return f"{word} {one.row} {one.field}: the catalogue has {one.catalog!r}, the artefact {one.artefact!r}{note}"
+    if one.outcome == "recorded":
+        return f"recorded   {one.row} {one.field}: the artefact says {shorten(one.artefact, _WIDTH)!r}: {one.note}"
+    return f"DISAGREES  {one.row} {one.field}: the catalogue has {one.catalog!r}, the artefact {one.artefact!r}"
+
+
+_WIDTH = 80
+"""What is recorded already is shown up to this length; the document holds all of it."""

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import TypeVar
 
+import msgspec
+
 from envbuilder import versions
 from envbuilder.catalog.model import (
     BaseImage,
@@ -81,11 +83,33 @@ def system(catalog: Catalog, name: str) -> OperatingSystem | None:
 
 
 def base_image(catalog: Catalog, name: str) -> BaseImage | None:
-    """Return a published image by its reference; a registry's host and a digest are passed over."""
+    """Return a published image by its reference; a registry's host and a digest are passed over.
+
+    The catalogue holds the runtime images with cuDNN. Their ``base``, ``runtime`` and ``devel`` siblings are built from
+    the same base image, which sets the start-up requirement, and differ in flavor and cuDNN alone.
+    """
     reference = name.strip().split("@")[0]
     head, _, rest = reference.partition("/")
     bare = rest if "." in head or ":" in head else reference
-    return _index(catalog, _images).get(bare)
+    images = _index(catalog, _images)
+    return images.get(bare) or _sibling(images, bare)
+
+
+_VARIANT = re.compile(
+    r"(?P<cuda>nvidia/cuda:[\d.]+)(?P<cudnn>-cudnn\d*)?-(?P<flavor>base|runtime|devel)-(?P<os>ubuntu[\d.]+)"
+)
+
+
+def _sibling(images: dict[str, BaseImage], name: str) -> BaseImage | None:
+    asked = _VARIANT.fullmatch(name)
+    if asked is None:
+        return None
+    start, end = f"{asked['cuda']}{asked['cudnn'] or '-cudnn'}", f"-runtime-{asked['os']}"
+    row = next((row for known, row in images.items() if known.startswith(start) and known.endswith(end)), None)
+    if row is None:
+        return None
+    cudnn_version = row.cudnn if asked["cudnn"] else None
+    return msgspec.structs.replace(row, name=name, flavor=asked["flavor"], cudnn=cudnn_version)
 
 
 def runs_cubin(built: str, device: str) -> bool:

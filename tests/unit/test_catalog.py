@@ -238,6 +238,26 @@ def test_images_and_systems_by_their_names() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "flavor", "cudnn"),
+    [
+        ("nvidia/cuda:12.6.3-cudnn-devel-ubuntu22.04", "devel", "9.5.1.17"),
+        ("nvidia/cuda:12.6.3-runtime-ubuntu22.04", "runtime", None),
+        ("nvidia/cuda:12.6.3-base-ubuntu22.04", "base", None),
+    ],
+)
+def test_siblings_of_an_image_share_its_requirement(name: str, flavor: str, cudnn: str | None) -> None:
+    """An image of another flavor has the same start-up requirement, and cuDNN only where its tag says so."""
+    found, known = (
+        lookup.base_image(CATALOG, name),
+        lookup.base_image(CATALOG, "nvidia/cuda:12.6.3-cudnn-runtime-ubuntu22.04"),
+    )
+    assert found is not None
+    assert known is not None
+    assert (found.flavor, found.cudnn, found.require_cuda) == (flavor, cudnn, known.require_cuda)
+    assert lookup.base_image(CATALOG, name.replace("12.6.3", "12.6.9")) is None
+
+
+@pytest.mark.parametrize(
     ("built", "device", "runs"),
     [("8.0", "8.6", True), ("8.0", "8.0", True), ("8.9", "8.6", False), ("7.5", "8.0", False), ("9.0", "12.0", False)],
 )
