@@ -23,6 +23,7 @@ DOCUMENTS: tuple[tuple[str, str], ...] = (
     ("fleet", "envbuilder.fleet:Fleet"),
     ("explain", "envbuilder.explaining:ExplainDocument"),
     ("upgrade", "envbuilder.comparing.document:UpgradeDocument"),
+    ("bisect", "envbuilder.bisecting.stage:BisectDocument"),
     ("upgrade-policy", "envbuilder.comparing.policy:Policy"),
     ("controls", "envbuilder.controlling:ControlsDocument"),
     ("catalog", "envbuilder.catalog.listing:CatalogDocument"),
