@@ -13,12 +13,15 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from registries import docker_registry
 from tiny_image import write_tiny_root
 
+from envbuilder.catalog.model import OperatingSystem
+from envbuilder.engine.bases import ensure_base
 from envbuilder.engine.docker import DockerEngine, connect
 from envbuilder.engine.port import BuildRequest, ContainerSpec, Ended, Step
 
@@ -242,6 +245,25 @@ def test_a_pushed_image_comes_back_by_its_digest(engine: DockerEngine, base: str
     assert pulled.digests == (f"{host}/team/image@{digest}",)
     assert base in pulled.tags
     engine.remove(pulled.digests[0])
+
+
+def test_a_registrys_base_is_built_on_by_digest(engine: DockerEngine, base: str, tmp_path: Path) -> None:
+    """A base from a registry is pinned by digest, and a build on it needs the registry no longer."""
+    with docker_registry(tmp_path / "registry") as host:
+        name = f"{host}/team/base:bookworm"
+        engine.tag(base, name)
+        digest = engine.push(name)
+        engine.remove(name)
+        system = OperatingSystem(
+            name="other", short="other", python="3.11", glibc="2.36", image=name, source=(), verified=""
+        )
+        found = ensure_base(engine, system, tmp_path / "cache", lambda _: None)
+    assert (found.reference, found.origin) == (f"{host}/team/base@{digest}", "registry")
+    (tmp_path / "Dockerfile").write_text("ARG BASE\nFROM ${BASE}\nRUN echo on the base\n")
+    wish = replace(request(tmp_path, base), build_args={"BASE": found.reference})
+    image = engine.build(wish, lambda _: None)
+    assert image.layers[0] == engine.image(found.id).layers[0]
+    engine.remove(name)
 
 
 def test_no_engine_is_a_clear_error() -> None:
