@@ -7,45 +7,22 @@ from functools import cache
 from typing import NamedTuple
 
 from envbuilder import versions
-from envbuilder.catalog.model import OperatingSystem, TensorflowRelease
+from envbuilder.catalog.model import TensorflowRelease
 from envbuilder.environment import Combination, Environment, Flavor, Rejection
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.matrix import Targets
 from envbuilder.resolve.naming import environment_id, short, suffixes, wished_id
-from envbuilder.resolve.stacks import Stack, stack_for
-from envbuilder.rules import Candidate, Device, Facts, joined, judge, ordered, say
-from envbuilder.rules.requirement import exact_pin, parse
+from envbuilder.resolve.sides import NO_SIDE, Host, Side, gpu_side, host_side, standing_in
+from envbuilder.rules import Facts, joined, say
+from envbuilder.rules.requirement import parse
 
 NO_TARGETS = Targets()
 
 _UNBUILDABLE = frozenset({Code.NOT_INSTALLABLE, Code.PYTHON_UNSUPPORTED})
 """What no wish to rebuild a broken environment can overcome: there is nothing to install."""
 
-
 Finder = Callable[[Combination], Combination | None]
 """Finds what works near a combination that does not."""
-
-
-class Host(NamedTuple):
-    """The Python side of an environment: its system, and what the rules find there."""
-
-    python: str
-    system: OperatingSystem | None
-    chosen: tuple[str, ...]
-    findings: tuple[Finding, ...]
-    fails: bool = False
-
-
-class Side(NamedTuple):
-    """The GPU side of an environment: its CUDA wheels, and what the rules find on the target drivers and GPUs."""
-
-    stack: Stack | None
-    minimum_driver: str | None
-    findings: tuple[Finding, ...]
-    fails: bool = False
-
-
-_NO_SIDE = Side(None, None, ())
 
 
 class Parts(NamedTuple):
@@ -65,23 +42,22 @@ class Resolver:
     def __init__(self, facts: Facts, targets: Targets = NO_TARGETS) -> None:
         self.facts = facts
         self.targets = targets
-        self.release = cache(self._release)
-        self.host = cache(self._host)
-        self.side = cache(self._side)
-        self.missing = cache(self._missing)
+        self._releases = cache(self._find_releases)
+        self._host = cache(self._judge_host)
+        self._side = cache(self._judge_side)
+        self._missing = cache(self._say_missing)
 
     def resolve(
-        self,
-        combination: Combination,
-        *,
-        as_reported: bool = False,
-        nearest: Finder | None = None,
+        self, combination: Combination, *, as_reported: bool = False, nearest: Finder | None = None
     ) -> Environment | Rejection:
         """Resolve one combination; see `envbuilder.resolve.resolve`. ``nearest`` finds what a rejection names."""
         wish = combination
         release, host, side = self.parts(wish)
+        deliberate = as_reported or bool(wish.controls)
+        if deliberate and release is not None and side.stack is None and wish.flavor == "gpu":
+            side = standing_in(release, wish, self.targets, self.facts) or side
         findings = joined(host.findings, side.findings)
-        stops = _prevents if as_reported or wish.controls else bool
+        stops = _prevents if deliberate else bool
         if (
             release is None
             or host.system is None
@@ -92,169 +68,66 @@ class Resolver:
         return _environment(wish, release, host, side, findings)
 
     def parts(self, wish: Combination) -> Parts:
-        """Judge the two sides of a combination."""
-        release = self.release(wish.tensorflow, wish.package, wish.python, wish.flavor, wish.arch)
-        if release is None:
-            return Parts(None, self.missing(wish.tensorflow, wish.package), _NO_SIDE)
-        package, version = release.package, release.version
-        return Parts(
-            release,
-            self.host(package, version, wish.python, wish.os, wish.arch, wish.packages),
-            self.side(package, version, wish.flavor, wish.arch, wish.cuda, wish.cudnn),
-        )
+        """Judge the two sides of a combination, for the first distribution on whose side nothing is wrong."""
+        rows = self._releases(wish.tensorflow, wish.package, wish.flavor)
+        if not rows:
+            return Parts(None, self._missing(wish.tensorflow, wish.package), NO_SIDE)
+        found: Parts | None = None
+        for row in rows:
+            host = self._host(row.package, row.version, wish.python, wish.os, wish.arch, wish.packages)
+            if found is None or not host.fails:
+                side = self._side(row.package, row.version, wish.flavor, wish.arch, wish.cuda, wish.cudnn)
+                found = Parts(row, host, side)
+            if not host.fails:
+                break
+        assert found is not None  # noqa: S101 - there is at least one row
+        return found
 
-    def _release(
-        self, version: str, package: str | None, python: str | None, flavor: Flavor, arch: str
-    ) -> TensorflowRelease | None:
-        """Find the distribution to install.
+    def _find_releases(self, version: str, package: str | None, flavor: Flavor) -> tuple[TensorflowRelease, ...]:
+        """List the distributions that may be installed, the best first.
 
         A CPU image takes tensorflow-cpu where it has a wheel for this Python: the same code without the CUDA kernels,
         less than half the size. Otherwise tensorflow, whose CUDA build falls back to the CPU.
         """
         known = self.facts.version(version)
         if known is None:
-            return None
+            return ()
         if package is not None:
-            return self.facts.release(package, known)
+            row = self.facts.release(package, known)
+            return () if row is None else (row,)
         rows = self.facts.releases(known)
         if flavor == "gpu":
-            return next((row for row in rows if row.gpu), rows[0] if rows else None)
-        small = self.facts.release("tensorflow-cpu", known)
-        if small is not None and small.installable:
-            pythons = next((row.pythons for row in small.wheels if row.arch == arch), ())
-            if pythons and (python is None or python in pythons):
-                return small
-        return rows[0] if rows else None
+            return tuple(sorted(rows, key=lambda row: not row.gpu))[:1]
+        usable = tuple(row for row in rows if row.installable and row.package != "tensorflow-gpu")
+        return tuple(sorted(usable, key=lambda row: row.package != "tensorflow-cpu")) or rows[:1]
 
-    def _missing(self, version: str, package: str | None) -> Host:
+    def _say_missing(self, version: str, package: str | None) -> Host:
         name = f"{package or 'tensorflow'} {version}"
         near = [text for text in self.facts.versions if versions.minor(text) == versions.minor(version)]
         hint = f"; it knows {say.words(near)}" if near else ""
         return Host("", None, (), (say.unknown(name, f"The catalogue has no row for {name}{hint}."),), fails=True)
 
-    def _host(  # noqa: PLR0913, PLR0917 - the wishes, one by one
+    def _judge_host(  # noqa: PLR0913, PLR0917 - the wishes, one by one, are the key
         self, package: str, version: str, python: str | None, os: str | None, arch: str, packages: tuple[str, ...]
     ) -> Host:
-        rows = [row for row in self.facts.systems(os) if os is not None or python in {None, row.python}]
-        if not rows:
-            what = os or f"Python {python}"
-            known = say.words([row.name for row in self.facts.systems()])
-            silent = say.unknown(what, f"The catalogue has no system for {what}; it knows {known}.")
-            return Host(python or "", None, (), (silent,), fails=True)
-        release = self.facts.release(package, version)
-        assert release is not None  # noqa: S101 - `release` found it
-        tried = [self._on_system(release, row, python, os, arch, packages) for row in sorted(rows, key=_preference)]
-        return min(tried, key=lambda host: sum(finding.severity is Severity.ERROR for finding in host.findings))
+        wish = Combination(tensorflow=version, python=python, os=os, arch=arch, packages=packages)
+        return host_side(self._row(package, version), wish, self.facts)
 
-    def _on_system(  # noqa: PLR0913, PLR0917 - the wishes, one by one
-        self,
-        release: TensorflowRelease,
-        system: OperatingSystem,
-        python: str | None,
-        os: str | None,
-        arch: str,
-        packages: tuple[str, ...],
-    ) -> Host:
-        candidate = Candidate(
-            release=release,
-            arch=arch,
-            python=python or system.python,
-            system=system,
-            system_python=system.python,
-            glibc=system.glibc,
-            glibc_of=system.name,
-            packages=tuple(pin for text in packages if (pin := exact_pin(text)) is not None),
-        )
-        chosen = (*(() if python else ("python",)), *(() if os else ("os",)))
-        findings = judge(candidate, self.facts, ("host",))
-        return Host(python or system.python, system, chosen, findings, fails=_fails(findings))
-
-    def _side(  # noqa: PLR0913, PLR0917 - the wishes, one by one
+    def _judge_side(  # noqa: PLR0913, PLR0917 - the wishes, one by one, are the key
         self, package: str, version: str, flavor: Flavor, arch: str, cuda: str | None, cudnn: str | None
     ) -> Side:
-        if flavor == "cpu":
-            return _NO_SIDE
-        release = self.facts.release(package, version)
-        assert release is not None  # noqa: S101 - `release` found it
-        stack, minimum, findings = self._accelerated(release, arch, cuda, cudnn)
-        return Side(stack, minimum, findings, fails=stack is None or _fails(findings))
+        wish = Combination(tensorflow=version, flavor=flavor, arch=arch, cuda=cuda, cudnn=cudnn)
+        return gpu_side(self._row(package, version), wish, self.targets, self.facts)
 
-    def _accelerated(
-        self, release: TensorflowRelease, arch: str, cuda: str | None, cudnn: str | None
-    ) -> tuple[Stack | None, str | None, tuple[Finding, ...]]:
-        plain = Candidate(release=release, arch=arch)
-        if not release.gpu or arch != "x86_64":
-            return None, None, judge(plain, self.facts, ("gpu",))
-        stack = stack_for(release, cuda, cudnn, self.facts)
-        if isinstance(stack, str):
-            named = Candidate(
-                release=release,
-                cuda=cuda or release.cuda,
-                cudnn=cudnn or release.cudnn,
-                toolkit=self.facts.toolkit(cuda or release.cuda),
-            )
-            wrong = judge(named, self.facts, ("gpu",))
-            return None, None, ordered((*wrong, _no_wheels(release, stack)))
-        toolkit = self.facts.toolkit(stack.cuda)
-        findings = [
-            finding for driver in self.targets.drivers or (None,) for finding in self._on_target(release, stack, driver)
-        ]
-        return stack, toolkit.minimum_driver if toolkit else None, ordered(tuple(findings))
-
-    def _on_target(self, release: TensorflowRelease, stack: Stack, driver: str | None) -> tuple[Finding, ...]:
-        devices, unknown = self.devices(self.targets.gpus)
-        branch = self.facts.branch(driver)
-        if driver is not None and branch is None:
-            unknown = (
-                *unknown,
-                say.unknown(f"driver {driver}", f"The catalogue has no branch {versions.major(driver)}."),
-            )
-        candidate = Candidate(
-            release=release,
-            cuda=stack.cuda,
-            cudnn=stack.cudnn,
-            toolkit=self.facts.toolkit(stack.cuda),
-            built=self.facts.toolkit(release.cuda),
-            cudnn_row=self.facts.cudnn(stack.cudnn),
-            driver=driver,
-            branch=branch,
-            devices=devices,
-            compat=False,
-        )
-        return (*judge(candidate, self.facts, ("gpu",)), *unknown)
-
-    def devices(self, names: tuple[str, ...]) -> tuple[tuple[Device, ...], tuple[Finding, ...]]:
-        """Look GPUs up by name; those that the catalogue lacks come back as findings."""
-        rows = [(name, self.facts.gpu(name)) for name in names]
-        found = tuple(Device(row.name, row.compute_capability, row) for _, row in rows if row is not None)
-        missing = [name for name, row in rows if row is None]
-        return found, tuple(say.unknown(name, f"The catalogue has no GPU called {name}.") for name in missing)
-
-
-def _preference(system: OperatingSystem) -> tuple[bool, tuple[int, ...]]:
-    """Order systems: those that need no registry first (they can be built anywhere), then the newest Python."""
-    return system.suite == "", tuple(-number for number in versions.numbers(system.python))
-
-
-def _fails(findings: tuple[Finding, ...]) -> bool:
-    return any(finding.severity is Severity.ERROR for finding in findings)
+    def _row(self, package: str, version: str) -> TensorflowRelease:
+        row = self.facts.release(package, version)
+        assert row is not None  # noqa: S101 - `_find_releases` found it
+        return row
 
 
 def _prevents(findings: tuple[Finding, ...]) -> bool:
     """Tell whether there is nothing to install, so that not even a broken environment can be rebuilt."""
     return any(finding.severity is Severity.ERROR and finding.code in _UNBUILDABLE for finding in findings)
-
-
-def _no_wheels(release: TensorflowRelease, sentence: str) -> Finding:
-    return say.error(
-        Code.NOT_INSTALLABLE,
-        f"CUDA wheels for {release.version}",
-        sentence,
-        requires=f"CUDA {release.cuda}, cuDNN {release.cudnn}",
-        found="no wheels",
-        fix="Take a version with CUDA wheels, or validate a foreign image that brings CUDA.",
-        rows=(release,),
-    )
 
 
 def _environment(
@@ -268,7 +141,7 @@ def _environment(
         id=environment_id(
             tensorflow=release.version,
             python=host.python,
-            cuda=short(stack.cuda, wish.cuda) if stack else None,
+            cuda=short(stack.cuda, wish.cuda if stack and wish.cuda == stack.cuda else None) if stack else None,
             cudnn=short(stack.cudnn, wish.cudnn) if stack else None,
             system=host.system.short,
             arch=wish.arch,

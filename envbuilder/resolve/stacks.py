@@ -1,12 +1,14 @@
-"""Choose the CUDA wheels of an environment: the release's own set, or one that its file names admit."""
+"""List the CUDA wheels that an environment may have: the release's own set first, then others that it may load."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import msgspec
 
 from envbuilder import versions
 from envbuilder.catalog.model import TensorflowRelease
-from envbuilder.rules.facts import Facts, admits
+from envbuilder.rules.facts import Facts
 from envbuilder.rules.requirement import parse
 
 
@@ -19,59 +21,83 @@ class Stack(msgspec.Struct, frozen=True):
     chosen: tuple[str, ...] = ()
 
 
-def stack_for(release: TensorflowRelease, cuda: str | None, cudnn: str | None, facts: Facts) -> Stack | str:
-    """Pick the wheels for a wish; where the catalogue knows none, return the sentence that says so.
+def stacks(release: TensorflowRelease, cuda: str | None, cudnn: str | None, facts: Facts) -> Iterator[Stack]:
+    """List the sets for a wish, the best first; the rules judge which of them fit.
 
-    A release that was published before the CUDA wheels borrows the set of a later one with the same CUDA major: the
-    rules judge afterwards whether its file names fit.
+    A release that was published before the CUDA wheels borrows the set of a later one with the same CUDA major. Where
+    cuDNN is left open, the set's own comes first, then one of each range of GPUs that the index's wheels serve.
     """
-    donor = _donor(release, cuda, facts)
-    if donor is None or donor.cuda is None:
+    chosen = (*(() if cuda else ("cuda",)), *(() if cudnn else ("cudnn",)))
+    for donor in _donors(release, cuda, facts):
+        line, pinned = _cudnn_pin(donor)
+        for version in _cudnns(release, cudnn, line, pinned, facts):
+            yield Stack(
+                cuda=cuda or versions.minor(donor.cuda or "0"),
+                cudnn=version,
+                wheels=tuple(f"{line}=={version}" if parse(text).name == line else text for text in donor.cuda_wheels),
+                chosen=chosen,
+            )
+
+
+def why_none(release: TensorflowRelease, cuda: str | None, cudnn: str | None, facts: Facts) -> str:
+    """Say what is missing where there is no set of wheels for a wish."""
+    donor = next(iter(_donors(release, cuda, facts)), None)
+    if donor is None:
         wish = f"CUDA {cuda or release.cuda}"
         return f"No set of {wish} wheels is known for {release.package} {release.version}: NVIDIA published none."
-    chosen = () if cuda is not None else ("cuda",)
-    line, pinned = _cudnn_pin(donor)
-    if cudnn is None:
-        version = _fitting_cudnn(release, line, pinned, facts)
-        chosen = (*chosen, "cudnn")
-    elif versions.is_prefix(cudnn, pinned):
-        version = pinned
-    else:
-        version = facts.newest_wheel(line, (("==", f"{cudnn}.*"),)) or facts.newest_wheel(line, (("==", cudnn),))
-    if version is None:
-        return f"No wheel of cuDNN {cudnn or release.cudnn} is known for CUDA {versions.major(donor.cuda)} ({line})."
-    wheels = tuple(f"{line}=={version}" if parse(text).name == line else text for text in donor.cuda_wheels)
-    return Stack(cuda=cuda or versions.minor(donor.cuda), cudnn=version, wheels=wheels, chosen=chosen)
+    line, _ = _cudnn_pin(donor)
+    return f"No wheel of cuDNN {cudnn or release.cudnn} is known for CUDA {versions.major(donor.cuda or '0')} ({line})."
 
 
-def _donor(release: TensorflowRelease, cuda: str | None, facts: Facts) -> TensorflowRelease | None:
+def stand_in(cuda: str, facts: Facts) -> str | None:
+    """Find a CUDA whose wheels are known and whose files have the same names as those of one without wheels.
+
+    A report's mismatch can be rebuilt with it: what a build opens and what is there are the same.
+    """
+    asked = facts.toolkit(cuda)
+    for row in sorted(facts.donors, key=lambda row: versions.key(row.version), reverse=True):
+        other = facts.toolkit(row.cuda)
+        if asked is not None and other is not None and _files(asked.sonames) == _files(other.sonames):
+            return other.version
+    return None
+
+
+def _files(sonames: tuple[str, ...]) -> frozenset[str]:
+    """Leave the profiler's library out: TensorFlow runs without it."""
+    return frozenset(name for name in sonames if not name.startswith("libcupti"))
+
+
+def _donors(release: TensorflowRelease, cuda: str | None, facts: Facts) -> Iterator[TensorflowRelease]:
+    """Give the releases whose set may be used, its own first; one for each CUDA version."""
     if release.cuda is None:
-        return None
-    if release.cuda_wheels and (cuda is None or versions.is_prefix(cuda, _full(release))):
-        return release
-    rows = [
-        row for row in facts.catalog.tensorflow if row.cuda_wheels and row.cuda and versions.key(row.version)[1] >= 0
-    ]
-    if cuda is not None:
-        rows = [row for row in rows if versions.is_prefix(versions.minor(cuda), row.cuda or "0")]
-    else:
-        rows = [row for row in rows if versions.major(row.cuda or "0") == versions.major(release.cuda)]
-    return max(rows, key=lambda row: _closeness(row, release), default=None)
+        return
+    own = bool(release.cuda_wheels) and (cuda is None or versions.is_prefix(cuda, _runtime(release)))
+    if own:
+        yield release
+    seen = {versions.minor(release.cuda)} if own else set()
+    wanted = versions.minor(cuda) if cuda is not None else str(versions.major(release.cuda))
+    rows = [row for row in facts.donors if versions.is_prefix(wanted, row.cuda or "0")]
+    for row in sorted(rows, key=lambda row: _closeness(row, release), reverse=True):
+        if versions.minor(row.cuda or "0") not in seen:
+            seen.add(versions.minor(row.cuda or "0"))
+            yield row
 
 
-def _full(release: TensorflowRelease) -> str:
+def _runtime(release: TensorflowRelease) -> str:
     runtime = next((parse(text) for text in release.cuda_wheels if "cuda-runtime" in text), None)
     return runtime.bounds[0][1] if runtime is not None and runtime.bounds else release.cuda or "0"
 
 
-def _closeness(row: TensorflowRelease, release: TensorflowRelease) -> tuple[bool, bool, tuple[int, ...], object]:
-    same_cudnn = versions.major(row.cudnn or "0") == versions.major(release.cudnn or "0")
-    newer = versions.at_least(row.cuda or "0", release.cuda or "0")
-    distance = tuple(
-        -abs(a - b)
-        for a, b in zip(versions.numbers(row.cuda or "0"), versions.numbers(release.cuda or "0"), strict=False)
+def _closeness(row: TensorflowRelease, release: TensorflowRelease) -> tuple[bool, bool, tuple[int, ...], versions.Key]:
+    """Prefer the same cuDNN major, then a CUDA that is not older, then the nearest CUDA, then the newest release."""
+    ours, theirs = release.cuda or "0", row.cuda or "0"
+    distance = zip(versions.numbers(theirs), versions.numbers(ours), strict=False)
+    return (
+        versions.major(row.cudnn or "0") == versions.major(release.cudnn or "0"),
+        versions.at_least(theirs, ours),
+        tuple(-abs(a - b) for a, b in distance),
+        versions.key(row.version),
     )
-    return same_cudnn, newer, distance, versions.key(row.version)
 
 
 def _cudnn_pin(donor: TensorflowRelease) -> tuple[str, str]:
@@ -79,9 +105,18 @@ def _cudnn_pin(donor: TensorflowRelease) -> tuple[str, str]:
     return bound.name, bound.bounds[0][1]
 
 
-def _fitting_cudnn(release: TensorflowRelease, line: str, pinned: str, facts: Facts) -> str | None:
-    """Keep the set's cuDNN where this release accepts it; else take the newest patch of the minor it was built with."""
+def _cudnns(release: TensorflowRelease, cudnn: str | None, line: str, pinned: str, facts: Facts) -> Iterator[str]:
+    """Give the versions of the cuDNN wheel to try: as wished, or what this release accepts, the set's own first."""
+    if cudnn is not None:
+        alike = pinned if versions.is_prefix(cudnn, pinned) else facts.newest_wheel(line, (("==", f"{cudnn}.*"),))
+        found = alike or facts.newest_wheel(line, (("==", cudnn),))
+        yield from () if found is None else (found,)
+        return
     built = versions.minor(release.cudnn or "0")
-    if versions.major(pinned) == versions.major(built) and admits(((">=", built),), pinned):
-        return pinned
-    return facts.newest_wheel(line, (("==", f"{built}.*"),))
+    accepted = (("==", f"{versions.major(built)}.*"), (">=", built))
+    first = pinned if _accepts(built, pinned) else facts.newest_wheel(line, (("==", f"{built}.*"),))
+    yield from dict.fromkeys((*((first,) if first else ()), *facts.wheel_kinds(line, accepted)))
+
+
+def _accepts(built: str, loaded: str) -> bool:
+    return versions.major(loaded) == versions.major(built) and versions.at_least(loaded, built)

@@ -36,6 +36,9 @@ class Facts:
         self.branch = cache(self._branch)
         self.gpu = cache(self._gpu)
         self.newest_wheel = cache(self._newest_wheel)
+        self.wheel_kinds = cache(self._wheel_kinds)
+        self.donors = tuple(row for row in catalog.tensorflow if row.cuda_wheels and row.cuda and _final(row.version))
+        """The releases whose set of CUDA wheels others may borrow."""
         self.floors: dict[str, str] = {}
         for row in catalog.gpus:
             if row.minimum_driver:
@@ -110,10 +113,24 @@ class Facts:
         inside = [text for text in row.versions if admits(bounds, text)] if row is not None else []
         return max(inside, key=versions.key, default=None)
 
+    def _wheel_kinds(self, package: str, bounds: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
+        """Return the newest wheel inside the bounds for each range of GPUs that cuDNN's rows tell apart."""
+        row = lookup.cudnn_wheels(self.catalog, package)
+        kinds: dict[object, str] = {}
+        for text in sorted(row.versions if row is not None else (), key=versions.key):
+            if admits(bounds, text):
+                found = self.cudnn(text)
+                kinds[(found.first_capability, found.last_capability) if found is not None else None] = text
+        return tuple(reversed(kinds.values()))
+
     def wheels_seen(self, package: str) -> str:
         """Return the day on which the index was read for a CUDA wheel (``2026-11-20``), '' where it was not."""
         row = lookup.cudnn_wheels(self.catalog, package)
         return row.verified[:10] if row is not None else ""
+
+
+def _final(version: str) -> bool:
+    return versions.key(version)[1] >= 0
 
 
 def admits(bounds: tuple[tuple[str, str], ...], version: str) -> bool:
