@@ -17,6 +17,7 @@ from envbuilder.catalog import store
 from envbuilder.choosing import Choice, choose
 from envbuilder.console import Console, describe
 from envbuilder.controls import Base, Control, FromWheel, answer, broken_lock, dockerfile
+from envbuilder.controls.recipe import LOCK
 from envbuilder.engine.port import BuildRequest, Engine, Step
 from envbuilder.environment import Environment
 from envbuilder.errors import InfrastructureError, UnsatisfiableError
@@ -166,7 +167,10 @@ class Controller:
         return request.tag
 
     def _context(self, control: Control, good: _Good) -> Mapping[str, bytes]:
-        files = {"Dockerfile": dockerfile(control, good.environment.python).encode()}
+        lock = broken_lock(control, good.lock)
+        files = {"Dockerfile": dockerfile(control, good.environment.python, lock).encode()}
+        if control.locked:
+            files[LOCK] = lock.encode()
         for wheel in control.wheels:
             files[wheel.source] = from_wheel(self.index, wheel)
         if control.stub:

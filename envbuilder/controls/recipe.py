@@ -8,6 +8,7 @@ from typing import assert_never
 from envbuilder import lockfile
 from envbuilder.controls.model import Control, Copy, Env, Run
 
+LOCK = "requirements.lock"
 _SITE = "/opt/venv/lib/python{python}/site-packages"
 
 # What the build host adds to a step and to no layer: its certificate bundle and its package index.
@@ -18,11 +19,16 @@ _WITH_HOST = (
 )
 
 
-def dockerfile(control: Control, python: str) -> str:
-    """Write the Dockerfile that breaks the image given as ``BASE``; ``python`` is its minor version (``3.11``)."""
+def dockerfile(control: Control, python: str, lock: str) -> str:
+    """Write the Dockerfile that breaks the image given as ``BASE``; ``python`` is its minor version (``3.11``).
+
+    Where the control replaces locked versions, the image gets the ``lock`` that names them, and its claim with it.
+    """
     site = _SITE.format(python=python)
     lines = [f"# Negative control: {control.broken}.", "ARG BASE", "FROM ${BASE}", "USER root"]
     lines += [_instruction(step, site) for step in control.steps]
+    if control.locked:
+        lines += [f"COPY {LOCK} /opt/envbuilder/{LOCK}", f'LABEL org.envbuilder.lock="{lockfile.digest(lock)}"']
     return "\n".join([*lines, "USER envbuilder", ""])
 
 

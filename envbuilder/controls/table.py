@@ -9,6 +9,9 @@ from envbuilder.suite import Check
 
 _PIP = "python3 -m venv /run/tools && /run/tools/bin/pip --python /opt/venv/bin/python install --no-deps --quiet {0}"
 _OLD_DRIVER = "driver=470.57.02,gpu=A100"
+_CUDNN_OF_VERSION = ("libcudnn.so.9", "libcudnn_graph.so.9")
+"""The parts of cuDNN 9 that are needed to ask for its version."""
+
 _DRIVER = "driver=535.104.05,gpu=A100"
 
 CONTROLS: tuple[Control, ...] = (
@@ -104,8 +107,13 @@ CONTROLS: tuple[Control, ...] = (
         base="gpu",
         code=Code.CUDNN_MISMATCH,
         broken="an older minor of cuDNN is in front of the one that the build needs",
-        wheels=(FromWheel("nvidia-cudnn-cu12", "9.1.0.70", "nvidia/cudnn/lib/libcudnn.so.9", "libcudnn.so.9"),),
-        steps=(Copy("libcudnn.so.9", "/opt/cudnn-9.1/libcudnn.so.9"), Env("LD_LIBRARY_PATH", "/opt/cudnn-9.1")),
+        wheels=tuple(
+            FromWheel("nvidia-cudnn-cu12", "9.1.0.70", f"nvidia/cudnn/lib/{name}", name) for name in _CUDNN_OF_VERSION
+        ),
+        steps=(
+            *(Copy(name, f"/opt/cudnn-9.1/{name}") for name in _CUDNN_OF_VERSION),
+            Env("LD_LIBRARY_PATH", "/opt/cudnn-9.1"),
+        ),
     ),
     Control(
         name="two-cuda-stacks",
