@@ -53,6 +53,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "planning",
         "explaining",
         "preparing",
+        "running",
         "building",
         "validating",
         "controlling",
