@@ -73,5 +73,6 @@ def _digest(text: str) -> str:
 
 
 def short(version: str, wish: str | None) -> str:
-    """Return the minor version that an id shows, or more of it where the wish said more."""
-    return versions.minor(version) if wish is None or len(versions.numbers(wish)) <= 2 else wish  # noqa: PLR2004
+    """Return the minor version that an id shows, or more of it where the wish said more and got it."""
+    said_more = wish is not None and len(versions.numbers(wish)) > 2 and versions.is_prefix(wish, version)  # noqa: PLR2004
+    return wish if wish is not None and said_more else versions.minor(version)

@@ -141,7 +141,7 @@ def _environment(
         id=environment_id(
             tensorflow=release.version,
             python=host.python,
-            cuda=short(stack.cuda, wish.cuda if stack and wish.cuda == stack.cuda else None) if stack else None,
+            cuda=short(stack.cuda, wish.cuda) if stack else None,
             cudnn=short(stack.cudnn, wish.cudnn) if stack else None,
             system=host.system.short,
             arch=wish.arch,

@@ -11,7 +11,7 @@ from envbuilder.catalog.model import OperatingSystem, TensorflowRelease
 from envbuilder.environment import Combination
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.matrix import Targets
-from envbuilder.resolve.stacks import Stack, stacks, stand_in, why_none
+from envbuilder.resolve.stacks import Stack, stacks, stand_in, stand_in_cudnn, why_none
 from envbuilder.rules import Candidate, Device, Facts, judge, ordered, say
 from envbuilder.rules.requirement import exact_pin
 
@@ -141,22 +141,35 @@ def _on_target(
 
 
 def standing_in(release: TensorflowRelease, wish: Combination, targets: Targets, facts: Facts) -> Side | None:
-    """Rebuild a report's CUDA that has no wheels by one whose files have the same names; say so in a finding."""
-    cuda = stand_in(wish.cuda, facts) if wish.cuda is not None and release.gpu else None
-    if cuda is None:
+    """Rebuild a report's CUDA or cuDNN that has no wheels by one that this build cannot tell from it; say so."""
+    if not release.gpu:
         return None
-    side = gpu_side(release, msgspec.structs.replace(wish, cuda=cuda), targets, facts)
-    said = say.info(
-        Code.CUDA_MISMATCH,
-        f"CUDA {wish.cuda}",
-        f"No wheels of CUDA {wish.cuda} were published; those of {cuda}, whose libraries have the same file names, "
-        "stand in for them.",
-        requires=f"CUDA {wish.cuda}",
-        found=f"CUDA {cuda}",
-        fix="Nothing to do: what the build opens and what is there are the same.",
-        rows=(facts.toolkit(wish.cuda), facts.toolkit(cuda)),
+    cuda = stand_in(wish.cuda, facts) if wish.cuda is not None else None
+    cudnn = stand_in_cudnn(release, cuda or wish.cuda, wish.cudnn, facts) if wish.cudnn is not None else None
+    side = gpu_side(
+        release, msgspec.structs.replace(wish, cuda=cuda or wish.cuda, cudnn=cudnn or wish.cudnn), targets, facts
     )
-    return side._replace(findings=ordered((*side.findings, said))) if side.stack is not None else None
+    if side.stack is None:
+        return None
+    told = (
+        _stands_in("CUDA", wish.cuda, cuda, Code.CUDA_MISMATCH),
+        _stands_in("cuDNN", wish.cudnn, cudnn, Code.CUDNN_MISMATCH),
+    )
+    return side._replace(findings=ordered((*side.findings, *(finding for finding in told if finding is not None))))
+
+
+def _stands_in(title: str, asked: str | None, taken: str | None, code: Code) -> Finding | None:
+    if asked is None or taken is None or versions.is_prefix(asked, taken):
+        return None
+    return say.info(
+        code,
+        f"{title} {asked}",
+        f"No wheels of {title} {asked} were published; those of {taken}, which this build cannot tell from them, "
+        "stand in.",
+        requires=f"{title} {asked}",
+        found=f"{title} {taken}",
+        fix="Nothing to do: what the build opens, and whether it accepts it, are the same.",
+    )
 
 
 def _without_stack(release: TensorflowRelease, wish: Combination, facts: Facts) -> Side:

@@ -62,6 +62,24 @@ def stand_in(cuda: str, facts: Facts) -> str | None:
     return None
 
 
+def stand_in_cudnn(release: TensorflowRelease, cuda: str | None, cudnn: str, facts: Facts) -> str | None:
+    """Find the nearest cuDNN wheel of the same major that the build accepts, or refuses, like the one asked for."""
+    line = f"nvidia-cudnn-cu{versions.major(cuda or release.cuda or '0')}"
+    built = versions.minor(release.cudnn or "0")
+    accepted = versions.at_least(versions.minor(cudnn), built)
+    alike = [
+        text
+        for text in facts.wheel_versions(line)
+        if versions.major(text) == versions.major(cudnn) and versions.at_least(versions.minor(text), built) is accepted
+    ]
+    wanted = versions.numbers(cudnn)
+
+    def distance(text: str) -> list[int]:
+        return [abs(a - b) for a, b in zip(versions.numbers(text), wanted, strict=False)]
+
+    return min(alike, key=distance, default=None)
+
+
 def _files(sonames: tuple[str, ...]) -> frozenset[str]:
     """Leave the profiler's library out: TensorFlow runs without it."""
     return frozenset(name for name in sonames if not name.startswith("libcupti"))

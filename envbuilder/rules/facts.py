@@ -123,6 +123,11 @@ class Facts:
                 kinds[(found.first_capability, found.last_capability) if found is not None else None] = text
         return tuple(reversed(kinds.values()))
 
+    def wheel_versions(self, package: str) -> tuple[str, ...]:
+        """List the versions of a cuDNN wheel that the index held."""
+        row = lookup.cudnn_wheels(self.catalog, package)
+        return row.versions if row is not None else ()
+
     def wheels_seen(self, package: str) -> str:
         """Return the day on which the index was read for a CUDA wheel (``2026-11-20``), '' where it was not."""
         row = lookup.cudnn_wheels(self.catalog, package)
