@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from threading import Lock
 
 import msgspec
 from packaging.requirements import Requirement
@@ -14,7 +15,7 @@ from envbuilder import versions
 from envbuilder.catalog import artefact, compare
 from envbuilder.catalog.compare import Comparison, VerifyDocument
 from envbuilder.catalog.model import Catalog, CudnnWheel, TensorflowRelease
-from envbuilder.console import Console
+from envbuilder.console import Console, Task
 from envbuilder.errors import NoClaimError, UsageError
 from envbuilder.fatbin import Architectures, architectures
 from envbuilder.index.port import DistFile, IndexUnavailableError, PackageIndex
@@ -65,13 +66,32 @@ def run(
     """
     rows = _rows(catalog, wanted)
     if not binary:
-        return VerifyDocument(comparisons=verify(catalog, index, rows if wanted else None))
+        with console.live(), console.task("catalog verify") as task:
+            count = _Count(task, len(rows))
+            return VerifyDocument(comparisons=verify(catalog, index, rows if wanted else None, count.done))
     if not wanted:
         raise UsageError(
             "--binary reads 0.4 GB for each release", hint="name the versions: catalog verify 2.20.0 --binary"
         )
     builds = [row for row in rows if row.gpu and row.package == _newest_name(row)]
     return VerifyDocument(comparisons=tuple(one for row in builds for one in verify_binary(row, index, console.say)))
+
+
+class _Count:
+    """Tells a task how many rows are done, now and then; rows are done by several threads."""
+
+    def __init__(self, task: Task, total: int) -> None:
+        self._task, self._total, self._done, self._lock = task, total, 0, Lock()
+
+    def done(self, _name: str) -> None:
+        """Count one row."""
+        with self._lock:
+            self._done += 1
+            if self._done % _EVERY == 0:
+                self._task.update(f"{self._done} of {self._total} rows")
+
+
+_EVERY = 50
 
 
 def _rows(catalog: Catalog, wanted: tuple[str, ...]) -> tuple[TensorflowRelease, ...]:

@@ -23,7 +23,7 @@ TIME_LIMITS_S = (10.0, 60.0)
 """To connect, and between two pieces of an answer."""
 
 _RETRY_ON = (429, 500, 502, 503, 504)
-_PIECE = 1 << 18
+_PIECE = 1 << 16
 _HINT = "check the network, the index that pip or uv is configured for, and SSL_CERT_FILE"
 
 
@@ -59,10 +59,21 @@ class Transport:
         return b"".join(self.stream(url, start, stop))
 
     def stream(self, url: str, start: int, stop: int) -> Iterator[bytes]:
-        """Yield the bytes from ``start`` up to ``stop``, piece by piece."""
-        if url.startswith("file:"):
-            yield from _local_range(url, start, stop)
-            return
+        """Yield the bytes from ``start`` up to ``stop``, piece by piece; a broken answer is taken up again."""
+        read = _local_range if url.startswith("file:") else self._range
+        while start < stop:
+            before = start
+            try:
+                for piece in read(url, start, stop):
+                    start += len(piece)
+                    yield piece
+            except IndexUnavailableError:
+                if start == before:
+                    raise
+            if start == before:
+                raise IndexUnavailableError(f"{url}: ends before byte {stop}", hint=_HINT)
+
+    def _range(self, url: str, start: int, stop: int) -> Iterator[bytes]:
         with _failures(url), self._get(url, {"Range": f"bytes={start}-{stop - 1}"}) as answer:
             if answer.status_code == 200:  # noqa: PLR2004 - HTTP
                 raise IndexUnavailableError(f"{url}: the server does not answer range requests")

@@ -34,6 +34,7 @@ class Site:
     ranges: bool = True
     metadata: bool = False
     fail_first: int = 0
+    break_after: int = 0
     asked: list[tuple[str, str]] = field(default_factory=list)
     url: str = ""
 
@@ -86,17 +87,18 @@ class _Handler(BaseHTTPRequestHandler):
         elif name not in whole:
             self._answer(404, b"", "text/plain")
         elif site.ranges and (found := re.match(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))):
-            self._answer(206, whole[name][int(found[1]) : int(found[2]) + 1], "application/zip")
+            self._answer(206, whole[name][int(found[1]) : int(found[2]) + 1], "application/zip", site.break_after)
         else:
             self._answer(200, whole[name], "application/zip")
 
-    def _answer(self, status: int, content: bytes, kind: str) -> None:
+    def _answer(self, status: int, content: bytes, kind: str, break_after: int = 0) -> None:
         self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         if self.command == "GET":
-            self.wfile.write(content)
+            self.wfile.write(content[:break_after] if break_after else content)
+        self.close_connection = bool(break_after)
 
     def log_message(self, *_: object) -> None:
         """Say nothing."""

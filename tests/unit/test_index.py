@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import zipfile
 from io import BytesIO
 from pathlib import Path
@@ -18,7 +19,7 @@ from envbuilder.index.config import IndexConfig
 from envbuilder.index.port import DistFile, IndexUnavailableError
 
 NAME = "thing-1.0-py3-none-manylinux2014_x86_64.whl"
-FILLER = bytes(range(256)) * 2048
+FILLER = random.Random(1).randbytes(600_000)
 METADATA = "Requires-Python: >=3.9\nRequires-Dist: numpy>=1.26\n"
 
 
@@ -103,6 +104,18 @@ def test_a_server_without_ranges_is_refused(site: Site, tmp_path: Path) -> None:
         (file,) = index.files("thing")
         with pytest.raises(IndexUnavailableError, match="range requests"):
             index.member(file, "a.txt")
+
+
+def test_an_answer_that_breaks_off_is_taken_up_again(site: Site, tmp_path: Path) -> None:
+    """A member arrives whole from a server that closes the connection again and again."""
+    with serving(site) as here:
+        index = client(here.url, tmp_path)
+        (file,) = index.files("thing")
+        big = next(one for one in index.members(file) if one.name == "big.so")
+        site.break_after = 150_000
+        assert b"".join(index.stream(file, big)) == FILLER
+        starts = [ranges for path, ranges in here.asked if path.endswith(".whl") and ranges]
+    assert len(starts) > big.packed // 150_000
 
 
 def test_an_unknown_project_has_no_files(site: Site, tmp_path: Path) -> None:
