@@ -19,7 +19,7 @@ from envbuilder.index.config import IndexConfig
 from envbuilder.index.port import DistFile, IndexUnavailableError
 
 NAME = "thing-1.0-py3-none-manylinux2014_x86_64.whl"
-FILLER = random.Random(1).randbytes(600_000)
+FILLER = random.Random(1).randbytes(600_000)  # noqa: S311 - bytes that do not compress
 METADATA = "Requires-Python: >=3.9\nRequires-Dist: numpy>=1.26\n"
 
 
