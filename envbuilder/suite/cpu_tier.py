@@ -147,4 +147,15 @@ CHECKS: tuple[Check, ...] = (
         profile="full",
         needs=IMPORT,
     ),
+    Check(
+        name="steps",
+        tier="cpu",
+        group="steps",
+        probe="steps:check",
+        proves="a training-like loop on this host runs without a stall that can be named; its step times",
+        codes=(Code.STALLS,),
+        limit_s=300,
+        profile="full",
+        needs=RIGHT,
+    ),
 )

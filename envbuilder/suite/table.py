@@ -18,6 +18,7 @@ GROUPS: tuple[Group, ...] = (
     Group("gpu-none-visible", "main", (("CUDA_VISIBLE_DEVICES", "-1"),)),
     Group("multi-gpu", "main"),
     Group("timeline", "main"),
+    Group("steps", "main"),
 )
 
 CHECKS: tuple[Check, ...] = (*static_tier.CHECKS, *load_tier.CHECKS, *cpu_tier.CHECKS, *gpu_tier.CHECKS)
