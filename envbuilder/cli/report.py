@@ -1,0 +1,39 @@
+"""``envbuilder report``: the verdicts as a page."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+
+@click.command("report")
+@click.argument("matrices", nargs=-1, metavar="[MATRIX]…")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path, file_okay=False), default=Path("out/report"), show_default=True
+)
+@click.option("--store", type=click.Path(path_type=Path, dir_okay=False), help="The history (out/history.sqlite3).")
+@click.option("--since", metavar="TIME", help="Only verdicts since a date (2026-11-20) or an age (30d).")
+def command(matrices: tuple[str, ...], output: Path, store: Path | None, since: str | None) -> None:
+    r"""Write every verdict as one page that opens from a file, with no network.
+
+    The page shows the matrices (default: those that ship) as a grid, each environment's start-up, layers, checks,
+    findings and history, the negative controls and the upgrade comparisons. Verdicts in out/ are added to the
+    history, in which nothing is ever overwritten; several people may share one with --store.
+
+    \b
+    Examples:
+      envbuilder report
+      envbuilder report tensorflow --since 30d -o public
+      envbuilder report --store /shared/envbuilder/history.sqlite3
+    """
+    from envbuilder.choosing import VETTED  # noqa: PLC0415 - commands load what they use
+    from envbuilder.history import moment  # noqa: PLC0415
+    from envbuilder.reporting import collect, write  # noqa: PLC0415
+    from envbuilder.workspace import Workspace  # noqa: PLC0415
+
+    now = datetime.now(UTC)
+    start = moment(since, now) if since else None
+    material = collect(Workspace(Path.cwd()), matrices or VETTED, store, start)
+    click.echo(write(material, output, now))

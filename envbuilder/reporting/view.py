@@ -1,0 +1,339 @@
+"""Turn material into what the page shows, in the page's order; the template only writes it down."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from envbuilder.environment import Combination, Environment
+from envbuilder.exports.naming import name_of
+from envbuilder.finding import Finding, Severity
+from envbuilder.reporting import drawing
+from envbuilder.reporting.collect import Material
+from envbuilder.verdict import TIERS, CheckResult, Verdict
+from envbuilder.versions import Key, key
+
+UNKNOWN, REJECTED, EXCLUDED = "NOT RUN", "IMPOSSIBLE", "EXCLUDED"
+
+SIGNS = {"PASSED": "✔", "FAILED": "✘", "INCONCLUSIVE": "?", UNKNOWN: "○", REJECTED: "—", EXCLUDED: "∅"}
+"""Every state has a sign and a word, so that nothing is told by colour alone."""
+
+_ORDER = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.INFO: 2}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What the grid says of one combination; ``anchor`` leads to its details ('' where there are none)."""
+
+    word: str
+    text: str
+    anchor: str
+    title: str
+    search: str
+
+
+@dataclass(frozen=True)
+class GridRow:
+    """One release; cells are by column, each a list since a release may have several environments there."""
+
+    name: str
+    cells: tuple[tuple[Cell, ...], ...]
+
+
+@dataclass(frozen=True)
+class TierView:
+    """How one tier went, in numbers."""
+
+    name: str
+    passed: int
+    total: int
+    required: bool
+
+
+@dataclass(frozen=True)
+class EnvironmentView:
+    """One environment with everything that is known about it."""
+
+    anchor: str
+    name: str
+    word: str
+    verdict: Verdict
+    environment: Environment | None
+    findings: tuple[Finding, ...]
+    tiers: tuple[TierView, ...]
+    timeline: drawing.Picture | None
+    phases: tuple[drawing.Row, ...]
+    layers: drawing.Picture | None
+    layer_rows: tuple[tuple[str, str, int], ...]
+    course: drawing.Course | None
+    size: str
+    start: str
+    search: str
+    data: str
+
+
+@dataclass(frozen=True)
+class ControlView:
+    """One environment that is broken on purpose, and what the suite said of it."""
+
+    name: str
+    word: str
+    simulated: bool
+    level: str
+    codes: tuple[str, ...]
+    reason: str
+    search: str
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A combination without an environment, and why."""
+
+    word: str
+    name: str
+    codes: str
+    why: str
+    fix: str
+
+
+@dataclass(frozen=True)
+class RunView:
+    """One line of the history."""
+
+    finished: str
+    name: str
+    anchor: str
+    verdict: str
+    simulated: bool
+    level: str
+    driver: str
+    size: str
+    image: str
+    search: str
+
+
+@dataclass(frozen=True)
+class Page:
+    """The page's content."""
+
+    counts: tuple[tuple[str, int], ...]
+    columns: tuple[tuple[str, str, str], ...]
+    grid: tuple[GridRow, ...]
+    environments: tuple[EnvironmentView, ...]
+    waiting: tuple[Environment, ...]
+    left_out: tuple[LeftOut, ...]
+    controls: tuple[ControlView, ...]
+    upgrades: tuple[tuple[str, Any], ...]
+    history: tuple[RunView, ...]
+
+
+def view(material: Material) -> Page:
+    """Lay everything out: environments newest release first, those that need attention before those that do not."""
+    shown = tuple(_environment(name, runs, material) for name, runs in material.verdicts.items())
+    order = {"FAILED": 0, "INCONCLUSIVE": 1, "PASSED": 2}
+    shown = tuple(sorted(shown, key=lambda one: (order[one.word], _release_key(one), one.name)))
+    waiting = tuple(one for one in material.environments if one.id not in material.verdicts)
+    columns, grid = _grid(material, shown, waiting)
+    return Page(
+        counts=_counts(shown, waiting, material),
+        columns=columns,
+        grid=grid,
+        environments=shown,
+        waiting=waiting,
+        left_out=_left_out(material),
+        controls=tuple(_control(name, verdict) for name, verdict in material.controls.items()),
+        upgrades=tuple(material.upgrades.items()),
+        history=_history(material),
+    )
+
+
+def anchor_of(name: str) -> str:
+    """Make an id for a link: letters, digits, ``.``, ``_`` and ``-`` alone."""
+    return "env-" + "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in name)
+
+
+def _release_key(one: EnvironmentView) -> tuple[int, ...]:
+    try:
+        numbers = key(one.environment.tensorflow)[0] if one.environment else ()
+    except ValueError:
+        numbers = ()
+    return tuple(-number for number in numbers)
+
+
+def _environment(name: str, runs: tuple[Verdict, ...], material: Material) -> EnvironmentView:
+    verdict = runs[-1]
+    layers = material.layers.get(verdict.image.id, ())
+    start = drawing.import_seconds(verdict)
+    return EnvironmentView(
+        anchor=anchor_of(name),
+        name=name,
+        word=verdict.verdict,
+        verdict=verdict,
+        environment=verdict.environment,
+        findings=_findings(verdict),
+        tiers=_tiers(verdict),
+        timeline=drawing.timeline(verdict.timeline),
+        phases=drawing.phase_rows(verdict.timeline),
+        layers=drawing.layer_bars(layers),
+        layer_rows=tuple(
+            (drawing.layer_name(layer, index), drawing.size(layer.size), index % 8)
+            for index, layer in enumerate(layers)
+        ),
+        course=drawing.course(runs),
+        size=drawing.size(verdict.image.size) if verdict.image.size else "",
+        start=drawing.seconds(start) if start is not None else "",
+        search=_search(verdict),
+        data=f"verdicts/{anchor_of(name).removeprefix('env-')}.json",
+    )
+
+
+def _findings(verdict: Verdict) -> tuple[Finding, ...]:
+    planned = verdict.environment.findings if verdict.environment else ()
+    every = dict.fromkeys((*verdict.findings, *planned))
+    return tuple(sorted(every, key=lambda finding: _ORDER[finding.severity]))
+
+
+def _tiers(verdict: Verdict) -> tuple[TierView, ...]:
+    def of(tier: str) -> list[CheckResult]:
+        return [check for check in verdict.checks if check.tier == tier]
+
+    return tuple(
+        TierView(tier, sum(check.outcome == "passed" for check in of(tier)), len(of(tier)), tier in verdict.requires)
+        for tier in TIERS
+        if of(tier) or tier in verdict.requires
+    )
+
+
+def _search(verdict: Verdict) -> str:
+    """Return the words that a search looks in, in lower case."""
+    environment = verdict.environment
+    parts = [name_of(verdict), verdict.verdict, verdict.level, *verdict.reasons]
+    parts += [f"{finding.code} {finding.message} {finding.fix}" for finding in _findings(verdict)]
+    if environment is not None:
+        parts += [environment.tensorflow, environment.python, environment.os, environment.flavor]
+        parts += [f"cuda {environment.cuda}", f"cudnn {environment.cudnn}"] if environment.cuda else []
+    return " ".join(parts).casefold()
+
+
+def _counts(
+    shown: tuple[EnvironmentView, ...], waiting: tuple[Environment, ...], material: Material
+) -> tuple[tuple[str, int], ...]:
+    words = [one.word for one in shown]
+    counted = [(word, words.count(word)) for word in ("PASSED", "INCONCLUSIVE", "FAILED")]
+    counted += [(UNKNOWN, len(waiting)), (REJECTED, len(material.rejections)), (EXCLUDED, len(material.excluded))]
+    return tuple((word, number) for word, number in counted if number or word == "PASSED")
+
+
+Column = tuple[str, str, str]
+
+
+def _column(one: Combination | Environment) -> Column:
+    """Return flavour, Python and system; '' where a combination leaves the choice open."""
+    return (one.flavor, one.python or "", (one.os or "").removeprefix("debian-"))
+
+
+def _column_order(column: Column) -> tuple[str, Key, str]:
+    flavor, python, system = column
+    return flavor, key(python or "0"), system
+
+
+def _fitting(column: Column, columns: list[Column]) -> Column:
+    """Find the column of an environment that a combination with open choices would have stood in."""
+    fits = (known for known in columns if all(wish in ("", value) for wish, value in zip(column, known, strict=True)))
+    return next(fits, column)
+
+
+def _grid(
+    material: Material, shown: tuple[EnvironmentView, ...], waiting: tuple[Environment, ...]
+) -> tuple[tuple[Column, ...], tuple[GridRow, ...]]:
+    """Lay out releases against flavours, Pythons and systems; the newest release first."""
+    made = [(one.environment, _cell(one)) for one in shown if one.environment is not None]
+    made += [(one, _waiting_cell(one)) for one in waiting]
+    placed: dict[tuple[str, Column], list[Cell]] = {}
+    for environment, cell in made:
+        placed.setdefault((environment.tensorflow, _column(environment)), []).append(cell)
+    known = sorted({column for _, column in placed}, key=_column_order)
+    for wish, cell in _left_out_cells(material):
+        cells = placed.setdefault((wish.tensorflow, _fitting(_column(wish), known)), [])
+        cells.extend([cell] if cell not in cells else [])
+    columns = sorted({column for _, column in placed}, key=_column_order)
+    releases = sorted({release for release, _ in placed}, key=key, reverse=True)
+    rows = tuple(
+        GridRow(release, tuple(tuple(placed.get((release, column), ())) for column in columns)) for release in releases
+    )
+    return tuple(columns), rows
+
+
+def _waiting_cell(one: Environment) -> Cell:
+    return Cell(UNKNOWN, _cuda(one), anchor_of(one.id), f"{one.id} has no verdict yet", one.id.casefold())
+
+
+def _left_out_cells(material: Material) -> list[tuple[Combination, Cell]]:
+    cells = []
+    for one in material.rejections:
+        codes = " ".join(dict.fromkeys(finding.code for finding in one.findings))
+        search = f"{one.id} {codes}".casefold()
+        cells.append((one.combination, Cell(REJECTED, codes, "left-out", one.sentence, search)))
+    for left_out in material.excluded:
+        cell = Cell(EXCLUDED, "by the matrix", "left-out", left_out.reason, left_out.reason.casefold())
+        cells.append((left_out.combination, cell))
+    return cells
+
+
+def _cell(one: EnvironmentView) -> Cell:
+    level = f"to {one.verdict.level}" if one.verdict.level != "none" else "no level"
+    cuda = _cuda(one.environment) if one.environment else ""
+    title = f"{one.name}: {one.word}" + (f". {one.verdict.reasons[0]}" if one.verdict.reasons else "")
+    return Cell(one.word, f"{level} · {cuda}" if cuda else level, one.anchor, title, one.search)
+
+
+def _cuda(environment: Environment) -> str:
+    return f"CUDA {environment.cuda}" if environment.cuda else ""
+
+
+def _left_out(material: Material) -> tuple[LeftOut, ...]:
+    """List what has no environment: combinations that cannot work, then those that the matrix excludes."""
+    rows = [
+        LeftOut(
+            REJECTED,
+            one.id,
+            " ".join(dict.fromkeys(finding.code for finding in one.findings)),
+            one.sentence,
+            " ".join(dict.fromkeys(finding.fix for finding in one.findings if finding.fix)),
+        )
+        for one in material.rejections
+    ]
+    for excluded in material.excluded:
+        wish = excluded.combination
+        name = f"{wish.tensorflow} {wish.flavor}" + "".join(
+            f" {part}" for part in (wish.python, wish.os, wish.cuda) if part
+        )
+        rows.append(LeftOut(EXCLUDED, name, "", excluded.reason, ""))
+    return tuple(rows)
+
+
+def _history(material: Material) -> tuple[RunView, ...]:
+    """List every run, newest first."""
+    runs = [(name, verdict) for name, group in material.verdicts.items() for verdict in group]
+    return tuple(
+        RunView(
+            finished=verdict.finished,
+            name=name,
+            anchor=anchor_of(name),
+            verdict=verdict.verdict,
+            simulated=verdict.simulated,
+            level=verdict.level,
+            driver=verdict.host.driver or "",
+            size=drawing.size(verdict.image.size) if verdict.image.size else "",
+            image=verdict.image.digest or verdict.image.id,
+            search=_search(verdict),
+        )
+        for name, verdict in sorted(runs, key=lambda run: run[1].finished, reverse=True)
+    )
+
+
+def _control(name: str, verdict: Verdict) -> ControlView:
+    codes = tuple(dict.fromkeys(str(finding.code) for finding in verdict.findings))
+    reason = verdict.reasons[0] if verdict.reasons else ""
+    search = f"{name} {verdict.verdict} {' '.join(codes)} {reason}".casefold()
+    return ControlView(name, verdict.verdict, verdict.simulated, verdict.level, codes, reason, search)

@@ -1,0 +1,243 @@
+"""The report in a real browser: it renders, filters, prints, and asks for nothing but its own file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chromium import Browser, browser
+from verdicts import (
+    environment,
+    failed_verdict,
+    finding,
+    gpu_environment,
+    gpu_verdict,
+    inconclusive_verdict,
+    verdict,
+)
+
+from envbuilder.building import LayerSize
+from envbuilder.environment import Combination, Rejection
+from envbuilder.finding import Code
+from envbuilder.reporting import Material, write
+
+REJECTED = Rejection(
+    combination=Combination(tensorflow="2.10.0", flavor="gpu"),
+    id="tf2.10.0-py38-gpu",
+    findings=(finding(Code.PTX_JIT),),
+    sentence="CUDA 11.2 has no kernels for the H100.",
+)
+
+
+def many() -> Material:
+    """Make a matrix with every kind of verdict, several runs, layers, controls and an upgrade."""
+    passed = [
+        verdict(environment=environment(id=f"tf2.{minor}.0-py311-cpu-bookworm", tensorflow=f"2.{minor}.0"))
+        for minor in range(12, 20)
+    ]
+    every = [*passed, failed_verdict(), gpu_verdict(environment=gpu_environment(id="tf2.20.0-gpu-h100"))]
+    every.append(inconclusive_verdict())
+    again = gpu_verdict(environment=every[-2].environment, finished="2026-11-19T10:00:00+00:00")
+    by_name = {one.environment.id: (one,) for one in every}
+    by_name["tf2.20.0-gpu-h100"] = (again, *by_name["tf2.20.0-gpu-h100"])
+    return Material(
+        verdicts=by_name,
+        environments=(environment(id="tf2.9.0-py39-cpu-bullseye", tensorflow="2.9.0", python="3.9"),),
+        rejections=(REJECTED,),
+        layers={
+            verdict().image.id: (LayerSize("a", 100_000_000, ""), LayerSize("b", 1_600_000_000, "requirements.lock #"))
+        },
+        controls={"wrong-matmul": failed_verdict(), "good-cpu": verdict()},
+        upgrades={
+            "2.19.1-to-2.20.0": {"decision": "REJECT", "differences": [{"what": "numpy", "from": "1", "to": "2"}]}
+        },
+    )
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory) -> Path:
+    return write(many(), tmp_path_factory.mktemp("report"), datetime(2026, 11, 21, tzinfo=UTC))
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory) -> Iterator[Browser]:
+    with browser(tmp_path_factory.mktemp("browser")) as started:
+        started.screen(1280, 900)
+        yield started
+
+
+@pytest.fixture
+def opened(chromium: Browser, page: Path) -> Browser:
+    chromium.screen(1280, 900)
+    chromium.open(page)
+    return chromium
+
+
+def visible(opened: Browser, selector: str) -> list[str]:
+    """Return the texts of the elements that a reader can see."""
+    found: list[str] = opened.js(
+        f"Array.from(document.querySelectorAll({json.dumps(selector)}))"
+        ".filter(e => e.checkVisibility()).map(e => e.innerText)"
+    )
+    return found
+
+
+def type_into(opened: Browser, text: str) -> None:
+    opened.js(
+        f"(s => {{s.value = {json.dumps(text)}; s.dispatchEvent(new Event('input', {{bubbles: true}}))}})"
+        "(document.getElementById('search'))"
+    )
+
+
+def test_it_renders_without_a_complaint_and_without_the_network(opened) -> None:
+    """The page shows every environment; the console is silent; the file itself is all that was asked for."""
+    assert len(visible(opened, "#environments article")) == 11
+    assert len(visible(opened, ".grid tbody tr")) == 11
+    assert opened.js("document.querySelectorAll('svg.picture').length") >= 11
+    assert opened.console == []
+    assert [request.partition(":")[0] for request in opened.requests] == ["file"]
+
+
+def test_the_policy_blocks_what_should_never_be_asked_for(opened) -> None:
+    """Even a script in the page cannot fetch: the page's own policy refuses, and nothing leaves."""
+    asked = "fetch('https://example.org/x').then(() => 'went out', () => 'refused')"
+    assert opened.js(asked) == "refused"
+    assert [request for request in opened.requests if not request.startswith("file:")] == []
+
+
+def test_searching_leaves_what_matches(opened) -> None:
+    """Every word has to match; codes and CUDA versions count; the number of shown environments is announced."""
+    type_into(opened, "driver_too_old")
+    assert [text.split()[0] for text in visible(opened, "#environments article h3")] == ["tf2.20.0-py311-cpu-bookworm"]
+    assert visible(opened, "#shown") == ["1 of 11 environments shown"]
+    type_into(opened, "2.20.0 cudnn")
+    assert len(visible(opened, "#environments article")) == 2
+    assert len(visible(opened, ".grid tbody tr")) == 1
+    type_into(opened, "nothing like this")
+    assert visible(opened, "#nothing") == ["Nothing matches the filter."]
+    type_into(opened, "")
+    assert len(visible(opened, "#environments article")) == 11
+
+
+def test_a_verdict_can_be_unchecked(opened) -> None:
+    """Unchecking PASSED leaves the others, in the cards, the grid, the controls and the history."""
+    opened.js("document.querySelector('#filter input[value=PASSED]').click()")
+    assert len(visible(opened, "#environments article")) == 2
+    assert not any("PASSED" in text for text in visible(opened, ".grid .cell"))
+    assert not any("PASSED" in text for text in visible(opened, "#history tbody tr"))
+    assert len(visible(opened, "#controls tbody tr")) == 1
+    assert any("IMPOSSIBLE" in text for text in visible(opened, ".grid .cell"))
+
+
+def focused(opened: Browser) -> str:
+    return str(opened.js("(e => e.id || e.className || e.tagName + ' ' + e.innerText)(document.activeElement)"))
+
+
+def test_everything_is_reached_by_keyboard(opened) -> None:
+    """/ leads to the search, Tab through the controls to the cards, and Enter opens one."""
+    opened.key("/", "/")
+    assert focused(opened) == "search"
+    opened.key("Tab")
+    assert focused(opened) == "expand"
+    opened.key("Tab")
+    assert opened.js("document.activeElement.value") == "PASSED"
+    opened.key(" ", " ")
+    assert opened.js("document.activeElement.checked") is False
+    opened.js("document.querySelectorAll('#environments article > details > summary')[0].focus()")
+    before = opened.js("document.querySelectorAll('#environments article > details')[0].open")
+    opened.key("Enter", "\r")
+    assert opened.js("document.querySelectorAll('#environments article > details')[0].open") is not before
+    assert opened.js("Array.from(document.querySelectorAll('a, button, input, summary')).every(e => e.tabIndex >= 0)")
+
+
+def test_a_link_into_the_page_opens_its_card(chromium, page) -> None:
+    """An address with an environment's name opens that card; so does a click on a cell."""
+    chromium.open(page, "#env-tf2.14.0-py311-cpu-bookworm")
+    opened = "document.getElementById('env-tf2.14.0-py311-cpu-bookworm').querySelector('details').open"
+    assert chromium.js(opened) is True
+    chromium.open(page)
+    assert chromium.js(opened) is False
+    chromium.js("document.querySelector('.cell[href=\"#env-tf2.14.0-py311-cpu-bookworm\"]').click()")
+    assert chromium.js(opened) is True
+
+
+def named(nodes: list[dict[str, Any]], role: str) -> list[str]:
+    return [
+        node.get("name", {}).get("value", "")
+        for node in nodes
+        if node.get("role", {}).get("value") == role and not node.get("ignored")
+    ]
+
+
+def test_a_screen_reader_is_told_everything(opened) -> None:
+    """Landmarks, headings, tables and pictures have names; every control is labelled; nothing is colour alone."""
+    opened.js("document.getElementById('expand').click()")
+    nodes = opened.accessibility()
+    for role in ("search", "navigation", "region", "table", "image", "searchbox", "button", "checkbox", "link"):
+        names = named(nodes, role)
+        assert names, role
+        assert role == "table" or all(names), f"a {role} without a name"
+    assert "Search" in named(nodes, "searchbox")
+    assert any("Start-up of" in name and "cold" in name for name in named(nodes, "image"))
+    assert any(role in {n["role"]["value"] for n in nodes if "role" in n} for role in ("columnheader", "rowheader"))
+    assert all(
+        "PASSED" in text or "FAILED" in text or "INCONCLUSIVE" in text for text in visible(opened, "#history .badge")
+    )
+
+
+def luminance(colour: str) -> float:
+    parts = [int(part) / 255 for part in colour[colour.index("(") + 1 : -1].split(",")[:3]]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_text_has_contrast_in_light_and_dark(opened, dark) -> None:
+    """Text on its background keeps 4.5 to 1 (WCAG AA) in both schemes, which differ."""
+    opened.screen(1280, 900, dark=dark)
+    pairs = opened.js(
+        "['body', '.quiet', '.badge.w-passed', '.badge.w-failed', '.badge.w-inconclusive', 'nav a', '.facts']"
+        ".map(s => {"
+        "const e = document.querySelector(s); let b = e;"
+        "while (getComputedStyle(b).backgroundColor === 'rgba(0, 0, 0, 0)') b = b.parentElement;"
+        "return [s, getComputedStyle(e).color, getComputedStyle(b).backgroundColor]})"
+    )
+    for selector, ink, paper in pairs:
+        light, deep = sorted((luminance(ink), luminance(paper)), reverse=True)
+        assert (light + 0.05) / (deep + 0.05) >= 4.5, f"{selector}: {ink} on {paper}"
+    assert (luminance(pairs[0][2]) < 0.2) is dark
+
+
+@pytest.mark.parametrize("width", [320, 390, 768])
+def test_nothing_sticks_out_on_a_phone(opened, width) -> None:
+    """At a phone's width the page itself never scrolls sideways, with every card open."""
+    opened.screen(width, 800, mobile=True)
+    opened.js("document.getElementById('expand').click()")
+    assert opened.js("document.documentElement.scrollWidth") <= width
+    small = opened.js(
+        "Array.from(document.querySelectorAll('#filter input[type=search], #filter button, #filter .chip'))"
+        ".filter(e => e.getBoundingClientRect().height < 32).length"
+    )
+    assert small == 0
+
+
+def test_print_shows_everything_and_no_controls(opened, tmp_path) -> None:
+    """On paper every card is open, the filter is gone, and afterwards the screen is as it was."""
+    before = opened.js("document.querySelectorAll('details[open]').length")
+    opened.js("window.dispatchEvent(new Event('beforeprint'))")
+    assert opened.js("document.querySelectorAll('details:not([open])').length") == 0
+    opened.js("window.dispatchEvent(new Event('afterprint'))")
+    assert opened.js("document.querySelectorAll('details[open]').length") == before
+    assert opened.pdf().startswith(b"%PDF")
+    opened._call("Emulation.setEmulatedMedia", {"media": "print"})
+    assert visible(opened, "#filter") == []
+    opened._call("Emulation.setEmulatedMedia", {"media": ""})
+
+
+def test_the_evidence_is_beside_the_page(page) -> None:
+    """Every card's verdict stands in the folder as JSON."""
+    assert len(list((page.parent / "verdicts").glob("*.json"))) == 11
