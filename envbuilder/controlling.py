@@ -14,7 +14,7 @@ import msgspec
 from envbuilder import simulating
 from envbuilder.building import build, build_logged
 from envbuilder.catalog import store
-from envbuilder.choosing import Choice, choose
+from envbuilder.choosing import choose
 from envbuilder.console import Console, describe
 from envbuilder.controls import Base, Control, FromWheel, answer, broken_lock, dockerfile
 from envbuilder.controls.recipe import LOCK
@@ -68,7 +68,7 @@ class ControlsDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True)
-class _Good:
+class Good:
     """A good environment: its image in the engine's store, and its lock."""
 
     environment: Environment
@@ -85,24 +85,25 @@ class Controller:
     index: PackageIndex
     console: Console
     profile: Profile = "quick"
-    _good: dict[Base, _Good] = field(default_factory=dict)
+    _good: dict[Base, Good] = field(default_factory=dict)
 
     def run(self, controls: tuple[Control, ...]) -> ControlsDocument:
         """Run every control. Raises BuildFailedError or InfrastructureError: those say nothing about the suite."""
-        choice = choose(MATRIX, (), self.workspace)
         with self.console.live():
             self.engine.sweep()
             rows = []
             for control in controls:
                 with self.console.task(control.name) as task:
                     task.update("building")
-                    row = self._row(control, self._of(control.base, choice))
+                    row = self._row(control, self.good(control.base))
                 rows.append(row)
                 self.console.say(f"{control.name}: {row.wrong or 'as it must'}")
         return ControlsDocument(rows=tuple(rows))
 
-    def _of(self, base: Base, choice: Choice) -> _Good:
+    def good(self, base: Base) -> Good:
+        """Return the good environment that controls of this kind break, built where it is not yet."""
         if base not in self._good:
+            choice = choose(MATRIX, (), self.workspace)
             environment = environment_of(base, choice.environments)
             lock = ensure_lock(environment, choice.catalog, self.workspace)
             write_context(environment, lock, self.workspace)
@@ -114,10 +115,10 @@ class Controller:
                     self.engine,
                     on_step=lambda step: task.update(describe(step)) if step.kind != "log" else None,
                 )
-            self._good[base] = _Good(environment, lock, built.record.reference)
+            self._good[base] = Good(environment, lock, built.record.reference)
         return self._good[base]
 
-    def _row(self, control: Control, good: _Good) -> ControlRow:
+    def _row(self, control: Control, good: Good) -> ControlRow:
         started = time.monotonic()
         reference = self._break(control, good) if control.steps else good.reference
         built = time.monotonic()
@@ -149,7 +150,7 @@ class Controller:
             validate_s=round(time.monotonic() - built, 1),
         )
 
-    def _break(self, control: Control, good: _Good) -> str:
+    def _break(self, control: Control, good: Good) -> str:
         context = self._folder(control) / "context"
         wanted = self._context(control, good)
         for name in folder_contents(context).keys() - wanted.keys() if context.is_dir() else ():
@@ -166,7 +167,7 @@ class Controller:
         build_logged(request, self.engine, self._folder(control) / "build.log", _ignore)
         return request.tag
 
-    def _context(self, control: Control, good: _Good) -> Mapping[str, bytes]:
+    def _context(self, control: Control, good: Good) -> Mapping[str, bytes]:
         lock = broken_lock(control, good.lock)
         files = {"Dockerfile": dockerfile(control, good.environment.python, lock).encode()}
         if control.locked:
