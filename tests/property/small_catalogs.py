@@ -23,9 +23,7 @@ SEEN = {"source": ("a test",), "verified": "2026-11-20 made up"}
 PYTHONS = ("3.8", "3.9", "3.10")
 SYSTEMS = (
     OperatingSystem(name="old", short="old", python="3.8", glibc="2.17", image="old:1", suite="old", **SEEN),
-    OperatingSystem(
-        name="middle", short="middle", python="3.9", glibc="2.27", image="middle:1", suite="middle", **SEEN
-    ),
+    OperatingSystem(name="mid", short="mid", python="3.9", glibc="2.27", image="mid:1", suite="mid", **SEEN),
     OperatingSystem(name="new", short="new", python="3.10", glibc="2.36", image="new:1", **SEEN),
 )
 TOOLKITS = tuple(
@@ -95,19 +93,20 @@ def _wheel_set(cuda: str, cudnn: str) -> tuple[str, ...]:
     return (f"nvidia-cuda-runtime-{line}=={cuda}.100", f"nvidia-cudnn-{line}=={cudnn}")
 
 
+BUILDS = (
+    ("11.0", "8.6", "8.6.0.1"),
+    ("11.8", "8.6", "8.6.0.1"),
+    ("12.2", "8.9", "8.9.2.1"),
+    ("12.5", "9.3", "9.3.0.1"),
+    ("12.5", "9.3", "9.11.0.1"),
+)
+"""CUDA and cuDNN of a build, and the cuDNN of its set of wheels: the last one serves fewer GPUs than the build."""
+
+
 @st.composite
 def releases(draw: st.DrawFn, version: str) -> TensorflowRelease:
     """Make a release: its Pythons, glibc, CUDA, cuDNN and code are drawn; only some have CUDA wheels of their own."""
-    cuda, cudnn, pinned = draw(
-        st.sampled_from(
-            (
-                ("11.0", "8.6", "8.6.0.1"),
-                ("11.8", "8.6", "8.6.0.1"),
-                ("12.2", "8.9", "8.9.2.1"),
-                ("12.5", "9.3", "9.3.0.1"),
-            )
-        )
-    )
+    cuda, cudnn, pinned = draw(st.sampled_from(BUILDS))
     own = draw(st.booleans())
     first = draw(st.integers(0, 2))
     return TensorflowRelease(
@@ -150,11 +149,21 @@ combinations = st.builds(
     Combination,
     tensorflow=st.sampled_from(("2.1.0", "2.2.0", "2.3.0", "2.9.0")),
     python=st.sampled_from((None, *PYTHONS)),
-    os=st.sampled_from((None, "old", "middle", "new")),
+    os=st.sampled_from((None, "old", "mid", "new")),
     flavor=st.sampled_from(("cpu", "gpu")),
     cuda=st.sampled_from((None, "11.0", "11.8", "12.2", "12.5")),
     cudnn=st.sampled_from((None, "8.6", "8.9", "9.3", "9.11")),
 )
+full_combinations = st.builds(
+    Combination,
+    tensorflow=st.sampled_from(("2.1.0", "2.2.0", "2.3.0")),
+    python=st.sampled_from(PYTHONS),
+    flavor=st.just("gpu"),
+    cuda=st.sampled_from(("11.0", "11.8", "12.2", "12.5")),
+    cudnn=st.sampled_from(("8.6", "8.9", "9.3", "9.11")),
+)
+"""Combinations that leave nothing but the system open: the ones with the most ways to be wrong."""
+
 targets = st.builds(
     Targets,
     drivers=st.lists(st.sampled_from(DRIVERS), max_size=2, unique=True).map(tuple),
