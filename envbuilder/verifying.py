@@ -114,6 +114,7 @@ class Holdings:
     def __init__(self, index: PackageIndex, projects: Iterable[str] = ()) -> None:
         self._index = index
         self._answers: dict[tuple[str, str], bool] = {}
+        self._sources: dict[str, set[str]] = {}
         with ThreadPoolExecutor(JOBS) as pool:
             self._held = dict(pool.map(lambda project: (project, self._read(project)), projects))
 
@@ -126,7 +127,7 @@ class Holdings:
         return tuple(self._of(project))
 
     def can_install(self, requirement: str, python: str) -> bool:
-        """Tell whether some wheel meets a requirement on x86-64 Linux with this Python."""
+        """Tell whether some file meets a requirement on x86-64 Linux with this Python; a source distribution may."""
         key = (requirement, python)
         if key not in self._answers:
             wanted = Requirement(requirement)
@@ -134,7 +135,7 @@ class Holdings:
                 name.python in ("", python) and name.arch == "x86_64" and _admits(file.requires_python, python)
                 for version in wanted.specifier.filter(self.versions(wanted.name))
                 for name, file in self.wheels(wanted.name, version)
-            )
+            ) or any(wanted.specifier.filter(self._sources.get(wanted.name, ())))
         return self._answers[key]
 
     def _of(self, project: str) -> _Held:
@@ -148,6 +149,8 @@ class Holdings:
             name = artefact.wheel_name(file.filename)
             if name is not None and not file.yanked:
                 found.setdefault(name.version, []).append((name, file))
+            elif source := artefact.source_version(file.filename):
+                self._sources.setdefault(project, set()).add(source)
         return {version: found[version] for version in sorted(found, key=artefact.release_order)}
 
 

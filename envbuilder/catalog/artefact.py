@@ -9,7 +9,13 @@ from functools import lru_cache
 
 import msgspec
 from packaging.requirements import InvalidRequirement, Requirement
-from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+from packaging.utils import (
+    InvalidSdistFilename,
+    InvalidWheelFilename,
+    canonicalize_name,
+    parse_sdist_filename,
+    parse_wheel_filename,
+)
 from packaging.version import InvalidVersion, Version
 
 from envbuilder.catalog.model import WheelSet
@@ -68,6 +74,14 @@ def wheel_name(filename: str) -> WheelName | None:
     glibc = min((_glibc(p) for p in platforms), key=lambda text: [int(part) for part in text.split(".")], default="")
     tag = filename.removesuffix(".whl").split("-")[-1]
     return WheelName(filename=filename, version=str(version), python=python, arch=arch, glibc=glibc, tag=tag)
+
+
+def source_version(filename: str) -> str | None:
+    """Return the version of a source distribution; None for any other file."""
+    try:
+        return str(parse_sdist_filename(filename)[1])
+    except (InvalidSdistFilename, InvalidVersion):
+        return None
 
 
 def _glibc(platform: str) -> str:

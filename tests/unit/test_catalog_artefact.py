@@ -82,6 +82,13 @@ def test_wheel_names() -> None:
         assert wheel_name(other) is None
 
 
+def test_source_distributions() -> None:
+    """A source distribution is told from a wheel and from other files."""
+    assert artefact.source_version("tensorflow-gpu-2.12.0.tar.gz") == "2.12.0"
+    assert artefact.source_version("tensorflow-2.20.0-cp313-cp313-manylinux2014_x86_64.whl") is None
+    assert artefact.source_version("notes.txt") is None
+
+
 def test_wheels_are_grouped_by_machine() -> None:
     """One set a machine and tag, Pythons in numeric order."""
     names = [
