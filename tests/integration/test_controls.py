@@ -1,0 +1,32 @@
+"""Every negative control, built for real: each fails with exactly its one code, and the good environments with none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from envbuilder.console import Console
+from envbuilder.controlling import Controller, ControlRow
+from envbuilder.controls import CONTROLS, Control
+from envbuilder.engine.docker import connect
+from envbuilder.index.open import open_index
+from envbuilder.workspace import Workspace
+
+pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.slow, pytest.mark.timeout(1800)]
+
+
+@pytest.fixture(scope="module")
+def controller() -> Controller:
+    return Controller(Workspace(Path(__file__).parents[2]), connect(), open_index(), Console())
+
+
+@pytest.mark.parametrize("control", CONTROLS, ids=lambda control: control.name)
+def test_each_control_leads_to_its_one_finding(control: Control, controller: Controller) -> None:
+    """The suite finds the defect, names it by its code, and turns nothing else red."""
+    document = controller.run((control,))
+    row: ControlRow = document.rows[0]
+    assert row.right, f"{row.wrong}; red: {', '.join(row.red)}"
+    assert document.exit_code == 0
+    assert row.verdict == ("FAILED" if control.code else "PASSED" if control.base == "cpu" else "INCONCLUSIVE")
+    assert row.simulated is bool(control.simulate)

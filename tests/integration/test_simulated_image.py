@@ -1,0 +1,148 @@
+"""Real TensorFlow in the real GPU image meets simulated drivers, and says what it would say on those hosts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from envbuilder import simulating
+from envbuilder.catalog.store import load
+from envbuilder.console import Console
+from envbuilder.controlling import Controller, Good
+from envbuilder.engine.docker import connect
+from envbuilder.engine.port import ContainerSpec, Engine
+from envbuilder.index.open import open_index
+from envbuilder.simulated import profile as profiles
+from envbuilder.validating import ValidationRequest, validate
+from envbuilder.workspace import Workspace
+
+pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.slow, pytest.mark.timeout(1800)]
+
+HOSTS = {
+    "no-device": "driver=535.104.05,gpu=A100,fail=no-device",
+    "driver-mismatch": "driver=535.104.05,gpu=A100,fail=driver-mismatch",
+    "forward-compat": "driver=535.104.05,libcuda=555.42.02,gpu=GeForce RTX 3090",
+    "unknown-error": "driver=535.104.05,gpu=A100,fail=unknown-error",
+    "old-driver": "driver=470.57.02,gpu=A100",
+    "one": "driver=535.104.05,gpu=NVIDIA H100 PCIe",
+    "eight": "driver=535.104.05,gpu=NVIDIA H100 PCIe,gpus=8",
+}
+
+# One import serves every host: the driver's library is first asked in a child that has its host's profile.
+PROGRAM = """
+import os, sys
+import tensorflow as tf
+
+def meet():
+    found = tf.config.list_physical_devices("GPU")
+    print("GPUS", len(found))
+    for device in found:
+        details = tf.config.experimental.get_device_details(device)
+        print("GPU", details["device_name"], *details["compute_capability"])
+    try:
+        tf.config.list_logical_devices("GPU")
+    except Exception as error:
+        print("ERROR", error)
+
+for name in sys.argv[1:]:
+    print("HOST", name, flush=True)
+    child = os.fork()
+    if child == 0:
+        os.dup2(1, 2)
+        os.environ["ENVBUILDER_SIMULATED_PROFILE"] = "/envbuilder/simulated/" + name
+        meet()
+        sys.stdout.flush()
+        os._exit(0)
+    os.waitpid(child, 0)
+"""
+
+
+@pytest.fixture(scope="module")
+def engine() -> Engine:
+    return connect()
+
+
+@pytest.fixture(scope="module")
+def gpu(engine: Engine) -> Good:
+    """Build the GPU environment that the negative controls start from, where it is not there yet."""
+    return Controller(Workspace(Path(__file__).parents[2]), engine, open_index(), Console()).good("gpu")
+
+
+@pytest.fixture(scope="module")
+def said(engine: Engine, gpu: Good) -> dict[str, str]:
+    """Let TensorFlow in the image meet every host; return all that it prints on each."""
+    hosts = {name: profiles.parse(text, load()) for name, text in HOSTS.items()}
+    simulation = simulating.simulation(hosts["one"])
+    image = engine.image(gpu.reference)
+    assert image is not None
+    out, err = bytearray(), bytearray()
+    spec = ContainerSpec(
+        image=gpu.reference,
+        command=("python", "-c", PROGRAM, *HOSTS),
+        env={"HOME": "/tmp", **simulation.environment(image.env)},
+        files={
+            **simulation.files,
+            **{f"simulated/{name}": profiles.statements(host).encode() for name, host in hosts.items()},
+        },
+        time_limit=600,
+    )
+    ended = engine.run(spec, out.extend, err.extend)
+    assert ended.exit_code == 0, err.decode(errors="replace")
+    parts = out.decode(errors="replace").split("HOST ")[1:]
+    return {name: text for name, _, text in (part.partition("\n") for part in parts)}
+
+
+@pytest.mark.parametrize(
+    ("host", "message"),
+    [
+        ("no-device", "CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected"),
+        (
+            "driver-mismatch",
+            "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH: system has unsupported display driver / cuda driver combination",
+        ),
+        (
+            "forward-compat",
+            "CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE: forward compatibility was attempted on non supported HW",
+        ),
+        ("unknown-error", "CUDA_ERROR_UNKNOWN: unknown error"),
+    ],
+)
+def test_tensorflow_names_the_driver_s_error(host: str, message: str, said: dict[str, str]) -> None:
+    """A start that fails is printed in TensorFlow's own words, and no GPU is listed."""
+    assert "failed call to cuInit" in said[host]
+    assert message in said[host]
+    assert "GPUS 0\n" in said[host]
+
+
+def test_an_old_driver_is_refused_by_the_cuda_runtime_itself(said: dict[str, str]) -> None:
+    """TensorFlow lists the GPU, and the run time that it loads refuses the driver: its message, not ours."""
+    message = "ERROR cudaGetDevice() failed. Status: CUDA driver version is insufficient for CUDA runtime version"
+    assert "GPUS 1\n" in said["old-driver"]
+    assert message in said["old-driver"]
+
+
+@pytest.mark.parametrize(("host", "count"), [("one", 1), ("eight", 8)])
+def test_every_gpu_is_enumerated(host: str, count: int, said: dict[str, str]) -> None:
+    """One GPU or eight: TensorFlow lists each with the name and compute capability of the profile."""
+    assert f"GPUS {count}\n" in said[host]
+    assert said[host].count("GPU NVIDIA H100 PCIe 9 0\n") == count
+
+
+def test_the_simulation_ends_where_the_runtime_asks_for_the_real_driver(said: dict[str, str]) -> None:
+    """With a driver that is new enough the run time goes on to private tables, which only a real driver has."""
+    assert "ERROR cudaGetDevice() failed. Status: named symbol not found" in said["one"]
+
+
+def test_a_verdict_on_a_simulated_host_says_so_and_never_passes(engine: Engine, gpu: Good) -> None:
+    """Eight healthy GPUs: seen by NVML, CUDA and TensorFlow alike, and still not a success."""
+    simulation = simulating.simulation(profiles.parse("driver=535.104.05,gpu=A100,gpus=8", load()))
+    request = ValidationRequest(image=gpu.reference, environment=gpu.environment, lock=gpu.lock, simulate=simulation)
+    verdict = validate(engine, request)
+    outcomes = {check.name: check.outcome for check in verdict.checks}
+    assert (verdict.verdict, verdict.simulated) == ("INCONCLUSIVE", True)
+    assert verdict.host.driver == "535.104.05"
+    assert len(verdict.host.gpus) == 8
+    assert "multi-gpu" in verdict.requires
+    assert (outcomes["driver"], outcomes["devices"]) == ("passed", "passed")
+    assert any("simulated" in reason for reason in verdict.reasons)
