@@ -35,7 +35,7 @@ def main():
     root = importlib.import_module(wanted.get("module", "tensorflow"))
     found = {}
     walk(root, "", found, set())
-    channel.say({"version": str(getattr(root, "__version__", "")), "names": found})
+    channel.say({"version": str(attribute(root, "__version__") or ""), "names": found})
 
 
 def walk(module, prefix, found, open_modules):

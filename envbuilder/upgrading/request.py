@@ -115,10 +115,10 @@ def _row(request: UpgradeRequest) -> Combination:
 
 
 def _wishes(row: Combination, catalog: Catalog) -> Iterator[Combination]:
-    """Yield the row with each system that it leaves open: what the resolver prefers first, then the others."""
+    """Yield the row with each system that it leaves open: what the resolver prefers first, then by newest Python."""
     yield row
     if row.os is None:
-        for system in catalog.systems:
+        for system in sorted(catalog.systems, key=lambda system: versions.key(system.python), reverse=True):
             yield msgspec.structs.replace(row, os=system.name, python=row.python or system.python)
 
 

@@ -1,0 +1,170 @@
+"""The upgrade probes, run as an image would run them, with a small package in TensorFlow's place."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import envbuilder
+
+PROBES = Path(envbuilder.__file__).parent / "probes"
+UPGRADE = sorted(PROBES.glob("upgrade_*.py"))
+
+
+def answer(probe: str, arguments: object = None, **env: str) -> list[Any]:
+    """Run a probe in a process of its own and return the documents that it printed."""
+    done = subprocess.run(
+        [sys.executable, str(PROBES / probe), json.dumps(arguments or {})],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, **env},
+    )
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.mark.parametrize("path", UPGRADE, ids=lambda path: path.name)
+def test_probes_parse_on_the_oldest_python(path: Path) -> None:
+    """Every probe is written in the grammar of Python 3.7 and imports nothing of ours."""
+    tree = ast.parse(path.read_text(), feature_version=(3, 7))
+    imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    imported |= {name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
+    assert not {name for name in imported if name and name.split(".")[0] == "envbuilder"}
+
+
+def test_inventory_names_versions_licences_and_sizes() -> None:
+    """Distributions are found with their version, the licence of their metadata and the bytes of their files."""
+    (found,) = answer("upgrade_inventory.py")
+    packages = {package["name"]: package for package in found["packages"]}
+    assert packages["pytest"]["version"] == pytest.__version__
+    assert packages["pytest"]["licence"] == "MIT"
+    assert packages["pytest"]["size"] > 10_000
+    assert found["python"] == ".".join(map(str, sys.version_info[:3]))
+
+
+def framework(folder: Path, extra: str = "") -> dict[str, str]:
+    """Write a package that looks like Keras with one public module and its implementation."""
+    (folder / "keras" / "src").mkdir(parents=True)
+    (folder / "keras" / "layers").mkdir()
+    (folder / "keras" / "src" / "__init__.py").write_text("def hidden(): pass\n")
+    (folder / "keras" / "layers" / "__init__.py").write_text(
+        "import os\n"
+        "class Dense:\n"
+        "    def __init__(self, units, activation=None, **more): pass\n"
+        "    def call(self, x, *, training=False): pass\n"
+        "    def _private(self): pass\n"
+        "    @property\n"
+        "    def weights(self): pass\n"
+        "    build = None\n" + extra
+    )
+    (folder / "keras" / "__init__.py").write_text(
+        "from keras import layers, src\n"
+        "SENTINEL = object()\n"
+        "def old(x, y=SENTINEL):\n"
+        "    '''Add.\n\n    Deprecated: THIS FUNCTION IS DEPRECATED. It will go.'''\n"
+        "def __getattr__(name):\n"
+        "    raise ValueError('broken on purpose')\n"
+        "def __dir__():\n"
+        "    return ['layers', 'src', 'old', 'missing']\n"
+    )
+    return {"PYTHONPATH": str(folder)}
+
+
+def test_surface_walks_what_a_user_reaches(tmp_path: Path) -> None:
+    """Public modules, classes, members and signatures are listed; implementation, private and foreign names are not."""
+    (found,) = answer("upgrade_surface.py", {"module": "keras"}, **framework(tmp_path))
+    assert found["names"] == {
+        "layers": ["module", None, False],
+        "layers.Dense": ["class", ["a:self", "a:units", "a:activation=None", "w:more"], False],
+        "layers.Dense.build": ["value", None, False],
+        "layers.Dense.call": ["function", ["a:self", "a:x", "k:training=False"], False],
+        "layers.Dense.weights": ["property", None, False],
+        "old": ["function", ["a:x", "a:y=<object object>"], True],
+    }
+
+
+def test_warnings_are_reported_without_what_differs_from_run_to_run(tmp_path: Path) -> None:
+    """Warning lines are kept, information is not, and clocks, process ids, addresses and folders are taken out."""
+    work = (
+        "import sys, warnings\n"
+        "warnings.warn('old at 0x7f00aa', DeprecationWarning)\n"
+        "print('2026-01-01 10:00:00.123: W tensorflow/core/x.cc:12] slow', file=sys.stderr)\n"
+        "print('W0000 00:00:1795222467.123    6150 y.cc:7] ignored', file=sys.stderr)\n"
+        "print('2026-01-01 10:00:00.123: I tensorflow/core/x.cc:12] fine', file=sys.stderr)\n"
+    )
+    (found,) = answer("upgrade_warnings.py", {"work": work})
+    assert found["used"] == [
+        "<script>: DeprecationWarning: old at 0x…",
+        "W tensorflow/core/x.cc] slow",
+        "W y.cc] ignored",
+    ]
+
+
+def test_a_crash_while_using_the_framework_is_a_line() -> None:
+    """A process that dies is reported as such, not as silence."""
+    (found,) = answer("upgrade_warnings.py", {"work": "import os; os._exit(9)"})
+    assert found["used"] == ["ERROR: the process ended with exit code 9"]
+
+
+TESTS = """
+import os, time
+import pytest
+
+def test_passes(tmp_path): (tmp_path / "x").write_text("x")
+def test_fails(): assert 1 + 1 == 3, "arithmetic"
+def test_exits(): os._exit(0)
+def test_crashes(): os.kill(os.getpid(), 11)
+def test_skipped(): pytest.skip("not here")
+@pytest.fixture
+def broken(): raise RuntimeError("no fixture")
+def test_set_up(broken): pass
+def test_hangs(): time.sleep(600)
+def test_prints(): print('{"end": true}')
+@pytest.mark.parametrize("n", [1, 2])
+def test_each(n): assert n == 1
+"""
+
+
+def test_users_tests_are_run_one_by_one_whatever_they_do(tmp_path: Path) -> None:
+    """A test that exits, crashes, hangs or prints like the runner costs itself alone; every other one answers."""
+    (tmp_path / "test_all.py").write_text(TESTS)
+    (tmp_path / "test_import.py").write_text("import no_such_module_here\n")
+    (tmp_path / "good.py").write_text('if __name__ == "__main__":\n    print("fine")\n')
+    (tmp_path / "bad.sh").write_text("echo broken pipe dream >&2\nexit 3\n")
+    site = Path(pytest.__file__).parents[1]
+    order = {
+        "tests": ["test_all.py", "test_import.py"],
+        "scripts": ["good.py", "bad.sh"],
+        "root": str(tmp_path),
+        "pytest": str(site),
+        "limit_s": 10,
+    }
+    *documents, end = answer("upgrade_tests.py", order)
+    assert end == {"end": True}
+    outcomes = {document["name"]: (document["outcome"], document["message"]) for document in documents}
+    assert {name: outcome for name, (outcome, _) in outcomes.items()} == {
+        "test_all.py::test_passes": "passed",
+        "test_all.py::test_fails": "failed",
+        "test_all.py::test_exits": "error",
+        "test_all.py::test_crashes": "error",
+        "test_all.py::test_skipped": "skipped",
+        "test_all.py::test_set_up": "error",
+        "test_all.py::test_hangs": "timeout",
+        "test_all.py::test_prints": "passed",
+        "test_all.py::test_each[1]": "passed",
+        "test_all.py::test_each[2]": "failed",
+        "test_import.py": "error",
+        "good.py": "passed",
+        "bad.sh": "failed",
+    }
+    assert "arithmetic" in outcomes["test_all.py::test_fails"][1]
+    assert outcomes["test_all.py::test_crashes"][1].endswith("signal 11")
+    assert "no_such_module_here" in outcomes["test_import.py"][1]
+    assert outcomes["bad.sh"][1] == "exit code 3: broken pipe dream"
