@@ -145,7 +145,8 @@ class Browser:
 @contextmanager
 def browser(folder: Path) -> Iterator[Browser]:
     """Start Chromium with an empty profile in a folder."""
-    program = shutil.which("chromium") or shutil.which("chromium-browser")
+    names = ("chromium", "chromium-browser", "google-chrome")
+    program = next(filter(None, map(shutil.which, names)), None)
     assert program, "chromium is not installed: scripts/setup installs it"
     read, to_browser = os.pipe()
     from_browser, write = os.pipe()
