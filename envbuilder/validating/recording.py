@@ -12,6 +12,7 @@ from envbuilder import suite
 from envbuilder.engine.port import Engine
 from envbuilder.environment import Environment
 from envbuilder.errors import UsageError
+from envbuilder.history import FILE, History
 from envbuilder.validating.session import Progress
 from envbuilder.validating.stage import ValidationRequest, validate
 from envbuilder.verdict import Verdict
@@ -53,6 +54,7 @@ def validate_and_record(
     verdict = validate(engine, request, on_progress=lambda progress: on_progress(said(progress)))
     record(folder, verdict)
     write_document(folder / "validated.json", Validated(key=key))
+    History(workspace.out / FILE).add((verdict,))  # out/<id>/ holds the newest alone; here none is lost
     return verdict, True
 
 

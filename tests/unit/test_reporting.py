@@ -95,6 +95,15 @@ def test_the_newest_verdict_is_shown_and_all_are_in_the_history() -> None:
     assert [point.word for point in course.points] == ["PASSED", "FAILED"]
 
 
+def test_a_simulation_never_stands_for_the_environment() -> None:
+    """A later simulated verdict is in the history, but the card keeps speaking of the real one."""
+    later = verdict(simulated=True, verdict="INCONCLUSIVE", finished="2026-11-20T11:00:00+00:00")
+    page = view(material(verdict(), later))
+    assert [one.word for one in page.environments] == ["PASSED"]
+    assert [run.simulated for run in page.history] == [True, False]
+    assert view(material(later)).environments[0].verdict.simulated
+
+
 times = st.floats(min_value=1e-6, max_value=1e4)
 phases = st.lists(
     st.builds(
