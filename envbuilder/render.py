@@ -40,14 +40,21 @@ def render_context(environment: Environment, lock: str, templates: Mapping[str, 
 
 
 def cuda_names(environment: Environment) -> frozenset[str]:
-    """Name the distributions of the CUDA layer."""
-    return frozenset(lockfile.normalised(pin.partition("==")[0]) for pin in environment.cuda_wheels)
+    """Name the distributions of the CUDA layer.
+
+    NCCL is not one of them: each TensorFlow brings another release of it for one and the same CUDA, and in the layer
+    it would keep four TensorFlow versions from sharing 2.5 GB. It is installed with TensorFlow, by the same lock.
+    """
+    names = (lockfile.normalised(pin.partition("==")[0]) for pin in environment.cuda_wheels)
+    return frozenset(name for name in names if not name.startswith(_FOLLOWS_TENSORFLOW))
 
 
 def required_cuda(cuda: str) -> str:
     """Return the oldest driver CUDA that starts this toolkit's programs: since 11, any of the same major."""
     return f"{major(cuda)}.0" if major(cuda) >= _MINOR_COMPATIBILITY_SINCE else minor(cuda)
 
+
+_FOLLOWS_TENSORFLOW = "nvidia-nccl-"
 
 _MINOR_COMPATIBILITY_SINCE = 11
 """Minor-version compatibility came with CUDA 11: docs.nvidia.com/deploy/cuda-compatibility."""

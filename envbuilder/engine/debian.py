@@ -34,12 +34,14 @@ _CLEAN = (
     'mkdir -p "$1/var/lib/apt/lists/partial" "$1/var/cache/apt/archives/partial"; '
     'sed -i -E "s#//[^/@ ]*@#//#" "$1/etc/apt/sources.list"'
 )
+# Bookworm alone demands a merged /usr and brings perl (55 MB) to merge it with; mmdebstrap can lay it out merged.
+_MERGED_USR = {"bookworm": ("--hook-dir=/usr/share/mmdebstrap/hooks/merged-usr", "--include=usr-is-merged")}
 _LAST_LINES = 12
 
 
 def recipe(suite: str) -> str:
     """Digest everything that decides what a bootstrap of a suite holds, its packages' versions apart."""
-    text = repr((suite, PACKAGES, _DPKG, _CLEAN, MODIFIED))
+    text = repr((suite, PACKAGES, _DPKG, _CLEAN, MODIFIED, _MERGED_USR.get(suite, ())))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -96,6 +98,7 @@ def _mmdebstrap(suite: str, part: Path, mirrors: tuple[str, ...], report: Callab
         "mmdebstrap",
         "--variant=minbase",
         f"--include={','.join(PACKAGES)}",
+        *_MERGED_USR.get(suite, ()),
         *options,
         f"--customize-hook={_CLEAN}",
         "--format=tar",
