@@ -47,7 +47,7 @@ class Elf:
             segments = _table(image, header[4], header[8], header[9], "<IIQQQQQQ")
             self._sections(image, _table(image, header[5], header[10], header[11], "<IIQQQQIIQQ"), header[12])
             self._dynamic(image, segments)
-        except (struct.error, IndexError) as error:
+        except (struct.error, IndexError, OverflowError) as error:
             raise NotElfError("{0}: damaged: {1}".format(self.path, error))
 
     def _sections(self, image, rows, names_index):

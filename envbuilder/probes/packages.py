@@ -30,7 +30,7 @@ def compare(locked, found):
     wanted = {installed.normalise(name): version for name, version in locked}
     there = {}
     for name, version in found:
-        there.setdefault(name, set()).add(version)
+        there.setdefault(installed.normalise(name), set()).add(version)
     findings = []
     for name in sorted(set(wanted) | (set(there) - UNLOCKED)):
         versions = sorted(there.get(name, ()))
@@ -104,7 +104,7 @@ def _holds(version, operator, wanted):
         prefix = release(wanted)[:-1]
         return key(version) >= key(wanted) and release(version)[: len(prefix)] == prefix
     left, right = key(version), key(wanted)
-    if operator == "<" and left[0] == right[0] and left[1] < right[1]:
+    if operator == "<" and left[0] == right[0] and left[1] < 0 == right[1]:
         return False  # PEP 440: <V leaves out pre-releases of V
     return {
         "==": left == right,

@@ -8,6 +8,7 @@ from .answer import finding, judged
 
 # tsl/platform/default/cuda_root_path.cc: the wheel of nvcc beside TensorFlow's folder, the copy of libdevice in
 # TensorFlow's own wheel, then the toolkit's usual places; executables are looked up on PATH last.
+USUAL = ["/usr/local/cuda"]
 LIBDEVICE = os.path.join("nvvm", "libdevice", "libdevice.10.bc")
 
 
@@ -19,9 +20,9 @@ def roots(folder, cuda):
     for base in (folder, os.path.join(folder, "python")):
         found += [os.path.join(base, up, "nvidia", "cuda_nvcc") for up in ("..", os.path.join("..", ".."))]
         found.append(os.path.join(base, "cuda"))
-    if cuda:
-        found.append("/usr/local/cuda-" + ".".join(cuda.split(".")[:2]))
-    found.append("/usr/local/cuda")
+    if cuda and USUAL:
+        found.append(USUAL[0] + "-" + ".".join(cuda.split(".")[:2]))
+    found += USUAL
     return list(dict.fromkeys(os.path.normpath(path) for path in found))
 
 

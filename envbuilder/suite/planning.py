@@ -14,6 +14,7 @@ from envbuilder.environment import Flavor
 from envbuilder.finding import Code
 from envbuilder.suite.model import Check, Profile
 from envbuilder.suite.table import CHECKS, GROUPS
+from envbuilder.verdict import TIERS
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,9 +105,14 @@ def probe_files() -> Mapping[str, bytes]:
 
 
 def digest() -> str:
-    """Return the suite's own digest (``sha256:…``) over the table and the probes: what a verdict was reached with."""
-    hashed = hashlib.sha256(msgspec.json.encode((CHECKS, GROUPS), order="sorted"))
-    for name, content in sorted(probe_files().items()):
+    """Return the suite's own digest (``sha256:…``): what a verdict was reached with."""
+    return digest_of(CHECKS, probe_files())
+
+
+def digest_of(checks: tuple[Check, ...], files: Mapping[str, bytes]) -> str:
+    """Return the digest over a table of checks, the groups, and the probes' sources."""
+    hashed = hashlib.sha256(msgspec.json.encode((checks, GROUPS), order="sorted"))
+    for name, content in sorted(files.items()):
         hashed.update(f"{len(name)}:{name}:{len(content)}:".encode())
         hashed.update(content)
     return f"sha256:{hashed.hexdigest()}"
@@ -115,3 +121,19 @@ def digest() -> str:
 def codes_of(name: str) -> tuple[Code, ...]:
     """Return the codes that a check may find; empty for a name that the table lacks."""
     return next((check.codes for check in CHECKS if check.name == name), ())
+
+
+def as_markdown() -> str:
+    """Write the table for ``docs/suite.md``: per tier, every check, when it runs, what it proves and can find."""
+    lines = []
+    for tier in TIERS:
+        lines += [f"## {tier}", "", "| check | profile | proves that | findings |", "|---|---|---|---|"]
+        lines += [_row(check) for check in CHECKS if check.tier == tier]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _row(check: Check) -> str:
+    codes = ", ".join(f"`{code}`" for code in check.codes)
+    where = f"{check.profile}, GPU builds" if check.flavor == "gpu" else check.profile
+    return f"| `{check.name}` | {where} | {check.proves} | {codes} |"

@@ -1,0 +1,186 @@
+"""The loader's search: its order, every path that was tried, and what an ELF file asks for."""
+
+from __future__ import annotations
+
+import ctypes.util
+import importlib.util
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from envbuilder.probes import closure, elf, framework, libraries, loader, stacks, xlatools
+
+
+def real_object() -> Path:
+    """Return a small shared object of this Python."""
+    spec = importlib.util.find_spec("_struct") or importlib.util.find_spec("_json")
+    origin = str(spec.origin) if spec else ""
+    if not origin.endswith(".so"):
+        origin = str(next(Path(importlib.util.find_spec("msgspec").origin or "").parent.glob("*.so")))  # type: ignore[union-attr]
+    return Path(origin)
+
+
+def put(folder: Path, name: str) -> Path:
+    """Put a real shared object under a name."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return Path(shutil.copy(real_object(), folder / name))
+
+
+def caller(folder: Path, *, rpath: list[str] | None = None, runpath: list[str] | None = None) -> SimpleNamespace:
+    """Describe an object that needs others."""
+    machine = elf.Elf(str(real_object())).machine
+    return SimpleNamespace(path=str(folder / "libcaller.so"), rpath=rpath or [], runpath=runpath or [], machine=machine)
+
+
+def test_an_object_says_what_it_needs() -> None:
+    """Needs and symbol versions are those that the system's own tool reads, where it is installed."""
+    path = real_object()
+    read = elf.Elf(str(path))
+    assert read.dynamic
+    assert any(name.startswith("libc.so") for name in read.needed)
+    assert "GLIBC_2.2.5" in read.versions["libc.so.6"]
+    tool = shutil.which("readelf")
+    if tool:
+        told = subprocess.run([tool, "-d", str(path)], capture_output=True, text=True, check=True).stdout
+        assert read.needed == [line.split("[")[1].rstrip("]") for line in told.splitlines() if "(NEEDED)" in line]
+
+
+@pytest.mark.parametrize("content", [b"", b"\x7fELF", b"\x7fELF\x02\x01" + b"\xff" * 300, b"#!/bin/sh\n" * 20])
+def test_what_is_no_object_is_refused(tmp_path: Path, content: bytes) -> None:
+    """Empty, cut, damaged and other files are refused, never misread."""
+    path = tmp_path / "libx.so"
+    path.write_bytes(content)
+    with pytest.raises(elf.NotElfError):
+        elf.Elf(str(path))
+
+
+def test_order_of_the_search(tmp_path: Path) -> None:
+    """RPATH (without RUNPATH) comes before LD_LIBRARY_PATH, that before RUNPATH, that before the cache and defaults."""
+    paths = {name: put(tmp_path / name, "libx.so.1") for name in ("r", "env", "run", "cached", "default")}
+    search = loader.Search(str(tmp_path / "env"), {"libx.so.1": [str(paths["cached"])]}, [str(tmp_path / "default")])
+    by_rpath = caller(tmp_path, rpath=[str(tmp_path / "r")])
+    by_runpath = caller(tmp_path, rpath=[str(tmp_path / "r")], runpath=["$ORIGIN/run"])
+    assert search.find("libx.so.1", by_rpath)[0] == str(paths["r"])
+    assert search.find("libx.so.1", by_runpath)[0] == str(paths["env"])
+    for gone, following in (("env", "run"), ("run", "cached"), ("cached", "default")):
+        paths[gone].unlink()
+        search = loader.Search(str(tmp_path / "env"), search.cache, search.defaults)
+        assert search.find("libx.so.1", by_runpath)[0] == str(paths[following])
+    paths["default"].unlink()
+    found, tried = loader.Search(str(tmp_path / "env"), search.cache, search.defaults).find("libx.so.1", by_runpath)
+    assert found is None
+    assert [path.rpartition("/")[0].rpartition("/")[2] for path in tried] == ["env", "run", "cached", "default"]
+
+
+def test_a_file_of_another_kind_is_passed_over(tmp_path: Path) -> None:
+    """As the loader does, a text file of the right name is passed over for the next place."""
+    (tmp_path / "env").mkdir()
+    (tmp_path / "env" / "libx.so.1").write_text("INPUT(libx.so.2)")
+    good = put(tmp_path / "run", "libx.so.1")
+    search = loader.Search(str(tmp_path / "env"), {}, [])
+    assert search.find("libx.so.1", caller(tmp_path, runpath=["$ORIGIN/run"]))[0] == str(good)
+
+
+def test_the_cache_of_this_system_is_read() -> None:
+    """The C library is found by the system's own cache or defaults, and opens."""
+    found, _ = loader.Search("").find("libc.so.6")
+    assert found is not None
+    ctypes.CDLL(found)
+
+
+def test_a_missing_library_is_named_with_the_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """MISSING_LIBRARY carries the name and every place that was looked in."""
+    monkeypatch.setattr(framework, "new_search", lambda: loader.Search(str(tmp_path), {}, []))
+    monkeypatch.setattr(framework, "callers", lambda _: [caller(tmp_path, runpath=["$ORIGIN/cuda"])])
+    answer = libraries.opened({"flavor": "gpu", "libraries": ["libcufft.so.11"]})
+    assert answer["outcome"] == "failed"
+    (found,) = answer["findings"]
+    assert (found["code"], found["subject"]) == ("MISSING_LIBRARY", "libcufft.so.11")
+    assert f"{tmp_path}/libcufft.so.11" in found["found"]
+    assert f"{tmp_path}/cuda/libcufft.so.11" in found["found"]
+
+
+def test_a_library_in_a_wheel_that_is_not_searched_is_another_mistake(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in 2.16.1: the wheel is installed, and this build does not look there."""
+    put(tmp_path / "nvidia" / "cufft" / "lib", "libcufft.so.11")
+    monkeypatch.setattr(framework, "new_search", lambda: loader.Search("", {}, []))
+    monkeypatch.setattr(framework, "callers", lambda _: [caller(tmp_path)])
+    monkeypatch.setattr(framework, "wheel_folders", lambda: [str(tmp_path / "nvidia" / "cufft" / "lib")])
+    (found,) = libraries.opened({"flavor": "gpu", "libraries": ["libcufft.so.11"]})["findings"]
+    assert found["code"] == "LIBRARY_PATH"
+
+
+def test_copies_of_a_library(tmp_path: Path) -> None:
+    """Two files are two copies; a link to a file is none."""
+    first = put(tmp_path / "a", "libcudart.so.12")
+    second = put(tmp_path / "b", "libcudart.so.11.0")
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "libcudart.so.12").symlink_to(first)
+    folders = [str(tmp_path / name) for name in "abc"]
+    assert stacks.copies_of("libcudart", folders) == [str(first), str(second)]
+    assert stacks.copies_of("libcublas", folders) == []
+
+
+def test_a_stub_is_told_by_its_place(tmp_path: Path) -> None:
+    """A library in ``stubs/`` is a stub, also through a link."""
+    stub = put(tmp_path / "cuda" / "stubs", "libcuda.so")
+    (tmp_path / "libcuda.so.1").symlink_to(stub)
+    assert stacks.is_stub(str(tmp_path / "libcuda.so.1"))
+
+
+@pytest.mark.parametrize(("number", "text"), [(7605, "7.6.5"), (8907, "8.9.7"), (90300, "9.3.0"), (91002, "9.10.2")])
+def test_cudnn_versions(number: int, text: str) -> None:
+    """A cuDNN number is read by the scheme of its major version."""
+    assert libraries.cudnn_text(number) == text
+
+
+@pytest.mark.parametrize(
+    ("loaded", "fits"), [("9.3.0", True), ("9.4.1", True), ("9.1.0", False), ("8.9.7", False), ("10.0.0", False)]
+)
+def test_cudnn_rule(monkeypatch: pytest.MonkeyPatch, loaded: str, fits: bool) -> None:  # noqa: FBT001
+    """Same major, minor not older than the build's 9.3; the patch is free."""
+    monkeypatch.setattr(libraries, "cudnn_version", lambda _: loaded)
+    conflict = libraries.cudnn_conflict("/x/libcudnn.so.9", {"cudnn": "9.3"})
+    assert (conflict is None) is fits
+    assert fits or conflict["code"] == "CUDNN_MISMATCH"
+
+
+def test_closure_finds_what_an_object_lacks(tmp_path: Path) -> None:
+    """A need that no place satisfies is reported with the places; the driver's own libraries are not needs."""
+    read = SimpleNamespace(path=str(tmp_path / "a.so"), dynamic=True, rpath=[], runpath=[], machine="x86_64")
+    read.needed = ["libgone.so.3", "libcuda.so.1", "libc.so.6"]
+    search = loader.Search("", loader.read_cache())
+    search._known[read.path] = read
+    assert [name for name, _ in closure.unmet(search, read.path)] == ["libgone.so.3"]
+
+
+@pytest.mark.parametrize("lacks", ["ptxas", "libdevice.10.bc"])
+def test_xla_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacks: str) -> None:
+    """Both tools are found in the nvcc wheel beside TensorFlow; each is missed by its name."""
+    ptxas = tmp_path / "nvidia" / "cuda_nvcc" / "bin" / "ptxas"
+    device = tmp_path / "nvidia" / "cuda_nvcc" / xlatools.LIBDEVICE
+    for path in (ptxas, device):
+        path.parent.mkdir(parents=True)
+        path.write_text("")
+        path.chmod(0o755)
+    (tmp_path / "tensorflow").mkdir()
+    monkeypatch.setattr(xlatools.identify, "tensorflow_folder", lambda: str(tmp_path / "tensorflow"))
+    monkeypatch.setattr(xlatools, "USUAL", [])
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert xlatools.found({"cuda": "99.9"})["outcome"] == "passed"
+    (ptxas if lacks == "ptxas" else device).unlink()
+    (found,) = xlatools.found({"cuda": "99.9"})["findings"]
+    assert (found["code"], found["subject"]) == ("XLA_TOOLS_MISSING", lacks)
+
+
+def test_this_python_is_whole() -> None:
+    """Every need of this environment's own packages is met: the check finds nothing where nothing is wrong."""
+    answer = closure.complete({})
+    assert [one for one in answer["findings"] if one["severity"] == "error"] == []
+    assert sys.prefix

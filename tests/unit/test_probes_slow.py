@@ -1,0 +1,99 @@
+"""What makes a start slow, from samples alone: each cause with its proof; ordinary starts lead to nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from envbuilder.probes import cuda_timeline, imports, slow, timeline
+
+
+def document(grew: int = 0, gpus: int = 1, **changes: float) -> dict[str, Any]:
+    """Make one sample's document with ordinary times on a GPU."""
+    phases = {"process start": 0.02, "import": 2.5, "device listing": 0.3, "contexts and allocator": 0.4}
+    phases |= {"GPU first op": 0.02, "GPU first matmul": 0.1, "GPU first convolution": 0.2, "GPU first function": 0.05}
+    phases |= {name.replace("_", " ").replace("GPU", "GPU "): value for name, value in changes.items()}
+    return {"phases": list(phases.items()), "gpus": gpus, "cache_grew": grew, "peak_memory": 10**9}
+
+
+def test_an_ordinary_start_leads_to_nothing() -> None:
+    """Times that are usual name no cause, whatever the persistence mode."""
+    assert slow.causes([document()], [document()], {}, [False]) == []
+
+
+def test_compilation_from_ptx_is_proven() -> None:
+    """Slow first use that fills the kernel cache, is gone with it, and fails where JIT is forbidden, is PTX_JIT."""
+    cold = [document(grew=80 << 20, GPUfirst_op=140.0)] * 3
+    (found,) = slow.causes(cold, [document()] * 3, {"no JIT from PTX": {"error": "PTX JIT is disabled"}}, [True])
+    assert found["code"] == "PTX_JIT"
+    assert "CUDA_DISABLE_PTX_JIT=1" in found["message"]
+    assert slow.causes([document(GPUfirst_op=140.0)] * 3, [document(GPUfirst_op=140.0)] * 3, {}, [True]) == []
+
+
+def test_a_slow_disk() -> None:
+    """An import that is slow from disk alone is the storage's."""
+    (found,) = slow.causes([document(**{"import": 40.0})], [document()], {}, [])
+    assert (found["code"], found["subject"]) == ("SLOW_PHASE", "import")
+
+
+def test_many_gpus() -> None:
+    """Contexts that cost much less on one visible GPU are many GPUs' cost."""
+    warm = [document(gpus=8, contexts_and_allocator=6.0)]
+    (found,) = slow.causes(warm, warm, {"one visible GPU": document(gpus=1)}, [True] * 8)
+    assert found["subject"] == "contexts"
+
+
+def test_persistence_mode() -> None:
+    """A slow listing with persistence mode off is the driver starting anew; with it on it is not."""
+    warm = [document(device_listing=5.0)]
+    (found,) = slow.causes(warm, warm, {}, [False])
+    assert "nvidia-persistenced" in found["fix"]
+    assert slow.causes(warm, warm, {}, [True]) == []
+
+
+def test_phases_keep_every_sample() -> None:
+    """A phase's samples are kept apart, cold and warm, in the order in which phases happen."""
+    phases = timeline.phases([document(), document(**{"import": 3.0})], [document(**{"import": 2.0})])
+    assert phases["import"] == {"cold_s": [2.5, 3.0], "warm_s": [2.0]}
+    assert list(phases)[:2] == ["process start", "import"]
+
+
+def cuda_run(error: str = "", *, right: bool = True) -> dict[str, Any]:
+    """Make one document of the framework-free timeline."""
+    phases = [{"phase": "cuInit", "seconds": 0.2}, {"phase": "primary context (GPU 0)", "seconds": 0.3}]
+    facts = {"gpus": [{"name": "H100", "kernel_right": right}], "cache_before": 0, "cache_after": 4096}
+    return {"phases": phases, "facts": facts, "error": {"text": error} if error else None}
+
+
+def test_the_cuda_level_gives_the_time_to_a_context() -> None:
+    """Opening, initialising and contexts add up; a kernel that computes wrongly or a refusing driver is an error."""
+    answer = slow.cuda_answer({"cold": [cuda_run()], "warm": [cuda_run()]})
+    assert answer["outcome"] == "passed"
+    assert abs(answer["measurements"]["context"]["value"] - 0.5) < 1e-9
+    assert slow.cuda_answer({"cold": [cuda_run(right=False)], "warm": [cuda_run(right=False)]})["outcome"] == "failed"
+    assert slow.cuda_answer({"cold": [cuda_run("no device")], "warm": []})["outcome"] == "failed"
+
+
+def test_without_a_driver_the_timeline_says_so() -> None:
+    """Where libcuda is nowhere the document holds the loader's message and no phase."""
+    told = cuda_timeline.run(paths=("/nonexistent/libcuda.so.1",))
+    assert told["phases"] == []
+    assert told["error"]["call"] == "dlopen"
+    assert "libcuda.so.1" in told["error"]["text"]
+
+
+def test_an_import_is_split_by_the_loaders_own_words() -> None:
+    """Time inside an extension's loading is mapping unless an initialiser runs; the rest is Python's."""
+    events = [
+        (0.0, b"envbuilder-object start"),
+        (1.0, b"envbuilder-object begin"),
+        (1.5, b"  7:\tcalling init: /x/libtensorflow_cc.so.2"),
+        (1.5, b"  7:\t"),
+        (3.5, b"  7:\topening file=/x/libtensorflow_cc.so.2"),
+        (3.6, b"envbuilder-object end"),
+        (9.6, b"envbuilder-object done"),
+        (99.0, b"after"),
+    ]
+    split = imports.analyse(events)
+    told = {name: round(seconds, 6) for name, seconds in split["seconds"].items()}
+    assert told == {"Python modules": 7.0, "mapping and relocation": 0.6, "initialisers (registration)": 2.0}
+    assert split["slowest"] == ("/x/libtensorflow_cc.so.2", 2.0)
