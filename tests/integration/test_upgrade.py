@@ -1,0 +1,138 @@
+"""The upgrade from Keras 2 to Keras 3 on a real engine: what changed, who is hurt, and where it began."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import docker
+import pytest
+
+ROOT = Path(__file__).parents[2]
+OLD, NEW = "tf2.15.1-py311-cpu-bookworm", "tf2.16.2-py311-cpu-bookworm"
+
+pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.slow]
+
+USERS_TESTS = """
+import tensorflow as tf
+
+def test_estimator_is_there():
+    assert tf.estimator.EstimatorSpec is not None
+
+def test_matmul():
+    assert float(tf.reduce_sum(tf.matmul(tf.ones([2, 3]), tf.ones([3, 2])))) == 12.0
+"""
+
+
+def start(folder: Path, *words: str) -> subprocess.Popen[str]:
+    """Start the command line in a folder, as a user does."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "envbuilder", *words],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    out, err = process.communicate(timeout=1800)
+    return process.returncode, out, err
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make a workspace outside the checkout with both committed contexts and a user's tests."""
+    root = tmp_path_factory.mktemp("workspace")
+    for name in (OLD, NEW):
+        shutil.copytree(ROOT / "images" / name, root / "images" / name)
+    (root / "users").mkdir()
+    (root / "users" / "test_users.py").write_text(USERS_TESTS)
+    return root
+
+
+@pytest.fixture(scope="module")
+def answer(folder: Path) -> Any:
+    """Compare 2.15.1 with 2.16.2 once; three rounds, since durations are not what this is about."""
+    words = ("upgrade", "2.15.1", "2.16.2", "--suite", "users", "--rounds", "3", "--format", "json")
+    code, out, err = ended(start(folder, *words))
+    assert code == 1, err
+    return json.loads(out)
+
+
+def clause(answer: Any, name: str) -> Any:
+    return next(one for one in answer["clauses"] if one["clause"] == name)
+
+
+def test_a_broken_user_test_rejects_and_is_named_with_its_message(answer: Any) -> None:
+    """The test that needs Estimator passes on 2.15 and fails on 2.16: REJECT names it and says why."""
+    assert answer["decision"] == "REJECT"
+    broken = clause(answer, "tests-newly-failed")
+    assert broken["state"] == "violated"
+    assert len(broken["details"]) == 1
+    assert "test_users.py::test_estimator_is_there: passed → failed" in broken["details"][0]
+    assert "no attribute 'estimator'" in broken["details"][0]
+
+
+def test_the_decision_s_lines_can_be_checked_by_hand(answer: Any, folder: Path) -> None:
+    """Keras 2 → 3, the vanished names and the images' sizes are what the locks, the images and the engine say."""
+    packages = {row["name"]: row for row in answer["differences"]["packages"]}
+    assert packages["keras"]["old"].startswith("2.15.")
+    assert packages["keras"]["new"].startswith("3.")
+    assert packages["tensorflow-estimator"]["change"] == "removed"
+    removed = answer["differences"]["surface"]["removed"]
+    assert {"estimator", "keras.layers.LocallyConnected1D"} <= set(removed)
+    assert "keras.layers.Dense" not in removed
+    for side in ("old", "new"):
+        image = docker.from_env().images.get(answer[side]["image"]["id"])
+        assert image.attrs["Size"] == answer[side]["image"]["size"]
+        assert answer[side]["verdict"] == "PASSED"
+    ratio = answer["new"]["image"]["size"] / answer["old"]["image"]["size"]
+    assert answer["differences"]["size_ratio"] == pytest.approx(ratio)
+    written = json.loads((folder / "out/upgrades/2.15.1_2.16.2_cpu/upgrade.json").read_text())
+    assert written == answer
+    assert "REJECT" in (folder / "out/upgrades/2.15.1_2.16.2_cpu/upgrade.md").read_text()
+
+
+def test_nothing_is_left_in_the_vetted_contexts(answer: Any, folder: Path) -> None:
+    """What an upgrade makes for itself lies below out/, never in images/."""
+    assert {path.name for path in (folder / "images").iterdir()} == {OLD, NEW}
+
+
+def test_three_rounds_claim_nothing_about_time(answer: Any) -> None:
+    """With fewer rounds than the test needs no duration is called changed, and the clause is unknown, not ok."""
+    assert {row["change"] for row in answer["differences"]["timings"]} == {"unclear"}
+    assert clause(answer, "start-up-ratio")["state"] == "unknown"
+
+
+def test_a_bisection_goes_on_after_being_killed(answer: Any, folder: Path) -> None:
+    """Killed after its first answer, the search goes on with it and names the release that dropped Estimator."""
+    words = ("upgrade", "--bisect", "2.15.1", "2.16.2", "--format", "json", "--")
+    command = ("python", "-c", "import tensorflow as tf; tf.estimator")
+    first = start(folder, *words, *command)
+    deadline = time.monotonic() + 900
+    while not list((folder / "out").glob("bisects/*.json")):
+        assert first.poll() is None, first.communicate()[1]
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    first.send_signal(signal.SIGKILL)
+    first.communicate()
+    (kept,) = (folder / "out").glob("bisects/*.json")
+    before = json.loads(kept.read_text())
+    assert before["result"] is None
+
+    code, out, err = ended(start(folder, *words, *command))
+    assert code == 0, err
+    found = json.loads(out)
+    assert found["result"] == {"last_good": "2.15.1", "first_bad": "2.16.1", "between": []}
+    assert found["answers"][: len(before["answers"])] == before["answers"]
+    assert found["images"] <= found["most_images"]
+    assert "going on with" in err
