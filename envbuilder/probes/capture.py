@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Describe the environment that this runs in, for a report: one file, standard library only, Python 3.6 and newer.
 
-Run it with the Python that TensorFlow is installed for (``python capture.py``) and paste what it prints. Home folders,
+Run it with the Python that TensorFlow is installed for (``python capture.py``) and paste what it prints. It imports
+TensorFlow, lists its devices and, where there is a GPU, computes one small convolution. Home folders,
 user and host names, addresses, tokens, serial numbers, processes and packages that are not from an index are left out.
 """
 
@@ -60,6 +61,13 @@ try:
     answer["devices"] = [device.device_type for device in tf.config.list_physical_devices()]
 except Exception as error:
     answer["devices_error"] = str(error)
+if "GPU" in answer.get("devices", []):
+    try:
+        with tf.device("/GPU:0"):
+            image, kernel = tf.ones((1, 8, 8, 1)), tf.ones((3, 3, 1, 1))
+            answer["convolution"] = str(tf.reduce_sum(tf.nn.conv2d(image, kernel, 1, "SAME")).numpy())
+    except Exception as error:
+        sys.stderr.write("%s: %s\n" % (type(error).__name__, error))
 loaded = {}
 try:
     with open("/proc/self/maps") as maps:
@@ -278,7 +286,8 @@ def framework():
         else:
             log.append(line.rstrip()[:1000])
     telling = [line for line in log if TELLING.search(line)]
-    return answer, (telling if answer else telling[-MOST_LINES:] + log[-25:])[:MOST_LINES]
+    kept = telling if answer else telling + [line for line in log[-25:] if line not in telling]
+    return answer, kept[-MOST_LINES:]
 
 
 def dotted(number):

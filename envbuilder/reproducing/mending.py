@@ -1,0 +1,142 @@
+"""The nearest environment that works: what changes, how to get it by hand, and the matrix that builds it."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+
+from envbuilder import versions
+from envbuilder.catalog.model import Catalog
+from envbuilder.environment import Combination, Environment, Rejection
+from envbuilder.finding import Code, Finding
+from envbuilder.reports import Reported
+from envbuilder.reproducing.documents import Nearest
+from envbuilder.reproducing.predicting import without_jit
+from envbuilder.reproducing.recipes import requirement, word
+from envbuilder.resolve import resolve
+from envbuilder.rules import Facts, Question, facts
+from envbuilder.rules.answer import check
+from envbuilder.rules.nearest import nearest
+
+MATRIX = "nearest"
+
+
+def mend(
+    reported: Reported, question: Question | None, predicted: tuple[Finding, ...], catalog: Catalog
+) -> tuple[Nearest, Environment | None] | None:
+    """Find what works near a report; None where the catalogue knows nothing that does.
+
+    The driver, the GPU and the system stay as they are. The environment is None where no wheels can make it.
+    """
+    if question is None:
+        return None
+    asked = _answerable(question, facts(catalog))
+    found = _found(reported, asked, predicted, catalog)
+    if found is None:
+        return None
+    near, changes = found
+    changes = (*_system_change(reported, near), *changes)
+    wish = _wish(question, near, catalog)
+    made = resolve(wish, catalog)
+    environment = None if isinstance(made, Rejection) else made
+    answer = check(near, catalog).environment
+    return (
+        Nearest(
+            environment=answer,
+            changes=changes,
+            diff=tuple(line for change in changes for line in _diff(change)),
+            commands=_commands(question, near, environment, catalog),
+            matrix=matrix_of(wish, environment) if environment is not None else "",
+        ),
+        environment,
+    )
+
+
+def _answerable(question: Question, known: Facts) -> Question:
+    """Leave out what the catalogue has no row for: it can say nothing about it, and changes nothing of it."""
+    return msgspec.structs.replace(
+        question,
+        gpus=tuple(name for name in question.gpus if known.gpu(name) is not None),
+        driver=question.driver if question.driver and known.branch(question.driver) else None,
+        os=question.os if question.os and known.systems(question.os) else None,
+        cuda=question.cuda if question.cuda and known.toolkit(question.cuda) else None,
+        cudnn=question.cudnn if question.cudnn and ("." not in question.cudnn or known.cudnn(question.cudnn)) else None,
+    )
+
+
+def _found(
+    reported: Reported, question: Question, predicted: tuple[Finding, ...], catalog: Catalog
+) -> tuple[Question, tuple[str, ...]] | None:
+    if reported.pauses and any(finding.code is Code.PTX_JIT for finding in predicted):
+        faster = without_jit(question, catalog)
+        if faster is not None:
+            return faster
+    return nearest(question, catalog)
+
+
+def _system_change(reported: Reported, near: Question) -> tuple[str, ...]:
+    if reported.platform == "macos" or (reported.platform == "windows" and versions.at_least(near.tensorflow, "2.11")):
+        return (
+            f"system {reported.os or reported.platform} → Linux{' (WSL2)' if reported.platform == 'windows' else ''}",
+        )
+    return ()
+
+
+def _wish(question: Question, near: Question, catalog: Catalog) -> Combination:
+    """Ask for the environment; bounds that the release sets itself hold without being asked for."""
+    known = facts(catalog)
+    version = known.version(near.tensorflow) or near.tensorflow
+    release = next((row for row in known.releases(version) if row.gpu), None)
+    gpu = near.gpu and release is not None
+    return Combination(
+        tensorflow=version,
+        package=near.package or (None if gpu else "tensorflow"),
+        python=near.python,
+        flavor="gpu" if gpu else "cpu",
+        cuda=versions.minor(near.cuda) if gpu and near.cuda and "." in near.cuda else None,
+        cudnn=near.cudnn if gpu and near.cudnn and "." in near.cudnn else None,
+        packages=tuple(text for text in near.packages if text in question.packages),
+    )
+
+
+def _diff(change: str) -> tuple[str, str]:
+    name, _, rest = change.partition(" ")
+    old, _, new = rest.partition(" → ")
+    return f"- {name} {old}", f"+ {name} {new}"
+
+
+def _commands(question: Question, near: Question, environment: Environment | None, catalog: Catalog) -> tuple[str, ...]:
+    """Write the commands that mend an installation by hand; each word satisfies a grammar."""
+    known = facts(catalog)
+    version = known.version(near.tensorflow) or near.tensorflow
+    release = known.release(near.package or "tensorflow", version)
+    wanted: list[str] = []
+    extra = "[and-cuda]" if release is not None and release.and_cuda and near.gpu else ""
+    if near.tensorflow != question.tensorflow or near.install != question.install or near.package != question.package:
+        wanted.append(f"'{word(near.package or 'tensorflow')}{extra}=={word(version)}'")
+    wanted += [requirement(text) for text in near.packages if text not in question.packages]
+    if environment is not None and near.cudnn != question.cudnn:
+        wanted += [requirement(pin) for pin in environment.cuda_wheels if pin.startswith("nvidia-cudnn")]
+    lines = [f"pip install {' '.join(wanted)}"] if wanted else []
+    if environment is None and near.gpu and near.cuda != question.cuda:
+        lines.append(f"docker run --rm --gpus all -it {word(f'tensorflow/tensorflow:{version}-gpu')}")
+    return tuple(lines)
+
+
+def matrix_of(wish: Combination, environment: Environment) -> str:
+    """Write a matrix file with the one environment, for ``envbuilder run``."""
+    rows = {
+        "tensorflow": environment.tensorflow,
+        "package": wish.package,
+        "python": environment.python,
+        "os": environment.os,
+        "flavor": environment.flavor,
+        "cuda": wish.cuda,
+        "cudnn": wish.cudnn,
+        "packages": list(wish.packages),
+    }
+    lines = [f"name: {MATRIX}", "description: The nearest environment that works for a report.", "include:"]
+    body = [f"{name}: {json.dumps(value)}" for name, value in rows.items() if value]
+    lines += [f"  {'  ' if index else '- '}{text}" for index, text in enumerate(body)]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,69 @@
+"""The Dockerfiles of rebuilt environments. Every value is one plain word, or it is refused."""
+
+from __future__ import annotations
+
+import re
+
+_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,199}\Z", re.ASCII)
+_REQUIREMENT = re.compile(
+    r"[a-z0-9][a-z0-9._-]{0,63}(?:(?:==|>=|<=|~=|<|>|!=)[0-9][A-Za-z0-9.+*]{0,31},?){1,4}\Z", re.ASCII
+)
+
+_WITH_HOST = (
+    "RUN --mount=type=bind,source=host,target=/run/host \\\n"
+    "    if [ -s /run/host/ca-certificates.crt ]; then \\\n"
+    "      export SSL_CERT_FILE=/run/host/ca-certificates.crt PIP_CERT=/run/host/ca-certificates.crt; fi; \\\n"
+    "    if [ -s /run/host/pip.conf ]; then export PIP_CONFIG_FILE=/run/host/pip.conf; fi; \\\n"
+    "    if [ -s /run/host/uv.toml ]; then export UV_CONFIG_FILE=/run/host/uv.toml; fi; \\\n"
+)
+
+
+def word(text: str) -> str:
+    """Return a text that is one plain word. Raises ValueError for anything else."""
+    if not _WORD.match(text):
+        raise ValueError(f"not fit for a Dockerfile: {text!r}")
+    return text
+
+
+def requirement(text: str) -> str:
+    """Return a requirement in quotation marks for a shell. Raises ValueError for anything but a name and versions."""
+    if not _REQUIREMENT.match(text):
+        raise ValueError(f"not a requirement: {text!r}")
+    return f"'{text}'"
+
+
+def on_top(pins: tuple[str, ...]) -> str:
+    """Write the Dockerfile that installs what deviates over one of our images (build argument ``BASE``)."""
+    wanted = " ".join(requirement(pin) for pin in pins)
+    return (
+        "# Made by `envbuilder reproduce`: what the report has otherwise, over the environment as it should be.\n"
+        "ARG BASE\n"
+        "FROM ${BASE}\n"
+        "USER root\n"
+        "COPY tools.lock /run/tools.lock\n"
+        f"{_WITH_HOST}"
+        "    python3 -m venv /run/tools && \\\n"
+        "    /run/tools/bin/pip install --quiet --disable-pip-version-check --no-deps --require-hashes"
+        " -r /run/tools.lock && \\\n"
+        "    /run/tools/bin/uv pip install --python /opt/venv/bin/python --no-deps --no-progress --no-cache"
+        f" {wanted} && \\\n"
+        "    rm -rf /run/tools /run/tools.lock\n"
+        "USER envbuilder\n"
+    )
+
+
+def on_image(image: str, tensorflow: str, pins: tuple[str, ...], caps: tuple[str, ...]) -> str:
+    """Write the Dockerfile that installs a TensorFlow over a published image; '' leaves the image's own."""
+    lines = ["# Made by `envbuilder reproduce`: the reported environment, on the image that brings its CUDA."]
+    lines.append(f"FROM {word(image)}")
+    wanted = " ".join(requirement(text) for text in (*([tensorflow] if tensorflow else []), *pins, *caps))
+    if tensorflow:
+        lines.append(
+            f"{_WITH_HOST}"
+            "    apt-get update && apt-get install -y --no-install-recommends python3 python3-pip && \\\n"
+            f"    python3 -m pip install --no-cache-dir --upgrade pip && \\\n"
+            f"    python3 -m pip install --no-cache-dir {wanted}"
+        )
+    elif wanted:
+        lines.append(f"{_WITH_HOST}    python3 -m pip install --no-cache-dir {wanted}")
+    return "\n".join([*lines, ""])
