@@ -13,9 +13,9 @@ import os  # noqa: E402 - the clock starts before anything is imported
 from upgrade_answer import Channel, arguments  # noqa: E402
 
 DEFAULTS = {
-    "matmul": {"size": 512, "calls": 6},
-    "convolution": {"size": 32, "calls": 3},
-    "step": {"size": 64, "calls": 3},
+    "matmul": {"size": 512, "calls": 10},
+    "convolution": {"size": 32, "calls": 10},
+    "step": {"size": 64, "calls": 20},
 }
 """Side lengths, and the calls that one repetition times."""
 
