@@ -11,7 +11,7 @@ from envbuilder.verdict import Phase, Verdict
 
 WIDTH, LEFT, RIGHT = 720.0, 44.0, 8.0
 _LANE, _SUB, _GAP = 26.0, 10.0, 12.0
-_COLOURS = 8
+COLOURS = 10
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ def _lane_bars(
         top, height = (y + _LANE + 2, _SUB) if parent else (y, _LANE)
         shown = part if not parent and width > 7 * len(part) else ""
         bars.append(
-            Bar(begin, top, max(width, 0.75), height, index % _COLOURS, shown, f"{phase.phase}: {seconds(value)}")
+            Bar(begin, top, max(width, 0.75), height, index % COLOURS, shown, f"{phase.phase}: {seconds(value)}")
         )
         if parent:
             begins[parent] = begin + width
@@ -139,7 +139,7 @@ def phase_rows(phases: tuple[Phase, ...]) -> tuple[Row, ...]:
     return tuple(
         Row(
             phase.phase,
-            index % _COLOURS,
+            index % COLOURS,
             _range(phase.cold_s),
             _range(phase.warm_s),
             _parent(phase.phase, names) is not None,
@@ -209,7 +209,7 @@ def layer_bars(layers: tuple[LayerSize, ...]) -> Picture | None:
         name = layer_name(layer, index)
         if width >= 0.5:  # noqa: PLR2004 - less than half a unit cannot be seen; the table has it
             shown = name if width > 7 * len(name) else ""
-            bars.append(Bar(x, 0, width, _LANE, index % _COLOURS, shown, f"{name}: {size(layer.size)}"))
+            bars.append(Bar(x, 0, width, _LANE, index % COLOURS, shown, f"{name}: {size(layer.size)}"))
         x += width
     return Picture(WIDTH, _LANE, tuple(bars), (), (), f"{size(total)} in {len(layers)} layers")
 

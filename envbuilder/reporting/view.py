@@ -177,7 +177,7 @@ def _environment(name: str, runs: tuple[Verdict, ...], material: Material) -> En
         phases=drawing.phase_rows(verdict.timeline),
         layers=drawing.layer_bars(layers),
         layer_rows=tuple(
-            (drawing.layer_name(layer, index), drawing.size(layer.size), index % 8)
+            (drawing.layer_name(layer, index), drawing.size(layer.size), index % drawing.COLOURS)
             for index, layer in enumerate(layers)
         ),
         course=drawing.course(runs),

@@ -1,0 +1,134 @@
+"""The command's whole way, on an image that holds packages but no TensorFlow: dry run, bill, provenance, refusal."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+import pytest
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+from registries import docker_registry
+from verdicts import digest, environment
+
+from envbuilder.building import ImageRecord
+from envbuilder.catalog.model import Catalog
+from envbuilder.choosing import Choice
+from envbuilder.engine.docker import connect
+from envbuilder.errors import InfrastructureError
+from envbuilder.keys import create
+from envbuilder.matrix import Matrix
+from envbuilder.publishing.session import Session, Wish, _Describe, exit_code, plan_all, publish_all, table_rows
+from envbuilder.registry.client import Repository
+from envbuilder.registry.reference import parse
+from envbuilder.resolve import Plan
+from envbuilder.statement.envelope import KeySealer
+from envbuilder.statement.model import CYCLONEDX, PROVENANCE
+from envbuilder.workspace import Workspace, write_document
+
+pytestmark = pytest.mark.engine
+
+ENVIRONMENT = environment()
+TAG = "scratch-publish:session"
+FILES = {
+    "var/lib/dpkg/status": "Package: libc6\nStatus: install ok installed\nArchitecture: amd64\nVersion: 2.36-9\n",
+    "etc/os-release": "ID=debian\nVERSION_CODENAME=bookworm\n",
+    "opt/venv/lib/python3.11/site-packages/numpy-2.1.3.dist-info/METADATA": "Name: numpy\nVersion: 2.1.3\n\n",
+}
+
+
+@pytest.fixture
+def session(tmp_path) -> Iterator[Session]:
+    """Yield a workspace in which one environment is built: as an image of three files."""
+    engine, workspace = connect(), Workspace(tmp_path)
+    tar = tmp_path / "image.tar"
+    with tarfile.open(tar, "w") as archive:
+        for name, text in FILES.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(text)
+            archive.addfile(info, io.BytesIO(text.encode()))
+    image = engine.import_base(tar, TAG, {})
+    record = ImageRecord(
+        environment=ENVIRONMENT.id,
+        key="",
+        image=image.id,
+        reference=TAG,
+        size=image.size,
+        base="envbuilder/base:debian-bookworm",
+        base_id=digest("base"),
+        base_origin="bootstrapped",
+        builder="docker 20.10.24 buildkit",
+        seconds=1.0,
+        layers=(),
+    )
+    write_document(workspace.results(ENVIRONMENT.id) / "image.json", record)
+    context = workspace.context(ENVIRONMENT.id)
+    context.mkdir(parents=True)
+    (context / "Dockerfile").write_text("FROM scratch\n")
+    (context / "requirements.lock").write_text(f"numpy==2.1.3 \\\n    --hash=sha256:{'a' * 64}\n")
+    (context / "tools.lock").write_text(f"uv==0.5.1 \\\n    --hash=sha256:{'b' * 64}\n")
+    yield Session(engine, workspace, [].append, {"HOME": str(tmp_path)})
+    with suppress(InfrastructureError):
+        engine.remove(TAG)
+
+
+@pytest.fixture
+def choice() -> Choice:
+    plan = Plan(environments=(ENVIRONMENT,), rejections=(), excluded=())
+    return Choice(Matrix(name="test"), Catalog(), plan, (ENVIRONMENT,))
+
+
+def test_the_bill_and_the_provenance_of_a_real_image(session) -> None:
+    """What the engine holds is what the bill lists, in CycloneDX's shape; the context's digests are the files'."""
+    record = msgspec.json.decode(
+        (session.workspace.results(ENVIRONMENT.id) / "image.json").read_bytes(), type=ImageRecord
+    )
+    describe = _Describe(ENVIRONMENT, record, session, sbom=True)
+    image = session.engine.image(record.image)
+    made = {one.predicate_type: bytes(one.predicate) for one in describe("a.b/c", digest("manifest"), image)}
+    assert set(made) == {CYCLONEDX, PROVENANCE}
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(made[CYCLONEDX].decode()) is None
+    parts = {part["name"]: part for part in json.loads(made[CYCLONEDX])["components"]}
+    assert parts["numpy"]["hashes"] == [{"alg": "SHA-256", "content": "a" * 64}]
+    assert parts["libc6"]["purl"] == "pkg:deb/debian/libc6@2.36-9?arch=amd64&distro=bookworm"
+    inputs = json.loads(made[PROVENANCE])["buildDefinition"]["resolvedDependencies"]
+    assert {part["name"] for part in inputs} == {
+        "Dockerfile",
+        "requirements.lock",
+        "tools.lock",
+        "envbuilder/base:debian-bookworm",
+    }
+    tools = json.loads(made[PROVENANCE])["runDetails"]["builder"]["version"]
+    assert (tools["docker"], tools["builder"], tools["uv"]) == ("20.10.24", "buildkit", "0.5.1")
+
+
+def test_a_dry_run_changes_nothing_and_an_unfit_image_is_never_public(session, choice, tmp_path) -> None:
+    """The dry run names the tags and pushes nothing; an image without TensorFlow is pushed aside and no further."""
+    with docker_registry(tmp_path / "registry") as host:
+        wish = Wish(to=parse(f"{host}/team/image"), moving=("latest",))
+        repository = Repository(wish.to, {})
+        planned = plan_all(choice, wish, session)
+        names = [tag.name for tag in planned.rows[0].tags]
+        assert names[1:] == [ENVIRONMENT.id, "latest"]
+        assert names[0].startswith(f"{ENVIRONMENT.id}-")
+        assert [tag.before for tag in planned.rows[0].tags] == ["", "", ""]
+        assert repository.tags() == ()
+        done = publish_all(choice, wish, KeySealer(create(tmp_path / "keys")), session)
+        assert (done.rows[0].published, exit_code(done)) == (False, 7)
+        assert set(repository.tags()) == {f"staging-{ENVIRONMENT.id}"}
+        assert table_rows(done)[0][1] == "failed"
+        assert table_rows(planned)[0][1] == "would publish"
+
+
+def test_what_is_not_built_is_said(session, choice, tmp_path) -> None:
+    """An environment without an image is a row with its next step, not a crash."""
+    Path(session.workspace.results(ENVIRONMENT.id) / "image.json").unlink()
+    wish = Wish(to=parse("127.0.0.1:1/team/image"))
+    row = publish_all(choice, wish, KeySealer(create(tmp_path / "keys")), session).rows[0]
+    assert "envbuilder build" in row.error
+    assert row.exit_code == 7
