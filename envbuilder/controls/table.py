@@ -103,6 +103,13 @@ CONTROLS: tuple[Control, ...] = (
         steps=(Run("rm {site}/nvidia/cufft/lib/libcufft.so.11"),),
     ),
     Control(
+        name="cudnn-in-parts",
+        base="gpu",
+        code=Code.MISSING_LIBRARY,
+        broken="cuDNN opens, and a part that it loads at first use is gone",
+        steps=(Run("rm {site}/nvidia/cudnn/lib/libcudnn_graph.so.9"),),
+    ),
+    Control(
         name="older-cudnn",
         base="gpu",
         code=Code.CUDNN_MISMATCH,

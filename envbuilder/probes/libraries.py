@@ -86,9 +86,16 @@ def cudnn(facts):
     path, _ = framework.find(search, name, framework.callers(search))
     if path is None:
         return skipped("{0} is not there; the check of the libraries says so".format(name))
-    problem = cudnn_conflict(path, facts)
-    seen = "{0} at {1}".format(cudnn_version(path) or "no version", path)
+    loaded = cudnn_version(path)
+    problem = cudnn_conflict(path, facts) if loaded else _silent(name, path)
+    seen = "{0} at {1}".format(loaded or "no version", path)
     return judged([problem] if problem else [], "cuDNN {0} or a newer minor".format(facts.get("cudnn")), seen)
+
+
+def _silent(name, path):
+    """Name a cuDNN that opens and does not answer: since 8 it is in parts, and the one in front loads the others."""
+    text = "{0} opens and cannot say its version: parts of cuDNN are missing or of another version".format(path)
+    return finding("MISSING_LIBRARY", name, text, "a whole cuDNN", path, "install cuDNN anew, all of its parts")
 
 
 def cudnn_conflict(path, facts):

@@ -50,7 +50,34 @@ CHECKS: tuple[Check, ...] = (
         group="load",
         probe="libraries:cudnn",
         proves="the cuDNN that would be loaded is of the build's major version and not an older minor",
-        codes=(Code.CUDNN_MISMATCH,),
+        codes=(Code.CUDNN_MISMATCH, Code.MISSING_LIBRARY),
         flavor="gpu",
     ),
 )
+
+LAST: tuple[Check, ...] = (
+    Check(
+        name="libraries-by-tensorflow",
+        tier="load",
+        group="framework",
+        probe="opened:by_tensorflow",
+        proves="TensorFlow's own code opens every one of its run-time libraries by name",
+        codes=(Code.MISSING_LIBRARY,),
+        limit_s=180,
+        flavor="gpu",
+        needs=IMPORT,
+    ),
+    Check(
+        name="library-names",
+        tier="load",
+        group="load-log",
+        probe="opened:names_in_log",
+        proves="every library that TensorFlow says it opens is one that the environment names",
+        codes=(Code.IMAGE_CLAIM,),
+        limit_s=300,
+        profile="full",
+        flavor="gpu",
+        needs=IMPORT,
+    ),
+)
+"""Made after everything else of their group: they fill the process with libraries that no other check needs."""
