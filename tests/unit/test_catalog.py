@@ -276,9 +276,9 @@ def test_a_catalogue_of_ones_own_is_indexed_by_itself() -> None:
 
 
 def test_start_up_is_fast() -> None:
-    """A start with a warm cache loads and looks up within a tenth of a second of processor time (60 ms when idle)."""
+    """A start with a warm cache loads and looks up within 60 ms of processor time, msgspec's own import aside."""
     program = (
-        "import time; t = time.process_time()\n"
+        "import msgspec, time; t = time.process_time()\n"
         "from envbuilder.catalog import lookup, store\n"
         "assert lookup.release(store.load(), '2.20.0')\n"
         "print(time.process_time() - t)"
@@ -287,7 +287,7 @@ def test_start_up_is_fast() -> None:
         float(subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout)
         for _ in range(3)
     ]
-    assert min(spent) < 0.15, spent
+    assert min(spent) < 0.06, spent
 
 
 @pytest.mark.parametrize("table", listing.TABLES)
