@@ -47,6 +47,11 @@ class UpgradeRequest:
         return self.matrix.budgets if self.matrix else Budgets()
 
     @property
+    def package(self) -> str | None:
+        """The distribution that the wheel file is of; None without one."""
+        return self.wheel.name.partition("-")[0].replace("_", "-").lower() if self.wheel else None
+
+    @property
     def name(self) -> str:
         """The folder of the results: ``2.18.1_2.19.1_cpu``."""
         return f"{self.old}_{self.new}_{self.flavor}"
@@ -71,14 +76,14 @@ def pair(request: UpgradeRequest, catalog: Catalog, propose: Propose) -> Pair:
 
     Raises UnsatisfiableError with the rule's sentence where one of them cannot be had there.
     """
-    proposed = tuple(propose(version, "tensorflow") for version in _unknown(request, catalog))
+    proposed = tuple(propose(version, request.package or "tensorflow") for version in _unknown(request, catalog))
     known = msgspec.structs.replace(catalog, tensorflow=(*catalog.tensorflow, *proposed))
     row = _row(request)
     rejected: list[Rejection] = []
     for wish in _wishes(row, known):
         sides = [resolve(msgspec.structs.replace(wish, tensorflow=v), known) for v in (request.old, request.new)]
         match sides:
-            case [Environment() as old, Environment() as new] if (old.python, old.os) == (new.python, new.os):
+            case [Environment() as old, Environment() as new] if _alike(old, new):
                 return Pair(old, new, known, tuple(f"{made.package} {made.version}" for made in proposed))
         rejected += [side for side in sides if isinstance(side, Rejection)]
     raise UnsatisfiableError(
@@ -86,6 +91,11 @@ def pair(request: UpgradeRequest, catalog: Catalog, propose: Propose) -> Pair:
         + "\n".join(dict.fromkeys(f"{rejection.id}: {rejection.sentence}" for rejection in rejected)),
         hint="name a Python, system or CUDA that serves both in a matrix (--matrix), or see `envbuilder check`",
     )
+
+
+def _alike(old: Environment, new: Environment) -> bool:
+    """Tell whether two environments differ in their release alone: same Python, system and distribution."""
+    return (old.python, old.os, old.package) == (new.python, new.os, new.package)
 
 
 def pinned_row(request: UpgradeRequest, catalog: Catalog) -> Combination:
@@ -100,7 +110,8 @@ def _no_row(version: str, package: str) -> TensorflowRelease:
 
 def _unknown(request: UpgradeRequest, catalog: Catalog) -> tuple[str, ...]:
     wanted = dict.fromkeys((request.old, request.new))
-    return tuple(version for version in wanted if lookup.release(catalog, version) is None)
+    package = request.package or "tensorflow"
+    return tuple(version for version in wanted if lookup.release(catalog, version, package) is None)
 
 
 def _row(request: UpgradeRequest) -> Combination:
@@ -110,16 +121,22 @@ def _row(request: UpgradeRequest) -> Combination:
     same = [row for row in fitting if versions.key(row.tensorflow) == versions.key(request.old)]
     plain = Combination(tensorflow=request.old, flavor=request.flavor)
     row = next(iter((*same, *fitting)), plain)
-    package = row.package or ("tensorflow" if request.wheel else None)
-    return msgspec.structs.replace(row, package=package)
+    return msgspec.structs.replace(row, package=request.package or row.package)
 
 
 def _wishes(row: Combination, catalog: Catalog) -> Iterator[Combination]:
-    """Yield the row with each system that it leaves open: what the resolver prefers first, then by newest Python."""
+    """Yield the row with what it leaves open: first as the resolver prefers, then by newest Python.
+
+    Last with the plain distribution on both sides: not every release has a smaller one for the CPU.
+    """
     yield row
-    if row.os is None:
+    for package in dict.fromkeys((row.package, row.package or "tensorflow")):
+        wish = msgspec.structs.replace(row, package=package)
+        if row.os is not None:
+            yield wish
+            continue
         for system in sorted(catalog.systems, key=lambda system: versions.key(system.python), reverse=True):
-            yield msgspec.structs.replace(row, os=system.name, python=row.python or system.python)
+            yield msgspec.structs.replace(wish, os=system.name, python=row.python or system.python)
 
 
 def hosts(request: UpgradeRequest) -> tuple[FleetHost, ...]:

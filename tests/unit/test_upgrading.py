@@ -203,6 +203,22 @@ def test_a_release_that_the_catalogue_lacks_is_proposed() -> None:
     assert both.proposed == ("tensorflow 2.99.0",)
 
 
+def test_both_sides_are_the_same_distribution() -> None:
+    """Where one version has no CPU-only distribution, both sides take the plain one: sizes stay comparable."""
+    catalog = store.load()
+    plain = next(row for row in catalog.tensorflow if (row.package, row.version) == ("tensorflow", "2.20.0"))
+    fresh = msgspec.structs.replace(plain, version="2.99.0")
+    both = pair(request("2.20.0", "2.99.0"), catalog, lambda *_: fresh)
+    assert (both.old.package, both.new.package) == ("tensorflow", "tensorflow")
+
+
+def test_a_wheel_file_names_the_distribution_of_both_sides() -> None:
+    """With a wheel of tensorflow-cpu both sides are tensorflow-cpu."""
+    asked = request("2.19.1", "2.20.0", wheel=Path("tensorflow_cpu-2.20.0-cp311-cp311-manylinux_2_17_x86_64.whl"))
+    both = pair(asked, store.load(), never)
+    assert (both.old.package, both.new.package) == ("tensorflow-cpu", "tensorflow-cpu")
+
+
 def test_targets_of_the_matrix_are_the_fleet_where_none_is_given() -> None:
     """Without a fleet file the matrix's targets are the hosts that must not be lost."""
     matrix = Matrix(name="m", axes=Axes(tensorflow=("2.18.1",)), targets=Targets(drivers=("535.104.05",), gpus=("T4",)))
