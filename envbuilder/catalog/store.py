@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 from contextlib import suppress
 from functools import lru_cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +37,7 @@ def load() -> Catalog:
     Reads every file; parses them only where no copy with their digest lies in the user's cache (``XDG_CACHE_HOME``).
     A cache that cannot be read or written is passed over.
     """
-    texts = tuple((name, (files(__package__) / name).read_bytes()) for name in FILES)
+    texts = tuple((name, path_of(name).read_bytes()) for name in FILES)
     kept = _cache_folder() / f"catalog-{digest(texts)}.msgpack"
     try:
         return msgspec.msgpack.decode(kept.read_bytes(), type=Catalog)
@@ -64,13 +62,13 @@ def parse(texts: tuple[tuple[str, bytes], ...]) -> Catalog:
 
 
 def path_of(name: str) -> Path:
-    """Return where one of `FILES` lies, for those who maintain it."""
+    """Return where one of `FILES` lies, beside this module."""
     return Path(__file__).with_name(name)
 
 
 def digest(texts: tuple[tuple[str, bytes], ...]) -> str:
     """Name the files' content and the shape of the rows: two equal digests decode alike."""
-    total = hashlib.blake2b(_FORMAT + (files(__package__) / "model.py").read_bytes(), digest_size=16)
+    total = hashlib.blake2b(_FORMAT + path_of("model.py").read_bytes(), digest_size=16)
     for name, text in texts:
         total.update(name.encode() + b"\0" + text + b"\0")
     return total.hexdigest()
@@ -101,6 +99,8 @@ def _cache_folder() -> Path:
 
 def _write(path: Path, content: bytes) -> None:
     """Write so that a reader sees the whole file or none."""
+    import tempfile  # noqa: PLC0415 - a start that finds the cache does not write
+
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
         file.write(content)
