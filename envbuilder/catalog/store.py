@@ -38,7 +38,10 @@ def load() -> Catalog:
     A cache that cannot be read or written is passed over.
     """
     texts = tuple((name, path_of(name).read_bytes()) for name in FILES)
-    kept = _cache_folder() / f"catalog-{digest(texts)}.msgpack"
+    folder = _cache_folder()
+    if folder is None:
+        return parse(texts)
+    kept = folder / f"catalog-{digest(texts)}.msgpack"
     try:
         return msgspec.msgpack.decode(kept.read_bytes(), type=Catalog)
     except (OSError, msgspec.DecodeError):
@@ -92,8 +95,12 @@ def _yaml(name: str, text: bytes) -> dict[str, list[Any]]:
     return tables
 
 
-def _cache_folder() -> Path:
-    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+def _cache_folder() -> Path | None:
+    """Return the user's cache folder; None for a user without a home, such as a bare number in a container."""
+    try:
+        root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    except RuntimeError:
+        return None
     return Path(root) / "envbuilder"
 
 

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 import yaml
@@ -63,6 +64,20 @@ def test_a_key_given_twice_is_refused() -> None:
     """YAML's silent overwriting of keys is an error with the line."""
     with pytest.raises(ValueError, match=r"gpus\.yaml:2"):
         store.parse((("gpus.yaml", b"gpus:\n- name: A\n  name: B\n"),))
+
+
+def test_the_cache_is_a_convenience(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache that is damaged, or that cannot be made, changes nothing; a good one is made and used."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    fresh = store.load.__wrapped__
+    assert fresh() == CATALOG
+    (kept,) = (tmp_path / "envbuilder").iterdir()
+    assert fresh() == CATALOG
+    kept.write_bytes(b"\xc1 damaged")
+    assert fresh() == CATALOG
+    assert kept.read_bytes()[:1] != b"\xc1"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(kept))
+    assert fresh() == CATALOG
 
 
 @pytest.mark.parametrize("row", GPU_BUILDS, ids=lambda row: f"{row.package}-{row.version}")
