@@ -52,13 +52,24 @@ class History:
             return connection.total_changes - before
 
     def since(self, start: datetime | None = None) -> tuple[Verdict, ...]:
-        """Return the verdicts that were reached at or after a time (all of them by default), oldest first."""
+        """Return the verdicts that were reached at or after a time (all of them by default), oldest first.
+
+        Those that another version wrote and this one cannot read stay in the file and are left out; `count` has them.
+        """
         if not self.path.exists():
             return ()
         query = "SELECT document FROM verdicts WHERE finished >= ? ORDER BY finished, environment, key"
         with self._open() as connection:
             found = connection.execute(query, (_utc(start) if start else "",)).fetchall()
-        return tuple(msgspec.json.decode(document, type=Verdict) for (document,) in found)
+        return tuple(verdict for (document,) in found if (verdict := _readable(document)) is not None)
+
+    def count(self, start: datetime | None = None) -> int:
+        """Count the rows since a time, readable or not."""
+        if not self.path.exists():
+            return 0
+        with self._open() as connection:
+            query = "SELECT count(*) FROM verdicts WHERE finished >= ?"
+            return int(connection.execute(query, (_utc(start) if start else "",)).fetchone()[0])
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
@@ -90,6 +101,13 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
 
 def _version(connection: sqlite3.Connection) -> int:
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _readable(document: bytes) -> Verdict | None:
+    try:
+        return msgspec.json.decode(document, type=Verdict)
+    except msgspec.MsgspecError:
+        return None
 
 
 def _row(verdict: Verdict) -> tuple[str, str, str, str, str, int, str, bytes]:

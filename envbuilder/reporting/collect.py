@@ -6,12 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any
-
-import msgspec
 
 from envbuilder.building import ImageRecord, LayerSize
 from envbuilder.choosing import choose
+from envbuilder.comparing.document import UpgradeDocument
 from envbuilder.environment import Environment, Rejection
 from envbuilder.exports.naming import name_of
 from envbuilder.history import FILE, History
@@ -25,7 +23,10 @@ CONTROLS, UPGRADES = "controls", "upgrades"
 
 @dataclass(frozen=True)
 class Material:
-    """What there is to show. ``verdicts`` are by environment, each oldest first; ``layers`` by image id."""
+    """What there is to show. ``verdicts`` are by environment, each oldest first; ``layers`` by image id.
+
+    ``unreadable`` counts verdicts of other versions, which the history keeps and the page cannot show.
+    """
 
     verdicts: dict[str, tuple[Verdict, ...]]
     environments: tuple[Environment, ...] = ()
@@ -33,7 +34,8 @@ class Material:
     excluded: tuple[Excluded, ...] = ()
     layers: dict[str, tuple[LayerSize, ...]] = field(default_factory=dict)
     controls: dict[str, Verdict] = field(default_factory=dict)
-    upgrades: dict[str, Any] = field(default_factory=dict)
+    upgrades: tuple[UpgradeDocument, ...] = ()
+    unreadable: int = 0
 
 
 def collect(workspace: Workspace, matrices: Sequence[str], store: Path | None, since: datetime | None) -> Material:
@@ -47,14 +49,16 @@ def collect(workspace: Workspace, matrices: Sequence[str], store: Path | None, s
         history.add(current)
     plans = [choose(name, (), workspace).plan for name in matrices]
     environments = {one.id: one for plan in plans for one in plan.environments}
+    kept = history.since(since)
     return Material(
-        verdicts=_by_environment(history.since(since)),
+        verdicts=_by_environment(kept),
         environments=tuple(environments.values()),
         rejections=tuple(rejection for plan in plans for rejection in plan.rejections),
         excluded=tuple(excluded for plan in plans for excluded in plan.excluded),
         layers=_layers(workspace),
         controls=_controls(workspace),
         upgrades=_upgrades(workspace),
+        unreadable=history.count(since) - len(kept),
     )
 
 
@@ -87,15 +91,7 @@ def _controls(workspace: Workspace) -> dict[str, Verdict]:
     return {name: verdict for name, verdict in found if verdict is not None}
 
 
-def _upgrades(workspace: Workspace) -> dict[str, Any]:
-    """Read upgrade comparisons as they are: the page shows whatever such a document holds."""
-    found: dict[str, Any] = {}
-    folder = workspace.out / UPGRADES
-    for path in sorted([*folder.glob("*.json"), *folder.glob("*/upgrade.json")]):
-        try:
-            document = msgspec.json.decode(path.read_bytes())
-        except (OSError, msgspec.MsgspecError):
-            continue
-        if isinstance(document, dict):
-            found[path.stem if path.parent == folder else path.parent.name] = document
-    return found
+def _upgrades(workspace: Workspace) -> tuple[UpgradeDocument, ...]:
+    paths = sorted((workspace.out / UPGRADES).glob("*/upgrade.json"))
+    found = (read_document(path, UpgradeDocument) for path in paths)
+    return tuple(document for document in found if document is not None)

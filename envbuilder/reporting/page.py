@@ -7,7 +7,6 @@ import hashlib
 from datetime import datetime
 from pathlib import Path
 
-import msgspec
 from jinja2 import Environment as Templates
 from jinja2 import FileSystemLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
@@ -16,7 +15,8 @@ from envbuilder import __version__
 from envbuilder.errors import InfrastructureError
 from envbuilder.reporting import drawing
 from envbuilder.reporting.collect import Material
-from envbuilder.reporting.view import SIGNS, view
+from envbuilder.reporting.grid import SIGNS
+from envbuilder.reporting.view import view
 from envbuilder.workspace import shipped, write_atomically, write_document
 
 
@@ -46,7 +46,7 @@ def _render(material: Material, now: datetime) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    templates.filters |= {"bytes": drawing.size, "seconds": drawing.seconds, "plain": _plain}
+    templates.filters |= {"bytes": drawing.size, "seconds": drawing.seconds}
     return templates.get_template("page.html.j2").render(
         page=view(material),
         signs=SIGNS,
@@ -62,18 +62,3 @@ def _render(material: Material, now: datetime) -> str:
 
 def _digest(text: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
-
-
-def _plain(value: object) -> str:
-    """Write a scalar of a foreign document for people."""
-    match value:
-        case None:
-            return "none"
-        case bool():
-            return "yes" if value else "no"
-        case float():
-            return f"{value:.4g}"
-        case str() | int():
-            return str(value)
-        case _:
-            return msgspec.json.encode(value).decode()

@@ -3,41 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from envbuilder.environment import Combination, Environment
+from envbuilder.comparing.document import UpgradeDocument
+from envbuilder.environment import Environment
 from envbuilder.exports.naming import name_of
 from envbuilder.finding import Finding, Severity
 from envbuilder.reporting import drawing
 from envbuilder.reporting.collect import Material
+from envbuilder.reporting.grid import (
+    EXCLUDED,
+    REJECTED,
+    UNKNOWN,
+    Cell,
+    Column,
+    GridRow,
+    LeftOut,
+    anchor_of,
+    cuda_of,
+    grid,
+    left_out,
+)
+from envbuilder.upgrading.writing import sections
 from envbuilder.verdict import TIERS, CheckResult, Verdict
-from envbuilder.versions import Key, key
-
-UNKNOWN, REJECTED, EXCLUDED = "NOT RUN", "IMPOSSIBLE", "EXCLUDED"
-
-SIGNS = {"PASSED": "✔", "FAILED": "✘", "INCONCLUSIVE": "?", UNKNOWN: "○", REJECTED: "—", EXCLUDED: "∅"}
-"""Every state has a sign and a word, so that nothing is told by colour alone."""
+from envbuilder.versions import key
 
 _ORDER = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.INFO: 2}
-
-
-@dataclass(frozen=True)
-class Cell:
-    """What the grid says of one combination; ``anchor`` leads to its details ('' where there are none)."""
-
-    word: str
-    text: str
-    anchor: str
-    title: str
-    search: str
-
-
-@dataclass(frozen=True)
-class GridRow:
-    """One release; cells are by column, each a list since a release may have several environments there."""
-
-    name: str
-    cells: tuple[tuple[Cell, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -86,14 +76,16 @@ class ControlView:
 
 
 @dataclass(frozen=True)
-class LeftOut:
-    """A combination without an environment, and why."""
+class UpgradeView:
+    """One comparison of two releases: the decision, and the tables that ``envbuilder upgrade`` prints."""
 
-    word: str
     name: str
-    codes: str
-    why: str
-    fix: str
+    decision: str
+    simulated: bool
+    finished: str
+    policy: str
+    sections: tuple[tuple[str, tuple[str, ...], tuple[tuple[str, ...], ...]], ...]
+    gaps: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -117,14 +109,15 @@ class Page:
     """The page's content."""
 
     counts: tuple[tuple[str, int], ...]
-    columns: tuple[tuple[str, str, str], ...]
+    columns: tuple[Column, ...]
     grid: tuple[GridRow, ...]
     environments: tuple[EnvironmentView, ...]
     waiting: tuple[Environment, ...]
     left_out: tuple[LeftOut, ...]
     controls: tuple[ControlView, ...]
-    upgrades: tuple[tuple[str, Any], ...]
+    upgrades: tuple[UpgradeView, ...]
     history: tuple[RunView, ...]
+    unreadable: int
 
 
 def view(material: Material) -> Page:
@@ -133,23 +126,20 @@ def view(material: Material) -> Page:
     order = {"FAILED": 0, "INCONCLUSIVE": 1, "PASSED": 2}
     shown = tuple(sorted(shown, key=lambda one: (order[one.word], _release_key(one), one.name)))
     waiting = tuple(one for one in material.environments if one.id not in material.verdicts)
-    columns, grid = _grid(material, shown, waiting)
+    judged = [(one.environment, _cell(one)) for one in shown if one.environment is not None]
+    columns, rows = grid(material, judged, waiting)
     return Page(
         counts=_counts(shown, waiting, material),
         columns=columns,
-        grid=grid,
+        grid=rows,
         environments=shown,
         waiting=waiting,
-        left_out=_left_out(material),
+        left_out=left_out(material),
         controls=tuple(_control(name, verdict) for name, verdict in material.controls.items()),
-        upgrades=tuple(material.upgrades.items()),
+        upgrades=tuple(_upgrade(one) for one in material.upgrades),
         history=_history(material),
+        unreadable=material.unreadable,
     )
-
-
-def anchor_of(name: str) -> str:
-    """Make an id for a link: letters, digits, ``.``, ``_`` and ``-`` alone."""
-    return "env-" + "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in name)
 
 
 def _release_key(one: EnvironmentView) -> tuple[int, ...]:
@@ -225,92 +215,23 @@ def _counts(
     return tuple((word, number) for word, number in counted if number or word == "PASSED")
 
 
-Column = tuple[str, str, str]
-
-
-def _column(one: Combination | Environment) -> Column:
-    """Return flavour, Python and system; '' where a combination leaves the choice open."""
-    return (one.flavor, one.python or "", (one.os or "").removeprefix("debian-"))
-
-
-def _column_order(column: Column) -> tuple[str, Key, str]:
-    flavor, python, system = column
-    return flavor, key(python or "0"), system
-
-
-def _fitting(column: Column, columns: list[Column]) -> Column:
-    """Find the column of an environment that a combination with open choices would have stood in."""
-    fits = (known for known in columns if all(wish in ("", value) for wish, value in zip(column, known, strict=True)))
-    return next(fits, column)
-
-
-def _grid(
-    material: Material, shown: tuple[EnvironmentView, ...], waiting: tuple[Environment, ...]
-) -> tuple[tuple[Column, ...], tuple[GridRow, ...]]:
-    """Lay out releases against flavours, Pythons and systems; the newest release first."""
-    made = [(one.environment, _cell(one)) for one in shown if one.environment is not None]
-    made += [(one, _waiting_cell(one)) for one in waiting]
-    placed: dict[tuple[str, Column], list[Cell]] = {}
-    for environment, cell in made:
-        placed.setdefault((environment.tensorflow, _column(environment)), []).append(cell)
-    known = sorted({column for _, column in placed}, key=_column_order)
-    for wish, cell in _left_out_cells(material):
-        cells = placed.setdefault((wish.tensorflow, _fitting(_column(wish), known)), [])
-        cells.extend([cell] if cell not in cells else [])
-    columns = sorted({column for _, column in placed}, key=_column_order)
-    releases = sorted({release for release, _ in placed}, key=key, reverse=True)
-    rows = tuple(
-        GridRow(release, tuple(tuple(placed.get((release, column), ())) for column in columns)) for release in releases
-    )
-    return tuple(columns), rows
-
-
-def _waiting_cell(one: Environment) -> Cell:
-    return Cell(UNKNOWN, _cuda(one), anchor_of(one.id), f"{one.id} has no verdict yet", one.id.casefold())
-
-
-def _left_out_cells(material: Material) -> list[tuple[Combination, Cell]]:
-    cells = []
-    for one in material.rejections:
-        codes = " ".join(dict.fromkeys(finding.code for finding in one.findings))
-        search = f"{one.id} {codes}".casefold()
-        cells.append((one.combination, Cell(REJECTED, codes, "left-out", one.sentence, search)))
-    for left_out in material.excluded:
-        cell = Cell(EXCLUDED, "by the matrix", "left-out", left_out.reason, left_out.reason.casefold())
-        cells.append((left_out.combination, cell))
-    return cells
-
-
 def _cell(one: EnvironmentView) -> Cell:
     level = f"to {one.verdict.level}" if one.verdict.level != "none" else "no level"
-    cuda = _cuda(one.environment) if one.environment else ""
+    cuda = cuda_of(one.environment) if one.environment else ""
     title = f"{one.name}: {one.word}" + (f". {one.verdict.reasons[0]}" if one.verdict.reasons else "")
     return Cell(one.word, f"{level} · {cuda}" if cuda else level, one.anchor, title, one.search)
 
 
-def _cuda(environment: Environment) -> str:
-    return f"CUDA {environment.cuda}" if environment.cuda else ""
-
-
-def _left_out(material: Material) -> tuple[LeftOut, ...]:
-    """List what has no environment: combinations that cannot work, then those that the matrix excludes."""
-    rows = [
-        LeftOut(
-            REJECTED,
-            one.id,
-            " ".join(dict.fromkeys(finding.code for finding in one.findings)),
-            one.sentence,
-            " ".join(dict.fromkeys(finding.fix for finding in one.findings if finding.fix)),
-        )
-        for one in material.rejections
-    ]
-    for excluded in material.excluded:
-        wish = excluded.combination
-        name = f"{wish.tensorflow} {wish.flavor}" + "".join(
-            f" {part}" for part in (wish.python, wish.os, wish.cuda) if part
-        )
-        rows.append(LeftOut(EXCLUDED, name, "", excluded.reason, ""))
-    return tuple(rows)
+def _upgrade(document: UpgradeDocument) -> UpgradeView:
+    return UpgradeView(
+        name=f"TensorFlow {document.old.tensorflow} → {document.new.tensorflow} ({document.flavor})",
+        decision=document.decision,
+        simulated=document.simulated,
+        finished=document.finished,
+        policy=document.policy,
+        sections=tuple((title, headers, tuple(rows)) for title, headers, rows in sections(document) if rows),
+        gaps=document.gaps,
+    )
 
 
 def _history(material: Material) -> tuple[RunView, ...]:

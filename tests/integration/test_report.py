@@ -17,6 +17,7 @@ from verdicts import (
     gpu_environment,
     gpu_verdict,
     inconclusive_verdict,
+    upgrade,
     verdict,
 )
 
@@ -52,9 +53,7 @@ def many() -> Material:
             verdict().image.id: (LayerSize("a", 100_000_000, ""), LayerSize("b", 1_600_000_000, "requirements.lock #"))
         },
         controls={"wrong-matmul": failed_verdict(), "good-cpu": verdict()},
-        upgrades={
-            "2.19.1-to-2.20.0": {"decision": "REJECT", "differences": [{"what": "numpy", "from": "1", "to": "2"}]}
-        },
+        upgrades=(upgrade(),),
     )
 
 

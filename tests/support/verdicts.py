@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
+from envbuilder.comparing.document import Clause, Differences, PackageChange, Side, UpgradeDocument
 from envbuilder.environment import Environment
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.verdict import (
@@ -147,3 +148,42 @@ def inconclusive_verdict(**given: Any) -> Verdict:
         "reasons": ("matmul was skipped: no GPU on this host",),
     }
     return verdict(**{**values, **given})
+
+
+def upgrade(text: str = "a note") -> UpgradeDocument:
+    """Make a comparison that rejects: one clause violated, one package changed."""
+    old = environment(id="tf2.19.1-py311-cpu-bookworm", tensorflow="2.19.1")
+    return UpgradeDocument(
+        old=Side(tensorflow="2.19.1", environment=old, verdict="PASSED", level="cpu"),
+        new=Side(tensorflow="2.20.0", environment=environment(), verdict="PASSED", level="cpu"),
+        flavor="cpu",
+        decision="REJECT",
+        policy="default",
+        clauses=(
+            Clause(
+                clause="max_start_ratio",
+                says=text,
+                otherwise="reject",
+                state="violated",
+                limit=1.25,
+                found="1.6",
+            ),
+        ),
+        differences=Differences(
+            packages=(
+                PackageChange(
+                    name="numpy",
+                    change="changed",
+                    old="1.26.4",
+                    new="2.1.3",
+                    old_licence="BSD-3-Clause",
+                    new_licence="BSD-3-Clause",
+                    old_size=60_000_000,
+                    new_size=62_000_000,
+                ),
+            )
+        ),
+        rounds=12,
+        gaps=(text,),
+        finished="2026-11-20T10:03:00+00:00",
+    )

@@ -83,6 +83,28 @@ def test_a_foreign_or_newer_file_is_refused(tmp_path) -> None:
         History(tmp_path / "newer").since()
 
 
+def test_a_verdict_of_another_version_is_counted_not_shown(tmp_path) -> None:
+    """A document that this version cannot read breaks nothing, stays in the file, and is counted."""
+    history = History(tmp_path / "h")
+    history.add([verdict()])
+    with sqlite3.connect(history.path) as connection:
+        row = (
+            "key",
+            "env",
+            "",
+            "MAYBE",
+            "cpu",
+            0,
+            "2027-01-01T00:00:00.000000Z",
+            b'{"schema": "envbuilder/verdict/v9"}',
+        )
+        connection.execute("INSERT INTO verdicts VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+    assert history.since() == (verdict(),)
+    assert history.count() == 2
+    assert history.count(datetime(2026, 12, 1, tzinfo=UTC)) == 1
+    assert History(tmp_path / "none").count() == 0
+
+
 @given(st.text(max_size=20))
 def test_any_text_is_a_time_or_a_usage_error(text) -> None:
     """`--since` never fails in another way, and never gives a time without a zone."""

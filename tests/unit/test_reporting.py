@@ -21,6 +21,7 @@ from verdicts import (
     gpu_environment,
     gpu_verdict,
     inconclusive_verdict,
+    upgrade,
     verdict,
 )
 
@@ -30,7 +31,8 @@ from envbuilder.finding import Code
 from envbuilder.history import History
 from envbuilder.matrix import Excluded
 from envbuilder.reporting import Material, collect, drawing, write
-from envbuilder.reporting.view import EXCLUDED, REJECTED, UNKNOWN, view
+from envbuilder.reporting.grid import EXCLUDED, REJECTED, UNKNOWN
+from envbuilder.reporting.view import view
 from envbuilder.verdict import ImageRef, Phase, Verdict
 from envbuilder.workspace import Workspace, write_document
 
@@ -201,9 +203,7 @@ def test_nothing_in_a_verdict_becomes_markup(tmp_path) -> None:
     nasty = Rejection(combination=Combination(tensorflow="2.20.0"), id=NASTY, findings=(), sentence=NASTY)
     found = parsed(
         write(
-            material(
-                hostile, foreign, rejections=(nasty,), controls={NASTY: hostile}, upgrades={NASTY: {"a": [NASTY]}}
-            ),
+            material(hostile, foreign, rejections=(nasty,), controls={NASTY: hostile}, upgrades=(upgrade(NASTY),)),
             tmp_path,
             NOW,
         )
@@ -218,7 +218,6 @@ def test_nothing_in_a_verdict_becomes_markup(tmp_path) -> None:
 
 def test_the_page_is_whole(tmp_path) -> None:
     """Style and script are in the page and named in its policy; every link inside the page has its target."""
-    upgrade = {"decision": "ADOPT", "old": "2.19.1", "differences": [{"what": "numpy", "to": "2.1"}], "none": None}
     path = write(
         material(
             verdict(),
@@ -226,7 +225,7 @@ def test_the_page_is_whole(tmp_path) -> None:
             environments=(environment(id="tf2.9.0-py39", tensorflow="2.9.0"),),
             rejections=(REJECTION,),
             controls={"broken": failed_verdict()},
-            upgrades={"2.19.1-to-2.20.0": upgrade},
+            upgrades=(upgrade(),),
         ),
         tmp_path,
         NOW,
