@@ -12,12 +12,12 @@ from typing import cast
 from envbuilder.errors import UsageError
 from envbuilder.keyless import SigstoreOpener
 from envbuilder.keys import load_public
-from envbuilder.publishing.verifying import Verification, duration, verify
+from envbuilder.publishing.verifying import Verification, duration, published_verdicts, verify
 from envbuilder.registry.client import Repository
 from envbuilder.registry.reference import parse
 from envbuilder.statement.envelope import KeyOpener, Opener
 from envbuilder.statement.trust import DRIVER_PATTERN, Demand
-from envbuilder.verdict import Level
+from envbuilder.verdict import Level, Verdict
 
 
 @dataclass(frozen=True)
@@ -41,23 +41,29 @@ def answer(words: Words) -> Verification:
     demand = Demand(
         level=cast("Level", words.level), driver=words.driver, gpu=words.gpu, max_age_s=duration(words.max_age)
     )
-    openers = _openers(words)
+    openers = openers_of(words.keys, words.identity, words.issuer)
     return verify(Repository(parse(words.image), os.environ), openers, demand, datetime.now(UTC))
 
 
-def _openers(words: Words) -> tuple[Opener, ...]:
-    if bool(words.identity) != bool(words.issuer):
+def openers_of(keys: tuple[Path, ...], identity: str | None, issuer: str | None) -> tuple[Opener, ...]:
+    """Return who is trusted. Raises UsageError where nobody is."""
+    if bool(identity) != bool(issuer):
         raise UsageError("--identity and --issuer belong together", hint="an identity means nothing without its issuer")
     openers: list[Opener] = []
-    if words.keys:
-        openers.append(KeyOpener(tuple(load_public(path) for path in words.keys)))
-    if words.identity and words.issuer:
-        openers.append(SigstoreOpener(words.identity, words.issuer))
+    if keys:
+        openers.append(KeyOpener(tuple(load_public(path) for path in keys)))
+    if identity and issuer:
+        openers.append(SigstoreOpener(identity, issuer))
     if not openers:
         raise UsageError(
-            "nobody is trusted: every image would be refused", hint="give --key, or --identity and --issuer"
+            "nobody is trusted: every statement would be refused", hint="give --key, or --identity and --issuer"
         )
     return tuple(openers)
+
+
+def fetch(repository: str, keys: tuple[Path, ...]) -> tuple[Verdict, ...]:
+    """Fetch the verdicts that trusted keys signed from a repository that several people publish to."""
+    return published_verdicts(Repository(parse(repository), os.environ), openers_of(keys, None, None))
 
 
 def as_text(found: Verification) -> str:

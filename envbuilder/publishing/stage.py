@@ -74,6 +74,8 @@ def publish(publication: Publication, tools: Tools) -> PublishRow:
     A public tag is moved only to a digest whose statement is already attached. Raises PublishError and
     InfrastructureError; moving tags are then where they were.
     """
+    for tag in (*publication.tags, *publication.moving):
+        publication.to.at(tag)  # a tag that no registry takes is refused before anything is pushed
     image = tools.engine.image(publication.image)
     if image is None:
         raise PublishError(f"the engine has no image {publication.image}", hint="envbuilder build makes it")

@@ -12,8 +12,9 @@ from envbuilder.registry.client import Manifest, Repository
 from envbuilder.registry.referrers import attached, document, fallback_tag
 from envbuilder.statement import model
 from envbuilder.statement.envelope import Opener, Rejected
+from envbuilder.statement.predicates import VerdictPredicate
 from envbuilder.statement.trust import Decision, Demand, Evidence, Refusal, Refused, decide
-from envbuilder.verdict import Level, Word
+from envbuilder.verdict import Level, Verdict, Word
 
 _DURATION = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)([smhdw])\Z")
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
@@ -60,6 +61,34 @@ def verify(repository: Repository, openers: tuple[Opener, ...], demand: Demand, 
     if not decision.accepted and not decision.refusals and not refusals:
         refusals = (Refusal(reason=Refused.NO_STATEMENT, message="what is attached holds no verdict"),)
     return _answer(str(reference), manifest.digest, demand, decision, refusals)
+
+
+def published_verdicts(repository: Repository, openers: tuple[Opener, ...]) -> tuple[Verdict, ...]:
+    """Return every trusted verdict in a repository, about whatever its tags and its lists of statements lead to.
+
+    What is not trusted or cannot be read is left out: this is for reports, not for decisions.
+    """
+    found: dict[str, Verdict] = {}
+    for digest in _digests(repository):
+        manifest = repository.manifest(digest)
+        for item in _collect(repository, manifest, openers)[0] if manifest else ():
+            if item.statement.predicate_type == model.VERDICT:
+                try:
+                    found[item.stored] = msgspec.json.decode(item.statement.predicate, type=VerdictPredicate).verdict
+                except msgspec.MsgspecError:
+                    continue  # of another version
+    return tuple(found.values())
+
+
+def _digests(repository: Repository) -> tuple[str, ...]:
+    """List the digests that the repository's tags lead to, and those that have a list of statements."""
+    digests: dict[str, None] = {}
+    for tag in repository.tags():
+        if _LISTED.match(tag):
+            digests[tag.replace("-", ":", 1)] = None
+        elif (manifest := repository.manifest(tag)) is not None:
+            digests[manifest.digest] = None
+    return tuple(digests)
 
 
 def _collect(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import urllib.request
 from collections.abc import Mapping
 from urllib.parse import urljoin, urlsplit
 
 import msgspec
 import requests
 from requests.adapters import HTTPAdapter, Retry
+from requests.utils import get_environ_proxies
 
 from envbuilder.errors import InfrastructureError, PublishError
 from envbuilder.registry import credentials
@@ -44,9 +44,8 @@ class Transport:
         self._session = requests.Session()
         self._session.mount("http://", HTTPAdapter(max_retries=_RETRIES))
         self._session.mount("https://", HTTPAdapter(max_retries=_RETRIES))
-        self._session.trust_env = False  # no .netrc, and no proxy between us and loopback
+        self._session.trust_env = False  # no .netrc; proxies and authorities are chosen below
         self._session.verify = _authority(environment)
-        self._session.proxies = {} if reference.loopback else urllib.request.getproxies()
         self._authorization: dict[str, str] = {}
         self._base = ""
 
@@ -79,7 +78,9 @@ class Transport:
         if urlsplit(address).netloc == urlsplit(self._base).netloc and scope in self._authorization:
             sent["Authorization"] = self._authorization[scope]
         try:
-            return self._session.request(method, address, headers=sent, data=body, timeout=TIMEOUT)
+            return self._session.request(
+                method, address, headers=sent, data=body, timeout=TIMEOUT, proxies=self._proxies(address)
+            )
         except requests.exceptions.SSLError as error:
             raise InfrastructureError(
                 f"{self._reference.host}: TLS failed: {error}",
@@ -89,6 +90,10 @@ class Transport:
             raise InfrastructureError(
                 f"{self._reference.host}: no answer: {error}", hint="is the registry running and reachable?"
             ) from error
+
+    def _proxies(self, address: str) -> dict[str, str]:
+        """Return the proxies for an address, ``no_proxy`` counted; none stands between us and this machine."""
+        return {} if self._reference.loopback else dict(get_environ_proxies(address, None))
 
     def _find_base(self) -> str:
         """Choose the scheme: TLS always, except that a registry on this machine may speak plain HTTP, as in Docker."""
@@ -100,7 +105,7 @@ class Transport:
 
     def _speaks_tls(self) -> bool:
         try:
-            requests.get(f"{self._base}/v2/", timeout=TIMEOUT, verify=self._session.verify, proxies={"https": ""})
+            self._session.get(f"{self._base}/v2/", timeout=TIMEOUT)
         except requests.exceptions.SSLError as error:
             return "CERTIFICATE_VERIFY_FAILED" in str(error)
         except requests.RequestException:
@@ -134,10 +139,13 @@ class Transport:
         try:
             if login and login.identity_token:
                 form = {**query, "grant_type": "refresh_token", "refresh_token": login.identity_token}
-                answer = self._session.post(realm, data={**form, "client_id": "envbuilder"}, timeout=TIMEOUT)
+                form["client_id"] = "envbuilder"
+                answer = self._session.post(realm, data=form, timeout=TIMEOUT, proxies=self._proxies(realm))
             else:
                 user = (login.user, login.password) if login else None
-                answer = self._session.get(realm, params=query, auth=user, timeout=TIMEOUT)
+                answer = self._session.get(
+                    realm, params=query, auth=user, timeout=TIMEOUT, proxies=self._proxies(realm)
+                )
         except requests.RequestException as error:
             raise InfrastructureError(f"{realm}: no answer: {error}") from error
         if not answer.ok:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 
 from envbuilder.environment import Combination, Environment
@@ -47,8 +48,9 @@ class LeftOut:
 
 
 def anchor_of(name: str) -> str:
-    """Make an id for a link: letters, digits, ``.``, ``_`` and ``-`` alone."""
-    return "env-" + "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in name)
+    """Make an id for a link: letters, digits, ``.``, ``_`` and ``-`` alone; different names never share one."""
+    plain = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in name)
+    return f"env-{plain}" if plain == name else f"env-{plain}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
 def _column(one: Combination | Environment) -> Column:

@@ -20,11 +20,11 @@ from registries import docker_registry, modern_registry
 from verdicts import digest, failed_verdict, gpu_verdict, inconclusive_verdict
 
 from envbuilder.engine.docker import connect
-from envbuilder.errors import InfrastructureError, PublishError
+from envbuilder.errors import InfrastructureError, PublishError, UsageError
 from envbuilder.keys import create
 from envbuilder.publishing import publish, verify
 from envbuilder.publishing.journal import Journal, exclusively
-from envbuilder.publishing.verifying import Verification
+from envbuilder.publishing.verifying import Verification, published_verdicts
 from envbuilder.registry.client import Repository
 from envbuilder.registry.reference import Reference
 from envbuilder.registry.referrers import attach, attached, document
@@ -107,7 +107,7 @@ def _replace_statements(world: World, target: str, change: Callable[[bytes], byt
     manifest = source.manifest(target)
     assert manifest is not None
     copy = World(world.engine, world.key, world.folder, world.host, f"{world.repository}/copy")
-    world.engine.tag(f"{world.reference.name}@{manifest.digest}", f"{copy.reference.name}:{ENVIRONMENT}")
+    world.engine.tag(f"{SCRATCH}:{digest('first')[7:19]}", f"{copy.reference.name}:{ENVIRONMENT}")
     assert world.engine.push(f"{copy.reference.name}:{ENVIRONMENT}") == manifest.digest
     for item in attached(source, manifest.digest, ENVELOPE):
         attach(copy.client(), manifest, change(document(source, item.digest, manifest.digest, ENVELOPE)), ENVELOPE, {})
@@ -280,6 +280,24 @@ def test_two_processes_do_not_publish_the_same_environment(world) -> None:
     image = scratch_image(world.engine, world.folder, "first")
     with exclusively(world.folder / "publish"), pytest.raises(PublishError, match="another process"):
         publish(world.publication(image), world.tools())
+
+
+def test_people_share_their_history_through_the_registry(world) -> None:
+    """Every trusted verdict of a repository is found, once, whoever published it; another key's are not."""
+    published(world, "first")
+    published(world, "second", validate=answering(finished="2026-11-20T11:00:00+00:00"))
+    found = published_verdicts(world.client(), (KeyOpener((world.key.public,)),))
+    assert sorted(one.finished[11:16] for one in found) == ["10:03", "11:00"]
+    other = create(world.folder / "other")
+    assert published_verdicts(world.client(), (KeyOpener((other.public,)),)) == ()
+
+
+def test_a_tag_that_no_registry_takes_is_refused_before_any_push(world) -> None:
+    """A bad tag costs nothing."""
+    image = scratch_image(world.engine, world.folder, "first")
+    with pytest.raises(UsageError, match="not a tag"):
+        publish(world.publication(image, moving=("not a tag",)), world.tools())
+    assert world.client().tags() == ()
 
 
 class Killer:
