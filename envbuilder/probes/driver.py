@@ -187,7 +187,15 @@ def conflicts(seen, facts):
     """Return what is wrong between this driver and this environment."""
     findings = []
     need = facts.get("minimum_driver")
-    if need and seen.version and numbers(seen.version) < numbers(need):
+    old = bool(need and seen.version and numbers(seen.version) < numbers(need))
+    if old and carried_forward(seen, facts):
+        text = "driver {0} is older than {1}, and a compatibility package brings CUDA {2} to it".format(
+            seen.version, need, seen.cuda
+        )
+        findings.append(
+            finding("DRIVER_FORWARD_COMPAT", "driver " + seen.version, text, need, seen.version, severity="warning")
+        )
+    elif old:
         text = "driver {0} is older than {1}, the minimum for CUDA {2}".format(seen.version, need, facts.get("cuda"))
         findings.append(
             finding("DRIVER_TOO_OLD", "driver " + seen.version, text, need, seen.version, FIXES["DRIVER_TOO_OLD"])
@@ -205,6 +213,13 @@ def conflicts(seen, facts):
         text = "NVML sees {0} GPU(s), CUDA {1}".format(len(seen.gpus), seen.count)
         findings.append(finding("GPU_NOT_VISIBLE", "GPU", text, str(len(seen.gpus)), str(seen.count)))
     return findings
+
+
+def carried_forward(seen, facts):
+    """Tell whether libcuda works and brings the toolkit's CUDA although its kernel module is older than that."""
+    if seen.result != 0 or not seen.cuda or not facts.get("cuda"):
+        return False
+    return numbers(seen.cuda)[0] >= numbers(facts["cuda"])[0]
 
 
 def runtime_accepts(facts):

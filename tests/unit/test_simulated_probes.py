@@ -1,0 +1,82 @@
+"""The probe of the driver, asked on simulated hosts as it is in an image: what it sees, and how it names it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from envbuilder import simulating
+from envbuilder.catalog.store import load
+from envbuilder.simulated import profile as profiles
+
+ROOT = Path(__file__).parents[2]
+FACTS = {"minimum_driver": "525.60.13", "cuda": "12.5", "simulated": True}
+PROGRAM = """
+import json, sys
+from envbuilder.probes import driver
+print(json.dumps(driver.identity(json.loads(sys.argv[1]))))
+"""
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the driver's libraries are ELF files")
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+def identity(host: str, cache: Path, place: Path) -> dict[str, Any]:
+    """Ask the probe in a process of its own, which meets the simulated host."""
+    simulation = simulating.simulation(profiles.parse(host, load()), cache=cache, root=str(place))
+    for name, content in simulation.files.items():
+        (place / name).parent.mkdir(exist_ok=True)
+        (place / name).write_bytes(content)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, json.dumps(FACTS)],
+        env={**simulation.environment(dict(os.environ)), "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("host", "outcome", "codes"),
+    [
+        ("driver=535.104.05,gpu=A100,gpus=8", "passed", []),
+        ("driver=580.65.06,gpu=H100", "passed", []),
+        ("driver=470.57.02,gpu=A100", "failed", ["DRIVER_TOO_OLD"]),
+        ("driver=470.57.02,libcuda=555.42.02,gpu=A100", "passed", ["DRIVER_FORWARD_COMPAT"]),
+        ("driver=535.104.05,libcuda=555.42.02,gpu=GeForce RTX 3090", "failed", ["DRIVER_FORWARD_COMPAT"]),
+        ("driver=535.104.05,gpu=A100,fail=driver-mismatch", "failed", ["DRIVER_MISMATCH"]),
+        ("driver=535.104.05,gpu=A100,fail=no-device", "failed", ["GPU_NOT_VISIBLE"]),
+        ("driver=535.104.05,gpu=A100,fail=hidden", "failed", ["GPU_NOT_VISIBLE"]),
+        ("driver=535.104.05,gpu=A100,fail=not-ready", "failed", ["GPU_NOT_VISIBLE"]),
+        ("driver=535.104.05,gpu=A100,fail=unknown-error", "failed", ["GPU_NOT_VISIBLE"]),
+        ("driver=535.104.05,gpu=A100,fail=stub", "failed", ["STUB_LIBCUDA"]),
+        ("driver=535.104.05,gpu=A100,fail=no-nvml", "passed", []),
+        ("driver=590.44.01,gpu=V100", "failed", ["GPU_NOT_VISIBLE"]),
+    ],
+)
+def test_each_host_is_named_by_its_code(host: str, outcome: str, codes: list[str], cache: Path, tmp_path: Path) -> None:
+    """The driver itself says what is wrong with it, and each way has its code; a package that works is a warning."""
+    answer = identity(host, cache, tmp_path)
+    assert [finding["code"] for finding in answer["findings"]] == codes, answer
+    assert answer["outcome"] == outcome
+
+
+def test_the_host_s_gpus_are_described(cache: Path, tmp_path: Path) -> None:
+    """Driver, CUDA and every GPU with name, capability and memory, for the verdict's host."""
+    data = identity("driver=535.104.05,gpu=A100,gpu=T4,memory=12", cache, tmp_path)["data"]
+    assert (data["driver"], data["cuda"], data["count"]) == ("535.104.05", "12.2", 2)
+    assert [gpu["compute_capability"] for gpu in data["gpus"]] == ["8.0", "7.5"]
+    assert {gpu["memory"] for gpu in data["gpus"]} == {12 << 30}
+    assert len({gpu["uuid"] for gpu in data["gpus"]}) == 2
