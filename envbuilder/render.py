@@ -10,7 +10,7 @@ import msgspec
 
 from envbuilder import lockfile
 from envbuilder.environment import Environment
-from envbuilder.versions import major, minor
+from envbuilder.versions import key, major, minor
 
 _WORD = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._:/@+-]*\Z")
 
@@ -56,6 +56,17 @@ def required_cuda(cuda: str) -> str:
 
 _FOLLOWS_TENSORFLOW = "nvidia-nccl-"
 
+
+def needs_loader_path(environment: Environment) -> bool:
+    """Tell whether this TensorFlow finds CUDA wheels only where the loader is told to look.
+
+    Its own libraries search the wheels' folders since 2.14, but for 2.16.1 (the catalogue's ``finds_cuda``, read from
+    each wheel's RUNPATH).
+    """
+    release = key(_word(environment.tensorflow))
+    return bool(environment.cuda_wheels) and (release < key("2.14.0") or release == key("2.16.1"))
+
+
 _MINOR_COMPATIBILITY_SINCE = 11
 """Minor-version compatibility came with CUDA 11: docs.nvidia.com/deploy/cuda-compatibility."""
 
@@ -72,6 +83,7 @@ def _dockerfile(environment: Environment, lock: str, templates: Mapping[str, str
         environment=environment,
         lock_digest=lockfile.digest(lock),
         require_cuda=required_cuda(environment.cuda) if environment.cuda else "",
+        on_loader_path=needs_loader_path(environment),
     )
 
 

@@ -8,23 +8,26 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import accumulate, islice
 
 LONGEST_LINE = 4_000
 """Characters of a line that are looked at: longer ones are minified files or binary, never a version statement."""
 
-_ESCAPES = re.compile(r"\x1b(?:\[[0-9;?]{0,20}[ -/]?[@-~]|\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)|[@-Z\\-_])")
-_QUOTES = re.compile(r"^(?:\s{0,3}>\s?){1,6}")
+_ESCAPES = re.compile(r"\x1b(?:\[[0-9;?]{0,20}[ -/]?[@-~]|\][^\x07\x1b\n]{0,200}(?:\x07|\x1b\\)|[@-Z\\-_])")
+_LONG = re.compile(rf"([^\n]{{{LONGEST_LINE}}})[^\n]+")
+_QUOTES = re.compile(r"(?m)^(?:[ \t]{0,3}>[ \t]?){1,6}")
+_ENTITY = re.compile(r"&(?:#[0-9]{1,5}|[a-z]{2,6});")
+_ELEMENT = re.compile(r'(?m)^[ \t]{1,16}("(?:[^"\\\n]|\\.){0,3900}"),?[ \t]{0,4}$')
 _NUMBERED = re.compile(r"^\s{0,8}([0-9]{1,6})(?:\s?[|:\u2502]\s?|\t|\s{2,4})(?=\S)", re.ASCII)
-_ELEMENT = re.compile(r'^\s{1,16}("(?:[^"\\]|\\.){0,3900}"),?\s{0,4}$')
-_TYPOGRAPHY = str.maketrans(
-    {
-        "\u00a0": " ", "\u2003": " ", "\u3000": " ", "\ufeff": "", "\u200b": "", "\u200c": "", "\u200d": "",
-        "\u2018": "'", "\u2019": "'", "\u201c": '"', "\u201d": '"', "\uff0c": ",", "\uff1a": ":", "\uff1b": ";",
-        "\uff08": "(", "\uff09": ")", "\uff1d": "=", "\u3001": ",", "\u0130": "I", "`": " ", "\r": " ", "\0": " ",
-    }
-)  # fmt: skip
+_A_NUMBER = re.compile(r"(?m)^[ \t]{0,8}[0-9]{1,6}(?: ?[|:\u2502]|\t|  )", re.ASCII)
+_TYPED = {
+    "\u00a0": " ", "\u2003": " ", "\u3000": " ", "\ufeff": "", "\u200b": "", "\u200c": "", "\u200d": "",
+    "\u2018": "'", "\u2019": "'", "\u201c": '"', "\u201d": '"', "\uff0c": ",", "\uff1a": ":", "\uff1b": ";",
+    "\uff08": "(", "\uff09": ")", "\uff1d": "=", "\u3001": ",", "\u0130": "I",
+}  # fmt: skip
 """Punctuation that keyboards and word processors put in place of ASCII's; digits and letters are left alone."""
+
+_TYPOGRAPHY = re.compile("[" + "".join(_TYPED) + "]")
 
 
 @dataclass(frozen=True)
@@ -58,46 +61,50 @@ class Transcript:
 
 def clean(text: str) -> Transcript:
     """Strip colours, quotation marks, line numbers, entities and typography; the number of lines stays as it was."""
-    text = text.replace("\r\n", "\n")
+    text = _without_marks(text)
+    lines = text.split("\n")
+    if _A_NUMBER.search(text) is not None:
+        lines = _unnumbered(lines)
+        text = "\n".join(lines)
+    starts = [0, *accumulate(len(line) + 1 for line in lines[:-1])]
+    return Transcript(tuple(lines), text.lower(), tuple(starts))
+
+
+def _without_marks(text: str) -> str:
+    """Apply what works on the whole text at once; each step only where its mark occurs, because most never do."""
+    text = text.replace("\r\n", "\n").replace("\r", " ").replace("\0", " ").replace("`", " ")
     if "\x1b" in text:
         text = _ESCAPES.sub("", text)
-    raw = text.translate(_TYPOGRAPHY).split("\n")
-    lines = _unnumbered([_unquoted(line[:LONGEST_LINE]) for line in raw])
-    lowered = "\n".join(lines).lower()
-    starts = [0]
-    for line in lines[:-1]:
-        starts.append(starts[-1] + len(line) + 1)
-    return Transcript(tuple(lines), lowered, tuple(starts))
+    if not text.isascii():
+        text = _TYPOGRAPHY.sub(lambda match: _TYPED[match[0]], text)
+    text = _LONG.sub(r"\1", text)
+    if ">" in text:
+        text = _QUOTES.sub("", text)
+    if '",\n' in text:
+        text = _ELEMENT.sub(_element, text)
+    return _ENTITY.sub(_entity, text) if "&" in text else text
 
 
-def _unquoted(line: str) -> str:
-    if ">" in line:
-        line = _QUOTES.sub("", line)
-    if line.endswith(('"', '",')) and line.startswith(" ") and (element := _ELEMENT.match(line)) is not None:
-        line = _decoded(element[1])
-    if "&" in line:
-        line = html.unescape(line).replace("\n", " ").replace("\r", " ").replace("\u0130", "I")
-    return line
+def _entity(match: re.Match[str]) -> str:
+    """Decode one entity; those that would add lines, or letters whose lower case is longer, become a space."""
+    decoded = html.unescape(match[0])
+    return " " if decoded in {"\n", "\r", "\0", "\u0130"} else decoded
 
 
-def _decoded(element: str) -> str:
+def _element(match: re.Match[str]) -> str:
     """Unwrap a line that is one string of a JSON list, so that a log in a document reads like a log."""
     try:
-        text = json.loads(element)
+        text = json.loads(match[1])
     except ValueError:
-        return element
-    return " ".join(text.splitlines()) if isinstance(text, str) else element
+        return match[0]
+    return " ".join(str(text).replace("\u0130", "I").split("\n"))
 
 
 def _unnumbered(lines: list[str]) -> list[str]:
     """Take line numbers away where they count up: a number alone may be a value."""
-    found = [_NUMBERED.match(line) for line in lines]
-    counts = [int(match[1]) if match else -9 for match in found]
-    for index, match in enumerate(found):
-        if match is None:
-            continue
-        before = counts[index - 1] if index else -9
-        after = counts[index + 1] if index + 1 < len(counts) else -9
-        if counts[index] in (before + 1, after - 1):
+    found = {index: match for index, line in enumerate(lines) if line and (match := _NUMBERED.match(line)) is not None}
+    counts = {index: int(match[1]) for index, match in found.items()}
+    for index, match in found.items():
+        if counts[index] in (counts.get(index - 1, -9) + 1, counts.get(index + 1, -9) - 1):
             lines[index] = lines[index][match.end() :]
     return lines

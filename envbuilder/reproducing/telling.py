@@ -128,8 +128,8 @@ def _cause(document: ReproduceDocument) -> list[str]:
 
 
 def _told(finding: Finding) -> str:
-    sources = f" ({', '.join(finding.sources[:2])})" if finding.sources else ""
-    return f"- **{finding.code}**: {_plain(finding.message)}{_plain(sources)}"
+    links = [source if source.startswith("https://") else _code(source) for source in finding.sources[:2]]
+    return f"- **{finding.code}**: {_plain(finding.message)}" + (f" ({', '.join(links)})" if links else "")
 
 
 def _fix(document: ReproduceDocument) -> list[str]:

@@ -82,3 +82,10 @@ def test_the_start_up_requirement_counts_minor_version_compatibility() -> None:
     assert required_cuda("12.5") == "12.0"
     assert required_cuda("11.2") == "11.0"
     assert required_cuda("10.1") == "10.1"
+
+
+@pytest.mark.parametrize(("release", "told"), [("2.5.3", True), ("2.13.1", True), ("2.16.1", True), ("2.14.1", False)])
+def test_the_loader_is_told_of_wheels_that_tensorflow_does_not_look_for(release: str, *, told: bool) -> None:
+    """Releases that search the loader's path alone get the wheels' folders onto it; the others stay as they are."""
+    context = render_context(msgspec.structs.replace(GPU, tensorflow=release), LOCK, templates())
+    assert ("/etc/ld.so.conf.d/" in context["Dockerfile"].decode()) is told
