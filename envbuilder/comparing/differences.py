@@ -37,6 +37,9 @@ def differences(  # noqa: PLR0913, PLR0917 - two sides, what was measured betwee
     gpu = new.side.environment.flavor == "gpu"
     return Differences(
         packages=inventory.packages(one.inventory, other.inventory) if one.inventory and other.inventory else None,
+        requirements=inventory.requirements(one.inventory, other.inventory)
+        if one.inventory and other.inventory
+        else None,
         platform=inventory.platform(old.side, new.side, one.inventory, other.inventory),
         sets=inventory.sets(old.side, new.side),
         hosts=hosts.compare_hosts(old.side.environment, new.side.environment, fleet, catalog)

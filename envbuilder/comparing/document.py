@@ -143,6 +143,7 @@ class Differences(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that differs. None means that it could not be compared; an empty tuple, that nothing differs."""
 
     packages: tuple[PackageChange, ...] | None = None
+    requirements: tuple[FactChange, ...] | None = None
     platform: tuple[FactChange, ...] = ()
     sets: tuple[SetChange, ...] = ()
     hosts: tuple[HostChange, ...] | None = None

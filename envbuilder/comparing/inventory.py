@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from packaging.requirements import InvalidRequirement, Requirement
+
 from envbuilder import versions
 from envbuilder.comparing.document import FactChange, LayerChange, PackageChange, Presence, SetChange, Side
 from envbuilder.comparing.observed import Inventory, Package
@@ -26,9 +28,56 @@ def packages(old: Inventory, new: Inventory) -> tuple[PackageChange, ...]:
     changes = []
     for name in sorted(before.keys() | after.keys()):
         one, other = before.get(name), after.get(name)
-        if one is None or other is None or (one.version, one.licence) != (other.version, other.licence):
+        if one is None or other is None or _told(one) != _told(other):
             changes.append(_package(name, one, other))
     return tuple(changes)
+
+
+LICENCES: tuple[tuple[str, str], ...] = (
+    (r"apache( software)?( licen[cs]e)?,?( version)?[ -]?(2(\.0)?)?", "Apache-2.0"),
+    (r"(the )?mit( licen[cs]e)?( \(mit\))?", "MIT"),
+    (
+        r"(new |modified )?bsd[ -]3[ -]clause( licen[cs]e)?|new bsd( licen[cs]e)?|3-clause bsd( licen[cs]e)?",
+        "BSD-3-Clause",
+    ),
+    (r"psf(-2\.0)?|python software foundation( licen[cs]e)?", "PSF-2.0"),
+    (r"mozilla public license 2\.0 \(mpl 2\.0\)|mpl[ -]2\.0", "MPL-2.0"),
+    (r"isc( licen[cs]e)?( \(iscl\))?", "ISC"),
+)
+"""Ways in which metadata writes a licence, and its SPDX identifier: writing it otherwise is no other licence."""
+
+
+def spdx(licence: str) -> str:
+    """Return the SPDX identifier of a licence's text where it is one of the common ones; else the text itself."""
+    plain = " ".join(licence.split()).lower()
+    return next((name for pattern, name in LICENCES if re.fullmatch(pattern, plain)), licence)
+
+
+def _told(package: Package) -> tuple[str, str]:
+    return package.version, spdx(package.licence)
+
+
+def requirements(old: Inventory, new: Inventory) -> tuple[FactChange, ...]:
+    """List what TensorFlow itself requires differently, by package and extra: ``numpy <2.1.0,>=1.26.0``."""
+    before, after = _requirements(old.requires), _requirements(new.requires)
+    return tuple(
+        FactChange(name=name, old=before.get(name), new=after.get(name))
+        for name in sorted(before.keys() | after.keys())
+        if before.get(name) != after.get(name)
+    )
+
+
+def _requirements(stated: Iterable[str]) -> dict[str, str]:
+    """Index requirements by package (and what it is conditional on); the bounds are sorted."""
+    found: dict[str, str] = {}
+    for text in stated:
+        try:
+            wanted = Requirement(text)
+        except InvalidRequirement:
+            continue
+        name = f"{wanted.name.lower()} ({wanted.marker})" if wanted.marker else wanted.name.lower()
+        found[name] = ",".join(sorted(map(str, wanted.specifier))) or "any"
+    return found
 
 
 def _package(name: str, old: Package | None, new: Package | None) -> PackageChange:

@@ -19,11 +19,12 @@ class Package(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Inventory(msgspec.Struct, frozen=True, kw_only=True):
-    """What an image's Python holds; ``build`` is what TensorFlow says that it was built with."""
+    """What an image's Python holds; ``build`` and ``requires`` are what TensorFlow says of itself."""
 
     python: str = ""
     packages: tuple[Package, ...] = ()
     build: dict[str, str | tuple[str, ...]] = {}
+    requires: tuple[str, ...] = ()
 
     def version(self, name: str) -> str | None:
         """Return the version of a distribution by its normalised name; None where it is not there."""

@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 from envbuilder import versions
 from envbuilder.comparing import outcomes
 from envbuilder.comparing.document import Differences, HostChange, OutcomeChange, PackageChange, Side
+from envbuilder.comparing.inventory import spdx
 from envbuilder.comparing.statistics import Measured
 
 ClauseName = Literal[
@@ -198,7 +199,11 @@ def _licences(sides: Sides) -> Figures:
     rows = sides.differences.packages
     if rows is None:
         return _unknown("not listed on one side")
-    return _count([_licence(row) for row in rows if row.new is not None and row.old_licence != row.new_licence])
+    return _count([_licence(row) for row in rows if row.new is not None and _relicensed(row)])
+
+
+def _relicensed(row: PackageChange) -> bool:
+    return row.old is None or spdx(row.old_licence or "") != spdx(row.new_licence or "")
 
 
 def _licence(row: PackageChange) -> str:

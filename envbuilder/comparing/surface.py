@@ -33,12 +33,17 @@ def compare_surfaces(old: Surface, new: Surface) -> SurfaceChange:
         added=_outermost(came, new.names),
         signatures=tuple(change for change in signatures if not _is_member(change.name, new.names)),
         changed_members=_members({c.name: c.breaks for c in signatures if _is_member(c.name, new.names)}),
-        newly_deprecated=tuple(sorted(_deprecated(old.names, new.names))),
+        newly_deprecated=tuple(sorted(_deprecated(old.names, new.names), key=_rank)),
     )
 
 
 def _parent(path: str) -> str:
     return path.rpartition(".")[0]
+
+
+def _rank(path: str) -> tuple[bool, str]:
+    """Order names alphabetically, those kept for old code (``compat``) last."""
+    return path.startswith("compat."), path
 
 
 def _is_member(path: str, names: Mapping[str, Name]) -> bool:
@@ -49,7 +54,8 @@ def _is_member(path: str, names: Mapping[str, Name]) -> bool:
 def _outermost(paths: Iterable[str], names: Mapping[str, Name]) -> tuple[str, ...]:
     """Keep module-level names whose parent is not itself among the paths."""
     every = set(paths)
-    return tuple(sorted(path for path in every if _parent(path) not in every and not _is_member(path, names)))
+    mine = (path for path in every if _parent(path) not in every and not _is_member(path, names))
+    return tuple(sorted(mine, key=_rank))
 
 
 def _inner(paths: Iterable[str], names: Mapping[str, Name]) -> list[str]:
@@ -77,7 +83,7 @@ def _deprecated(old: Mapping[str, Name], new: Mapping[str, Name]) -> Iterable[st
 
 
 def _signature_changes(old: Mapping[str, Name], new: Mapping[str, Name]) -> Iterable[SignatureChange]:
-    for path in sorted(old.keys() & new.keys()):
+    for path in sorted(old.keys() & new.keys(), key=_rank):
         before, after = old[path].signature, new[path].signature
         if before is not None and after is not None and before != after:
             yield SignatureChange(

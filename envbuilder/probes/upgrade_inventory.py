@@ -28,6 +28,7 @@ def main():
             "python": "{0}.{1}.{2}".format(*sys.version_info[:3]),
             "packages": [found[name] for name in sorted(found)],
             "build": build_info(),
+            "requires": requires(found),
         }
     )
 
@@ -41,7 +42,15 @@ def describe(site, folder):
         "version": metadata.get("Version", ""),
         "licence": licence(metadata),
         "size": size(site, os.path.join(folder, "RECORD")),
+        "requires": metadata.get_all("Requires-Dist", []),
     }
+
+
+def requires(packages):
+    """Return what the installed TensorFlow states that it requires, and drop the same of all others."""
+    stated = {name: package.pop("requires") for name, package in packages.items()}
+    names = ("tensorflow", "tensorflow-cpu", "tensorflow-gpu", "tf-nightly", "tf-nightly-cpu")
+    return next((stated[name] for name in names if name in stated), [])
 
 
 def licence(metadata):

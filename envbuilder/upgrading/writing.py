@@ -13,6 +13,7 @@ from envbuilder.comparing.document import (
     SurfaceChange,
     UpgradeDocument,
 )
+from envbuilder.comparing.inventory import spdx
 from envbuilder.comparing.statistics import Interval, Measured
 from envbuilder.console import table
 
@@ -22,7 +23,7 @@ Section = tuple[str, tuple[str, ...], Rows]
 
 _MARK = {"ok": "ok", "violated": "VIOLATED", "unknown": "unknown", "not asked": "-"}
 _SHOWN = 12
-_WIDTH = 160
+_WIDTH = 100
 
 EXIT_OF: dict[Decision, int] = {"ADOPT": 0, "ADOPT_WITH_NOTES": 0, "REJECT": 1, "UNDECIDED": 8}
 """The exit code of each decision."""
@@ -33,9 +34,10 @@ def as_text(document: UpgradeDocument) -> str:
     parts = [
         f"TensorFlow {document.old.tensorflow} → {document.new.tensorflow} ({document.flavor}): {document.decision}"
     ]
-    for title, headers, rows in sections(document):
-        cut = [tuple(_short(cell) for cell in row) for row in rows[:_SHOWN]]
-        more = [] if len(rows) <= _SHOWN else [f"  … and {len(rows) - _SHOWN} more (--format json)"]
+    for number, (title, headers, rows) in enumerate(sections(document)):
+        shown = len(rows) if number < _UNFOLDED else _SHOWN
+        cut = [tuple(_short(cell) for cell in row) for row in rows[:shown]]
+        more = [] if len(rows) <= shown else [f"  … and {len(rows) - shown} more (--format json)"]
         parts.append("\n".join([title, *(f"  {line}" for line in table(headers, cut).splitlines()), *more]))
     parts += [f"gap: {gap}" for gap in document.gaps]
     parts.append(
@@ -125,6 +127,8 @@ def _rest(clauses: Sequence[Clause], differences: Differences) -> Iterator[Secti
         ("package", "change", "old", "new", "licence"),
         [_package(row) for row in differences.packages or ()],
     )
+    facts = [(fact.name, fact.old or "-", fact.new or "-") for fact in differences.requirements or ()]
+    yield "What TensorFlow requires", ("package", "old", "new"), facts
     yield "Layers", ("layer", "old MB", "new MB"), _layers(differences)
     yield "Numerics", ("operation", "old error", "new error", "note"), _numerics(differences)
     yield "Warnings newly printed", ("line",), [(line,) for line in differences.warnings_new or ()]
@@ -184,8 +188,8 @@ def _between(interval: Interval, form: str) -> str:
 
 
 def _package(row: PackageChange) -> tuple[str, ...]:
-    same = row.old_licence == row.new_licence
-    licence = row.new_licence if same or row.old is None else f"{row.old_licence or '-'} → {row.new_licence or '-'}"
+    same = row.old is None or (row.new is not None and spdx(row.old_licence or "") == spdx(row.new_licence or ""))
+    licence = row.new_licence if same else f"{row.old_licence or '-'} → {row.new_licence or '-'}"
     return row.name, row.change, row.old or "-", row.new or "-", licence or "-"
 
 

@@ -193,3 +193,32 @@ def test_hosts_of_a_fleet_fall_to_ptx_or_are_lost() -> None:
     assert rows["fine"].new == "native"
     assert rows["ancient"].new == "lost"
     assert rows["ancient"].findings
+
+
+def test_requirements_are_compared_whatever_their_order() -> None:
+    """TensorFlow states its bounds in any order; conditional ones are apart, and one that is gone shows."""
+    old = Inventory(requires=("numpy<2.1.0,>=1.26.0", "keras>=3.5.0", "wheel", 'x==1; extra == "and-cuda"'))
+    new = Inventory(requires=("numpy>=1.26.0,<2.2.0", "keras>=3.5.0", 'x==2; extra == "and-cuda"'))
+    found = {row.name: (row.old, row.new) for row in inventory.requirements(old, new)}
+    assert found == {
+        "numpy": ("<2.1.0,>=1.26.0", "<2.2.0,>=1.26.0"),
+        "wheel": ("any", None),
+        'x (extra == "and-cuda")': ("==1", "==2"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("Apache Software License", "Apache License 2.0", True),
+        ("Apache 2.0", "Apache-2.0", True),
+        ("MIT License", "MIT", True),
+        ("BSD-3-Clause", "3-Clause BSD License", True),
+        ("MIT", "Apache-2.0", False),
+        ("Proprietary", "MIT", False),
+        ("Apache-1.1", "Apache-2.0", False),
+    ],
+)
+def test_a_licence_written_otherwise_is_the_same(one: str, other: str, *, same: bool) -> None:
+    """Only another licence is another licence."""
+    assert (inventory.spdx(one) == inventory.spdx(other)) is same
