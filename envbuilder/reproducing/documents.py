@@ -51,7 +51,11 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Proof(msgspec.Struct, frozen=True, kw_only=True):
-    """What the nearest environment did when it was built: true where nothing of what was reported came again."""
+    """What the nearest environment did when it was built.
+
+    ``proven`` is true where the failure was reproduced, and here neither its messages nor its findings came again;
+    ``needs`` names what else the suite finds, or why nothing is proven.
+    """
 
     proven: bool | None = None
     image: str | None = None

@@ -112,8 +112,10 @@ def _commands(question: Question, near: Question, environment: Environment | Non
     version = known.version(near.tensorflow) or near.tensorflow
     release = known.release(near.package or "tensorflow", version)
     wanted: list[str] = []
-    extra = "[and-cuda]" if release is not None and release.and_cuda and near.gpu else ""
-    if near.tensorflow != question.tensorflow or near.install != question.install or near.package != question.package:
+    findable = release is not None and release.and_cuda and release.finds_cuda == "wheels"
+    extra = "[and-cuda]" if findable and near.gpu else ""
+    other = near.tensorflow != question.tensorflow or near.package != question.package
+    if other or (near.install != question.install and extra):
         wanted.append(f"'{word(near.package or 'tensorflow')}{extra}=={word(version)}'")
     wanted += [requirement(text) for text in near.packages if text not in question.packages]
     if environment is not None and near.cudnn != question.cudnn:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -53,7 +53,7 @@ class Seen:
     image: str
     symptoms: tuple[Symptom, ...]
     text: str
-    verdict: Verdict | None
+    verdict: Verdict
     simulated: bool
 
 
@@ -140,8 +140,14 @@ def _built(files: dict[str, bytes], base: str, tools: Tools) -> str:
     return tag
 
 
-def observe(image: str, environment: Environment | None, host: str, tools: Tools, lock: str = "") -> Seen:
-    """Run what a user would run in an image, then the suite, on the host that the recipe names."""
+def observe(  # noqa: PLR0913 - an image, what it is, and where it runs
+    image: str, environment: Environment | None, host: str, tools: Tools, lock: str = "", *, suite_there: bool = True
+) -> Seen:
+    """Run what a user would run in an image on the host that the recipe names, then the suite.
+
+    ``suite_there`` runs the suite on that host too; without it the suite meets this host alone, where nothing that a
+    simulation cannot do is counted against the image.
+    """
     found = tools.engine.image(image)
     if found is None:
         raise InfrastructureError(f"{image} is gone from the engine's store", hint="run the command again")
@@ -149,9 +155,10 @@ def observe(image: str, environment: Environment | None, host: str, tools: Tools
     tools.say(f"running TensorFlow in {image}" + (f" on a simulated {host}" if host else ""))
     text = _spoken(found, simulated, tools.engine)
     tools.say(f"running the suite in {image}")
-    request = ValidationRequest(image=image, environment=environment, lock=lock, simulate=simulated)
-    verdict = validate(tools.engine, replace(request, gpus="auto"))
-    return Seen(image, match(text), text, verdict, simulated is not None)
+    request = ValidationRequest(
+        image=image, environment=environment, lock=lock, simulate=simulated if suite_there else None
+    )
+    return Seen(image, match(text), text, validate(tools.engine, request), simulated is not None)
 
 
 def _spoken(image: Image, simulated: Simulation | None, engine: Engine) -> str:

@@ -10,6 +10,7 @@ from envbuilder import lockfile
 from envbuilder.catalog.model import Catalog
 from envbuilder.environment import Environment
 from envbuilder.errors import InputError, Problem
+from envbuilder.finding import Code, Severity
 from envbuilder.reports import read
 from envbuilder.reproducing.asking import question_of
 from envbuilder.reproducing.comparing import compare, gone, telling
@@ -101,7 +102,7 @@ def _run(foreseen: Foreseen, tools: Tools) -> Run:
         return Run(reproduced=None, needs=f"its base cannot be had on this machine: {error.message}")
     lock = deviated(lock_of(environment, tools), recipe.deviations) if environment is not None else ""
     seen = observe(image, environment, recipe.host, tools, lock)
-    found = seen.verdict.findings if seen.verdict else ()
+    found = seen.verdict.findings
     compared = compare(
         document.symptoms,
         seen.symptoms,
@@ -112,7 +113,7 @@ def _run(foreseen: Foreseen, tools: Tools) -> Run:
     )
     return Run(
         image=image,
-        verdict=seen.verdict.verdict if seen.verdict else None,
+        verdict=seen.verdict.verdict,
         simulated=seen.simulated,
         symptoms=seen.symptoms,
         findings=found,
@@ -123,7 +124,7 @@ def _run(foreseen: Foreseen, tools: Tools) -> Run:
 
 
 def _has_gpu(seen: Seen) -> bool:
-    return seen.verdict is not None and bool(seen.verdict.host.gpus) and not seen.simulated
+    return bool(seen.verdict.host.gpus) and not seen.simulated
 
 
 def deviated(lock: str, pins: tuple[str, ...]) -> str:
@@ -144,19 +145,26 @@ def _prove(document: ReproduceDocument, foreseen: Foreseen, tools: Tools) -> Pro
         image = environment_image(near, tools)
     except Unavailable as error:
         return Proof(needs=f"its base cannot be had on this machine: {error.message}")
-    seen = observe(image, near, document.recipe.host, tools, lock_of(near, tools))
-    again = gone(document.symptoms, seen.symptoms)
-    verdict = seen.verdict.verdict if seen.verdict else None
-    failed = bool(again) or verdict == "FAILED"
-    reproduced = document.run is not None and document.run.reproduced is True
+    seen = observe(image, near, document.recipe.host, tools, lock_of(near, tools), suite_there=False)
+    reproduced = document.run is not None and document.run.reproduced is True and _compares(document)
+    again, others = gone(document.symptoms, seen.symptoms), _errors(seen)
+    expected = {finding.code for finding in document.predicted if finding.severity is Severity.ERROR}
+    failed = bool(again) or bool(expected & others)
+    needs = f"the suite also finds {', '.join(sorted(others - expected))}" if others - expected else ""
+    if not failed and not reproduced:
+        needs = "the reported failure was not seen here, so its absence proves nothing"
     return Proof(
-        proven=False if failed else True if reproduced and _compares(document) else None,
+        proven=False if failed else reproduced or None,
         image=image,
-        verdict=verdict,
+        verdict=seen.verdict.verdict,
         simulated=seen.simulated,
         symptoms=seen.symptoms,
-        needs="" if failed or reproduced else "the reported failure was not seen here, so its absence proves nothing",
+        needs=needs,
     )
+
+
+def _errors(seen: Seen) -> set[Code]:
+    return {finding.code for finding in seen.verdict.findings if finding.severity is Severity.ERROR}
 
 
 def _compares(document: ReproduceDocument) -> bool:
