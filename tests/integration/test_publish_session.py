@@ -123,6 +123,7 @@ def test_a_dry_run_changes_nothing_and_an_unfit_image_is_never_public(session, c
         assert set(repository.tags()) == {f"staging-{ENVIRONMENT.id}"}
         assert table_rows(done)[0][1] == "failed"
         assert table_rows(planned)[0][1] == "would publish"
+        session.engine.remove(f"{wish.to.name}:staging-{ENVIRONMENT.id}")
 
 
 def test_what_is_not_built_is_said(session, choice, tmp_path) -> None:

@@ -27,14 +27,16 @@ SCRATCH = "scratch-publish"
 
 
 def scratch_image(engine: Engine, folder: Path, text: str) -> str:
-    """Make an image of one file; returns its tag."""
+    """Make an image of one file, unless it is there; returns its tag."""
+    tag = f"{SCRATCH}:{digest(text)[7:19]}"
+    if engine.image(tag) is not None:
+        return tag
     tar = folder / f"{digest(text)[7:19]}.tar"
     with tarfile.open(tar, "w") as archive:
         data = text.encode()
         info = tarfile.TarInfo("content")
         info.size = len(data)
         archive.addfile(info, io.BytesIO(data))
-    tag = f"{SCRATCH}:{digest(text)[7:19]}"
     engine.import_base(tar, tag, {})
     return tag
 
