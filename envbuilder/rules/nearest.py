@@ -32,9 +32,15 @@ def nearest(question: Question, catalog: Catalog) -> tuple[Question, tuple[str, 
     known = facts(catalog)
     if _works(question, known):
         return question, ()
-    given = [axis for axis in _AXES if getattr(question, axis)]
-    for count in range(1, len(given) + 2):
-        for near in _candidates(question, given, count, known):
+    given = tuple(axis for axis in _AXES if getattr(question, axis))
+    # What the build was made with is the most that can be left open: a version that fails so, fails with less open.
+    usable = [
+        version
+        for version in _by_distance(question.tensorflow, known)
+        if any(_works(near, known) for near in _leave(question, given, version, known))
+    ]
+    for count in range(1, len(given) + 2) if usable else ():
+        for near in _candidates(question, given, count, usable, known):
             if _works(near, known):
                 return _told(question, near, known)
     return None
@@ -47,11 +53,17 @@ def _works(question: Question, known: Facts) -> bool:
     return compatible((*settled.unknown, *judge(settled.candidate, known))) is True
 
 
-def _candidates(question: Question, given: list[str], count: int, known: Facts) -> Iterator[Question]:
+def _candidates(
+    question: Question, given: tuple[str, ...], count: int, usable: list[str], known: Facts
+) -> Iterator[Question]:
     """Give every question with so many changes: first those that keep the version, then by its distance."""
-    for axes in itertools.combinations(given, count):
-        yield from _leave(question, axes, question.tensorflow, known)
-    for version in _by_distance(question.tensorflow, known):
+    own = known.version(question.tensorflow)
+    if own in usable:
+        for axes in itertools.combinations(given, count):
+            yield from _leave(question, axes, question.tensorflow, known)
+    for version in usable:
+        if version == own:
+            continue
         for axes in itertools.combinations(given, count - 1):
             yield from _leave(question, axes, version, known)
 
@@ -59,12 +71,31 @@ def _candidates(question: Question, given: list[str], count: int, known: Facts) 
 def _leave(question: Question, axes: tuple[str, ...], version: str, known: Facts) -> Iterator[Question]:
     """Leave axes open; a base image is first replaced by another of its system, then left away."""
     opened = {axis: _OPEN[axis] for axis in axes}
-    image = known.image(question.base_image) if "base_image" in axes and question.base_image else None
-    if image is not None:
-        others = [row for row in known.catalog.images if row.os == image.os and row.cudnn and row != image]
-        for row in sorted(others, key=lambda row: (_gap(row.cuda, image.cuda), row.name)):
-            yield msgspec.structs.replace(question, tensorflow=version, **{**opened, "base_image": row.name})
+    for image in _images_beside(question, version, known) if "base_image" in axes else ():
+        yield msgspec.structs.replace(question, tensorflow=version, **{**opened, "base_image": image})
     yield msgspec.structs.replace(question, tensorflow=version, **opened)
+
+
+_IMAGES = 3
+"""So many of the nearest images are tried before the image is left away."""
+
+
+def _images_beside(question: Question, version: str, known: Facts) -> list[str]:
+    """Name the nearest other images of the same system with the CUDA and cuDNN majors that a version was built with."""
+    image = known.image(question.base_image) if question.base_image else None
+    release = next((row for row in known.releases(known.version(version) or version) if row.cuda and row.cudnn), None)
+    if image is None or release is None:
+        return []
+    alike = [
+        row
+        for row in known.catalog.images
+        if row.os == image.os and row != image and _majors(row.cuda, row.cudnn) == _majors(release.cuda, release.cudnn)
+    ]
+    return [row.name for row in sorted(alike, key=lambda row: (_gap(row.cuda, image.cuda), row.name))[:_IMAGES]]
+
+
+def _majors(cuda: str | None, cudnn: str | None) -> tuple[int, int]:
+    return versions.major(cuda or "0"), versions.major(cudnn or "0")
 
 
 def _gap(version: str, other: str) -> tuple[int, ...]:
@@ -76,7 +107,8 @@ def _by_distance(version: str, known: Facts) -> list[str]:
     own = known.version(version)
     here = sum(versions.key(text) < versions.key(own or version) for text in final)
     places = sorted(range(len(final)), key=lambda place: (abs(place - here), -place))
-    return [final[place] for place in places if final[place] != own]
+    ordered = [final[place] for place in places if final[place] != own]
+    return [own, *ordered] if own is not None else ordered
 
 
 def _told(question: Question, near: Question, known: Facts) -> tuple[Question, tuple[str, ...]]:

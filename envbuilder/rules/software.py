@@ -22,6 +22,8 @@ def installable(candidate: Candidate, _facts: Facts) -> Iterator[Finding]:
             Code.NOT_INSTALLABLE,
             what,
             f"{what} cannot be installed: {release.not_installable_because or 'its distribution has no wheel'}.",
+            requires="a wheel",
+            found="a source archive that raises",
             fix="Take `tensorflow` of the same version."
             if release.package != "tensorflow"
             else "Take another version.",
@@ -45,6 +47,8 @@ def installable(candidate: Candidate, _facts: Facts) -> Iterator[Finding]:
             Code.NOT_INSTALLABLE,
             f"{release.package}[and-cuda]",
             f"{release.package}[and-cuda]=={release.version} cannot be resolved{where}: {release.extra_fails_because}.",
+            requires="what the extra pins",
+            found="pins that no index has",
             fix=f"Use Python {say.words(others, 'or')}, or pin the CUDA wheels yourself."
             if others
             else "Take the next patch release, or pin the CUDA wheels without the extra.",
