@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from packaging.version import InvalidVersion, Version
+
 from envbuilder import versions
 from envbuilder.reports import Reported
 from envbuilder.rules import Facts, Install, Question
@@ -83,8 +85,18 @@ def install_of(reported: Reported, symptoms: tuple[Symptom, ...]) -> Install | N
 
 
 def pins_of(reported: Reported) -> tuple[str, ...]:
-    """Return the shared packages that the report names, as exact requirements."""
-    return tuple(f"{name}=={reported.packages[name]}" for name in SHARED if name in reported.packages)
+    """Return the shared packages that the report names, as exact requirements that an installer can read."""
+    named = ((name, reported.packages[name]) for name in SHARED if name in reported.packages)
+    return tuple(f"{name}=={version}" for name, version in named if is_version(version))
+
+
+def is_version(text: str) -> bool:
+    """Tell whether a package index could hold this version (PEP 440)."""
+    try:
+        Version(text)
+    except InvalidVersion:
+        return False
+    return True
 
 
 def question_of(reported: Reported, symptoms: tuple[Symptom, ...], facts: Facts) -> Question | None:

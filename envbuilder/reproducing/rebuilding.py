@@ -10,7 +10,7 @@ from envbuilder.catalog.model import Catalog, TensorflowRelease
 from envbuilder.environment import Combination, Environment, Rejection
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.reports import Reported
-from envbuilder.reproducing.asking import gpus_of, pins_of
+from envbuilder.reproducing.asking import gpus_of, is_version, pins_of
 from envbuilder.reproducing.documents import Recipe
 from envbuilder.reproducing.recipes import on_image, on_top
 from envbuilder.resolve import resolve
@@ -113,7 +113,11 @@ def _deviations(reported: Reported, made: Environment, known: Facts) -> tuple[st
     pins = list(pins_of(reported))
     ours = dict(wheel.split("==") for wheel in made.cuda_wheels)
     theirs = {name: version for name, version in reported.packages.items() if name.startswith("nvidia-")}
-    pins += [f"{name}=={version}" for name, version in theirs.items() if name in ours and ours[name] != version]
+    pins += [
+        f"{name}=={version}"
+        for name, version in theirs.items()
+        if name in ours and ours[name] != version and is_version(version)
+    ]
     line = next((name for name in ours if name.startswith("nvidia-cudnn")), None)
     if line is not None and reported.cudnn and line not in theirs and not _same(reported.cudnn, ours[line]):
         version = _cudnn_wheel(reported.cudnn, line, known)

@@ -6,7 +6,7 @@ import re
 
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,199}\Z", re.ASCII)
 _REQUIREMENT = re.compile(
-    r"[a-z0-9][a-z0-9._-]{0,63}(?:(?:==|>=|<=|~=|<|>|!=)[0-9][A-Za-z0-9.+*]{0,31},?){1,4}\Z", re.ASCII
+    r"[a-z0-9][a-z0-9._-]{0,63}(?:(?:==|>=|<=|~=|<|>|!=)[0-9][A-Za-z0-9.+*]{0,31},?){1,16}\Z", re.ASCII
 )
 
 _WITH_HOST = (
