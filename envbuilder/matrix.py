@@ -109,8 +109,9 @@ def expand(matrix: Matrix) -> tuple[tuple[Combination, ...], tuple[Excluded, ...
     """List a matrix's combinations in the order of its axes, each once, and those that it excludes."""
     wanted: list[Combination] = []
     left_out: list[Excluded] = []
+    rules = [(_asked(rule), rule.reason) for rule in matrix.exclude]
     for combination in dict.fromkeys(itertools.chain(_product(matrix.axes), map(_included, matrix.include))):
-        reason = next((rule.reason for rule in matrix.exclude if _matches(rule, combination)), None)
+        reason = next((why for asked, why in rules if _matches(asked, combination)), None)
         if reason is None:
             wanted.append(combination)
         else:
@@ -121,18 +122,21 @@ def expand(matrix: Matrix) -> tuple[tuple[Combination, ...], tuple[Excluded, ...
 def _product(axes: Axes | None) -> Iterator[Combination]:
     if axes is None:
         return
-    choices = [getattr(axes, name) or (None,) for name in _AXES]
-    for values in itertools.product(*choices):
-        wish = dict(zip(_AXES, values, strict=True))
-        if wish["flavor"] == "cpu" and (axes.cuda or axes.cudnn):
-            wish["cuda"] = wish["cudnn"] = None
-        yield Combination(**wish)
+    stacks = tuple(itertools.product(axes.cuda or (None,), axes.cudnn or (None,)))
+    for tensorflow, python, os, flavor in itertools.product(
+        axes.tensorflow, axes.python or (None,), axes.os or (None,), axes.flavor or ("cpu",)
+    ):
+        for cuda, cudnn in stacks if flavor == "gpu" else ((None, None),):
+            yield Combination(tensorflow=tensorflow, python=python, os=os, flavor=flavor, cuda=cuda, cudnn=cudnn)
 
 
 def _included(row: Include) -> Combination:
     return Combination(**{name: getattr(row, name) for name in Include.__struct_fields__})
 
 
-def _matches(rule: Exclude, combination: Combination) -> bool:
-    given = {name: getattr(rule, name) for name in _AXES if getattr(rule, name) is not None}
-    return bool(given) and all(getattr(combination, name) == value for name, value in given.items())
+def _asked(rule: Exclude) -> tuple[tuple[str, str], ...]:
+    return tuple((name, value) for name in _AXES if (value := getattr(rule, name)) is not None)
+
+
+def _matches(asked: tuple[tuple[str, str], ...], combination: Combination) -> bool:
+    return bool(asked) and all(getattr(combination, name) == value for name, value in asked)

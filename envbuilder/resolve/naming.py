@@ -30,21 +30,27 @@ def environment_id(  # noqa: PLR0913 - the parts of an id, in order
     stack = ["cpu"] if cuda is None else [f"cu{cuda}", *([f"cudnn{cudnn}"] if cudnn else [])]
     place = system.removeprefix(f"{py}-")
     machine = [] if arch == "x86_64" else [arch]
-    return _tag([f"tf{tensorflow}", py, *stack, place, *machine, *extras])
+    return _tag("-".join((f"tf{tensorflow}", py, *stack, place, *machine, *extras)))
 
 
 def wished_id(combination: Combination) -> str:
     """Name a combination that was not resolved, by what was wished; an axis left open is not named."""
     wish = combination
-    parts = [f"tf{wish.tensorflow}", *([f"py{wish.python.replace('.', '')}"] if wish.python else [])]
+    text = f"tf{wish.tensorflow}"
+    if wish.python:
+        text += f"-py{wish.python.replace('.', '')}"
     if wish.flavor == "cpu":
-        parts.append("cpu")
+        text += "-cpu"
     else:
-        parts.append(f"cu{wish.cuda}" if wish.cuda else "gpu")
-        parts += [f"cudnn{wish.cudnn}"] if wish.cudnn else []
-    parts += [wish.os.rsplit("debian-", maxsplit=1)[-1]] if wish.os else []
-    parts += [] if wish.arch == "x86_64" else [wish.arch]
-    return _tag([*parts, *suffixes(wish, wish.package)])
+        text += f"-cu{wish.cuda}" if wish.cuda else "-gpu"
+        text += f"-cudnn{wish.cudnn}" if wish.cudnn else ""
+    if wish.os:
+        text += f"-{wish.os.removeprefix('debian-')}"
+    if wish.arch != "x86_64":
+        text += f"-{wish.arch}"
+    if wish.package or wish.packages or wish.controls:
+        text = "-".join((text, *suffixes(wish, wish.package)))
+    return _tag(text)
 
 
 def suffixes(combination: Combination, package: str | None) -> tuple[str, ...]:
@@ -61,8 +67,7 @@ def _requirement(text: str) -> str:
     return f"{bound.name}-{_digest(text)}"
 
 
-def _tag(parts: list[str]) -> str:
-    tag = "-".join(parts)
+def _tag(tag: str) -> str:
     if _FOREIGN.search(tag):
         tag = f"{_FOREIGN.sub('-', tag)}-{_digest(tag)}"
     return tag if len(tag) <= _LONGEST else f"{tag[: _LONGEST - 9]}-{_digest(tag)}"

@@ -5,17 +5,34 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_left
 from functools import cache
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from envbuilder import versions
 from envbuilder.environment import Combination, Flavor
-from envbuilder.resolve.resolver import Resolver
+from envbuilder.resolve.resolver import Parts, Resolver
 
 _NEVER = 99
+_OPEN: dict[str, str | tuple[str, ...] | None] = {"python": None, "packages": (), "cuda": None, "cudnn": None}
 
-Axes = tuple[str, ...]
+Packages = tuple[str, ...]
+
+
+class HostNear(NamedTuple):
+    """How many axes of the host's side have to be given up for a version, and what the resolver puts there."""
+
+    cost: int
+    python: str | None
+    packages: Packages
+
+
+class SideNear(NamedTuple):
+    """Likewise for the GPU's side."""
+
+    cost: int
+    cuda: str | None
+    cudnn: str | None
 
 
 class Nearest:
@@ -29,95 +46,96 @@ class Nearest:
         self.resolver = resolver
         self.versions = tuple(text for text in resolver.facts.versions if versions.key(text)[1] >= 0)
         self._place = {text: place for place, text in enumerate(self.versions)}
-        self._host_axes = cache(self._free_host)
-        self._side_axes = cache(self._free_side)
+        self._hosts = cache(self._near_host)
+        self._sides = cache(self._near_side)
         self._costs = cache(self._add_up)
 
     def to(self, wish: Combination) -> Combination | None:
         """Return the nearest combination that resolves; None where no change of version, Python or CUDA helps.
 
         Fewest changed axes first; among equals the same TensorFlow, then the version nearest to it, then the newer.
-        The driver, the GPUs, the system and the machine stay.
+        The driver, the GPUs, the system and the machine stay; what is given up is filled with what the resolver
+        chooses, so that the change can be read.
         """
         host = (wish.package, wish.flavor, wish.arch, wish.python, wish.os, wish.packages)
         side = (wish.package, wish.flavor, wish.arch, wish.cuda, wish.cudnn)
-        costs, cheapest, places = self._costs(host, side)
-        own = self._place.get(wish.tensorflow)
+        hosts, sides = self._hosts(*host), self._sides(*side)
+        place = self._place.get(wish.tensorflow)
+        if place is None or hosts[place].cost + sides[place].cost > 1:  # nothing changes less than one axis
+            place = self._nearest_place(wish.tensorflow, place, *self._costs(host, side))
+        if place is None:
+            return None
+        ours, theirs = hosts[place], sides[place]
+        return Combination(
+            tensorflow=self.versions[place],
+            package=wish.package,
+            python=ours.python,
+            os=wish.os,
+            arch=wish.arch,
+            flavor=wish.flavor,
+            cuda=theirs.cuda,
+            cudnn=theirs.cudnn,
+            packages=ours.packages,
+        )
+
+    def _nearest_place(
+        self, version: str, own: int | None, costs: list[int], cheapest: int, places: list[int]
+    ) -> int | None:
+        """Choose between keeping the version at ``own`` and the cheapest other one, which costs one change more."""
         if own is not None and costs[own] < _NEVER and costs[own] <= cheapest + 1:
-            return self._without(wish, own, (*self._host_axes(*host)[own], *self._side_axes(*side)[own]))
+            return own
         if cheapest >= _NEVER:
             return None
-        here = own if own is not None else self._beside(wish.tensorflow)
+        here = own if own is not None else bisect_left(self.versions, versions.key(version), key=versions.key)
         after = bisect_left(places, here)
-        best = min(places[max(after - 1, 0) : after + 1], key=lambda place: (abs(place - here), -place))
-        return self._without(wish, best, (*self._host_axes(*host)[best], *self._side_axes(*side)[best]))
-
-    def _beside(self, version: str) -> int:
-        return bisect_left(self.versions, versions.key(version), key=versions.key)
+        return min(places[max(after - 1, 0) : after + 1], key=lambda place: (abs(place - here), -place))
 
     def _add_up(self, host: tuple[Any, ...], side: tuple[Any, ...]) -> tuple[list[int], int, list[int]]:
         """Count, for every version, the axes that have to be given up; and say where they are fewest."""
-        costs = [
-            min(len(ours) + len(theirs), _NEVER)
-            for ours, theirs in zip(self._host_axes(*host), self._side_axes(*side), strict=True)
-        ]
+        pairs = zip(self._hosts(*host), self._sides(*side), strict=True)
+        costs = [min(ours.cost + theirs.cost, _NEVER) for ours, theirs in pairs]
         cheapest = min(costs, default=_NEVER)
         return costs, cheapest, [place for place, cost in enumerate(costs) if cost == cheapest]
 
-    def _free_host(  # noqa: PLR0913, PLR0917 - the axes of one side
-        self, package: str | None, flavor: Flavor, arch: str, python: str | None, os: str | None, packages: Axes
-    ) -> list[Axes]:
+    def _near_host(  # noqa: PLR0913, PLR0917 - the axes of one side are the key
+        self, package: str | None, flavor: Flavor, arch: str, python: str | None, os: str | None, packages: Packages
+    ) -> list[HostNear]:
         wish = Combination(
             tensorflow="", package=package, flavor=flavor, arch=arch, python=python, os=os, packages=packages
         )
-        return [self._fewest(wish, version, ("python", "packages"), "host") for version in self.versions]
+        found: list[HostNear] = []
+        for version in self.versions:
+            cost, near, parts = self._fewest(wish, version, ("python", "packages"), "host")
+            chosen = parts.host.python if parts is not None and python is not None else python
+            found.append(HostNear(cost, chosen, near.packages))
+        return found
 
-    def _free_side(
+    def _near_side(
         self, package: str | None, flavor: Flavor, arch: str, cuda: str | None, cudnn: str | None
-    ) -> list[Axes]:
+    ) -> list[SideNear]:
         wish = Combination(tensorflow="", package=package, flavor=flavor, arch=arch, cuda=cuda, cudnn=cudnn)
-        return [self._fewest(wish, version, ("cuda", "cudnn"), "side") for version in self.versions]
+        found: list[SideNear] = []
+        for version in self.versions:
+            cost, near, parts = self._fewest(wish, version, ("cuda", "cudnn"), "side")
+            stack = parts.side.stack if parts is not None else None
+            filled = near.cuda or (stack.cuda if stack is not None and cuda is not None else None)
+            minor = near.cudnn or (versions.minor(stack.cudnn) if stack is not None and cudnn is not None else None)
+            found.append(SideNear(cost, filled, minor))
+        return found
 
-    def _fewest(self, wish: Combination, version: str, axes: Axes, side: Literal["host", "side"]) -> Axes:
-        """Find the smallest set of axes without which one side of a version works; as many as never where none does."""
+    def _fewest(
+        self, wish: Combination, version: str, axes: tuple[str, ...], side: Literal["host", "side"]
+    ) -> tuple[int, Combination, Parts | None]:
+        """Find the smallest set of axes without which one side of a version works: their number, and the rest."""
         given = [axis for axis in axes if getattr(wish, axis)]
         for count in range(len(given) + 1):
             for free in itertools.combinations(given, count):
-                parts = self.resolver.parts(_leave(wish, version, free))
+                opened = {axis: _OPEN[axis] for axis in free}
+                near = msgspec.structs.replace(wish, tensorflow=version, **opened)
+                parts = self.resolver.parts(near)
                 if parts.release is not None and not getattr(parts, side).fails:
-                    return free
-        return ("never",) * _NEVER
-
-    def _without(self, wish: Combination, place: int, free: Axes) -> Combination:
-        """Fill what was given up with what the resolver chooses, so that the change can be read."""
-        version, package, arch, flavor = self.versions[place], wish.package, wish.arch, wish.flavor
-        python, packages, cuda, cudnn = wish.python, wish.packages, wish.cuda, wish.cudnn
-        if free:
-            packages = () if "packages" in free else packages
-            near = _leave(wish, version, free)
-            _, host, side = self.resolver.parts(near)
-            python = host.python if "python" in free else python
-            if side.stack is not None:
-                cuda = side.stack.cuda if "cuda" in free else cuda
-                cudnn = versions.minor(side.stack.cudnn) if "cudnn" in free else cudnn
-        return Combination(
-            tensorflow=version,
-            package=package,
-            python=python,
-            os=wish.os,
-            arch=arch,
-            flavor=flavor,
-            cuda=cuda,
-            cudnn=cudnn,
-            packages=packages,
-        )
-
-
-_OPEN: dict[str, str | tuple[str, ...] | None] = {"python": None, "packages": (), "cuda": None, "cudnn": None}
-
-
-def _leave(wish: Combination, version: str, axes: Axes) -> Combination:
-    return msgspec.structs.replace(wish, tensorflow=version, controls=(), **{axis: _OPEN[axis] for axis in axes})
+                    return count, near, parts
+        return _NEVER, wish, None
 
 
 def changes(wish: Combination, near: Combination) -> tuple[str, ...]:
