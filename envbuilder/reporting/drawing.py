@@ -91,46 +91,65 @@ def timeline(phases: tuple[Phase, ...]) -> Picture | None:
     lanes = [(name, values) for name, values in lanes if values]
     if not lanes:
         return None
-    top = [phase.phase for phase in phases if _parent(phase.phase, names) is None]
-    longest = max(sum(values.get(name, 0.0) for name in top) for _, values in lanes) or 1.0
+    spans = {name: _spans(phases, names, values) for name, values in lanes}
+    longest = max(span.begin + span.drawn for lane in spans.values() for span in lane) or 1.0
     scale = (WIDTH - LEFT - RIGHT) / longest
     bars: list[Bar] = []
     rows: list[Lane] = []
     y = 0.0
-    for name, values in lanes:
-        bars += _lane_bars(phases, names, values, y, scale)
-        total = sum(values.get(phase, 0.0) for phase in top)
+    for name, _ in lanes:
+        bars += [_bar(span, y, scale) for span in spans[name]]
+        total = sum(span.value for span in spans[name] if span.parent is None)
         rows.append(Lane(name, y + _LANE / 2, seconds(total)))
         y += _LANE + _SUB + _GAP
     words = "; ".join(f"{lane.name}: {lane.total} in all" for lane in rows)
     return Picture(WIDTH, y + 18, tuple(bars), _ticks(longest, scale), tuple(rows), f"Start-up, {words}")
 
 
-def _lane_bars(
-    phases: tuple[Phase, ...], names: set[str], values: dict[str, float], y: float, scale: float
-) -> list[Bar]:
-    bars: list[Bar] = []
-    begins: dict[str, float] = {}
-    x = LEFT
+@dataclass(frozen=True)
+class _Span:
+    """One phase: where it is drawn (in seconds from the start), what it took, and what it is a part of."""
+
+    phase: str
+    colour: int
+    begin: float
+    drawn: float
+    value: float
+    parent: str | None
+
+
+def _spans(phases: tuple[Phase, ...], names: set[str], values: dict[str, float]) -> list[_Span]:
+    """Place phases one after the other, and parts one after the other from where their parent begins.
+
+    Parts may come from another process than their parent: where they take longer in all, they are drawn in
+    proportion inside it, with their own times in the words. A part whose parent was not measured stands for itself.
+    """
+    parents = {name: parent for name in values if (parent := _parent(name, names)) in values}
+    sums = {parent: sum(values[name] for name in parents if parents[name] == parent) for parent in parents.values()}
+    made: list[_Span] = []
+    begins: dict[str | None, float] = {}
+    now = 0.0
     for index, phase in enumerate(phases):
-        value = values.get(phase.phase)
-        parent = _parent(phase.phase, names)
+        value, parent = values.get(phase.phase), parents.get(phase.phase)
         if value is None:
             continue
-        begin = begins.get(parent, LEFT) if parent else x
-        part = phase.phase.removeprefix(f"{parent}: ") if parent else phase.phase
-        width = value * scale
-        top, height = (y + _LANE + 2, _SUB) if parent else (y, _LANE)
-        shown = part if not parent and width > 7 * len(part) else ""
-        bars.append(
-            Bar(begin, top, max(width, 0.75), height, index % COLOURS, shown, f"{phase.phase}: {seconds(value)}")
-        )
-        if parent:
-            begins[parent] = begin + width
-        else:
-            begins[phase.phase] = x
-            x += width
-    return bars
+        if parent is None:
+            begins[phase.phase] = now
+            made.append(_Span(phase.phase, index % COLOURS, now, value, value, None))
+            now += value
+        elif parent in begins:
+            drawn = value * min(1.0, values[parent] / sums[parent])
+            made.append(_Span(phase.phase, index % COLOURS, begins[parent], drawn, value, parent))
+            begins[parent] += drawn
+    return made
+
+
+def _bar(span: _Span, y: float, scale: float) -> Bar:
+    width = max(span.drawn * scale, 0.75)
+    shown = span.phase if span.parent is None and width > 7 * len(span.phase) else ""
+    top, height = (y, _LANE) if span.parent is None else (y + _LANE + 2, _SUB)
+    title = f"{span.phase}: {seconds(span.value)}"
+    return Bar(LEFT + span.begin * scale, top, width, height, span.colour, shown, title)
 
 
 def phase_rows(phases: tuple[Phase, ...]) -> tuple[Row, ...]:

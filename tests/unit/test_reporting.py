@@ -114,12 +114,17 @@ phases = st.lists(
         st.lists(times, max_size=3),
     ),
     max_size=10,
-).map(lambda rows: tuple(Phase(phase=f"phase {i}", cold_s=c, warm_s=w) for i, (c, w) in enumerate(rows)))
+).map(
+    lambda rows: tuple(
+        Phase(phase=f"phase {i}" if i % 3 != 2 else f"phase {i - 1}: part", cold_s=c, warm_s=w)
+        for i, (c, w) in enumerate(rows)
+    )
+)
 
 
 @given(phases)
 def test_bars_never_overlap_and_stay_in_the_picture(made: tuple[Phase, ...]) -> None:
-    """Phases follow each other without overlap, in proportion to their times, inside the picture."""
+    """Phases follow each other without overlap; they and their parts, however long, stay inside the picture."""
     picture = drawing.timeline(made)
     assert (picture is None) == (not any(phase.cold_s or phase.warm_s for phase in made))
     if picture is None:
