@@ -1,5 +1,6 @@
 """Name what makes a start slow, from samples alone: each cause with the measurement that proves it. Pure."""
 
+from . import driver
 from .answer import finding, judged, measure, phase
 
 GREW_AT_LEAST = 1024 * 1024
@@ -90,7 +91,8 @@ def cuda_answer(runs):
     errors = [one["error"] for one in runs["cold"] + runs["warm"] if one["error"]]
     if errors:
         text = errors[0]["text"]
-        return judged([finding("GPU_NOT_VISIBLE", "CUDA driver", text)], "every phase", text)
+        _, code = driver.RESULTS.get(errors[0].get("code"), ("", "GPU_NOT_VISIBLE"))
+        return judged([finding(code, "CUDA driver", text, fix=driver.FIXES.get(code, ""))], "every phase", text)
     names = list(dict.fromkeys(row["phase"] for one in runs["cold"] + runs["warm"] for row in one["phases"]))
     phases = {"CUDA: " + name: phase(_times(runs["cold"], name), _times(runs["warm"], name)) for name in names}
     wrong = [gpu["name"] for one in runs["warm"] for gpu in one["facts"]["gpus"] if not gpu.get("kernel_right")]

@@ -1,11 +1,15 @@
 """Run a training-like loop in this environment and say whether, and why, it stalls."""
 
+import os
+
 from . import loops, stalls
 from .answer import failed, finding, judged, measure, passed
 
 
 def check(facts):
     """Train a small model for some steps; a healthy environment runs it without a stall."""
+    if facts.get("simulated"):
+        os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # nothing can be trained on a simulated GPU
     import tensorflow as tf
 
     throttled = _throttled()

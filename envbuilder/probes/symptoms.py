@@ -35,6 +35,12 @@ CAUSES = (
         "install the package that brings it",
     ),
     (
+        r"CUDA driver version is insufficient for CUDA runtime version",
+        "DRIVER_TOO_OLD",
+        "the driver is older than the CUDA run time that this build loads",
+        "use a newer driver, or an environment built with an older CUDA",
+    ),
+    (
         r"No module named 'keras[.']|cannot import name '\w+' from 'keras|Keras cannot be imported",
         "KERAS_MISMATCH",
         "the installed Keras does not belong to this TensorFlow",

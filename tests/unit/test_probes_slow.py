@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from envbuilder.probes import cuda_timeline, imports, slow, timeline
 
 
@@ -71,6 +73,14 @@ def test_the_cuda_level_gives_the_time_to_a_context() -> None:
     assert abs(answer["measurements"]["context"]["value"] - 0.5) < 1e-9
     assert slow.cuda_answer({"cold": [cuda_run(right=False)], "warm": [cuda_run(right=False)]})["outcome"] == "failed"
     assert slow.cuda_answer({"cold": [cuda_run("no device")], "warm": []})["outcome"] == "failed"
+
+
+@pytest.mark.parametrize(("number", "code"), [(34, "STUB_LIBCUDA"), (803, "DRIVER_MISMATCH"), (7, "GPU_NOT_VISIBLE")])
+def test_a_driver_that_refuses_is_named_as_everywhere(number: int, code: str) -> None:
+    """The timeline gives a driver's answer the code that the check of the driver gives it."""
+    run = {**cuda_run(), "error": {"call": "cuInit", "code": number, "text": "cuInit answers"}}
+    (found,) = slow.cuda_answer({"cold": [run], "warm": []})["findings"]
+    assert found["code"] == code
 
 
 def test_without_a_driver_the_timeline_says_so() -> None:
