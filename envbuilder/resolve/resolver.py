@@ -65,7 +65,9 @@ class Resolver:
             or ((host.fails or side.fails) and stops(findings))
         ):
             return _rejected(wish, findings, nearest(wish) if nearest is not None else None)
-        return _environment(wish, release, host, side, findings)
+        # What is merely worth knowing depends on the targets; two matrices must give one environment the same file.
+        kept = findings if deliberate else tuple(row for row in findings if row.severity is not Severity.INFO)
+        return _environment(wish, release, host, side, kept)
 
     def parts(self, wish: Combination) -> Parts:
         """Judge the two sides of a combination, for the first distribution on whose side nothing is wrong."""
