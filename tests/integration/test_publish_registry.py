@@ -22,6 +22,8 @@ from envbuilder.registry.client import DOCKER_MANIFEST, OCI_MANIFEST, Manifest, 
 from envbuilder.registry.reference import parse
 from envbuilder.registry.referrers import attach, attached, document, fallback_tag
 
+pytestmark = pytest.mark.engine  # docker-registry is installed with the engine
+
 SECRET_BCRYPT = "$2b$04$S2Kj/ObEdjUqKKn43epyMOs72MNBty1CEEmSRwc.nol/5IPehgCJ2"  # noqa: S105 - a test's
 """The password ``secret`` as docker-registry's password file wants it."""
 

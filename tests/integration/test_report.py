@@ -26,6 +26,8 @@ from envbuilder.environment import Combination, Rejection
 from envbuilder.finding import Code
 from envbuilder.reporting import Material, write
 
+pytestmark = pytest.mark.slow  # and needs Chromium, which `scripts/setup browser` installs
+
 REJECTED = Rejection(
     combination=Combination(tensorflow="2.10.0", flavor="gpu"),
     id="tf2.10.0-py38-gpu",
