@@ -37,12 +37,13 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
     ``reproduced`` is true where every reported message that can show here was seen, false where none was, null where
     it cannot be known here; ``needs`` then says what it would take. ``proof`` pairs each reported message with the
-    line that was seen.
+    line that was seen. ``stand_ins`` are CUDA libraries that something stood in for, beside a simulated driver.
     """
 
     image: str | None = None
     verdict: Word | None = None
     simulated: bool = False
+    stand_ins: tuple[str, ...] = ()
     symptoms: tuple[Symptom, ...] = ()
     findings: tuple[Finding, ...] = ()
     reproduced: bool | None = None
@@ -61,6 +62,7 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
     image: str | None = None
     verdict: Word | None = None
     simulated: bool = False
+    stand_ins: tuple[str, ...] = ()
     symptoms: tuple[Symptom, ...] = ()
     needs: str = ""
 

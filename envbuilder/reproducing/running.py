@@ -17,12 +17,13 @@ from envbuilder.errors import InfrastructureError
 from envbuilder.hostfiles import host_files
 from envbuilder.preparing import LOCK, ensure_lock, system_of, templates, write_context
 from envbuilder.reproducing.documents import Recipe
+from envbuilder.reproducing.standins import StandIns, stand_ins
 from envbuilder.signatures import Symptom, match
 from envbuilder.simulated import profile as profiles
 from envbuilder.simulating import Simulation, simulation
 from envbuilder.validating import ValidationRequest, validate
 from envbuilder.verdict import Verdict
-from envbuilder.workspace import Workspace, content_key, write_atomically
+from envbuilder.workspace import Workspace, cache_dir, content_key, write_atomically
 
 REPOSITORY = "envbuilder/reproduced"
 """Images with deviations are tagged ``envbuilder/reproduced:<digest of the recipe>``."""
@@ -55,6 +56,7 @@ class Seen:
     text: str
     verdict: Verdict
     simulated: bool
+    stand_ins: tuple[str, ...] = ()
 
 
 class Unavailable(InfrastructureError):  # noqa: N818 - it is a circumstance, told as an answer
@@ -140,35 +142,48 @@ def _built(files: dict[str, bytes], base: str, tools: Tools) -> str:
     return tag
 
 
-def observe(  # noqa: PLR0913 - an image, what it is, and where it runs
-    image: str, environment: Environment | None, host: str, tools: Tools, lock: str = "", *, suite_there: bool = True
-) -> Seen:
+@dataclass(frozen=True)
+class Place:
+    """Where an image is run: on which host ('' for this one), and with stand-ins for CUDA's libraries or not."""
+
+    host: str
+    stand_ins: bool = False
+    suite_there: bool = True
+
+
+def observe(image: str, environment: Environment | None, place: Place, tools: Tools, lock: str = "") -> Seen:
     """Run what a user would run in an image on the host that the recipe names, then the suite.
 
-    ``suite_there`` runs the suite on that host too; without it the suite meets this host alone, where nothing that a
-    simulation cannot do is counted against the image.
+    ``place.suite_there`` runs the suite on that host too; without it the suite meets this host alone, where nothing
+    that a simulation cannot do is counted against the image. The suite never meets stand-ins.
     """
     found = tools.engine.image(image)
     if found is None:
         raise InfrastructureError(f"{image} is gone from the engine's store", hint="run the command again")
-    simulated = simulation(profiles.parse(host, tools.catalog)) if host else None
-    tools.say(f"running TensorFlow in {image}" + (f" on a simulated {host}" if host else ""))
-    text = _spoken(found, simulated, tools.engine)
+    simulated = simulation(profiles.parse(place.host, tools.catalog)) if place.host else None
+    standing = stand_ins(environment, cache_dir()) if place.stand_ins and simulated and environment else None
+    tools.say(f"running TensorFlow in {image}" + (f" on a simulated {place.host}" if simulated else ""))
+    text = _spoken(found, simulated, standing, tools.engine)
     tools.say(f"running the suite in {image}")
     request = ValidationRequest(
-        image=image, environment=environment, lock=lock, simulate=simulated if suite_there else None
+        image=image, environment=environment, lock=lock, simulate=simulated if place.suite_there else None
     )
-    return Seen(image, match(text), text, validate(tools.engine, request), simulated is not None)
+    names = standing.names if standing else ()
+    return Seen(image, match(text), text, validate(tools.engine, request), simulated is not None, names)
 
 
-def _spoken(image: Image, simulated: Simulation | None, engine: Engine) -> str:
+def _spoken(image: Image, simulated: Simulation | None, standing: StandIns | None, engine: Engine) -> str:
     """Return what TensorFlow prints in a container: the lines that ``envbuilder capture`` keeps, one a line."""
     output, errors = bytearray(), bytearray()
+    env = {"HOME": "/tmp", **(simulated.environment(image.env) if simulated else {})}  # noqa: S108 - in the container
+    files = {"capture.py": capture_script(), **(simulated.files if simulated else {})}
+    if standing is not None:
+        env, files = {**env, **standing.env}, {**files, **standing.files}
     spec = ContainerSpec(
         image=image.id,
         command=("/bin/sh", "-c", "exec $(command -v python3 || command -v python) /envbuilder/capture.py"),
-        env={"HOME": "/tmp", **(simulated.environment(image.env) if simulated else {})},  # noqa: S108 - in the container
-        files={"capture.py": capture_script(), **(simulated.files if simulated else {})},
+        env=env,
+        files=files,
         gpus="none" if simulated or not engine.info().gpu_runtime else "all",
         time_limit=_LIMIT_S,
     )
@@ -181,8 +196,8 @@ def _spoken(image: Image, simulated: Simulation | None, engine: Engine) -> str:
             f"the script did not run in the container: {why}", hint="see the engine's log"
         ) from error
     devices = document.get("devices") or []
-    seen = [] if "GPU" in devices else ["[]"]
-    return "\n".join([*map(str, document.get("log") or []), *(seen if devices else [])])
+    empty = ["[]"] if devices and "GPU" not in devices else []
+    return "\n".join([*map(str, document.get("log") or []), *empty])
 
 
 def capture_script() -> bytes:
@@ -199,4 +214,4 @@ def lock_of(environment: Environment, tools: Tools) -> str:
     return ""
 
 
-__all__ = ["Seen", "Tools", "Unavailable", "environment_image", "image_of", "lock_of", "observe", "reference"]
+__all__ = ["Place", "Seen", "Tools", "Unavailable", "environment_image", "image_of", "lock_of", "observe", "reference"]

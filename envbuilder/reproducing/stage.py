@@ -18,7 +18,17 @@ from envbuilder.reproducing.documents import Nearest, Proof, ReproduceDocument, 
 from envbuilder.reproducing.mending import mend
 from envbuilder.reproducing.predicting import predict
 from envbuilder.reproducing.rebuilding import Rebuild, plan
-from envbuilder.reproducing.running import Seen, Tools, Unavailable, environment_image, image_of, lock_of, observe
+from envbuilder.reproducing.running import (
+    Place,
+    Seen,
+    Tools,
+    Unavailable,
+    environment_image,
+    image_of,
+    lock_of,
+    observe,
+)
+from envbuilder.reproducing.standins import needed
 from envbuilder.rules import facts
 from envbuilder.signatures import match
 from envbuilder.workspace import write_atomically
@@ -101,7 +111,8 @@ def _run(foreseen: Foreseen, tools: Tools) -> Run:
     except Unavailable as error:
         return Run(reproduced=None, needs=f"its base cannot be had on this machine: {error.message}")
     lock = deviated(lock_of(environment, tools), recipe.deviations) if environment is not None else ""
-    seen = observe(image, environment, recipe.host, tools, lock)
+    place = Place(recipe.host, stand_ins=needed(document.symptoms))
+    seen = observe(image, environment, place, tools, lock)
     found = seen.verdict.findings
     compared = compare(
         document.symptoms,
@@ -115,6 +126,7 @@ def _run(foreseen: Foreseen, tools: Tools) -> Run:
         image=image,
         verdict=seen.verdict.verdict,
         simulated=seen.simulated,
+        stand_ins=seen.stand_ins,
         symptoms=seen.symptoms,
         findings=found,
         reproduced=compared.reproduced,
@@ -145,7 +157,8 @@ def _prove(document: ReproduceDocument, foreseen: Foreseen, tools: Tools) -> Pro
         image = environment_image(near, tools)
     except Unavailable as error:
         return Proof(needs=f"its base cannot be had on this machine: {error.message}")
-    seen = observe(image, near, document.recipe.host, tools, lock_of(near, tools), suite_there=False)
+    place = Place(document.recipe.host, stand_ins=needed(document.symptoms), suite_there=False)
+    seen = observe(image, near, place, tools, lock_of(near, tools))
     reproduced = document.run is not None and document.run.reproduced is True and _compares(document)
     again, others = gone(document.symptoms, seen.symptoms), _errors(seen)
     expected = {finding.code for finding in document.predicted if finding.severity is Severity.ERROR}
@@ -158,6 +171,7 @@ def _prove(document: ReproduceDocument, foreseen: Foreseen, tools: Tools) -> Pro
         image=image,
         verdict=seen.verdict.verdict,
         simulated=seen.simulated,
+        stand_ins=seen.stand_ins,
         symptoms=seen.symptoms,
         needs=needs,
     )

@@ -79,6 +79,8 @@ def _run(run: Run | None) -> list[str]:
     lines += [f"  reported: {_short(reported)}\n  seen:     {_short(seen)}" for reported, seen in run.proof]
     if run.verdict:
         lines.append(f"suite: {run.verdict}{', simulated' if run.simulated else ''}")
+    if run.stand_ins:
+        lines.append(f"stand-ins: {', '.join(run.stand_ins)}")
     return lines
 
 
@@ -151,6 +153,7 @@ def _verified(document: ReproduceDocument) -> list[str]:
         return [*lines, "By the compatibility catalogue; nothing was built.", ""]
     where = f"in {_code(run.image)}" if run.image else ""
     host = f" on a simulated host ({_code(document.recipe.host)})" if run.simulated else ""
+    host += f", with stand-ins for {', '.join(map(_code, run.stand_ins))}" if run.stand_ins else ""
     lines.append(f"Reproduced: **{_WORDS[run.reproduced]}** {where}{host}{_because(run.needs)}".rstrip())
     lines += [f"- seen: {_code(_short(seen))}" for _, seen in run.proof]
     if near is not None and near.proof is not None:

@@ -1,0 +1,145 @@
+"""From a report to the same message in a container that is the reported environment, and to the way out: for real."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from envbuilder.catalog.store import load
+from envbuilder.engine.docker import connect
+from envbuilder.engine.port import Engine
+from envbuilder.finding import Code
+from envbuilder.reproducing import Options, ReproduceDocument, Tools, reproduce
+from envbuilder.workspace import Workspace
+
+ROOT = Path(__file__).parents[2]
+CORPUS = ROOT / "tests" / "corpus"
+ROOM_FOR_LARGE = 14 << 30
+"""Bytes of disk that a further GPU image and its layers need."""
+
+pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def engine() -> Engine:
+    """Connect to the engine of this host."""
+    return connect()
+
+
+def answer(name: str, engine: Engine, *, prove: bool) -> ReproduceDocument:
+    """Take a report of the corpus all the way; its images stay in the engine's cache."""
+    tools = Tools(load(), Workspace(ROOT), engine, lambda line: print(line))  # noqa: T201 - shown where a test fails
+    return reproduce((CORPUS / f"{name}.txt").read_bytes().decode(), tools, Options(prove=prove))
+
+
+@dataclass(frozen=True)
+class Case:
+    """A report, the code that explains it, a part of the message, the change that mends it."""
+
+    report: str
+    code: Code
+    message: str
+    change: str
+
+
+OLDER_CUDNN = Case(
+    "61-older-cudnn-2.20",
+    Code.CUDNN_MISMATCH,
+    "Loaded runtime CuDNN library: 9.1.0 but source was compiled with: 9.3.0",
+    "cudnn 9.1.0.70 → 9.3",
+)
+NO_LIBRARIES = Case(
+    "60-plain-2.20",
+    Code.MISSING_LIBRARY,
+    "Cannot dlopen some GPU libraries",
+    "install plain → pinned CUDA wheels",
+)
+OLD_DRIVER = Case(
+    "59-driver-470",
+    Code.DRIVER_TOO_OLD,
+    "CUDA driver version is insufficient for CUDA runtime version",
+    "tensorflow 2.20.0 → 2.14.1",
+)
+NUMPY_2 = Case(
+    "40-numpy-2",
+    Code.NUMPY_ABI,
+    "A module that was compiled using NumPy 1.x cannot be run in",
+    "numpy 2.0.0 → <2.0.0,>=1.23.5",
+)
+NO_CUDA_11 = Case(
+    "41-tf-2.5-libraries",
+    Code.MISSING_LIBRARY,
+    "Could not load dynamic library 'libcudart.so.11.0'",
+    "install plain → pinned CUDA wheels",
+)
+
+
+def assert_reproduced(document: ReproduceDocument, case: Case) -> None:
+    """The cause was predicted, the same message was printed by the real TensorFlow, and a change is named."""
+    assert case.code in {row.code for row in document.predicted}
+    assert document.run is not None
+    assert document.run.reproduced is True, document.run
+    assert any(case.message in said and case.message in seen for said, seen in document.run.proof)
+    assert document.nearest is not None
+    assert case.change in document.nearest.changes
+    assert document.exit_code == 0
+
+
+def assert_mended(document: ReproduceDocument) -> None:
+    """The nearest environment was built, and nothing of what was reported came again in it."""
+    assert document.nearest is not None
+    assert document.nearest.proof is not None
+    assert document.nearest.proof.proven is True, document.nearest.proof
+
+
+@pytest.mark.parametrize("case", [NUMPY_2, NO_LIBRARIES, OLDER_CUDNN], ids=lambda case: case.report)
+def test_reproduced_and_mended(case: Case, engine: Engine) -> None:
+    """NumPy 2 under 2.15, no CUDA under 2.20, an older cuDNN: the same message, and gone in the nearest environment."""
+    document = answer(case.report, engine, prove=True)
+    assert_reproduced(document, case)
+    assert_mended(document)
+    if case is not NUMPY_2:
+        assert document.run is not None
+        assert document.run.simulated
+
+
+@pytest.mark.parametrize("case", [OLD_DRIVER, NO_CUDA_11], ids=lambda case: case.report)
+def test_reproduced(case: Case, engine: Engine) -> None:
+    """A driver that is too old (simulated), and TensorFlow 2.5 without CUDA 11: the same message from the real one."""
+    assert_reproduced(answer(case.report, engine, prove=False), case)
+
+
+@pytest.mark.parametrize("case", [OLD_DRIVER, NO_CUDA_11], ids=lambda case: case.report)
+def test_mended_by_another_large_image(case: Case, engine: Engine) -> None:
+    """The nearest environment of these two is a GPU image of its own: built where there is room, then removed."""
+    if shutil.disk_usage(ROOT).free < ROOM_FOR_LARGE:
+        pytest.skip("less than 14 GB of disk are free")
+    document = answer(case.report, engine, prove=True)
+    assert_mended(document)
+    assert document.nearest is not None
+    assert document.nearest.proof is not None
+    assert document.nearest.proof.image is not None
+    engine.remove(document.nearest.proof.image)
+
+
+@pytest.mark.parametrize("name", ["29-tf-2.4.1-rtx-3090", "21-three-minutes", "54-protobuf"])
+def test_where_the_base_cannot_be_had_the_answer_says_so(name: str, engine: Engine) -> None:
+    """Reports that need a registry's image are rendered and explained; without that image nothing is claimed."""
+    document = answer(name, engine, prove=False)
+    assert document.recipe.kind in {"image", "wheels"}
+    assert document.run is not None
+    if document.run.reproduced is None:
+        assert "cannot be had on this machine" in document.run.needs
+        assert document.exit_code == 8
+
+
+def test_another_system_is_not_claimed(engine: Engine) -> None:
+    """A Windows report is explained, not rebuilt: what it takes is said, and the exit code is 8."""
+    document = answer("30-windows-log", engine, prove=True)
+    assert document.run is not None
+    assert document.run.reproduced is None
+    assert "Windows host" in document.run.needs
+    assert document.exit_code == 8
