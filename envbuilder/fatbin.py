@@ -113,7 +113,10 @@ def _is_fat_binary(head: bytes) -> bool:
 def _entries(reader: _Reader) -> Iterator[tuple[int, int]]:
     _, _, header, left = _CONTAINER.unpack(reader.look(_CONTAINER.size))
     reader.skip(header)
-    while left >= _ENTRY.size and len(head := reader.look(_ENTRY.size)) == _ENTRY.size:
+    while left >= _ENTRY.size:
+        head = reader.look(_ENTRY.size)
+        if len(head) < _ENTRY.size:
+            return
         kind, _, entry_header, payload, _, _, _, _, architecture = _ENTRY.unpack(head)
         if not _ENTRY.size <= entry_header <= _LARGEST_ENTRY_HEADER:
             return

@@ -16,6 +16,10 @@ def claims(facts):
     if facts["flavor"] == "gpu" and not gpu:
         text = "a GPU environment, and a build without CUDA: it will run on the CPU"
         findings.append(finding("NOT_A_GPU_BUILD", "TensorFlow " + tf.__version__, text, "a CUDA build", "a CPU build"))
+    if facts["flavor"] == "cpu" and gpu and not facts.get("environment"):
+        text = "this build can use GPUs, and no CUDA run time is here: it runs on the CPU"
+        fix = "install tensorflow[and-cuda], or the CUDA that it was built with"
+        findings.append(finding("MISSING_LIBRARY", "CUDA", text, fix=fix, severity="warning"))
     for name, code, key in (("cuda", "CUDA_MISMATCH", "cuda_version"), ("cudnn", "CUDNN_MISMATCH", "cudnn_version")):
         wanted, found = facts.get(name), str(told.get(key) or "")
         if gpu and wanted and found and not _same(wanted, found):

@@ -23,6 +23,7 @@ def describe():
         "package": name,
         "version": version,
         "build": build_info(folder),
+        "cuda": cuda_here(),
         "os": os_release(),
         "kernel": platform.release(),
         "cpus": len(os.sched_getaffinity(0)),
@@ -31,6 +32,15 @@ def describe():
         "environment": _text("/opt/envbuilder/environment.json"),
         "lock": _text("/opt/envbuilder/requirements.lock"),
     }
+
+
+def cuda_here():
+    """List the CUDA run times that TensorFlow could load, and the driver's device nodes: signs of a GPU environment."""
+    from . import driver, framework, stacks
+
+    search = framework.new_search()
+    folders = framework.search_path(search, framework.callers(search)) + framework.wheel_folders()
+    return stacks.copies_of("libcudart", folders) + driver.device_nodes()
 
 
 def _text(path):

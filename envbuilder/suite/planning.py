@@ -96,12 +96,20 @@ def _order(check: Check) -> dict[str, object]:
     }
 
 
+_OTHERS = ("capture", "upgrade_")
+"""Probes of other commands in the same folder: no part of this suite, nor of its digest."""
+
+
 @cache
 def probe_files() -> Mapping[str, bytes]:
-    """Return the suite's probes' sources by file name, as they go into a container; those of `upgrade` are apart."""
-    folder = resources.files("envbuilder") / "probes"
-    suite = (item for item in folder.iterdir() if not item.name.startswith("upgrade_"))
-    return {item.name: item.read_bytes() for item in suite if item.name.endswith((".py", ".sh"))}
+    """Return the probes' sources by file name, as they go into a container; `fatbin` is one of them there."""
+    package = resources.files("envbuilder")
+    items = [*(package / "probes").iterdir(), package / "fatbin.py"]
+    return {
+        item.name: item.read_bytes()
+        for item in items
+        if item.name.endswith((".py", ".sh")) and not item.name.startswith(_OTHERS)
+    }
 
 
 def digest() -> str:

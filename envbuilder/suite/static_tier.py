@@ -97,4 +97,15 @@ CHECKS: tuple[Check, ...] = (
         limit_s=120,
         only_with="container",
     ),
+    Check(
+        name="architectures",
+        tier="static",
+        group="static",
+        probe="architectures:in_binaries",
+        proves="the binaries hold code for the GPU architectures that the environment names",
+        codes=(Code.IMAGE_CLAIM,),
+        limit_s=300,
+        profile="full",
+        flavor="gpu",
+    ),
 )

@@ -10,6 +10,7 @@ GROUPS: tuple[Group, ...] = (
     Group("static", "side"),
     Group("load", "side"),
     Group("driver", "side"),
+    Group("load-log", "main"),
     Group("gpu", "main"),
     Group("gpu-memory-growth", "main"),
     Group("gpu-memory-limit", "main"),
@@ -21,5 +22,11 @@ GROUPS: tuple[Group, ...] = (
     Group("steps", "main"),
 )
 
-CHECKS: tuple[Check, ...] = (*static_tier.CHECKS, *load_tier.CHECKS, *cpu_tier.CHECKS, *gpu_tier.CHECKS)
+CHECKS: tuple[Check, ...] = (
+    *static_tier.CHECKS,
+    *load_tier.CHECKS,
+    *cpu_tier.CHECKS,
+    *gpu_tier.CHECKS,
+    *load_tier.LAST,
+)
 """Every check, in the order in which it is reported; those of a group run in this order."""

@@ -53,7 +53,7 @@ def of_foreign(
     What the build does not say comes from the catalogue's row of that release; without a row nothing is claimed.
     """
     row = _row(identity, catalog)
-    flavor: Flavor = "gpu" if identity.is_gpu_build else "cpu"
+    flavor: Flavor = "gpu" if identity.is_for_gpus else "cpu"
     cuda = _dotted(identity.build.get("cuda_version")) or (row.cuda if row else None)
     cudnn = (row.cudnn if row else None) or _dotted(identity.build.get("cudnn_version"))
     toolkit = next((one for one in catalog.cuda if cuda and one.version == ".".join(cuda.split(".")[:2])), None)
@@ -85,7 +85,7 @@ def with_gpus(facts: Facts, gpus: str) -> Facts:
 def _row(identity: Identity, catalog: Catalog) -> TensorflowRelease | None:
     rows = [row for row in catalog.tensorflow if row.version == identity.version]
     exact = [row for row in rows if row.package == identity.package]
-    gpu = [row for row in rows if row.gpu] if identity.is_gpu_build else []
+    gpu = [row for row in rows if row.gpu] if identity.is_cuda_build else []
     return next(iter(exact or gpu), None)
 
 

@@ -53,6 +53,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     package: str | None = None
     version: str | None = None
     build: Mapping[str, Any] = {}
+    cuda: tuple[str, ...] = ()
     os: Mapping[str, str] = {}
     kernel: str = ""
     cpus: int = 0
@@ -62,9 +63,14 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     lock: str = ""
 
     @property
-    def is_gpu_build(self) -> bool:
+    def is_cuda_build(self) -> bool:
         """Tell whether the build says that it has CUDA."""
         return bool(self.build.get("is_cuda_build"))
+
+    @property
+    def is_for_gpus(self) -> bool:
+        """Tell whether GPUs are meant to be used: a CUDA build with a CUDA run time, or with a GPU, at hand."""
+        return self.is_cuda_build and bool(self.cuda)
 
 
 class _Event(msgspec.Struct, frozen=True, kw_only=True):

@@ -51,7 +51,7 @@ def test_selection() -> None:
     """A CPU image meets no GPU check; the full profile adds and never drops; without a lock nothing is held to one."""
     quick = suite.select(Facts(flavor="gpu", locked=(("a", "1"),), environment="x"))
     full = suite.select(Facts(flavor="gpu", locked=(("a", "1"),), environment="x", profile="full"))
-    assert full == CHECKS
+    assert set(full) == set(CHECKS)
     assert set(quick) < set(full)
     cpu = suite.select(Facts(flavor="cpu", profile="full"))
     assert {check.tier for check in cpu} == {"static", "load", "cpu"}
