@@ -10,7 +10,7 @@ from typing import Literal, TypeVar
 
 import msgspec
 
-from envbuilder.building import Built, build
+from envbuilder.building import Built, build, reference
 from envbuilder.choosing import Choice
 from envbuilder.console import Console, describe
 from envbuilder.engine.bases import ensure_base
@@ -73,6 +73,7 @@ class RunOptions:
     profile: Literal["quick", "full"] = "quick"
     gpus: str = "auto"
     fresh: bool = False
+    no_cache: bool = False
 
 
 def run(choice: Choice, workspace: Workspace, engine: Engine, console: Console, options: RunOptions) -> RunDocument:
@@ -84,10 +85,22 @@ def run(choice: Choice, workspace: Workspace, engine: Engine, console: Console, 
     """
     runner = _Runner(choice, workspace, engine, console, options)
     with console.live():
-        engine.sweep()
-        runner.prepare_bases()
-        built = dict(_side_by_side(options.jobs, choice.environments, runner.build))
+        built = runner.build_all()
         rows = tuple(runner.row(environment, built[environment.id]) for environment in choice.environments)
+    return _document(choice, rows)
+
+
+def build_rows(
+    choice: Choice, workspace: Workspace, engine: Engine, console: Console, options: RunOptions
+) -> RunDocument:
+    """Take every chosen environment to its image, and validate none: the first half of `run`."""
+    runner = _Runner(choice, workspace, engine, console, options)
+    with console.live():
+        built = runner.build_all()
+    return _document(choice, tuple(_built_row(e, built[e.id], workspace) for e in choice.environments))
+
+
+def _document(choice: Choice, rows: tuple[RunRow, ...]) -> RunDocument:
     return RunDocument(
         matrix=choice.matrix.name,
         rows=rows,
@@ -103,6 +116,12 @@ class _Runner:
     engine: Engine
     console: Console
     options: RunOptions
+
+    def build_all(self) -> dict[str, Built | EnvbuilderError]:
+        """Build every chosen environment, several at a time, after what an interrupted run left is swept away."""
+        self.engine.sweep()
+        self.prepare_bases()
+        return dict(_side_by_side(self.options.jobs, self.choice.environments, self.build))
 
     def prepare_bases(self) -> None:
         """Have every base in the engine before builds ask for the same one side by side."""
@@ -123,7 +142,7 @@ class _Runner:
                     self.workspace,
                     self.engine,
                     on_step=lambda step: task.update(describe(step)) if step.kind != "log" else None,
-                    no_cache=False,
+                    no_cache=self.options.no_cache,
                 )
         except EnvbuilderError as error:
             self.console.say(f"{environment.id}: {error}")
@@ -160,6 +179,18 @@ def _failed(environment: Environment, error: EnvbuilderError) -> RunRow:
         built="failed" if isinstance(error, BuildFailedError) else "not reached",
         error=error.message,
         exit_code=error.exit_code,
+    )
+
+
+def _built_row(environment: Environment, built: Built | EnvbuilderError, workspace: Workspace) -> RunRow:
+    if isinstance(built, EnvbuilderError):
+        return _failed(environment, built)
+    return RunRow(
+        environment=environment.id,
+        built="built" if built.fresh else "unchanged",
+        size=built.record.size,
+        build_s=built.record.seconds if built.fresh else 0.0,
+        path=str((workspace.results(environment.id) / "image.json").relative_to(workspace.root)),
     )
 
 
@@ -214,6 +245,20 @@ def table_rows(document: RunDocument) -> tuple[tuple[str, ...], ...]:
             row.level or "-",
             f"{row.size / 1e9:.2f} GB" if row.size else "-",
             f"{row.built}, {row.validated}",
+            row.path or row.error.splitlines()[0],
+        )
+        for row in document.rows
+    )
+
+
+def build_table(document: RunDocument) -> tuple[tuple[str, ...], ...]:
+    """Return the table that ends a build: environment, image, size, what was done, where or why not."""
+    return tuple(
+        (
+            row.environment,
+            reference(row.environment) if not row.error else "-",
+            f"{row.size / 1e9:.2f} GB" if row.size else "-",
+            row.built,
             row.path or row.error.splitlines()[0],
         )
         for row in document.rows

@@ -68,7 +68,8 @@ def find_matrix(name: str | None, root: Path) -> Path:
             return candidate
     if name and (shipped("matrices") / Path(name).name).is_file() and Path(name).parent.name == "matrices":
         return shipped("matrices") / Path(name).name
-    ships = ", ".join(sorted(path.stem for path in shipped("matrices").glob("*.yaml")))
+    every = sorted(shipped("matrices").glob("*.yaml"))
+    ships = ", ".join(path.stem for path in every if b"\naxes:" in path.read_bytes())
     raise UsageError(f"{wanted}: no such matrix", hint=f"give the path of a matrix file, or one of: {ships}")
 
 

@@ -1,0 +1,50 @@
+"""``envbuilder build``: the images of a matrix, without validating them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from envbuilder.cli.options import format_option, matrix_argument, select_option
+
+
+@click.command("build")
+@matrix_argument
+@select_option
+@format_option
+@click.option(
+    "-j",
+    "--jobs",
+    type=click.IntRange(1, 64),
+    default=min(2, os.cpu_count() or 1),
+    show_default=True,
+    help="Builds at a time.",
+)
+@click.option("--no-cache", is_flag=True, help="Run every step again, even where nothing changed.")
+def command(matrix: str | None, selectors: tuple[str, ...], form: str, jobs: int, no_cache: bool) -> None:  # noqa: FBT001
+    r"""Lock, render and build the selected environments; an image that stands is not built again.
+
+    Each image is tagged envbuilder/tensorflow:ID, and its build.log and image.json are in out/ID/.
+
+    \b
+    Examples:
+      envbuilder build
+      envbuilder build tensorflow -s flavor=gpu -j 1
+    """
+    from envbuilder.choosing import choose  # noqa: PLC0415 - commands load what they use
+    from envbuilder.console import Console, table  # noqa: PLC0415
+    from envbuilder.documents import as_json  # noqa: PLC0415
+    from envbuilder.engine.docker import connect  # noqa: PLC0415
+    from envbuilder.running import RunOptions, build_rows, build_table  # noqa: PLC0415
+    from envbuilder.workspace import Workspace  # noqa: PLC0415
+
+    workspace = Workspace(Path.cwd())
+    choice = choose(matrix, selectors, workspace)
+    document = build_rows(choice, workspace, connect(), Console(), RunOptions(jobs=jobs, no_cache=no_cache))
+    if form == "json":
+        click.echo(as_json(document))
+    else:
+        click.echo(table(("environment", "image", "size", "work", "where or why"), build_table(document)))
+    raise click.exceptions.Exit(document.exit_code)
