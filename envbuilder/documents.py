@@ -25,6 +25,8 @@ DOCUMENTS: tuple[tuple[str, str], ...] = (
     ("upgrade", "envbuilder.comparing.document:UpgradeDocument"),
     ("bisect", "envbuilder.bisecting.stage:BisectDocument"),
     ("upgrade-policy", "envbuilder.comparing.policy:Policy"),
+    ("reproduce", "envbuilder.reproducing.documents:ReproduceDocument"),
+    ("capture", "envbuilder.reports.captured:CaptureDocument"),
     ("controls", "envbuilder.controlling:ControlsDocument"),
     ("catalog", "envbuilder.catalog.listing:CatalogDocument"),
     ("catalog-verify", "envbuilder.catalog.compare:VerifyDocument"),

@@ -6,9 +6,50 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
+
 from envbuilder.reports.model import SCALARS, Evidence, Trust
 
 SCHEMA = "envbuilder/capture/v1"
+
+
+class CaptureDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What ``envbuilder capture`` prints; None where it could not be found out.
+
+    ``cuda`` and ``cudnn`` are what is loaded or installed, ``built`` what TensorFlow says it was built with,
+    ``loaded`` the CUDA libraries that it opened, ``log`` its loader's lines.
+    """
+
+    schema: str = SCHEMA
+    tensorflow: str | None = None
+    distribution: str | None = None
+    build: str | None = None
+    install: str | None = None
+    git_version: str | None = None
+    python: str | None = None
+    os: str | None = None
+    platform: str | None = None
+    arch: str | None = None
+    glibc: str | None = None
+    container: bool = False
+    wsl: bool = False
+    avx: bool | None = None
+    driver: str | None = None
+    driver_cuda: str | None = None
+    gpus: tuple[str, ...] = ()
+    compute_capabilities: tuple[str, ...] = ()
+    cuda: str | None = None
+    cudnn: str | None = None
+    built: dict[str, str] = {}
+    devices: tuple[str, ...] = ()
+    loaded: tuple[str, ...] = ()
+    environment: dict[str, str] = {}
+    packages: dict[str, str] = {}
+    libraries: tuple[str, ...] = ()
+    nvidia_smi: tuple[str, ...] = ()
+    log: tuple[str, ...] = ()
+
+
 _GROUPS = ("packages", "built", "environment")
 
 

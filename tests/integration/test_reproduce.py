@@ -31,7 +31,7 @@ def engine() -> Engine:
 
 def answer(name: str, engine: Engine, *, prove: bool) -> ReproduceDocument:
     """Take a report of the corpus all the way; its images stay in the engine's cache."""
-    tools = Tools(load(), Workspace(ROOT), engine, lambda line: print(line))  # noqa: T201 - shown where a test fails
+    tools = Tools(load(), Workspace(ROOT), engine, print)
     return reproduce((CORPUS / f"{name}.txt").read_bytes().decode(), tools, Options(prove=prove))
 
 
@@ -78,7 +78,7 @@ NO_CUDA_11 = Case(
 
 
 def assert_reproduced(document: ReproduceDocument, case: Case) -> None:
-    """The cause was predicted, the same message was printed by the real TensorFlow, and a change is named."""
+    """Demand that the cause was predicted, the real TensorFlow said the same, and a change is named."""
     assert case.code in {row.code for row in document.predicted}
     assert document.run is not None
     assert document.run.reproduced is True, document.run
@@ -89,7 +89,7 @@ def assert_reproduced(document: ReproduceDocument, case: Case) -> None:
 
 
 def assert_mended(document: ReproduceDocument) -> None:
-    """The nearest environment was built, and nothing of what was reported came again in it."""
+    """Demand that the nearest environment was built, and nothing of what was reported came again in it."""
     assert document.nearest is not None
     assert document.nearest.proof is not None
     assert document.nearest.proof.proven is True, document.nearest.proof

@@ -11,12 +11,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 
 from envbuilder.cli.capture import command
 from envbuilder.probes import capture
 from envbuilder.reports import Trust, read
+from envbuilder.reports.captured import CaptureDocument
 from envbuilder.reports.model import SCALARS
 
 SCRIPT = Path(capture.__file__)
@@ -41,6 +43,12 @@ def test_describes_this_python(document: dict) -> None:
     assert document["python"] == ".".join(map(str, sys.version_info[:3]))
     assert document["arch"] == os.uname().machine
     assert document["packages"]["pytest"] == pytest.__version__
+
+
+def test_documents_satisfy_their_schema(document: dict) -> None:
+    """This machine's document, and a GPU machine's, are of the published type, with no field beside it."""
+    for each in (document, FULL):
+        assert msgspec.convert(each, CaptureDocument).python == each["python"]
 
 
 def test_read_without_loss(document: dict) -> None:
