@@ -15,7 +15,7 @@ from envbuilder.engine.docker import connect
 from envbuilder.errors import InputError, Problem
 from envbuilder.reproducing.documents import ReproduceDocument
 from envbuilder.reproducing.running import Tools
-from envbuilder.reproducing.stage import Options, foresee, reproduce
+from envbuilder.reproducing.stage import Options, foresee, reproduce, with_command
 from envbuilder.reproducing.telling import as_markdown, as_text
 from envbuilder.workspace import Workspace
 
@@ -44,7 +44,7 @@ def answer(words: Words, workspace: Workspace, console: Console) -> ReproduceDoc
     """Do what the words ask for; only a real run needs an engine."""
     text, catalog, driver = text_of(words.report), store.load(), host.describe().driver
     if words.options.dry_run:
-        return foresee(text, catalog, driver).document
+        return with_command(foresee(text, catalog, driver).document, workspace)
     return reproduce(text, Tools(catalog, workspace, connect(), console.say), words.options, driver)
 
 

@@ -19,6 +19,7 @@ from envbuilder.reproducing.mending import mend
 from envbuilder.reproducing.predicting import predict
 from envbuilder.reproducing.rebuilding import Rebuild, plan
 from envbuilder.reproducing.running import (
+    FOLDER,
     Place,
     Seen,
     Tools,
@@ -31,7 +32,7 @@ from envbuilder.reproducing.running import (
 from envbuilder.reproducing.standins import needed
 from envbuilder.rules import facts
 from envbuilder.signatures import match
-from envbuilder.workspace import write_atomically
+from envbuilder.workspace import Workspace, write_atomically
 
 LARGEST = 4 << 20
 """Characters of a report: issue trackers end far below it."""
@@ -79,7 +80,7 @@ def foresee(text: str, catalog: Catalog, driver_here: str | None = None) -> Fore
 def reproduce(text: str, tools: Tools, options: Options, driver_here: str | None = None) -> ReproduceDocument:
     """Take a report all the way: build what it says, run it, compare, and on request prove the way out."""
     foreseen = foresee(text, tools.catalog, driver_here)
-    document = _with_command(foreseen.document, tools)
+    document = with_command(foreseen.document, tools.workspace)
     if options.dry_run:
         return document
     document = msgspec.structs.replace(document, run=_run(foreseen, tools))
@@ -89,15 +90,14 @@ def reproduce(text: str, tools: Tools, options: Options, driver_here: str | None
     return msgspec.structs.replace(document, nearest=msgspec.structs.replace(document.nearest, proof=proof))
 
 
-def _with_command(document: ReproduceDocument, tools: Tools) -> ReproduceDocument:
-    """Leave the nearest environment's matrix on disk, and name the command that builds it."""
+def with_command(document: ReproduceDocument, workspace: Workspace) -> ReproduceDocument:
+    """Leave the nearest environment's matrix in ``out/reproduce/matrices``, and name the command that builds it."""
     near: Nearest | None = document.nearest
     if near is None or not near.matrix:
         return document
-    folder = tools.aside.root / "matrices"
-    path = folder / f"{document.recipe.environment or 'report'}.yaml"
+    path = workspace.out / FOLDER / "matrices" / f"{document.recipe.environment or 'report'}.yaml"
     write_atomically(path, near.matrix.encode())
-    command = f"envbuilder run {path.relative_to(tools.workspace.root)}"
+    command = f"envbuilder run {path.relative_to(workspace.root)}"
     return msgspec.structs.replace(document, nearest=msgspec.structs.replace(near, commands=(command, *near.commands)))
 
 

@@ -13,6 +13,7 @@ from envbuilder.catalog.store import load
 from envbuilder.cli.reproduce import command
 from envbuilder.errors import InputError
 from envbuilder.finding import Code, Finding, Severity
+from envbuilder.reading import read_matrix
 from envbuilder.reproducing import ReproduceDocument, foresee
 from envbuilder.reproducing.asking import release_of
 from envbuilder.reproducing.comparing import compare, gone
@@ -252,14 +253,19 @@ def test_a_deviated_lock_tells_the_truth() -> None:
     assert text.endswith("torch==2.4.1\n")
 
 
-def test_command(tmp_path: Path) -> None:
+def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The command reads a file or standard input, prints one document, and exits as the contract says."""
+    monkeypatch.chdir(tmp_path)
     report = tmp_path / "report.txt"
     report.write_text(TEXTS["40-numpy-2"])
     from_file = CliRunner().invoke(command, [str(report), "--dry-run", "--format", "json"])
     from_stdin = CliRunner().invoke(command, ["-", "--dry-run", "--format", "json"], input=TEXTS["40-numpy-2"])
     assert from_file.exit_code == from_stdin.exit_code == 0
-    assert json.loads(from_file.stdout) == json.loads(from_stdin.stdout)
+    document = json.loads(from_file.stdout)
+    assert document == json.loads(from_stdin.stdout)
+    words = document["nearest"]["commands"][0].split()
+    assert words[:2] == ["envbuilder", "run"]
+    assert read_matrix(tmp_path / words[2]).include[0].tensorflow == "2.15.1"
     silent = CliRunner().invoke(command, ["-", "--dry-run"], input=TEXTS["53-nothing-said"])
     assert silent.exit_code == 8
 
