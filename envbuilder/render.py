@@ -29,7 +29,7 @@ def render_context(environment: Environment, lock: str, templates: Mapping[str, 
     """
     files = {
         "Dockerfile": _dockerfile(environment, lock, templates),
-        "environment.json": msgspec.json.format(msgspec.json.encode(environment), indent=2).decode() + "\n",
+        "environment.json": _document(environment),
         "requirements.lock": lock,
         "tools.lock": templates["tools.lock"],
         "host/README": _HOST_README,
@@ -37,6 +37,12 @@ def render_context(environment: Environment, lock: str, templates: Mapping[str, 
     if environment.cuda_wheels:
         files["cuda.lock"] = lockfile.subset(lock, cuda_names(environment))
     return {path: text.encode() for path, text in sorted(files.items())}
+
+
+def _document(environment: Environment) -> str:
+    """Write an environment as JSON, without what differs between two matrices that wish for the same one."""
+    same = msgspec.structs.replace(environment, chosen=())
+    return msgspec.json.format(msgspec.json.encode(same), indent=2).decode() + "\n"
 
 
 def cuda_names(environment: Environment) -> frozenset[str]:

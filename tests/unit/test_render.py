@@ -39,6 +39,12 @@ def test_the_same_inputs_give_the_same_bytes() -> None:
     assert render_context(GPU, LOCK, templates()) == render_context(GPU, LOCK, templates())
 
 
+def test_how_an_environment_was_wished_for_leaves_no_trace() -> None:
+    """Two matrices that come to one environment by other axes give the same files: an id names one content."""
+    other = msgspec.structs.replace(GPU, chosen=("os", "cuda"))
+    assert render_context(GPU, LOCK, templates()) == render_context(other, LOCK, templates())
+
+
 def test_the_cuda_set_is_installed_below_tensorflow() -> None:
     """The CUDA layer comes first and is made from its own lock, which pins the CUDA wheels alone."""
     files = render_context(GPU, LOCK, templates())
