@@ -88,11 +88,11 @@ def _why(answer: Answer, wanted: str) -> str:
 
 def judged(candidate: str, bad_end: Answer | None, *, is_bad_end: bool, exit_code: int, line: str) -> Answer:
     """Turn a run into an answer: bad only where it fails as the bad end does (same exit code, same last line)."""
+    if not exit_code:
+        return Answer(candidate=candidate, outcome="good")
     reason = normalised(line)
-    outcome: Outcome = "good"
-    if exit_code:
-        same = bad_end is not None and (bad_end.exit_code, bad_end.reason) == (exit_code, reason)
-        outcome = "bad" if is_bad_end or same else "other"
+    same = bad_end is not None and (bad_end.exit_code, bad_end.reason) == (exit_code, reason)
+    outcome: Outcome = "bad" if is_bad_end or same else "other"
     return Answer(candidate=candidate, outcome=outcome, exit_code=exit_code, reason=reason, line=line)
 
 
