@@ -126,7 +126,9 @@ def bisect(words: Words, root: Path, form: str) -> tuple[str, int]:
     """Find where the command or the check begins to fail; return the text in the form asked for, and the exit code."""
     axis = cast("Axis", words.axis)
     console, catalog = Console(), store.load()
-    asked, trial = _trial(words, root, axis, Maker(Workspace(root), connect(), console, catalog))
+    engine = connect()
+    engine.sweep()
+    asked, trial = _trial(words, root, axis, Maker(Workspace(root), engine, console, catalog))
     console.say(f"{len(asked.candidates)} versions: {', '.join(asked.candidates)}")
     with console.live():
         document = bisecting.bisect(asked, trial, root / "out" / "bisects", console.say)
