@@ -81,7 +81,7 @@ def test_wrapping_changes_nothing(path: Path) -> None:
 
 
 def test_driver_ceiling_is_not_the_toolkit() -> None:
-    """nvidia-smi's CUDA version is what the driver serves, in each of its three spellings; the toolkit stays unknown."""
+    """nvidia-smi's CUDA version is what the driver serves, in each of three spellings; the toolkit stays unknown."""
     for header in (
         "| NVIDIA-SMI 535.54.03    Driver Version: 535.54.03    CUDA Version: 12.2     |",
         "| NVIDIA-SMI 610.43.02    KMD Version: 610.43.02       CUDA UMD Version: 12.2 |",
