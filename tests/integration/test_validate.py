@@ -1,0 +1,218 @@
+"""Validation on a real engine: every Python of our bases, our image, an image of others, and what goes wrong."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from envbuilder import suite
+from envbuilder.building import build
+from envbuilder.catalog.store import load
+from envbuilder.choosing import choose
+from envbuilder.engine.bases import ensure_base
+from envbuilder.engine.docker import DockerEngine, connect
+from envbuilder.engine.port import BuildRequest, ContainerSpec
+from envbuilder.errors import UsageError
+from envbuilder.finding import Severity
+from envbuilder.preparing import system_of
+from envbuilder.suite import Check, Facts
+from envbuilder.validating import ValidationRequest, validate, validate_and_record, validate_here
+from envbuilder.validating.running import Place, in_container
+from envbuilder.validating.session import Session
+from envbuilder.workspace import Workspace, cache_dir
+
+pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.slow, pytest.mark.timeout(1800)]
+
+ROOT = Path(__file__).parents[2]
+FOREIGN = "scratch-suite:foreign"
+PYTHONS = (("debian-bullseye", "3.9"), ("debian-bookworm", "3.11"), ("debian-trixie", "3.13"))
+
+
+@pytest.fixture(scope="module")
+def engine() -> DockerEngine:
+    return connect()
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    """Make a folder outside the checkout, with the committed contexts."""
+    root = tmp_path_factory.mktemp("workspace")
+    shutil.copytree(ROOT / "images", root / "images")
+    return Workspace(root)
+
+
+@pytest.fixture(scope="module")
+def request_for_cpu(engine: DockerEngine, workspace: Workspace) -> ValidationRequest:
+    """Build the quickstart's environment and say how to validate it."""
+    choice = choose("quickstart", (), workspace)
+    (environment,) = choice.environments
+    built = build(environment, system_of(environment, choice.catalog), workspace, engine, on_step=lambda _: None)
+    return ValidationRequest(image=built.record.image, environment=environment, budgets=choice.matrix.budgets)
+
+
+def check(name: str, probe: str, **more: Any) -> dict[str, Any]:
+    """Describe one check for a plan."""
+    return {"name": name, "tier": "static", "group": "g", "probe": probe, "limit_s": 60} | more
+
+
+@pytest.mark.parametrize(("name", "version"), PYTHONS)
+def test_probes_run_on_every_python(engine: DockerEngine, name: str, version: str) -> None:
+    """On 3.9, 3.11 and 3.13 every probe imports, misbehaviour is contained, and the static checks answer."""
+    system = next(row for row in load().systems if row.name == name)
+    base = ensure_base(engine, system, cache_dir() / "bases", lambda _: None)
+    checks = [
+        check("well", "misbehave:well"),
+        check("flood", "misbehave:flood", arguments={"megabytes": 8}),
+        check("segfault", "misbehave:segfault"),
+        check("hang", "misbehave:hang", limit_s=2),
+        check("throw", "misbehave:throw"),
+        check("packages", "packages:consistent"),
+        check("one-cuda", "stacks:only_one"),
+        check("no-stub", "stacks:no_stub"),
+        check("closure", "closure:complete"),
+        check("versions", "closure:versions"),
+        check("secrets", "secrets_left:in_files"),
+        check("driver", "driver:identity"),
+    ]
+    files = {f"probes/{item}": content for item, content in suite.probe_files().items()}
+    files["plan.json"] = json.dumps({"facts": {}, "groups": [{"name": "g", "checks": checks}]}).encode()
+    modules = [item.removesuffix(".py") for item in suite.probe_files() if item.endswith(".py") and item[0] != "_"]
+    files["all.py"] = "\n".join(
+        [
+            "import importlib, runpy, sys, json",
+            "runpy.run_path('/envbuilder/probes/__main__.py')['load_package']()",
+            f"for name in {modules!r}: importlib.import_module('envbuilder_probes.' + name)",
+            "print(json.dumps({'event': 'imported', 'python': sys.version_info[:2]}))",
+        ]
+    ).encode()
+    printed = bytearray()
+    command = "python3 /envbuilder/all.py && exec python3 /envbuilder/probes /envbuilder/plan.json"
+    spec = ContainerSpec(image=base.id, command=("/bin/sh", "-c", command), files=files, env={"HOME": "/tmp"})
+    ended = engine.run(spec, printed.extend, printed.extend)
+    assert ended.exit_code == 0, printed.decode()
+    events = [json.loads(line) for line in printed.splitlines()]
+    assert events[0]["python"] == [int(part) for part in version.split(".")]
+    results = {event["result"]["name"]: event["result"] for event in events if event["event"] == "result"}
+    outcomes = {key: result["outcome"] for key, result in results.items()}
+    wrong = {"segfault": "error", "hang": "timeout", "throw": "error", "driver": "skipped"}
+    assert outcomes == {one["name"]: wrong.get(one["name"], "passed") for one in checks}, results
+
+
+def test_our_image_passes_and_its_verdict_stands(
+    engine: DockerEngine, workspace: Workspace, request_for_cpu: ValidationRequest
+) -> None:
+    """The CPU image passes every check at level cpu; asked again, the kept verdict answers."""
+    said: list[str] = []
+    verdict, fresh = validate_and_record(request_for_cpu, engine, workspace, on_progress=said.append)
+    assert (verdict.verdict, verdict.level, fresh) == ("PASSED", "cpu", True), verdict.reasons
+    assert {one.outcome for one in verdict.checks} == {"passed"}
+    assert {"import", "first op", "first matmul"} <= {phase.phase for phase in verdict.timeline}
+    assert verdict.suite == suite.digest()
+    assert verdict.lock.startswith("sha256:")
+    assert any("keras: passed" in line for line in said)
+    again, fresh = validate_and_record(request_for_cpu, engine, workspace, on_progress=said.append)
+    assert (again, fresh) == (verdict, False)
+
+
+def test_an_image_by_its_name_alone_is_known_by_what_it_carries(
+    engine: DockerEngine, request_for_cpu: ValidationRequest
+) -> None:
+    """Without being told, the environment and the lock are those that the image carries, and are held against it."""
+    stopped = Check(
+        name="extra",
+        tier="cpu",
+        group="framework",
+        probe="misbehave:well",
+        proves="nothing",
+        codes=(),
+        needs=("import",),
+    )
+    verdict = validate(engine, ValidationRequest(image=request_for_cpu.image, extra=(stopped,)))
+    assert verdict.environment == request_for_cpu.environment
+    assert {"locked", "claims", "extra"} <= {one.name for one in verdict.checks}
+    assert verdict.verdict == "PASSED", verdict.reasons
+
+
+@pytest.fixture(scope="module")
+def foreign(
+    engine: DockerEngine, request_for_cpu: ValidationRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    """Make an image of others: nothing of ours in it, its Python off the PATH, an entry point of its own."""
+    folder = tmp_path_factory.mktemp("foreign")
+    assert request_for_cpu.environment is not None
+    (folder / "Dockerfile").write_text(
+        f"FROM envbuilder/tensorflow:{request_for_cpu.environment.id}\n"
+        "USER root\n"
+        "RUN rm -rf /opt/envbuilder\n"
+        "ENV PATH=/usr/local/bin:/usr/bin:/bin\n"
+        'ENTRYPOINT ["/bin/false"]\n'
+    )
+    engine.build(BuildRequest(context=folder, tag=FOREIGN), lambda _: None)
+    yield FOREIGN
+    engine.remove(FOREIGN)
+
+
+def test_an_image_of_others(engine: DockerEngine, foreign: str) -> None:
+    """TensorFlow is found off the PATH; its build and the catalogue say what to expect; no claim of ours is checked."""
+    verdict = validate(engine, ValidationRequest(image=foreign))
+    assert verdict.environment is None
+    assert not {"locked", "claims"} & {one.name for one in verdict.checks}
+    assert (verdict.verdict, verdict.level) == ("PASSED", "cpu"), verdict.reasons
+    assert all(one.severity is Severity.WARNING for one in verdict.findings)
+
+
+def test_an_image_without_tensorflow_is_refused(engine: DockerEngine) -> None:
+    """No TensorFlow, or no image, is a mistake of the request, with what to do next."""
+    system = next(row for row in load().systems if row.name == "debian-bookworm")
+    base = ensure_base(engine, system, cache_dir() / "bases", lambda _: None)
+    with pytest.raises(UsageError, match="no Python in it has TensorFlow"):
+        validate(engine, ValidationRequest(image=base.id))
+    with pytest.raises(UsageError, match="no such image"):
+        validate(engine, ValidationRequest(image="envbuilder/none:such"))
+
+
+def test_here_without_tensorflow_is_refused() -> None:
+    """A Python without TensorFlow is refused by --here."""
+    with pytest.raises(UsageError, match="no TensorFlow"):
+        validate_here()
+
+
+def test_a_container_that_is_killed_leaves_no_check_unsaid(
+    engine: DockerEngine, request_for_cpu: ValidationRequest
+) -> None:
+    """When the container's own limit is reached, what was answered stands and every other check is an error."""
+    checks = tuple(
+        Check(name=name, tier="static", group="static", probe=f"misbehave:{name}", proves="x", codes=(), limit_s=600)
+        for name in ("well", "hang", "throw")
+    )
+    session = Session(checks, lambda _: None)
+    why = in_container(
+        engine, Place(request_for_cpu.image, time_limit=8), suite.plan(checks, Facts(flavor="cpu")), session.feed
+    )
+    outcomes = {one.name: one.outcome for one in session.results(why)}
+    assert outcomes == {"well": "passed", "hang": "error", "throw": "error"}
+    assert "time limit" in why
+
+
+def test_stalls_are_told_apart_and_a_healthy_loop_raises_nothing(
+    engine: DockerEngine, request_for_cpu: ValidationRequest
+) -> None:
+    """Every loop written to stall is named by its own cause alone; twenty runs of a healthy one by none."""
+    controls = Check(
+        name="stall-controls",
+        tier="cpu",
+        group="steps",
+        probe="steps:controls",
+        proves="the detector works",
+        codes=(),
+        limit_s=900,
+    )
+    session = Session((controls,), lambda _: None)
+    why = in_container(engine, Place(request_for_cpu.image), suite.plan((controls,), Facts(flavor="cpu")), session.feed)
+    (result,) = session.results(why)
+    assert result.outcome == "passed", result.observed + result.log[-2000:]
