@@ -35,6 +35,8 @@ def main(arguments):
         return worker.main(int(arguments[1]), arguments[2], STARTED)
     if arguments[:1] == ["--sample"]:
         return importlib.import_module(PACKAGE + ".sample").main(int(arguments[1]), STARTED)
+    if arguments[:1] == ["--layers"]:
+        return importlib.import_module(PACKAGE + ".layers_left").main()
     if arguments[:1] == ["--identify"]:
         return importlib.import_module(PACKAGE + ".identify").main()
     return importlib.import_module(PACKAGE + ".runner").main(arguments[0])

@@ -19,10 +19,13 @@ RIGHT = ("import", "matmul")
 
 
 class Group(msgspec.Struct, frozen=True):
-    """Checks that share a process, and with it the import; lanes run beside each other, groups of a lane in turn."""
+    """Checks that share a process, and with it the import; lanes run beside each other, groups of a lane in turn.
+
+    The lane ``host`` is none of a container: the stage itself makes its checks, of the image as the engine holds it.
+    """
 
     name: str
-    lane: Literal["main", "side"]
+    lane: Literal["main", "side", "host"]
     env: tuple[tuple[str, str], ...] = ()
 
 

@@ -78,7 +78,7 @@ def plan(checks: tuple[Check, ...], facts: Facts) -> bytes:
             "checks": [_order(check) for check in checks if check.group == group.name],
         }
         for group in GROUPS
-        if any(check.group == group.name for check in checks)
+        if group.lane != "host" and any(check.group == group.name for check in checks)
     ]
     return msgspec.json.encode({"groups": groups, "facts": facts, "identify": True})
 

@@ -108,4 +108,15 @@ CHECKS: tuple[Check, ...] = (
         profile="full",
         flavor="gpu",
     ),
+    Check(
+        name="layers",
+        tier="static",
+        group="host",
+        probe="layers_left:main",
+        proves="no layer holds a credential or a private key, not even one that a later layer deletes",
+        codes=(Code.SECRET_IN_IMAGE,),
+        limit_s=900,
+        profile="full",
+        only_with="container",
+    ),
 )

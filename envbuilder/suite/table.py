@@ -20,6 +20,7 @@ GROUPS: tuple[Group, ...] = (
     Group("multi-gpu", "main"),
     Group("timeline", "main"),
     Group("steps", "main"),
+    Group("host", "host"),
 )
 
 CHECKS: tuple[Check, ...] = (

@@ -17,6 +17,7 @@ from envbuilder.matrix import Budgets
 from envbuilder.simulating import Simulation
 from envbuilder.suite import Check, Facts, Profile
 from envbuilder.validating import facts as facts_of
+from envbuilder.validating.layers import check_layers
 from envbuilder.validating.running import Place, here, in_container
 from envbuilder.validating.session import Identity, Progress, Session
 from envbuilder.verdict import CheckResult, EngineRef, HostRef, ImageRef, Verdict
@@ -69,10 +70,12 @@ def validate(
     started = clock()
     place = _place(engine, image, request)
     subject = _subject(engine, place, image, request)
-    checks = (*suite.select(subject.facts), *request.extra)
+    selected = suite.select(subject.facts)
+    checks = (*(check for check in selected if check.group != "host"), *request.extra)
     session, results = _run(
         checks, subject.facts, on_progress, lambda plan, take: in_container(engine, place, plan, take)
     )
+    results += tuple(check_layers(engine, image.id, check) for check in selected if check.group == "host")
     results += budget_results(results, request.budgets, image.size)
     info = engine.info()
     return _verdict(

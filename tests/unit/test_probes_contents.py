@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
+import tarfile
 from pathlib import Path
 
 import pytest
 
-from envbuilder.probes import claims, secrets_left
+from envbuilder.probes import claims, layers_left, secrets_left
 
 PEM = b"-----BEGIN CERTIFICATE-----\nQUJD\n-----END CERTIFICATE-----\n"
 OTHER = b"-----BEGIN CERTIFICATE-----\nREVG\n-----END CERTIFICATE-----\n"
@@ -81,3 +83,36 @@ def test_start_up_requirement(env: dict[str, str], severities: list[str]) -> Non
     answer = claims.requirement({"image_env": env, "cuda": "12.5"})
     assert [found["severity"] for found in answer["findings"]] == severities
     assert answer["outcome"] == ("failed" if "error" in severities else "passed")
+
+
+def archive(*layers: dict[str, bytes]) -> io.BytesIO:
+    """Make what an engine exports: a tar of layers, each a tar, beside a manifest."""
+    outer = io.BytesIO()
+    with tarfile.open(fileobj=outer, mode="w") as tar:
+        for index, files in enumerate(layers):
+            inner = io.BytesIO()
+            with tarfile.open(fileobj=inner, mode="w") as layer:
+                for name, content in files.items():
+                    put(layer, name, content)
+            put(tar, f"{index:064x}/layer.tar", inner.getvalue())
+        put(tar, "manifest.json", b"[]" * 1000)
+    outer.seek(0)
+    return outer
+
+
+def put(tar: tarfile.TarFile, name: str, content: bytes) -> None:
+    """Add one file to a tar."""
+    info = tarfile.TarInfo(name)
+    info.size = len(content)
+    tar.addfile(info, io.BytesIO(content))
+
+
+def test_a_secret_that_a_later_layer_deletes_is_found() -> None:
+    """What one layer brings and the next deletes is still in the image; the finding names the layer."""
+    secret = b"[global]\nindex-url = https://user:word@example.com/simple\n"
+    found = layers_left.search(archive({"etc/hostname": b"x"}, {"etc/pip.conf": secret}, {"etc/.wh.pip.conf": b""}))
+    assert (found["layers"], found["files"]) == (3, 3)
+    (one,) = found["findings"]
+    assert (one["code"], one["subject"]) == ("SECRET_IN_IMAGE", "/etc/pip.conf")
+    assert "layer 2" in one["message"]
+    assert layers_left.search(archive({"etc/pip.conf": b"[global]\n"}))["findings"] == []
