@@ -28,35 +28,44 @@ def objects(folders=None):
 
 
 def complete(facts):
-    """Find every need of every shared object that packages bring, transitively, where the loader looks."""
+    """Load each object that nothing else needs, and all that it needs, as the loader would; name what is not found."""
     search = framework.new_search()
     paths = objects()
-    sonames = {}
-    for path in paths:
-        read = search.read(path)
-        if read is not None:
-            sonames.setdefault(read.soname or os.path.basename(path), path)
+    read = {path: search.read(path) for path in paths}
+    names = {(one and one.soname) or os.path.basename(path) for path, one in read.items()}
+    needed = {name for one in read.values() if one is not None for name in one.needed}
+    roots = [p for p, one in read.items() if ((one and one.soname) or os.path.basename(p)) not in needed]
     missing = {}
-    for path in paths:
-        for name, tried in unmet(search, path):
-            missing.setdefault(name, []).append((path, tried))
-    findings = [_missing(name, places, name in sonames) for name, places in sorted(missing.items())]
+    for root in roots:
+        for name, user, tried in unmet(search, root):
+            missing.setdefault(name, []).append((root, user, tried))
+    findings = [_missing(name, places, name in names) for name, places in sorted(missing.items())]
     observed = "; ".join(one["message"] for one in findings) or "every need of {0} objects is found".format(len(paths))
     return judged(findings, "every need found", observed, measurements={"objects": measure(len(paths), "1")})
 
 
-def unmet(search, path):
-    """List the direct needs of one object that the loader would not find: pairs of name and paths tried."""
-    read = search.read(path)
-    if read is None or not read.dynamic:
+def unmet(search, root):
+    """Go through an object's needs breadth first; list those that are not found: name, who needs it, paths tried.
+
+    A name that is loaded already is not searched for again, and an RPATH counts for the needs of needs too, as it
+    does for the loader (a RUNPATH does not).
+    """
+    first = search.read(root)
+    if first is None or not first.dynamic:
         return []
-    found = []
-    for name in read.needed:
-        if FROM_DRIVER.match(name) or name in LINUX_ITSELF:
-            continue
-        where, tried = search.find(name, read)
-        if where is None:
-            found.append((name, tried))
+    loaded, found = set(), []
+    queue = [(first, ())]
+    while queue:
+        user, chain = queue.pop(0)
+        for name in user.needed:
+            if name in loaded or FROM_DRIVER.match(name) or name in LINUX_ITSELF:
+                continue
+            loaded.add(name)
+            where, tried = search.find(name, user, chain)
+            if where is None:
+                found.append((name, user.path, tried))
+            else:
+                queue.append((search.read(where), (*chain, user)))
     return found
 
 
@@ -72,13 +81,10 @@ def _missing(name, places, brought):
     A library that another package brings under that name counts as found once that package has loaded it, which is
     how extension modules and the CUDA wheels are made; nobody else's luck makes up for a core object's need.
     """
-    users = sorted(path for path, _ in places)
-    core = [path for path in users if is_core(path)]
-    text = "{0}, which {1} need{2}, is not where the loader looks".format(
-        name, os.path.basename((core or users)[0]), "s" if len(users) == 1 else " and {0} more".format(len(users) - 1)
-    )
-    severity = "error" if core and not brought else "warning"
-    tried = "needed by {0}; tried: {1}".format(", ".join(users[:4]), ", ".join(places[0][1][:12]))
+    users = sorted({user for _, user, _ in places})
+    text = "{0}, which {1} needs, is not where the loader looks".format(name, os.path.basename(users[0]))
+    severity = "error" if not brought and any(is_core(root) for root, _, _ in places) else "warning"
+    tried = "needed by {0}; tried: {1}".format(", ".join(users[:4]), ", ".join(places[0][2][:12]))
     return finding("MISSING_LIBRARY", name, text, name, tried, FIX, severity=severity)
 
 

@@ -151,13 +151,41 @@ def test_cudnn_rule(monkeypatch: pytest.MonkeyPatch, loaded: str, fits: bool) ->
     assert fits or conflict["code"] == "CUDNN_MISMATCH"
 
 
+def known(search: loader.Search, path: Path, *, needed: list[str], rpath: str = "", runpath: str = "") -> None:
+    """Let a search know an object that needs others, in place of a real file's contents."""
+    path.parent.mkdir(exist_ok=True)
+    path.touch()
+    paths = {"rpath": [rpath] if rpath else [], "runpath": [runpath] if runpath else []}
+    one = SimpleNamespace(path=str(path), soname=path.name, dynamic=True, machine="x86_64", needed=needed, **paths)
+    search._known[str(path)] = one
+
+
 def test_closure_finds_what_an_object_lacks(tmp_path: Path) -> None:
-    """A need that no place satisfies is reported with the places; the driver's own libraries are not needs."""
-    read = SimpleNamespace(path=str(tmp_path / "a.so"), dynamic=True, rpath=[], runpath=[], machine="x86_64")
-    read.needed = ["libgone.so.3", "libcuda.so.1", "libc.so.6"]
+    """A need that no place satisfies is reported with its user; the driver's own libraries are not needs."""
     search = loader.Search("", loader.read_cache())
-    search._known[read.path] = read
-    assert [name for name, _ in closure.unmet(search, read.path)] == ["libgone.so.3"]
+    known(search, tmp_path / "a.so", needed=["libgone.so.3", "libcuda.so.1", "libc.so.6"])
+    assert [(name, user) for name, user, _ in closure.unmet(search, str(tmp_path / "a.so"))] == [
+        ("libgone.so.3", str(tmp_path / "a.so"))
+    ]
+
+
+def test_an_rpath_reaches_the_needs_of_needs_and_a_runpath_does_not(tmp_path: Path) -> None:
+    """As the loader has it: bundled libraries that find each other by their user's RPATH are found."""
+    for kind, lacks in (("rpath", []), ("runpath", ["libthird.so"])):
+        search = loader.Search("", {}, [])
+        known(search, tmp_path / "module.so", needed=["libsecond.so"], **{kind: "$ORIGIN/libs"})
+        known(search, tmp_path / "libs" / "libsecond.so", needed=["libthird.so"])
+        known(search, tmp_path / "libs" / "libthird.so", needed=[])
+        assert [name for name, _, _ in closure.unmet(search, str(tmp_path / "module.so"))] == lacks
+
+
+def test_what_is_loaded_already_is_not_searched_again(tmp_path: Path) -> None:
+    """A library that lists its user's libraries too finds those that the user has loaded."""
+    search = loader.Search("", {}, [])
+    known(search, tmp_path / "module.so", needed=["libsecond.so", "libthird.so"], runpath="$ORIGIN/libs")
+    known(search, tmp_path / "libs" / "libsecond.so", needed=["libthird.so"])
+    known(search, tmp_path / "libs" / "libthird.so", needed=[])
+    assert closure.unmet(search, str(tmp_path / "module.so")) == []
 
 
 @pytest.mark.parametrize("lacks", ["ptxas", "libdevice.10.bc"])
