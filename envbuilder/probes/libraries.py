@@ -86,14 +86,22 @@ def cudnn(facts):
     path, _ = framework.find(search, name, framework.callers(search))
     if path is None:
         return skipped("{0} is not there; the check of the libraries says so".format(name))
-    loaded = cudnn_version(path)
-    problem = cudnn_conflict(path, facts) if loaded else _silent(name, path)
+    loaded, said = ask_cudnn(path)
+    problem = cudnn_conflict(path, facts) if loaded else _silent(name, path, said)
     seen = "{0} at {1}".format(loaded or "no version", path)
     return judged([problem] if problem else [], "cuDNN {0} or a newer minor".format(facts.get("cudnn")), seen)
 
 
-def _silent(name, path):
-    """Name a cuDNN that opens and does not answer: since 8 it is in parts, and the one in front loads the others."""
+def _silent(name, path, said):
+    """Name a cuDNN that opens and does not answer: since 8 it is in parts, and the one in front loads the others.
+
+    Where it says which library a part lacks (``libnvrtc.so`` by 8.7's wheels, which have it under another name),
+    that one is the missing library.
+    """
+    lacks = MISSING.search(said)
+    if lacks:
+        text = "{0}, which a part of {1} needs, is absent: {2}".format(lacks.group(1), path, said.strip())
+        return finding("MISSING_LIBRARY", lacks.group(1), text, requires=lacks.group(1), found=said.strip(), fix=FIX)
     text = "{0} opens and cannot say its version: parts of cuDNN are missing or of another version".format(path)
     return finding("MISSING_LIBRARY", name, text, "a whole cuDNN", path, "install cuDNN anew, all of its parts")
 
@@ -119,19 +127,31 @@ def cudnn_conflict(path, facts):
 
 
 def cudnn_version(path):
-    """Ask a cuDNN library for its version in a process of its own; None where it cannot be asked."""
+    """Return a cuDNN library's version as text, None where it cannot be asked."""
+    return ask_cudnn(path)[0]
+
+
+def ask_cudnn(path):
+    """Ask a cuDNN library for its version in a process of its own: its text or None, and what it said of a failure."""
     import subprocess
     import sys
 
     code = (
         "import ctypes, sys; ask = ctypes.CDLL(sys.argv[1]).cudnnGetVersion;ask.restype = ctypes.c_size_t; print(ask())"
     )
+    command = [sys.executable, "-c", code, path]
     try:
-        text = subprocess.check_output([sys.executable, "-c", code, path], timeout=60, stderr=subprocess.DEVNULL)
-        number = int(text)
-    except (OSError, ValueError, subprocess.SubprocessError):
-        return None
-    return cudnn_text(number)
+        done = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
+        text, said = done.communicate(timeout=60)
+        return cudnn_text(int(text)), ""
+    except ValueError:
+        return None, said
+    except subprocess.TimeoutExpired:
+        done.kill()
+        done.communicate()
+        return None, "no answer within 60 s"
+    except OSError as error:
+        return None, str(error)
 
 
 def cudnn_text(number):
@@ -139,6 +159,14 @@ def cudnn_text(number):
     if number >= 10000 * 9:
         return "{0}.{1}.{2}".format(number // 10000, number // 100 % 100, number % 100)
     return "{0}.{1}.{2}".format(number // 1000, number // 100 % 10, number % 100)
+
+
+def _runtime_version(path, name):
+    """Ask a CUDA run time for its version; without a driver those of CUDA 11 refuse, and the soname says the major."""
+    value = ctypes.c_int(0)
+    if ctypes.CDLL(path).cudaRuntimeGetVersion(ctypes.byref(value)) == 0 and value.value:
+        return "{0}.{1}".format(value.value // 1000, value.value % 1000 // 10)
+    return name.split(".so.")[1].split(".")[0] + " (by its soname)"
 
 
 def cuda_runtime(facts):
@@ -150,12 +178,10 @@ def cuda_runtime(facts):
     path, _ = framework.find(search, name, framework.callers(search))
     if path is None:
         return skipped("{0} is not there; the check of the libraries says so".format(name))
-    value = ctypes.c_int(0)
-    ctypes.CDLL(path).cudaRuntimeGetVersion(ctypes.byref(value))
-    found = "{0}.{1}".format(value.value // 1000, value.value % 1000 // 10)
+    found = _runtime_version(path, name)
     built = facts.get("cuda") or ""
     findings = []
-    if built and built.split(".")[0] != found.split(".")[0]:
+    if built and built.split(".")[0] != found.split(" ")[0].split(".")[0]:
         text = "TensorFlow was built with CUDA {0} and would load the run time of {1}".format(built, found)
         findings.append(
             finding("CUDA_MISMATCH", "CUDA " + found, text, built, found, "install the CUDA it was built with")
