@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import assert_never, cast
 
 from envbuilder import simulating
@@ -18,7 +18,7 @@ from envbuilder.errors import UsageError
 from envbuilder.matrix import Budgets
 from envbuilder.simulated import profile as profiles
 from envbuilder.suite import Profile
-from envbuilder.validating.recording import said, validate_and_record
+from envbuilder.validating.recording import lock_text, said, validate_and_record
 from envbuilder.validating.stage import ValidationRequest, validate, validate_here
 from envbuilder.verdict import Verdict
 from envbuilder.workspace import Workspace, read_document
@@ -73,6 +73,9 @@ def _in_container(words: Words, target: str, profile: Profile, workspace: Worksp
             base=f"{record.base} {record.base_id}",
             simulate=simulated,
         )
+        if simulated is not None:  # what a simulated driver leads to never takes the place of a real verdict
+            request = replace(request, lock=lock_text(workspace, environment))
+            return validate(engine, request, on_progress=lambda progress: task.update(said(progress)))
         verdict, _ = validate_and_record(request, engine, workspace, on_progress=task.update, fresh=words.fresh)
         return verdict
 

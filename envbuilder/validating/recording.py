@@ -45,7 +45,7 @@ def validate_and_record(
     if environment is None:
         raise UsageError("only an environment's verdict is kept by its id", hint="use validate for other images")
     folder = workspace.results(environment.id)
-    request = replace(request, lock=request.lock or _lock_text(workspace, environment))
+    request = replace(request, lock=request.lock or lock_text(workspace, environment))
     key = _key(request, engine)
     stands = read_document(folder / "validated.json", Validated)
     kept = read_document(folder / "verdict.json", Verdict)
@@ -74,7 +74,8 @@ def said(progress: Progress) -> str:
             return f"{progress.name}: {progress.outcome} ({progress.seconds:.1f} s)"
 
 
-def _lock_text(workspace: Workspace, environment: Environment) -> str:
+def lock_text(workspace: Workspace, environment: Environment) -> str:
+    """Read the lock that an environment's image was made from; '' where it is not in this workspace."""
     path = workspace.context(environment.id) / "requirements.lock"
     return path.read_text() if path.is_file() else ""
 
