@@ -18,7 +18,6 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "selecting",
         "fleet",
         "render",
-        "context",
         "suite",
         "statement",
         "signatures",
