@@ -1,7 +1,8 @@
 """Time one start-up and three workloads in this fresh process; one sample for each, in seconds.
 
 Start-up is divided into phases from the first instruction to the first results. A workload's sample is the fastest of
-several repetitions: what other processes do to the machine only ever adds time.
+many repetitions, taken in turn with the other workloads over seconds: what other processes do to the machine only ever
+adds time, and rarely for so long.
 """
 
 import time
@@ -20,6 +21,10 @@ DEFAULTS = {
 """Side lengths, and the calls that one repetition times."""
 
 REPETITIONS = 7
+"""The fewest repetitions of each workload, however long they take."""
+
+SECONDS = 3.0
+"""How long the workloads are repeated together."""
 
 
 def main():
@@ -28,10 +33,7 @@ def main():
     wanted = arguments()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     durations = start_up()
-    for name, workload in (("matmul", matmul), ("convolution", convolution), ("step", step)):
-        options = dict(DEFAULTS[name], **wanted.get(name, {}))
-        call = workload(options["size"])
-        durations["work." + name] = fastest(call, options["calls"]) / DEFAULTS[name]["calls"]
+    durations.update(work(wanted))
     channel.say({"seconds": durations})
 
 
@@ -59,17 +61,30 @@ def start_up():
     return durations
 
 
-def fastest(call, calls):
-    """Return the shortest of several repetitions of so many calls, the first ones not counted."""
-    call()
-    best = None
-    for _ in range(REPETITIONS):
-        begun = time.perf_counter()
-        for _ in range(calls):
-            call()
-        took = time.perf_counter() - begun
-        best = took if best is None else min(best, took)
-    return best
+def work(wanted):
+    """Repeat the workloads in turn and return the fastest call of each, in seconds."""
+    makers = {"matmul": matmul, "convolution": convolution, "step": step}
+    options = {name: dict(DEFAULTS[name], **wanted.get(name, {})) for name in makers}
+    calls = {name: make(options[name]["size"]) for name, make in makers.items()}
+    for call in calls.values():
+        call()
+    best = {}
+    begun = time.perf_counter()
+    done = 0
+    while done < REPETITIONS or time.perf_counter() - begun < SECONDS:
+        for name, call in calls.items():
+            took = repeated(call, options[name]["calls"]) / DEFAULTS[name]["calls"]
+            best[name] = min(took, best.get(name, took))
+        done += 1
+    return {"work." + name: took for name, took in best.items()}
+
+
+def repeated(call, calls):
+    """Time so many calls."""
+    begun = time.perf_counter()
+    for _ in range(calls):
+        call()
+    return time.perf_counter() - begun
 
 
 def matmul(size):
