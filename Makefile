@@ -4,10 +4,10 @@ VENV := .venv
 ENVBUILDER := $(VENV)/bin/envbuilder
 PYTEST := $(VENV)/bin/python -m pytest
 
-.PHONY: help setup run test check unit integration controls bench images docs clean
+.PHONY: help setup run test test-long check unit integration controls bench images docs clean
 
 help: ## Show the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## Install what is missing: engine, virtual environment, browser
 	@scripts/setup engine python
@@ -21,7 +21,10 @@ test: setup ## Everything that CI runs: formats, types, unit, property, golden a
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/mypy
 	@$(ENVBUILDER) render --check
-	@$(PYTEST)
+	@$(PYTEST) -m "not long"
+
+test-long: setup ## What `make test` leaves out: 100,000 made reports, proofs that build further GPU images
+	@$(PYTEST) -m long
 
 check: ## Formats, lint, types; no engine needed
 	@$(VENV)/bin/ruff format --check .
@@ -29,7 +32,7 @@ check: ## Formats, lint, types; no engine needed
 	@$(VENV)/bin/mypy
 
 unit: ## Tests that need neither engine nor network
-	@$(PYTEST) -m "not engine and not network and not slow"
+	@$(PYTEST) -m "not engine and not network and not slow and not long"
 
 controls: setup ## Run the negative controls: images broken on purpose, each of which must fail as it should
 	@$(ENVBUILDER) controls
