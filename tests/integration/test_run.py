@@ -79,6 +79,8 @@ def test_an_interrupt_leaves_no_container(folder: Path) -> None:
         stderr=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         text=True,
+        # A shell that runs this suite in the background ignores SIGINT, and its children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - no threads here
     )
     assert process.stderr is not None
     assert any("checking" in line for line in process.stderr), "validation never began"
