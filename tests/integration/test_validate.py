@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from envbuilder import suite
@@ -133,7 +134,8 @@ def test_an_image_by_its_name_alone_is_known_by_what_it_carries(
         needs=("import",),
     )
     verdict = validate(engine, ValidationRequest(image=request_for_cpu.image, extra=(stopped,)))
-    assert verdict.environment == request_for_cpu.environment
+    assert request_for_cpu.environment is not None
+    assert verdict.environment == msgspec.structs.replace(request_for_cpu.environment, chosen=())
     assert {"locked", "claims", "extra"} <= {one.name for one in verdict.checks}
     assert verdict.verdict == "PASSED", verdict.reasons
 
