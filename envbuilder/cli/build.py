@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import click
 
-from envbuilder.cli.options import format_option, matrix_argument, select_option
+from envbuilder.cli.options import format_option, jobs_option, matrix_argument, select_option
 
 
 @click.command("build")
 @matrix_argument
 @select_option
 @format_option
-@click.option(
-    "-j",
-    "--jobs",
-    type=click.IntRange(1, 64),
-    default=min(2, os.cpu_count() or 1),
-    show_default=True,
-    help="Builds at a time.",
-)
+@jobs_option
 @click.option("--no-cache", is_flag=True, help="Run every step again, even where nothing changed.")
 def command(matrix: str | None, selectors: tuple[str, ...], form: str, jobs: int, no_cache: bool) -> None:  # noqa: FBT001
     r"""Lock, render and build the selected environments; an image that stands is not built again.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 
 matrix_argument = click.argument("matrix", required=False, metavar="[MATRIX]")
@@ -22,4 +24,13 @@ format_option = click.option(
     default="table",
     show_default=True,
     help="table for people, json for scripts (one document on standard output).",
+)
+
+jobs_option = click.option(
+    "-j",
+    "--jobs",
+    type=click.IntRange(1, 64),
+    default=min(2, os.cpu_count() or 1),
+    show_default=True,
+    help="Builds at a time. Validation is always one at a time: it measures.",
 )

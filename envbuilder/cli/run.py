@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import click
 
-from envbuilder.cli.options import format_option, matrix_argument, select_option
+from envbuilder.cli.options import format_option, jobs_option, matrix_argument, select_option
 
 
 @click.command("run")
 @matrix_argument
 @select_option
 @format_option
-@click.option(
-    "-j",
-    "--jobs",
-    type=click.IntRange(1, 64),
-    default=min(2, os.cpu_count() or 1),
-    show_default=True,
-    help="Builds at a time. Validation is always one at a time: it measures.",
-)
+@jobs_option
 @click.option(
     "--profile",
     type=click.Choice(["quick", "full"]),
