@@ -106,6 +106,8 @@ def _holds(version, operator, wanted):
     left, right = key(version), key(wanted)
     if operator == "<" and left[0] == right[0] and left[1] < 0 == right[1]:
         return False  # PEP 440: <V leaves out pre-releases of V
+    if operator == ">" and left[0] == right[0] and left[1] > 0 == right[1]:
+        return False  # PEP 440: >V leaves out post-releases of V
     return {
         "==": left == right,
         "===": version == wanted,
