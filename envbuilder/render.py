@@ -73,6 +73,15 @@ def needs_loader_path(environment: Environment) -> bool:
     return bool(environment.cuda_wheels) and (release < key("2.14.0") or release == key("2.16.1"))
 
 
+def needs_nvrtc_link(environment: Environment) -> bool:
+    """Tell whether cuDNN asks for ``libnvrtc.so``, which NVRTC's wheel holds as ``libnvrtc.so.11.2`` alone.
+
+    cuDNN 8 for CUDA 11 does, and aborts where the name is absent: its libcudnn_ops_infer looks in cuBLAS's folder, by
+    RUNPATH. For CUDA 12 it asks for the wheel's own name.
+    """
+    return any(pin.startswith("nvidia-cuda-nvrtc-cu11==") for pin in environment.cuda_wheels)
+
+
 _MINOR_COMPATIBILITY_SINCE = 11
 """Minor-version compatibility came with CUDA 11: docs.nvidia.com/deploy/cuda-compatibility."""
 
@@ -90,6 +99,7 @@ def _dockerfile(environment: Environment, lock: str, templates: Mapping[str, str
         lock_digest=lockfile.digest(lock),
         require_cuda=required_cuda(environment.cuda) if environment.cuda else "",
         on_loader_path=needs_loader_path(environment),
+        links_nvrtc=needs_nvrtc_link(environment),
     )
 
 

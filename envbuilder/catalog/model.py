@@ -46,7 +46,8 @@ class TensorflowRelease(Row, frozen=True, kw_only=True):
     which it holds machine code and PTX. ``finds_cuda`` is where it looks for CUDA: ``system`` (the loader's path
     only), ``wheels`` (nvidia-* packages too, by RUNPATH), ``unfindable`` (declares the wheels, but does not look
     there). ``and_cuda`` are the extra's requirements as the wheel states them; ``cuda_wheels`` what it was built
-    and tested with, exactly pinned. ``libraries`` are the sonames opened at run time. ``caps`` are bounds that its
+    and tested with, exactly pinned, with what those load in turn (cuDNN 8 for CUDA 11 loads NVRTC, which no extra
+    brings). ``libraries`` are the sonames opened at run time. ``caps`` are bounds that its
     own metadata lacks and that it needs to import. ``extra_fails_on`` are the Pythons on which no installer can
     resolve the extra ``and-cuda`` (its pins are gone from the index), and ``extra_fails_because`` says why.
     """

@@ -54,8 +54,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 class Proof(msgspec.Struct, frozen=True, kw_only=True):
     """What the nearest environment did when it was built.
 
-    ``proven`` is true where the failure was reproduced, and here neither its messages nor its findings came again;
-    ``needs`` names what else the suite finds, or why nothing is proven.
+    ``proven`` is true where the failure was reproduced, and here neither its messages nor its findings came again, nor
+    did the suite fail the image for anything else. ``needs`` names what else the suite finds, or why nothing is proven.
     """
 
     proven: bool | None = None

@@ -158,17 +158,23 @@ def _prove(document: ReproduceDocument, foreseen: Foreseen, tools: Tools) -> Pro
     except Unavailable as error:
         return Proof(needs=f"its base cannot be had on this machine: {error.message}")
     place = Place(document.recipe.host, stand_ins=needed(document.symptoms), suite_there=False)
-    seen = observe(image, near, place, tools, lock_of(near, tools))
+    return proof(document, observe(image, near, place, tools, lock_of(near, tools)))
+
+
+def proof(document: ReproduceDocument, seen: Seen) -> Proof:
+    """Say whether what was seen in the nearest environment proves that it mends what was reported."""
     reproduced = document.run is not None and document.run.reproduced is True and _compares(document)
     again, others = gone(document.symptoms, seen.symptoms), _errors(seen)
     expected = {finding.code for finding in document.predicted if finding.severity is Severity.ERROR}
-    failed = bool(again) or bool(expected & others)
+    failed = bool(again) or bool(expected & others) or seen.verdict.verdict == "FAILED"
     needs = f"the suite also finds {', '.join(sorted(others - expected))}" if others - expected else ""
+    if seen.verdict.verdict == "FAILED" and not needs:
+        needs = f"the suite fails it: {'; '.join(seen.verdict.reasons)}"
     if not failed and not reproduced:
         needs = "the reported failure was not seen here, so its absence proves nothing"
     return Proof(
         proven=False if failed else reproduced or None,
-        image=image,
+        image=seen.image,
         verdict=seen.verdict.verdict,
         simulated=seen.simulated,
         stand_ins=seen.stand_ins,

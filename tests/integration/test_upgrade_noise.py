@@ -5,17 +5,28 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections import Counter
+from pathlib import Path
 
 import pytest
 
+from envbuilder.building import build
+from envbuilder.choosing import choose
 from envbuilder.comparing.observed import Timed
 from envbuilder.comparing.statistics import Change, Samples, Settings, compare
-from envbuilder.upgrading.measuring import samples
+from envbuilder.engine.docker import connect
+from envbuilder.preparing import system_of
+from envbuilder.upgrading.measuring import PROBE, Arguments, samples
+from envbuilder.upgrading.observing import Gap, Place, ask
+from envbuilder.workspace import Workspace
 
 pytestmark = pytest.mark.slow
 
 COMPARISONS = 20
 ROUNDS = 8
+ROOT = Path(__file__).parents[2]
+SLOWED: Arguments = {"matmul": {"calls": 13}, "convolution": {"calls": 13}, "step": {"calls": 26}}
+"""30 % more work in each workload of the upgrade's own probe."""
 
 PROCESS = """
 import hashlib, json, sys, time
@@ -61,3 +72,43 @@ def test_no_claim_about_the_same_and_a_planted_slow_down_is_found() -> None:
         claims += ["steady"] if answers["steady"] in ("slower", "faster") else []
     assert not claims
     assert found >= COMPARISONS - 1
+
+
+@pytest.fixture
+def place() -> Place:
+    """Build the quickstart's image and give the place where its probes run."""
+    engine = connect()
+    workspace = Workspace(ROOT)
+    choice = choose("quickstart", (), workspace)
+    (environment,) = choice.environments
+    built = build(environment, system_of(environment, choice.catalog), workspace, engine, on_step=lambda _: None)
+    return Place(engine, built.record.image)
+
+
+def timed(place: Place, arguments: Arguments) -> Timed:
+    """Take one sample of the upgrade's probe, in a fresh container."""
+    found = ask(place, PROBE, Timed, arguments)
+    assert not isinstance(found, Gap), found.why
+    return found
+
+
+@pytest.mark.long
+@pytest.mark.engine
+@pytest.mark.network
+@pytest.mark.timeout(7200)
+def test_tensorflow_itself_measured_against_itself(place: Place) -> None:
+    """In 20 comparisons by the upgrade's probe no duration of the same image changes, and planted 30 % are found."""
+    claims: list[str] = []
+    found: Counter[str] = Counter()
+    for number in range(1, COMPARISONS + 1):
+        sides: tuple[list[Timed], list[Timed], list[Timed]] = ([], [], [])
+        for round_ in range(ROUNDS):
+            for side in (0, 1, 2) if round_ % 2 == 0 else (2, 1, 0):
+                sides[side].append(timed(place, SLOWED if side == 2 else {}))
+        same, slowed = (compare(samples(sides[0], other), Settings()) for other in sides[1:])
+        claims += [f"{number}: {one.name} {one.change}" for one in same if one.change in {"slower", "faster"}]
+        found.update(one.name for one in slowed if one.name.startswith("work.") and one.change == "slower")
+        sys.stdout.write(f"{number}: changed {claims}, found {dict(found)}\n")
+    assert not claims
+    assert len(found) == len(SLOWED)
+    assert min(found.values()) >= COMPARISONS - 1

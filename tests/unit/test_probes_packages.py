@@ -85,7 +85,7 @@ RELEASES = st.builds(
 @example("1.26.4.post1", ">", "1.26.4")
 @example("0.0.post1", ">", "0")
 def test_clauses_agree_with_packaging(version: str, operator: str, wanted: str) -> None:
-    """A clause is decided as the reference implementation of PEP 440 decides it, bounds that are post-releases excepted."""
+    """A clause is decided as the reference implementation of PEP 440 does; bounds that are post-releases apart."""
     if operator in "<>" and "post" in wanted:
         return  # what lies beside V.post1 is decided differently by different versions of packaging
     expected = SpecifierSet(operator + wanted).contains(version, prereleases=True)

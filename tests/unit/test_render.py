@@ -95,3 +95,11 @@ def test_the_loader_is_told_of_wheels_that_tensorflow_does_not_look_for(release:
     """Releases that search the loader's path alone get the wheels' folders onto it; the others stay as they are."""
     context = render_context(msgspec.structs.replace(GPU, tensorflow=release), LOCK, templates())
     assert ("/etc/ld.so.conf.d/" in context["Dockerfile"].decode()) is told
+
+
+def test_nvrtc_gets_the_name_that_cudnn_8_for_cuda_11_asks_for() -> None:
+    """Only a set for CUDA 11 has the link, and it leads to the file that NVRTC's wheel holds."""
+    older = msgspec.structs.replace(GPU, cuda_wheels=("nvidia-cuda-nvrtc-cu11==11.8.89",))
+    link = "ln -s ../../cuda_nvrtc/lib/libnvrtc.so.11.2"
+    assert link in render_context(older, LOCK, templates())["Dockerfile"].decode()
+    assert "libnvrtc" not in render_context(GPU, LOCK, templates())["Dockerfile"].decode()

@@ -18,9 +18,11 @@ from envbuilder.reproducing import ReproduceDocument, foresee
 from envbuilder.reproducing.asking import release_of
 from envbuilder.reproducing.comparing import compare, gone
 from envbuilder.reproducing.documents import Proof, Run
-from envbuilder.reproducing.stage import deviated
+from envbuilder.reproducing.running import Seen
+from envbuilder.reproducing.stage import deviated, proof
 from envbuilder.reproducing.telling import as_markdown, as_text
 from envbuilder.signatures import match
+from envbuilder.verdict import EngineRef, HostRef, ImageRef, Verdict, Word
 
 CORPUS = Path(__file__).parents[1] / "corpus"
 TEXTS = {path.stem: path.read_bytes().decode() for path in sorted(CORPUS.glob("*.txt"))}
@@ -192,6 +194,45 @@ def test_exit_codes() -> None:
     refuted = msgspec.structs.replace(document.nearest, proof=Proof(proven=False))
     assert msgspec.structs.replace(document, run=Run(reproduced=True), nearest=refuted).exit_code == 1
     assert answer("53-nothing-said").exit_code == 8
+
+
+def seen(word: Word, text: str = "", *codes: Code) -> Seen:
+    """Make what was seen in a nearest environment: what it printed, the suite's verdict and its errors."""
+    verdict = Verdict(
+        environment=None,
+        image=ImageRef(id="sha256:0"),
+        lock="",
+        suite="",
+        engine=EngineRef(name="docker", version="0"),
+        host=HostRef(),
+        verdict=word,
+        level="none",
+        requires=("static",),
+        checks=(),
+        findings=tuple(Finding(code=code, severity=Severity.ERROR, subject="it", message="m") for code in codes),
+        reasons=("keras failed",),
+        started="",
+        finished="",
+    )
+    return Seen("sha256:0", match(text), text, verdict, simulated=False)
+
+
+@pytest.mark.parametrize(
+    ("reproduced", "found", "proven", "needs"),
+    [
+        (True, seen("INCONCLUSIVE"), True, ""),
+        (True, seen("FAILED"), False, "the suite fails it: keras failed"),
+        (True, seen("FAILED", "", Code.LIBRARY_PATH), False, "the suite also finds LIBRARY_PATH"),
+        (True, seen("INCONCLUSIVE", TEXTS["60-plain-2.20"]), False, ""),
+        (True, seen("FAILED", "", Code.MISSING_LIBRARY), False, "the suite fails it: keras failed"),
+        (None, seen("PASSED"), None, "the reported failure was not seen here, so its absence proves nothing"),
+    ],
+)
+def test_what_proves_the_way_out(*, reproduced: bool | None, found: Seen, proven: bool | None, needs: str) -> None:
+    """The failure was seen, does not come again, and the suite does not fail the image for anything else."""
+    document = msgspec.structs.replace(answer("60-plain-2.20"), run=Run(reproduced=reproduced))
+    judged = proof(document, found)
+    assert (judged.proven, judged.needs) == (proven, needs)
 
 
 @pytest.mark.parametrize("name", TEXTS)
