@@ -21,6 +21,7 @@ from envbuilder.verdict import CheckResult
 
 _KEPT = 64_000
 _LIMIT_S = 1800.0
+_TITLES = {"cuda": "CUDA", "cudnn": "cuDNN"}
 _TIMED_OUT = 124
 """The exit code by which a command that ran out of time is known, as of timeout(1)."""
 
@@ -61,8 +62,7 @@ class ImageTrial:
         return of_check(verdict.checks, self.check)
 
     def _resolved(self, candidate: str) -> Environment | Unbuildable:
-        found = resolve(along(self.row, self.axis, candidate), self.maker.catalog)
-        return found if isinstance(found, Environment) else Unbuildable(found.sentence)
+        return resolved(self.row, self.axis, candidate, self.maker.catalog)
 
     def _run(self, image: str) -> Ran:
         stdout, stderr = bytearray(), bytearray()
@@ -99,9 +99,19 @@ def of_check(checks: Sequence[CheckResult], name: str) -> Ran | Unbuildable:
     return Ran(0, "") if found.outcome == "passed" else Ran(1, f"{found.outcome}: {reason}")
 
 
-def along(row: Combination, axis: Axis, version: str) -> Combination:
-    """Return the row at one place of the axis."""
-    return msgspec.structs.replace(row, **{axis: version})
+def resolved(row: Combination, axis: Axis, version: str, catalog: Catalog) -> Environment | Unbuildable:
+    """Resolve the row at one place of the axis.
+
+    A CUDA or cuDNN that does not fit is built all the same: to find where that begins is what the search is for. One
+    without wheels is not, and nothing stands in for it.
+    """
+    wish = msgspec.structs.replace(row, **{axis: version})
+    found = resolve(wish, catalog, as_reported=axis != "tensorflow")
+    if not isinstance(found, Environment):
+        return Unbuildable(found.sentence)
+    if axis != "tensorflow" and not versions.is_prefix(version, getattr(found, axis) or ""):
+        return Unbuildable(f"no wheels of {_TITLES[axis]} {version} are known for {found.package} {found.tensorflow}")
+    return found
 
 
 def candidates(axis: Axis, row: Combination, catalog: Catalog) -> tuple[str, ...]:
@@ -113,5 +123,7 @@ def candidates(axis: Axis, row: Combination, catalog: Catalog) -> tuple[str, ...
         case "cuda":
             return tuple(toolkit.version for toolkit in catalog.cuda)
         case "cudnn":
-            every = (version for wheels in catalog.cudnn_wheels for version in wheels.versions)
-            return tuple(dict.fromkeys(versions.minor(version) for version in every))
+            release = lookup.release(catalog, row.tensorflow, row.package or "tensorflow")
+            line = f"nvidia-cudnn-cu{versions.major((row.cuda or (release and release.cuda)) or '0')}"
+            every = (text for wheels in catalog.cudnn_wheels if wheels.package == line for text in wheels.versions)
+            return tuple(dict.fromkeys(map(versions.minor, every)))

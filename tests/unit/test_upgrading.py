@@ -26,7 +26,7 @@ from envbuilder.comparing.policy import Policy
 from envbuilder.console import Console
 from envbuilder.engine.fake import FakeEngine, Script
 from envbuilder.engine.port import ContainerSpec
-from envbuilder.environment import Combination
+from envbuilder.environment import Combination, Environment
 from envbuilder.errors import UnsatisfiableError, UsageError
 from envbuilder.matrix import Axes, Matrix, Targets
 from envbuilder.reading import read_yaml
@@ -34,7 +34,7 @@ from envbuilder.upgrading.measuring import measure
 from envbuilder.upgrading.observing import Output, Place, observe
 from envbuilder.upgrading.request import UpgradeRequest, hosts, pair, pinned_row
 from envbuilder.upgrading.testing import read_suite, results
-from envbuilder.upgrading.trial import candidates, of_check
+from envbuilder.upgrading.trial import Unbuildable, candidates, of_check, resolved
 from envbuilder.upgrading.writing import as_markdown, as_text
 from envbuilder.verdict import CheckResult, ImageRef
 from envbuilder.workspace import shipped
@@ -319,3 +319,33 @@ def test_the_document_is_read_back_as_it_was_written() -> None:
     written = msgspec.json.encode(document())
     assert msgspec.json.decode(written, type=UpgradeDocument) == document()
     assert json.loads(written)["schema"] == "envbuilder/upgrade/v1"
+
+
+GPU_ROW = Combination(tensorflow="2.20.0", flavor="gpu", os="debian-bookworm", python="3.11")
+
+
+def test_a_search_over_cudnn_goes_through_the_wheels_of_its_cuda() -> None:
+    """The versions are cuDNN's own for CUDA 12, in order, and no other library's."""
+    found = candidates("cudnn", GPU_ROW, store.load())
+    assert {"8.9", "9.0", "9.1", "9.2", "9.3"} <= set(found)
+    assert all(text.startswith(("8.", "9.")) for text in found)
+
+
+@pytest.mark.parametrize(
+    ("axis", "version", "brings"),
+    [
+        ("cudnn", "9.1", "nvidia-cudnn-cu12==9.1.1.17"),
+        ("cudnn", "9.3", "nvidia-cudnn-cu12==9.3.0.75"),
+        ("cuda", "11.8", "nvidia-cuda-runtime-cu11==11.8.89"),
+        ("cuda", "12.4", "no wheels of CUDA 12.4 are known for tensorflow 2.20.0"),
+        ("cudnn", "7.6", "No wheel of cuDNN 7.6 is known"),
+    ],
+)
+def test_a_search_builds_what_does_not_fit(axis: Any, version: str, brings: str) -> None:
+    """What TensorFlow was not built for is what the search is for; only what has no wheels is passed over."""
+    found = resolved(GPU_ROW, axis, version, store.load())
+    if isinstance(found, Unbuildable):
+        assert brings in found.why
+    else:
+        assert isinstance(found, Environment)
+        assert brings in found.cuda_wheels
