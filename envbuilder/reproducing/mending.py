@@ -10,6 +10,7 @@ from envbuilder import versions
 from envbuilder.catalog.model import Catalog
 from envbuilder.environment import Combination, Environment, Rejection
 from envbuilder.finding import Code, Finding
+from envbuilder.render import needs_loader_path, needs_nvrtc_link
 from envbuilder.reports import Reported
 from envbuilder.reproducing.documents import Nearest
 from envbuilder.reproducing.predicting import without_jit
@@ -20,6 +21,16 @@ from envbuilder.rules.answer import check
 from envbuilder.rules.nearest import nearest
 
 MATRIX = "nearest"
+_LINK_NVRTC = (
+    "(cd \"$(python -c 'import nvidia.cublas; print(nvidia.cublas.__path__[0])')/lib\" && "
+    "ln -s ../../cuda_nvrtc/lib/libnvrtc.so.11.2 libnvrtc.so)"
+)
+"""Gives NVRTC the name by which cuDNN 8 for CUDA 11 asks for it (see `envbuilder.render.needs_nvrtc_link`)."""
+_TELL_LOADER = (
+    "export LD_LIBRARY_PATH=\"$(python -c 'import glob, nvidia; "
+    'print(":".join(glob.glob(nvidia.__path__[0] + "/*/lib")))\')"'
+)
+"""Names the wheels' folders to the loader, for releases that look nowhere else."""
 
 
 def mend(
@@ -72,7 +83,7 @@ def _found(
         faster = without_jit(question, catalog)
         if faster is not None:
             return faster
-    return nearest(question, catalog)
+    return nearest(question, catalog, compat=False)
 
 
 def _system_change(reported: Reported, near: Question) -> tuple[str, ...]:
@@ -113,14 +124,20 @@ def _commands(question: Question, near: Question, environment: Environment | Non
     release = known.release(near.package or "tensorflow", version)
     wanted: list[str] = []
     findable = release is not None and release.and_cuda and release.finds_cuda == "wheels"
-    extra = "[and-cuda]" if findable and near.gpu else ""
+    installable = release is None or near.python not in release.extra_fails_on
+    extra = "[and-cuda]" if findable and installable and near.gpu else ""
     other = near.tensorflow != question.tensorflow or near.package != question.package
     if other or (near.install != question.install and extra):
         wanted.append(f"'{word(near.package or 'tensorflow')}{extra}=={word(version)}'")
     wanted += [requirement(text) for text in near.packages if text not in question.packages]
     if environment is not None and near.cudnn != question.cudnn:
         wanted += [requirement(pin) for pin in environment.cuda_wheels if pin.startswith("nvidia-cudnn")]
-    lines = [f"pip install {' '.join(wanted)}"] if wanted else []
+    if environment is not None and not extra and (other or near.install != question.install):
+        wanted += [requirement(pin) for pin in environment.cuda_wheels]
+    lines = [f"pip install {' '.join(dict.fromkeys(wanted))}"] if wanted else []
+    if wanted and environment is not None and environment.cuda_wheels:
+        lines += [_LINK_NVRTC] if needs_nvrtc_link(environment) else []
+        lines += [_TELL_LOADER] if needs_loader_path(environment) else []
     if environment is None and near.gpu and near.cuda != question.cuda:
         lines.append(f"docker run --rm --gpus all -it {word(f'tensorflow/tensorflow:{version}-gpu')}")
     return tuple(lines)

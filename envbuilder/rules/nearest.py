@@ -23,34 +23,44 @@ _AXES = ("packages", "cudnn", "cuda", "python", "install", "package", "base_imag
 _OPEN: dict[str, str | tuple[str, ...] | None] = {**dict.fromkeys(_AXES), "packages": ()}
 
 
-def nearest(question: Question, catalog: Catalog) -> tuple[Question, tuple[str, ...]] | None:
+def nearest(
+    question: Question, catalog: Catalog, *, compat: bool | None = None
+) -> tuple[Question, tuple[str, ...]] | None:
     """Return what works near a question, and what differs: ``("cudnn 8.1.0 → 8.0",)``.
 
     Nothing differs where the question itself is answered with yes. Fewest changes first; among equals the same
     TensorFlow, then the version nearest to it, then the newer. None where no change but of driver, GPU or system helps.
+    ``compat`` False asks for what works without CUDA's forward-compatibility package, as in the images built here.
     """
     known = facts(catalog)
-    if _works(question, known):
+
+    def works(near: Question) -> bool:
+        return _works(near, known, compat=compat)
+
+    if works(question):
         return question, ()
     given = tuple(axis for axis in _AXES if getattr(question, axis))
     # What the build was made with is the most that can be left open: a version that fails so, fails with less open.
     usable = [
         version
         for version in _by_distance(question.tensorflow, known)
-        if any(_works(near, known) for near in _leave(question, given, version, known))
+        if any(works(near) for near in _leave(question, given, version, known))
     ]
     for count in range(1, len(given) + 2) if usable else ():
         for near in _candidates(question, given, count, usable, known):
-            if _works(near, known):
+            if works(near):
                 return _told(question, near, known)
     return None
 
 
-def _works(question: Question, known: Facts) -> bool:
+def _works(question: Question, known: Facts, *, compat: bool | None) -> bool:
     settled = settle(question, known)
-    if settled.candidate is None:
+    candidate = settled.candidate
+    if candidate is None:
         return False
-    return compatible((*settled.unknown, *judge(settled.candidate, known))) is True
+    if candidate.compat is None:
+        candidate = msgspec.structs.replace(candidate, compat=compat)
+    return compatible((*settled.unknown, *judge(candidate, known))) is True
 
 
 def _candidates(

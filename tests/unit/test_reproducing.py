@@ -196,6 +196,27 @@ def test_exit_codes() -> None:
     assert answer("53-nothing-said").exit_code == 8
 
 
+def test_a_data_centre_gpu_is_helped_without_what_our_images_lack() -> None:
+    """Forward compatibility would lift driver 470 on an A100; our images lack that package, so it does not count."""
+    text = TEXTS["59-driver-470"].replace("GeForce RTX 3090", "A100-SXM4-40GB")
+    document = foresee(text, load()).document
+    assert document.nearest is not None
+    assert "tensorflow 2.20.0 → 2.14.1" in document.nearest.changes
+
+
+def test_the_way_by_hand_is_one_that_can_be_gone() -> None:
+    """Where no installer resolves the extra, the pins are listed, with what cuDNN 8 and old releases miss."""
+    assert answer("59-driver-470").nearest is not None
+    by_extra_in_vain, plain = (answer(name).nearest for name in ("59-driver-470", "41-tf-2.5-libraries"))
+    assert by_extra_in_vain is not None
+    assert plain is not None
+    assert not any("and-cuda" in line for line in by_extra_in_vain.commands)
+    for near in (by_extra_in_vain, plain):
+        assert any("'nvidia-cudnn-cu11==8.7.0.84'" in line for line in near.commands)
+        assert any("libnvrtc.so.11.2" in line for line in near.commands)
+    assert any(line.startswith("export LD_LIBRARY_PATH=") for line in plain.commands)
+
+
 def seen(word: Word, text: str = "", *codes: Code) -> Seen:
     """Make what was seen in a nearest environment: what it printed, the suite's verdict and its errors."""
     verdict = Verdict(
