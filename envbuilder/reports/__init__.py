@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from envbuilder.reports.model import Contradiction, Evidence, Pause, Reported, Trust
-from envbuilder.reports.read import read
+from envbuilder.reports.read import cleaned, read
 
-__all__ = ["Contradiction", "Evidence", "Pause", "Reported", "Trust", "read"]
+__all__ = ["Contradiction", "Evidence", "Pause", "Reported", "Trust", "cleaned", "read"]

@@ -27,9 +27,17 @@ _BUS = re.compile(r"(?:pciBusID|pci bus id): ([0-9a-fA-F:.]{7,16})", re.ASCII)
 _NUMBERED = re.compile(r"_[0-9]$")
 
 
-def read(text: str) -> Reported:
-    """Read what a report says about the environment it came from; nothing is guessed, and no text raises."""
-    transcript = clean(_TEMPLATE.sub(" ", text) if "(" in text or "<!--" in text else text)
+def cleaned(text: str) -> Transcript:
+    """Return a report without the words of its form; for `read`, and for the search for known messages."""
+    return clean(_TEMPLATE.sub(" ", text) if "(" in text or "<!--" in text else text)
+
+
+def read(text: str, transcript: Transcript | None = None) -> Reported:
+    """Read what a report says about the environment it came from; nothing is guessed, and no text raises.
+
+    ``transcript`` is what `cleaned` made of the text, where the caller has it.
+    """
+    transcript = transcript or cleaned(text)
     rows = [row for row in _statements(transcript, text) if fits(row.field, row.value)]
     statements = trimmed(rows)
     chosen, contradictions = scalars(statements)
@@ -131,4 +139,4 @@ def _group(group: str, statements: list[Evidence]) -> dict[str, str]:
     return {name: best[name].value for name in sorted(best)}
 
 
-__all__ = ["Trust", "read"]
+__all__ = ["Trust", "cleaned", "read"]

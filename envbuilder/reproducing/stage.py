@@ -11,7 +11,7 @@ from envbuilder.catalog.model import Catalog
 from envbuilder.environment import Environment
 from envbuilder.errors import InputError, Problem
 from envbuilder.finding import Code, Severity
-from envbuilder.reports import read
+from envbuilder.reports import cleaned, read
 from envbuilder.reproducing.asking import question_of
 from envbuilder.reproducing.comparing import compare, gone, telling
 from envbuilder.reproducing.documents import Nearest, Proof, ReproduceDocument, Run
@@ -31,7 +31,7 @@ from envbuilder.reproducing.running import (
 )
 from envbuilder.reproducing.standins import needed
 from envbuilder.rules import facts
-from envbuilder.signatures import match
+from envbuilder.signatures import find
 from envbuilder.workspace import Workspace, write_atomically
 
 LARGEST = 4 << 20
@@ -65,7 +65,8 @@ def foresee(text: str, catalog: Catalog, driver_here: str | None = None) -> Fore
         raise InputError(
             (Problem("report", 0, "", problem),), hint="paste an issue, a log, or envbuilder capture's output"
         )
-    reported, symptoms = read(text), match(text)
+    transcript = cleaned(text)
+    reported, symptoms = read(text, transcript), find(transcript)
     question = question_of(reported, symptoms, facts(catalog))
     predicted = predict(reported, symptoms, catalog)
     rebuild = plan(reported, question, predicted, catalog, driver_here)
