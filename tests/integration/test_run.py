@@ -68,6 +68,13 @@ def test_a_changed_context_is_not_taken_for_the_built_one(folder: Path) -> None:
     assert row["verdict"] == "PASSED"
 
 
+def test_the_commands_that_come_with_tensorflow_start(folder: Path) -> None:
+    """TensorBoard, which needs a module that newer setuptools lack, and the SavedModel tool start in the image."""
+    reference = json.loads((folder / "out" / QUICKSTART / "image.json").read_text())["reference"]
+    for words in (["tensorboard", "--version"], ["saved_model_cli", "--version"]):
+        docker.from_env().containers.run(reference, words, network_mode="none", remove=True)
+
+
 def test_an_interrupt_leaves_no_container(folder: Path) -> None:
     """Ctrl-C in the middle of a validation exits 130 and leaves neither a container nor a cut verdict."""
     client = docker.from_env()
