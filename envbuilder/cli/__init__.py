@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import signal
 import sys
 from typing import Any
 
@@ -82,7 +83,11 @@ _as_written(root)
 
 
 def main(arguments: list[str] | None = None) -> Any:  # noqa: ANN401 - click's own return type
-    """Run the command line and exit with the code that the contract names."""
+    """Run the command line and exit with the code that the contract names.
+
+    A request to terminate, as CI sends to a cancelled job, ends it as Ctrl-C does: containers go, finished work stays.
+    """
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         code = root.main(arguments, standalone_mode=False)
     except click.exceptions.Exit as done:

@@ -75,8 +75,9 @@ def test_the_commands_that_come_with_tensorflow_start(folder: Path) -> None:
         docker.from_env().containers.run(reference, words, network_mode="none", remove=True)
 
 
-def test_an_interrupt_leaves_no_container(folder: Path) -> None:
-    """Ctrl-C in the middle of a validation exits 130 and leaves neither a container nor a cut verdict."""
+@pytest.mark.parametrize("asked", [signal.SIGINT, signal.SIGTERM], ids=lambda asked: asked.name)
+def test_an_interrupt_leaves_no_container(folder: Path, asked: signal.Signals) -> None:
+    """Ctrl-C, or a cancelled job, amid a validation exits 130 and leaves neither a container nor a cut verdict."""
     client = docker.from_env()
     kept = (folder / "out" / QUICKSTART / "verdict.json").read_bytes()
     process = subprocess.Popen(
@@ -91,7 +92,7 @@ def test_an_interrupt_leaves_no_container(folder: Path) -> None:
     )
     assert process.stderr is not None
     assert any("checking" in line for line in process.stderr), "validation never began"
-    process.send_signal(signal.SIGINT)
+    process.send_signal(asked)
     process.communicate(timeout=60)
     assert process.returncode == 130
     label = f"org.envbuilder.run={process.pid}"
