@@ -34,8 +34,10 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
 
     ``id`` is a valid image tag. ``requirements`` are what the lock starts from, ``cuda_wheels`` the exactly pinned
     CUDA set that gets its own layer, ``constraints`` the bounds that the lock keeps. ``libraries`` are the sonames
-    that this TensorFlow opens at run time. ``minimum_driver`` is None for a CPU flavour. ``chosen`` names the axes
-    that the resolver filled in. ``findings`` are the warnings that hold although it was accepted.
+    that this TensorFlow opens at run time. ``cuda`` and ``cudnn`` are what the wheels bring, ``built_cuda`` and
+    ``built_cudnn`` what this TensorFlow was compiled with; these and ``minimum_driver`` are None for a CPU flavour.
+    ``chosen`` names the axes that the resolver filled in. ``findings`` are the warnings that hold although it was
+    accepted.
     """
 
     id: str
@@ -52,6 +54,8 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     cuda_wheels: tuple[str, ...]
     constraints: tuple[str, ...]
     libraries: tuple[str, ...]
+    built_cuda: str | None = None
+    built_cudnn: str | None = None
     cubins: tuple[str, ...] = ()
     ptx: tuple[str, ...] = ()
     controls: tuple[str, ...] = ()

@@ -5,7 +5,7 @@ from .answer import finding, judged, skipped
 
 
 def claims(facts):
-    """Read ``tf.sysconfig.get_build_info()``: flavour, CUDA and cuDNN must be those that the environment names."""
+    """Read ``tf.sysconfig.get_build_info()``: flavour, CUDA and cuDNN must be what the catalogue says."""
     import tensorflow as tf
 
     told = _told(tf)
@@ -21,16 +21,17 @@ def claims(facts):
         fix = "install tensorflow[and-cuda], or the CUDA that it was built with"
         findings.append(finding("MISSING_LIBRARY", "CUDA", text, fix=fix, severity="warning"))
     for name, code, key in (("cuda", "CUDA_MISMATCH", "cuda_version"), ("cudnn", "CUDNN_MISMATCH", "cudnn_version")):
-        wanted, found = facts.get(name), str(told.get(key) or "")
-        if gpu and wanted and found and not serves(name, wanted, found):
-            text = "the environment names {0} {1}, the build says {2}".format(name, wanted, found)
-            fix = "name {0} {1} or a newer minor, or correct the catalogue's row".format(name, found)
-            findings.append(finding(code, name, text, wanted, found, fix))
+        wanted, found = facts.get("built_" + name), str(told.get(key) or "")
+        if gpu and wanted and found and not same(wanted, found):
+            text = "the catalogue says that it was built with {0} {1}, the build says {2}".format(name, wanted, found)
+            findings.append(finding(code, name, text, wanted, found, "correct the catalogue's row, or the wheel"))
     if gpu and facts.get("cubins") and told.get("cuda_compute_capabilities"):
         findings += _capabilities(facts, told["cuda_compute_capabilities"])
     observed = ", ".join("{0}={1}".format(key, told[key]) for key in sorted(told))
     return judged(
-        findings, "{0}, CUDA {1}, cuDNN {2}".format(facts["flavor"], facts.get("cuda"), facts.get("cudnn")), observed
+        findings,
+        "{0}, CUDA {1}, cuDNN {2}".format(facts["flavor"], facts.get("built_cuda"), facts.get("built_cudnn")),
+        observed,
     )
 
 
@@ -41,15 +42,11 @@ def _told(tf):
         return identify.build_info(identify.tensorflow_folder())
 
 
-def serves(name, named, built):
-    """Tell whether a version serves a build: the same as far as both say (``9.3``, ``9``), or of its major and newer.
-
-    Releases that were published before CUDA came as wheels borrow a later one's: 11.8 serves what 11.2 built. Before
-    CUDA 11 each minor serves its own builds alone.
-    """
-    length = min(named.count("."), built.count("."), 1) + 1
-    ours, theirs = (tuple(int(part) for part in text.split(".")[:length]) for text in (named, built))
-    return ours == theirs or (ours[0] == theirs[0] and ours > theirs and (name == "cudnn" or ours[0] >= 11))
+def same(wanted, found):
+    """Tell whether two versions agree as far as both say (``12.5`` and ``12.5.1``; ``9.3`` and ``9``)."""
+    left, right = wanted.split("."), found.split(".")
+    length = min(len(left), len(right), 2)
+    return left[:length] == right[:length]
 
 
 def _capabilities(facts, told):

@@ -89,7 +89,7 @@ def cudnn(facts):
     loaded, said = ask_cudnn(path)
     problem = cudnn_conflict(path, facts) if loaded else _silent(name, path, said)
     seen = "{0} at {1}".format(loaded or "no version", path)
-    return judged([problem] if problem else [], "cuDNN {0} or a newer minor".format(facts.get("cudnn")), seen)
+    return judged([problem] if problem else [], "cuDNN {0} or a newer minor".format(facts.get("built_cudnn")), seen)
 
 
 def _silent(name, path, said):
@@ -108,7 +108,7 @@ def _silent(name, path, said):
 
 def cudnn_conflict(path, facts):
     """Return the finding where this cuDNN does not serve the build, None where it does or nothing is known."""
-    built = facts.get("cudnn")
+    built = facts.get("built_cudnn")
     loaded = cudnn_version(path)
     if not built or not loaded:
         return None
@@ -179,7 +179,7 @@ def cuda_runtime(facts):
     if path is None:
         return skipped("{0} is not there; the check of the libraries says so".format(name))
     found = _runtime_version(path, name)
-    built = facts.get("cuda") or ""
+    built = facts.get("built_cuda") or ""
     findings = []
     if built and built.split(".")[0] != found.split(" ")[0].split(".")[0]:
         text = "TensorFlow was built with CUDA {0} and would load the run time of {1}".format(built, found)

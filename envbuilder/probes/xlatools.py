@@ -28,7 +28,7 @@ def roots(folder, cuda):
 
 def found(facts):
     """Look for ptxas and libdevice where XLA would."""
-    places = roots(identify.tensorflow_folder() or "", facts.get("cuda"))
+    places = roots(identify.tensorflow_folder() or "", facts.get("built_cuda"))
     ptxas = next((path for path in _candidates(places, os.path.join("bin", "ptxas")) if os.access(path, os.X_OK)), None)
     ptxas = ptxas or shutil.which("ptxas")
     device = next((path for path in [*_candidates(places, LIBDEVICE), "libdevice.10.bc"] if os.path.isfile(path)), None)

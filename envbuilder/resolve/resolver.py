@@ -162,6 +162,8 @@ def _environment(
         cuda_wheels=stack.wheels if stack else (),
         constraints=tuple(text for text in release.caps if parse(text).name not in pinned),
         libraries=release.libraries if gpu else (),
+        built_cuda=release.cuda if gpu else None,
+        built_cudnn=release.cudnn if gpu else None,
         cubins=release.cubins if gpu else (),
         ptx=release.ptx if gpu else (),
         controls=wish.controls,

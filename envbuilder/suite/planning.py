@@ -18,7 +18,10 @@ from envbuilder.verdict import TIERS
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the probes are told: what the image should hold, and what the host has; never what to answer."""
+    """What the probes are told: what the image should hold, and what the host has; never what to answer.
+
+    ``cuda`` and ``cudnn`` are the image's, ``built_cuda`` and ``built_cudnn`` what TensorFlow was compiled with.
+    """
 
     flavor: Flavor
     tensorflow: str = ""
@@ -26,6 +29,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     package: str = ""
     cuda: str | None = None
     cudnn: str | None = None
+    built_cuda: str | None = None
+    built_cudnn: str | None = None
     minimum_driver: str | None = None
     libraries: tuple[str, ...] = ()
     cubins: tuple[str, ...] = ()

@@ -146,7 +146,7 @@ def test_cudnn_versions(number: int, text: str) -> None:
 def test_cudnn_rule(monkeypatch: pytest.MonkeyPatch, loaded: str, fits: bool) -> None:  # noqa: FBT001
     """Same major, minor not older than the build's 9.3; the patch is free."""
     monkeypatch.setattr(libraries, "cudnn_version", lambda _: loaded)
-    conflict = libraries.cudnn_conflict("/x/libcudnn.so.9", {"cudnn": "9.3"})
+    conflict = libraries.cudnn_conflict("/x/libcudnn.so.9", {"built_cudnn": "9.3"})
     assert (conflict is None) is fits
     assert fits or conflict["code"] == "CUDNN_MISMATCH"
 
@@ -201,9 +201,9 @@ def test_xla_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacks: str) 
     monkeypatch.setattr(xlatools.identify, "tensorflow_folder", lambda: str(tmp_path / "tensorflow"))
     monkeypatch.setattr(xlatools, "USUAL", [])
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert xlatools.found({"cuda": "99.9"})["outcome"] == "passed"
+    assert xlatools.found({"built_cuda": "99.9"})["outcome"] == "passed"
     (ptxas if lacks == "ptxas" else device).unlink()
-    (found,) = xlatools.found({"cuda": "99.9"})["findings"]
+    (found,) = xlatools.found({"built_cuda": "99.9"})["findings"]
     assert (found["code"], found["subject"]) == ("XLA_TOOLS_MISSING", lacks)
 
 
