@@ -21,7 +21,7 @@ CHECKS: tuple[Check, ...] = (
         tier="load",
         group="framework",
         probe="build:claims",
-        proves="what the build says of itself (flavour, CUDA, cuDNN, GPU architectures) is what the catalogue says of it",
+        proves="what the build says of itself (flavour, CUDA, cuDNN, architectures) is what the catalogue says of it",
         codes=(Code.NOT_A_GPU_BUILD, Code.CUDA_MISMATCH, Code.CUDNN_MISMATCH, Code.IMAGE_CLAIM, Code.MISSING_LIBRARY),
         needs=IMPORT,
     ),
