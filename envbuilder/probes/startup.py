@@ -34,10 +34,17 @@ def import_tensorflow(facts):
         },
     }
     findings = []
-    if expected and tf.__version__ != expected:
+    if expected and not same_release(expected, tf.__version__):
         text = "the environment names TensorFlow {0}, and {1} is imported".format(expected, tf.__version__)
         findings.append(finding("LOCK_MISMATCH", "tensorflow", text, expected, tf.__version__))
     return judged(findings, expected or "an import", observed, **more)
+
+
+def same_release(wheel, module):
+    """Compare a wheel's version with ``tf.__version__``: ``2.21.0rc1`` says ``2.21.0-rc1``, a post-release its base."""
+    from .packages import key  # not before the import is timed
+
+    return key(wheel.split(".post")[0]) == key(module)
 
 
 class Objects:
