@@ -26,7 +26,10 @@ class LayerSeen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Side(msgspec.Struct, frozen=True, kw_only=True):
-    """One side of the comparison; ``pythons`` are those that the release has wheels for."""
+    """One side of the comparison; ``pythons`` are those that the release has wheels for.
+
+    They are empty where that cannot be known: of a release that is a file on this machine.
+    """
 
     tensorflow: str
     environment: Environment

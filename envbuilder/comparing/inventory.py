@@ -129,8 +129,9 @@ def _version(inventory: Inventory | None, pattern: str) -> str | None:
 
 def sets(old: Side, new: Side) -> tuple[SetChange, ...]:
     """Say which Pythons, and which compute capabilities by machine code and by PTX, were gained and lost."""
+    known = old.pythons and new.pythons
     return (
-        _set("Python versions", old.pythons, new.pythons),
+        *((_set("Python versions", old.pythons, new.pythons),) if known else ()),
         _set("compute capabilities (machine code)", old.environment.cubins, new.environment.cubins),
         _set("compute capabilities (PTX)", old.environment.ptx, new.environment.ptx),
     )

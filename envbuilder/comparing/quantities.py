@@ -117,6 +117,12 @@ def _lost(sides: Sides, name: str) -> Figures:
     return _count([text for change in sides.differences.sets if change.name.startswith(name) for text in change.lost])
 
 
+def _pythons(sides: Sides) -> Figures:
+    if not sides.old.pythons or not sides.new.pythons:
+        return _not_asked("one wheel file says nothing of others")
+    return _lost(sides, "Python")
+
+
 def _driver(sides: Sides) -> Figures:
     old, new = sides.old.environment.minimum_driver, sides.new.environment.minimum_driver
     if old is None or new is None:
@@ -244,7 +250,7 @@ QUANTITIES: dict[ClauseName, tuple[str, Callable[[Sides], Figures]]] = {
         lambda sides: _hosts(sides, wanted="ptx", serving=("native",)),
     ),
     "capabilities-lost": ("compute capabilities without machine code or PTX any more", lambda s: _lost(s, "compute")),
-    "pythons-lost": ("Python versions without a wheel any more", lambda sides: _lost(sides, "Python")),
+    "pythons-lost": ("Python versions without a wheel any more", _pythons),
     "minimum-driver-raised": ("the minimum driver is raised", _driver),
     "start-up-ratio": ("time from nothing to the first results, new over old", lambda s: _duration(s, "start.total")),
     "work-ratio": ("time of matmul, convolution and step, new over old, the worst", lambda s: _duration(s, "work.")),

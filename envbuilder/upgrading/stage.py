@@ -117,6 +117,8 @@ def _look(tools: Tools, made: Made, suite: UserSuite | None, catalog: Catalog, r
             tests = run_suite(place, suite, made.environment.python)
             observed = msgspec.structs.replace(observed, tests=tests)
     side = described(made.environment, made.built, made.lock, made.verdict, catalog)
+    if request.wheel is not None and made.environment.tensorflow == request.new:
+        side = msgspec.structs.replace(side, pythons=())
     return Evidence(side, observed, made.verdict.checks)
 
 

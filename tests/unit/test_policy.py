@@ -198,3 +198,10 @@ def test_evidence_of_one_side_alone_is_no_comparison() -> None:
     )
     assert (found.packages, found.surface, found.numerics, found.warnings_new, found.checks, found.tests) == (None,) * 6
     assert found.timings is None
+
+
+def test_one_wheel_file_says_nothing_of_other_pythons() -> None:
+    """A release that is a file on this machine loses no Python: which others it will be built for is not known."""
+    _, clauses = judged(CALM, pythons=())
+    assert clauses["pythons-lost"].state == "not asked"
+    assert judged(CALM)[1]["pythons-lost"].state == "ok"
