@@ -95,7 +95,7 @@ def of_check(checks: Sequence[CheckResult], name: str) -> Ran | Unbuildable:
         raise UsageError(f"the suite has no check {name!r}", hint="one of: " + ", ".join(c.name for c in checks))
     if found.outcome == "skipped":
         return Unbuildable(f"{name} was not run: {found.observed}")
-    reason = "; ".join(sorted(finding.code for finding in found.findings)) or found.observed
+    reason = "; ".join(sorted({finding.code for finding in found.findings})) or found.observed
     return Ran(0, "") if found.outcome == "passed" else Ran(1, f"{found.outcome}: {reason}")
 
 
