@@ -67,13 +67,14 @@ class RunDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How to run: builds at a time, the suite's profile, which GPUs to hand over, and whether to do all anew."""
+    """How to run: builds at a time, the suite's profile, which GPUs to hand over, and what to do anew."""
 
     jobs: int = 1
     profile: Literal["quick", "full"] = "quick"
     gpus: str = "auto"
     fresh: bool = False
     no_cache: bool = False
+    pull: bool = False
 
 
 def run(choice: Choice, workspace: Workspace, engine: Engine, console: Console, options: RunOptions) -> RunDocument:
@@ -128,7 +129,7 @@ class _Runner:
         systems = {e.os: system_of(e, self.choice.catalog) for e in self.choice.environments}
         for name, system in systems.items():
             with self.console.task(f"base {name}") as task:
-                ensure_base(self.engine, system, cache_dir() / "bases", task.update)
+                ensure_base(self.engine, system, cache_dir() / "bases", task.update, renew=self.options.pull)
 
     def build(self, environment: Environment) -> tuple[str, Built | EnvbuilderError]:
         """Lock, render and build; an error is returned, for it concerns this environment alone."""

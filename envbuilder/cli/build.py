@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from envbuilder.cli.options import format_option, jobs_option, matrix_argument, select_option
+from envbuilder.cli.options import format_option, jobs_option, matrix_argument, pull_option, select_option
 
 
 @click.command("build")
@@ -14,8 +14,16 @@ from envbuilder.cli.options import format_option, jobs_option, matrix_argument, 
 @select_option
 @format_option
 @jobs_option
+@pull_option
 @click.option("--no-cache", is_flag=True, help="Run every step again, even where nothing changed.")
-def command(matrix: str | None, selectors: tuple[str, ...], form: str, jobs: int, no_cache: bool) -> None:  # noqa: FBT001
+def command(  # noqa: PLR0913, PLR0917 - one parameter an option
+    matrix: str | None,
+    selectors: tuple[str, ...],
+    form: str,
+    jobs: int,
+    pull: bool,  # noqa: FBT001
+    no_cache: bool,  # noqa: FBT001
+) -> None:
     r"""Lock, render and build the selected environments; an image that stands is not built again.
 
     Each image is tagged envbuilder/tensorflow:ID, and its build.log and image.json are in out/ID/.
@@ -34,7 +42,8 @@ def command(matrix: str | None, selectors: tuple[str, ...], form: str, jobs: int
 
     workspace = Workspace(Path.cwd())
     choice = choose(matrix, selectors, workspace)
-    document = build_rows(choice, workspace, connect(), Console(), RunOptions(jobs=jobs, no_cache=no_cache))
+    options = RunOptions(jobs=jobs, no_cache=no_cache, pull=pull)
+    document = build_rows(choice, workspace, connect(), Console(), options)
     if form == "json":
         click.echo(as_json(document))
     else:

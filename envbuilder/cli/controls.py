@@ -6,19 +6,13 @@ from pathlib import Path
 
 import click
 
-from envbuilder.cli.options import format_option
+from envbuilder.cli.options import format_option, profile_option
 
 
 @click.command("controls")
 @click.argument("names", nargs=-1, metavar="[CONTROL]...")
 @click.option("--list", "listed", is_flag=True, help="Only list the controls and what each must lead to.")
-@click.option(
-    "--profile",
-    type=click.Choice(["quick", "full"]),
-    default="quick",
-    show_default=True,
-    help="How much of the validation suite to run.",
-)
+@profile_option
 @format_option
 def command(names: tuple[str, ...], listed: bool, profile: str, form: str) -> None:  # noqa: FBT001
     r"""Break good environments on purpose, for real, and demand that each fails with exactly its own finding.

@@ -34,3 +34,25 @@ jobs_option = click.option(
     show_default=True,
     help="Builds at a time. Validation is always one at a time: it measures.",
 )
+
+profile_option = click.option(
+    "--profile",
+    type=click.Choice(["quick", "full"]),
+    default="quick",
+    show_default=True,
+    help="quick answers within a few imports' time; full adds samples, stalls and all libraries' closure.",
+)
+
+gpus_option = click.option(
+    "--gpus",
+    default="auto",
+    show_default=True,
+    metavar="auto|none|all|0,1",
+    help="GPUs to hand to the container; auto takes all that the driver and the engine offer.",
+)
+
+pull_option = click.option(
+    "--pull",
+    is_flag=True,
+    help="Renew the bases first, from the registry or Debian's packages of today; images follow where they changed.",
+)

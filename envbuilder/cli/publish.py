@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from envbuilder.cli.options import format_option, matrix_argument, select_option
+from envbuilder.cli.options import format_option, gpus_option, matrix_argument, profile_option, select_option
 
 
 @click.command("publish")
@@ -24,8 +24,8 @@ from envbuilder.cli.options import format_option, matrix_argument, select_option
     type=click.Choice(["inconclusive"]),
     help="Publish although the verdict is INCONCLUSIVE. The statement says so; verify still refuses it.",
 )
-@click.option("--profile", type=click.Choice(["quick", "full"]), default="quick", show_default=True)
-@click.option("--gpus", default="auto", show_default=True, metavar="auto|none|all|0,1")
+@profile_option
+@gpus_option
 @click.option("--no-sbom", is_flag=True, help="Leave the bill of materials out: it means reading the whole image.")
 @click.option("--dry-run", is_flag=True, help="Show the tags and where they point now; change nothing.")
 def command(  # noqa: PLR0913, PLR0917 - one parameter an option

@@ -6,7 +6,15 @@ from pathlib import Path
 
 import click
 
-from envbuilder.cli.options import format_option, jobs_option, matrix_argument, select_option
+from envbuilder.cli.options import (
+    format_option,
+    gpus_option,
+    jobs_option,
+    matrix_argument,
+    profile_option,
+    pull_option,
+    select_option,
+)
 
 
 @click.command("run")
@@ -14,20 +22,9 @@ from envbuilder.cli.options import format_option, jobs_option, matrix_argument, 
 @select_option
 @format_option
 @jobs_option
-@click.option(
-    "--profile",
-    type=click.Choice(["quick", "full"]),
-    default="quick",
-    show_default=True,
-    help="How much of the validation suite to run.",
-)
-@click.option(
-    "--gpus",
-    default="auto",
-    show_default=True,
-    metavar="auto|none|all|0,1",
-    help="GPUs to hand to the container; auto takes all that the driver and the engine offer.",
-)
+@profile_option
+@gpus_option
+@pull_option
 @click.option("--fresh", is_flag=True, help="Validate again even where nothing changed.")
 def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     matrix: str | None,
@@ -36,6 +33,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     jobs: int,
     profile: str,
     gpus: str,
+    pull: bool,  # noqa: FBT001
     fresh: bool,  # noqa: FBT001
 ) -> None:
     r"""Plan, lock, render, build, validate and judge every selected environment; a table at the end.
@@ -58,7 +56,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
 
     workspace, console = Workspace(Path.cwd()), Console()
     choice = choose(matrix, selectors, workspace)
-    options = RunOptions(jobs=jobs, profile="full" if profile == "full" else "quick", gpus=gpus, fresh=fresh)
+    options = RunOptions(jobs=jobs, profile="full" if profile == "full" else "quick", gpus=gpus, fresh=fresh, pull=pull)
     document = run(choice, workspace, connect(), console, options)
     if form == "json":
         click.echo(as_json(document))

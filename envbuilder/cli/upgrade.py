@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from envbuilder.cli.options import gpus_option
+
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 
@@ -31,7 +33,7 @@ _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 @click.option("--policy", metavar="FILE", help="What decides (default: upgrade-policy, which ships).")
 @click.option("--flavor", type=click.Choice(["cpu", "gpu"]), default="cpu", show_default=True, help="Which images.")
 @click.option("--rounds", type=click.IntRange(1, 1000), help="Rounds of measurement [default: 15].")
-@click.option("--gpus", default="auto", show_default=True, metavar="auto|none|all|0,1", help="GPUs to hand over.")
+@gpus_option
 @click.option("--format", "form", type=click.Choice(["table", "json", "markdown"]), default="table", show_default=True)
 def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     old: str,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from envbuilder.cli.options import format_option
+from envbuilder.cli.options import format_option, gpus_option, profile_option
 
 
 @click.command("validate")
@@ -14,14 +14,8 @@ from envbuilder.cli.options import format_option
 @click.option("--here", is_flag=True, help="Validate the environment at hand, with no container.")
 @click.option("--python", default=None, metavar="PATH", help="With --here: the Python to validate.")
 @click.option("--matrix", default=None, metavar="MATRIX", help="The matrix that the environment is in.")
-@click.option(
-    "--profile",
-    type=click.Choice(["quick", "full"]),
-    default="quick",
-    show_default=True,
-    help="quick answers within a few imports' time; full adds samples, stalls and all libraries' closure.",
-)
-@click.option("--gpus", default="auto", show_default=True, metavar="auto|none|all|0,1", help="GPUs to hand over.")
+@profile_option
+@gpus_option
 @click.option(
     "--simulate",
     default=None,

@@ -66,6 +66,38 @@ def test_a_cached_root_file_system_is_imported_again(tmp_path: Path) -> None:
     assert base.description.endswith("signed packages of bookworm")
 
 
+def mirror(folder: Path, monkeypatch: pytest.MonkeyPatch, content: str) -> None:
+    """Put an mmdebstrap on the path that makes a root file system of this content."""
+    program = folder / "mmdebstrap"
+    program.write_text(f'#!/bin/sh\nfor word; do case $word in *.part) echo {content} > "$word";; esac; done\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+
+
+def test_a_bootstrapped_base_is_renewed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asked to renew, the packages of today are taken; where they are the same, so is the base."""
+    engine, said = FakeEngine(), []
+    mirror(tmp_path, monkeypatch, "monday")
+    first = ensure_base(engine, BOOKWORM, tmp_path / "cache", said.append)
+    assert ensure_base(engine, BOOKWORM, tmp_path / "cache", said.append, renew=True) == first
+    assert said[-1] == "no package has changed"
+    mirror(tmp_path, monkeypatch, "tuesday")
+    assert ensure_base(engine, BOOKWORM, tmp_path / "cache", said.append) == first
+    renewed = ensure_base(engine, BOOKWORM, tmp_path / "cache", said.append, renew=True)
+    assert renewed.id != first.id
+    assert ensure_base(engine, BOOKWORM, tmp_path / "cache", pytest.fail) == renewed
+
+
+def test_a_registry_base_that_cannot_be_renewed_is_said_to_be(tmp_path: Path) -> None:
+    """Where the registry is gone, renewing fails instead of quietly changing to another kind of base."""
+    engine = published()
+    ensure_base(engine, BOOKWORM, tmp_path, lambda _: None)
+    engine.registry.clear()
+    with pytest.raises(InfrastructureError, match="cannot be renewed") as caught:
+        ensure_base(engine, BOOKWORM, tmp_path, lambda _: None, renew=True)
+    assert "without --pull" in caught.value.hint
+
+
 def test_an_old_recipes_base_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A base that another recipe made is made anew; with neither way open, the error names both and what to do."""
     monkeypatch.setenv("PATH", str(tmp_path))
