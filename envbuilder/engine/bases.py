@@ -109,7 +109,7 @@ def _bootstrapped(engine: Engine, system: OperatingSystem) -> Base | None:
 
 
 def _from_registry(image: Image, system: OperatingSystem) -> Base:
-    reference = image.digests[0] if image.digests else system.image
+    reference = image.pinned(system.image) or system.image
     return Base(reference, image.id, "registry", f"{system.image} from its registry")
 
 

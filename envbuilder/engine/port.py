@@ -58,6 +58,16 @@ class Image:
     command: tuple[str, ...] = ()
     created: str = ""
 
+    def pinned(self, name: str) -> str | None:
+        """Return the ``repository@sha256:…`` by which it is known in the repository of ``name``, else in any.
+
+        One image may have another digest in each registry that it was pushed to. None where no registry knows it.
+        """
+        bare = name.partition("@")[0]
+        repository = bare if ":" not in bare.rpartition("/")[2] else bare.rpartition(":")[0]
+        there = [digest for digest in self.digests if digest.partition("@")[0] == repository]
+        return name if name in self.digests else next(iter((*there, *self.digests)), None)
+
 
 @dataclass(frozen=True)
 class BuildRequest:

@@ -84,7 +84,7 @@ def validate(
         subject,
         image=ImageRef(
             id=image.id,
-            digest=_digest(image),
+            digest=_digest(image, request.image),
             size=image.size,
             reference=request.image,
             base=request.base or image.labels.get("org.opencontainers.image.base.name", ""),
@@ -216,5 +216,6 @@ def _verdict(  # noqa: PLR0913 - one document, from its parts
     )
 
 
-def _digest(image: Image) -> str | None:
-    return image.digests[0].rpartition("@")[2] if image.digests else None
+def _digest(image: Image, name: str) -> str | None:
+    pinned = image.pinned(name)
+    return pinned.rpartition("@")[2] if pinned else None

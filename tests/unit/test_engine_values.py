@@ -14,7 +14,7 @@ from envbuilder.engine.archive import MODIFIED, context_entries, stream
 from envbuilder.engine.containers import _gpus
 from envbuilder.engine.docker import DockerEngine
 from envbuilder.engine.images import to_image, to_layers
-from envbuilder.engine.port import BuildRequest
+from envbuilder.engine.port import BuildRequest, Image
 from envbuilder.errors import UsageError
 
 RUN = {"CreatedBy": "RUN /bin/sh -c make # buildkit", "Size": 7}
@@ -133,3 +133,20 @@ def test_a_proxy_on_loopback_is_reached_through_the_hosts_network(proxy: str, ne
     )
     assert engine._network(BuildRequest(Path(), "a")) == network
     assert engine._network(BuildRequest(Path(), "a", network="none")) == "none"
+
+
+@pytest.mark.parametrize(
+    ("name", "digest"),
+    [
+        ("one.example:5000/tf:2.20", "one.example:5000/tf@sha256:1"),
+        ("two.example/tf", "two.example/tf@sha256:2"),
+        ("two.example/tf@sha256:2", "two.example/tf@sha256:2"),
+        ("elsewhere/tf:2.20", "one.example:5000/tf@sha256:1"),
+    ],
+)
+def test_an_image_is_pinned_in_the_repository_it_was_named_in(name: str, digest: str) -> None:
+    """Two registries may know one image by two digests: the one that was asked for counts."""
+    known = ("one.example:5000/tf@sha256:1", "two.example/tf@sha256:2")
+    image = Image("sha256:0", (), known, 1, {}, {}, "", "amd64")
+    assert image.pinned(name) == digest
+    assert Image("sha256:0", (), (), 1, {}, {}, "", "amd64").pinned(name) is None
