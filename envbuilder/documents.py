@@ -32,6 +32,7 @@ DOCUMENTS: tuple[tuple[str, str], ...] = (
     ("catalog-verify", "envbuilder.catalog.compare:VerifyDocument"),
     ("catalog-refresh", "envbuilder.proposing:RefreshDocument"),
     ("publish", "envbuilder.publishing.document:PublishDocument"),
+    ("clean", "envbuilder.cleaning:CleanDocument"),
     ("verify", "envbuilder.publishing.verifying:Verification"),
 )
 """Name, and where its type stands; types are imported when asked for."""

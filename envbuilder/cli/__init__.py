@@ -29,6 +29,7 @@ COMMANDS: tuple[tuple[str, str], ...] = (
     ("reproduce", "From a user's report to the environment, the cause and the fix"),
     ("capture", "Describe the environment this runs in, for a report"),
     ("doctor", "Describe this host and say which environments it can run"),
+    ("clean", "Free the engine's disk of images that were made on the way"),
     ("report", "Write the verdicts as a page"),
     ("export", "Write verdicts and build plans in other tools' formats"),
     ("catalog", "List, verify and refresh the facts"),

@@ -177,6 +177,25 @@ class DockerEngine:
         """Remove containers that an interrupted run of ours left behind."""
         return containers.sweep(self._api)
 
+    def names(self, repository: str) -> tuple[str, ...]:
+        """List the tags of a repository that the store holds."""
+        with asking(f"list {repository}"):
+            rows: list[dict[str, Any]] = self._api.images(repository)
+        every = (tag for row in rows for tag in row.get("RepoTags") or ())
+        return tuple(sorted(tag for tag in every if tag.rpartition(":")[0] == repository))
+
+    def prune(self, label: str) -> int:
+        """Remove the images with a label that have no tag any more."""
+        with asking(f"prune images with {label}"):
+            told = self._api.prune_images({"dangling": True, "label": label})  # type: ignore[no-untyped-call]
+        return int(told.get("SpaceReclaimed") or 0)
+
+    def trim_cache(self, keep: int) -> int:
+        """Remove of the builder's cache what was used least recently, down to ``keep`` bytes."""
+        with asking("trim the builder's cache"):
+            told = self._api.prune_builds(keep_storage=keep)
+        return int(told.get("SpaceReclaimed") or 0)
+
     def _present(self, reference: str) -> Image:
         found = self.image(reference)
         if found is None:

@@ -44,6 +44,7 @@ class FakeEngine:
     builds: list[BuildRequest] = field(default_factory=list)
     runs: list[ContainerSpec] = field(default_factory=list)
     left_behind: int = 0
+    cache: int = 0
     _store: dict[str, Image] = field(default_factory=dict)
 
     def info(self) -> EngineInfo:
@@ -158,6 +159,20 @@ class FakeEngine:
         """Forget what an interrupted run left behind."""
         count, self.left_behind = self.left_behind, 0
         return count
+
+    def names(self, repository: str) -> tuple[str, ...]:
+        """List the tags of a repository that the store holds."""
+        return tuple(sorted(tag for tag in self._store if tag.rpartition(":")[0] == repository))
+
+    def prune(self, label: str) -> int:  # noqa: ARG002 - the port's signature
+        """Free nothing: an image here goes with its last tag."""
+        return 0
+
+    def trim_cache(self, keep: int) -> int:
+        """Trim the cache that ``cache`` says there is."""
+        freed = max(0, self.cache - keep)
+        self.cache -= freed
+        return freed
 
     def _named(self, image: Image) -> Image:
         return replace(image, tags=tuple(sorted(tag for tag, other in self._store.items() if other.id == image.id)))

@@ -159,3 +159,12 @@ class Engine(Protocol):
 
     def sweep(self) -> int:
         """Remove containers that an interrupted run of ours left behind; return how many."""
+
+    def names(self, repository: str) -> tuple[str, ...]:
+        """List the tags of a repository that the store holds, as ``repository:tag``."""
+
+    def prune(self, label: str) -> int:
+        """Remove the images with a label that have no tag any more; return the bytes that this freed."""
+
+    def trim_cache(self, keep: int) -> int:
+        """Remove of the builder's cache what was used least recently, down to ``keep`` bytes; return those freed."""

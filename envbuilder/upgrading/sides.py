@@ -22,6 +22,9 @@ from envbuilder.validating import ValidationRequest, validate_and_record
 from envbuilder.verdict import ImageRef, Verdict
 from envbuilder.workspace import Workspace, write_atomically
 
+AFTER = "-after-"
+"""Joins an environment's id to the release whose lock its own was kept close to."""
+
 
 @dataclass(frozen=True)
 class Maker:
@@ -61,7 +64,7 @@ class Maker:
         committed = self.workspace.context(environment.id) / LOCK
         if committed.is_file() and lockfile.parse(committed.read_text()) == lockfile.parse(text):
             return environment, committed.read_text(), self.workspace
-        named = msgspec.structs.replace(environment, id=f"{environment.id}-after-{old.tensorflow}")
+        named = msgspec.structs.replace(environment, id=f"{environment.id}{AFTER}{old.tensorflow}")
         return self._written(named, text)
 
     def _lock(self, environment: Environment, keep: str) -> str:

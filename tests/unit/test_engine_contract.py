@@ -148,10 +148,13 @@ def test_tags_come_and_go(bench: Bench) -> None:
     image = bench.engine.image(f"{bench.prefix}:other")
     assert image is not None
     assert set(image.tags) == {bench.base, f"{bench.prefix}:other"}
+    assert bench.engine.names(bench.prefix) == tuple(sorted((bench.base, f"{bench.prefix}:other")))
     bench.engine.remove(f"{bench.prefix}:other")
     bench.engine.remove(f"{bench.prefix}:other")
     assert bench.engine.image(f"{bench.prefix}:other") is None
     assert bench.engine.image(bench.base) is not None
+    assert bench.engine.names(bench.prefix) == (bench.base,)
+    assert bench.engine.names(f"{bench.prefix}-no-such") == ()
 
 
 def test_run_keeps_the_streams_apart(bench: Bench) -> None:

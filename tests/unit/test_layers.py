@@ -64,6 +64,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "verifying",
         "proposing",
         "diagnosing",
+        "cleaning",
     ),
     ("cli", "__main__"),
 )
