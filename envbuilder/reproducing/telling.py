@@ -134,6 +134,11 @@ def _told(finding: Finding) -> str:
     return f"- **{finding.code}**: {_plain(finding.message)}" + (f" ({', '.join(links)})" if links else "")
 
 
+_POSTED = "nearest.yaml"
+_BUILDS = f"envbuilder run {_POSTED}"
+"""A reply is read on another machine: it brings the matrix along instead of naming our own file."""
+
+
 def _fix(document: ReproduceDocument) -> list[str]:
     lines = ["### Fix", ""]
     near = document.nearest
@@ -142,7 +147,10 @@ def _fix(document: ReproduceDocument) -> list[str]:
     if near is not None and near.diff:
         lines += ["", "Nearest environment that works:", "", "```diff", *near.diff, "```"]
     if near is not None and near.commands:
-        lines += ["", "```console", *(f"$ {command}" for command in near.commands), "```"]
+        here = [_BUILDS if command.startswith("envbuilder run ") else command for command in near.commands]
+        lines += ["", "```console", *(f"$ {command}" for command in here), "```"]
+        if _BUILDS in here:
+            lines += ["", f"`{_POSTED}`:", "", "```yaml", *near.matrix.splitlines(), "```"]
     return [*lines, ""]
 
 

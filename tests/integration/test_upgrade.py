@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import signal
@@ -136,3 +137,37 @@ def test_a_bisection_goes_on_after_being_killed(answer: Any, folder: Path) -> No
     assert found["answers"][: len(before["answers"])] == before["answers"]
     assert found["images"] <= found["most_images"]
     assert "going on with" in err
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_a_bisection_over_nine_minor_releases(tmp_path: Path) -> None:
+    """From 2.12 to 2.20 the release that dropped Estimator is named, and few images are built for it."""
+    words = ("upgrade", "--bisect", "2.12.0", "2.20.0", "--format", "json", "--")
+    code, out, err = ended(start(tmp_path, *words, "python", "-c", "import tensorflow as tf; tf.estimator"))
+    assert code == 0, err
+    found = json.loads(out)
+    assert found["result"] == {"last_good": "2.15.1", "first_bad": "2.16.1", "between": []}
+    releases = len(found["asked"]["candidates"])
+    assert releases >= 17
+    assert found["images"] <= math.ceil(math.log2(releases)) + 2
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("flavor", ["cpu", "gpu"])
+def test_a_minor_upgrade_in_both_flavours(tmp_path: Path, flavor: str) -> None:
+    """2.18.1 → 2.19.1: what the wheels demand of NumPy, what they were built with; without a GPU no decision on one."""
+    shutil.copytree(ROOT / "images", tmp_path / "images")
+    words = ("upgrade", "2.18.1", "2.19.1", "--flavor", flavor, "--matrix", "tensorflow")
+    code, out, err = ended(start(tmp_path, *words, "--rounds", "3", "--format", "json"))
+    assert code == 8, err
+    answer = json.loads(out)
+    assert answer["decision"] == "UNDECIDED"
+    required = {row["package"]: (row["old"], row["new"]) for row in answer["differences"]["requirements"]}
+    assert required["numpy"] == ("<2.1.0,>=1.26.0", "<2.2.0,>=1.26.0")
+    assert answer["new"]["verdict"] == ("PASSED" if flavor == "cpu" else "INCONCLUSIVE")
+    if flavor == "gpu":
+        platform = {row["name"]: (row["old"], row["new"]) for row in answer["differences"]["platform"]}
+        assert platform["CUDA built with"] == ("12.5.1", "12.5.1")
+        assert clause(answer, "verdict")["state"] == "unknown"

@@ -19,10 +19,11 @@ from envbuilder.reproducing.asking import release_of
 from envbuilder.reproducing.comparing import compare, gone
 from envbuilder.reproducing.documents import Proof, Run
 from envbuilder.reproducing.running import Seen
-from envbuilder.reproducing.stage import deviated, proof
+from envbuilder.reproducing.stage import deviated, proof, with_command
 from envbuilder.reproducing.telling import as_markdown, as_text
 from envbuilder.signatures import match
 from envbuilder.verdict import EngineRef, HostRef, ImageRef, Verdict, Word
+from envbuilder.workspace import Workspace
 
 CORPUS = Path(__file__).parents[1] / "corpus"
 TEXTS = {path.stem: path.read_bytes().decode() for path in sorted(CORPUS.glob("*.txt"))}
@@ -282,6 +283,16 @@ def test_the_reply_has_evidence_cause_fix_and_proof() -> None:
     for part in ("| CUDA | `11.2` | 7 |", "line 11", "**CUDA_MISMATCH**", "- cuda 11.2\n+ cuda 11.0", "$ docker run",
                  "Reproduced: **yes**", "simulated host", "the line that was seen"):  # fmt: skip
         assert part in reply, part
+
+
+def test_a_reply_brings_its_matrix_along(tmp_path: Path) -> None:
+    """Whoever reads the reply has no file of ours: the matrix is in it, and reads back as one environment."""
+    reply = as_markdown(with_command(answer("59-driver-470"), Workspace(tmp_path)))
+    assert "$ envbuilder run nearest.yaml\n" in reply
+    assert "out/reproduce" not in reply
+    posted = tmp_path / "nearest.yaml"
+    posted.write_text(reply.partition("```yaml\n")[2].partition("```")[0])
+    assert [row.tensorflow for row in read_matrix(posted).include] == ["2.14.1"]
 
 
 def test_a_reply_mentions_nobody() -> None:
