@@ -23,7 +23,8 @@ test: setup ## Everything that CI runs: formats, types, unit, property, golden a
 	@$(ENVBUILDER) render --check
 	@$(PYTEST) -m "not long"
 
-test-long: setup ## What `make test` leaves out: 100,000 made reports, proofs that build further GPU images
+test-long: setup ## What `make test` leaves out: minutes of measuring, further GPU images, new examples for properties
+	@$(PYTEST) --hypothesis-profile=explore -m "not engine and not network and not slow and not long" tests/unit tests/property
 	@$(PYTEST) -m long
 
 check: ## Formats, lint, types; no engine needed
