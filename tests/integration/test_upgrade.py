@@ -164,7 +164,7 @@ def test_a_minor_upgrade_in_both_flavours(tmp_path: Path, flavor: str) -> None:
     assert code == 8, err
     answer = json.loads(out)
     assert answer["decision"] == "UNDECIDED"
-    required = {row["package"]: (row["old"], row["new"]) for row in answer["differences"]["requirements"]}
+    required = {row["name"]: (row["old"], row["new"]) for row in answer["differences"]["requirements"]}
     assert required["numpy"] == ("<2.1.0,>=1.26.0", "<2.2.0,>=1.26.0")
     assert answer["new"]["verdict"] == ("PASSED" if flavor == "cpu" else "INCONCLUSIVE")
     if flavor == "gpu":
