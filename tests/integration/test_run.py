@@ -68,11 +68,11 @@ def test_a_changed_context_is_not_taken_for_the_built_one(folder: Path) -> None:
     assert row["verdict"] == "PASSED"
 
 
-def test_the_commands_that_come_with_tensorflow_start(folder: Path) -> None:
-    """TensorBoard, which needs a module that newer setuptools lack, and the SavedModel tool start in the image."""
+def test_tensorboard_starts(folder: Path) -> None:
+    """TensorBoard, which needs a module that newer setuptools lack, starts in the image."""
     reference = json.loads((folder / "out" / QUICKSTART / "image.json").read_text())["reference"]
-    for words in (["tensorboard", "--version"], ["saved_model_cli", "--version"]):
-        docker.from_env().containers.run(reference, words, network_mode="none", remove=True)
+    said = docker.from_env().containers.run(reference, ["tensorboard", "--version"], network_mode="none", remove=True)
+    assert said.decode().startswith("2.20.")
 
 
 @pytest.mark.parametrize("asked", [signal.SIGINT, signal.SIGTERM], ids=lambda asked: asked.name)
