@@ -6,16 +6,14 @@ from dataclasses import dataclass
 
 import msgspec
 
-from envbuilder.building import REPOSITORY as ENVIRONMENTS
-from envbuilder.controlling import REPOSITORY as CONTROLS
-from envbuilder.engine.bases import KEY_LABEL
-from envbuilder.engine.bases import REPOSITORY as BASES
+from envbuilder import building, controlling
+from envbuilder.engine import bases
 from envbuilder.engine.port import Engine
 from envbuilder.errors import InfrastructureError
-from envbuilder.reproducing.running import REPOSITORY as REPRODUCED
+from envbuilder.reproducing import running as reproducing
 from envbuilder.upgrading.sides import AFTER
 
-_LABELS = ("org.envbuilder.environment", "org.envbuilder.reproduced", "org.envbuilder.control", KEY_LABEL)
+_LABELS = ("org.envbuilder.environment", reproducing.LABEL, controlling.LABEL, bases.KEY_LABEL)
 """Labels of images of ours: without a tag they were replaced by a newer build."""
 
 
@@ -70,10 +68,10 @@ def clean(engine: Engine, options: CleanOptions) -> CleanDocument:
 
 def _names(engine: Engine, options: CleanOptions) -> tuple[str, ...]:
     """List the tags to remove, those built on others first."""
-    made = (*engine.names(REPRODUCED), *engine.names(CONTROLS))
-    environments, bases = engine.names(ENVIRONMENTS), engine.names(BASES)
+    made = (*engine.names(reproducing.REPOSITORY), *engine.names(controlling.REPOSITORY))
+    environments = engine.names(building.REPOSITORY)
     if options.everything:
-        return (*made, *environments, *bases)
+        return (*made, *environments, *engine.names(bases.REPOSITORY))
     return (*made, *(name for name in environments if AFTER in name))
 
 

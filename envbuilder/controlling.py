@@ -34,6 +34,8 @@ from envbuilder.workspace import Workspace, folder_contents, write_atomically
 MATRIX = "negative-controls"
 REPOSITORY = "envbuilder/control"
 """Broken images are tagged ``envbuilder/control:<name>``."""
+LABEL = "org.envbuilder.control"
+"""Carries the control's name."""
 
 _NUMPY_1 = "2.15.1"
 
@@ -162,7 +164,7 @@ class Controller:
             tag=f"{REPOSITORY}:{control.name}",
             extra=host_files(),
             build_args={"BASE": good.reference},
-            labels={"org.envbuilder.control": control.name},
+            labels={LABEL: control.name},
         )
         build_logged(request, self.engine, self._folder(control) / "build.log", _ignore)
         return request.tag

@@ -28,6 +28,9 @@ from envbuilder.workspace import Workspace, cache_dir, content_key, write_atomic
 REPOSITORY = "envbuilder/reproduced"
 """Images with deviations are tagged ``envbuilder/reproduced:<digest of the recipe>``."""
 
+LABEL = "org.envbuilder.reproduced"
+"""Carries the digest of the recipe."""
+
 FOLDER = "reproduce"
 _LIMIT_S = 600.0
 
@@ -136,7 +139,7 @@ def _built(files: dict[str, bytes], base: str, tools: Tools) -> str:
         tag=tag,
         extra=host_files() or {"host/README": b"nothing is added to these steps here\n"},
         build_args={"BASE": base} if base else {},
-        labels={"org.envbuilder.reproduced": key},
+        labels={LABEL: key},
     )
     build_logged(request, tools.engine, folder / "build.log", _steps("what deviates", tools))
     return tag

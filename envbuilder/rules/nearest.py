@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from functools import partial
 
 import msgspec
 
@@ -33,10 +34,7 @@ def nearest(
     ``compat`` False asks for what works without CUDA's forward-compatibility package, as in the images built here.
     """
     known = facts(catalog)
-
-    def works(near: Question) -> bool:
-        return _works(near, known, compat=compat)
-
+    works = partial(_works, known=known, compat=compat)
     if works(question):
         return question, ()
     given = tuple(axis for axis in _AXES if getattr(question, axis))
@@ -53,7 +51,7 @@ def nearest(
     return None
 
 
-def _works(question: Question, known: Facts, *, compat: bool | None) -> bool:
+def _works(question: Question, *, known: Facts, compat: bool | None) -> bool:
     settled = settle(question, known)
     candidate = settled.candidate
     if candidate is None:

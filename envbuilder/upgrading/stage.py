@@ -6,7 +6,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -117,8 +117,6 @@ def _look(tools: Tools, made: Made, suite: UserSuite | None, catalog: Catalog, r
             tests = run_suite(place, suite, made.environment.python)
             observed = msgspec.structs.replace(observed, tests=tests)
     side = described(made.environment, made.built, made.lock, made.verdict, catalog)
-    if request.wheel is not None and made.environment.tensorflow == request.new:
-        side = msgspec.structs.replace(side, pythons=())
     return Evidence(side, observed, made.verdict.checks)
 
 
@@ -138,6 +136,8 @@ def _document(
     gaps: tuple[str, ...],
 ) -> UpgradeDocument:
     old, new = evidence
+    if request.wheel is not None:
+        new = replace(new, side=msgspec.structs.replace(new.side, pythons=()))
     found = differences(old, new, samples, hosts(request), both.catalog, request.policy.statistics)
     decision, clauses = judge(Sides(old.side, new.side, found), request.policy)
     return UpgradeDocument(

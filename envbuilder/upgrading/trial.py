@@ -15,6 +15,7 @@ from envbuilder.engine.port import ContainerSpec
 from envbuilder.environment import Combination, Environment
 from envbuilder.errors import BuildFailedError, UnsatisfiableError, UsageError
 from envbuilder.resolve import resolve
+from envbuilder.rules import facts
 from envbuilder.upgrading.request import UpgradeRequest
 from envbuilder.upgrading.sides import Maker
 from envbuilder.verdict import CheckResult
@@ -44,7 +45,7 @@ class ImageTrial:
 
     def __call__(self, candidate: str) -> Ran | Unbuildable:
         """Build one version and run the command in it."""
-        end, wanted = self._resolved(self.good), self._resolved(candidate)
+        end, wanted = (resolved(self.row, self.axis, each, self.maker.catalog) for each in (self.good, candidate))
         if isinstance(end, Unbuildable):
             return end
         if isinstance(wanted, Unbuildable):
@@ -60,9 +61,6 @@ class ImageTrial:
             return self._run(built.record.image)
         verdict = self.maker.judged(environment, built, lock, workspace, self.request)
         return of_check(verdict.checks, self.check)
-
-    def _resolved(self, candidate: str) -> Environment | Unbuildable:
-        return resolved(self.row, self.axis, candidate, self.maker.catalog)
 
     def _run(self, image: str) -> Ran:
         stdout, stderr = bytearray(), bytearray()
@@ -125,5 +123,4 @@ def candidates(axis: Axis, row: Combination, catalog: Catalog) -> tuple[str, ...
         case "cudnn":
             release = lookup.release(catalog, row.tensorflow, row.package or "tensorflow")
             line = f"nvidia-cudnn-cu{versions.major((row.cuda or (release and release.cuda)) or '0')}"
-            every = (text for wheels in catalog.cudnn_wheels if wheels.package == line for text in wheels.versions)
-            return tuple(dict.fromkeys(map(versions.minor, every)))
+            return tuple(dict.fromkeys(map(versions.minor, facts(catalog).wheel_versions(line))))

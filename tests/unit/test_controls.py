@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+import verdicts
 
 from envbuilder import lockfile
 from envbuilder.catalog.store import load
@@ -18,7 +19,7 @@ from envbuilder.index.port import DistFile, Member
 from envbuilder.reading import read_matrix
 from envbuilder.resolve import plan
 from envbuilder.simulated import profile as profiles
-from envbuilder.verdict import CheckResult, EngineRef, HostRef, ImageRef, Outcome, Verdict, Word
+from envbuilder.verdict import CheckResult, Outcome, Verdict, Word
 
 REQUIRED = {
     Code.MISSING_LIBRARY,
@@ -56,21 +57,7 @@ def check(name: str, outcome: Outcome, *codes: Code, severity: Severity = Severi
 
 def verdict(word: Word, *checks: CheckResult, simulated: bool = False) -> Verdict:
     """Make a verdict of these checks."""
-    return Verdict(
-        environment=None,
-        image=ImageRef(id="sha256:0"),
-        lock="",
-        suite="",
-        engine=EngineRef(name="docker", version="0"),
-        host=HostRef(),
-        simulated=simulated,
-        verdict=word,
-        level="none",
-        requires=("static",),
-        checks=checks,
-        started="",
-        finished="",
-    )
+    return verdicts.verdict(verdict=word, checks=checks, simulated=simulated)
 
 
 def test_every_finding_that_must_be_shown_has_a_control() -> None:

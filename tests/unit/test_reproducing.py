@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+import verdicts
 from click.testing import CliRunner
 
 from envbuilder.catalog.store import load
@@ -22,7 +23,7 @@ from envbuilder.reproducing.running import Seen
 from envbuilder.reproducing.stage import deviated, proof, with_command
 from envbuilder.reproducing.telling import as_markdown, as_text
 from envbuilder.signatures import match
-from envbuilder.verdict import EngineRef, HostRef, ImageRef, Verdict, Word
+from envbuilder.verdict import Word
 from envbuilder.workspace import Workspace
 
 CORPUS = Path(__file__).parents[1] / "corpus"
@@ -220,23 +221,9 @@ def test_the_way_by_hand_is_one_that_can_be_gone() -> None:
 
 def seen(word: Word, text: str = "", *codes: Code) -> Seen:
     """Make what was seen in a nearest environment: what it printed, the suite's verdict and its errors."""
-    verdict = Verdict(
-        environment=None,
-        image=ImageRef(id="sha256:0"),
-        lock="",
-        suite="",
-        engine=EngineRef(name="docker", version="0"),
-        host=HostRef(),
-        verdict=word,
-        level="none",
-        requires=("static",),
-        checks=(),
-        findings=tuple(Finding(code=code, severity=Severity.ERROR, subject="it", message="m") for code in codes),
-        reasons=("keras failed",),
-        started="",
-        finished="",
-    )
-    return Seen("sha256:0", match(text), text, verdict, simulated=False)
+    found = tuple(Finding(code=code, severity=Severity.ERROR, subject="it", message="m") for code in codes)
+    judged = verdicts.verdict(verdict=word, findings=found, reasons=("keras failed",))
+    return Seen("sha256:0", match(text), text, judged, simulated=False)
 
 
 @pytest.mark.parametrize(
