@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from envbuilder.building import ImageRecord
+from envbuilder.image.build import ImageRecord
 from envbuilder.workspace import read_document
 
 

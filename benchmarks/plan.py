@@ -13,8 +13,8 @@ import sys
 import time
 
 from envbuilder.catalog.store import load
+from envbuilder.compat.plan import plan
 from envbuilder.matrix import Axes, Exclude, Matrix, Targets, expand
-from envbuilder.resolve import plan
 
 MATRIX = Matrix(
     name="synthetic",

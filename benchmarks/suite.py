@@ -14,7 +14,7 @@ import time
 
 from envbuilder.engine.docker import DockerEngine, connect
 from envbuilder.engine.port import ContainerSpec
-from envbuilder.validating import ValidationRequest, validate
+from envbuilder.validation.validate import ValidationRequest, validate
 
 IMAGE = "envbuilder/tensorflow:tf2.20.0-py311-cpu-bookworm"
 BARE = "import tensorflow as tf; print(float(tf.matmul(tf.fill((256, 256), 0.5), tf.fill((256, 256), 0.5))[0, 0]))"

@@ -35,7 +35,7 @@ COMMANDS: tuple[tuple[str, str], ...] = (
     ("catalog", "List, verify and refresh the facts"),
     ("schema", "Print the JSON Schema of a document"),
 )
-"""Every command, in the order of ``--help``; the module of the same name holds a click command called ``command``."""
+"""Every command, in the order of ``--help``; the module ``<name>_command`` holds a click command called ``command``."""
 
 
 class LazyGroup(click.Group):
@@ -49,7 +49,7 @@ class LazyGroup(click.Group):
         """Import one command."""
         if cmd_name not in dict(COMMANDS):
             return None
-        command: click.Command = importlib.import_module(f"envbuilder.cli.{cmd_name}").command
+        command: click.Command = importlib.import_module(f"envbuilder.cli.{cmd_name}_command").command
         return _as_written(command)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import assert_never
 
-from envbuilder import lockfile
-from envbuilder.controls.model import Control, Copy, Env, Run
+from envbuilder.controls.control import Control, Copy, Env, Run
+from envbuilder.image import lockfile
 
 LOCK = "requirements.lock"
 _SITE = "/opt/venv/lib/python{python}/site-packages"

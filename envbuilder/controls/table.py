@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from envbuilder.controls.model import Control, Copy, Env, FromWheel, Run
+from envbuilder.controls.control import Control, Copy, Env, FromWheel, Run
 from envbuilder.errors import UsageError
 from envbuilder.finding import Code
-from envbuilder.suite import Check
+from envbuilder.validation.checks.specification import Check
 
 _PIP = "python3 -m venv /run/tools && /run/tools/bin/pip --python /opt/venv/bin/python install --no-deps --quiet {0}"
 _OLD_DRIVER = "driver=470.57.02,gpu=A100"

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from envbuilder.cli.check import command
+from envbuilder.cli.check_command import command
 
 FOLDER = Path(__file__).parent / "check"
 CASES = [case for path in sorted(FOLDER.glob("*.yaml")) for case in yaml.safe_load(path.read_text())]
@@ -35,7 +35,7 @@ def test_check_answers_as_the_sources_say(case: dict[str, Any]) -> None:
 
 def test_every_code_that_check_can_give_has_a_case() -> None:
     """No rule is without an example that fires it."""
-    from envbuilder.rules import RULES  # noqa: PLC0415 - next to its only use
+    from envbuilder.compat.rules import RULES  # noqa: PLC0415 - next to its only use
 
     given = {code.value for rule in RULES for code in rule.codes}
     shown = {code for case in CASES for code in case["findings"]}

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from envbuilder.console import Console
-from envbuilder.controlling import Controller, ControlRow
-from envbuilder.controls import CONTROLS, Control
+from envbuilder.controls.control import Control
+from envbuilder.controls.control_run import Controller, ControlRow
+from envbuilder.controls.table import CONTROLS
 from envbuilder.engine.docker import connect
-from envbuilder.index.open import open_index
+from envbuilder.pypi.open_index import open_index
 from envbuilder.workspace import Workspace
 
 pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.slow, pytest.mark.timeout(1800)]

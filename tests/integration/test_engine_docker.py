@@ -21,9 +21,9 @@ from registries import docker_registry
 from tiny_image import write_tiny_root
 
 from envbuilder.catalog.model import OperatingSystem
-from envbuilder.engine.bases import ensure_base
 from envbuilder.engine.docker import DockerEngine, connect
 from envbuilder.engine.port import BuildRequest, ContainerSpec, Ended, Step
+from envbuilder.image.bases import ensure_base
 
 pytestmark = pytest.mark.engine
 INTERRUPTED = """

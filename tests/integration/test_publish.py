@@ -19,19 +19,19 @@ from publishing_world import ENVIRONMENT, NOW, SCRATCH, World, altered, answerin
 from registries import docker_registry, modern_registry
 from verdicts import digest, failed_verdict, gpu_verdict, inconclusive_verdict
 
+from envbuilder.attest import envelope, statement
+from envbuilder.attest.envelope import ENVELOPE, KeyOpener, KeySealer
+from envbuilder.attest.keys import create
+from envbuilder.attest.predicates import VerdictPredicate
+from envbuilder.attest.trust import Demand, Refused
 from envbuilder.engine.docker import connect
 from envbuilder.errors import InfrastructureError, PublishError, UsageError
-from envbuilder.keys import create
-from envbuilder.publishing import publish, verify
-from envbuilder.publishing.journal import Journal, exclusively
-from envbuilder.publishing.verifying import Verification, published_verdicts
+from envbuilder.publish.journal import Journal, exclusively
+from envbuilder.publish.publish import publish
+from envbuilder.publish.verify import Verification, published_verdicts, verify
 from envbuilder.registry.client import Repository
 from envbuilder.registry.reference import Reference
 from envbuilder.registry.referrers import attach, attached, document
-from envbuilder.statement import envelope, model
-from envbuilder.statement.envelope import ENVELOPE, KeyOpener, KeySealer
-from envbuilder.statement.predicates import VerdictPredicate
-from envbuilder.statement.trust import Demand, Refused
 from envbuilder.verdict import Verdict
 
 pytestmark = pytest.mark.engine
@@ -174,7 +174,7 @@ def test_refused_inconclusive(world) -> None:
     for level in ("none", "static", "load", "gpu"):
         assert Refused.INCONCLUSIVE in reasons(check(world, demand=Demand(level=level)))
     stated = [
-        json.loads(bytes(model.decode(envelope.payload_of(envelope.decode(sealed))).predicate))
+        json.loads(bytes(statement.decode(envelope.payload_of(envelope.decode(sealed))).predicate))
         for item in attached(world.client(), row.digest, ENVELOPE)
         for sealed in [document(world.client(), item.digest, row.digest, ENVELOPE)]
     ]
@@ -190,8 +190,8 @@ def test_refused_simulated(world) -> None:
     assert set(world.client().tags()) == {f"staging-{ENVIRONMENT}"}
     manifest = world.client().manifest(f"staging-{ENVIRONMENT}")
     verdict = answering(simulated=True)(f"x@{manifest.digest}")
-    forged = model.about("x", manifest.digest, model.VERDICT, VerdictPredicate(verdict=verdict))
-    attach(world.client(), manifest, KeySealer(world.key).seal(model.encode(forged)), ENVELOPE, {})
+    forged = statement.about("x", manifest.digest, statement.VERDICT, VerdictPredicate(verdict=verdict))
+    attach(world.client(), manifest, KeySealer(world.key).seal(statement.encode(forged)), ENVELOPE, {})
     assert reasons(check(world, f"staging-{ENVIRONMENT}")) == {Refused.SIMULATED}
 
 
@@ -387,8 +387,8 @@ def test_what_is_signed_is_what_was_judged(world) -> None:
         statement
         for found in attached(world.client(), row.digest, ENVELOPE)
         for sealed in [document(world.client(), found.digest, row.digest, ENVELOPE)]
-        for statement in [model.decode(envelope.payload_of(envelope.decode(sealed)))]
-        if statement.predicate_type == model.VERDICT
+        for statement in [statement.decode(envelope.payload_of(envelope.decode(sealed)))]
+        if statement.predicate_type == statement.VERDICT
     )
     verdict = msgspec.json.decode(item.predicate, type=VerdictPredicate).verdict
     assert (verdict.suite, verdict.image.digest) == (digest("another suite"), row.digest)

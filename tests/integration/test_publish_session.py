@@ -16,19 +16,19 @@ from cyclonedx.validation.json import JsonStrictValidator
 from registries import docker_registry
 from verdicts import digest, environment
 
-from envbuilder.building import ImageRecord
+from envbuilder.attest.envelope import KeySealer
+from envbuilder.attest.keys import create
+from envbuilder.attest.statement import CYCLONEDX, PROVENANCE
 from envbuilder.catalog.model import Catalog
-from envbuilder.choosing import Choice
+from envbuilder.choice import Choice
+from envbuilder.compat.plan import Plan
 from envbuilder.engine.docker import connect
 from envbuilder.errors import InfrastructureError
-from envbuilder.keys import create
+from envbuilder.image.build import ImageRecord
 from envbuilder.matrix import Matrix
-from envbuilder.publishing.session import Session, Wish, _Describe, exit_code, plan_all, publish_all, table_rows
+from envbuilder.publish.publish_all import Session, Wish, _Describe, exit_code, plan_all, publish_all, table_rows
 from envbuilder.registry.client import Repository
 from envbuilder.registry.reference import parse
-from envbuilder.resolve import Plan
-from envbuilder.statement.envelope import KeySealer
-from envbuilder.statement.model import CYCLONEDX, PROVENANCE
 from envbuilder.workspace import Workspace, write_document
 
 pytestmark = pytest.mark.engine

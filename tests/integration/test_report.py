@@ -21,10 +21,11 @@ from verdicts import (
     verdict,
 )
 
-from envbuilder.building import LayerSize
 from envbuilder.environment import Combination, Rejection
 from envbuilder.finding import Code
-from envbuilder.reporting import Material, write
+from envbuilder.image.build import LayerSize
+from envbuilder.report.collect import Material
+from envbuilder.report.page import write
 
 pytestmark = pytest.mark.slow  # and needs Chromium, which `scripts/setup browser` installs
 

@@ -12,7 +12,9 @@ from envbuilder.catalog.store import load
 from envbuilder.engine.docker import connect
 from envbuilder.engine.port import Engine
 from envbuilder.finding import Code
-from envbuilder.reproducing import Options, ReproduceDocument, Tools, reproduce
+from envbuilder.reproduce.reproduce import Options, reproduce
+from envbuilder.reproduce.reproduction import ReproduceDocument
+from envbuilder.reproduce.trial import Tools
 from envbuilder.workspace import Workspace
 
 ROOT = Path(__file__).parents[2]

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from envbuilder import simulating
 from envbuilder.catalog.store import load
 from envbuilder.console import Console
-from envbuilder.controlling import Controller, Good
+from envbuilder.controls.control_run import Controller, Good
 from envbuilder.engine.docker import connect
 from envbuilder.engine.port import ContainerSpec, Engine
-from envbuilder.index.open import open_index
+from envbuilder.pypi.open_index import open_index
+from envbuilder.simulated import compiler
 from envbuilder.simulated import profile as profiles
-from envbuilder.validating import ValidationRequest, validate
+from envbuilder.validation.validate import ValidationRequest, validate
 from envbuilder.workspace import Workspace
 
 pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -73,7 +73,7 @@ def gpu(engine: Engine) -> Good:
 def said(engine: Engine, gpu: Good) -> dict[str, str]:
     """Let TensorFlow in the image meet every host; return all that it prints on each."""
     hosts = {name: profiles.parse(text, load()) for name, text in HOSTS.items()}
-    simulation = simulating.simulation(hosts["one"])
+    simulation = compiler.simulation(hosts["one"])
     image = engine.image(gpu.reference)
     assert image is not None
     out, err = bytearray(), bytearray()
@@ -136,7 +136,7 @@ def test_the_simulation_ends_where_the_runtime_asks_for_the_real_driver(said: di
 
 def test_a_verdict_on_a_simulated_host_says_so_and_never_passes(engine: Engine, gpu: Good) -> None:
     """Eight healthy GPUs: seen by NVML, CUDA and TensorFlow alike, and still not a success."""
-    simulation = simulating.simulation(profiles.parse("driver=535.104.05,gpu=A100,gpus=8", load()))
+    simulation = compiler.simulation(profiles.parse("driver=535.104.05,gpu=A100,gpus=8", load()))
     request = ValidationRequest(image=gpu.reference, environment=gpu.environment, lock=gpu.lock, simulate=simulation)
     verdict = validate(engine, request)
     outcomes = {check.name: check.outcome for check in verdict.checks}

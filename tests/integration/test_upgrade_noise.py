@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from envbuilder.building import build
-from envbuilder.choosing import choose
-from envbuilder.comparing.observed import Timed
-from envbuilder.comparing.statistics import Change, Samples, Settings, compare
+from envbuilder.choice import choose
 from envbuilder.engine.docker import connect
-from envbuilder.preparing import system_of
-from envbuilder.upgrading.measuring import PROBE, Arguments, samples
-from envbuilder.upgrading.observing import Gap, Place, ask
+from envbuilder.image.build import build
+from envbuilder.image.context import system_of
+from envbuilder.upgrade.measure import PROBE, Arguments, samples
+from envbuilder.upgrade.observe import Gap, Place, ask
+from envbuilder.upgrade.observed import Timed
+from envbuilder.upgrade.statistics import Change, Samples, Settings, compare
 from envbuilder.workspace import Workspace
 
 pytestmark = pytest.mark.slow

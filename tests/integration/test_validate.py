@@ -11,20 +11,22 @@ from typing import Any
 import msgspec
 import pytest
 
-from envbuilder import suite
-from envbuilder.building import build
 from envbuilder.catalog.store import load
-from envbuilder.choosing import choose
-from envbuilder.engine.bases import ensure_base
+from envbuilder.choice import choose
 from envbuilder.engine.docker import DockerEngine, connect
 from envbuilder.engine.port import BuildRequest, ContainerSpec
 from envbuilder.errors import UsageError
 from envbuilder.finding import Severity
-from envbuilder.preparing import system_of
-from envbuilder.suite import Check, Facts
-from envbuilder.validating import ValidationRequest, validate, validate_and_record, validate_here
-from envbuilder.validating.running import Place, in_container
-from envbuilder.validating.session import Session
+from envbuilder.image.bases import ensure_base
+from envbuilder.image.build import build
+from envbuilder.image.context import system_of
+from envbuilder.validation.checks import suite_plan
+from envbuilder.validation.checks.specification import Check
+from envbuilder.validation.checks.suite_plan import Facts
+from envbuilder.validation.events import Session
+from envbuilder.validation.launcher import Place, in_container
+from envbuilder.validation.record import validate_and_record
+from envbuilder.validation.validate import ValidationRequest, validate, validate_here
 from envbuilder.workspace import Workspace, cache_dir
 
 pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -80,9 +82,9 @@ def test_probes_run_on_every_python(engine: DockerEngine, name: str, version: st
         check("secrets", "secrets_left:in_files"),
         check("driver", "driver:identity"),
     ]
-    files = {f"probes/{item}": content for item, content in suite.probe_files().items()}
+    files = {f"probes/{item}": content for item, content in suite_plan.probe_files().items()}
     files["plan.json"] = json.dumps({"facts": {}, "groups": [{"name": "g", "checks": checks}]}).encode()
-    modules = [item.removesuffix(".py") for item in suite.probe_files() if item.endswith(".py") and item[0] != "_"]
+    modules = [item.removesuffix(".py") for item in suite_plan.probe_files() if item.endswith(".py") and item[0] != "_"]
     files["all.py"] = "\n".join(
         [
             "import importlib, runpy, sys, json",
@@ -113,7 +115,7 @@ def test_our_image_passes_and_its_verdict_stands(
     assert (verdict.verdict, verdict.level, fresh) == ("PASSED", "cpu", True), verdict.reasons
     assert {one.outcome for one in verdict.checks} == {"passed"}
     assert {"import", "first op", "first matmul"} <= {phase.phase for phase in verdict.timeline}
-    assert verdict.suite == suite.digest()
+    assert verdict.suite == suite_plan.digest()
     assert verdict.lock.startswith("sha256:")
     assert any("keras: passed" in line for line in said)
     again, fresh = validate_and_record(request_for_cpu, engine, workspace, on_progress=said.append)
@@ -194,7 +196,7 @@ def test_a_container_that_is_killed_leaves_no_check_unsaid(
     )
     session = Session(checks, lambda _: None)
     why = in_container(
-        engine, Place(request_for_cpu.image, time_limit=8), suite.plan(checks, Facts(flavor="cpu")), session.feed
+        engine, Place(request_for_cpu.image, time_limit=8), suite_plan.plan(checks, Facts(flavor="cpu")), session.feed
     )
     outcomes = {one.name: one.outcome for one in session.results(why)}
     assert outcomes == {"well": "passed", "hang": "error", "throw": "error"}
@@ -215,6 +217,8 @@ def test_stalls_are_told_apart_and_a_healthy_loop_raises_nothing(
         limit_s=900,
     )
     session = Session((controls,), lambda _: None)
-    why = in_container(engine, Place(request_for_cpu.image), suite.plan((controls,), Facts(flavor="cpu")), session.feed)
+    why = in_container(
+        engine, Place(request_for_cpu.image), suite_plan.plan((controls,), Facts(flavor="cpu")), session.feed
+    )
     (result,) = session.results(why)
     assert result.outcome == "passed", result.observed + result.log[-2000:]

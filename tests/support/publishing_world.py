@@ -13,12 +13,12 @@ from typing import Any
 import msgspec
 from verdicts import digest, gpu_verdict
 
+from envbuilder.attest.envelope import KeySealer
+from envbuilder.attest.keys import PrivateKey
 from envbuilder.engine.port import Engine
-from envbuilder.keys import PrivateKey
-from envbuilder.publishing import Publication, Tools
+from envbuilder.publish.publish import Publication, Tools
 from envbuilder.registry.client import Repository
 from envbuilder.registry.reference import Reference
-from envbuilder.statement.envelope import KeySealer
 from envbuilder.verdict import ImageRef, Verdict
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)

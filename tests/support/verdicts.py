@@ -5,19 +5,10 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from envbuilder.comparing.document import Clause, Differences, PackageChange, Side, UpgradeDocument
 from envbuilder.environment import Environment
 from envbuilder.finding import Code, Finding, Severity
-from envbuilder.verdict import (
-    CheckResult,
-    EngineRef,
-    GpuSeen,
-    HostRef,
-    ImageRef,
-    Measurement,
-    Phase,
-    Verdict,
-)
+from envbuilder.upgrade.upgrade_document import Clause, Differences, PackageChange, Side, UpgradeDocument
+from envbuilder.verdict import CheckResult, EngineRef, GpuSeen, HostRef, ImageRef, Measurement, Phase, Verdict
 
 H100 = GpuSeen(name="NVIDIA H100 80GB HBM3", compute_capability="9.0", memory=80 << 30)
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from envbuilder import simulating
 from envbuilder.catalog.store import load
+from envbuilder.simulated import compiler
 from envbuilder.simulated import profile as profiles
 
 ROOT = Path(__file__).parents[2]
@@ -33,7 +33,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def identity(host: str, cache: Path, place: Path) -> dict[str, Any]:
     """Ask the probe in a process of its own, which meets the simulated host."""
-    simulation = simulating.simulation(profiles.parse(host, load()), cache=cache, root=str(place))
+    simulation = compiler.simulation(profiles.parse(host, load()), cache=cache, root=str(place))
     for name, content in simulation.files.items():
         (place / name).parent.mkdir(exist_ok=True)
         (place / name).write_bytes(content)

@@ -1,0 +1,123 @@
+"""Write the packages of an image as a CycloneDX 1.6 document: the same image gives the same document."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from urllib.parse import quote
+
+import msgspec
+
+from envbuilder import __version__
+from envbuilder.attest.sbom_contents import Contents, Package
+from envbuilder.image.lockfile import Locked
+
+SCHEMA = "http://cyclonedx.org/schema/bom-1.6.schema.json"
+
+_NAMESPACE = uuid.UUID("5b0d5a6e-6c1f-5f53-9f6a-2c1d0d8c7f11")
+"""Ours, drawn once: serial numbers are derived from it and the image's digest."""
+
+_CUDA = re.compile(
+    r"(?:nvidia-|cuda-|lib(?:cublas|cudnn|cufft|curand|cusolver|cusparse|nccl|npp|nvjpeg|nvjitlink|nvrtc))"
+)
+
+
+class Property(msgspec.Struct, frozen=True):
+    """A named value beside the standard's fields."""
+
+    name: str
+    value: str
+
+
+class Hash(msgspec.Struct, frozen=True):
+    """A digest; ``alg`` as the standard spells it."""
+
+    alg: str
+    content: str
+
+
+class Component(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One thing in the image, or the image itself."""
+
+    type: str = msgspec.field(name="type")
+    bom_ref: str = msgspec.field(name="bom-ref")
+    name: str
+    version: str
+    purl: str = ""
+    hashes: tuple[Hash, ...] = ()
+    licenses: tuple[dict[str, object], ...] = ()
+    properties: tuple[Property, ...] = ()
+
+
+class Bom(msgspec.Struct, frozen=True, kw_only=True):
+    """The document."""
+
+    schema: str = msgspec.field(name="$schema", default=SCHEMA)
+    format: str = msgspec.field(name="bomFormat", default="CycloneDX")
+    version_of_format: str = msgspec.field(name="specVersion", default="1.6")
+    serial: str = msgspec.field(name="serialNumber")
+    version: int = 1
+    metadata: dict[str, object]
+    components: tuple[Component, ...]
+
+
+def bom(name: str, digest: str, contents: Contents, lock: tuple[Locked, ...]) -> Bom:
+    """Describe an image by its repository, manifest digest, contents and the lock that it was made from."""
+    locked = {(package.name, package.version): package for package in lock}
+    image = Component(type="container", bom_ref=digest, name=name, version=digest, purl=_image_purl(name, digest))
+    # Two copies of one version (one of them bundled inside another package) are one component.
+    parts = {part.purl: part for part in (_component(package, contents, locked) for package in contents.packages)}
+    tool = Component(type="application", bom_ref="envbuilder", name="envbuilder", version=__version__)
+    return Bom(
+        serial=f"urn:uuid:{uuid.uuid5(_NAMESPACE, digest)}",
+        metadata={"component": image, "tools": {"components": (tool,)}},
+        components=tuple(parts.values()),
+    )
+
+
+def is_cuda(package: Package) -> bool:
+    """Tell whether a package is one of NVIDIA's CUDA components, by its name."""
+    return bool(_CUDA.match(package.name))
+
+
+def _component(package: Package, contents: Contents, locked: dict[tuple[str, str], Locked]) -> Component:
+    purl = _purl(package, contents)
+    properties = [Property("envbuilder:cuda", "true")] if is_cuda(package) else []
+    hashes: tuple[Hash, ...] = ()
+    if package.kind == "pypi":
+        pinned = locked.get((package.name, package.version))
+        properties.append(Property("envbuilder:locked", str(pinned is not None).lower()))
+        # A lock lists every file that may be installed; only where it is one alone do we know which it was.
+        if pinned is not None and len(pinned.hashes) == 1:
+            hashes = (Hash("SHA-256", pinned.hashes[0].removeprefix("sha256:")),)
+    return Component(
+        type="library",
+        bom_ref=purl,
+        name=package.name,
+        version=package.version,
+        purl=purl,
+        hashes=hashes,
+        licenses=_licences(package),
+        properties=tuple(properties),
+    )
+
+
+def _licences(package: Package) -> tuple[dict[str, object], ...]:
+    if not package.licence:
+        return ()
+    return ({"expression": package.licence} if package.spdx else {"license": {"name": package.licence}},)
+
+
+def _purl(package: Package, contents: Contents) -> str:
+    name, version = quote(package.name, safe=""), quote(package.version, safe="")
+    if package.kind == "pypi":
+        return f"pkg:pypi/{name}@{version}"
+    distribution = quote(contents.distribution or "debian", safe="")
+    qualifiers = [f"arch={quote(package.arch, safe='')}"] if package.arch else []
+    qualifiers += [f"distro={quote(contents.release, safe='')}"] if contents.release else []
+    return f"pkg:deb/{distribution}/{name}@{version}" + (f"?{'&'.join(qualifiers)}" if qualifiers else "")
+
+
+def _image_purl(name: str, digest: str) -> str:
+    last = name.rpartition("/")[2]
+    return f"pkg:oci/{quote(last, safe='')}@{quote(digest, safe='')}?repository_url={quote(name, safe='')}"

@@ -1,0 +1,81 @@
+"""Sign and verify without keys, by Sigstore: a short-lived certificate for an identity, and a public log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from envbuilder.attest.envelope import Opened, Rejected
+from envbuilder.attest.statement import PAYLOAD_TYPE
+from envbuilder.errors import InfrastructureError, PublishError
+
+BUNDLE = "application/vnd.dev.sigstore.bundle.v0.3+json"
+
+
+@dataclass(frozen=True)
+class SigstoreSealer:
+    """`Sealer` by the identity that the CI system gives this job (its OpenID Connect token)."""
+
+    media_type: str = BUNDLE
+
+    def seal(self, payload: bytes) -> bytes:
+        """Sign a statement and have it logged. Raises PublishError without an identity."""
+        sigstore = _sigstore()
+        try:
+            token = sigstore.oidc.detect_credential()
+            if not token:
+                raise PublishError(
+                    "this job has no identity to sign with",
+                    hint="in CI allow OpenID Connect tokens (GitHub: `permissions: id-token: write`), or use --key",
+                )
+            context = sigstore.sign.SigningContext.from_trust_config(sigstore.models.ClientTrustConfig.production())
+            with context.signer(sigstore.oidc.IdentityToken(token)) as signer:
+                bundle = signer.sign_dsse(sigstore.dsse.Statement(payload))
+        except (sigstore.errors.Error, OSError) as error:
+            raise InfrastructureError(
+                f"Sigstore did not sign: {error}", hint="is it reachable? or use --key"
+            ) from error
+        return str(bundle.to_json()).encode()
+
+
+@dataclass(frozen=True)
+class SigstoreOpener:
+    """`Opener` that trusts one identity (a workflow's address, an e-mail address) of one issuer."""
+
+    identity: str
+    issuer: str
+    media_type: str = BUNDLE
+
+    def open(self, content: bytes) -> Opened | Rejected:
+        """Open a bundle that this identity signed and the log holds."""
+        sigstore = _sigstore()
+        try:
+            bundle = sigstore.models.Bundle.from_json(content)
+        except (sigstore.models.InvalidBundle, ValueError) as error:
+            raise PublishError(f"not a Sigstore bundle: {error}") from error
+        policy = sigstore.verify.policy.Identity(identity=self.identity, issuer=self.issuer)
+        try:
+            kind, payload = sigstore.verify.Verifier.production().verify_dsse(bundle, policy)
+        except sigstore.errors.VerificationError as error:
+            return Rejected(unknown_signer=True, message=f"not signed by {self.identity}: {error}")
+        except (sigstore.errors.Error, OSError) as error:
+            raise InfrastructureError(f"Sigstore's trust root cannot be had: {error}") from error
+        if kind != PAYLOAD_TYPE:
+            raise PublishError(f"the bundle holds {kind!r}, not a statement")
+        return Opened(payload=payload, signed_by=self.identity)
+
+
+def _sigstore() -> Any:  # noqa: ANN401 - an optional package's modules
+    """Import Sigstore's client with the modules that are used. It is optional and heavy."""
+    try:
+        import sigstore.dsse  # noqa: PLC0415 - an optional dependency
+        import sigstore.errors  # noqa: PLC0415
+        import sigstore.models  # noqa: PLC0415
+        import sigstore.oidc  # noqa: PLC0415
+        import sigstore.sign  # noqa: PLC0415
+        import sigstore.verify.policy  # noqa: PLC0415
+    except ImportError as error:
+        raise PublishError(
+            "keyless signing needs the package sigstore", hint="pip install 'envbuilder[sigstore]', or use --key"
+        ) from error
+    return sigstore

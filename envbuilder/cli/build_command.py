@@ -1,0 +1,51 @@
+"""``envbuilder build``: the images of a matrix, without validating them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from envbuilder.cli.options import format_option, jobs_option, matrix_argument, pull_option, select_option
+
+
+@click.command("build")
+@matrix_argument
+@select_option
+@format_option
+@jobs_option
+@pull_option
+@click.option("--no-cache", is_flag=True, help="Run every step again, even where nothing changed.")
+def command(  # noqa: PLR0913, PLR0917 - one parameter an option
+    matrix: str | None,
+    selectors: tuple[str, ...],
+    form: str,
+    jobs: int,
+    pull: bool,  # noqa: FBT001
+    no_cache: bool,  # noqa: FBT001
+) -> None:
+    r"""Lock, render and build the selected environments; an image that stands is not built again.
+
+    Each image is tagged envbuilder/tensorflow:ID, and its build.log and image.json are in out/ID/.
+
+    \b
+    Examples:
+      envbuilder build
+      envbuilder build tensorflow -s flavor=gpu -j 1
+    """
+    from envbuilder.choice import choose  # noqa: PLC0415 - commands load what they use
+    from envbuilder.console import Console, table  # noqa: PLC0415
+    from envbuilder.engine.docker import connect  # noqa: PLC0415
+    from envbuilder.jobs.run import RunOptions, build_rows, build_table  # noqa: PLC0415
+    from envbuilder.schemas import as_json  # noqa: PLC0415
+    from envbuilder.workspace import Workspace  # noqa: PLC0415
+
+    workspace = Workspace(Path.cwd())
+    choice = choose(matrix, selectors, workspace)
+    options = RunOptions(jobs=jobs, no_cache=no_cache, pull=pull)
+    document = build_rows(choice, workspace, connect(), Console(), options)
+    if form == "json":
+        click.echo(as_json(document))
+    else:
+        click.echo(table(("environment", "image", "size", "work", "where or why"), build_table(document)))
+    raise click.exceptions.Exit(document.exit_code)

@@ -1,0 +1,94 @@
+"""``envbuilder catalog``: show the facts, check them against the artefacts, propose rows for new releases."""
+
+from __future__ import annotations
+
+import click
+
+from envbuilder.cli.options import format_option
+
+
+@click.group("catalog")
+def command() -> None:
+    r"""Show, check and renew the facts that every answer rests on.
+
+    \b
+    Examples:
+      envbuilder catalog list                     how many rows of which kind, and the releases
+      envbuilder catalog list gpus                one table
+      envbuilder catalog verify                   every TensorFlow row against the package index
+      envbuilder catalog verify 2.20.0 --binary   what GPU code the wheel's library really holds
+      envbuilder catalog refresh                  rows for releases that the catalogue lacks
+    """
+
+
+@command.command("list")
+@click.argument("table", required=False, metavar="[TABLE]")
+@format_option
+def list_command(table: str | None, form: str) -> None:
+    """Print a table of the catalogue: tensorflow, cuda, cudnn, drivers, gpus, systems, images, reports."""
+    from envbuilder.catalog import listing, store  # noqa: PLC0415 - commands load what they use
+    from envbuilder.schemas import as_json  # noqa: PLC0415
+
+    catalog = store.load()
+    click.echo(as_json(listing.document(catalog, table)) if form == "json" else listing.text(catalog, table))
+
+
+@command.command("verify")
+@click.argument("version", nargs=-1, metavar="[VERSION]...")
+@click.option("--binary", is_flag=True, help="Read the GPU code inside the wheel's main library (up to 0.4 GB each).")
+@click.option("--fresh", is_flag=True, help="Ask the index again instead of believing what was read within the hour.")
+@click.option("--all", "everything", is_flag=True, help="Show what agrees, too.")
+@format_option
+def verify_command(version: tuple[str, ...], form: str, *, binary: bool, fresh: bool, everything: bool) -> None:
+    r"""Compare rows with the real artefacts; exit 1 where one disagrees.
+
+    \b
+    Examples:
+      envbuilder catalog verify                   every row: about a minute, seconds when cached
+      envbuilder catalog verify 2.20.0 2.21.0 --all
+      envbuilder catalog verify 2.20.0 --binary
+    """
+    from envbuilder.catalog import store  # noqa: PLC0415
+    from envbuilder.console import Console  # noqa: PLC0415
+    from envbuilder.pypi.open_index import open_index  # noqa: PLC0415
+    from envbuilder.refresh import verify_catalog  # noqa: PLC0415
+    from envbuilder.refresh.agreement import report  # noqa: PLC0415
+    from envbuilder.schemas import as_json  # noqa: PLC0415
+
+    found = verify_catalog.run(store.load(), open_index(fresh=fresh), version, Console(), binary=binary)
+    click.echo(as_json(found) if form == "json" else report(found, everything=everything))
+    if found.disagreements:
+        raise click.exceptions.Exit(1)
+
+
+@command.command("refresh")
+@click.argument("version", nargs=-1, metavar="[VERSION]...")
+@click.option(
+    "--package", default="tensorflow", show_default=True, help="tensorflow, tensorflow-gpu or tensorflow-cpu."
+)
+@click.option("--write", is_flag=True, help="Append the rows to the catalogue's files.")
+@format_option
+def refresh_command(version: tuple[str, ...], package: str, form: str, *, write: bool) -> None:
+    r"""Propose rows for releases that the catalogue lacks, made from their artefacts, to be reviewed by a person.
+
+    \b
+    Examples:
+      envbuilder catalog refresh                  print what is missing as YAML
+      envbuilder catalog refresh 2.22.0rc0        one release
+      envbuilder catalog refresh --write
+    """
+    from envbuilder.catalog import store  # noqa: PLC0415
+    from envbuilder.console import Console  # noqa: PLC0415
+    from envbuilder.pypi.open_index import open_index  # noqa: PLC0415
+    from envbuilder.refresh import (
+        emit,  # noqa: PLC0415
+        propose,  # noqa: PLC0415
+    )
+    from envbuilder.schemas import as_json  # noqa: PLC0415
+
+    proposer = propose.Proposer(store.load(), open_index(), propose.today(), Console().say)
+    found = propose.refresh(proposer, version, package)
+    if write:
+        for name in propose.write(found.proposals):
+            click.echo(f"wrote {name}", err=True)
+    click.echo(as_json(found) if form == "json" else emit.rows(found.proposals), nl=form == "json")

@@ -1,0 +1,62 @@
+"""``envbuilder check``: whether a TensorFlow works with a driver, a GPU, a CUDA, a Python and packages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from envbuilder.cli.options import format_option
+
+_EXIT = {True: 0, False: 1, None: 8}
+
+
+@click.command("check")
+@click.option("--tensorflow", required=True, metavar="VERSION", help="TensorFlow, such as 2.20.0 (2.20: its newest).")
+@click.option("--package", type=click.Choice(["tensorflow", "tensorflow-gpu", "tensorflow-cpu"]))
+@click.option("--python", metavar="VERSION", help="Python, such as 3.11.")
+@click.option("--cuda", metavar="VERSION", help="CUDA toolkit that is loaded, such as 12.5.")
+@click.option("--cudnn", metavar="VERSION", help="cuDNN that is loaded, such as 9.3.")
+@click.option("--driver", metavar="VERSION", help="Linux driver, such as 535.104.05.")
+@click.option("--gpu", "gpus", multiple=True, metavar="NAME", help="GPU, as its vendor or nvidia-smi prints it.")
+@click.option("--compute-capability", "capabilities", multiple=True, metavar="X.Y", help="A GPU without a name.")
+@click.option(
+    "--install",
+    type=click.Choice(["and-cuda", "plain", "system"]),
+    help="and-cuda: the unpinned extra; plain: the package alone, unpinned; system: CUDA of the system.",
+)
+@click.option("--base-image", metavar="IMAGE", help="Image that brings CUDA, such as nvidia/cuda:12.6.3-cudnn-...")
+@click.option("--os", metavar="NAME", help="System, such as debian-bookworm.")
+@click.option("--arch", type=click.Choice(["x86_64", "aarch64"]), default="x86_64", show_default=True)
+@click.option("--with", "packages", multiple=True, metavar="NAME==VERSION", help="A package that is installed too.")
+@click.option("--numpy", metavar="VERSION", help="Short for --with numpy==VERSION.")
+@click.option("--protobuf", metavar="VERSION", help="Short for --with protobuf==VERSION.")
+@click.option("--no-avx", is_flag=True, help="The processor has no AVX.")
+@click.option("--as-of", metavar="DAY", help="Day of an unpinned installation, such as 2026-11-20.")
+@format_option
+def command(form: str, *, no_avx: bool, **given: Any) -> None:  # noqa: ANN401 - click's own values
+    r"""Judge one combination against the catalogue; what is not given is chosen and marked.
+
+    Exits 0 where it works, 1 where it does not, 8 where the catalogue makes no claim.
+
+    \b
+    Examples:
+      envbuilder check --tensorflow 2.20.0 --driver 535.104.05 --gpu H100
+      envbuilder check --tensorflow 2.4.1 --cuda 11.2
+      envbuilder check --tensorflow 2.20.0 --install and-cuda --gpu "Tesla V100-SXM2-16GB" --format json
+    """
+    from envbuilder.catalog.store import load  # noqa: PLC0415 - commands load what they use
+    from envbuilder.compat.check import check  # noqa: PLC0415
+    from envbuilder.compat.check_text import told  # noqa: PLC0415
+    from envbuilder.compat.nearest import nearest  # noqa: PLC0415
+    from envbuilder.compat.words import Words, question  # noqa: PLC0415
+    from envbuilder.schemas import as_json  # noqa: PLC0415
+
+    asked = question(Words(avx=not no_avx, **given))
+    document = check(asked, load())
+    if form == "json":
+        click.echo(as_json(document))
+    else:
+        near = nearest(asked, load()) if document.compatible is False else None
+        click.echo(told(document, near[1] if near else ()))
+    raise click.exceptions.Exit(_EXIT[document.compatible])

@@ -1,0 +1,28 @@
+"""``envbuilder explain``: what a finding means, or why an environment is what it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from envbuilder.cli.options import format_option
+
+
+@click.command("explain")
+@click.argument("name", metavar="CODE|ENV-ID")
+@click.option("--matrix", metavar="MATRIX", help="Where to look for the environment (default: what ships).")
+@format_option
+def command(name: str, matrix: str | None, form: str) -> None:
+    r"""Explain a finding code or an environment: the causes, the fix, the sources.
+
+    \b
+    Examples:
+      envbuilder explain PTX_JIT
+      envbuilder explain tf2.20.0-py311-cpu-bookworm
+    """
+    from envbuilder.jobs.explain import explain, explained_text  # noqa: PLC0415
+    from envbuilder.schemas import as_json  # noqa: PLC0415 - commands load what they use
+
+    found = explain(name, matrix, Path.cwd())
+    click.echo(as_json(found) if form == "json" else explained_text(found))

@@ -1,0 +1,53 @@
+"""``envbuilder keys``: make and show signing keys."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+
+@click.group("keys")
+def command() -> None:
+    r"""Make and show the ed25519 keys that sign statements.
+
+    \b
+    Examples:
+      envbuilder keys new ~/.envbuilder
+      envbuilder keys show ~/.envbuilder/envbuilder.pub
+    """
+
+
+@command.command("new")
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
+def new(folder: Path) -> None:
+    r"""Make a key pair in FOLDER: envbuilder.key (yours alone) and envbuilder.pub (for everybody).
+
+    Nothing is ever overwritten. With ENVBUILDER_KEY_PASSWORD set, the private key is encrypted with it.
+
+    \b
+    Example:
+      envbuilder keys new ~/.envbuilder
+    """
+    from envbuilder.attest.keys import PRIVATE, PUBLIC, create  # noqa: PLC0415 - commands load what they use
+
+    made = create(folder, password=os.environ.get("ENVBUILDER_KEY_PASSWORD") or None)
+    click.echo(f"{folder / PRIVATE}  the private key: keep it to yourself", err=True)
+    click.echo(f"{folder / PUBLIC}  the public key: give it to whoever verifies", err=True)
+    click.echo(made.keyid)
+
+
+@command.command("show")
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+def show(file: Path) -> None:
+    r"""Print a public key's id (as statements name it) and the key.
+
+    \b
+    Example:
+      envbuilder keys show envbuilder.pub
+    """
+    from envbuilder.attest.keys import load_public  # noqa: PLC0415 - commands load what they use
+
+    key = load_public(file)
+    click.echo(f"{key.keyid}\n{key.pem}", nl=False)

@@ -1,0 +1,32 @@
+"""``envbuilder lock``: pin every package of an environment with its hash."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from envbuilder.cli.options import select_option
+
+
+@click.command("lock")
+@click.argument("matrices", nargs=-1, metavar="[MATRIX]...")
+@select_option
+def command(matrices: tuple[str, ...], selectors: tuple[str, ...]) -> None:
+    r"""Resolve the selected environments anew and write images/ID/requirements.lock and what depends on it.
+
+    Locks change only when this command is called: `run` and `render` keep the ones they find.
+
+    \b
+    Examples:
+      envbuilder lock                              every environment of the vetted matrices
+      envbuilder lock my.yaml -s tensorflow=2.20.0
+    """
+    from envbuilder.choice import choose_all  # noqa: PLC0415 - commands load what they use
+    from envbuilder.console import Console  # noqa: PLC0415
+    from envbuilder.image.context import relock  # noqa: PLC0415
+    from envbuilder.workspace import Workspace  # noqa: PLC0415
+
+    choices = choose_all(matrices, selectors, Path.cwd())
+    changed = relock(choices, Workspace(Path.cwd()), Console())
+    click.echo(f"{changed.changed} locks changed, {changed.same} stayed as they were")

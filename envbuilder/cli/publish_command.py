@@ -1,0 +1,93 @@
+"""``envbuilder publish``: push, validate by digest, state, sign and promote."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from envbuilder.cli.options import format_option, gpus_option, matrix_argument, profile_option, select_option
+
+
+@click.command("publish")
+@matrix_argument
+@select_option
+@format_option
+@click.option("--to", "to", required=True, metavar="HOST/REPOSITORY", help="Where the images go.")
+@click.option("--key", type=click.Path(path_type=Path), help="The private key that signs (envbuilder keys new).")
+@click.option("--keyless", is_flag=True, help="Sign by Sigstore with this CI job's identity instead of a key.")
+@click.option("--moving", multiple=True, metavar="TAG", help="A further tag that moves to this image, such as latest.")
+@click.option(
+    "--allow",
+    multiple=True,
+    type=click.Choice(["inconclusive"]),
+    help="Publish although the verdict is INCONCLUSIVE. The statement says so; verify still refuses it.",
+)
+@profile_option
+@gpus_option
+@click.option("--no-sbom", is_flag=True, help="Leave the bill of materials out: it means reading the whole image.")
+@click.option("--dry-run", is_flag=True, help="Show the tags and where they point now; change nothing.")
+def command(  # noqa: PLR0913, PLR0917 - one parameter an option
+    matrix: str | None,
+    selectors: tuple[str, ...],
+    form: str,
+    to: str,
+    key: Path | None,
+    keyless: bool,  # noqa: FBT001
+    moving: tuple[str, ...],
+    allow: tuple[str, ...],
+    profile: str,
+    gpus: str,
+    no_sbom: bool,  # noqa: FBT001
+    dry_run: bool,  # noqa: FBT001
+) -> None:
+    r"""Push built images aside, validate each by its digest, attach signed statements, and only then tag it in public.
+
+    An image gets a tag of its own (ID-<image id>), which never moves, and its environment's id, which moves last.
+    A run that was killed leaves no public tag on an unvalidated image; the same command completes it.
+
+    \b
+    Examples:
+      envbuilder publish --to registry.example.org/ml/tensorflow --key ~/.envbuilder/envbuilder.key
+      envbuilder publish -s flavor=cpu --to registry.example.org/ml/tensorflow --key k --moving latest
+      envbuilder publish -s flavor=gpu --to registry.example.org/ml/tensorflow --key k --allow inconclusive
+      envbuilder publish --to registry.example.org/ml/tensorflow --dry-run
+    """
+    from envbuilder.choice import choose  # noqa: PLC0415 - commands load what they use
+    from envbuilder.console import Console, table  # noqa: PLC0415
+    from envbuilder.engine.docker import connect  # noqa: PLC0415
+    from envbuilder.publish.publish_all import (  # noqa: PLC0415
+        Session,
+        Wish,
+        allowance,
+        exit_code,
+        plan_all,
+        publish_all,
+        sealer_of,
+        table_rows,
+    )
+    from envbuilder.registry.reference import parse  # noqa: PLC0415
+    from envbuilder.schemas import as_json  # noqa: PLC0415
+    from envbuilder.workspace import Workspace  # noqa: PLC0415
+
+    workspace = Workspace(Path.cwd())
+    choice = choose(matrix, selectors, workspace)
+    wish = Wish(
+        to=parse(to),
+        moving=moving,
+        allow=allowance(allow),
+        profile="full" if profile == "full" else "quick",
+        gpus=gpus,
+        sbom=not no_sbom,
+    )
+    session = Session(connect(), workspace, Console().say, dict(os.environ))
+    if dry_run:
+        document = plan_all(choice, wish, session)
+    else:
+        document = publish_all(choice, wish, sealer_of(key, keyless=keyless, environment=os.environ), session)
+    if form == "json":
+        click.echo(as_json(document))
+    else:
+        click.echo(table(("environment", "result", "verdict", "digest", "tags"), table_rows(document)))
+    raise click.exceptions.Exit(exit_code(document))

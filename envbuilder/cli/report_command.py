@@ -1,0 +1,55 @@
+"""``envbuilder report``: the verdicts as a page."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+
+@click.command("report")
+@click.argument("matrices", nargs=-1, metavar="[MATRIX]…")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path, file_okay=False), default=Path("out/report"), show_default=True
+)
+@click.option("--store", type=click.Path(path_type=Path, dir_okay=False), help="The history (out/history.sqlite3).")
+@click.option("--since", metavar="TIME", help="Only verdicts since a date (2026-11-20) or an age (30d).")
+@click.option("--from", "repository", metavar="HOST/REPOSITORY", help="Add the verdicts that are published there.")
+@click.option("--key", "keys", multiple=True, type=click.Path(path_type=Path), help="For --from: a trusted public key.")
+def command(  # noqa: PLR0913, PLR0917 - one parameter an option
+    matrices: tuple[str, ...],
+    output: Path,
+    store: Path | None,
+    since: str | None,
+    repository: str | None,
+    keys: tuple[Path, ...],
+) -> None:
+    r"""Write every verdict as one page that opens from a file, with no network.
+
+    The page shows the matrices (default: those that ship) as a grid, each environment's start-up, layers, checks,
+    findings and history, the negative controls and the upgrade comparisons. Verdicts in out/ are added to the
+    history, in which nothing is ever overwritten; several people may share one with --store, or the registry that
+    they publish to with --from.
+
+    \b
+    Examples:
+      envbuilder report
+      envbuilder report tensorflow --since 30d -o public
+      envbuilder report --store /shared/envbuilder/history.sqlite3
+      envbuilder report --from registry.example.org/ml/tensorflow --key envbuilder.pub
+    """
+    from envbuilder.choice import VETTED  # noqa: PLC0415 - commands load what they use
+    from envbuilder.publish.verify_request import fetch  # noqa: PLC0415
+    from envbuilder.report.collect import collect  # noqa: PLC0415
+    from envbuilder.report.page import write  # noqa: PLC0415
+    from envbuilder.validation.history import FILE, History, moment  # noqa: PLC0415
+    from envbuilder.workspace import Workspace  # noqa: PLC0415
+
+    now = datetime.now(UTC)
+    start = moment(since, now) if since else None
+    workspace = Workspace(Path.cwd())
+    if repository is not None:
+        History(store or workspace.out / FILE).add(fetch(repository, keys))
+    material = collect(workspace, matrices or VETTED, store, start)
+    click.echo(write(material, output, now))

@@ -1,0 +1,68 @@
+"""``envbuilder run``: the main job, from a matrix to verdicts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from envbuilder.cli.options import (
+    format_option,
+    gpus_option,
+    jobs_option,
+    matrix_argument,
+    profile_option,
+    pull_option,
+    select_option,
+)
+
+
+@click.command("run")
+@matrix_argument
+@select_option
+@format_option
+@jobs_option
+@profile_option
+@gpus_option
+@pull_option
+@click.option("--fresh", is_flag=True, help="Validate again even where nothing changed.")
+def command(  # noqa: PLR0913, PLR0917 - one parameter an option
+    matrix: str | None,
+    selectors: tuple[str, ...],
+    form: str,
+    jobs: int,
+    profile: str,
+    gpus: str,
+    pull: bool,  # noqa: FBT001
+    fresh: bool,  # noqa: FBT001
+) -> None:
+    r"""Plan, lock, render, build, validate and judge every selected environment; a table at the end.
+
+    MATRIX is a file, or the name of one that ships (default: quickstart). An interrupted run goes on where it
+    stopped; what is unchanged is not redone.
+
+    \b
+    Examples:
+      envbuilder run
+      envbuilder run matrices/tensorflow.yaml -s 'tf2.20.0-py311-*'
+      envbuilder run tensorflow -s flavor=cpu -j 4 --format json
+    """
+    from envbuilder.choice import choose  # noqa: PLC0415 - commands load what they use
+    from envbuilder.console import Console, table  # noqa: PLC0415
+    from envbuilder.engine.docker import connect  # noqa: PLC0415
+    from envbuilder.jobs.run import RunOptions, run, table_rows  # noqa: PLC0415
+    from envbuilder.schemas import as_json  # noqa: PLC0415
+    from envbuilder.workspace import Workspace  # noqa: PLC0415
+
+    workspace, console = Workspace(Path.cwd()), Console()
+    choice = choose(matrix, selectors, workspace)
+    options = RunOptions(jobs=jobs, profile="full" if profile == "full" else "quick", gpus=gpus, fresh=fresh, pull=pull)
+    document = run(choice, workspace, connect(), console, options)
+    if form == "json":
+        click.echo(as_json(document))
+    else:
+        click.echo(table(("environment", "verdict", "level", "size", "work", "where"), table_rows(document)))
+        for row in document.rows:
+            for reason in row.reasons:
+                click.echo(f"{row.environment}: {reason}", err=True)
+    raise click.exceptions.Exit(document.exit_code)

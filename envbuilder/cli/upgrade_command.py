@@ -1,0 +1,89 @@
+"""``envbuilder upgrade``: adopt a new TensorFlow or not, and where something began to fail."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from envbuilder.cli.options import gpus_option
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
+
+
+@click.command("upgrade", context_settings={"ignore_unknown_options": False})
+@click.argument("old")
+@click.argument("new")
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[-- CMD]...")
+@click.option("--bisect", is_flag=True, help="Find the release between OLD (good) and NEW (bad) at which CMD fails.")
+@click.option(
+    "--axis",
+    type=click.Choice(["tensorflow", "cuda", "cudnn"]),
+    default="tensorflow",
+    show_default=True,
+    help="With --bisect: what varies. For cuda and cudnn OLD and NEW are their versions; see --tensorflow.",
+)
+@click.option("--tensorflow", metavar="VERSION", help="With --axis cuda or cudnn: the release that stays.")
+@click.option("--check", metavar="NAME", help="With --bisect: a check of the validation suite instead of CMD.")
+@click.option("--matrix", metavar="MATRIX", help="Take the row of OLD from this matrix: Python, system, packages.")
+@click.option("--fleet", type=_FILE, metavar="FILE", help="YAML list of hosts: which of them would be lost.")
+@click.option("--suite", type=_FOLDER, metavar="DIR", help="Your tests: pytest files or scripts, run on both sides.")
+@click.option("--wheel", type=_FILE, metavar="FILE", help="The wheel of NEW, where no index has it.")
+@click.option("--policy", metavar="FILE", help="What decides (default: upgrade-policy, which ships).")
+@click.option("--flavor", type=click.Choice(["cpu", "gpu"]), default="cpu", show_default=True, help="Which images.")
+@click.option("--rounds", type=click.IntRange(1, 1000), help="Rounds of measurement [default: 15].")
+@gpus_option
+@click.option("--format", "form", type=click.Choice(["table", "json", "markdown"]), default="table", show_default=True)
+def command(  # noqa: PLR0913, PLR0917 - one parameter an option
+    old: str,
+    new: str,
+    words: tuple[str, ...],
+    bisect: bool,  # noqa: FBT001
+    axis: str,
+    tensorflow: str | None,
+    check: str | None,
+    matrix: str | None,
+    fleet: Path | None,
+    suite: Path | None,
+    wheel: Path | None,
+    policy: str | None,
+    flavor: str,
+    rounds: int | None,
+    gpus: str,
+    form: str,
+) -> None:
+    r"""Build and validate two TensorFlow versions side by side, compare them, and decide by a policy.
+
+    Answers ADOPT or ADOPT_WITH_NOTES (exit 0), REJECT (1) or UNDECIDED (8), with every difference and its figures; the
+    whole document lies in out/upgrades. With --bisect: finds where CMD, run in the image, begins to fail.
+
+    \b
+    Examples:
+      envbuilder upgrade 2.19.1 2.20.0
+      envbuilder upgrade 2.15.1 2.16.2 --suite tests/ --fleet hosts.yaml --format markdown
+      envbuilder upgrade 2.20.0 2.21.0rc1 --wheel tensorflow-2.21.0rc1-cp311-….whl
+      envbuilder upgrade --bisect 2.12.1 2.20.0 -- python -c 'import tensorflow as tf; tf.estimator'
+      envbuilder upgrade --bisect 12.2 12.5 --axis cuda --tensorflow 2.18.1 --flavor gpu -- python train.py
+    """
+    from envbuilder.upgrade import upgrade_job as stage  # noqa: PLC0415 - commands load what they use
+
+    given = stage.Words(
+        old=old,
+        new=new,
+        matrix=matrix,
+        fleet=fleet,
+        suite=suite,
+        wheel=wheel,
+        policy=policy,
+        flavor=flavor,
+        rounds=rounds,
+        gpus=gpus,
+        axis=axis,
+        tensorflow=tensorflow,
+        check=check,
+        command=words,
+    )
+    text, code = stage.bisect(given, Path.cwd(), form) if bisect else stage.compare(given, Path.cwd(), form)
+    click.echo(text)
+    raise click.exceptions.Exit(code)

@@ -1,0 +1,56 @@
+"""``envbuilder verify``: whether an image may be deployed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from envbuilder.cli.options import format_option
+
+
+@click.command("verify")
+@click.argument("image")
+@format_option
+@click.option("--key", "keys", multiple=True, type=click.Path(path_type=Path), help="A trusted public key (PEM).")
+@click.option("--identity", help="A trusted Sigstore identity; with --issuer.")
+@click.option("--issuer", help="Who vouches for --identity, such as a CI system's token service.")
+@click.option(
+    "--level",
+    type=click.Choice(["static", "load", "cpu", "gpu", "multi-gpu"]),
+    default="cpu",
+    show_default=True,
+    help="The level that must have passed.",
+)
+@click.option("--driver", metavar="VERSION", help="The driver that it must have passed on: 535, or 535.104.05.")
+@click.option("--gpu", metavar="NAME", help="The GPU that it must have passed on: H100.")
+@click.option(
+    "--max-age", default="90d", show_default=True, metavar="AGE", help="How old the verdict may be: 90d, 12h."
+)
+def command(  # noqa: PLR0913, PLR0917 - one parameter an option
+    image: str,
+    form: str,
+    keys: tuple[Path, ...],
+    identity: str | None,
+    issuer: str | None,
+    level: str,
+    driver: str | None,
+    gpu: str | None,
+    max_age: str,
+) -> None:
+    r"""Decide whether IMAGE, in its registry, has a fresh PASSED verdict that somebody trusted signed.
+
+    Whatever cannot be shown is refused, with its reason; the exit code is 0 for accepted and 7 for refused.
+
+    \b
+    Examples:
+      envbuilder verify registry.example.org/ml/tensorflow:tf2.20.0-py311-cpu-bookworm --key envbuilder.pub
+      envbuilder verify registry.example.org/ml/tensorflow@sha256:… --key envbuilder.pub \
+          --level gpu --driver 535 --gpu H100 --max-age 30d
+    """
+    from envbuilder.publish.verify_request import Words, answer, as_text  # noqa: PLC0415
+    from envbuilder.schemas import as_json  # noqa: PLC0415 - commands load what they use
+
+    found = answer(Words(image, keys, identity, issuer, level, driver, gpu, max_age))
+    click.echo(as_json(found) if form == "json" else as_text(found))
+    raise click.exceptions.Exit(0 if found.accepted else 7)

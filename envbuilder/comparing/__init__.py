@@ -1,1 +1,0 @@
-"""What differs between two sides of an upgrade: statistics, differences and the policy that judges them; all pure."""

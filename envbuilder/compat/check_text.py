@@ -1,0 +1,73 @@
+"""Tell a person what was judged: plain lines, most serious first."""
+
+from __future__ import annotations
+
+import textwrap
+
+from envbuilder.compat.check import CheckDocument, EnvironmentAnswer
+from envbuilder.compat.explanations import Explanation
+from envbuilder.finding import Code, Finding, compatible
+
+_WIDTH = 100
+_WORD = {True: "compatible", False: "incompatible", None: "no claim"}
+
+
+def told(document: CheckDocument, near: tuple[str, ...] | None = None) -> str:
+    """Write an answer for people; ``near`` are the changes that lead to the nearest combination that works."""
+    lines = [_environment(document.environment), f"{_WORD[document.compatible]}{_because(document)}"]
+    for finding in document.findings:
+        lines += ["", *finding_lines(finding)]
+    if near:
+        lines += ["", f"nearest that works: {', '.join(near)}"]
+    elif near is not None and document.compatible is False:
+        lines += ["", "nearest that works: none with this driver and GPU"]
+    return "\n".join(lines)
+
+
+def _because(document: CheckDocument) -> str:
+    if document.compatible is True:
+        return ": it will use the GPU" if not document.findings else ": it will use the GPU; see below"
+    if document.compatible is False:
+        codes = dict.fromkeys(finding.code.value for finding in document.findings if finding.severity == "error")
+        return f": {', '.join(codes)}"
+    return ": the catalogue does not know enough"
+
+
+def _environment(answer: EnvironmentAnswer) -> str:
+    """Name what was judged in one line; a star marks what was chosen."""
+    fields = (
+        ("tensorflow", answer.package, answer.tensorflow),
+        ("python", "Python", answer.python),
+        ("cuda", "CUDA", answer.cuda),
+        ("cudnn", "cuDNN", answer.cudnn),
+        ("driver", "driver", answer.driver),
+        ("os", "on", answer.os),
+        ("base_image", "in", answer.base_image),
+    )
+    parts = [f"{title} {text}{'*' if name in answer.chosen else ''}" for name, title, text in fields if text]
+    parts += [f"{gpu.name} ({gpu.compute_capability or 'unknown'})" for gpu in answer.gpus]
+    parts += list(answer.packages)
+    return ", ".join(parts) + (" (* chosen)" if answer.chosen else "")
+
+
+def finding_lines(finding: Finding) -> list[str]:
+    """Write one finding: its severity, code and subject, then what is wrong and what mends it."""
+    fix = [f"fix: {finding.fix}"] if finding.fix else []
+    body = [line for text in (finding.message, *fix) for line in textwrap.wrap(text, _WIDTH)]
+    return [f"{finding.severity.value}  {finding.code.value}  {finding.subject}", *(f"  {line}" for line in body)]
+
+
+def explained(row: Explanation) -> str:
+    """Write what a code means."""
+    parts = [row.code.value, "", *textwrap.wrap(row.means, _WIDTH)]
+    for title, text in (("cause", row.cause), ("fix", row.fix)):
+        parts += ["", *textwrap.wrap(f"{title}: {text}", _WIDTH)]
+    return "\n".join([*parts, "", *(f"source: {source}" for source in row.sources)])
+
+
+def mark(findings: tuple[Finding, ...]) -> str:
+    """Say in a word whether it runs: ``yes``, ``slow`` (compiles its kernels first), ``no``, ``?``."""
+    judged = compatible(findings)
+    if judged is True:
+        return "slow" if any(finding.code is Code.PTX_JIT for finding in findings) else "yes"
+    return "no" if judged is False else "?"

@@ -1,0 +1,83 @@
+"""Name environments: ids that are valid image tags, readable, and different for different combinations."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+from envbuilder import versions
+from envbuilder.compat.requirement import parse
+from envbuilder.environment import Combination
+
+_FOREIGN = re.compile(r"[^A-Za-z0-9_.-]")
+
+_LONGEST = 128
+"""What the registries' specification allows for a tag."""
+
+
+def environment_id(  # noqa: PLR0913 - the parts of an id, in order
+    *,
+    tensorflow: str,
+    python: str,
+    cuda: str | None,
+    cudnn: str | None,
+    system: str,
+    arch: str,
+    extras: tuple[str, ...] = (),
+) -> str:
+    """Compose an id such as ``tf2.18.1-py311-cu12.5-cudnn9.3-bookworm``."""
+    py = f"py{python.replace('.', '')}"
+    stack = ["cpu"] if cuda is None else [f"cu{cuda}", *([f"cudnn{cudnn}"] if cudnn else [])]
+    place = system.removeprefix(f"{py}-")
+    machine = [] if arch == "x86_64" else [arch]
+    return _tag("-".join((f"tf{tensorflow}", py, *stack, place, *machine, *extras)))
+
+
+def wished_id(combination: Combination) -> str:
+    """Name a combination that was not resolved, by what was wished; an axis left open is not named."""
+    wish = combination
+    text = f"tf{wish.tensorflow}"
+    if wish.python:
+        text += f"-py{wish.python.replace('.', '')}"
+    if wish.flavor == "cpu":
+        text += "-cpu"
+    else:
+        text += f"-cu{wish.cuda}" if wish.cuda else "-gpu"
+        text += f"-cudnn{wish.cudnn}" if wish.cudnn else ""
+    if wish.os:
+        text += f"-{wish.os.removeprefix('debian-')}"
+    if wish.arch != "x86_64":
+        text += f"-{wish.arch}"
+    if wish.package or wish.packages or wish.controls:
+        text = "-".join((text, *suffixes(wish, wish.package)))
+    return _tag(text)
+
+
+def suffixes(combination: Combination, package: str | None) -> tuple[str, ...]:
+    """List what tells a combination from the plain one: its package, its extra requirements, its controls."""
+    extras = [package] if package and combination.package else []
+    extras += [_requirement(text) for text in combination.packages]
+    return (*extras, *combination.controls)
+
+
+def _requirement(text: str) -> str:
+    bound = parse(text)
+    if len(bound.bounds) == 1 and bound.bounds[0][0] == "==" and "*" not in text and "[" not in text:
+        return f"{bound.name}{bound.bounds[0][1]}"
+    return f"{bound.name}-{_digest(text)}"
+
+
+def _tag(tag: str) -> str:
+    if _FOREIGN.search(tag):
+        tag = f"{_FOREIGN.sub('-', tag)}-{_digest(tag)}"
+    return tag if len(tag) <= _LONGEST else f"{tag[: _LONGEST - 9]}-{_digest(tag)}"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def short(version: str, wish: str | None) -> str:
+    """Return the minor version that an id shows, or more of it where the wish said more and got it."""
+    said_more = wish is not None and len(versions.numbers(wish)) > 2 and versions.is_prefix(wish, version)  # noqa: PLR2004
+    return wish if wish is not None and said_more else versions.minor(version)

@@ -1,0 +1,179 @@
+"""Turn combinations into environments or rejections, remembering what is shared between combinations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import NamedTuple
+
+from envbuilder import versions
+from envbuilder.catalog.facts import Facts
+from envbuilder.catalog.model import TensorflowRelease
+from envbuilder.compat import phrases
+from envbuilder.compat.identifier import environment_id, short, suffixes, wished_id
+from envbuilder.compat.requirement import parse
+from envbuilder.compat.rules import joined
+from envbuilder.compat.sides import NO_SIDE, Host, Side, gpu_side, host_side, standing_in
+from envbuilder.environment import Combination, Environment, Flavor, Rejection
+from envbuilder.finding import Code, Finding, Severity
+from envbuilder.matrix import Targets
+
+NO_TARGETS = Targets()
+
+_UNBUILDABLE = frozenset({Code.NOT_INSTALLABLE, Code.PYTHON_UNSUPPORTED})
+"""What no wish to rebuild a broken environment can overcome: there is nothing to install."""
+
+Finder = Callable[[Combination], Combination | None]
+"""Finds what works near a combination that does not."""
+
+
+class Parts(NamedTuple):
+    """The two sides of a combination, judged apart; ``release`` is None where the catalogue has no such version."""
+
+    release: TensorflowRelease | None
+    host: Host
+    side: Side
+
+
+class Resolver:
+    """Resolves combinations against one catalogue and one set of targets; each part of the work is done once.
+
+    The parts are remembered by texts, not by rows: hashing a row costs more than judging it.
+    """
+
+    def __init__(self, facts: Facts, targets: Targets = NO_TARGETS) -> None:
+        self.facts = facts
+        self.targets = targets
+        self._releases = cache(self._find_releases)
+        self._host = cache(self._judge_host)
+        self._side = cache(self._judge_side)
+        self._missing = cache(self._say_missing)
+
+    def resolve(
+        self, combination: Combination, *, as_reported: bool = False, nearest: Finder | None = None
+    ) -> Environment | Rejection:
+        """Resolve one combination; see `envbuilder.compat.resolve.resolve`. ``nearest`` finds what a rejection names."""
+        wish = combination
+        release, host, side = self.parts(wish)
+        deliberate = as_reported or bool(wish.controls)
+        if deliberate and release is not None and side.stack is None and wish.flavor == "gpu":
+            side = standing_in(release, wish, self.targets, self.facts) or side
+        findings = joined(host.findings, side.findings)
+        stops = _prevents if deliberate else bool
+        if (
+            release is None
+            or host.system is None
+            or (wish.flavor == "gpu" and side.stack is None)
+            or ((host.fails or side.fails) and stops(findings))
+        ):
+            return _rejected(wish, findings, nearest(wish) if nearest is not None else None)
+        # What is merely worth knowing depends on the targets; two matrices must give one environment the same file.
+        kept = findings if deliberate else tuple(row for row in findings if row.severity is not Severity.INFO)
+        return _environment(wish, release, host, side, kept)
+
+    def parts(self, wish: Combination) -> Parts:
+        """Judge the two sides of a combination, for the first distribution on whose side nothing is wrong."""
+        rows = self._releases(wish.tensorflow, wish.package, wish.flavor)
+        if not rows:
+            return Parts(None, self._missing(wish.tensorflow, wish.package), NO_SIDE)
+        found: Parts | None = None
+        for row in rows:
+            host = self._host(row.package, row.version, wish.python, wish.os, wish.arch, wish.packages)
+            if found is None or not host.fails:
+                side = self._side(row.package, row.version, wish.flavor, wish.arch, wish.cuda, wish.cudnn)
+                found = Parts(row, host, side)
+            if not host.fails:
+                break
+        assert found is not None  # noqa: S101 - there is at least one row
+        return found
+
+    def _find_releases(self, version: str, package: str | None, flavor: Flavor) -> tuple[TensorflowRelease, ...]:
+        """List the distributions that may be installed, the best first.
+
+        A CPU image takes tensorflow-cpu where it has a wheel for this Python: the same code without the CUDA kernels,
+        less than half the size. Otherwise tensorflow, whose CUDA build falls back to the CPU.
+        """
+        known = self.facts.version(version)
+        if known is None:
+            return ()
+        if package is not None:
+            row = self.facts.release(package, known)
+            return () if row is None else (row,)
+        rows = self.facts.releases(known)
+        if flavor == "gpu":
+            return tuple(sorted(rows, key=lambda row: not row.gpu))[:1]
+        usable = tuple(row for row in rows if row.installable and row.package != "tensorflow-gpu")
+        return tuple(sorted(usable, key=lambda row: row.package != "tensorflow-cpu")) or rows[:1]
+
+    def _say_missing(self, version: str, package: str | None) -> Host:
+        name = f"{package or 'tensorflow'} {version}"
+        near = [text for text in self.facts.versions if versions.minor(text) == versions.minor(version)]
+        hint = f"; it knows {phrases.words(near)}" if near else ""
+        return Host("", None, (), (phrases.unknown(name, f"The catalogue has no row for {name}{hint}."),), fails=True)
+
+    def _judge_host(  # noqa: PLR0913, PLR0917 - the wishes, one by one, are the key
+        self, package: str, version: str, python: str | None, os: str | None, arch: str, packages: tuple[str, ...]
+    ) -> Host:
+        wish = Combination(tensorflow=version, python=python, os=os, arch=arch, packages=packages)
+        return host_side(self._row(package, version), wish, self.facts)
+
+    def _judge_side(  # noqa: PLR0913, PLR0917 - the wishes, one by one, are the key
+        self, package: str, version: str, flavor: Flavor, arch: str, cuda: str | None, cudnn: str | None
+    ) -> Side:
+        wish = Combination(tensorflow=version, flavor=flavor, arch=arch, cuda=cuda, cudnn=cudnn)
+        return gpu_side(self._row(package, version), wish, self.targets, self.facts)
+
+    def _row(self, package: str, version: str) -> TensorflowRelease:
+        row = self.facts.release(package, version)
+        assert row is not None  # noqa: S101 - `_find_releases` found it
+        return row
+
+
+def _prevents(findings: tuple[Finding, ...]) -> bool:
+    """Tell whether there is nothing to install, so that not even a broken environment can be rebuilt."""
+    return any(finding.severity is Severity.ERROR and finding.code in _UNBUILDABLE for finding in findings)
+
+
+def _environment(
+    wish: Combination, release: TensorflowRelease, host: Host, side: Side, findings: tuple[Finding, ...]
+) -> Environment:
+    assert host.system is not None  # noqa: S101 - the caller looked
+    stack, gpu = side.stack, wish.flavor == "gpu"
+    pinned = {parse(text).name for text in wish.packages}
+    default = wish.package is None
+    return Environment(
+        id=environment_id(
+            tensorflow=release.version,
+            python=host.python,
+            cuda=short(stack.cuda, wish.cuda) if stack else None,
+            cudnn=short(stack.cudnn, wish.cudnn) if stack else None,
+            system=host.system.short,
+            arch=wish.arch,
+            extras=suffixes(wish, release.package),
+        ),
+        tensorflow=release.version,
+        package=release.package,
+        python=host.python,
+        os=host.system.name,
+        arch=wish.arch,
+        flavor=wish.flavor,
+        cuda=stack.cuda if stack else None,
+        cudnn=stack.cudnn if stack else None,
+        minimum_driver=side.minimum_driver,
+        requirements=(f"{release.package}=={release.version}", *wish.packages),
+        cuda_wheels=stack.wheels if stack else (),
+        constraints=tuple(text for text in release.caps if parse(text).name not in pinned),
+        libraries=release.libraries if gpu else (),
+        built_cuda=release.cuda if gpu else None,
+        built_cudnn=release.cudnn if gpu else None,
+        cubins=release.cubins if gpu else (),
+        ptx=release.ptx if gpu else (),
+        controls=wish.controls,
+        chosen=(*(("package",) if default else ()), *host.chosen, *(stack.chosen if stack else ())),
+        findings=findings,
+    )
+
+
+def _rejected(wish: Combination, findings: tuple[Finding, ...], nearest: Combination | None) -> Rejection:
+    sentence = findings[0].message if findings else "It cannot be built."
+    return Rejection(combination=wish, id=wished_id(wish), findings=findings, sentence=sentence, nearest=nearest)

@@ -1,0 +1,198 @@
+"""Judge the two sides of a combination: what stands around the wheel, and the CUDA under it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from envbuilder import versions
+from envbuilder.catalog.facts import Facts
+from envbuilder.catalog.model import OperatingSystem, TensorflowRelease
+from envbuilder.compat import phrases
+from envbuilder.compat.cuda_sets import Stack, stacks, stand_in, stand_in_cudnn, why_none
+from envbuilder.compat.question import Candidate, Device
+from envbuilder.compat.requirement import exact_pin
+from envbuilder.compat.rules import judge, ordered
+from envbuilder.environment import Combination
+from envbuilder.finding import Code, Finding, Severity
+from envbuilder.matrix import Targets
+
+
+class Host(NamedTuple):
+    """The Python side of an environment: its system, and what the rules find there."""
+
+    python: str
+    system: OperatingSystem | None
+    chosen: tuple[str, ...]
+    findings: tuple[Finding, ...]
+    fails: bool = False
+
+
+class Side(NamedTuple):
+    """The GPU side of an environment: its CUDA wheels, and what the rules find on the target drivers and GPUs."""
+
+    stack: Stack | None
+    minimum_driver: str | None
+    findings: tuple[Finding, ...]
+    fails: bool = False
+
+
+NO_SIDE = Side(None, None, ())
+
+
+def host_side(release: TensorflowRelease, wish: Combination, facts: Facts) -> Host:
+    """Choose the system and the Python: of those that are left open, the ones on which least is wrong."""
+    python, os = wish.python, wish.os
+    rows = [row for row in facts.systems(os) if os is not None or python in {None, row.python}]
+    if not rows:
+        what = os or f"Python {python}"
+        known = phrases.words([row.name for row in facts.systems()])
+        silent = phrases.unknown(what, f"The catalogue has no system for {what}; it knows {known}.")
+        return Host(python or "", None, (), (silent,), fails=True)
+    tried = [_on_system(release, row, wish, facts) for row in sorted(rows, key=_preference)]
+    return min(tried, key=lambda host: sum(finding.severity is Severity.ERROR for finding in host.findings))
+
+
+def _preference(system: OperatingSystem) -> tuple[bool, tuple[int, ...]]:
+    """Order systems: those that need no registry first (they can be built anywhere), then the newest Python."""
+    return system.suite == "", tuple(-number for number in versions.numbers(system.python))
+
+
+def _on_system(release: TensorflowRelease, system: OperatingSystem, wish: Combination, facts: Facts) -> Host:
+    python = wish.python or system.python
+    candidate = Candidate(
+        release=release,
+        arch=wish.arch,
+        python=python,
+        system=system,
+        system_python=system.python,
+        glibc=system.glibc,
+        glibc_of=system.name,
+        packages=tuple(pin for text in wish.packages if (pin := exact_pin(text)) is not None),
+    )
+    chosen = (*(() if wish.python else ("python",)), *(() if wish.os else ("os",)))
+    findings = judge(candidate, facts, ("host",))
+    return Host(python, system, chosen, findings, fails=fails(findings))
+
+
+def gpu_side(release: TensorflowRelease, wish: Combination, targets: Targets, facts: Facts) -> Side:
+    """Choose the CUDA wheels: the first set in which nothing is wrong on any target; else the first of all."""
+    if wish.flavor == "cpu":
+        return NO_SIDE
+    if not release.gpu or wish.arch != "x86_64":
+        wrong = judge(Candidate(release=release, arch=wish.arch), facts, ("gpu",))
+        return Side(None, None, wrong, fails=True)
+    first: Side | None = None
+    for stack in stacks(release, wish.cuda, wish.cudnn, facts):
+        side = _with_stack(release, stack, targets, facts)
+        if not side.fails:
+            return side
+        first = first or side
+        if not _another_may_help(side.findings, stack):
+            break
+    return first or _without_stack(release, wish, facts)
+
+
+_BY_CUDA = frozenset(
+    {Code.CUDA_MISMATCH, Code.CUDNN_MISMATCH, Code.GPU_UNSUPPORTED_BY_CUDA, Code.DRIVER_TOO_OLD, Code.NO_KERNEL_IMAGE}
+)
+_BY_CUDNN = frozenset({Code.CUDNN_MISMATCH, Code.GPU_UNSUPPORTED_BY_CUDNN})
+
+
+def _another_may_help(findings: tuple[Finding, ...], stack: Stack) -> bool:
+    """Tell whether every error is one that another CUDA or cuDNN could mend, where these were left open."""
+    mendable = (_BY_CUDA if "cuda" in stack.chosen else frozenset()) | (
+        _BY_CUDNN if "cudnn" in stack.chosen else frozenset()
+    )
+    return all(finding.code in mendable for finding in findings if finding.severity is Severity.ERROR)
+
+
+def _with_stack(release: TensorflowRelease, stack: Stack, targets: Targets, facts: Facts) -> Side:
+    toolkit = facts.toolkit(stack.cuda)
+    found = [
+        finding
+        for driver in targets.drivers or (None,)
+        for finding in _on_target(release, stack, driver, targets.gpus, facts)
+    ]
+    findings = ordered(tuple(found))
+    return Side(stack, toolkit.minimum_driver if toolkit else None, findings, fails=fails(findings))
+
+
+def _on_target(
+    release: TensorflowRelease, stack: Stack, driver: str | None, gpus: tuple[str, ...], facts: Facts
+) -> tuple[Finding, ...]:
+    rows = [(name, facts.gpu(name)) for name in gpus]
+    unknown = [phrases.unknown(name, f"The catalogue has no GPU called {name}.") for name, row in rows if row is None]
+    branch = facts.branch(driver)
+    if driver is not None and branch is None:
+        sentence = f"The catalogue has no driver branch {versions.major(driver)}."
+        unknown.append(phrases.unknown(f"driver {driver}", sentence))
+    candidate = Candidate(
+        release=release,
+        cuda=stack.cuda,
+        cudnn=stack.cudnn,
+        toolkit=facts.toolkit(stack.cuda),
+        built=facts.toolkit(release.cuda),
+        cudnn_row=facts.cudnn(stack.cudnn),
+        driver=driver,
+        branch=branch,
+        devices=tuple(Device(row.name, row.compute_capability, row) for _, row in rows if row is not None),
+        compat=False,
+    )
+    return (*judge(candidate, facts, ("gpu",)), *unknown)
+
+
+def standing_in(release: TensorflowRelease, wish: Combination, targets: Targets, facts: Facts) -> Side | None:
+    """Rebuild a report's CUDA or cuDNN that has no wheels by one that this build cannot tell from it; say so."""
+    if not release.gpu:
+        return None
+    cuda = stand_in(wish.cuda, facts) if wish.cuda is not None else None
+    cudnn = stand_in_cudnn(release, cuda or wish.cuda, wish.cudnn, facts) if wish.cudnn is not None else None
+    side = gpu_side(
+        release, msgspec.structs.replace(wish, cuda=cuda or wish.cuda, cudnn=cudnn or wish.cudnn), targets, facts
+    )
+    if side.stack is None:
+        return None
+    told = (
+        _stands_in("CUDA", wish.cuda, cuda, Code.CUDA_MISMATCH),
+        _stands_in("cuDNN", wish.cudnn, cudnn, Code.CUDNN_MISMATCH),
+    )
+    return side._replace(findings=ordered((*side.findings, *(finding for finding in told if finding is not None))))
+
+
+def _stands_in(title: str, asked: str | None, taken: str | None, code: Code) -> Finding | None:
+    if asked is None or taken is None or versions.is_prefix(asked, taken):
+        return None
+    return phrases.info(
+        code,
+        f"{title} {asked}",
+        f"No wheels of {title} {asked} were published; those of {taken}, which this build cannot tell from them, "
+        "stand in.",
+        requires=f"{title} {asked}",
+        found=f"{title} {taken}",
+        fix="Nothing to do: what the build opens, and whether it accepts it, are the same.",
+    )
+
+
+def _without_stack(release: TensorflowRelease, wish: Combination, facts: Facts) -> Side:
+    """Say why there are no wheels: because the wish does not fit the release, or because nobody published them."""
+    cuda, cudnn = wish.cuda or release.cuda, wish.cudnn or release.cudnn
+    named = Candidate(
+        release=release, cuda=cuda, cudnn=cudnn, toolkit=facts.toolkit(cuda), cudnn_row=facts.cudnn(cudnn)
+    )
+    missing = phrases.error(
+        Code.NOT_INSTALLABLE,
+        f"CUDA wheels for {release.version}",
+        why_none(release, wish.cuda, wish.cudnn, facts),
+        requires=f"CUDA {release.cuda}, cuDNN {release.cudnn}",
+        found="no wheels",
+        fix="Take a version with CUDA wheels, or validate a foreign image that brings CUDA.",
+        rows=(release,),
+    )
+    return Side(None, None, ordered((*judge(named, facts, ("gpu",)), missing)), fails=True)
+
+
+def fails(findings: tuple[Finding, ...]) -> bool:
+    """Tell whether one of the findings is an error."""
+    return any(finding.severity is Severity.ERROR for finding in findings)

@@ -1,0 +1,225 @@
+"""Rules about what stands around the wheel: Python, glibc, the processor, and the packages beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from envbuilder import versions
+from envbuilder.catalog.facts import Facts, admits
+from envbuilder.catalog.model import TensorflowRelease, WheelSet
+from envbuilder.compat import phrases
+from envbuilder.compat.question import Candidate
+from envbuilder.compat.requirement import Bound, holds_for, parse
+from envbuilder.finding import Code, Finding
+
+
+def installable(candidate: Candidate, _facts: Facts) -> Iterator[Finding]:
+    """NOT_INSTALLABLE: an sdist that raises, no wheel for the machine, or an extra whose pins are gone."""
+    release = candidate.release
+    what = phrases.name(release)
+    if not release.installable:
+        yield phrases.error(
+            Code.NOT_INSTALLABLE,
+            what,
+            f"{what} cannot be installed: {release.not_installable_because or 'its distribution has no wheel'}.",
+            requires="a wheel",
+            found="a source archive that raises",
+            fix="Take `tensorflow` of the same version."
+            if release.package != "tensorflow"
+            else "Take another version.",
+            rows=(release,),
+        )
+    elif wheels(candidate) is None and release.wheels:
+        have = tuple(dict.fromkeys(row.arch for row in release.wheels))
+        yield phrases.error(
+            Code.NOT_INSTALLABLE,
+            what,
+            f"{what} has no wheel for {candidate.arch}, only for {phrases.words(have)}.",
+            requires=phrases.words(have, "or"),
+            found=candidate.arch,
+            fix="Take a version that has a wheel for this machine, or another machine.",
+            rows=(release,),
+        )
+    if candidate.install == "and-cuda" and extra_fails(release, candidate.python):
+        others = [python for python in release.pythons if python not in release.extra_fails_on]
+        where = f" on Python {candidate.python}" if others and candidate.python else ""
+        yield phrases.error(
+            Code.NOT_INSTALLABLE,
+            f"{release.package}[and-cuda]",
+            f"{release.package}[and-cuda]=={release.version} cannot be resolved{where}: {release.extra_fails_because}.",
+            requires="what the extra pins",
+            found="pins that no index has",
+            fix=f"Use Python {phrases.words(others, 'or')}, or pin the CUDA wheels yourself."
+            if others
+            else "Take the next patch release, or pin the CUDA wheels without the extra.",
+            rows=(release,),
+        )
+
+
+def extra_fails(release: TensorflowRelease, python: str | None) -> bool:
+    """Tell whether the extra ``and-cuda`` cannot be resolved on this Python (on any, where none is given)."""
+    broken = set(release.extra_fails_on)
+    return python in broken if python is not None else bool(broken) and broken >= set(release.pythons)
+
+
+def wheels(candidate: Candidate) -> WheelSet | None:
+    """Find the wheels for the candidate's machine."""
+    return next((row for row in candidate.release.wheels if row.arch == candidate.arch), None)
+
+
+def python_supported(candidate: Candidate, _facts: Facts) -> Iterator[Finding]:
+    """PYTHON_UNSUPPORTED: no wheel for this Python, or the system brings another one."""
+    found, release = wheels(candidate), candidate.release
+    if candidate.python is None:
+        return
+    if candidate.system_python not in {None, candidate.python} and candidate.system is not None:
+        yield phrases.error(
+            Code.PYTHON_UNSUPPORTED,
+            f"Python {candidate.python}",
+            f"{candidate.system.name} brings Python {candidate.system_python}, not {candidate.python}.",
+            requires=f"Python {candidate.system_python}",
+            found=f"Python {candidate.python}",
+            fix="Leave the system or the Python to be chosen.",
+            rows=(candidate.system,),
+        )
+    if found is not None and candidate.python not in found.pythons:
+        yield phrases.error(
+            Code.PYTHON_UNSUPPORTED,
+            f"Python {candidate.python}",
+            f"{phrases.name(release)} has no wheel for Python {candidate.python}; it has wheels for "
+            f"{phrases.span(found.pythons)}.",
+            requires=f"Python {phrases.words(found.pythons, 'or')}",
+            found=f"Python {candidate.python}",
+            fix=f"Use Python {_closest(candidate.python, found.pythons)}.",
+            rows=(release,),
+        )
+
+
+def _closest(python: str, pythons: tuple[str, ...]) -> str:
+    wanted = versions.numbers(python)
+    return min(pythons, key=lambda text: [abs(a - b) for a, b in zip(versions.numbers(text), wanted, strict=False)])
+
+
+def glibc_new_enough(candidate: Candidate, _facts: Facts) -> Iterator[Finding]:
+    """GLIBC_TOO_OLD: the system's C library is older than the wheel's tag promises to need."""
+    found = wheels(candidate)
+    if found is None or candidate.glibc is None or versions.at_least(candidate.glibc, found.glibc):
+        return
+    yield phrases.error(
+        Code.GLIBC_TOO_OLD,
+        candidate.glibc_of,
+        f"{phrases.name(candidate.release)} needs glibc {found.glibc}; {candidate.glibc_of} has {candidate.glibc}.",
+        requires=f"glibc {found.glibc}",
+        found=f"glibc {candidate.glibc}",
+        fix="Use a newer system; a C library cannot be replaced inside an old one.",
+        rows=(candidate.release, candidate.system or candidate.image),
+    )
+
+
+def cpu_features(candidate: Candidate, _facts: Facts) -> Iterator[Finding]:
+    """CPU_FEATURE_MISSING: the wheel is compiled for instructions that the processor lacks (SIGILL at import)."""
+    needs = [feature for feature in candidate.release.cpu_features if feature.lower().startswith("avx")]
+    if candidate.avx or not needs or candidate.arch != "x86_64":
+        return
+    yield phrases.error(
+        Code.CPU_FEATURE_MISSING,
+        "AVX",
+        f"{phrases.name(candidate.release)} is compiled with {phrases.words([text.upper() for text in needs])}; "
+        "this processor has no AVX, so importing it ends with an illegal instruction.",
+        requires=phrases.words([text.upper() for text in needs]),
+        found="no AVX",
+        fix="Use a processor (or a virtual machine's CPU model) with AVX; every wheel since 1.6 needs it.",
+        rows=(candidate.release,),
+    )
+
+
+_CODE_OF = {
+    "numpy": Code.NUMPY_ABI,
+    "protobuf": Code.PROTOBUF_ABI,
+    "keras": Code.KERAS_MISMATCH,
+    "tf-keras": Code.KERAS_MISMATCH,
+}
+_TITLE = {"numpy": "NumPy", "protobuf": "protobuf", "keras": "Keras"}
+
+
+def packages_fit(candidate: Candidate, _facts: Facts) -> Iterator[Finding]:
+    """NUMPY_ABI, PROTOBUF_ABI, KERAS_MISMATCH, PACKAGE_CONFLICT: a pinned package outside this build's bounds."""
+    release = candidate.release
+    for package, version in candidate.packages:
+        title = _TITLE.get(package, package)
+        for bound, declared in bounds_on(candidate, package):
+            if admits(bound.bounds, version):
+                continue
+            why = "its own metadata says so" if declared else "its metadata lacks the bound, but it fails when imported"
+            yield phrases.error(
+                _CODE_OF.get(package, Code.PACKAGE_CONFLICT),
+                f"{title} {version}",
+                f"{phrases.name(release)} needs {title} {bound.text}, not {version}: {why}.",
+                requires=f"{package}{bound.text}",
+                found=f"{package}=={version}",
+                fix=f"Install `{package}{bound.text}`.",
+                rows=(release,),
+            )
+            break
+        if package == "tf-keras" and versions.minor(version) != versions.minor(release.version):
+            yield phrases.error(
+                Code.KERAS_MISMATCH,
+                f"tf-keras {version}",
+                f"tf-keras {version} belongs to TensorFlow {versions.minor(version)}, not to {release.version}.",
+                requires=f"tf-keras {versions.minor(release.version)}",
+                found=f"tf-keras {version}",
+                fix=f"Install `tf-keras~={versions.minor(release.version)}.0`.",
+                rows=(release,),
+            )
+
+
+def bounds_on(candidate: Candidate, package: str) -> Iterator[tuple[Bound, bool]]:
+    """List the bounds on a package: those of the wheel's metadata first (True), then the ones it lacks (False)."""
+    release = candidate.release
+    for text, declared in (*((text, True) for text in release.requires), *((text, False) for text in release.caps)):
+        bound = parse(text)
+        if bound.name == package and bound.bounds and holds_for(text, candidate.python, candidate.arch):
+            yield bound, declared
+
+
+_FIRST_PYTHON = {
+    ("numpy", "1.19"): "3.6",
+    ("numpy", "1.24"): "3.8",
+    ("numpy", "2"): "3.9",
+    ("protobuf", "3.21"): "3.7",
+    ("protobuf", "7"): "3.10",
+}
+"""The oldest Python that a release at the ceiling installs on (its Requires-Python): older ones never receive it."""
+
+
+def uncapped(candidate: Candidate, _facts: Facts) -> Iterator[Finding]:
+    """NUMPY_ABI, PROTOBUF_ABI: an unpinned install brings a newer package than the build can load."""
+    if candidate.install not in {"and-cuda", "plain"}:
+        return
+    pinned = {package for package, _ in candidate.packages}
+    for text in candidate.release.caps:
+        cap = parse(text)
+        ceiling = next((version for operator, version in cap.bounds if operator == "<"), None)
+        if cap.name not in {"numpy", "protobuf"} or cap.name in pinned or ceiling is None:
+            continue
+        declared = [bound for bound, stated in bounds_on(candidate, cap.name) if stated]
+        if any(not admits(bound.bounds, ceiling) and _is_ceiling(bound) for bound in declared):
+            continue
+        first = _FIRST_PYTHON.get((cap.name, ceiling))
+        if first and candidate.python and not versions.at_least(candidate.python, first):
+            continue
+        title = _TITLE[cap.name]
+        yield phrases.error(
+            _CODE_OF[cap.name],
+            title,
+            f"{phrases.name(candidate.release)} states no upper bound on {title}, so an unpinned install brings a release "
+            f"that it cannot load; it needs {title} {cap.text}.",
+            requires=f"{cap.name}{cap.text}",
+            found="no upper bound",
+            fix=f"Install `{cap.name}{cap.text}` beside it.",
+            rows=(candidate.release,),
+        )
+
+
+def _is_ceiling(bound: Bound) -> bool:
+    return any(operator in {"<", "<=", "==", "~="} for operator, _ in bound.bounds)

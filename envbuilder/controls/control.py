@@ -1,0 +1,65 @@
+"""What a negative control is made of."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from envbuilder.finding import Code
+from envbuilder.validation.checks.specification import Check
+
+Base = Literal["cpu", "gpu", "numpy-1"]
+"""The good environment that a control breaks: a CPU or a GPU build, or a CPU build made for NumPy 1."""
+
+
+class Run(msgspec.Struct, frozen=True):
+    """A command, as root; with ``network`` it reaches the package index as a build's own steps do."""
+
+    command: str
+    network: bool = False
+
+
+class Copy(msgspec.Struct, frozen=True):
+    """A file of the build context, put into the image."""
+
+    source: str
+    to: str
+
+
+class Env(msgspec.Struct, frozen=True):
+    """A variable of the image's environment."""
+
+    name: str
+    value: str
+
+
+class FromWheel(msgspec.Struct, frozen=True):
+    """One file out of a wheel on the package index, read alone: ``member`` goes to ``source`` in the context."""
+
+    project: str
+    version: str
+    member: str
+    source: str
+
+
+class Control(msgspec.Struct, frozen=True, kw_only=True):
+    """One deliberate defect.
+
+    ``code`` is the only finding that may be an error in its verdict; None means that nothing may be red: then it
+    is the good environment itself. ``steps`` are added to the image of ``base``, in which ``{site}`` stands for its
+    site-packages; without steps that image is used as it is. ``locked`` are versions that the defect replaces and
+    that the lock is to name, so that the change itself is not what is found. ``simulate`` is a simulated host,
+    ``extra`` are checks that misbehave. ``stub`` asks for the compiled link-time stub in the context.
+    """
+
+    name: str
+    base: Base
+    code: Code | None
+    broken: str
+    steps: tuple[Run | Copy | Env, ...] = ()
+    wheels: tuple[FromWheel, ...] = ()
+    locked: tuple[tuple[str, str], ...] = ()
+    simulate: str = ""
+    extra: tuple[Check, ...] = ()
+    stub: bool = False

@@ -1,0 +1,1 @@
+"""Make an image of an environment: lock, render, base, build."""

@@ -1,0 +1,136 @@
+"""Make sure that the engine holds the base of an image: from its registry, or bootstrapped from signed packages."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from envbuilder.catalog.model import OperatingSystem
+from envbuilder.engine.port import Engine, Image
+from envbuilder.errors import InfrastructureError
+from envbuilder.image import debian
+
+KEY_LABEL = "org.envbuilder.base.key"
+MADE_FROM_LABEL = "org.envbuilder.base.from"
+REPOSITORY = "envbuilder/base"
+
+
+@dataclass(frozen=True)
+class Base:
+    """A base in the engine's store.
+
+    ``reference`` is what a Dockerfile's FROM names: a digest where a registry gave it, a tag of ours where it was
+    bootstrapped. ``id`` is the image id, ``description`` a phrase for people.
+    """
+
+    reference: str
+    id: str
+    origin: Literal["registry", "bootstrapped"]
+    description: str
+
+
+def ensure_base(
+    engine: Engine, system: OperatingSystem, cache: Path, report: Callable[[str], None], *, renew: bool = False
+) -> Base:
+    """Find, pull or bootstrap the base of a system; what is here already is used as it is, unless it is to be renewed.
+
+    ``renew`` asks the registry, or the package mirror, for today's; where nothing changed, the base stays the same.
+
+    A bootstrapped root file system stays in ``cache`` (about 150 MB), so that an engine that lost the image gets
+    the same bytes again. Raises InfrastructureError that names every way that was tried.
+    """
+    here = _pulled(engine, system) or _bootstrapped(engine, system)
+    if here is not None and not renew:
+        return here
+    with _lock(cache / f"{system.name}.lock"):
+        if not renew and (here := _bootstrapped(engine, system)) is not None:
+            return here  # another process made it while this one waited
+        return _fetch(engine, system, cache, report, renew=renew)
+
+
+def _fetch(engine: Engine, system: OperatingSystem, cache: Path, report: Callable[[str], None], *, renew: bool) -> Base:
+    try:
+        engine.reach(system.image)
+        report(f"pulling {system.image}")
+        return _from_registry(engine.pull(system.image), system)
+    except InfrastructureError as unreachable:
+        if renew and _pulled(engine, system) is not None:
+            raise InfrastructureError(
+                f"{system.image} cannot be renewed: {unreachable.message}",
+                hint="without --pull the one that is here is used",
+            ) from unreachable
+        report(f"no registry gives {system.image}: {unreachable.message}")
+        try:
+            return _bootstrap(engine, system, cache, report, renew=renew)
+        except InfrastructureError as error:
+            raise InfrastructureError(
+                f"there is no base for {system.name}:\n  registry: {unreachable.message}\n  bootstrap: {error.message}",
+                hint=error.hint or f"docker pull {system.image} where a registry is reachable",
+            ) from error
+
+
+def _bootstrap(
+    engine: Engine, system: OperatingSystem, cache: Path, report: Callable[[str], None], *, renew: bool
+) -> Base:
+    if not system.suite:
+        raise InfrastructureError(f"{system.name} is not a Debian suite and can only come from a registry")
+    key = debian.recipe(system.suite)
+    tar, note = cache / f"{system.name}-{key[:12]}.tar", cache / f"{system.name}-{key[:12]}.txt"
+    whole = tar.is_file() and note.is_file()
+    if renew or not whole:
+        before = _digest(tar) if whole else ""
+        note.unlink(missing_ok=True)
+        report(f"bootstrapping {system.name} from signed Debian packages, about a minute")
+        said = debian.bootstrap(system.suite, tar, report)
+        note.write_text(said)
+        if _digest(tar) == before and (here := _bootstrapped(engine, system)) is not None:
+            report("no package has changed")
+            return here
+    report(f"importing {tar.name}")
+    labels = {KEY_LABEL: key, MADE_FROM_LABEL: note.read_text()}
+    return _ours(engine.import_base(tar, _tag(system), labels), system)
+
+
+def _pulled(engine: Engine, system: OperatingSystem) -> Base | None:
+    image = engine.image(system.image)
+    return _from_registry(image, system) if image else None
+
+
+def _bootstrapped(engine: Engine, system: OperatingSystem) -> Base | None:
+    if not system.suite:
+        return None
+    image = engine.image(_tag(system))
+    return _ours(image, system) if image and image.labels.get(KEY_LABEL) == debian.recipe(system.suite) else None
+
+
+def _from_registry(image: Image, system: OperatingSystem) -> Base:
+    reference = image.pinned(system.image) or system.image
+    return Base(reference, image.id, "registry", f"{system.image} from its registry")
+
+
+def _ours(image: Image, system: OperatingSystem) -> Base:
+    made_from = image.labels.get(MADE_FROM_LABEL, "signed packages")
+    return Base(_tag(system), image.id, "bootstrapped", f"{system.name} bootstrapped from {made_from}")
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _tag(system: OperatingSystem) -> str:
+    return f"{REPOSITORY}:{system.name}"
+
+
+@contextmanager
+def _lock(path: Path) -> Iterator[None]:
+    """Let one process at a time through; the lock goes with its process, however that ends."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,154 @@
+"""Lock and render: from a resolved environment to a complete build context in ``images/``."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from pathlib import Path
+
+from envbuilder.catalog import lookup
+from envbuilder.catalog.model import Catalog, OperatingSystem
+from envbuilder.choice import Choice
+from envbuilder.console import Console
+from envbuilder.environment import Environment
+from envbuilder.errors import InputError, NoClaimError, Problem
+from envbuilder.image import lockfile
+from envbuilder.image.lock import lock
+from envbuilder.image.render import render_context
+from envbuilder.workspace import Workspace, folder_contents, shipped, write_atomically
+
+LOCK = "requirements.lock"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One file of ``images/`` that is not what facts, wishes and lock give; ``diff`` is unified."""
+
+    path: str
+    diff: str
+
+
+def system_of(environment: Environment, catalog: Catalog) -> OperatingSystem:
+    """Return the catalogue's row of an environment's operating system. Raises NoClaimError where there is none."""
+    system = lookup.system(catalog, environment.os)
+    if system is None:
+        raise NoClaimError(f"the catalogue has no operating system {environment.os}", hint="envbuilder catalog list")
+    return system
+
+
+def ensure_lock(environment: Environment, catalog: Catalog, workspace: Workspace, *, renew: bool = False) -> str:
+    """Return an environment's lock; make it where there is none, or where ``renew`` asks for it.
+
+    Raises InputError where the committed lock does not pin what the environment asks for: a lock never changes
+    unasked.
+    """
+    path = workspace.context(environment.id) / LOCK
+    if path.is_file() and not renew:
+        text = path.read_text()
+        _demand(environment, text, path)
+        return text
+    text = lock(environment, system_of(environment, catalog).glibc)
+    write_atomically(path, text.encode())
+    return text
+
+
+def _demand(environment: Environment, text: str, path: Path) -> None:
+    hint = f"envbuilder lock -s {environment.id}"
+    try:
+        pinned = {package.name: package.version for package in lockfile.parse(text)}
+    except ValueError as error:
+        raise InputError((Problem(str(path), 1, "", str(error)),), hint=hint) from error
+    problems = []
+    for wish in (*environment.requirements, *environment.cuda_wheels):
+        name, _, version = wish.partition("==")
+        name = lockfile.normalised(name.partition("[")[0])
+        if version and pinned.get(name) != version:
+            message = f"pins {name} at {pinned.get(name, 'nothing')}, the environment asks for {version}"
+            problems.append(Problem(str(path), 1, name, message))
+    if problems:
+        raise InputError(tuple(problems), hint=hint)
+
+
+def templates() -> dict[str, str]:
+    """Read the templates that ship with the package, by name."""
+    return {path.name: path.read_text() for path in sorted(shipped("templates").iterdir()) if path.is_file()}
+
+
+def write_context(environment: Environment, lock_text: str, workspace: Workspace) -> None:
+    """Write an environment's build context; files that are as they should be are not touched."""
+    folder = workspace.context(environment.id)
+    wanted = render_context(environment, lock_text, templates())
+    present = folder_contents(folder)
+    for name, content in wanted.items():
+        if present.get(name) != content:
+            write_atomically(folder / name, content)
+    for name in present.keys() - wanted.keys():
+        (folder / name).unlink()
+
+
+def stale(environment: Environment, workspace: Workspace) -> tuple[Difference, ...]:
+    """Compare an environment's committed context with what it should be."""
+    folder = workspace.context(environment.id)
+    present = folder_contents(folder)
+    if LOCK not in present:
+        return (Difference(f"{folder}/{LOCK}", f"missing: run envbuilder lock -s {environment.id}\n"),)
+    wanted = render_context(environment, present[LOCK].decode(), templates())
+    names = sorted(wanted.keys() | present.keys())
+    return tuple(
+        Difference(str(folder / name), _diff(str(folder / name), present.get(name, b""), wanted.get(name, b"")))
+        for name in names
+        if wanted.get(name) != present.get(name)
+    )
+
+
+def _diff(path: str, old: bytes, new: bytes) -> str:
+    before, after = (text.decode(errors="replace").splitlines(keepends=True) for text in (old, new))
+    return "".join(difflib.unified_diff(before, after, fromfile=path, tofile=f"{path} (as it should be)"))
+
+
+@dataclass(frozen=True)
+class Relocked:
+    """How many locks a renewal changed, and how many it left as they were."""
+
+    changed: int
+    same: int
+
+
+def relock(choices: tuple[Choice, ...], workspace: Workspace, console: Console) -> Relocked:
+    """Resolve every chosen environment anew and write its context."""
+    changed = same = 0
+    for choice in choices:
+        for environment in choice.environments:
+            path = workspace.context(environment.id) / LOCK
+            before = path.read_text() if path.is_file() else ""
+            after = ensure_lock(environment, choice.catalog, workspace, renew=True)
+            write_context(environment, after, workspace)
+            console.say(f"{environment.id}: {'unchanged' if after == before else 'locked'}")
+            changed, same = changed + (after != before), same + (after == before)
+    return Relocked(changed, same)
+
+
+def prepare_all(choices: tuple[Choice, ...], workspace: Workspace, console: Console) -> int:
+    """Write every chosen environment's context, locking those that have no lock yet; return how many there are."""
+    count = 0
+    for choice in choices:
+        for environment in choice.environments:
+            if not (workspace.context(environment.id) / LOCK).is_file():
+                console.say(f"{environment.id}: locking")
+            write_context(environment, ensure_lock(environment, choice.catalog, workspace), workspace)
+            count += 1
+    return count
+
+
+def stale_all(choices: tuple[Choice, ...], workspace: Workspace, *, whole: bool) -> tuple[Difference, ...]:
+    """Compare every chosen context; with ``whole``, folders that no matrix gives are differences too."""
+    known = {environment.id for choice in choices for environment in choice.environments}
+    found = [d for choice in choices for environment in choice.environments for d in stale(environment, workspace)]
+    if whole and workspace.images.is_dir():
+        orphans = sorted(folder.name for folder in workspace.images.iterdir() if folder.is_dir())
+        found += [
+            Difference(str(workspace.context(name)), f"{workspace.context(name)}: no matrix gives this: delete it\n")
+            for name in orphans
+            if name not in known
+        ]
+    return tuple(found)

@@ -1,0 +1,110 @@
+"""Render an environment's build context from templates: deterministic text from facts, wishes and a lock."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import jinja2
+import msgspec
+
+from envbuilder.environment import Environment
+from envbuilder.image import lockfile
+from envbuilder.versions import key, major, minor
+
+_WORD = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._:/@+-]*\Z")
+
+_HOST_README = """\
+What the build host adds to the steps that reach the network, and to no layer of the image:
+ca-certificates.crt (its certificate bundle), pip.conf and uv.toml (its package index).
+`envbuilder build` fills these in; by hand, put your own here where you need them.
+"""
+
+
+def render_context(environment: Environment, lock: str, templates: Mapping[str, str]) -> dict[str, bytes]:
+    """Return every file of a build context, by its path in it.
+
+    ``lock`` is the environment's lock; ``templates`` are the texts of ``templates/`` by name. Raises ValueError
+    where a value could end an instruction of the Dockerfile: nothing unchecked is written into one.
+    """
+    files = {
+        "Dockerfile": _dockerfile(environment, lock, templates),
+        "environment.json": _document(environment),
+        "requirements.lock": lock,
+        "tools.lock": templates["tools.lock"],
+        "host/README": _HOST_README,
+    }
+    if environment.cuda_wheels:
+        files["cuda.lock"] = lockfile.subset(lock, cuda_names(environment))
+    return {path: text.encode() for path, text in sorted(files.items())}
+
+
+def _document(environment: Environment) -> str:
+    """Write an environment as JSON, without what differs between two matrices that wish for the same one."""
+    same = msgspec.structs.replace(environment, chosen=())
+    return msgspec.json.format(msgspec.json.encode(same), indent=2).decode() + "\n"
+
+
+def cuda_names(environment: Environment) -> frozenset[str]:
+    """Name the distributions of the CUDA layer.
+
+    NCCL is not one of them: each TensorFlow brings another release of it for one and the same CUDA, and in the layer
+    it would keep four TensorFlow versions from sharing 2.5 GB. It is installed with TensorFlow, by the same lock.
+    """
+    names = (lockfile.normalised(pin.partition("==")[0]) for pin in environment.cuda_wheels)
+    return frozenset(name for name in names if not name.startswith(_FOLLOWS_TENSORFLOW))
+
+
+def required_cuda(cuda: str) -> str:
+    """Return the oldest driver CUDA that starts this toolkit's programs: since 11, any of the same major."""
+    return f"{major(cuda)}.0" if major(cuda) >= _MINOR_COMPATIBILITY_SINCE else minor(cuda)
+
+
+_FOLLOWS_TENSORFLOW = "nvidia-nccl-"
+
+
+def needs_loader_path(environment: Environment) -> bool:
+    """Tell whether this TensorFlow finds CUDA wheels only where the loader is told to look.
+
+    Its own libraries search the wheels' folders since 2.14, but for 2.16.1 (the catalogue's ``finds_cuda``, read from
+    each wheel's RUNPATH).
+    """
+    release = key(_word(environment.tensorflow))
+    return bool(environment.cuda_wheels) and (release < key("2.14.0") or release == key("2.16.1"))
+
+
+def needs_nvrtc_link(environment: Environment) -> bool:
+    """Tell whether cuDNN asks for ``libnvrtc.so``, which NVRTC's wheel holds as ``libnvrtc.so.11.2`` alone.
+
+    cuDNN 8 for CUDA 11 does, and aborts where the name is absent: its libcudnn_ops_infer looks in cuBLAS's folder, by
+    RUNPATH. For CUDA 12 it asks for the wheel's own name.
+    """
+    return any(pin.startswith("nvidia-cuda-nvrtc-cu11==") for pin in environment.cuda_wheels)
+
+
+_MINOR_COMPATIBILITY_SINCE = 11
+"""Minor-version compatibility came with CUDA 11: docs.nvidia.com/deploy/cuda-compatibility."""
+
+
+def _dockerfile(environment: Environment, lock: str, templates: Mapping[str, str]) -> str:
+    engine = jinja2.Environment(
+        loader=jinja2.DictLoader(dict(templates)),
+        undefined=jinja2.StrictUndefined,
+        keep_trailing_newline=True,
+        autoescape=False,  # noqa: S701 - a Dockerfile, not HTML; `word` checks every value
+    )
+    engine.filters["word"] = _word
+    return engine.get_template("Dockerfile.j2").render(
+        environment=environment,
+        lock_digest=lockfile.digest(lock),
+        require_cuda=required_cuda(environment.cuda) if environment.cuda else "",
+        on_loader_path=needs_loader_path(environment),
+        links_nvrtc=needs_nvrtc_link(environment),
+    )
+
+
+def _word(value: str) -> str:
+    """Return a value that is one plain word; refuse everything else."""
+    if not _WORD.match(value):
+        raise ValueError(f"not fit for a Dockerfile: {value!r}")
+    return value

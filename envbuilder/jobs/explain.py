@@ -1,0 +1,124 @@
+"""Explain a finding code, or why an environment of a matrix is what it is."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from envbuilder.catalog.facts import facts
+from envbuilder.catalog.store import load
+from envbuilder.compat.check_text import explained, finding_lines
+from envbuilder.compat.explanations import Explanation, explanation
+from envbuilder.compat.plan import plan
+from envbuilder.environment import Environment, Rejection
+from envbuilder.errors import InputError, UsageError
+from envbuilder.finding import Code
+from envbuilder.matrix import Matrix
+from envbuilder.workspace import find_matrix, shipped
+from envbuilder.yaml_reader import read_matrix
+
+
+class ExplainDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """What a finding code means, or why a matrix has or rejects an environment; the others are null.
+
+    ``reasons`` are the environment's choices, a sentence each; ``sources`` those of its facts.
+    """
+
+    schema: Literal["envbuilder/explain/v1"] = "envbuilder/explain/v1"
+    explanation: Explanation | None = None
+    matrix: str | None = None
+    environment: Environment | None = None
+    rejection: Rejection | None = None
+    reasons: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+
+
+def explain(name: str, matrix: str | None, root: Path) -> ExplainDocument:
+    """Explain a code or an environment's id; raises UsageError with near misses for a name that is neither."""
+    if name.upper() in Code.__members__:
+        return ExplainDocument(explanation=explanation(Code[name.upper()]))
+    known: list[str] = [code.value for code in Code]
+    for wishes in _matrices(matrix, root):
+        resolved = plan(wishes, load())
+        for environment in resolved.environments:
+            if environment.id == name:
+                return _environment(wishes.name, environment)
+        for rejection in resolved.rejections:
+            if rejection.id == name:
+                return ExplainDocument(matrix=wishes.name, rejection=rejection, reasons=(rejection.sentence,))
+        known += [environment.id for environment in resolved.environments]
+        known += [rejection.id for rejection in resolved.rejections]
+    near = difflib.get_close_matches(name, known, n=3) or difflib.get_close_matches(name.upper(), known, n=3)
+    hint = (
+        f"near misses: {', '.join(near)}" if near else "give a finding code such as PTX_JIT, or an id that `plan` shows"
+    )
+    raise UsageError(f"{name!r} is neither a finding code nor an environment", hint=hint)
+
+
+def _matrices(matrix: str | None, root: Path) -> Iterator[Matrix]:
+    """Read the matrix that was named, else every file that ships and is one (policies and fleets are not)."""
+    if matrix is not None:
+        yield read_matrix(find_matrix(matrix, root))
+        return
+    paths = sorted(shipped("matrices").glob("*.yaml"), key=lambda path: (path.stem != "tensorflow", path.stem))
+    for path in paths:
+        with suppress(InputError):
+            yield read_matrix(path)
+
+
+def _environment(matrix: str, environment: Environment) -> ExplainDocument:
+    known = facts(load())
+    release = known.release(environment.package, environment.tensorflow)
+    system = next(iter(known.systems(environment.os)), None)
+    toolkit = known.toolkit(environment.cuda)
+    rows = [row for row in (release, system, toolkit) if row is not None]
+    return ExplainDocument(
+        matrix=matrix,
+        environment=environment,
+        reasons=_reasons(environment),
+        sources=tuple(dict.fromkeys(source for row in rows for source in row.source)),
+    )
+
+
+_WHY = {
+    "package": "it is what has wheels for this flavour and this Python; for the CPU the small one first",
+    "python": "it is what the system brings",
+    "os": "the newest Python that has a wheel, on a system that needs no registry where there is one",
+    "cuda": "the wheels that this release was built and tested with, or the nearest that it can load",
+    "cudnn": "of the same wheels",
+}
+"""Why the resolver chooses what it chooses, by axis."""
+
+
+def _reasons(row: Environment) -> tuple[str, ...]:
+    """Give a sentence for every choice, in the order in which they are made."""
+    lines = []
+    for axis, why in _WHY.items():
+        value = getattr(row, axis)
+        if value is not None:
+            lines.append(f"{axis} {value}: {f'chosen: {why}' if axis in row.chosen else 'as the matrix says'}")
+    if row.minimum_driver is not None:
+        floor = f"driver {row.minimum_driver} or newer"
+        lines.append(f"{floor}: the minimum of CUDA {row.cuda}, minor-version compatibility counted")
+    if row.constraints:
+        lines.append(f"bounds {', '.join(row.constraints)}: needed to load, and not in its own metadata")
+    return tuple(lines)
+
+
+def explained_text(document: ExplainDocument) -> str:
+    """Write an explanation for people."""
+    if document.explanation is not None:
+        return explained(document.explanation)
+    row = document.environment or document.rejection
+    assert row is not None  # noqa: S101 - one of them is always there
+    word = "environment" if document.environment else "rejected"
+    lines = [f"{row.id}  ({word}, matrix {document.matrix})", ""]
+    lines += [f"  {reason}" for reason in document.reasons]
+    for finding in row.findings:
+        lines += ["", *finding_lines(finding)]
+    return "\n".join([*lines, "", *(f"source: {source}" for source in document.sources)]).rstrip()

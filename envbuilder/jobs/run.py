@@ -1,0 +1,267 @@
+"""The main job: lock, render, build, validate and judge every chosen environment, redoing nothing that stands."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeVar
+
+import msgspec
+
+from envbuilder.choice import Choice
+from envbuilder.console import Console, describe
+from envbuilder.engine.port import Engine
+from envbuilder.environment import Environment
+from envbuilder.errors import BuildFailedError, EnvbuilderError
+from envbuilder.finding import Finding
+from envbuilder.image.bases import ensure_base
+from envbuilder.image.build import Built, build, reference
+from envbuilder.image.context import ensure_lock, system_of, write_context
+from envbuilder.validation.record import validate_and_record
+from envbuilder.validation.validate import ValidationRequest
+from envbuilder.verdict import Level, Verdict, Word
+from envbuilder.workspace import Workspace, cache_dir
+
+EXIT_ORDER = (70, 5, 7, 6, 1, 8, 0)
+"""Where environments differ, the first of these is the command's exit code."""
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
+_EXIT_OF: dict[Word, int] = {"PASSED": 0, "FAILED": 1, "INCONCLUSIVE": 8}
+
+
+class RunRow(msgspec.Struct, frozen=True, kw_only=True):
+    """How one environment fared; ``error`` where it came to no verdict. Sizes in bytes, times in seconds."""
+
+    environment: str
+    verdict: Word | None = None
+    level: Level | None = None
+    built: Literal["built", "unchanged", "failed", "not reached"] = "not reached"
+    validated: Literal["validated", "unchanged", "not reached"] = "not reached"
+    size: int = 0
+    build_s: float = 0.0
+    reasons: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    error: str = ""
+    exit_code: int = 0
+    path: str = ""
+
+
+class RunDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run did, environment by environment."""
+
+    schema: str = "envbuilder/run/v1"
+    matrix: str
+    rows: tuple[RunRow, ...]
+    rejected: int = 0
+    excluded: int = 0
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code for all rows together."""
+        codes = {row.exit_code for row in self.rows}
+        return next((code for code in EXIT_ORDER if code in codes), 0)
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How to run: builds at a time, the suite's profile, which GPUs to hand over, and what to do anew."""
+
+    jobs: int = 1
+    profile: Literal["quick", "full"] = "quick"
+    gpus: str = "auto"
+    fresh: bool = False
+    no_cache: bool = False
+    pull: bool = False
+
+
+def run(choice: Choice, workspace: Workspace, engine: Engine, console: Console, options: RunOptions) -> RunDocument:
+    """Take every chosen environment to its verdict.
+
+    All images are built before the first is validated: a build beside it would disturb what the suite times. A
+    failure of one environment is its row; the others go on. An interrupt leaves no container, and the next run
+    continues from what was finished.
+    """
+    runner = _Runner(choice, workspace, engine, console, options)
+    with console.live():
+        built = runner.build_all()
+        rows = tuple(runner.row(environment, built[environment.id]) for environment in choice.environments)
+    return _document(choice, rows)
+
+
+def build_rows(
+    choice: Choice, workspace: Workspace, engine: Engine, console: Console, options: RunOptions
+) -> RunDocument:
+    """Take every chosen environment to its image, and validate none: the first half of `run`."""
+    runner = _Runner(choice, workspace, engine, console, options)
+    with console.live():
+        built = runner.build_all()
+    return _document(choice, tuple(_built_row(e, built[e.id], workspace) for e in choice.environments))
+
+
+def _document(choice: Choice, rows: tuple[RunRow, ...]) -> RunDocument:
+    return RunDocument(
+        matrix=choice.matrix.name,
+        rows=rows,
+        rejected=len(choice.plan.rejections),
+        excluded=len(choice.plan.excluded),
+    )
+
+
+@dataclass(frozen=True)
+class _Runner:
+    choice: Choice
+    workspace: Workspace
+    engine: Engine
+    console: Console
+    options: RunOptions
+
+    def build_all(self) -> dict[str, Built | EnvbuilderError]:
+        """Build every chosen environment, several at a time, after what an interrupted run left is swept away."""
+        self.engine.sweep()
+        self.prepare_bases()
+        return dict(_side_by_side(self.options.jobs, self.choice.environments, self.build))
+
+    def prepare_bases(self) -> None:
+        """Have every base in the engine before builds ask for the same one side by side."""
+        systems = {e.os: system_of(e, self.choice.catalog) for e in self.choice.environments}
+        for name, system in systems.items():
+            with self.console.task(f"base {name}") as task:
+                ensure_base(self.engine, system, cache_dir() / "bases", task.update, renew=self.options.pull)
+
+    def build(self, environment: Environment) -> tuple[str, Built | EnvbuilderError]:
+        """Lock, render and build; an error is returned, for it concerns this environment alone."""
+        try:
+            with self.console.task(environment.id) as task:
+                text = ensure_lock(environment, self.choice.catalog, self.workspace)
+                write_context(environment, text, self.workspace)
+                built = build(
+                    environment,
+                    system_of(environment, self.choice.catalog),
+                    self.workspace,
+                    self.engine,
+                    on_step=lambda step: task.update(describe(step)) if step.kind != "log" else None,
+                    no_cache=self.options.no_cache,
+                )
+        except EnvbuilderError as error:
+            self.console.say(f"{environment.id}: {error}")
+            return environment.id, error
+        if built.fresh:
+            self.console.say(f"{environment.id}: built in {built.record.seconds:.0f} s")
+        return environment.id, built
+
+    def row(self, environment: Environment, built: Built | EnvbuilderError) -> RunRow:
+        """Validate what was built, and say how it went."""
+        if isinstance(built, EnvbuilderError):
+            return _failed(environment, built)
+        try:
+            with self.console.task(environment.id) as task:
+                request = ValidationRequest(
+                    image=built.record.image,
+                    environment=environment,
+                    profile=self.options.profile,
+                    budgets=self.choice.matrix.budgets,
+                    gpus=self.options.gpus,
+                    base=f"{built.record.base} {built.record.base_id}",
+                )
+                verdict, fresh = validate_and_record(
+                    request, self.engine, self.workspace, on_progress=task.update, fresh=self.options.fresh
+                )
+        except EnvbuilderError as error:
+            return msgspec.structs.replace(_failed(environment, error), built="built" if built.fresh else "unchanged")
+        return _row(environment, built, verdict, self.workspace, fresh=fresh)
+
+
+def _failed(environment: Environment, error: EnvbuilderError) -> RunRow:
+    return RunRow(
+        environment=environment.id,
+        built="failed" if isinstance(error, BuildFailedError) else "not reached",
+        error=error.message,
+        exit_code=error.exit_code,
+    )
+
+
+def _built_row(environment: Environment, built: Built | EnvbuilderError, workspace: Workspace) -> RunRow:
+    if isinstance(built, EnvbuilderError):
+        return _failed(environment, built)
+    return RunRow(
+        environment=environment.id,
+        built="built" if built.fresh else "unchanged",
+        size=built.record.size,
+        build_s=built.record.seconds if built.fresh else 0.0,
+        path=str((workspace.results(environment.id) / "image.json").relative_to(workspace.root)),
+    )
+
+
+def _row(environment: Environment, built: Built, verdict: Verdict, workspace: Workspace, *, fresh: bool) -> RunRow:
+    return RunRow(
+        environment=environment.id,
+        verdict=verdict.verdict,
+        level=verdict.level,
+        built="built" if built.fresh else "unchanged",
+        validated="validated" if fresh else "unchanged",
+        size=built.record.size,
+        build_s=built.record.seconds if built.fresh else 0.0,
+        reasons=verdict.reasons,
+        findings=verdict.findings,
+        exit_code=_EXIT_OF[verdict.verdict],
+        path=str((workspace.results(environment.id) / "verdict.json").relative_to(workspace.root)),
+    )
+
+
+def _side_by_side(jobs: int, items: Sequence[_Item], work: Callable[[_Item], _Result]) -> Iterable[_Result]:
+    """Do work on items in threads that an interrupt does not wait for: their connections close, and so their builds."""
+    waiting: queue.SimpleQueue[_Item] = queue.SimpleQueue()
+    done: queue.SimpleQueue[_Result | BaseException] = queue.SimpleQueue()
+    for item in items:
+        waiting.put(item)
+
+    def worker() -> None:
+        while True:
+            try:
+                done.put(work(waiting.get_nowait()))
+            except queue.Empty:
+                return
+            except BaseException as error:  # noqa: BLE001 - carried to the main thread, where it is raised
+                done.put(error)
+                return
+
+    for _ in range(min(jobs, len(items))):
+        threading.Thread(target=worker, daemon=True).start()
+    for _ in items:
+        result = done.get()
+        if isinstance(result, BaseException):
+            raise result
+        yield result
+
+
+def table_rows(document: RunDocument) -> tuple[tuple[str, ...], ...]:
+    """Return the table that ends a run: environment, verdict, level, size, what was done, where or why."""
+    return tuple(
+        (
+            row.environment,
+            row.verdict or "ERROR",
+            row.level or "-",
+            f"{row.size / 1e9:.2f} GB" if row.size else "-",
+            f"{row.built}, {row.validated}",
+            row.path or row.error.splitlines()[0],
+        )
+        for row in document.rows
+    )
+
+
+def build_table(document: RunDocument) -> tuple[tuple[str, ...], ...]:
+    """Return the table that ends a build: environment, image, size, what was done, where or why not."""
+    return tuple(
+        (
+            row.environment,
+            reference(row.environment) if not row.error else "-",
+            f"{row.size / 1e9:.2f} GB" if row.size else "-",
+            row.built,
+            row.path or row.error.splitlines()[0],
+        )
+        for row in document.rows
+    )

@@ -1,0 +1,257 @@
+"""Bring the ports together for `publish`: every chosen environment, its validator, its bill and its provenance."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from envbuilder.attest.cyclonedx import bom
+from envbuilder.attest.envelope import KeySealer, Sealer
+from envbuilder.attest.keys import load_private
+from envbuilder.attest.predicates import Allowance
+from envbuilder.attest.provenance import Base, provenance
+from envbuilder.attest.sbom_contents import read
+from envbuilder.attest.sigstore import SigstoreSealer
+from envbuilder.attest.statement import CYCLONEDX, Statement, about
+from envbuilder.choice import Choice
+from envbuilder.engine.port import Engine, Image
+from envbuilder.environment import Environment
+from envbuilder.errors import EnvbuilderError, InfrastructureError, PublishError, UsageError
+from envbuilder.image import lockfile
+from envbuilder.image.build import ImageRecord
+from envbuilder.publish.publish import Publication, Tools, publish
+from envbuilder.publish.publish_document import PublishDocument, PublishRow, Tag
+from envbuilder.registry.client import Repository
+from envbuilder.registry.reference import Reference
+from envbuilder.validation.checks.specification import Profile
+from envbuilder.validation.history import FILE, History
+from envbuilder.validation.validate import ValidationRequest, validate
+from envbuilder.verdict import Verdict
+from envbuilder.workspace import Workspace, folder_contents, read_document
+
+EXIT_ORDER = (70, 5, 7, 6, 1, 8, 0)
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What a publish was asked for: where to, further moving tags, what is allowed, and how to validate."""
+
+    to: Reference
+    moving: tuple[str, ...] = ()
+    allow: tuple[Allowance, ...] = ()
+    profile: Profile = "quick"
+    gpus: str = "auto"
+    sbom: bool = True
+
+
+@dataclass(frozen=True)
+class Session:
+    """The ports that a publish uses; ``say`` takes progress."""
+
+    engine: Engine
+    workspace: Workspace
+    say: Callable[[str], None]
+    environment: Mapping[str, str]
+
+
+def publish_all(choice: Choice, wish: Wish, sealer: Sealer, session: Session) -> PublishDocument:
+    """Publish every chosen environment's image. A failure of one is its row; the others go on."""
+    rows = []
+    for environment in choice.environments:
+        try:
+            rows.append(_publish_one(environment, choice, wish, sealer, session))
+        except EnvbuilderError as error:
+            rows.append(_failed(environment, wish, error))
+    return PublishDocument(rows=tuple(rows))
+
+
+def sealer_of(key: Path | None, *, keyless: bool, environment: Mapping[str, str]) -> Sealer:
+    """Return who signs. Raises UsageError where nobody does: an unsigned verdict is worth nothing to others."""
+    if (key is None) == (not keyless):
+        raise UsageError("say who signs: --key or --keyless", hint="envbuilder keys new ~/.envbuilder makes a key")
+    if key is None:
+        return SigstoreSealer()
+    return KeySealer(load_private(key, password=environment.get("ENVBUILDER_KEY_PASSWORD") or None))
+
+
+def exit_code(document: PublishDocument) -> int:
+    """Return the exit code of all rows together."""
+    codes = {row.exit_code for row in document.rows}
+    return next((code for code in EXIT_ORDER if code in codes), 0)
+
+
+def plan_all(choice: Choice, wish: Wish, session: Session) -> PublishDocument:
+    """Say what a publish would do: which image would get which tags, and where those point now. Changes nothing."""
+    repository = Repository(wish.to, session.environment)
+    rows = []
+    for environment in choice.environments:
+        try:
+            record = _record(environment, session)
+            tags = [*_tags(environment, record), *((tag, True) for tag in wish.moving)]
+            rows.append(
+                PublishRow(
+                    environment=environment.id,
+                    repository=wish.to.name,
+                    allowed=wish.allow,
+                    tags=tuple(_planned(repository, name, moving=moving) for name, moving in tags),
+                )
+            )
+        except EnvbuilderError as error:
+            rows.append(_failed(environment, wish, error))
+    return PublishDocument(dry_run=True, rows=tuple(rows))
+
+
+def _planned(repository: Repository, name: str, *, moving: bool) -> Tag:
+    found = repository.manifest(name)
+    return Tag(name=name, moving=moving, before=found.digest if found else "")
+
+
+def _tags(environment: Environment, record: ImageRecord) -> tuple[tuple[str, bool], ...]:
+    """Name an environment's own tags: one for this very image, for ever; and its id, which moves to the newest."""
+    return ((f"{environment.id}-{record.image.removeprefix('sha256:')[:12]}", False), (environment.id, True))
+
+
+def _publish_one(environment: Environment, choice: Choice, wish: Wish, sealer: Sealer, session: Session) -> PublishRow:
+    record = _record(environment, session)
+    tags = _tags(environment, record)
+    publication = Publication(
+        environment=environment.id,
+        image=record.image,
+        to=wish.to,
+        tags=tuple(name for name, moving in tags if not moving),
+        moving=tuple(name for name, moving in tags if moving) + wish.moving,
+        folder=session.workspace.results(environment.id) / "publish",
+        allow=wish.allow,
+    )
+    describe = _Describe(environment, record, session, sbom=wish.sbom)
+    tools = Tools(
+        engine=session.engine,
+        repository=Repository(wish.to, session.environment),
+        sealer=sealer,
+        validate=_validator(environment, record, choice, wish, session),
+        now=lambda: datetime.now(UTC),
+        describe=describe,
+        say=lambda text: session.say(f"{environment.id}: {text}"),
+    )
+    return publish(publication, tools)
+
+
+def _validator(
+    environment: Environment, record: ImageRecord, choice: Choice, wish: Wish, session: Session
+) -> Callable[[str], Verdict]:
+    """Return what validates a reference by digest, and keeps the verdict in the history."""
+
+    def judge(reference: str) -> Verdict:
+        request = ValidationRequest(
+            image=reference,
+            environment=environment,
+            profile=wish.profile,
+            budgets=choice.matrix.budgets,
+            gpus=wish.gpus,
+            base=f"{record.base} {record.base_id}",
+            lock=_lock(environment, session),
+        )
+        image = session.engine.image(reference)
+        digest = reference.rpartition("@")[2]
+        verdict = validate(session.engine, request)
+        if image is None or all(name.rpartition("@")[2] != digest for name in image.digests):
+            raise PublishError(f"the engine does not know {reference} by its digest")
+        verdict = msgspec.structs.replace(verdict, image=msgspec.structs.replace(verdict.image, digest=digest))
+        History(session.workspace.out / FILE).add((verdict,))
+        return verdict
+
+    return judge
+
+
+@dataclass(frozen=True)
+class _Describe:
+    """States what is in an image and where it came from."""
+
+    environment: Environment
+    record: ImageRecord
+    session: Session
+    sbom: bool
+
+    def __call__(self, name: str, digest: str, image: Image) -> tuple[Statement, ...]:
+        made = (self._provenance(name, digest),)
+        return (*made, self._bill(name, digest, image)) if self.sbom else made
+
+    def _bill(self, name: str, digest: str, image: Image) -> Statement:
+        self.session.say(f"{self.environment.id}: reading the image for its bill of materials")
+        with self.session.engine.export(image.id) as archive:
+            contents = read(archive)
+        lock = lockfile.parse(_lock(self.environment, self.session))
+        return about(name, digest, CYCLONEDX, bom(name, digest, contents, lock))
+
+    def _provenance(self, name: str, digest: str) -> Statement:
+        files = folder_contents(self.session.workspace.context(self.environment.id))
+        tools = lockfile.parse(files.get("tools.lock", b"").decode())
+        engine, _, rest = self.record.builder.partition(" ")
+        version, _, builder = rest.partition(" ")
+        return provenance(
+            name,
+            digest,
+            environment=self.environment.id,
+            context={path: f"sha256:{hashlib.sha256(data).hexdigest()}" for path, data in files.items()},
+            base=Base(reference=self.record.base, digest=self.record.base_id, origin=self.record.base_origin),
+            tools={engine: version, "builder": builder, **{tool.name: tool.version for tool in tools}},
+        )
+
+
+def _lock(environment: Environment, session: Session) -> str:
+    path = session.workspace.context(environment.id) / "requirements.lock"
+    return path.read_text() if path.is_file() else ""
+
+
+def _record(environment: Environment, session: Session) -> ImageRecord:
+    path = session.workspace.results(environment.id) / "image.json"
+    record = read_document(path, ImageRecord)
+    if record is None:
+        raise PublishError(f"{environment.id} is not built", hint=f"envbuilder build -s {environment.id}")
+    return record
+
+
+def _failed(environment: Environment, wish: Wish, error: EnvbuilderError) -> PublishRow:
+    text = f"{error.message} (next: {error.hint})" if error.hint else error.message
+    code = error.exit_code if isinstance(error, InfrastructureError) else 7
+    return PublishRow(environment=environment.id, repository=wish.to.name, error=text, exit_code=code)
+
+
+def table_rows(document: PublishDocument) -> tuple[tuple[str, ...], ...]:
+    """Return the table that ends a publish: environment, what came of it, verdict, digest, tags or why not."""
+    return tuple(
+        (row.environment, _word(row, document), row.verdict or "-", row.digest[:19] or "-", _where(row, document))
+        for row in document.rows
+    )
+
+
+def _word(row: PublishRow, document: PublishDocument) -> str:
+    if row.error:
+        return "refused" if row.verdict else "failed"
+    return "would publish" if document.dry_run else "published"
+
+
+def _where(row: PublishRow, document: PublishDocument) -> str:
+    if row.error:
+        return row.error.splitlines()[0]
+    if document.dry_run:
+        return ", ".join(f"{tag.name} ({tag.before[:19] or 'new'})" for tag in row.tags)
+    allowed = f" (allowed: {', '.join(row.allowed)})" if row.allowed else ""
+    return ", ".join(tag.name for tag in row.tags) + allowed
+
+
+def allowance(words: tuple[str, ...]) -> tuple[Allowance, ...]:
+    """Read what ``--allow`` said. Raises PublishError for what can never be allowed."""
+    made: list[Allowance] = []
+    for word in words:
+        match word:
+            case "inconclusive":
+                made.append("inconclusive")
+            case _:
+                raise PublishError(f"{word} can never be allowed", hint="only --allow inconclusive exists")
+    return tuple(dict.fromkeys(made))

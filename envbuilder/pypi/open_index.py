@@ -1,0 +1,13 @@
+"""Open the package index that this user's pip and uv are configured for."""
+
+from __future__ import annotations
+
+from envbuilder.pypi import index_config
+from envbuilder.pypi.answer_cache import Cache
+from envbuilder.pypi.simple_api import PAGE_LIFE_S, Client
+from envbuilder.workspace import cache_dir
+
+
+def open_index(*, fresh: bool = False) -> Client:
+    """Return a client that keeps what it read in the user's cache; ``fresh`` reads projects' pages again."""
+    return Client(index_config.read(), Cache(cache_dir() / "index"), page_life_s=0.0 if fresh else PAGE_LIFE_S)

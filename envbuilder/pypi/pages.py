@@ -1,0 +1,97 @@
+"""Read a project's page of the simple API, in HTML or JSON, into files."""
+
+from __future__ import annotations
+
+import posixpath
+from html.parser import HTMLParser
+from urllib.parse import unquote, urldefrag, urljoin, urlsplit
+
+import msgspec
+
+from envbuilder.pypi.package_index import DistFile
+
+JSON_TYPE = "application/vnd.pypi.simple.v1+json"
+ACCEPT = f"{JSON_TYPE}, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"
+"""What a client sends that reads both forms."""
+
+
+class _JsonFile(msgspec.Struct, rename={"requires_python": "requires-python", "core_metadata": "core-metadata"}):
+    filename: str
+    url: str
+    hashes: dict[str, str] = {}
+    requires_python: str | None = None
+    core_metadata: bool | dict[str, str] | None = None
+    size: int | None = None
+    upload_time: str | None = msgspec.field(default=None, name="upload-time")
+    yanked: bool | str = False
+
+
+class _JsonPage(msgspec.Struct):
+    files: list[_JsonFile]
+
+
+def parse(project: str, content: bytes, content_type: str, url: str) -> tuple[DistFile, ...]:
+    """Parse one page; ``url`` is where it was read, for relative links. Raises ValueError where it is no such page."""
+    if "json" in content_type:
+        return _json(project, content, url)
+    return _html(project, content, url)
+
+
+def _json(project: str, content: bytes, url: str) -> tuple[DistFile, ...]:
+    try:
+        page = msgspec.json.decode(content, type=_JsonPage)
+    except msgspec.DecodeError as error:
+        raise ValueError(f"{url}: not a page of the simple API: {error}") from error
+    return tuple(
+        DistFile(
+            project=project,
+            filename=file.filename,
+            url=urljoin(url, file.url),
+            sha256=file.hashes.get("sha256", ""),
+            requires_python=file.requires_python or "",
+            has_metadata=None if file.core_metadata is None else bool(file.core_metadata),
+            size=file.size,
+            uploaded=(file.upload_time or "")[:10],
+            yanked=file.yanked is not False,
+        )
+        for file in page.files
+    )
+
+
+def _html(project: str, content: bytes, url: str) -> tuple[DistFile, ...]:
+    links = _Links()
+    links.feed(content.decode("utf-8", "replace"))
+    return tuple(_from_link(project, attributes, links.base or url) for attributes in links.found)
+
+
+def _from_link(project: str, attributes: dict[str, str], url: str) -> DistFile:
+    address, fragment = urldefrag(urljoin(url, attributes["href"]))
+    said = attributes.get("data-core-metadata", attributes.get("data-dist-info-metadata"))
+    return DistFile(
+        project=project,
+        filename=unquote(posixpath.basename(urlsplit(address).path)),
+        url=address,
+        sha256=fragment.removeprefix("sha256=") if fragment.startswith("sha256=") else "",
+        requires_python=attributes.get("data-requires-python", ""),
+        has_metadata=None if said is None else said != "false",
+        yanked="data-yanked" in attributes,
+    )
+
+
+class _Links(HTMLParser):
+    """Collects a page's links, and the base that they are relative to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[dict[str, str]] = []
+        self.base = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Take the attributes of ``<a>`` and ``<base>``."""
+        attributes = {name: value or "" for name, value in attrs}
+        if "href" not in attributes:
+            return
+        if tag == "a":
+            self.found.append(attributes)
+        elif tag == "base":
+            self.base = attributes["href"]

@@ -1,0 +1,151 @@
+"""Speak to a package index over HTTP or the file system: politely, by ranges, and never the same question twice."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Lock
+from urllib.parse import urlsplit
+
+import msgspec
+
+from envbuilder import __version__
+from envbuilder.pypi import lazyzip, pages
+from envbuilder.pypi.answer_cache import Cache
+from envbuilder.pypi.fetch import Transport
+from envbuilder.pypi.index_config import IndexConfig
+from envbuilder.pypi.package_index import DistFile, IndexUnavailableError, Member
+
+PAGE_LIFE_S = 3600
+"""How long a project's page is believed without asking again; what is inside a file never changes."""
+
+DIRECTORIES = 16
+"""How many wheels' directories are kept in memory."""
+
+
+class Client:
+    """A package index behind `PackageIndex`, over every index that the user configured, the main one first.
+
+    ``now`` gives seconds; pages that are older than ``page_life_s`` are read again.
+    """
+
+    def __init__(
+        self,
+        config: IndexConfig,
+        cache: Cache,
+        *,
+        page_life_s: float = PAGE_LIFE_S,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._config = config
+        self._cache = cache
+        self._transport = Transport(certificates=config.certificates, agent=f"envbuilder/{__version__}")
+        self._page_life_s = page_life_s
+        self._now = now
+        self._without_metadata: set[str] = set()
+        self._directories: dict[str, tuple[Member, ...]] = {}
+        self._locks: dict[str, Lock] = {}
+        self._guard = Lock()
+
+    def files(self, project: str) -> tuple[DistFile, ...]:
+        """List a project's files over all indexes; a file that several hold is taken from the first."""
+        found: dict[str, DistFile] = {}
+        for url in self._config.urls:
+            for file in self._page(project, url):
+                found.setdefault(file.filename, file)
+        return tuple(found.values())
+
+    def metadata(self, file: DistFile) -> str:
+        """Return a wheel's METADATA: as the index serves it beside the wheel, or out of the wheel."""
+        return self._kept(file, "METADATA", lambda: self._metadata(file)).decode("utf-8", "replace")
+
+    def members(self, file: DistFile) -> tuple[Member, ...]:
+        """List what is in a wheel, from its directory; kept in memory alone (a TensorFlow wheel's is 2 MB)."""
+        with self._alone(f"{file.url}/members"):
+            if file.url not in self._directories:
+                while len(self._directories) >= DIRECTORIES:
+                    self._directories.pop(next(iter(self._directories)), None)
+                self._directories[file.url] = self._directory(file)
+            return self._directories[file.url]
+
+    def member(self, file: DistFile, name: str) -> bytes | None:
+        """Return one file of a wheel, b"" for one that is empty, None for one that is not there."""
+        kept = self._kept(file, f"member/{name}", lambda: self._member(file, name))
+        return kept[1:] if kept[:1] == b"+" else None
+
+    def stream(self, file: DistFile, member: Member) -> Iterator[bytes]:
+        """Yield one file of a wheel piece by piece; nothing of it is kept."""
+        with _as_ours(file):
+            start = lazyzip.content_at(lambda a, b: self._transport.read(file.url, a, b), member)
+            yield from lazyzip.unpack(member, self._transport.stream(file.url, start, start + member.packed))
+
+    def size(self, file: DistFile) -> int:
+        """Return a file's size in bytes, as the index states it or as the server does."""
+        if file.size is not None:
+            return file.size
+        return int(self._kept(file, "size", lambda: str(self._transport.size(file.url)).encode()))
+
+    def _page(self, project: str, url: str) -> tuple[DistFile, ...]:
+        address = f"{url}/{project}/"
+        with self._alone(address):
+            kept = self._cache.get(address, "page")
+            if kept is not None and self._now() - self._cache.age_stamp(address, "page") < self._page_life_s:
+                return msgspec.msgpack.decode(kept, type=tuple[DistFile, ...])
+            answer = self._transport.page(address, pages.ACCEPT)
+            if answer is None:
+                files: tuple[DistFile, ...] = ()
+            else:
+                try:
+                    files = pages.parse(project, answer.content, answer.content_type, answer.url)
+                except ValueError as error:
+                    raise IndexUnavailableError(str(error), hint="check which index pip or uv is set to") from error
+            self._cache.put(address, "page", msgspec.msgpack.encode(files))
+            return files
+
+    def _metadata(self, file: DistFile) -> bytes:
+        host = urlsplit(file.url).netloc
+        if file.has_metadata or (file.has_metadata is None and host not in self._without_metadata):
+            answer = self._transport.page(f"{file.url}.metadata", "*/*")
+            if answer is not None:
+                return answer.content
+            self._without_metadata.add(host)
+        stem = "-".join(file.filename.split("-")[:2])
+        content = self._member(file, f"{stem}.dist-info/METADATA")
+        if content[:1] != b"+":
+            raise IndexUnavailableError(f"{file.filename} holds no METADATA")
+        return content[1:]
+
+    def _directory(self, file: DistFile) -> tuple[Member, ...]:
+        with _as_ours(file):
+            return lazyzip.directory(lambda a, b: self._transport.read(file.url, a, b), self.size(file))
+
+    def _member(self, file: DistFile, name: str) -> bytes:
+        found = next((member for member in self.members(file) if member.name == name), None)
+        return b"-" if found is None else b"+" + b"".join(self.stream(file, found))
+
+    def _kept(self, file: DistFile, kind: str, make: Callable[[], bytes]) -> bytes:
+        """Answer from the cache, or make the answer once, however many threads ask for it."""
+        key = file.sha256 or file.url
+        with self._alone(f"{key}/{kind}"):
+            kept = self._cache.get(key, kind)
+            if kept is None:
+                kept = make()
+                self._cache.put(key, kind, kept)
+            return kept
+
+    @contextmanager
+    def _alone(self, key: str) -> Iterator[None]:
+        with self._guard:
+            lock = self._locks.setdefault(key, Lock())
+        with lock:
+            yield
+
+
+@contextmanager
+def _as_ours(file: DistFile) -> Iterator[None]:
+    """Turn what a broken archive raises into our error, with the file's name."""
+    try:
+        yield
+    except ValueError as error:
+        raise IndexUnavailableError(f"{file.filename}: {error}") from error

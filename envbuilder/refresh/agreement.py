@@ -1,0 +1,160 @@
+"""Compare a row of the catalogue with what the artefact says of itself, field by field."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from textwrap import shorten
+from typing import Literal
+
+import msgspec
+
+from envbuilder import versions
+from envbuilder.catalog.model import TensorflowRelease, WheelSet
+from envbuilder.refresh.artefact import BuildInfo, Metadata, normal
+
+Outcome = Literal["agrees", "recorded", "disagrees", "unchecked"]
+
+OUTCOMES: tuple[Outcome, ...] = ("disagrees", "unchecked", "recorded", "agrees")
+"""Every outcome, the one that needs a person first."""
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """One field of one row: what the catalogue says, what the artefact says, and what came of it.
+
+    ``recorded`` is a disagreement that the row holds as the artefact's own contradiction; ``unchecked`` says in
+    ``note`` why nothing could be compared.
+    """
+
+    row: str
+    field: str
+    outcome: Outcome
+    catalog: str = ""
+    artefact: str = ""
+    note: str = ""
+
+
+def name_of(row: TensorflowRelease) -> str:
+    """Name a release's row: ``tensorflow 2.20.0``."""
+    return f"{row.package} {row.version}"
+
+
+def judge(row: TensorflowRelease, field: str, catalog: str, artefact: str, *, agrees: bool) -> Comparison:
+    """Turn one comparison into its outcome, looking up what the row records as contradictory."""
+    known = next((one for one in row.contradictions if one.field == field and one.says == artefact), None)
+    outcome: Outcome = "agrees" if agrees else "recorded" if known else "disagrees"
+    note = known.but if known and not agrees else ""
+    return Comparison(row=name_of(row), field=field, outcome=outcome, catalog=catalog, artefact=artefact, note=note)
+
+
+def unchecked(row: TensorflowRelease, field: str, why: str) -> Comparison:
+    """Say why a field could not be compared."""
+    return Comparison(row=name_of(row), field=field, outcome="unchecked", note=why)
+
+
+def with_wheels(row: TensorflowRelease, wheels: tuple[WheelSet, ...]) -> Comparison:
+    """Compare the Pythons, machines and glibc of a release with the index's file names."""
+    mine, theirs = wheels_text(row.wheels), wheels_text(wheels)
+    return judge(row, "wheels", mine, theirs, agrees=mine == theirs)
+
+
+def wheels_text(wheels: Iterable[WheelSet]) -> str:
+    """Write wheel sets in one line: ``x86_64 3.10 3.11 (glibc 2.27)``."""
+    return "; ".join(sorted(f"{one.arch} {' '.join(one.pythons)} (glibc {one.glibc})" for one in wheels))
+
+
+def with_metadata(row: TensorflowRelease, said: Metadata) -> Iterator[Comparison]:
+    """Compare the requirements with METADATA; what is printed is what only one side has."""
+    same = row.requires_python == said.requires_python
+    yield judge(row, "requires_python", row.requires_python, said.requires_python, agrees=same)
+    for field, mine, theirs in (("requires", row.requires, said.requires), ("and_cuda", row.and_cuda, said.and_cuda)):
+        ours, artefacts = set(map(normal, mine)), set(theirs)
+        only_ours, only_theirs = sorted(ours - artefacts), sorted(artefacts - ours)
+        agrees = not only_ours and not only_theirs
+        both = f"{len(ours)} requirements"
+        yield judge(
+            row,
+            field,
+            both if agrees else "; ".join(only_ours),
+            both if agrees else "; ".join(only_theirs),
+            agrees=agrees,
+        )
+
+
+def with_build_info(row: TensorflowRelease, said: BuildInfo) -> Iterator[Comparison]:
+    """Compare what it was built with. A vaguer cuDNN (``8`` for ``8.1``) agrees; a CUDA without its minor does not."""
+    if said.gpu is None:
+        yield unchecked(row, "gpu", "build_info does not state it")
+    else:
+        yield judge(row, "gpu", _yes(value=row.gpu), _yes(value=said.gpu), agrees=row.gpu is said.gpu)
+    if not row.gpu:
+        return
+    yield _version(row, "cuda", row.cuda, said.cuda, vague=False)
+    yield _version(row, "cudnn", row.cudnn, said.cudnn, vague=True)
+    for field, mine, theirs in (("cubins", row.cubins, said.cubins), ("ptx", row.ptx, said.ptx)):
+        if said.cubins:
+            yield judge(row, field, " ".join(mine), " ".join(theirs), agrees=set(mine) == set(theirs))
+        else:
+            yield unchecked(row, field, "build_info does not state capabilities; --binary reads them from the library")
+
+
+def _version(row: TensorflowRelease, field: str, mine: str | None, theirs: str | None, *, vague: bool) -> Comparison:
+    if theirs is None:
+        return unchecked(row, field, "build_info does not state it")
+    agrees = mine is not None and (versions.is_prefix(mine, theirs) or (vague and versions.is_prefix(theirs, mine)))
+    return judge(row, field, mine or "", theirs, agrees=agrees)
+
+
+def with_binary(row: TensorflowRelease, cubins: tuple[str, ...], ptx: tuple[str, ...]) -> Iterator[Comparison]:
+    """Compare the capabilities with what the wheel's main library really holds."""
+    for field, mine, theirs in (("cubins", row.cubins, cubins), ("ptx", row.ptx, ptx)):
+        yield judge(row, field, " ".join(mine), " ".join(theirs), agrees=set(mine) == set(theirs))
+
+
+def _yes(*, value: bool) -> str:
+    return "true" if value else "false"
+
+
+class VerifyDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``catalog verify`` found, in the catalogue's order."""
+
+    schema: str = "envbuilder/catalog-verify/v1"
+    comparisons: tuple[Comparison, ...]
+
+    @property
+    def disagreements(self) -> tuple[Comparison, ...]:
+        """What has to be mended or recorded."""
+        return tuple(one for one in self.comparisons if one.outcome == "disagrees")
+
+    def count(self, outcome: Outcome) -> int:
+        """Count the comparisons with one outcome."""
+        return sum(one.outcome == outcome for one in self.comparisons)
+
+
+def report(document: VerifyDocument, *, everything: bool = False) -> str:
+    """Write the comparisons for a person: what disagrees first, the sum last; what agrees only on request."""
+    shown = [outcome for outcome in OUTCOMES if everything or outcome != "agrees"]
+    lines = [_line(one) for outcome in shown for one in document.comparisons if one.outcome == outcome]
+    total = ", ".join(f"{document.count(outcome)} {_SAID[outcome]}" for outcome in reversed(OUTCOMES))
+    return "\n".join([*lines, f"{len({one.row for one in document.comparisons})} rows: {total}"])
+
+
+_SAID: dict[Outcome, str] = {
+    "agrees": "fields agree",
+    "recorded": "contradictions recorded",
+    "unchecked": "could not be checked",
+    "disagrees": "disagree",
+}
+
+
+def _line(one: Comparison) -> str:
+    if one.outcome == "unchecked":
+        return f"unchecked  {one.row} {one.field}: {one.note}"
+    if one.outcome == "agrees":
+        return f"agrees     {one.row} {one.field}: {one.artefact}{f' ({one.note})' if one.note else ''}"
+    if one.outcome == "recorded":
+        return f"recorded   {one.row} {one.field}: the artefact says {shorten(one.artefact, _WIDTH)!r}: {one.note}"
+    return f"DISAGREES  {one.row} {one.field}: the catalogue has {one.catalog!r}, the artefact {one.artefact!r}"
+
+
+_WIDTH = 80
+"""What is recorded already is shown up to this length; the document holds all of it."""

@@ -1,0 +1,318 @@
+"""Check the catalogue's rows against the real artefacts on the package index."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from threading import Lock
+
+import msgspec
+from packaging.requirements import Requirement
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+from envbuilder import versions
+from envbuilder.catalog.model import Catalog, CudnnWheel, TensorflowRelease
+from envbuilder.console import Console, Task
+from envbuilder.errors import NoClaimError, UsageError
+from envbuilder.fatbin import Architectures, architectures
+from envbuilder.pypi.package_index import DistFile, IndexUnavailableError, PackageIndex
+from envbuilder.refresh import agreement, artefact
+from envbuilder.refresh.agreement import Comparison, VerifyDocument
+from envbuilder.refresh.runpath import OPENER, Watch, finds_cuda
+
+JOBS = 16
+
+Progress = Callable[[str], None]
+"""Told the name of each row when it is done."""
+
+
+def verify(
+    catalog: Catalog,
+    index: PackageIndex,
+    rows: tuple[TensorflowRelease, ...] | None = None,
+    progress: Progress = lambda _: None,
+) -> tuple[Comparison, ...]:
+    """Compare TensorFlow rows and their CUDA wheels with the index, in the order given.
+
+    Without ``rows`` that is the whole catalogue, with its lists of CUDA wheels' versions. What an index fails to
+    answer becomes an ``unchecked`` comparison; only an index that does not list TensorFlow itself raises
+    IndexUnavailableError.
+    """
+    chosen = catalog.tensorflow if rows is None else rows
+    held = Holdings(index, sorted({row.package for row in chosen}))
+
+    def one(row: TensorflowRelease) -> tuple[Comparison, ...]:
+        found = tuple(_release(row, index, held))
+        progress(agreement.name_of(row))
+        return found
+
+    with ThreadPoolExecutor(JOBS) as pool:
+        lines = tuple(pool.map(lambda row: _cudnn_line(row, held), catalog.cudnn_wheels if rows is None else ()))
+        return tuple(each for found in pool.map(one, chosen) for each in found) + lines
+
+
+def run(
+    catalog: Catalog,
+    index: PackageIndex,
+    wanted: tuple[str, ...],
+    console: Console,
+    *,
+    binary: bool = False,
+) -> VerifyDocument:
+    """Do what ``catalog verify`` is asked: the versions wanted (all where none), by their libraries with ``binary``.
+
+    Raises UsageError for a version without a row, and where a library is to be read but no version is named.
+    """
+    rows = _rows(catalog, wanted)
+    if not binary:
+        with console.live(), console.task("catalog verify") as task:
+            count = _Count(task, len(rows))
+            return VerifyDocument(comparisons=verify(catalog, index, rows if wanted else None, count.done))
+    if not wanted:
+        raise UsageError(
+            "--binary reads 0.4 GB for each release", hint="name the versions: catalog verify 2.20.0 --binary"
+        )
+    builds = [row for row in rows if row.gpu and row.package == _newest_name(row)]
+    return VerifyDocument(comparisons=tuple(one for row in builds for one in verify_binary(row, index, console.say)))
+
+
+class _Count:
+    """Tells a task how many rows are done, now and then; rows are done by several threads."""
+
+    def __init__(self, task: Task, total: int) -> None:
+        self._task, self._total, self._done, self._lock = task, total, 0, Lock()
+
+    def done(self, _name: str) -> None:
+        """Count one row."""
+        with self._lock:
+            self._done += 1
+            if self._done % _EVERY == 0:
+                self._task.update(f"{self._done} of {self._total} rows")
+
+
+_EVERY = 50
+
+
+def _rows(catalog: Catalog, wanted: tuple[str, ...]) -> tuple[TensorflowRelease, ...]:
+    unknown = [text for text in wanted if not any(row.version == text for row in catalog.tensorflow)]
+    if unknown:
+        raise UsageError(
+            f"the catalogue has no row for {', '.join(unknown)}", hint="envbuilder catalog list tensorflow"
+        )
+    return tuple(row for row in catalog.tensorflow if not wanted or row.version in wanted)
+
+
+def _newest_name(row: TensorflowRelease) -> str:
+    """Name the distribution to read where two hold the same build: tensorflow from 2.1 on."""
+    return "tensorflow" if versions.at_least(row.version, "2.1") else row.package
+
+
+class Holdings:
+    """What the index holds of some projects, by version; a project's page is read once."""
+
+    def __init__(self, index: PackageIndex, projects: Iterable[str] = ()) -> None:
+        self._index = index
+        self._answers: dict[tuple[str, str], bool] = {}
+        self._sources: dict[str, set[str]] = {}
+        with ThreadPoolExecutor(JOBS) as pool:
+            self._held = dict(pool.map(lambda project: (project, self._read(project)), projects))
+
+    def wheels(self, project: str, version: str) -> tuple[tuple[artefact.WheelName, DistFile], ...]:
+        """Return the Linux wheels of one version."""
+        return tuple(self._of(project).get(version, ()))
+
+    def versions(self, project: str) -> tuple[str, ...]:
+        """Return every version that has Linux wheels, oldest first."""
+        return tuple(self._of(project))
+
+    def can_install(self, requirement: str, python: str) -> bool:
+        """Tell whether some file meets a requirement on x86-64 Linux with this Python; a source distribution may."""
+        key = (requirement, python)
+        if key not in self._answers:
+            wanted = Requirement(requirement)
+            self._answers[key] = any(
+                name.python in ("", python) and name.arch == "x86_64" and _admits(file.requires_python, python)
+                for version in wanted.specifier.filter(self.versions(wanted.name))
+                for name, file in self.wheels(wanted.name, version)
+            ) or any(wanted.specifier.filter(self._sources.get(wanted.name, ())))
+        return self._answers[key]
+
+    def _of(self, project: str) -> _Held:
+        if project not in self._held:
+            self._held[project] = self._read(project)
+        return self._held[project]
+
+    def _read(self, project: str) -> _Held:
+        found: _Held = {}
+        for file in self._index.files(project):
+            name = artefact.wheel_name(file.filename)
+            if name is not None and not file.yanked:
+                found.setdefault(name.version, []).append((name, file))
+            elif source := artefact.source_version(file.filename):
+                self._sources.setdefault(project, set()).add(source)
+        return {version: found[version] for version in sorted(found, key=artefact.release_order)}
+
+
+_Held = dict[str, list[tuple[artefact.WheelName, DistFile]]]
+
+
+def newest_python(wheels: Iterable[tuple[artefact.WheelName, DistFile]], arch: str = "x86_64") -> DistFile | None:
+    """Choose the wheel that stands for a release: the newest Python's."""
+    fitting = [(name, file) for name, file in wheels if name.arch == arch]
+    best = max(fitting, key=lambda pair: [int(part) for part in (pair[0].python or "0").split(".")], default=None)
+    return best[1] if best else None
+
+
+def read_build_info(index: PackageIndex, file: DistFile) -> artefact.BuildInfo | None:
+    """Read what a TensorFlow wheel says that it was built with; None where it holds no ``build_info.py``."""
+    for name in artefact.build_info_names(file.filename):
+        content = index.member(file, name)
+        if content is not None:
+            return artefact.build_info(content.decode("utf-8", "replace"))
+    return None
+
+
+def _release(row: TensorflowRelease, index: PackageIndex, held: Holdings) -> Iterator[Comparison]:
+    wheels = held.wheels(row.package, row.version)
+    yield agreement.with_wheels(row, artefact.wheel_sets(name for name, _ in wheels))
+    file = newest_python(wheels)
+    if file is None:
+        if row.wheels:
+            yield agreement.unchecked(row, "requires", "the index has no x86-64 Linux wheel of it")
+        return
+    yield from _guarded(row, "requires", lambda: agreement.with_metadata(row, artefact.metadata(index.metadata(file))))
+    yield from _guarded(row, "cuda", lambda: _built(row, index, file))
+    if row.and_cuda or row.cuda_wheels:
+        yield from _guarded(row, "cuda_wheels", lambda: _cuda_wheels(row, index, held))
+        yield from _guarded(row, "extra_fails_on", lambda: _extra(row, held))
+
+
+def _guarded(row: TensorflowRelease, field: str, check: Callable[[], Iterator[Comparison]]) -> Iterator[Comparison]:
+    try:
+        found = tuple(check())
+    except (IndexUnavailableError, SyntaxError) as error:
+        found = (agreement.unchecked(row, field, str(error)),)
+    yield from found
+
+
+def _built(row: TensorflowRelease, index: PackageIndex, file: DistFile) -> Iterator[Comparison]:
+    said = read_build_info(index, file)
+    if said is None:
+        yield agreement.unchecked(row, "cuda", f"{file.filename} holds no build_info.py")
+    else:
+        yield from agreement.with_build_info(row, said)
+
+
+def _cuda_wheels(row: TensorflowRelease, index: PackageIndex, held: Holdings) -> Iterator[Comparison]:
+    """Compare each pinned CUDA wheel with the index (is it there, how large is it) and with the extra's own bounds."""
+    bounds = {found.name: found.specifier for text in row.and_cuda if (found := Requirement(text))}
+    total, bad = 0, []
+    for pin in row.cuda_wheels:
+        name, _, version = pin.partition("==")
+        if name in bounds and not bounds[name].contains(version, prereleases=True):
+            bad.append(f"{pin} is outside of the extra's {name}{bounds[name]}")
+        file = newest_python(held.wheels(name, version))
+        if file is None:
+            bad.append(f"{pin} is not on the index")
+        else:
+            total += index.size(file)
+    bad += [f"{name} has no pin" for name in bounds if name.startswith("nvidia-") and not _pinned(row, name)]
+    fine = f"{len(row.cuda_wheels)} wheels, {total / 1e9:.2f} GB"
+    yield agreement.judge(
+        row, "cuda_wheels", fine if not bad else "", fine if not bad else "; ".join(bad), agrees=not bad
+    )
+
+
+def _pinned(row: TensorflowRelease, name: str) -> bool:
+    return any(pin.startswith(f"{name}==") for pin in row.cuda_wheels)
+
+
+def _extra(row: TensorflowRelease, held: Holdings) -> Iterator[Comparison]:
+    """Compare the Pythons on which the extra cannot be resolved with what the index holds for its requirements."""
+    pythons = next((one.pythons for one in row.wheels if one.arch == "x86_64"), ())
+    broken = tuple(python for python in pythons if not all(held.can_install(text, python) for text in row.and_cuda))
+    mine, theirs = " ".join(row.extra_fails_on), " ".join(broken)
+    yield agreement.judge(row, "extra_fails_on", mine or "none", theirs or "none", agrees=set(mine) == set(theirs))
+
+
+def _admits(requires_python: str, python: str) -> bool:
+    try:
+        return SpecifierSet(requires_python).contains(f"{python}.99")
+    except InvalidSpecifier:
+        return True
+
+
+def _cudnn_line(row: CudnnWheel, held: Holdings) -> Comparison:
+    """Compare the versions of a CUDA wheel line: what the catalogue holds and the index lacks, and the other way."""
+    try:
+        there = [v for v in held.versions(row.package) if not artefact.is_prerelease(v)]
+    except IndexUnavailableError as error:
+        return Comparison(row=row.package, field="versions", outcome="unchecked", note=str(error))
+    gone, new = sorted(set(row.versions) - set(there)), sorted(set(there) - set(row.versions))
+    agrees = not gone and not new
+    return Comparison(
+        row=row.package,
+        field="versions",
+        outcome="agrees" if agrees else "disagrees",
+        catalog=f"{len(row.versions)} versions" if agrees else " ".join(gone),
+        artefact=f"{len(there)} versions" if agrees else " ".join(new),
+    )
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a wheel's main library holds: its GPU code, and the folders of CUDA wheels that its RUNPATH names."""
+
+    library: str
+    code: Architectures
+    folders: tuple[str, ...]
+
+
+def verify_binary(
+    row: TensorflowRelease, index: PackageIndex, progress: Progress = lambda _: None
+) -> tuple[Comparison, ...]:
+    """Compare a row's capabilities, and where it looks for CUDA, with the wheel's main library.
+
+    Reads that one member of the wheel (up to 0.4 GB), keeps none of it. Raises NoClaimError where the index has no
+    such wheel or the wheel no GPU code.
+    """
+    file = newest_python(Holdings(index, [row.package]).wheels(row.package, row.version))
+    if file is None:
+        raise NoClaimError(
+            f"the index has no x86-64 Linux wheel of {agreement.name_of(row)}", hint="envbuilder catalog list"
+        )
+    seen = read_binary(file, index, progress)
+    if seen is None:
+        raise NoClaimError(f"{file.filename} holds no GPU code in its largest libraries", hint="it may be a CPU build")
+    note = f"{seen.code.fat_binaries} fat binaries in {seen.library}"
+    every = [*agreement.with_binary(row, seen.code.cubins, seen.code.ptx), _looks(row, seen)]
+    return tuple(one if one.note else msgspec.structs.replace(one, note=note) for one in every)
+
+
+def _looks(row: TensorflowRelease, seen: Evidence) -> Comparison:
+    theirs = finds_cuda(seen.folders)
+    return agreement.judge(row, "finds_cuda", row.finds_cuda or "", theirs, agrees=row.finds_cuda == theirs)
+
+
+def read_binary(file: DistFile, index: PackageIndex, progress: Progress = lambda _: None) -> Evidence | None:
+    """Read the largest library of a wheel that holds GPU code, and the RUNPATH of the one that opens CUDA.
+
+    None where none of the largest holds GPU code.
+    """
+    libraries = sorted((one for one in index.members(file) if ".so" in one.name), key=lambda one: -one.size)
+    watched = {one.name: Watch() for one in libraries if OPENER in one.name}
+    found: tuple[str, Architectures] | None = None
+    for place, member in enumerate(libraries):
+        if (found or place >= _LIBRARIES) and member.name not in watched:
+            continue
+        progress(f"{file.filename}: {member.name} ({member.packed / 1e6:.0f} MB)")
+        code = architectures(watched.get(member.name, Watch()).over(index.stream(file, member)))
+        if code.fat_binaries and found is None:
+            found = (member.name, code)
+    folders = sorted({folder for watch in watched.values() for folder in watch.folders})
+    return Evidence(library=found[0], code=found[1], folders=tuple(folders)) if found else None
+
+
+_LIBRARIES = 3
+"""How many of a wheel's largest libraries are read before it is taken for one without GPU code."""

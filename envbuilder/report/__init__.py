@@ -1,0 +1,1 @@
+"""Write verdicts as a page: one folder that opens from a file, with no network."""

@@ -1,0 +1,89 @@
+"""JUnit XML, as test reporters of CI systems read it: a suite an environment, a case a check."""
+
+from __future__ import annotations
+
+import re
+from typing import assert_never
+from xml.etree import ElementTree as ET
+
+from envbuilder.report.formats.titles import name_of
+from envbuilder.verdict import CheckResult, Verdict
+
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""Characters that XML 1.0 cannot hold (section 2.2), not even escaped."""
+
+
+def junit(verdicts: tuple[Verdict, ...]) -> str:
+    """Write verdicts as JUnit XML. Skipped, error and timeout stay apart from passed and failed."""
+    root = ET.Element("testsuites", name="envbuilder")
+    for verdict in verdicts:
+        root.append(_suite(verdict))
+    for total in ("tests", "failures", "errors"):
+        root.set(total, str(sum(int(suite.get(total, "0")) for suite in root)))
+    ET.indent(root)
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(root, encoding="unicode")}\n'
+
+
+def _suite(verdict: Verdict) -> ET.Element:
+    outcomes = [check.outcome for check in verdict.checks]
+    suite = ET.Element(
+        "testsuite",
+        name=_clean(name_of(verdict)),
+        tests=str(len(outcomes)),
+        failures=str(outcomes.count("failed")),
+        errors=str(outcomes.count("error") + outcomes.count("timeout")),
+        skipped=str(outcomes.count("skipped")),
+        time=f"{sum(check.duration_s for check in verdict.checks):.3f}",
+        timestamp=verdict.started[:19],
+    )
+    properties = ET.SubElement(suite, "properties")
+    for name, value in _properties(verdict):
+        ET.SubElement(properties, "property", name=name, value=_clean(value))
+    for check in verdict.checks:
+        suite.append(_case(check))
+    return suite
+
+
+def _properties(verdict: Verdict) -> tuple[tuple[str, str], ...]:
+    return (
+        ("verdict", verdict.verdict),
+        ("level", verdict.level),
+        ("simulated", str(verdict.simulated).lower()),
+        ("image", verdict.image.id),
+        ("digest", verdict.image.digest or ""),
+        ("lock", verdict.lock),
+        ("suite", verdict.suite),
+        ("driver", verdict.host.driver or ""),
+        ("gpus", ", ".join(gpu.name for gpu in verdict.host.gpus)),
+    )
+
+
+def _case(check: CheckResult) -> ET.Element:
+    case = ET.Element("testcase", name=_clean(check.name), classname=check.tier, time=f"{check.duration_s:.3f}")
+    match check.outcome:
+        case "passed":
+            pass
+        case "skipped":
+            ET.SubElement(case, "skipped", message=_clean(check.observed))
+        case "failed":
+            _problem(case, "failure", check)
+        case "error" | "timeout":
+            _problem(case, "error", check)
+        case _ as never:
+            assert_never(never)
+    if check.log:
+        ET.SubElement(case, "system-out").text = _clean(check.log)
+    return case
+
+
+def _problem(case: ET.Element, tag: str, check: CheckResult) -> None:
+    codes = ", ".join(finding.code for finding in check.findings)
+    element = ET.SubElement(case, tag, type=codes or check.outcome, message=_clean(check.observed))
+    lines = [f"expected: {check.expected}", f"observed: {check.observed}"]
+    for finding in check.findings:
+        lines += [f"{finding.code}: {finding.message}", *([f"fix: {finding.fix}"] if finding.fix else [])]
+    element.text = _clean("\n".join(lines))
+
+
+def _clean(text: str) -> str:
+    return _NOT_XML.sub("�", text)

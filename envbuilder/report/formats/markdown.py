@@ -1,0 +1,58 @@
+"""Markdown for the summary page of a CI job or a pull request: the table first, then what to do about the rest."""
+
+from __future__ import annotations
+
+import re
+
+from envbuilder.finding import Finding, Severity
+from envbuilder.report.formats.titles import name_of
+from envbuilder.verdict import Verdict
+
+_SIGN = {"PASSED": "✅", "FAILED": "❌", "INCONCLUSIVE": "❔"}
+_SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#~&])")
+_ORDER = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.INFO: 2}
+
+
+def markdown(verdicts: tuple[Verdict, ...]) -> str:
+    """Write verdicts as a summary: a row an environment, and the findings of those that did not pass."""
+    words = [verdict.verdict for verdict in verdicts]
+    counts = ", ".join(f"{words.count(word)} {word}" for word in _SIGN if word in words) or "no verdicts"
+    lines = [f"### envbuilder: {counts}", "", "| environment | verdict | level | driver | size | checks |"]
+    lines += ["| --- | --- | --- | --- | ---: | --- |", *map(_row, verdicts), ""]
+    for verdict in verdicts:
+        lines += _details(verdict)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _row(verdict: Verdict) -> str:
+    simulated = " (simulated)" if verdict.simulated else ""
+    outcomes = [check.outcome for check in verdict.checks]
+    counts = ", ".join(f"{outcomes.count(word)} {word}" for word in dict.fromkeys(outcomes))
+    cells = (
+        _escaped(name_of(verdict)),
+        f"{_SIGN[verdict.verdict]} {verdict.verdict}{simulated}",
+        verdict.level,
+        _escaped(verdict.host.driver or "none"),
+        f"{verdict.image.size / 1e9:.2f} GB" if verdict.image.size else "-",
+        counts or "none",
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def _details(verdict: Verdict) -> list[str]:
+    if verdict.verdict == "PASSED" and not verdict.findings:
+        return []
+    lines = [f"<details><summary>{_escaped(name_of(verdict))}: {verdict.verdict}</summary>", ""]
+    lines += [f"- {_escaped(reason)}" for reason in verdict.reasons]
+    lines += [_finding(finding) for finding in sorted(verdict.findings, key=lambda f: _ORDER[f.severity])]
+    return [*lines, "", "</details>", ""]
+
+
+def _finding(finding: Finding) -> str:
+    fix = f" **Fix:** {_escaped(finding.fix)}" if finding.fix else ""
+    return f"- **{_escaped(finding.code)}** ({finding.severity}): {_escaped(finding.message)}{fix}"
+
+
+def _escaped(text: str) -> str:
+    """Keep a text from being read as Markdown or HTML, and on one line."""
+    return _SPECIAL.sub(r"\\\1", " ".join(text.split())).replace("\\<", "&lt;").replace("\\>", "&gt;")

@@ -1,0 +1,162 @@
+"""The nearest environment that works: what changes, how to get it by hand, and the matrix that builds it."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+
+from envbuilder import versions
+from envbuilder.catalog.facts import Facts, facts
+from envbuilder.catalog.model import Catalog
+from envbuilder.compat.check import check
+from envbuilder.compat.nearest import nearest
+from envbuilder.compat.question import Question
+from envbuilder.compat.resolve import resolve
+from envbuilder.environment import Combination, Environment, Rejection
+from envbuilder.finding import Code, Finding
+from envbuilder.image.render import needs_loader_path, needs_nvrtc_link
+from envbuilder.reproduce.dockerfiles import requirement, word
+from envbuilder.reproduce.predict import without_jit
+from envbuilder.reproduce.report.reported import Reported
+from envbuilder.reproduce.reproduction import Nearest
+
+MATRIX = "nearest"
+_LINK_NVRTC = (
+    "(cd \"$(python -c 'import nvidia.cublas; print(nvidia.cublas.__path__[0])')/lib\" && "
+    "ln -s ../../cuda_nvrtc/lib/libnvrtc.so.11.2 libnvrtc.so)"
+)
+"""Gives NVRTC the name by which cuDNN 8 for CUDA 11 asks for it (see `envbuilder.image.render.needs_nvrtc_link`)."""
+_TELL_LOADER = (
+    "export LD_LIBRARY_PATH=\"$(python -c 'import glob, nvidia; "
+    'print(":".join(glob.glob(nvidia.__path__[0] + "/*/lib")))\')"'
+)
+"""Names the wheels' folders to the loader, for releases that look nowhere else."""
+
+
+def mend(
+    reported: Reported, question: Question | None, predicted: tuple[Finding, ...], catalog: Catalog
+) -> tuple[Nearest, Environment | None] | None:
+    """Find what works near a report; None where the catalogue knows nothing that does.
+
+    The driver, the GPU and the system stay as they are. The environment is None where no wheels can make it.
+    """
+    if question is None:
+        return None
+    asked = _answerable(question, facts(catalog))
+    found = _found(reported, asked, predicted, catalog)
+    if found is None:
+        return None
+    near, changes = found
+    changes = (*_system_change(reported, near), *changes)
+    wish = _wish(question, near, catalog)
+    made = resolve(wish, catalog)
+    environment = None if isinstance(made, Rejection) else made
+    answer = check(near, catalog).environment
+    return (
+        Nearest(
+            environment=answer,
+            changes=changes,
+            diff=tuple(line for change in changes for line in _diff(change)),
+            commands=_commands(question, near, environment, catalog),
+            matrix=matrix_of(wish, environment) if environment is not None else "",
+        ),
+        environment,
+    )
+
+
+def _answerable(question: Question, known: Facts) -> Question:
+    """Leave out what the catalogue has no row for: it can say nothing about it, and changes nothing of it."""
+    return msgspec.structs.replace(
+        question,
+        gpus=tuple(name for name in question.gpus if known.gpu(name) is not None),
+        driver=question.driver if question.driver and known.branch(question.driver) else None,
+        os=question.os if question.os and known.systems(question.os) else None,
+        cuda=question.cuda if question.cuda and known.toolkit(question.cuda) else None,
+        cudnn=question.cudnn if question.cudnn and ("." not in question.cudnn or known.cudnn(question.cudnn)) else None,
+    )
+
+
+def _found(
+    reported: Reported, question: Question, predicted: tuple[Finding, ...], catalog: Catalog
+) -> tuple[Question, tuple[str, ...]] | None:
+    if reported.pauses and any(finding.code is Code.PTX_JIT for finding in predicted):
+        faster = without_jit(question, catalog)
+        if faster is not None:
+            return faster
+    return nearest(question, catalog, compat=False)
+
+
+def _system_change(reported: Reported, near: Question) -> tuple[str, ...]:
+    if reported.platform == "macos" or (reported.platform == "windows" and versions.at_least(near.tensorflow, "2.11")):
+        return (
+            f"system {reported.os or reported.platform} → Linux{' (WSL2)' if reported.platform == 'windows' else ''}",
+        )
+    return ()
+
+
+def _wish(question: Question, near: Question, catalog: Catalog) -> Combination:
+    """Ask for the environment; bounds that the release sets itself hold without being asked for."""
+    known = facts(catalog)
+    version = known.version(near.tensorflow) or near.tensorflow
+    release = next((row for row in known.releases(version) if row.gpu), None)
+    gpu = near.gpu and release is not None
+    return Combination(
+        tensorflow=version,
+        package=near.package or (None if gpu else "tensorflow"),
+        python=near.python,
+        flavor="gpu" if gpu else "cpu",
+        cuda=versions.minor(near.cuda) if gpu and near.cuda and "." in near.cuda else None,
+        cudnn=near.cudnn if gpu and near.cudnn and "." in near.cudnn else None,
+        packages=tuple(text for text in near.packages if text in question.packages),
+    )
+
+
+def _diff(change: str) -> tuple[str, str]:
+    name, _, rest = change.partition(" ")
+    old, _, new = rest.partition(" → ")
+    return f"- {name} {old}", f"+ {name} {new}"
+
+
+def _commands(question: Question, near: Question, environment: Environment | None, catalog: Catalog) -> tuple[str, ...]:
+    """Write the commands that mend an installation by hand; each word satisfies a grammar."""
+    known = facts(catalog)
+    version = known.version(near.tensorflow) or near.tensorflow
+    release = known.release(near.package or "tensorflow", version)
+    wanted: list[str] = []
+    findable = release is not None and release.and_cuda and release.finds_cuda == "wheels"
+    installable = release is None or near.python not in release.extra_fails_on
+    extra = "[and-cuda]" if findable and installable and near.gpu else ""
+    other = near.tensorflow != question.tensorflow or near.package != question.package
+    if other or (near.install != question.install and extra):
+        wanted.append(f"'{word(near.package or 'tensorflow')}{extra}=={word(version)}'")
+    wanted += [requirement(text) for text in near.packages if text not in question.packages]
+    if environment is not None and near.cudnn != question.cudnn:
+        wanted += [requirement(pin) for pin in environment.cuda_wheels if pin.startswith("nvidia-cudnn")]
+    if environment is not None and not extra and (other or near.install != question.install):
+        wanted += [requirement(pin) for pin in environment.cuda_wheels]
+    lines = [f"pip install {' '.join(dict.fromkeys(wanted))}"] if wanted else []
+    if wanted and environment is not None and environment.cuda_wheels:
+        lines += [_LINK_NVRTC] if needs_nvrtc_link(environment) else []
+        lines += [_TELL_LOADER] if needs_loader_path(environment) else []
+    if environment is None and near.gpu and near.cuda != question.cuda:
+        lines.append(f"docker run --rm --gpus all -it {word(f'tensorflow/tensorflow:{version}-gpu')}")
+    return tuple(lines)
+
+
+def matrix_of(wish: Combination, environment: Environment) -> str:
+    """Write a matrix file with the one environment, for ``envbuilder run``."""
+    rows = {
+        "tensorflow": environment.tensorflow,
+        "package": wish.package,
+        "python": environment.python,
+        "os": environment.os,
+        "flavor": environment.flavor,
+        "cuda": wish.cuda,
+        "cudnn": wish.cudnn,
+        "packages": list(wish.packages),
+    }
+    lines = [f"name: {MATRIX}", "description: The nearest environment that works for a report.", "include:"]
+    body = [f"{name}: {json.dumps(value)}" for name, value in rows.items() if value]
+    lines += [f"  {'  ' if index else '- '}{text}" for index, text in enumerate(body)]
+    return "\n".join(lines) + "\n"

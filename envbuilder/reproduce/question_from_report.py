@@ -1,0 +1,125 @@
+"""Turn what a report says into a question to the rules; what it does not say stays open."""
+
+from __future__ import annotations
+
+import re
+
+from packaging.version import InvalidVersion, Version
+
+from envbuilder import versions
+from envbuilder.catalog.facts import PACKAGES as DISTRIBUTIONS
+from envbuilder.catalog.facts import Facts
+from envbuilder.compat.question import Install, Question
+from envbuilder.reproduce.messages.message import Symptom
+from envbuilder.reproduce.messages.recognise import get
+from envbuilder.reproduce.report.reported import Reported
+
+SHARED = ("numpy", "protobuf", "keras", "tf-keras", "h5py", "ml-dtypes", "typing-extensions")
+"""Packages whose version can break a TensorFlow that accepts it by name."""
+
+LIBRARY_SYMPTOMS = frozenset({"library_not_loaded", "cuda_not_found", "cannot_dlopen", "import_library_missing"})
+
+_GPU_LAYERS = frozenset(
+    {"container", "driver", "loader", "cudnn", "cublas", "architecture", "xla", "memory", "distribution"}
+)
+_CODENAMES = {"9": "stretch", "10": "buster", "11": "bullseye", "12": "bookworm", "13": "trixie"}
+_PRE = re.compile(r"[-._]?(rc|alpha|beta|a|b|dev|post)[-.]?([0-9]*)", re.IGNORECASE)
+_SHORT = {"alpha": "a", "beta": "b"}
+
+
+def release_of(text: str) -> str:
+    """Write a release the way the package index does: ``2.4.1-rc3`` is ``2.4.1rc3``, ``2.0-beta1`` ``2.0b1``."""
+    plain = text.partition("+")[0].lower().removeprefix("v")
+    numbers = re.match(r"[0-9.]+", plain)
+    rest = _PRE.match(plain[numbers.end() :].lstrip(".")) if numbers else None
+    if numbers is None:
+        return plain
+    base = numbers[0].rstrip(".")
+    if rest is None:
+        return base
+    kind, number = _SHORT.get(rest[1], rest[1]), rest[2] or "0"
+    return f"{base}.{kind}{number}" if kind in {"dev", "post"} else f"{base}{kind}{number}"
+
+
+def system_of(os: str | None, facts: Facts) -> str | None:
+    """Find the catalogue's system for a name such as ``Ubuntu 20.04.2 LTS``; None where it has none."""
+    words = re.findall(r"[a-z]+|[0-9]+(?:\.[0-9]+)?", (os or "").lower())
+    if not words:
+        return None
+    name, number = words[0], next((word for word in words if word[0].isdigit()), "")
+    for candidate in (f"{name}-{number}", f"{name}-{_CODENAMES.get(number.partition('.')[0], '')}"):
+        if any(row.name == candidate for row in facts.systems()):
+            return candidate
+    return None
+
+
+def driver_of(reported: Reported, facts: Facts) -> str | None:
+    """Return the driver in a form that rules can compare; a ceiling alone names the first driver that has it."""
+    if reported.platform == "windows":
+        return None
+    if reported.driver is not None:
+        branch = facts.branch(reported.driver)
+        return branch.first if branch is not None and "." not in reported.driver else reported.driver
+    rows = [row for row in facts.catalog.drivers if row.cuda == reported.driver_cuda]
+    return min((row.first for row in rows), key=versions.key, default=None)
+
+
+def gpus_of(reported: Reported) -> tuple[str, ...]:
+    """Return the GPUs by model, without names that ``nvidia-smi`` cut."""
+    return tuple(dict.fromkeys(name for name in reported.gpus if not name.endswith("...")))
+
+
+def means_gpu(reported: Reported, symptoms: tuple[Symptom, ...]) -> bool:
+    """Tell whether the report is about a GPU at all."""
+    stated = (reported.gpus, reported.driver, reported.driver_cuda, reported.cuda, reported.cudnn)
+    return any(stated) or any(get(row.signature).layer in _GPU_LAYERS for row in symptoms)
+
+
+def install_of(reported: Reported, symptoms: tuple[Symptom, ...]) -> Install | None:
+    """Say how CUDA came to TensorFlow, as far as the report tells."""
+    if any("[and-cuda]" in row.text for row in reported.evidence):
+        return "and-cuda"
+    if any(name.startswith("nvidia-") for name in reported.packages):
+        return None
+    if reported.cuda or reported.cudnn:
+        return "system"
+    return "plain" if LIBRARY_SYMPTOMS & {row.signature for row in symptoms} else None
+
+
+def pins_of(reported: Reported) -> tuple[str, ...]:
+    """Return the shared packages that the report names, as exact requirements that an installer can read."""
+    named = ((name, reported.packages[name]) for name in SHARED if name in reported.packages)
+    return tuple(f"{name}=={version}" for name, version in named if is_version(version))
+
+
+def is_version(text: str) -> bool:
+    """Tell whether a package index could hold this version (PEP 440)."""
+    try:
+        Version(text)
+    except InvalidVersion:
+        return False
+    return True
+
+
+def question_of(reported: Reported, symptoms: tuple[Symptom, ...], facts: Facts) -> Question | None:
+    """Ask about the environment of a report; None where it does not say which TensorFlow."""
+    if reported.tensorflow is None:
+        return None
+    gpu = means_gpu(reported, symptoms)
+    image = reported.image if reported.image and facts.image(reported.image) else None
+    return Question(
+        tensorflow=release_of(reported.tensorflow),
+        package=reported.distribution if reported.distribution in DISTRIBUTIONS[1:] else None,
+        python=versions.minor(reported.python) if reported.python else None,
+        cuda=reported.cuda if gpu else None,
+        cudnn=reported.cudnn if gpu else None,
+        driver=driver_of(reported, facts),
+        gpus=gpus_of(reported),
+        capabilities=() if gpus_of(reported) else reported.compute_capabilities,
+        install=install_of(reported, symptoms) if gpu else None,
+        base_image=image,
+        os=None if image else system_of(reported.os, facts),
+        arch="aarch64" if reported.arch in {"aarch64", "arm64"} else "x86_64",
+        packages=pins_of(reported),
+        gpu=gpu,
+    )

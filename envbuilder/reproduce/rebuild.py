@@ -1,0 +1,186 @@
+"""Plan how a reported environment is rebuilt, mismatch included: which image, what on top, which simulated host."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from envbuilder import versions
+from envbuilder.catalog.facts import Facts, facts
+from envbuilder.catalog.model import Catalog, TensorflowRelease
+from envbuilder.compat.question import Question
+from envbuilder.compat.resolve import resolve
+from envbuilder.environment import Combination, Environment, Rejection
+from envbuilder.finding import Code, Finding, Severity
+from envbuilder.reproduce.dockerfiles import on_image, on_top
+from envbuilder.reproduce.question_from_report import gpus_of, is_version, pins_of
+from envbuilder.reproduce.report.reported import Reported
+from envbuilder.reproduce.reproduction import Recipe
+
+STAND_IN_GPU = "Tesla T4"
+"""The GPU of a simulated host where the report names none: every TensorFlow since 1.15 has kernels for it."""
+
+_NOT_BUILT = frozenset({Code.PYTHON_UNSUPPORTED, Code.NOT_INSTALLABLE})
+_PIN = re.compile(r"[a-z0-9][a-z0-9.-]{0,63}==[0-9][A-Za-z0-9.+]{0,31}\Z", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Rebuild:
+    """A recipe, and the resolved environment that it starts from (None for a published image or no recipe)."""
+
+    recipe: Recipe
+    environment: Environment | None = None
+
+
+def plan(
+    reported: Reported, question: Question | None, predicted: tuple[Finding, ...], catalog: Catalog, here: str | None
+) -> Rebuild:
+    """Plan the rebuilding of what was reported; ``here`` is this host's driver (None where it has none)."""
+    known = facts(catalog)
+    why_not = _why_not(reported, question, predicted, known)
+    if question is None or why_not:
+        return Rebuild(Recipe(kind="none", why_not=why_not))
+    release = _release(reported, question, known)
+    if release is None:
+        return Rebuild(Recipe(kind="none", why_not=f"the catalogue has no row for TensorFlow {question.tensorflow}"))
+    host = _host(reported, question, release, known, here)
+    if reported.image is not None and reported.image.startswith("tensorflow/tensorflow:"):
+        return Rebuild(_on_published(reported.image, (), release, host))
+    return _from_wheels(reported, question, release, catalog, host) or _from_image(
+        reported, question, release, known, host
+    )
+
+
+def _why_not(reported: Reported, question: Question | None, predicted: tuple[Finding, ...], known: Facts) -> str:
+    """Say what stands in the way of rebuilding at all; '' where nothing does."""
+    if question is None:
+        return "the report does not say which TensorFlow it is about"
+    if reported.platform in {"windows", "macos"}:
+        return f"it needs a {'Windows' if reported.platform == 'windows' else 'macOS'} host: containers here are Linux"
+    if question.arch != "x86_64" or reported.arch in {"ppc64le", "i686", "armv7l"}:
+        return f"it needs a host whose processor is {reported.arch}"
+    if known.version(question.tensorflow) is None:
+        return f"the catalogue has no row for TensorFlow {question.tensorflow}"
+    blocking = [row for row in predicted if row.code in _NOT_BUILT and row.severity is Severity.ERROR]
+    return f"there is nothing to install: {blocking[0].message}" if blocking else ""
+
+
+def _release(reported: Reported, question: Question, known: Facts) -> TensorflowRelease | None:
+    version = known.version(question.tensorflow)
+    name = question.package or reported.distribution or "tensorflow"
+    if version is None:
+        return None
+    rows = known.releases(version)
+    exact = next((row for row in rows if row.package == name), None)
+    gpu = next((row for row in rows if row.gpu), None)
+    return gpu if question.gpu and question.package is None and exact is not None and not exact.gpu else exact or gpu
+
+
+def _from_wheels(
+    reported: Reported, question: Question, release: TensorflowRelease, catalog: Catalog, host: str
+) -> Rebuild | None:
+    """Start from one of our environments and install what deviates on top; None where no wheels can make it."""
+    bare = not question.gpu or question.install == "plain" or not release.gpu
+    cuda = versions.minor(reported.cuda) if reported.cuda and "." in reported.cuda and not bare else None
+    own = versions.minor(release.cuda) if release.cuda else None
+    wish = Combination(
+        tensorflow=release.version,
+        package=None if release.package == "tensorflow" and not bare else release.package,
+        python=question.python,
+        flavor="cpu" if bare else "gpu",
+        cuda=None if cuda == own else cuda,
+    )
+    made = resolve(wish, catalog, as_reported=True)
+    if isinstance(made, Rejection) or (cuda and made.cuda and not versions.is_prefix(cuda, made.cuda)):
+        return None
+    deviations = _deviations(reported, made, facts(catalog))
+    if deviations is None:
+        return None
+    return Rebuild(
+        Recipe(
+            kind="wheels",
+            environment=made.id,
+            base=made.os,
+            deviations=deviations,
+            host=host,
+            dockerfile=on_top(deviations) if deviations else "",
+        ),
+        made,
+    )
+
+
+def _deviations(reported: Reported, made: Environment, known: Facts) -> tuple[str, ...] | None:
+    """List what the report has otherwise, as exact pins; None where its cuDNN is not on the package index."""
+    pins = list(pins_of(reported))
+    ours = dict(wheel.split("==") for wheel in made.cuda_wheels)
+    theirs = {name: version for name, version in reported.packages.items() if name.startswith("nvidia-")}
+    pins += [
+        f"{name}=={version}"
+        for name, version in theirs.items()
+        if name in ours and ours[name] != version and is_version(version)
+    ]
+    line = next((name for name in ours if name.startswith("nvidia-cudnn")), None)
+    if line is not None and reported.cudnn and line not in theirs and not _same(reported.cudnn, ours[line]):
+        version = _cudnn_wheel(reported.cudnn, line, known)
+        if version is None:
+            return None
+        pins.append(f"{line}=={version}")
+    return tuple(pin for pin in dict.fromkeys(pins) if _PIN.match(pin))
+
+
+def _same(short: str, full: str) -> bool:
+    return versions.is_prefix(short, full) or ("." not in short and versions.major(short) == versions.major(full))
+
+
+def _cudnn_wheel(version: str, line: str, known: Facts) -> str | None:
+    return known.newest_wheel(line, (("==", version),)) or known.newest_wheel(line, (("==", f"{version}.*"),))
+
+
+def _from_image(reported: Reported, question: Question, release: TensorflowRelease, known: Facts, host: str) -> Rebuild:
+    """Start from a published image that brings the reported CUDA."""
+    cuda, cudnn = reported.cuda or release.cuda, reported.cudnn or release.cudnn
+    rows = [row for row in known.catalog.images if _brings(row.cuda, cuda) and _brings(row.cudnn, cudnn)]
+    if not rows:
+        what = " ".join(f"{name} {text}" for name, text in (("CUDA", cuda), ("cuDNN", cudnn)) if text)
+        return Rebuild(Recipe(kind="none", why_not=f"no wheels and no published image bring {what}"))
+    best = max(rows, key=lambda row: (row.python == question.python, row.os == question.os, row.name))
+    return Rebuild(_on_published(best.name, pins_of(reported), release, host))
+
+
+def _brings(has: str | None, wanted: str | None) -> bool:
+    """Tell whether an image's version is of the line that is wanted: 8.1.1.33 serves 8.1, and 8."""
+    if wanted is None:
+        return True
+    line = versions.minor(wanted) if "." in wanted else wanted
+    return has is not None and versions.is_prefix(line, has)
+
+
+def _on_published(image: str, pins: tuple[str, ...], release: TensorflowRelease, host: str) -> Recipe:
+    pins = tuple(pin for pin in pins if _PIN.match(pin))
+    tensorflow = "" if image.startswith("tensorflow/tensorflow:") else f"{release.package}=={release.version}"
+    named = {pin.partition("==")[0] for pin in pins}
+    caps = tuple(cap for cap in release.caps if re.match(r"[a-z0-9._-]+", cap)[0] not in named)  # type: ignore[index]
+    return Recipe(
+        kind="image",
+        base=image,
+        deviations=pins,
+        host=host,
+        dockerfile=on_image(image, tensorflow, pins, caps if tensorflow else ()),
+    )
+
+
+def _host(reported: Reported, question: Question, release: TensorflowRelease, known: Facts, here: str | None) -> str:
+    """Name the simulated host: the reporter's driver and GPUs; '' where none is needed or this host is it."""
+    if not question.gpu or not release.gpu:
+        return ""
+    if here is not None and (question.driver is None or versions.key(here) == versions.key(question.driver)):
+        return ""
+    toolkit = known.toolkit(release.cuda)
+    driver = question.driver or (toolkit.driver if toolkit else None)
+    if driver is None or known.branch(driver) is None or "." not in driver:
+        return ""
+    rows = [row for row in (known.gpu(name) for name in gpus_of(reported)) if row is not None]
+    names = [row.name for row in rows] or [STAND_IN_GPU]
+    count = min(len(reported.gpus), 8) if len(names) == 1 else 1
+    words = [f"driver={driver}", *(f"gpu={name}" for name in names), *([f"gpus={count}"] if count > 1 else [])]
+    return ",".join(words)

@@ -1,0 +1,196 @@
+"""Statements that span lines or need a second look: package lists, version files, GPUs and systems in prose."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from envbuilder.reproduce.report.gpu_names import GPU, count_around, systems
+from envbuilder.reproduce.report.grammar import CUDNN, PYTHON, RELEASE, TOOLKIT, VERSION, tidy_gpu
+from envbuilder.reproduce.report.reported import Evidence, Trust
+from envbuilder.reproduce.transcript import Transcript
+
+_FROZEN = re.compile(
+    rf"^\s{{0,8}}([A-Za-z0-9][A-Za-z0-9._-]{{0,63}})(?:\[[a-z0-9,_-]{{1,40}}\])?==({VERSION})\s{{0,8}}(?:[;#\\\"',]|$)",
+    re.ASCII,
+)
+_COLUMNS = re.compile(
+    rf"^\s{{0,8}}([A-Za-z0-9][A-Za-z0-9._-]{{0,63}})\s{{1,60}}({VERSION})(?:\s{{1,60}}[A-Za-z0-9_.*/:-]{{1,80}}){{0,2}}\s{{0,8}}$",
+    re.ASCII,
+)
+_ORDERED = re.compile(
+    rf"(?<![\w./-])([A-Za-z][A-Za-z0-9._-]{{0,63}})(?:\[[a-z0-9,_-]{{1,40}}\])?==({VERSION})(?![\w.])", re.ASCII
+)
+_SHOWN = re.compile(rf"^\s{{0,4}}Version: ({VERSION})\s{{0,4}}$", re.ASCII)
+
+_DISTRIBUTIONS = {
+    "tensorflow": None,
+    "tf-nightly": None,
+    **dict.fromkeys(("tensorflow-gpu", "tf-nightly-gpu"), "gpu"),
+    **dict.fromkeys(("tensorflow-cpu", "tf-nightly-cpu", "tensorflow-cpu-aws", "tensorflow-intel"), "cpu"),
+    **dict.fromkeys(("tensorflow-macos", "tensorflow-rocm", "intel-tensorflow"), "cpu"),
+}
+"""The distributions that hold TensorFlow itself; those with GPU support for CUDA, and those without."""
+
+_KNOWN = re.compile(
+    r"(?:tensorflow|tensorboard|tf[-_]|keras|numpy|protobuf|nvidia[-_]|h5py|ml[-_]dtypes|absl|grpcio|wrapt|jax|torch|scipy|"
+    r"pandas|cudatoolkit|cudnn|cuda-|typing[-_]extensions|setuptools|pip|six|gast|astunparse|opencv|opt[-_]einsum|libclang|"
+    r"flatbuffers|termcolor|astor|google-pasta|horovod|onnx|transformers)",
+    re.IGNORECASE,
+)
+_HEADERS = ("package ", "# name ", "name  ")
+
+
+def packages(transcript: Transcript) -> Iterator[Evidence]:
+    """Yield what pip and conda list, what requirement files hold, and what install commands name."""
+    for number in transcript.numbers("==", 600):
+        line = transcript.line(number)
+        row = _FROZEN.match(line)
+        if row is not None:
+            yield from _package(row[1], row[2], number, line, Trust.LISTED)
+        elif "install" in line or "requires" not in line:
+            for match in _ORDERED.finditer(line[:600]):
+                yield from _package(match[1], match[2], number, line, Trust.ORDERED)
+    yield from _columns(transcript)
+
+
+def _columns(transcript: Transcript) -> Iterator[Evidence]:
+    """Read the rows of a listing: any package below its header, and elsewhere those that matter here."""
+    listing, rows = False, 0
+    most = 1_500
+    for number in transcript.matching(_ROW, most):
+        line = transcript.line(number)
+        lowered = line.strip().lower()
+        if lowered.startswith(_HEADERS):
+            listing, rows = True, number
+            continue
+        row = _COLUMNS.match(line)
+        if row is None:
+            continue
+        listing = listing and number <= rows + 3
+        rows = number
+        if listing or _KNOWN.match(row[1]):
+            wide = listing or "  " in line.strip()
+            pair = 2
+            if wide or (len(line.split()) == pair and not row[1].lower().startswith("cud")):
+                yield from _package(row[1], row[2], number, line, Trust.LISTED if wide else Trust.MENTIONED)
+
+
+_ROW = re.compile(r"(?m)^ {0,8}(?:# )?[a-z0-9][a-z0-9._-]{0,63} {1,60}(?:[0-9]|version)[^\n]{0,140}$", re.ASCII)
+
+
+def _package(name: str, version: str, number: int, line: str, trust: Trust) -> Iterator[Evidence]:
+    canonical = re.sub(r"[-_.]+", "-", name).lower()
+    yield _said(f"packages.{canonical}", version, number, line, "package", trust)
+    if canonical not in _DISTRIBUTIONS:
+        return
+    build = _DISTRIBUTIONS[canonical]
+    if re.fullmatch(RELEASE, version, re.ASCII):
+        yield _said("tensorflow", version, number, line, "package", trust)
+        yield _said("distribution", canonical, number, line, "package", trust)
+        if build is not None:
+            yield _said("build", build, number, line, "package", trust)
+
+
+def version_files(transcript: Transcript) -> Iterator[Evidence]:
+    """Read ``cudnn_version.h``, ``version.json``, scripts' documents and ``pip show``: values on lines of their own."""
+    for number in transcript.numbers("cudnn_major", 20):
+        parts = [
+            _define(transcript, number + offset, name) for offset, name in enumerate(("MAJOR", "MINOR", "PATCHLEVEL"))
+        ]
+        if all(part is not None for part in parts):
+            value = ".".join(map(str, parts))
+            text = " ".join(transcript.lines[number - 1 : number + 2])
+            yield _said("cudnn", value, number, text, "cudnn_version.h", Trust.LISTED)
+    for needle, field, pattern, source, trust, first in _NEARBY:
+        for number in transcript.numbers(needle, 20):
+            yield from _below(transcript, number, pattern, field, source, trust=trust, first=first)
+    yield from _shown(transcript)
+
+
+def _nested(pattern: str) -> str:
+    return rf"\"version\" ?: ?\"({pattern})\""
+
+
+_PRINTED = rf"^\s{{0,4}}['\"]({RELEASE})['\"]\s{{0,4}}$"
+_NEARBY = (
+    ('"cuda sdk"', "cuda", _nested(TOOLKIT), "version.json", Trust.LISTED, 0),
+    ('"python": {', "python", _nested(PYTHON), "environment script", Trust.PROVED, 0),
+    ('"tensorflow": {', "tensorflow", _nested(RELEASE), "environment script", Trust.PROVED, 0),
+    ("tf.__version__", "tensorflow", _PRINTED, "printed version", Trust.PROVED, 1),
+    ("tensorflow.__version__", "tensorflow", _PRINTED, "printed version", Trust.PROVED, 1),
+)
+"""What to look for, the field it is about, and the value that stands on that line or on the next two."""
+
+
+def _shown(transcript: Transcript) -> Iterator[Evidence]:
+    """Read the first two lines of ``pip show``."""
+    for needle in ("name: tensorflow", "name: tf-nightly", "name: tf_nightly"):
+        for number in transcript.numbers(needle, 20):
+            name = transcript.line(number).strip().lower().removeprefix("name: ").replace("_", "-")
+            version = _SHOWN.match(transcript.line(number + 1)) if number < len(transcript.lines) else None
+            if name in _DISTRIBUTIONS and version is not None:
+                yield from _package(name, version[1], number + 1, transcript.line(number + 1), Trust.LISTED)
+
+
+def _define(transcript: Transcript, number: int, name: str) -> int | None:
+    if number > len(transcript.lines):
+        return None
+    found = re.search(rf"#define CUDNN_{name}\s{{1,10}}([0-9]{{1,2}})\b", transcript.line(number), re.ASCII)
+    return int(found[1]) if found else None
+
+
+def _below(  # noqa: PLR0913 - what to look for, and what it would state
+    transcript: Transcript, number: int, pattern: str, field: str, source: str, *, trust: Trust, first: int = 1
+) -> Iterator[Evidence]:
+    """Look for a value on the next two lines (with ``first=0`` on this one too)."""
+    for candidate in range(number + first, min(number + 2, len(transcript.lines)) + 1):
+        found = re.search(pattern, transcript.line(candidate)[:2_000], re.ASCII)
+        if found is not None:
+            yield _said(field, found[1], candidate, transcript.line(candidate), source, trust)
+            return
+
+
+_BRANDS = ("rtx", "gtx", "tesla", "quadro", "geforce", "titan", "a100", "h100", "h200", "v100", "p100", "k80", "k40",
+           "b200", "l40", "nvidia l", "nvidia a", "gt 7", "gt7", "gh200", "gb200", "p40")  # fmt: skip
+_SYSTEMS = ("ubuntu", "debian", "centos", "red hat", "rhel", "fedora", "arch linux", "manjaro", "linux mint", "windows",
+            "win10", "win11", "win 10", "macos", "mac os", "osx", "wsl", "suse", "rocky", "pop!", "pop_os")  # fmt: skip
+_NOT_PROSE = ("|", ".cc:", "tf-nightly-", "http", 'file "', "gcc version", "name:", "streamexecutor device", "[gcc ")
+_ELSEWHERE = ("works fine", "works on", "works with", "works in", "worked", "e.g.", "docker image", "from ubuntu:", "~")
+
+
+def mentions(transcript: Transcript) -> Iterator[Evidence]:
+    """Yield GPUs and operating systems that sentences name."""
+    for number in sorted({n for brand in _BRANDS for n in transcript.numbers(brand, 60)}):
+        line = transcript.line(number)
+        if any(mark in line.lower() for mark in (*_NOT_PROSE, "works on", "works with")):
+            continue
+        for match in GPU.finditer(line[:1_000]):
+            count = count_around(line, match.start(), match.end())
+            yield _said("gpus", tidy_gpu(match[0]), number, line, "prose", Trust.MENTIONED, count)
+    for number in sorted({n for system in _SYSTEMS for n in transcript.numbers(system, 40)}):
+        line = transcript.line(number)
+        if any(mark in line.lower() for mark in (*_NOT_PROSE, *_ELSEWHERE)):
+            continue
+        found = systems(line, mentioned=True)
+        if found is not None:
+            yield _said("os", found, number, line, "prose", Trust.MENTIONED)
+
+
+def cudnn_packages(transcript: Transcript) -> Iterator[Evidence]:
+    """Read cuDNN from the file names of its archives (``cudnn-11.2-linux-x64-v8.1.0.77.tgz``)."""
+    for number in transcript.numbers("cudnn-", 40):
+        line = transcript.line(number)
+        found = re.search(
+            rf"cudnn-(?P<cuda>{TOOLKIT})-(?:linux|windows)[a-z0-9-]{{0,16}}-v(?P<cudnn>{CUDNN})", line, re.ASCII
+        )
+        if found is not None:
+            yield _said("cudnn", found["cudnn"], number, line, "cuDNN archive", Trust.ORDERED)
+
+
+def _said(  # noqa: PLR0913, PLR0917 - the columns of a statement
+    field: str, value: str, number: int, line: str, source: str, trust: Trust, count: int = 1
+) -> Evidence:
+    return Evidence(
+        field=field, value=value, line=number, text=line.strip()[:1_000], source=source, trust=trust, count=count
+    )

@@ -1,0 +1,192 @@
+"""The stage: from the text of a report to its cause, a real run of it, and the nearest environment that works."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from envbuilder.catalog.facts import facts
+from envbuilder.catalog.model import Catalog
+from envbuilder.environment import Environment
+from envbuilder.errors import InputError, Problem
+from envbuilder.finding import Code, Severity
+from envbuilder.image import lockfile
+from envbuilder.reproduce.messages.recognise import find
+from envbuilder.reproduce.nearest_environment import mend
+from envbuilder.reproduce.predict import predict
+from envbuilder.reproduce.question_from_report import question_of
+from envbuilder.reproduce.rebuild import Rebuild, plan
+from envbuilder.reproduce.report.read import cleaned, read
+from envbuilder.reproduce.reproduction import Nearest, Proof, ReproduceDocument, Run
+from envbuilder.reproduce.standins import needed
+from envbuilder.reproduce.symptom_comparison import compare, gone, telling
+from envbuilder.reproduce.trial import (
+    FOLDER,
+    Place,
+    Seen,
+    Tools,
+    Unavailable,
+    environment_image,
+    image_of,
+    lock_of,
+    observe,
+)
+from envbuilder.workspace import Workspace, write_atomically
+
+LARGEST = 4 << 20
+"""Characters of a report: issue trackers end far below it."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How far to go: ``dry_run`` stops before the build, ``prove`` builds the nearest environment too."""
+
+    dry_run: bool = False
+    prove: bool = False
+
+
+@dataclass(frozen=True)
+class Foreseen:
+    """What is known before anything is built."""
+
+    document: ReproduceDocument
+    rebuild: Rebuild
+    near: Environment | None
+
+
+def foresee(text: str, catalog: Catalog, driver_here: str | None = None) -> Foreseen:
+    """Read a report and say what must go wrong, how it would be rebuilt, and what works instead.
+
+    Raises InputError for a text that is no report: empty, or larger than any tracker takes.
+    """
+    if not text.strip() or len(text) > LARGEST:
+        problem = "is empty" if not text.strip() else f"has {len(text)} characters, more than {LARGEST}"
+        raise InputError(
+            (Problem("report", 0, "", problem),), hint="paste an issue, a log, or envbuilder capture's output"
+        )
+    transcript = cleaned(text)
+    reported, symptoms = read(text, transcript), find(transcript)
+    question = question_of(reported, symptoms, facts(catalog))
+    predicted = predict(reported, symptoms, catalog)
+    rebuild = plan(reported, question, predicted, catalog, driver_here)
+    mended = mend(reported, question, predicted, catalog)
+    near, environment = mended if mended is not None else (None, None)
+    document = ReproduceDocument(
+        reported=reported, symptoms=symptoms, predicted=predicted, recipe=rebuild.recipe, nearest=near
+    )
+    return Foreseen(document, rebuild, environment)
+
+
+def reproduce(text: str, tools: Tools, options: Options, driver_here: str | None = None) -> ReproduceDocument:
+    """Take a report all the way: build what it says, run it, compare, and on request prove the way out."""
+    foreseen = foresee(text, tools.catalog, driver_here)
+    document = with_command(foreseen.document, tools.workspace)
+    if options.dry_run:
+        return document
+    document = msgspec.structs.replace(document, run=_run(foreseen, tools))
+    if not options.prove or document.nearest is None:
+        return document
+    proof = _prove(document, foreseen, tools)
+    return msgspec.structs.replace(document, nearest=msgspec.structs.replace(document.nearest, proof=proof))
+
+
+def with_command(document: ReproduceDocument, workspace: Workspace) -> ReproduceDocument:
+    """Leave the nearest environment's matrix in ``out/reproduce/matrices``, and name the command that builds it."""
+    near: Nearest | None = document.nearest
+    if near is None or not near.matrix:
+        return document
+    path = workspace.out / FOLDER / "matrices" / f"{document.recipe.environment or 'report'}.yaml"
+    write_atomically(path, near.matrix.encode())
+    command = f"envbuilder run {path.relative_to(workspace.root)}"
+    return msgspec.structs.replace(document, nearest=msgspec.structs.replace(near, commands=(command, *near.commands)))
+
+
+def _run(foreseen: Foreseen, tools: Tools) -> Run:
+    document, rebuild = foreseen.document, foreseen.rebuild
+    recipe, environment = rebuild.recipe, rebuild.environment
+    if recipe.kind == "none":
+        return Run(reproduced=None, needs=recipe.why_not)
+    try:
+        image = image_of(recipe, environment, tools)
+    except Unavailable as error:
+        return Run(reproduced=None, needs=f"its base cannot be had on this machine: {error.message}")
+    lock = deviated(lock_of(environment, tools), recipe.deviations) if environment is not None else ""
+    place = Place(recipe.host, stand_ins=needed(document.symptoms))
+    seen = observe(image, environment, place, tools, lock)
+    found = seen.verdict.findings
+    compared = compare(
+        document.symptoms,
+        seen.symptoms,
+        document.predicted,
+        found,
+        with_gpu=_has_gpu(seen),
+        with_driver=bool(recipe.host) or _has_gpu(seen),
+    )
+    return Run(
+        image=image,
+        verdict=seen.verdict.verdict,
+        simulated=seen.simulated,
+        stand_ins=seen.stand_ins,
+        symptoms=seen.symptoms,
+        findings=found,
+        reproduced=compared.reproduced,
+        needs=compared.needs,
+        proof=compared.proof,
+    )
+
+
+def _has_gpu(seen: Seen) -> bool:
+    return bool(seen.verdict.host.gpus) and not seen.simulated
+
+
+def deviated(lock: str, pins: tuple[str, ...]) -> str:
+    """Return the lock of an environment with deviations on top, so that the change itself is not what is found."""
+    wanted = dict(pin.split("==") for pin in pins)
+    blocks = [
+        f"{package.name}=={wanted.pop(package.name)}" if package.name in wanted else package.text
+        for package in lockfile.parse(lock)
+    ]
+    return "\n".join([*blocks, *(f"{name}=={version}" for name, version in sorted(wanted.items())), ""])
+
+
+def _prove(document: ReproduceDocument, foreseen: Foreseen, tools: Tools) -> Proof:
+    near = foreseen.near
+    if near is None:
+        return Proof(needs="no wheels make the nearest environment: it comes as a published image")
+    try:
+        image = environment_image(near, tools)
+    except Unavailable as error:
+        return Proof(needs=f"its base cannot be had on this machine: {error.message}")
+    place = Place(document.recipe.host, stand_ins=needed(document.symptoms), suite_there=False)
+    return proof(document, observe(image, near, place, tools, lock_of(near, tools)))
+
+
+def proof(document: ReproduceDocument, seen: Seen) -> Proof:
+    """Say whether what was seen in the nearest environment proves that it mends what was reported."""
+    reproduced = document.run is not None and document.run.reproduced is True and _compares(document)
+    again, others = gone(document.symptoms, seen.symptoms), _errors(seen)
+    expected = {finding.code for finding in document.predicted if finding.severity is Severity.ERROR}
+    failed = bool(again) or bool(expected & others) or seen.verdict.verdict == "FAILED"
+    needs = f"the suite also finds {', '.join(sorted(others - expected))}" if others - expected else ""
+    if seen.verdict.verdict == "FAILED" and not needs:
+        needs = f"the suite fails it: {'; '.join(seen.verdict.reasons)}"
+    if not failed and not reproduced:
+        needs = "the reported failure was not seen here, so its absence proves nothing"
+    return Proof(
+        proven=False if failed else reproduced or None,
+        image=seen.image,
+        verdict=seen.verdict.verdict,
+        simulated=seen.simulated,
+        stand_ins=seen.stand_ins,
+        symptoms=seen.symptoms,
+        needs=needs,
+    )
+
+
+def _errors(seen: Seen) -> set[Code]:
+    return {finding.code for finding in seen.verdict.findings if finding.severity is Severity.ERROR}
+
+
+def _compares(document: ReproduceDocument) -> bool:
+    return bool(telling(document.symptoms)) or (document.run is not None and bool(document.run.proof))

@@ -1,0 +1,221 @@
+"""Rebuild an environment on the engine and let it speak: the image, what it printed, what the suite says of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from envbuilder.catalog.model import Catalog
+from envbuilder.engine.port import BuildRequest, ContainerSpec, Engine, Image, Step
+from envbuilder.environment import Environment
+from envbuilder.errors import InfrastructureError
+from envbuilder.image.build import build, build_logged, reference
+from envbuilder.image.context import LOCK, ensure_lock, system_of, templates, write_context
+from envbuilder.image.hostfiles import host_files
+from envbuilder.reproduce.messages.message import Symptom
+from envbuilder.reproduce.messages.recognise import match
+from envbuilder.reproduce.reproduction import Recipe
+from envbuilder.reproduce.standins import StandIns, stand_ins
+from envbuilder.simulated import profile as profiles
+from envbuilder.simulated.compiler import Simulation, simulation
+from envbuilder.validation.validate import ValidationRequest, validate
+from envbuilder.verdict import Verdict
+from envbuilder.workspace import Workspace, cache_dir, content_key, write_atomically
+
+REPOSITORY = "envbuilder/reproduced"
+"""Images with deviations are tagged ``envbuilder/reproduced:<digest of the recipe>``."""
+
+LABEL = "org.envbuilder.reproduced"
+"""Carries the digest of the recipe."""
+
+FOLDER = "reproduce"
+_LIMIT_S = 600.0
+
+
+@dataclass(frozen=True)
+class Tools:
+    """What the stage works with; ``say`` takes a line of progress."""
+
+    catalog: Catalog
+    workspace: Workspace
+    engine: Engine
+    say: Callable[[str], None]
+
+    @property
+    def aside(self) -> Workspace:
+        """A workspace of its own, for environments that are in no matrix."""
+        return Workspace(self.workspace.out / FOLDER)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a rebuilt environment did: its messages, the text that they are from, and the suite's verdict."""
+
+    image: str
+    symptoms: tuple[Symptom, ...]
+    text: str
+    verdict: Verdict
+    simulated: bool
+    stand_ins: tuple[str, ...] = ()
+
+
+class Unavailable(InfrastructureError):  # noqa: N818 - it is a circumstance, told as an answer
+    """A base image cannot be had on this machine: the answer says so, and nothing is claimed."""
+
+
+def image_of(recipe: Recipe, environment: Environment | None, tools: Tools) -> str:
+    """Build the recipe and return the image's reference.
+
+    Raises Unavailable where its base cannot be had here, BuildFailedError where a step fails.
+    """
+    if environment is None:
+        return _on_published(recipe, tools)
+    base = environment_image(environment, tools)
+    return _on_top(recipe, base, tools) if recipe.deviations else base
+
+
+def environment_image(environment: Environment, tools: Tools) -> str:
+    """Build one of our environments, from its committed lock where there is one. Raises Unavailable as above."""
+    committed = (tools.workspace.context(environment.id) / LOCK).is_file()
+    workspace = tools.workspace if committed else tools.aside
+    tools.say(f"{environment.id}: locking" if not committed else f"{environment.id}: locked")
+    lock = ensure_lock(environment, tools.catalog, workspace)
+    write_context(environment, lock, workspace)
+    try:
+        built = build(
+            environment,
+            system_of(environment, tools.catalog),
+            workspace,
+            tools.engine,
+            on_step=_steps(environment.id, tools),
+        )
+    except InfrastructureError as error:
+        if error.message.startswith("there is no base"):
+            raise Unavailable(error.message, hint=error.hint) from error
+        raise
+    return built.record.reference
+
+
+def _steps(name: str, tools: Tools) -> Callable[[Step], None]:
+    def on_step(step: Step) -> None:
+        if step.kind in {"started", "failed"}:
+            tools.say(f"{name}: {step.name[:100]}")
+
+    return on_step
+
+
+def _on_top(recipe: Recipe, base: str, tools: Tools) -> str:
+    return _built(
+        {"Dockerfile": recipe.dockerfile.encode(), "tools.lock": templates()["tools.lock"].encode()}, base, tools
+    )
+
+
+def _on_published(recipe: Recipe, tools: Tools) -> str:
+    assert recipe.base is not None  # noqa: S101 - a recipe of this kind has one
+    if tools.engine.image(recipe.base) is None:
+        tools.say(f"pulling {recipe.base}")
+        try:
+            tools.engine.pull(recipe.base)
+        except InfrastructureError as error:
+            raise Unavailable(f"{recipe.base} cannot be had here: {error.message}", hint=error.hint) from error
+    return _built({"Dockerfile": recipe.dockerfile.encode()}, "", tools)
+
+
+def _built(files: dict[str, bytes], base: str, tools: Tools) -> str:
+    """Build a small context of our own; its tag is its content, so that the same recipe is built once."""
+    image = tools.engine.image(base) if base else None
+    key = content_key({**files, "base": image.id.encode() if image else b""})
+    tag = f"{REPOSITORY}:{key.removeprefix('sha256:')[:16]}"
+    if tools.engine.image(tag) is not None:
+        return tag
+    folder = tools.workspace.out / FOLDER / "built" / tag.rpartition(":")[2]
+    for name, content in files.items():
+        write_atomically(folder / "context" / name, content)
+    request = BuildRequest(
+        context=folder / "context",
+        tag=tag,
+        extra=host_files() or {"host/README": b"nothing is added to these steps here\n"},
+        build_args={"BASE": base} if base else {},
+        labels={LABEL: key},
+    )
+    build_logged(request, tools.engine, folder / "build.log", _steps("what deviates", tools))
+    return tag
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an image is run: on which host ('' for this one), and with stand-ins for CUDA's libraries or not."""
+
+    host: str
+    stand_ins: bool = False
+    suite_there: bool = True
+
+
+def observe(image: str, environment: Environment | None, place: Place, tools: Tools, lock: str = "") -> Seen:
+    """Run what a user would run in an image on the host that the recipe names, then the suite.
+
+    ``place.suite_there`` runs the suite on that host too; without it the suite meets this host alone, where nothing
+    that a simulation cannot do is counted against the image. The suite never meets stand-ins.
+    """
+    found = tools.engine.image(image)
+    if found is None:
+        raise InfrastructureError(f"{image} is gone from the engine's store", hint="run the command again")
+    simulated = simulation(profiles.parse(place.host, tools.catalog)) if place.host else None
+    standing = stand_ins(environment, cache_dir()) if place.stand_ins and simulated and environment else None
+    tools.say(f"running TensorFlow in {image}" + (f" on a simulated {place.host}" if simulated else ""))
+    text = _spoken(found, simulated, standing, tools.engine)
+    tools.say(f"running the suite in {image}")
+    request = ValidationRequest(
+        image=image, environment=environment, lock=lock, simulate=simulated if place.suite_there else None
+    )
+    names = standing.names if standing else ()
+    return Seen(image, match(text), text, validate(tools.engine, request), simulated is not None, names)
+
+
+def _spoken(image: Image, simulated: Simulation | None, standing: StandIns | None, engine: Engine) -> str:
+    """Return what TensorFlow prints in a container: the lines that ``envbuilder capture`` keeps, one a line."""
+    output, errors = bytearray(), bytearray()
+    env = {"HOME": "/tmp", **(simulated.environment(image.env) if simulated else {})}  # noqa: S108 - in the container
+    files = {"capture.py": capture_script(), **(simulated.files if simulated else {})}
+    if standing is not None:
+        env, files = {**env, **standing.env}, {**files, **standing.files}
+    spec = ContainerSpec(
+        image=image.id,
+        command=("/bin/sh", "-c", "exec $(command -v python3 || command -v python) /envbuilder/capture.py"),
+        env=env,
+        files=files,
+        gpus="none" if simulated or not engine.info().gpu_runtime else "all",
+        time_limit=_LIMIT_S,
+    )
+    ended = engine.run(spec, output.extend, errors.extend)
+    try:
+        document: dict[str, Any] = json.loads(output.decode(errors="replace"))
+    except ValueError as error:
+        why = errors.decode(errors="replace").strip()[-1000:] or f"exit code {ended.exit_code}"
+        raise InfrastructureError(
+            f"the script did not run in the container: {why}", hint="see the engine's log"
+        ) from error
+    devices = document.get("devices") or []
+    empty = ["[]"] if devices and "GPU" not in devices else []
+    return "\n".join([*map(str, document.get("log") or []), *empty])
+
+
+def capture_script() -> bytes:
+    """Return the script of ``envbuilder capture``, which runs on any Python."""
+    return (resources.files("envbuilder") / "probes" / "capture.py").read_bytes()
+
+
+def lock_of(environment: Environment, tools: Tools) -> str:
+    """Return the lock that an environment was built from."""
+    for workspace in (tools.workspace, tools.aside):
+        path: Path = workspace.context(environment.id) / LOCK
+        if path.is_file():
+            return path.read_text()
+    return ""
+
+
+__all__ = ["Place", "Seen", "Tools", "Unavailable", "environment_image", "image_of", "lock_of", "observe", "reference"]

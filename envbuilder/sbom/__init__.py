@@ -1,1 +1,0 @@
-"""The software bill of materials of an image: what is in it, found in its files, as a CycloneDX document."""

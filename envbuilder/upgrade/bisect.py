@@ -1,0 +1,158 @@
+"""Drive the search: build what it asks for, run the command there, and keep every answer on disk at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol, assert_never
+
+import msgspec
+
+from envbuilder.environment import Combination
+from envbuilder.errors import UsageError
+from envbuilder.upgrade.bisect_search import Answer, Ask, Refused, Result, advance, judged, most_images
+from envbuilder.workspace import content_key, read_document, write_document
+
+Axis = Literal["tensorflow", "cuda", "cudnn"]
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """What is searched for: the axis, its versions from good to bad, the row that stays, and the command."""
+
+    axis: Axis
+    candidates: tuple[str, ...]
+    row: Combination
+    command: tuple[str, ...]
+
+
+class BisectDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """A search and its result (None while it goes on); the file on disk and the answer of the command alike."""
+
+    schema: str = "envbuilder/bisect/v1"
+    asked: Asked
+    answers: tuple[Answer, ...] = ()
+    result: Result | None = None
+    images: int = 0
+    most_images: int = 0
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How the command ended in one version's image, and the last line that it printed."""
+
+    exit_code: int
+    line: str
+
+
+@dataclass(frozen=True)
+class Unbuildable:
+    """Why a version came to no image."""
+
+    why: str
+
+
+class Trial(Protocol):
+    """Runs the command with one version; raises InfrastructureError where the engine fails, which is no answer."""
+
+    def __call__(self, candidate: str) -> Ran | Unbuildable:
+        """Build and run one version."""
+
+
+def path_of(asked: Asked, folder: Path) -> Path:
+    """Return where a search keeps its answers: the same words find the same file."""
+    return folder / f"{content_key({'asked': msgspec.json.encode(asked)})[7:23]}.json"
+
+
+def bisect(asked: Asked, trial: Trial, folder: Path, say: Callable[[str], None]) -> BisectDocument:
+    """Search until there is a result; answers of an earlier, interrupted search are not asked again.
+
+    Raises UsageError where an end is not what it was said to be.
+    """
+    path = path_of(asked, folder)
+    document = read_document(path, BisectDocument) or BisectDocument(
+        asked=asked, most_images=most_images(len(asked.candidates))
+    )
+    if document.answers:
+        say(f"going on with {len(document.answers)} answers from {path}")
+    while True:
+        step = advance(asked.candidates, document.answers)
+        match step:
+            case Result():
+                document = msgspec.structs.replace(document, result=step)
+                write_document(path, document)
+                return document
+            case Refused():
+                path.unlink(missing_ok=True)
+                raise UsageError(
+                    f"{step.candidate}: {step.why}", hint="choose ends that differ in the command's success"
+                )
+            case Ask():
+                answer = _asked(step.candidate, document, trial)
+                say(f"{answer.candidate}: {answer.outcome}{': ' + answer.line if answer.line else ''}")
+                document = _with(document, answer)
+                write_document(path, document)
+            case _:
+                assert_never(step)
+
+
+def _asked(candidate: str, document: BisectDocument, trial: Trial) -> Answer:
+    ran = trial(candidate)
+    if isinstance(ran, Unbuildable):
+        return Answer(candidate=candidate, outcome="unbuildable", reason=ran.why)
+    bad = document.asked.candidates[-1]
+    known = next((answer for answer in document.answers if answer.candidate == bad), None)
+    return judged(candidate, known, is_bad_end=candidate == bad, exit_code=ran.exit_code, line=ran.line)
+
+
+def _with(document: BisectDocument, answer: Answer) -> BisectDocument:
+    return msgspec.structs.replace(
+        document,
+        answers=(*document.answers, answer),
+        images=document.images + (answer.outcome != "unbuildable"),
+    )
+
+
+def as_text(document: BisectDocument) -> str:
+    """Write a search for people: every answer in the order of versions, and where it begins."""
+    known = {answer.candidate: answer for answer in document.answers}
+    lines = [_line(name, known.get(name)) for name in document.asked.candidates]
+    result = document.result
+    if result is not None:
+        lines.append("")
+        lines.append(f"last good {result.last_good}, first bad {result.first_bad}: {known[result.first_bad].line}")
+        if result.between:
+            lines.append(f"between them, nobody can tell: {', '.join(result.between)}")
+        lines.append(f"{document.images} images (at most {document.most_images} where nothing is skipped)")
+    return "\n".join(lines)
+
+
+def _line(name: str, answer: Answer | None) -> str:
+    if answer is None:
+        return f"  {name}"
+    why = answer.reason if answer.outcome == "unbuildable" else answer.line
+    return f"  {name}  {answer.outcome}" + (f": {why}" if answer.outcome != "good" and why else "")
+
+
+def as_markdown(document: BisectDocument) -> str:
+    """Write a search for an issue or a pull request."""
+    command = " ".join(document.asked.command).replace("`", "'")
+    return f"### Bisection over {document.asked.axis}\n\n`{command}`\n\n```\n{as_text(document)}\n```\n"
+
+
+def exit_code(document: BisectDocument) -> int:
+    """Return 0 where one version is named, 8 where skipped ones lie between the last good and the first bad."""
+    return 8 if document.result is None or document.result.between else 0
+
+
+def ordered(candidates: Sequence[str], good: str, bad: str, key: Callable[[str], object]) -> tuple[str, ...]:
+    """Return the versions from the good end to the bad end, whichever is newer, both included.
+
+    Raises UsageError where they are the same.
+    """
+    if key(good) == key(bad):
+        raise UsageError(f"{good} and {bad} are the same version", hint="give two ends")
+    every = {key(name): name for name in (*candidates, good, bad)}
+    low, high = sorted((key(good), key(bad)))  # type: ignore[type-var]
+    inside = [every[place] for place in sorted(every) if low <= place <= high]  # type: ignore[type-var, operator]
+    return tuple(inside if key(good) == low else reversed(inside))

@@ -1,0 +1,126 @@
+"""Try one version for a bisection: build its image close to the good end's, and run the command or the check in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from envbuilder import versions
+from envbuilder.catalog import lookup
+from envbuilder.catalog.facts import facts
+from envbuilder.catalog.model import Catalog
+from envbuilder.compat.resolve import resolve
+from envbuilder.engine.port import ContainerSpec
+from envbuilder.environment import Combination, Environment
+from envbuilder.errors import BuildFailedError, UnsatisfiableError, UsageError
+from envbuilder.upgrade.bisect import Axis, Ran, Unbuildable
+from envbuilder.upgrade.maker import Maker
+from envbuilder.upgrade.upgrade_request import UpgradeRequest
+from envbuilder.verdict import CheckResult
+
+_KEPT = 64_000
+_LIMIT_S = 1800.0
+_TITLES = {"cuda": "CUDA", "cudnn": "cuDNN"}
+_TIMED_OUT = 124
+"""The exit code by which a command that ran out of time is known, as of timeout(1)."""
+
+
+@dataclass(frozen=True)
+class ImageTrial:
+    """Builds the image of a candidate and runs the command in it, or, with ``check``, asks its validation.
+
+    ``good`` is the good end: its lock, once made, is kept, and what all others are held close to.
+    """
+
+    maker: Maker
+    row: Combination
+    axis: Axis
+    good: str
+    request: UpgradeRequest
+    command: tuple[str, ...] = ()
+    check: str | None = None
+    files: Mapping[str, bytes] = field(default_factory=dict)
+
+    def __call__(self, candidate: str) -> Ran | Unbuildable:
+        """Build one version and run the command in it."""
+        end, wanted = (resolved(self.row, self.axis, each, self.maker.catalog) for each in (self.good, candidate))
+        if isinstance(end, Unbuildable):
+            return end
+        if isinstance(wanted, Unbuildable):
+            return wanted
+        try:
+            environment, lock, workspace = self.maker.locked_old(end)
+            if candidate != self.good:
+                environment, lock, workspace = self.maker.locked_new(wanted, environment, lock)
+            built = self.maker.built(environment, workspace)
+        except (UnsatisfiableError, BuildFailedError) as error:
+            return Unbuildable(error.message.splitlines()[0])
+        if self.check is None:
+            return self._run(built.record.image)
+        verdict = self.maker.judged(environment, built, lock, workspace, self.request)
+        return of_check(verdict.checks, self.check)
+
+    def _run(self, image: str) -> Ran:
+        stdout, stderr = bytearray(), bytearray()
+        spec = ContainerSpec(
+            image=image,
+            command=self.command,
+            env={"HOME": "/tmp", "PYTHONDONTWRITEBYTECODE": "1"},  # noqa: S108 - inside the container
+            files={f"suite/{name}": data for name, data in self.files.items()},
+            gpus="none" if self.request.gpus == "auto" else self.request.gpus,
+            time_limit=_LIMIT_S,
+        )
+        ended = self.maker.engine.run(spec, lambda data: _keep(stdout, data), lambda data: _keep(stderr, data))
+        return Ran(_TIMED_OUT if ended.timed_out else ended.exit_code, _last(stderr) or _last(stdout))
+
+
+def _keep(kept: bytearray, data: bytes) -> None:
+    kept.extend(data)
+    del kept[:-_KEPT]
+
+
+def _last(printed: bytearray) -> str:
+    lines = [line for line in printed.decode(errors="replace").splitlines() if line.strip()]
+    return lines[-1].strip() if lines else ""
+
+
+def of_check(checks: Sequence[CheckResult], name: str) -> Ran | Unbuildable:
+    """Read a check's outcome as a command's end: passed is 0, skipped says nothing, anything else is a failure."""
+    found = next((check for check in checks if check.name == name), None)
+    if found is None:
+        raise UsageError(f"the suite has no check {name!r}", hint="one of: " + ", ".join(c.name for c in checks))
+    if found.outcome == "skipped":
+        return Unbuildable(f"{name} was not run: {found.observed}")
+    reason = "; ".join(sorted({finding.code for finding in found.findings})) or found.observed
+    return Ran(0, "") if found.outcome == "passed" else Ran(1, f"{found.outcome}: {reason}")
+
+
+def resolved(row: Combination, axis: Axis, version: str, catalog: Catalog) -> Environment | Unbuildable:
+    """Resolve the row at one place of the axis.
+
+    A CUDA or cuDNN that does not fit is built all the same: to find where that begins is what the search is for. One
+    without wheels is not, and nothing stands in for it.
+    """
+    wish = msgspec.structs.replace(row, **{axis: version})
+    found = resolve(wish, catalog, as_reported=axis != "tensorflow")
+    if not isinstance(found, Environment):
+        return Unbuildable(found.sentence)
+    if axis != "tensorflow" and not versions.is_prefix(version, getattr(found, axis) or ""):
+        return Unbuildable(f"no wheels of {_TITLES[axis]} {version} are known for {found.package} {found.tensorflow}")
+    return found
+
+
+def candidates(axis: Axis, row: Combination, catalog: Catalog) -> tuple[str, ...]:
+    """List the versions that the catalogue knows on an axis: final releases, CUDA lines, cuDNN lines with wheels."""
+    match axis:
+        case "tensorflow":
+            rows = lookup.releases(catalog, row.package or "tensorflow")
+            return tuple(release.version for release in rows if versions.key(release.version)[1] >= 0)
+        case "cuda":
+            return tuple(toolkit.version for toolkit in catalog.cuda)
+        case "cudnn":
+            release = lookup.release(catalog, row.tensorflow, row.package or "tensorflow")
+            line = f"nvidia-cudnn-cu{versions.major((row.cuda or (release and release.cuda)) or '0')}"
+            return tuple(dict.fromkeys(map(versions.minor, facts(catalog).wheel_versions(line))))

@@ -1,0 +1,174 @@
+"""Compare what two images hold: packages with licences and sizes, the CUDA platform, Pythons and layers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from packaging.requirements import InvalidRequirement, Requirement
+
+from envbuilder import versions
+from envbuilder.upgrade.observed import Inventory, Package
+from envbuilder.upgrade.upgrade_document import FactChange, LayerChange, PackageChange, Presence, SetChange, Side
+
+LIBRARIES: tuple[tuple[str, str], ...] = (
+    ("NCCL", r"nvidia-nccl(-cu\d+)?"),
+    ("cuBLAS", r"nvidia-cublas(-cu\d+)?"),
+    ("NumPy", r"numpy"),
+    ("Keras", r"keras"),
+    ("protobuf", r"protobuf"),
+)
+"""Distributions whose versions are facts of the platform, by the pattern of their names."""
+
+
+def packages(old: Inventory, new: Inventory) -> tuple[PackageChange, ...]:
+    """List the distributions that were added, removed or changed in version or licence, by name."""
+    before = {package.name: package for package in old.packages}
+    after = {package.name: package for package in new.packages}
+    changes = []
+    for name in sorted(before.keys() | after.keys()):
+        one, other = before.get(name), after.get(name)
+        if one is None or other is None or _told(one) != _told(other):
+            changes.append(_package(name, one, other))
+    return tuple(changes)
+
+
+LICENCES: tuple[tuple[str, str], ...] = (
+    (r"apache( software)?( licen[cs]e)?,?( version)?[ -]?(2(\.0)?)?", "Apache-2.0"),
+    (r"(the )?mit( licen[cs]e)?( \(mit\))?", "MIT"),
+    (
+        r"(new |modified )?bsd[ -]3[ -]clause( licen[cs]e)?|new bsd( licen[cs]e)?|3-clause bsd( licen[cs]e)?",
+        "BSD-3-Clause",
+    ),
+    (r"psf(-2\.0)?|python software foundation( licen[cs]e)?", "PSF-2.0"),
+    (r"mozilla public license 2\.0 \(mpl 2\.0\)|mpl[ -]2\.0", "MPL-2.0"),
+    (r"isc( licen[cs]e)?( \(iscl\))?", "ISC"),
+)
+"""Ways in which metadata writes a licence, and its SPDX identifier: writing it otherwise is no other licence."""
+
+
+def spdx(licence: str) -> str:
+    """Return the SPDX identifier of a licence's text where it is one of the common ones; else the text itself."""
+    plain = " ".join(licence.split()).lower()
+    return next((name for pattern, name in LICENCES if re.fullmatch(pattern, plain)), licence)
+
+
+def _told(package: Package) -> tuple[str, str]:
+    return package.version, spdx(package.licence)
+
+
+def requirements(old: Inventory, new: Inventory) -> tuple[FactChange, ...]:
+    """List what TensorFlow itself requires differently, by package and extra: ``numpy <2.1.0,>=1.26.0``."""
+    before, after = _requirements(old.requires), _requirements(new.requires)
+    return tuple(
+        FactChange(name=name, old=before.get(name), new=after.get(name))
+        for name in sorted(before.keys() | after.keys())
+        if before.get(name) != after.get(name)
+    )
+
+
+def _requirements(stated: Iterable[str]) -> dict[str, str]:
+    """Index requirements by package (and what it is conditional on); the bounds are sorted."""
+    found: dict[str, str] = {}
+    for text in stated:
+        try:
+            wanted = Requirement(text)
+        except InvalidRequirement:
+            continue
+        name = f"{wanted.name.lower()} ({wanted.marker})" if wanted.marker else wanted.name.lower()
+        found[name] = ",".join(sorted(map(str, wanted.specifier))) or "any"
+    return found
+
+
+def _package(name: str, old: Package | None, new: Package | None) -> PackageChange:
+    change: Presence = "added" if old is None else "removed" if new is None else "changed"
+    return PackageChange(
+        name=name,
+        change=change,
+        old=old.version if old else None,
+        new=new.version if new else None,
+        old_licence=old.licence if old else None,
+        new_licence=new.licence if new else None,
+        old_size=old.size if old else None,
+        new_size=new.size if new else None,
+    )
+
+
+def platform(
+    old: Side, new: Side, old_inventory: Inventory | None, new_inventory: Inventory | None
+) -> tuple[FactChange, ...]:
+    """List the platform's facts on both sides, changed or not; a fact that neither side has is left out."""
+    rows = [
+        FactChange(name="TensorFlow", old=old.tensorflow, new=new.tensorflow),
+        FactChange(
+            name="Python",
+            old=old_inventory.python if old_inventory else old.environment.python,
+            new=new_inventory.python if new_inventory else new.environment.python,
+        ),
+        FactChange(name="CUDA", old=old.environment.cuda, new=new.environment.cuda),
+        FactChange(name="cuDNN", old=old.environment.cudnn, new=new.environment.cudnn),
+        FactChange(name="minimum driver", old=old.environment.minimum_driver, new=new.environment.minimum_driver),
+        FactChange(name="CUDA built with", old=_built(old_inventory, "cuda"), new=_built(new_inventory, "cuda")),
+        FactChange(name="cuDNN built with", old=_built(old_inventory, "cudnn"), new=_built(new_inventory, "cudnn")),
+    ]
+    for name, pattern in LIBRARIES:
+        rows.append(FactChange(name=name, old=_version(old_inventory, pattern), new=_version(new_inventory, pattern)))
+    return tuple(row for row in rows if row.old is not None or row.new is not None)
+
+
+def _built(inventory: Inventory | None, library: str) -> str | None:
+    value = inventory.build.get(f"{library}_version") if inventory else None
+    return value if isinstance(value, str) and value else None
+
+
+def _version(inventory: Inventory | None, pattern: str) -> str | None:
+    if inventory is None:
+        return None
+    return next((p.version for p in inventory.packages if re.fullmatch(pattern, p.name)), None)
+
+
+def sets(old: Side, new: Side) -> tuple[SetChange, ...]:
+    """Say which Pythons, and which compute capabilities by machine code and by PTX, were gained and lost."""
+    known = old.pythons and new.pythons
+    return (
+        *((_set("Python versions", old.pythons, new.pythons),) if known else ()),
+        _set("compute capabilities (machine code)", old.environment.cubins, new.environment.cubins),
+        _set("compute capabilities (PTX)", old.environment.ptx, new.environment.ptx),
+    )
+
+
+def _set(name: str, old: Iterable[str], new: Iterable[str]) -> SetChange:
+    before, after = set(old), set(new)
+    return SetChange(name=name, gained=_sorted(after - before), lost=_sorted(before - after))
+
+
+def _sorted(texts: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted(texts, key=versions.key))
+
+
+def layers(old: Side, new: Side) -> tuple[LayerChange, ...]:
+    """Match layers by the instruction that made them, in the new image's order; those that are gone stand last."""
+    before = _by_instruction(old)
+    after = _by_instruction(new)
+    order = (*after, *(name for name in before if name not in after))
+    return tuple(
+        LayerChange(created_by=name[0], old=before.get(name), new=after.get(name))
+        for name in order
+        if before.get(name) or after.get(name)
+    )
+
+
+def _by_instruction(side: Side) -> dict[tuple[str, int], int]:
+    """Index layers by their instruction and its how-manieth occurrence."""
+    found: dict[tuple[str, int], int] = {}
+    for layer in side.layers:
+        place = sum(name == layer.created_by for name, _ in found)
+        found[layer.created_by, place] = layer.size
+    return found
+
+
+def size_ratio(old: Side, new: Side) -> float | None:
+    """Return the new image's size over the old one's; None where an image is missing."""
+    if old.image is None or new.image is None or not old.image.size:
+        return None
+    return new.image.size / old.image.size

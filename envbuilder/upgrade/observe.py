@@ -1,0 +1,123 @@
+"""Ask the upgrade probes in containers: one closed container a question, the answer as a typed value or a gap."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from typing import TypeVar
+
+import msgspec
+
+from envbuilder.console import Task
+from envbuilder.engine.port import ContainerSpec, Engine
+from envbuilder.upgrade.observed import Inventory, Numerics, Observed, Printed, Surface
+
+FILES_AT = "/envbuilder"
+_STDERR_KEPT = 4000
+_MAX_ANSWER = 64 << 20
+_LIMIT_S = 900.0
+
+_Answer = TypeVar("_Answer")
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Why a probe gave no answer."""
+
+    why: str
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where probes run: an image, the GPUs that it gets, and variables; the same limits for both sides."""
+
+    engine: Engine
+    image: str
+    gpus: str = "none"
+    memory: int = 8 << 30
+
+
+@dataclass(frozen=True)
+class Output:
+    """What a container printed and how it ended, in words ('' where it ended well)."""
+
+    stdout: bytes
+    stderr: str
+    wrong: str
+
+
+def probe_source(name: str) -> bytes:
+    """Return the source of one of the upgrade probes."""
+    return (resources.files("envbuilder") / "probes" / name).read_bytes()
+
+
+def run_probe(
+    place: Place,
+    probe: str,
+    arguments: Mapping[str, object],
+    *,
+    files: Mapping[str, bytes] | None = None,
+    limit_s: float = _LIMIT_S,
+) -> Output:
+    """Run one probe in a fresh container, closed to the network, and collect what it prints."""
+    stdout, stderr = bytearray(), bytearray()
+    spec = ContainerSpec(
+        image=place.image,
+        command=("python", f"{FILES_AT}/{probe}", json.dumps(arguments)),
+        env={"HOME": "/tmp", "PYTHONDONTWRITEBYTECODE": "1"},  # noqa: S108 - inside the container
+        files={probe: probe_source(probe), "upgrade_answer.py": probe_source("upgrade_answer.py"), **(files or {})},
+        gpus=place.gpus,
+        memory=place.memory,
+        time_limit=limit_s,
+    )
+    ended = place.engine.run(
+        spec,
+        lambda data: stdout.extend(data[: max(0, _MAX_ANSWER - len(stdout))]),
+        lambda data: stderr.extend(data) if len(stderr) < _MAX_ANSWER else None,
+    )
+    text = stderr[-_STDERR_KEPT:].decode(errors="replace")
+    if ended.timed_out:
+        wrong = f"no answer within {limit_s:.0f} s"
+    elif ended.out_of_memory:
+        wrong = "the container ran out of memory"
+    else:
+        wrong = f"exit code {ended.exit_code}: {_last_line(text)}" if ended.exit_code else ""
+    return Output(bytes(stdout), text, wrong)
+
+
+def _last_line(text: str) -> str:
+    lines = [line for line in text.splitlines() if line.strip()]
+    return lines[-1].strip()[:300] if lines else "nothing was printed"
+
+
+def ask(place: Place, probe: str, kind: type[_Answer], arguments: Mapping[str, object] | None = None) -> _Answer | Gap:
+    """Run a probe and read its last line as ``kind``."""
+    output = run_probe(place, probe, arguments or {})
+    lines = output.stdout.splitlines()
+    if output.wrong or not lines:
+        return Gap(output.wrong or "it printed no answer")
+    try:
+        return msgspec.json.decode(lines[-1], type=kind)
+    except msgspec.MsgspecError as error:
+        return Gap(f"it printed something else than an answer: {error}")
+
+
+def observe(place: Place, task: Task) -> Observed:
+    """Ask everything that one answer suffices for: packages, interface, numerics, warnings."""
+    gaps: list[str] = []
+
+    def answer(what: str, probe: str, kind: type[_Answer]) -> _Answer | None:
+        task.update(what)
+        found = ask(place, probe, kind)
+        if isinstance(found, Gap):
+            gaps.append(f"{what}: {found.why}")
+            return None
+        return found
+
+    inventory = answer("packages", "upgrade_inventory.py", Inventory)
+    surface = answer("public names", "upgrade_surface.py", Surface)
+    numerics = answer("numerics", "upgrade_numerics.py", Numerics)
+    printed = answer("warnings", "upgrade_warnings.py", Printed)
+    return Observed(inventory=inventory, surface=surface, numerics=numerics, printed=printed, gaps=tuple(gaps))

@@ -1,0 +1,107 @@
+"""Compare answers by name: checks of the suite, the user's tests, numerics, warnings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from envbuilder.upgrade.observed import Numerics, Operation, Printed, UserTest
+from envbuilder.upgrade.upgrade_document import NumericChange, OutcomeChange
+from envbuilder.verdict import CheckResult
+
+FAILURES = frozenset({"failed", "error", "timeout"})
+
+TOLERANCE: Mapping[str, float] = {"float32": 2e-5, "float16": 2e-2, "bfloat16": 1e-1}
+"""The largest relative error that a sound kernel of this precision makes on the probe's operations.
+
+Read on TensorFlow 2.15.1 and 2.16.2: the worst were 8.4e-7, 4.3e-3 and 5.3e-2 (a cumulative sum of 1024 values).
+"""
+
+RELEVANT = 2.0
+"""An error has changed when it is this many times larger or smaller."""
+
+
+def checks(old: Sequence[CheckResult], new: Sequence[CheckResult]) -> tuple[OutcomeChange, ...]:
+    """List the checks whose outcomes differ, in the new side's order."""
+    before = {check.name: check for check in old}
+    after = {check.name: check for check in new}
+    return tuple(
+        OutcomeChange(
+            name=name, old=_outcome(before.get(name)), new=_outcome(after.get(name)), message=_said(after.get(name))
+        )
+        for name in (*after, *(name for name in before if name not in after))
+        if _outcome(before.get(name)) != _outcome(after.get(name))
+    )
+
+
+def _outcome(result: CheckResult | UserTest | None) -> str:
+    return result.outcome if result else ""
+
+
+def _said(check: CheckResult | None) -> str:
+    if check is None or check.outcome == "passed":
+        return ""
+    return "; ".join(f"{finding.code}: {finding.message}" for finding in check.findings) or check.observed
+
+
+def tests(old: Sequence[UserTest], new: Sequence[UserTest]) -> tuple[OutcomeChange, ...]:
+    """List the user's tests whose outcomes differ, by name; the message is that of the side where it fails."""
+    before = {test.name: test for test in old}
+    after = {test.name: test for test in new}
+    changes = []
+    for name in sorted(before.keys() | after.keys()):
+        one, other = before.get(name), after.get(name)
+        if _outcome(one) != _outcome(other):
+            message = other.message if other and other.outcome != "passed" else one.message if one else ""
+            changes.append(OutcomeChange(name=name, old=_outcome(one), new=_outcome(other), message=message))
+    return tuple(changes)
+
+
+def newly_failed(changes: Sequence[OutcomeChange]) -> tuple[OutcomeChange, ...]:
+    """Keep what failed on the new side and did not on the old one; what vanished counts as failed."""
+    return tuple(
+        change
+        for change in changes
+        if change.old not in FAILURES and (change.new in FAILURES or (change.old == "passed" and change.new == ""))
+    )
+
+
+def numerics(old: Numerics, new: Numerics) -> tuple[NumericChange, ...]:
+    """List operations whose error changed relevantly, or is outside its precision's tolerance on either side."""
+    before = {operation.name: operation for operation in old.operations}
+    found = [_numeric(before.get(operation.name), operation) for operation in new.operations]
+    return tuple(change for change in found if change is not None)
+
+
+def _numeric(old: Operation | None, new: Operation) -> NumericChange | None:
+    tolerance = TOLERANCE[new.name.rpartition(".")[2]]
+    was = old.error if old else None
+    outside = new.error is None or new.error > tolerance
+    message = new.failure
+    if old is not None and old.inputs != new.inputs:
+        message, outside = "the inputs differ: not comparable", True
+    elif _alike(was, new.error, tolerance):
+        return None
+    return NumericChange(
+        operation=new.name, old=was, new=new.error, tolerance=tolerance, outside=outside, message=message
+    )
+
+
+def _alike(old: float | None, new: float | None, tolerance: float) -> bool:
+    """Tell whether two errors are within tolerance and not relevantly different; raising on both sides is alike."""
+    if old is None or new is None:
+        return old is new
+    low, high = sorted((old, new))
+    return high <= tolerance and high <= RELEVANT * max(low, tolerance / 100)
+
+
+def newly_outside(changes: Sequence[NumericChange]) -> tuple[NumericChange, ...]:
+    """Keep the operations that are outside tolerance, or raise, on the new side alone."""
+    return tuple(
+        change for change in changes if change.outside and change.old is not None and change.old <= change.tolerance
+    )
+
+
+def warnings(old: Printed, new: Printed) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the lines that are newly printed, and those that no longer are."""
+    before, after = {*old.imported, *old.used}, {*new.imported, *new.used}
+    return tuple(sorted(after - before)), tuple(sorted(before - after))

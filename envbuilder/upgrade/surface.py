@@ -1,0 +1,160 @@
+"""Compare two public interfaces: what is gone, what is new, and which calls could break."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from envbuilder.upgrade.observed import Name, Surface
+from envbuilder.upgrade.upgrade_document import MemberChange, SignatureChange, SurfaceChange
+
+EXAMPLES = 8
+"""Classes that are named of the many that share a change of one member."""
+
+
+class Parameter(NamedTuple):
+    """One parameter: ``p`` positional only, ``a`` any, ``v`` variadic, ``k`` by keyword, ``w`` further keywords."""
+
+    kind: str
+    name: str
+    default: str | None
+
+
+def compare_surfaces(old: Surface, new: Surface) -> SurfaceChange:
+    """Compare two interfaces; members of classes are grouped by their name, as they are mostly inherited."""
+    gone = old.names.keys() - new.names.keys()
+    came = new.names.keys() - old.names.keys()
+    signatures = tuple(_signature_changes(old.names, new.names))
+    return SurfaceChange(
+        old_names=len(old.names),
+        new_names=len(new.names),
+        removed=_outermost(gone, old.names),
+        removed_members=_members(dict.fromkeys(_inner(gone, old.names), "")),
+        added=_outermost(came, new.names),
+        signatures=tuple(change for change in signatures if not _is_member(change.name, new.names)),
+        changed_members=_members({c.name: c.breaks for c in signatures if _is_member(c.name, new.names)}),
+        newly_deprecated=tuple(sorted(_deprecated(old.names, new.names), key=_rank)),
+    )
+
+
+def _parent(path: str) -> str:
+    return path.rpartition(".")[0]
+
+
+def _rank(path: str) -> tuple[bool, str]:
+    """Order names alphabetically, those kept for old code (``compat``) last."""
+    return path.startswith("compat."), path
+
+
+def _is_member(path: str, names: Mapping[str, Name]) -> bool:
+    parent = names.get(_parent(path))
+    return parent is not None and parent.kind == "class"
+
+
+def _outermost(paths: Iterable[str], names: Mapping[str, Name]) -> tuple[str, ...]:
+    """Keep module-level names whose parent is not itself among the paths."""
+    every = set(paths)
+    mine = (path for path in every if _parent(path) not in every and not _is_member(path, names))
+    return tuple(sorted(mine, key=_rank))
+
+
+def _inner(paths: Iterable[str], names: Mapping[str, Name]) -> list[str]:
+    every = set(paths)
+    return sorted(path for path in every if _parent(path) not in every and _is_member(path, names))
+
+
+def _members(breaks: Mapping[str, str]) -> tuple[MemberChange, ...]:
+    """Group members' paths by the member's name and by how it breaks; most classes first."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for path, how in breaks.items():
+        owner, _, member = path.rpartition(".")
+        groups.setdefault((member, how), []).append(owner)
+    changes = [
+        MemberChange(member=member, classes=tuple(sorted(owners)[:EXAMPLES]), count=len(owners), breaks=how)
+        for (member, how), owners in groups.items()
+    ]
+    return tuple(sorted(changes, key=lambda change: (-change.count, change.member, change.breaks)))
+
+
+def _deprecated(old: Mapping[str, Name], new: Mapping[str, Name]) -> Iterable[str]:
+    for path, name in new.items():
+        if name.deprecated and path in old and not old[path].deprecated and not _is_member(path, new):
+            yield path
+
+
+def _signature_changes(old: Mapping[str, Name], new: Mapping[str, Name]) -> Iterable[SignatureChange]:
+    for path in sorted(old.keys() & new.keys(), key=_rank):
+        before, after = old[path].signature, new[path].signature
+        if before is not None and after is not None and before != after:
+            yield SignatureChange(
+                name=path, old=written(before), new=written(after), breaks=breaking(_parsed(before), _parsed(after))
+            )
+
+
+def _parsed(signature: Iterable[str]) -> tuple[Parameter, ...]:
+    found = []
+    for text in signature:
+        kind, _, rest = text.partition(":")
+        name, has_default, default = rest.partition("=")
+        found.append(Parameter(kind, name, default if has_default else None))
+    return tuple(found)
+
+
+def written(signature: Iterable[str]) -> str:
+    """Write parameters as Python does: ``(x, *, axis=None)``."""
+    parts: list[str] = []
+    starred = False
+    for parameter in _parsed(signature):
+        if parameter.kind == "k" and not starred:
+            parts.append("*")
+        starred = starred or parameter.kind in "vk"
+        stars = {"v": "*", "w": "**"}.get(parameter.kind, "")
+        parts.append(stars + parameter.name + ("" if parameter.default is None else f"={parameter.default}"))
+    return f"({', '.join(parts)})"
+
+
+def breaking(old: tuple[Parameter, ...], new: tuple[Parameter, ...]) -> str:
+    """Say how a call that was right may be wrong, or mean something else, now; '' where none can."""
+    reasons = [*_lost(old, new), *_required(old, new), *_moved(old, new), *_defaults(old, new)]
+    return "; ".join(reasons)
+
+
+def _lost(old: tuple[Parameter, ...], new: tuple[Parameter, ...]) -> Iterable[str]:
+    names = {parameter.name for parameter in new if parameter.kind in "ak"}
+    takes_any = {parameter.kind for parameter in new}
+    for parameter in old:
+        if parameter.kind in "ak" and parameter.name not in names and "w" not in takes_any:
+            yield f"{parameter.name} is gone"
+        elif parameter.kind == "w" and "w" not in takes_any:
+            yield f"takes no further keywords (**{parameter.name})"
+        elif parameter.kind == "v" and "v" not in takes_any:
+            yield f"takes no further arguments (*{parameter.name})"
+
+
+def _required(old: tuple[Parameter, ...], new: tuple[Parameter, ...]) -> Iterable[str]:
+    before = {parameter.name: parameter for parameter in old}
+    for parameter in new:
+        was = before.get(parameter.name)
+        if parameter.kind in "pak" and parameter.default is None and (was is None or was.default is not None):
+            yield f"{parameter.name} is required"
+
+
+def _moved(old: tuple[Parameter, ...], new: tuple[Parameter, ...]) -> Iterable[str]:
+    """Find arguments that, given by position, would now land elsewhere."""
+    before = [parameter.name for parameter in old if parameter.kind in "pa"]
+    after = [parameter.name for parameter in new if parameter.kind in "pa"]
+    if any(parameter.kind == "v" for parameter in new):
+        after += before[len(after) :]
+    for place, name in enumerate(before):
+        if place >= len(after) or after[place] != name:
+            if any(parameter.name == name for parameter in new):
+                yield f"{name} is no longer argument {place + 1}"
+            return
+
+
+def _defaults(old: tuple[Parameter, ...], new: tuple[Parameter, ...]) -> Iterable[str]:
+    after = {parameter.name: parameter.default for parameter in new}
+    for parameter in old:
+        now = after.get(parameter.name)
+        if parameter.default is not None and now is not None and now != parameter.default:
+            yield f"{parameter.name} defaults to {now}, was {parameter.default}"

@@ -1,0 +1,158 @@
+"""The stage: from two versions to the document with the decision, written below ``out/upgrades``."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+
+from envbuilder.catalog.model import Catalog
+from envbuilder.console import Console
+from envbuilder.engine.port import Engine
+from envbuilder.environment import Environment
+from envbuilder.image.build import Built
+from envbuilder.upgrade.differences import Evidence, differences
+from envbuilder.upgrade.maker import Maker, described
+from envbuilder.upgrade.measure import measure
+from envbuilder.upgrade.observe import Place, observe
+from envbuilder.upgrade.policy import judge
+from envbuilder.upgrade.quantities import Sides
+from envbuilder.upgrade.statistics import Samples
+from envbuilder.upgrade.upgrade_document import UpgradeDocument
+from envbuilder.upgrade.upgrade_request import Pair, Propose, UpgradeRequest, hosts, pair
+from envbuilder.upgrade.upgrade_text import as_markdown
+from envbuilder.upgrade.user_tests import UserSuite, read_suite, run_suite
+from envbuilder.verdict import Verdict
+from envbuilder.workspace import Workspace, write_atomically, write_document
+
+
+@dataclass(frozen=True)
+class Tools:
+    """What the stage works with; ``propose`` makes rows for releases that the catalogue lacks."""
+
+    workspace: Workspace
+    engine: Engine
+    console: Console
+    catalog: Catalog
+    propose: Propose
+    clock: Callable[[], str]
+
+
+def upgrade(request: UpgradeRequest, tools: Tools) -> UpgradeDocument:
+    """Compare two versions and decide.
+
+    Writes ``out/upgrades/<old>_<new>_<flavor>/upgrade.json`` and ``upgrade.md``. Raises UnsatisfiableError where both
+    cannot be had, BuildFailedError, and InfrastructureError.
+    """
+    started = tools.clock()
+    suite = read_suite(request.suite) if request.suite else None
+    both = pair(request, tools.catalog, tools.propose)
+    with _wheels(request.wheel) as wheels, tools.console.live():
+        tools.engine.sweep()
+        maker = Maker(tools.workspace, tools.engine, tools.console, both.catalog, wheels)
+        made = _make(maker, both, request)
+        evidence = [_look(tools, each, suite, both.catalog, request) for each in made]
+        samples, gaps = _measure(tools, made, request)
+    document = _document(request, both, evidence, samples, gaps)
+    document = msgspec.structs.replace(document, started=started, finished=tools.clock())
+    folder = tools.workspace.out / "upgrades" / request.name
+    write_document(folder / "upgrade.json", document)
+    write_atomically(folder / "upgrade.md", as_markdown(document).encode())
+    return document
+
+
+@contextmanager
+def _wheels(wheel: Path | None) -> Iterator[Path | None]:
+    """Give the user's wheel file a folder of its own, as installers want it."""
+    if wheel is None:
+        yield None
+        return
+    with tempfile.TemporaryDirectory(prefix="envbuilder-wheel-") as folder:
+        shutil.copy(wheel, folder)
+        yield Path(folder)
+
+
+@dataclass(frozen=True)
+class Made:
+    """One side, built and judged."""
+
+    environment: Environment
+    lock: str
+    built: Built
+    verdict: Verdict
+
+
+def _make(maker: Maker, both: Pair, request: UpgradeRequest) -> tuple[Made, Made]:
+    """Build both images before either is validated: a build beside it would disturb what is timed."""
+    old, old_lock, old_place = maker.locked_old(both.old)
+    new, new_lock, new_place = maker.locked_new(both.new, old, old_lock)
+    built = maker.built(old, old_place), maker.built(new, new_place)
+    verdicts = (
+        maker.judged(old, built[0], old_lock, old_place, request),
+        maker.judged(new, built[1], new_lock, new_place, request),
+    )
+    return Made(old, old_lock, built[0], verdicts[0]), Made(new, new_lock, built[1], verdicts[1])
+
+
+def _place(tools: Tools, made: Made, request: UpgradeRequest) -> Place:
+    wanted = request.gpus
+    if wanted == "auto":
+        seen = bool(made.verdict.host.gpus) and not made.verdict.simulated
+        wanted = "all" if seen and made.environment.flavor == "gpu" else "none"
+    return Place(tools.engine, made.built.record.image, wanted)
+
+
+def _look(tools: Tools, made: Made, suite: UserSuite | None, catalog: Catalog, request: UpgradeRequest) -> Evidence:
+    """Observe one side, and run the user's tests in it."""
+    place = _place(tools, made, request)
+    with tools.console.task(made.environment.id) as task:
+        observed = observe(place, task)
+        if suite is not None:
+            task.update("your tests")
+            tests = run_suite(place, suite, made.environment.python)
+            observed = msgspec.structs.replace(observed, tests=tests)
+    side = described(made.environment, made.built, made.lock, made.verdict, catalog)
+    return Evidence(side, observed, made.verdict.checks)
+
+
+def _measure(
+    tools: Tools, made: tuple[Made, Made], request: UpgradeRequest
+) -> tuple[tuple[Samples, ...], tuple[str, ...]]:
+    places = [_place(tools, each, request) for each in made]
+    with tools.console.task("both sides in turn") as task:
+        return measure(places[0], places[1], request.rounds, task)
+
+
+def _document(
+    request: UpgradeRequest,
+    both: Pair,
+    evidence: list[Evidence],
+    samples: tuple[Samples, ...],
+    gaps: tuple[str, ...],
+) -> UpgradeDocument:
+    old, new = evidence
+    if request.wheel is not None:
+        new = replace(new, side=msgspec.structs.replace(new.side, pythons=()))
+    found = differences(old, new, samples, hosts(request), both.catalog, request.policy.statistics)
+    decision, clauses = judge(Sides(old.side, new.side, found), request.policy)
+    return UpgradeDocument(
+        old=old.side,
+        new=new.side,
+        flavor=request.flavor,
+        decision=decision,
+        policy=request.policy.name,
+        clauses=clauses,
+        differences=found,
+        rounds=request.rounds,
+        gaps=(
+            *(f"old: {gap}" for gap in old.observed.gaps),
+            *(f"new: {gap}" for gap in new.observed.gaps),
+            *gaps,
+            *(f"{row} is not in the catalogue: its row was proposed from its wheel" for row in both.proposed),
+        ),
+    )

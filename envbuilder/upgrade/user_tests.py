@@ -1,0 +1,124 @@
+"""Run the user's own tests in an image: pytest files and scripts, brought in as files, under the same limits."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from envbuilder.errors import InfrastructureError, UsageError
+from envbuilder.image.lock import uv_binary
+from envbuilder.upgrade.observe import FILES_AT, Output, Place, run_probe
+from envbuilder.upgrade.observed import UserTest
+from envbuilder.workspace import cache_dir, folder_contents
+
+PROBE = "upgrade_tests.py"
+TEST_LIMIT_S = 300
+SUITE_LIMIT_S = 3600.0
+MAX_BYTES = 256 << 20
+
+_MAIN = re.compile(rb"^if __name__ == ['\"]__main__['\"]:", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class UserSuite:
+    """A folder of tests: every file in it by its path, which of them pytest runs, and which are scripts."""
+
+    files: dict[str, bytes]
+    tests: tuple[str, ...]
+    scripts: tuple[str, ...]
+
+
+def read_suite(folder: Path) -> UserSuite:
+    """Read a folder of tests.
+
+    pytest runs ``test_*.py`` and ``*_test.py``; scripts are ``*.sh`` files and other ``*.py`` files that have a
+    ``__main__`` block. Raises UsageError where there is neither, or where the folder is too large to bring along.
+    """
+    files = read_files(folder)
+    tests = tuple(name for name in files if _is_test(name))
+    scripts = tuple(name for name, data in files.items() if name not in tests and _is_script(name, data))
+    if not tests and not scripts:
+        raise UsageError(
+            f"{folder}: holds no tests", hint="name pytest files test_*.py; give scripts a __main__ block or end in .sh"
+        )
+    return UserSuite(files, tests, scripts)
+
+
+def read_files(folder: Path) -> dict[str, bytes]:
+    """Read a folder that is to be brought into containers. Raises UsageError where it is none, or too large."""
+    if not folder.is_dir():
+        raise UsageError(f"{folder}: no such folder", hint="--suite takes a folder of pytest files or scripts")
+    files = {name: data for name, data in folder_contents(folder).items() if not _unwanted(name)}
+    if sum(map(len, files.values())) > MAX_BYTES:
+        raise UsageError(f"{folder}: more than {MAX_BYTES >> 20} MiB", hint="leave data sets out of the folder")
+    return files
+
+
+def _unwanted(name: str) -> bool:
+    return any(part in {"__pycache__", ".git", ".pytest_cache", ".venv"} for part in name.split("/"))
+
+
+def _is_test(name: str) -> bool:
+    base = name.rpartition("/")[2]
+    return base.endswith(".py") and (base.startswith("test_") or base.endswith("_test.py"))
+
+
+def _is_script(name: str, data: bytes) -> bool:
+    return name.endswith(".sh") or (name.endswith(".py") and _MAIN.search(data) is not None)
+
+
+def pytest_files(python: str) -> dict[str, bytes]:
+    """Return pytest for a Python as files, from the cache or from the index that uv is configured for.
+
+    pytest and what it needs are pure Python, so one folder serves every image with that Python. Raises
+    InfrastructureError where the index does not answer.
+    """
+    folder = cache_dir() / f"pytest-py{python}"
+    if not (folder / "pytest" / "__init__.py").is_file():
+        words = [uv_binary(), "pip", "install", "--quiet", "--target", str(folder), "--python-version", python]
+        done = subprocess.run(
+            [*words, "--only-binary", ":all:", "pytest"], capture_output=True, text=True, check=False, timeout=300
+        )
+        if done.returncode:
+            last = "\n".join(done.stderr.strip().splitlines()[-3:])
+            raise InfrastructureError(
+                f"cannot fetch pytest for Python {python}: {last}",
+                hint="check the index that uv is configured for, or write the tests as scripts",
+            )
+    return {name: data for name, data in folder_contents(folder).items() if name.endswith(".py") or "/" in name}
+
+
+def run_suite(place: Place, suite: UserSuite, python: str, limit_s: float = SUITE_LIMIT_S) -> tuple[UserTest, ...]:
+    """Run a suite in a container; tests that gave no answer are missing, and a last entry says why."""
+    files = {f"suite/{name}": data for name, data in suite.files.items()}
+    if suite.tests:
+        files |= {f"pytest/{name}": data for name, data in pytest_files(python).items()}
+    order: dict[str, object] = {
+        "tests": suite.tests,
+        "scripts": suite.scripts,
+        "root": f"{FILES_AT}/suite",
+        "pytest": f"{FILES_AT}/pytest",
+        "limit_s": TEST_LIMIT_S,
+    }
+    return results(run_probe(place, PROBE, order, files=files, limit_s=limit_s))
+
+
+def results(output: Output) -> tuple[UserTest, ...]:
+    """Read the runner's lines; a run that did not end adds an entry for itself. A test's worst answer counts."""
+    found: dict[str, UserTest] = {}
+    ended = False
+    for line in output.stdout.splitlines():
+        if line == b'{"end": true}':
+            ended = True
+            continue
+        test = msgspec.json.decode(line, type=UserTest)
+        if test.name not in found or found[test.name].outcome == "passed":
+            found[test.name] = test
+    if not ended:
+        why = output.wrong or "the runner ended early"
+        found["(the run)"] = UserTest(name="(the run)", outcome="error", message=why)
+    return tuple(found.values())

@@ -1,0 +1,83 @@
+"""The load tier: TensorFlow imports, and every library that it opens at run time is there and belongs to it."""
+
+from __future__ import annotations
+
+from envbuilder.finding import Code
+from envbuilder.validation.checks.specification import IMPORT, Check
+
+CHECKS: tuple[Check, ...] = (
+    Check(
+        name="import",
+        tier="load",
+        group="framework",
+        probe="startup:import_tensorflow",
+        proves="TensorFlow imports, in the version asked for; how long that takes, and in what",
+        codes=(Code.NUMPY_ABI, Code.PROTOBUF_ABI, Code.KERAS_MISMATCH, Code.GLIBC_TOO_OLD, Code.CPU_FEATURE_MISSING),
+        limit_s=120,
+        quiet=True,
+    ),
+    Check(
+        name="build-info",
+        tier="load",
+        group="framework",
+        probe="build:claims",
+        proves="what the build says of itself (flavour, CUDA, cuDNN, architectures) is what the catalogue says of it",
+        codes=(Code.NOT_A_GPU_BUILD, Code.CUDA_MISMATCH, Code.CUDNN_MISMATCH, Code.IMAGE_CLAIM, Code.MISSING_LIBRARY),
+        needs=IMPORT,
+    ),
+    Check(
+        name="libraries",
+        tier="load",
+        group="load",
+        probe="libraries:opened",
+        proves="every library that TensorFlow opens at run time is where it looks, and opens",
+        codes=(Code.MISSING_LIBRARY, Code.LIBRARY_PATH, Code.CUDA_MISMATCH, Code.GLIBC_TOO_OLD),
+        flavor="gpu",
+        limit_s=180,
+    ),
+    Check(
+        name="cuda-runtime",
+        tier="load",
+        group="load",
+        probe="libraries:cuda_runtime",
+        proves="the CUDA run time that would be loaded is of the build's major version",
+        codes=(Code.CUDA_MISMATCH,),
+        flavor="gpu",
+    ),
+    Check(
+        name="cudnn",
+        tier="load",
+        group="load",
+        probe="libraries:cudnn",
+        proves="the cuDNN that would be loaded is of the build's major version and not an older minor",
+        codes=(Code.CUDNN_MISMATCH, Code.MISSING_LIBRARY),
+        flavor="gpu",
+    ),
+)
+
+LAST: tuple[Check, ...] = (
+    Check(
+        name="libraries-by-tensorflow",
+        tier="load",
+        group="framework",
+        probe="opened:by_tensorflow",
+        proves="TensorFlow's own code opens every one of its run-time libraries by name",
+        codes=(Code.MISSING_LIBRARY,),
+        limit_s=180,
+        flavor="gpu",
+        needs=IMPORT,
+    ),
+    Check(
+        name="library-names",
+        tier="load",
+        group="load-log",
+        probe="opened:names_in_log",
+        proves="every library that TensorFlow says it opens is one that the environment names",
+        codes=(Code.IMAGE_CLAIM,),
+        limit_s=300,
+        profile="full",
+        flavor="gpu",
+        needs=IMPORT,
+    ),
+)
+"""Made after everything else of their group: they fill the process with libraries that no other check needs."""

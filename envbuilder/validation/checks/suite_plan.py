@@ -1,0 +1,152 @@
+"""What is checked: one ordered table of checks, the groups they run in, and the plan that probes read."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from functools import cache
+from importlib import resources
+from typing import Literal
+
+import msgspec
+
+from envbuilder.environment import Flavor
+from envbuilder.finding import Code
+from envbuilder.validation.checks.specification import Check, Profile
+from envbuilder.validation.checks.suite_table import CHECKS, GROUPS
+from envbuilder.verdict import TIERS
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """What the probes are told: what the image should hold, and what the host has; never what to answer.
+
+    ``cuda`` and ``cudnn`` are the image's, ``built_cuda`` and ``built_cudnn`` what TensorFlow was compiled with.
+    """
+
+    flavor: Flavor
+    tensorflow: str = ""
+    python: str = ""
+    package: str = ""
+    cuda: str | None = None
+    cudnn: str | None = None
+    built_cuda: str | None = None
+    built_cudnn: str | None = None
+    minimum_driver: str | None = None
+    libraries: tuple[str, ...] = ()
+    cubins: tuple[str, ...] = ()
+    ptx: tuple[str, ...] = ()
+    glibc: str = ""
+    locked: tuple[tuple[str, str], ...] = ()
+    environment: str = ""
+    lock: str = ""
+    labels: Mapping[str, str] = {}
+    image_env: Mapping[str, str] = {}
+    gpus_expected: int = 0
+    simulated: bool = False
+    profile: Profile = "quick"
+    place: Literal["container", "here"] = "container"
+    scratch: str = "/tmp"  # noqa: S108 - a path inside the container
+    samples: int = 5
+
+
+def select(facts: Facts) -> tuple[Check, ...]:
+    """List the checks that the facts' profile makes of an environment, in the table's order.
+
+    A check of a GPU build is made of GPU builds alone; one that compares with a document, where there is one.
+    """
+    return tuple(
+        check for check in CHECKS if (facts.profile == "full" or check.profile == "quick") and _applies(check, facts)
+    )
+
+
+def _applies(check: Check, facts: Facts) -> bool:
+    if check.flavor not in ("any", facts.flavor):
+        return False
+    match check.only_with:
+        case "":
+            return True
+        case "lock":
+            return bool(facts.locked)
+        case "environment":
+            return bool(facts.environment)
+        case "container":
+            return facts.place == "container"
+
+
+def plan(checks: tuple[Check, ...], facts: Facts) -> bytes:
+    """Write the document that the runner in the image reads: groups in order, each with its checks, and the facts."""
+    groups = [
+        {
+            "name": group.name,
+            "lane": group.lane,
+            "env": dict(group.env),
+            "checks": [_order(check) for check in checks if check.group == group.name],
+        }
+        for group in GROUPS
+        if group.lane != "host" and any(check.group == group.name for check in checks)
+    ]
+    return msgspec.json.encode({"groups": groups, "facts": facts, "identify": True})
+
+
+def _order(check: Check) -> dict[str, object]:
+    return {
+        "name": check.name,
+        "tier": check.tier,
+        "group": check.group,
+        "probe": check.probe,
+        "limit_s": check.limit_s,
+        "needs": check.needs,
+        "quiet": check.quiet,
+        "arguments": dict(check.arguments),
+    }
+
+
+_OTHERS = ("capture", "upgrade_")
+"""Probes of other commands in the same folder: no part of this suite, nor of its digest."""
+
+
+@cache
+def probe_files() -> Mapping[str, bytes]:
+    """Return the probes' sources by file name, as they go into a container; `fatbin` is one of them there."""
+    package = resources.files("envbuilder")
+    items = [*(package / "probes").iterdir(), package / "fatbin.py"]
+    return {
+        item.name: item.read_bytes()
+        for item in items
+        if item.name.endswith((".py", ".sh")) and not item.name.startswith(_OTHERS)
+    }
+
+
+def digest() -> str:
+    """Return the suite's own digest (``sha256:…``): what a verdict was reached with."""
+    return digest_of(CHECKS, probe_files())
+
+
+def digest_of(checks: tuple[Check, ...], files: Mapping[str, bytes]) -> str:
+    """Return the digest over a table of checks, the groups, and the probes' sources."""
+    hashed = hashlib.sha256(msgspec.json.encode((checks, GROUPS), order="sorted"))
+    for name, content in sorted(files.items()):
+        hashed.update(f"{len(name)}:{name}:{len(content)}:".encode())
+        hashed.update(content)
+    return f"sha256:{hashed.hexdigest()}"
+
+
+def codes_of(name: str) -> tuple[Code, ...]:
+    """Return the codes that a check may find; empty for a name that the table lacks."""
+    return next((check.codes for check in CHECKS if check.name == name), ())
+
+
+def as_markdown() -> str:
+    """Write the table for ``docs/suite.md``: per tier, every check, when it runs, what it proves and can find."""
+    lines = []
+    for tier in TIERS:
+        lines += [f"## {tier}", "", "| check | profile | proves that | findings |", "|---|---|---|---|"]
+        lines += [_row(check) for check in CHECKS if check.tier == tier]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _row(check: Check) -> str:
+    codes = ", ".join(f"`{code}`" for code in check.codes)
+    where = f"{check.profile}, GPU builds" if check.flavor == "gpu" else check.profile
+    return f"| `{check.name}` | {where} | {check.proves} | {codes} |"

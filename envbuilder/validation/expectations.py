@@ -1,0 +1,99 @@
+"""Say what an image should hold: from its environment and lock, or from the catalogue for an image of others."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from envbuilder.catalog.model import Catalog, TensorflowRelease
+from envbuilder.engine.port import Image
+from envbuilder.environment import Environment, Flavor
+from envbuilder.image import lockfile
+from envbuilder.validation.checks.specification import Profile
+from envbuilder.validation.checks.suite_plan import Facts
+from envbuilder.validation.events import Identity
+
+
+def of_environment(environment: Environment, lock: str, image: Image, *, profile: Profile, simulated: bool) -> Facts:
+    """Return the facts of an environment of ours: everything that it claims is checked."""
+    return Facts(
+        flavor=environment.flavor,
+        tensorflow=environment.tensorflow,
+        python=environment.python,
+        package=environment.package,
+        cuda=environment.cuda,
+        cudnn=environment.cudnn,
+        built_cuda=environment.built_cuda or environment.cuda,
+        built_cudnn=environment.built_cudnn or environment.cudnn,
+        minimum_driver=environment.minimum_driver,
+        libraries=environment.libraries,
+        cubins=environment.cubins,
+        ptx=environment.ptx,
+        locked=tuple((package.name, package.version) for package in lockfile.parse(lock)) if lock else (),
+        environment=environment.id,
+        lock=lockfile.digest(lock) if lock else "",
+        labels=dict(image.labels),
+        image_env=dict(image.env),
+        profile=profile,
+        simulated=simulated,
+    )
+
+
+def carried(identity: Identity) -> tuple[Environment | None, str]:
+    """Return the environment and the lock that an image of ours carries; (None, '') for an image of others."""
+    try:
+        return msgspec.json.decode(identity.environment, type=Environment), identity.lock
+    except msgspec.MsgspecError:
+        return None, ""
+
+
+def of_foreign(
+    identity: Identity, catalog: Catalog, image: Image | None, *, profile: Profile, simulated: bool
+) -> Facts:
+    """Return the facts of an image of others, or of the environment at hand: what its build says of itself.
+
+    What the build does not say comes from the catalogue's row of that release; without a row nothing is claimed.
+    """
+    row = _row(identity, catalog)
+    flavor: Flavor = "gpu" if identity.is_for_gpus else "cpu"
+    cuda = _dotted(identity.build.get("cuda_version")) or (row.cuda if row else None)
+    cudnn = (row.cudnn if row else None) or _dotted(identity.build.get("cudnn_version"))
+    toolkit = next((one for one in catalog.cuda if cuda and one.version == ".".join(cuda.split(".")[:2])), None)
+    return Facts(
+        flavor=flavor,
+        tensorflow=identity.version or "",
+        python=identity.python,
+        package=identity.package or "",
+        cuda=cuda,
+        cudnn=cudnn,
+        built_cuda=cuda,
+        built_cudnn=cudnn,
+        minimum_driver=toolkit.minimum_driver if toolkit and flavor == "gpu" else None,
+        libraries=row.libraries if row and flavor == "gpu" else (),
+        cubins=row.cubins if row else (),
+        ptx=row.ptx if row else (),
+        labels=dict(image.labels) if image else {},
+        image_env=dict(image.env) if image else {},
+        profile=profile,
+        simulated=simulated,
+        place="container" if image else "here",
+    )
+
+
+def with_gpus(facts: Facts, gpus: str) -> Facts:
+    """Add how many GPUs the container was given: at least one where all were asked for."""
+    expected = 0 if gpus == "none" else 1 if gpus == "all" else len(gpus.split(","))
+    return msgspec.structs.replace(facts, gpus_expected=expected)
+
+
+def _row(identity: Identity, catalog: Catalog) -> TensorflowRelease | None:
+    rows = [row for row in catalog.tensorflow if row.version == identity.version]
+    exact = [row for row in rows if row.package == identity.package]
+    gpu = [row for row in rows if row.gpu] if identity.is_cuda_build else []
+    return next(iter(exact or gpu), None)
+
+
+def _dotted(value: object) -> str | None:
+    found = re.match(r"[0-9]+(\.[0-9]+)*", str(value or ""))
+    return found[0] if found else None

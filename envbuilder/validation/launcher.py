@@ -1,0 +1,91 @@
+"""Run the probes: in a closed container, or in a process of this host where there is no container."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from envbuilder.engine.port import ContainerSpec, Engine
+from envbuilder.errors import InfrastructureError, UsageError
+from envbuilder.validation.checks.suite_plan import probe_files
+
+FILES_AT = "/envbuilder"
+_STDERR_KEPT = 8000
+
+
+@dataclass(frozen=True)
+class Place:
+    """How to run in a container: which image, with which GPUs, files and variables, within how many seconds."""
+
+    image: str
+    gpus: str = "none"
+    env: Mapping[str, str] | None = None
+    files: Mapping[str, bytes] | None = None
+    time_limit: float = 1800.0
+
+
+def in_container(engine: Engine, place: Place, plan: bytes, on_output: Callable[[bytes], None]) -> str:
+    """Run a plan in a fresh container; return '' where it ran to its end, else why it did not.
+
+    Raises InfrastructureError where the engine cannot run it, UsageError where the image has no TensorFlow.
+    """
+    files = {f"probes/{name}": content for name, content in probe_files().items()}
+    stderr = bytearray()
+    spec = ContainerSpec(
+        image=place.image,
+        command=("/bin/sh", f"{FILES_AT}/probes/start.sh", f"{FILES_AT}/plan.json"),
+        env={"HOME": "/tmp", "TF_CPP_MIN_LOG_LEVEL": "0", **(place.env or {})},  # noqa: S108 - inside the container
+        files={**files, "plan.json": plan, **(place.files or {})},
+        gpus=place.gpus,
+        time_limit=place.time_limit,
+    )
+    ended = engine.run(spec, on_output, lambda data: stderr.extend(data[: max(0, _STDERR_KEPT - len(stderr))]))
+    return _why(place.image, ended.exit_code, stderr.decode(errors="replace"), ended.timed_out, ended.out_of_memory)
+
+
+_NO_TENSORFLOW = 3
+_NO_PROGRAM = 127
+
+
+def _why(image: str, code: int, stderr: str, timed_out: bool, out_of_memory: bool) -> str:  # noqa: FBT001
+    if timed_out:
+        return "not run: the container's time limit was reached"
+    if out_of_memory:
+        return "not run: the container ran out of memory"
+    if code == _NO_TENSORFLOW:
+        raise UsageError(f"{image}: no Python in it has TensorFlow", hint="validate an image that brings TensorFlow")
+    if code == _NO_PROGRAM and "start.sh" not in stderr:
+        raise UsageError(f"{image}: the container cannot start: {stderr.strip()}", hint="the image needs /bin/sh")
+    return "" if code == 0 else f"not run: the runner ended with exit code {code}: {stderr.strip()[-1000:]}"
+
+
+def here(python: str, plan: bytes, on_output: Callable[[bytes], None], *, time_limit: float = 1800.0) -> str:
+    """Run a plan with a Python of this host; return '' where it ran to its end, else why it did not."""
+    with tempfile.TemporaryDirectory(prefix="envbuilder-") as folder:
+        probes = Path(folder) / "probes"
+        probes.mkdir()
+        for name, content in probe_files().items():
+            (probes / name).write_bytes(content)
+        (Path(folder) / "plan.json").write_bytes(plan)
+        return _follow([python, str(probes), str(Path(folder) / "plan.json")], on_output, time_limit)
+
+
+def _follow(command: list[str], on_output: Callable[[bytes], None], time_limit: float) -> str:
+    try:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, env=dict(os.environ))
+    except OSError as error:
+        raise InfrastructureError(f"cannot run {command[0]}: {error.strerror}", hint="give --python") from error
+    with process:
+        stream = process.stdout
+        try:
+            while stream is not None and (data := os.read(stream.fileno(), 65536)):
+                on_output(data)
+            code = process.wait(timeout=time_limit)
+        except BaseException:
+            process.kill()
+            raise
+    return "" if code == 0 else f"not run: the runner ended with exit code {code}"

@@ -1,0 +1,101 @@
+"""Keep verdicts in ``out/<id>/``, and find that one already stands for the same image, suite and host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+
+from envbuilder.engine.port import Engine
+from envbuilder.environment import Environment
+from envbuilder.errors import UsageError
+from envbuilder.validation.checks import suite_plan
+from envbuilder.validation.events import Progress
+from envbuilder.validation.history import FILE, History
+from envbuilder.validation.validate import ValidationRequest, validate
+from envbuilder.verdict import Verdict
+from envbuilder.workspace import Workspace, content_key, read_document, write_atomically, write_document
+
+DRIVER_VERSION = Path("/proc/driver/nvidia/version")
+
+
+class Validated(msgspec.Struct, frozen=True, kw_only=True):
+    """What a kept verdict was reached with (``out/<id>/validated.json``)."""
+
+    schema: str = "envbuilder/validated/v1"
+    key: str
+
+
+def validate_and_record(
+    request: ValidationRequest,
+    engine: Engine,
+    workspace: Workspace,
+    *,
+    on_progress: Callable[[str], None],
+    fresh: bool = False,
+) -> tuple[Verdict, bool]:
+    """Validate an environment's image and keep the verdict; return it and whether anything was run for it.
+
+    A verdict that stands (same image, lock, suite, profile, budgets, engine and driver) is returned as it is, unless
+    ``fresh`` asks for a new one.
+    """
+    environment = request.environment
+    if environment is None:
+        raise UsageError("only an environment's verdict is kept by its id", hint="use validate for other images")
+    folder = workspace.results(environment.id)
+    request = replace(request, lock=request.lock or lock_text(workspace, environment))
+    key = _key(request, engine)
+    stands = read_document(folder / "validated.json", Validated)
+    kept = read_document(folder / "verdict.json", Verdict)
+    if not fresh and kept is not None and stands is not None and stands.key == key:
+        return kept, False
+    verdict = validate(engine, request, on_progress=lambda progress: on_progress(said(progress)))
+    record(folder, verdict)
+    write_document(folder / "validated.json", Validated(key=key))
+    History(workspace.out / FILE).add((verdict,))  # out/<id>/ holds the newest alone; here none is lost
+    return verdict, True
+
+
+def record(folder: Path, verdict: Verdict) -> None:
+    """Write a verdict's documents: every result a line, then the verdict, each atomically."""
+    encoder = msgspec.json.Encoder()
+    write_atomically(folder / "results.jsonl", encoder.encode_lines(verdict.checks))
+    write_document(folder / "verdict.json", verdict)
+
+
+def said(progress: Progress) -> str:
+    """Say in a few words what happened."""
+    match progress.kind:
+        case "began":
+            return f"checking: {progress.name}"
+        case "ended":
+            return f"{progress.name}: {progress.outcome} ({progress.seconds:.1f} s)"
+
+
+def lock_text(workspace: Workspace, environment: Environment) -> str:
+    """Read the lock that an environment's image was made from; '' where it is not in this workspace."""
+    path = workspace.context(environment.id) / "requirements.lock"
+    return path.read_text() if path.is_file() else ""
+
+
+def _key(request: ValidationRequest, engine: Engine) -> str:
+    """Return what a verdict depends on, as one digest; the host's driver is part of it."""
+    info = engine.info()
+    driver = DRIVER_VERSION.read_bytes() if DRIVER_VERSION.is_file() else b""
+    simulated = request.simulate.profile.text if request.simulate else ""
+    host = (info.name, info.version, info.gpu_runtime, request.gpus, simulated)
+    return content_key(
+        {
+            "image": request.image.encode(),
+            "environment": msgspec.json.encode(request.environment),
+            "lock": request.lock.encode(),
+            "suite": suite_plan.digest().encode(),
+            "profile": request.profile.encode(),
+            "extra": msgspec.json.encode(request.extra),
+            "budgets": msgspec.json.encode(request.budgets),
+            "host": msgspec.json.encode(host),
+            "driver": driver,
+        }
+    )

@@ -1,0 +1,222 @@
+"""The stage: from an image (or the environment at hand) to a verdict. Returns values; the caller writes files."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from envbuilder.catalog import store
+from envbuilder.engine.port import Engine, Image
+from envbuilder.environment import Environment
+from envbuilder.errors import InfrastructureError, UsageError
+from envbuilder.matrix import Budgets
+from envbuilder.simulated.compiler import Simulation
+from envbuilder.validation import expectations as facts_of
+from envbuilder.validation.checks import suite_plan
+from envbuilder.validation.checks.specification import Check, Profile
+from envbuilder.validation.checks.suite_plan import Facts
+from envbuilder.validation.events import Identity, Progress, Session
+from envbuilder.validation.judge import budget_results, judge
+from envbuilder.validation.launcher import Place, here, in_container
+from envbuilder.validation.layers import check_layers
+from envbuilder.verdict import CheckResult, EngineRef, HostRef, ImageRef, Verdict
+
+
+@dataclass(frozen=True)
+class ValidationRequest:
+    """What to validate and how.
+
+    ``image`` is a tag, id or digest in the engine's store. ``environment`` is None for an image of others: what it
+    holds is then asked of it. ``lock`` is the text of the lock that it was made from. ``gpus`` is ``none``, ``all``,
+    a list of indices, or ``auto``: those that the engine can hand over. ``base`` names what it was built on.
+    ``extra`` are checks beside the table's (the suite's own controls).
+    """
+
+    image: str
+    environment: Environment | None = None
+    profile: Profile = "quick"
+    budgets: Budgets = field(default_factory=Budgets)
+    gpus: str = "auto"
+    base: str = ""
+    lock: str = ""
+    simulate: Simulation | None = None
+    extra: tuple[Check, ...] = ()
+
+
+def now() -> str:
+    """Return the time in UTC to the second, as ISO 8601."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _ignore(_: Progress) -> None:
+    """Follow nothing."""
+
+
+def validate(
+    engine: Engine,
+    request: ValidationRequest,
+    *,
+    on_progress: Callable[[Progress], None] = _ignore,
+    clock: Callable[[], str] = now,
+) -> Verdict:
+    """Run the suite in an image's container and judge the results.
+
+    Raises UsageError for an image that is not there or has no TensorFlow, InfrastructureError where the engine fails.
+    """
+    image = engine.image(request.image)
+    if image is None:
+        raise UsageError(f"{request.image}: no such image", hint="build it (envbuilder build) or pull it first")
+    started = clock()
+    place = _place(engine, image, request)
+    subject = _subject(engine, place, image, request)
+    selected = suite_plan.select(subject.facts)
+    checks = (*(check for check in selected if check.group != "host"), *request.extra)
+    session, results = _run(
+        checks, subject.facts, on_progress, lambda plan, take: in_container(engine, place, plan, take)
+    )
+    results += tuple(check_layers(engine, image.id, check) for check in selected if check.group == "host")
+    results += budget_results(results, request.budgets, image.size)
+    info = engine.info()
+    return _verdict(
+        session,
+        results,
+        subject,
+        image=ImageRef(
+            id=image.id,
+            digest=_digest(image, request.image),
+            size=image.size,
+            reference=request.image,
+            base=request.base or image.labels.get("org.opencontainers.image.base.name", ""),
+        ),
+        engine=EngineRef(name=info.name, version=info.version, builder=info.builder),
+        times=(started, clock()),
+    )
+
+
+def validate_here(
+    *,
+    python: str = sys.executable,
+    profile: Profile = "quick",
+    budgets: Budgets | None = None,
+    on_progress: Callable[[Progress], None] = _ignore,
+    clock: Callable[[], str] = now,
+) -> Verdict:
+    """Run the suite in the environment at hand, with no container: a cluster's node, a notebook.
+
+    Raises UsageError where that Python has no TensorFlow.
+    """
+    started = clock()
+    identity = _identify(lambda plan, take: here(python, plan, take), python)
+    subject = facts_of.of_foreign(identity, store.load(), None, profile=profile, simulated=False)
+    checks = suite_plan.select(subject)
+    session, results = _run(checks, subject, on_progress, lambda plan, take: here(python, plan, take))
+    results += budget_results(results, budgets or Budgets(), None)
+    return _verdict(
+        session,
+        results,
+        _Subject(None, subject),
+        image=ImageRef(id="", reference="here"),
+        engine=EngineRef(name="here", version=identity.python),
+        times=(started, clock()),
+    )
+
+
+Runner = Callable[[bytes, Callable[[bytes], None]], str]
+
+
+@dataclass(frozen=True)
+class _Subject:
+    """What is validated: its environment where it is one of ours, and what it should hold."""
+
+    environment: Environment | None
+    facts: Facts
+
+
+def _place(engine: Engine, image: Image, request: ValidationRequest) -> Place:
+    if request.simulate is not None:
+        return Place(image.id, gpus="none", env=request.simulate.environment(image.env), files=request.simulate.files)
+    if request.gpus == "auto":
+        return Place(image.id, gpus="all" if engine.info().gpu_runtime else "none")
+    return Place(image.id, gpus=request.gpus)
+
+
+def _subject(engine: Engine, place: Place, image: Image, request: ValidationRequest) -> _Subject:
+    environment, lock = request.environment, request.lock
+    profile, simulated = request.profile, request.simulate is not None
+    if environment is None:
+        identity = _identify(lambda plan, take: in_container(engine, place, plan, take), request.image)
+        environment, lock = facts_of.carried(identity)
+        if environment is None:
+            foreign = facts_of.of_foreign(identity, store.load(), image, profile=profile, simulated=simulated)
+            return _Subject(None, facts_of.with_gpus(foreign, place.gpus))
+    own = facts_of.of_environment(environment, lock, image, profile=profile, simulated=simulated)
+    return _Subject(environment, facts_of.with_gpus(own, place.gpus))
+
+
+def _identify(run: Runner, subject: str) -> Identity:
+    session = Session((), _ignore)
+    why = run(suite_plan.plan((), Facts(flavor="cpu")), session.feed)
+    if session.identity is None:
+        raise InfrastructureError(f"{subject}: cannot be asked what it holds: {why}", hint="see the engine's log")
+    if session.identity.tensorflow is None:
+        raise UsageError(f"{subject}: this Python has no TensorFlow", hint="give --python, or install it there")
+    return session.identity
+
+
+def _run(
+    checks: tuple[Check, ...], facts: Facts, on_progress: Callable[[Progress], None], run: Runner
+) -> tuple[Session, tuple[CheckResult, ...]]:
+    session = Session(checks, on_progress)
+    why = run(suite_plan.plan(checks, facts), session.feed)
+    if not session.identity:
+        raise InfrastructureError(
+            f"the probes did not start: {why or 'no output'}", hint="see the engine's log; nothing was judged"
+        )
+    return session, session.results(why or "not run: the runner gave no answer for it")
+
+
+def _verdict(  # noqa: PLR0913 - one document, from its parts
+    session: Session,
+    results: tuple[CheckResult, ...],
+    subject: _Subject,
+    *,
+    image: ImageRef,
+    engine: EngineRef,
+    times: tuple[str, str],
+) -> Verdict:
+    facts, driver = subject.facts, session.driver()
+    judgement = judge(results, flavor=facts.flavor, gpus=driver.count, simulated=facts.simulated)
+    identity = session.identity
+    return Verdict(
+        environment=subject.environment,
+        image=image,
+        lock=facts.lock,
+        suite=suite_plan.digest(),
+        profile=facts.profile,
+        engine=engine,
+        host=HostRef(
+            driver=driver.driver,
+            gpus=driver.gpus,
+            kernel=identity.kernel if identity else "",
+            cpus=identity.cpus if identity else 0,
+            cpu_model=identity.cpu_model if identity else "",
+            memory=identity.memory if identity else 0,
+        ),
+        simulated=facts.simulated,
+        verdict=judgement.verdict,
+        level=judgement.level,
+        requires=judgement.requires,
+        checks=results,
+        timeline=session.timeline(),
+        findings=judgement.findings,
+        reasons=judgement.reasons,
+        started=times[0],
+        finished=times[1],
+    )
+
+
+def _digest(image: Image, name: str) -> str | None:
+    pinned = image.pinned(name)
+    return pinned.rpartition("@")[2] if pinned else None

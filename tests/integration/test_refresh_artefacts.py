@@ -1,0 +1,44 @@
+"""The catalogue against the real artefacts on the package index."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from envbuilder.catalog import lookup, store
+from envbuilder.catalog.model import Catalog
+from envbuilder.pypi import index_config
+from envbuilder.pypi.answer_cache import Cache
+from envbuilder.pypi.simple_api import Client
+from envbuilder.refresh.verify_catalog import verify
+
+pytestmark = pytest.mark.network
+
+SAMPLE = ("1.15.0", "2.4.1", "2.12.1", "2.15.0", "2.16.2", "2.20.0", "2.21.0")
+
+
+def test_rows_agree_with_their_artefacts(tmp_path: Path) -> None:
+    """A sample of every era has no disagreement, reads a small part of the wheels, and is free when asked again."""
+    catalog = store.load()
+    rows = tuple(row for row in catalog.tensorflow if row.version in SAMPLE)
+    index = Client(index_config.read(), Cache(tmp_path))
+    found = verify(catalog, index, rows)
+    assert [one for one in found if one.outcome == "disagrees"] == []
+    assert [one for one in found if one.outcome == "unchecked" and one.field in {"requires", "cuda_wheels"}] == []
+    assert sum(file.stat().st_size for file in tmp_path.rglob("*") if file.is_file()) < 20_000_000
+    started = time.monotonic()
+    again = verify(catalog, Client(index_config.read(), Cache(tmp_path)), rows)
+    assert again == found
+    assert time.monotonic() - started < 10
+
+
+def test_a_wrong_row_is_found_in_the_real_artefact(tmp_path: Path) -> None:
+    """A capability that the wheel does not have is not overlooked."""
+    row = lookup.release(store.load(), "2.20.0")
+    assert row is not None
+    wrong = msgspec.structs.replace(row, cubins=(*row.cubins, "12.0"))
+    found = verify(Catalog(), Client(index_config.read(), Cache(tmp_path)), (wrong,))
+    assert [one.field for one in found if one.outcome == "disagrees"] == ["cubins"]

@@ -1,0 +1,88 @@
+"""Every row of the catalogue with every driver branch and GPU: `check` always answers, and never contradicts itself."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import jsonschema
+import msgspec
+
+from envbuilder.catalog.store import load
+from envbuilder.compat.check import CheckDocument, check
+from envbuilder.compat.question import Question
+from envbuilder.finding import Code, Severity
+from envbuilder.schemas import schema
+
+CATALOG = load()
+VALIDATOR = jsonschema.Draft202012Validator(schema("check"))
+
+
+def driver_of(branch) -> str:
+    """Take a branch's newest known release, or its first."""
+    return branch.releases[-1] if branch.releases else branch.first
+
+
+def consistent(document: CheckDocument) -> None:
+    """Assert that what is concluded follows from what was found."""
+    wrong = any(finding.severity is Severity.ERROR for finding in document.findings)
+    silent = any(finding.code is Code.UNKNOWN for finding in document.findings)
+    assert document.compatible is (False if wrong else None if silent else True)
+    codes = {(finding.code, finding.subject) for finding in document.findings}
+    for _, gpu in codes:
+        assert not {(Code.PTX_JIT, gpu), (Code.NO_KERNEL_IMAGE, gpu)} <= codes, "compiles and has nothing to compile"
+    kinds = {code for code, _ in codes}
+    drivers = {Code.DRIVER_TOO_OLD, Code.DRIVER_FORWARD_COMPAT, Code.DRIVER_MINOR_COMPAT}
+    assert len(kinds & drivers) <= 1, "a driver stands in one relation to a toolkit"
+
+
+def shape(document: CheckDocument) -> tuple[object, ...]:
+    """Tell documents apart by what a schema can see of them."""
+    environment = document.environment
+    nulls = tuple(getattr(environment, name) is None for name in environment.__struct_fields__)
+    return nulls, document.compatible, tuple((finding.code, finding.severity) for finding in document.findings)
+
+
+def test_every_row_branch_and_kind_of_gpu_is_answered_without_contradiction() -> None:
+    """No exception, no contradiction, and the JSON follows its schema, whatever is combined.
+
+    GPUs of one compute capability, brand class and first driver are judged alike, so one stands for them.
+    """
+    kinds = {(gpu.compute_capability, gpu.data_center, gpu.minimum_driver): gpu.name for gpu in CATALOG.gpus}
+    drivers = [driver_of(branch) for branch in CATALOG.drivers]
+    shapes: dict[tuple[object, ...], CheckDocument] = {}
+    count = 0
+    for row, driver, gpu in itertools.product(CATALOG.tensorflow, drivers, kinds.values()):
+        asked = Question(tensorflow=row.version, package=row.package, driver=driver, gpus=(gpu,))
+        document = check(asked, CATALOG)
+        consistent(document)
+        shapes.setdefault(shape(document), document)
+        count += 1
+    assert count == len(CATALOG.tensorflow) * len(drivers) * len(kinds)
+    for document in shapes.values():
+        VALIDATOR.validate(json.loads(msgspec.json.encode(document)))
+
+
+def test_every_gpu_is_found_by_each_of_its_names_on_every_branch() -> None:
+    """Each marketing name, ``nvidia-smi`` name and alias leads to the same compute capability, on every branch."""
+    for gpu in CATALOG.gpus:
+        for name in (gpu.name, *gpu.smi_names, *gpu.aliases):
+            document = check(Question(tensorflow="2.14.1", gpus=(name,)), CATALOG)
+            assert [one.compute_capability for one in document.environment.gpus] == [gpu.compute_capability], name
+        for branch in CATALOG.drivers:
+            consistent(check(Question(tensorflow="2.14.1", driver=driver_of(branch), gpus=(gpu.name,)), CATALOG))
+
+
+def test_every_image_with_every_release_is_answered_without_contradiction() -> None:
+    """Base images and installs too: no exception, no contradiction, and the JSON follows its schema."""
+    shapes: dict[tuple[object, ...], CheckDocument] = {}
+    rows = [row for row in CATALOG.tensorflow if row.package == "tensorflow"]
+    for row, image, install in itertools.product(rows, CATALOG.images, (None, "and-cuda", "plain")):
+        asked = Question(
+            tensorflow=row.version, base_image=image.name, install=install, driver="535.104.05", gpus=("RTX 3090",)
+        )
+        document = check(asked, CATALOG)
+        consistent(document)
+        shapes.setdefault(shape(document), document)
+    for document in shapes.values():
+        VALIDATOR.validate(json.loads(msgspec.json.encode(document)))

@@ -1,0 +1,192 @@
+"""Laws of the resolver: it agrees with brute force, a rejection is really unsatisfiable, the nearest is the nearest."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small_catalogs import (
+    CUDNNS,
+    DRIVERS,
+    GPUS,
+    PYTHONS,
+    TOOLKITS,
+    WHEELS,
+    catalogs,
+    combinations,
+    full_combinations,
+    targets,
+)
+
+from envbuilder.catalog.facts import facts
+from envbuilder.catalog.model import Catalog, TensorflowRelease
+from envbuilder.compat.nearest_combination import Nearest, changes
+from envbuilder.compat.plan import plan
+from envbuilder.compat.resolve import resolve
+from envbuilder.compat.resolver import Resolver
+from envbuilder.environment import Combination, Environment, Rejection
+from envbuilder.matrix import Axes, Exclude, Matrix, Targets
+
+VERSIONS = ("2.1.0", "2.2.0", "2.3.0")
+CUDAS = ("11.0", "11.8", "12.2", "12.5")
+
+
+def numbers(text: str) -> tuple[int, ...]:
+    """Read a version as integers: the oracle compares in its own way."""
+    return tuple(map(int, text.split(".")))
+
+
+def host_works(release: TensorflowRelease, python: str | None, system: str | None, catalog: Catalog) -> bool:
+    """Tell by trying every system whether one of them carries the wheel."""
+    wheel = release.wheels[0]
+    return any(
+        system in {None, row.name}
+        and python in {None, row.python}
+        and row.python in wheel.pythons
+        and numbers(row.glibc) >= numbers(wheel.glibc)
+        for row in catalog.systems
+    )
+
+
+def wheel_sets(catalog: Catalog) -> Iterator[tuple[str, str]]:
+    """List every CUDA and cuDNN that can be installed: the sets of some release, with any cuDNN of their line."""
+    for cuda in {row.cuda for row in catalog.tensorflow if row.cuda_wheels}:
+        line = next(row for row in WHEELS if row.package.endswith(cuda.split(".")[0]))
+        yield from ((cuda, version) for version in line.versions)
+
+
+def stack_works(release: TensorflowRelease, cuda: str, cudnn: str, wished: Targets) -> bool:
+    """Tell from first principles whether a build runs with these libraries on every driver and GPU."""
+    toolkit = next(row for row in TOOLKITS if row.version == cuda)
+    built = next(row for row in TOOLKITS if row.version == release.cuda)
+    kernels = next(row for row in CUDNNS if numbers(cudnn)[:2] == numbers(row.version))
+    loads = all(name in toolkit.sonames or "cudnn" in name for name in release.libraries)
+    accepted = numbers(cudnn)[0] == numbers(release.cudnn)[0] and numbers(cudnn)[:2] >= numbers(release.cudnn)
+    made_for = numbers(cuda)[0] in {numbers(text)[0] for text in kernels.cuda}
+    gpus = [gpu for gpu in GPUS if gpu.name in wished.gpus]
+    for gpu in gpus:
+        cap = numbers(gpu.compute_capability)
+        if cap < numbers(toolkit.first_capability) or cap < numbers(kernels.first_capability):
+            return False
+        native = any(numbers(code)[0] == cap[0] and numbers(code)[1] <= cap[1] for code in release.cubins)
+        if not native and not any(numbers(ptx) <= cap for ptx in release.ptx):
+            return False
+        for driver in wished.drivers:
+            dropped = numbers(driver)[0] >= 590 and cap < (8, 0)
+            if dropped or numbers(driver) < numbers(gpu.minimum_driver):
+                return False
+            if not native and numbers(driver) < numbers(built.driver):
+                return False
+    enough = all(numbers(driver) >= numbers(toolkit.minimum_driver) for driver in wished.drivers)
+    return loads and accepted and made_for and enough
+
+
+def satisfiable(wish: Combination, catalog: Catalog, wished: Targets) -> bool:
+    """Tell by brute force over every system and every set of wheels whether a combination can work."""
+    release = next((row for row in catalog.tensorflow if row.version == wish.tensorflow), None)
+    if release is None or not host_works(release, wish.python, wish.os, catalog):
+        return False
+    if wish.flavor == "cpu":
+        return True
+    return release.gpu and any(
+        wish.cuda in {None, cuda}
+        and (wish.cudnn is None or numbers(cudnn)[:2] == numbers(wish.cudnn))
+        and (wish.cuda is not None or numbers(cuda)[0] == numbers(release.cuda)[0])
+        and stack_works(release, cuda, cudnn, wished)
+        for cuda, cudnn in wheel_sets(catalog)
+    )
+
+
+@settings(max_examples=400, deadline=None)
+@given(catalogs(), combinations, targets)
+def test_the_resolver_agrees_with_brute_force(catalog: Catalog, wish: Combination, wished: Targets) -> None:
+    """A combination resolves exactly if some system and some set of wheels works for every target."""
+    result = resolve(wish, catalog, wished)
+    assert isinstance(result, Environment) == satisfiable(wish, catalog, wished), result
+
+
+@settings(max_examples=200, deadline=None)
+@given(catalogs(), combinations, targets)
+def test_what_was_wished_is_kept_and_what_was_not_is_named(
+    catalog: Catalog, wish: Combination, wished: Targets
+) -> None:
+    """An environment has every wished value, and ``chosen`` names exactly the axes that were left open."""
+    result = resolve(wish, catalog, wished)
+    if isinstance(result, Rejection):
+        assert result.findings
+        assert result.sentence.endswith(".")
+        return
+    axes = ("python", "os", *(("cuda", "cudnn") if wish.flavor == "gpu" else ()))
+    for axis in axes:
+        value, given_ = getattr(result, axis), getattr(wish, axis)
+        assert given_ is None or value == given_ or value.startswith(f"{given_}."), axis
+        assert (axis in result.chosen) == (given_ is None), axis
+
+
+def neighbours(wish: Combination) -> Iterator[Combination]:
+    """List every combination that a change of version, Python, CUDA or cuDNN leads to."""
+    pythons = (*PYTHONS,) if wish.python else (None,)
+    cudas = CUDAS if wish.cuda else (None,)
+    cudnns = ("8.6", "8.9", "9.3", "9.11") if wish.cudnn else (None,)
+    for version, python, cuda, cudnn in itertools.product(VERSIONS, pythons, cudas, cudnns):
+        yield msgspec.structs.replace(wish, tensorflow=version, python=python, cuda=cuda, cudnn=cudnn)
+
+
+@settings(max_examples=300, deadline=None)
+@given(catalogs(), st.one_of(combinations, full_combinations), targets)
+def test_the_nearest_works_and_no_fewer_changes_would(catalog: Catalog, wish: Combination, wished: Targets) -> None:
+    """The nearest resolves, keeps the system, and brute force finds nothing with fewer changed axes."""
+    resolver = Resolver(facts(catalog), wished)
+    near = Nearest(resolver).to(wish)
+    fewest = min(
+        (len(changes(wish, other)) for other in neighbours(wish) if satisfiable(other, catalog, wished)), default=None
+    )
+    if near is None:
+        assert fewest is None
+        return
+    assert isinstance(resolver.resolve(near), Environment)
+    assert (near.os, near.flavor, near.arch) == (wish.os, wish.flavor, wish.arch)
+    assert len(changes(wish, near)) == fewest
+
+
+@settings(max_examples=100, deadline=None)
+@given(catalogs(), combinations, targets, st.randoms(use_true_random=False))
+def test_the_order_of_rows_is_irrelevant(catalog: Catalog, wish: Combination, wished: Targets, random) -> None:
+    """Shuffling the catalogue's rows changes nothing in what a combination resolves to."""
+    other = msgspec.structs.replace(
+        catalog,
+        tensorflow=tuple(random.sample(catalog.tensorflow, len(catalog.tensorflow))),
+        gpus=tuple(random.sample(catalog.gpus, len(catalog.gpus))),
+        drivers=tuple(random.sample(catalog.drivers, len(catalog.drivers))),
+    )
+    assert resolve(wish, other, wished) == resolve(wish, catalog, wished)
+
+
+@settings(max_examples=60, deadline=None)
+@given(catalogs(), st.sampled_from(VERSIONS), st.sampled_from(PYTHONS))
+def test_an_exclude_never_adds_an_environment(catalog: Catalog, version: str, python: str) -> None:
+    """Excluding something leaves a subset of the environments, in the same order, and ids stay unique."""
+    axes = Axes(tensorflow=VERSIONS, python=PYTHONS, flavor=("cpu", "gpu"))
+    whole = plan(Matrix(name="m", axes=axes), catalog)
+    less = plan(
+        Matrix(name="m", axes=axes, exclude=(Exclude(reason="a test", tensorflow=version, python=python),)), catalog
+    )
+    ids = [environment.id for environment in whole.environments]
+    left = [row.id for row in whole.environments if (row.tensorflow, row.python) != (version, python)]
+    assert [row.id for row in less.environments] == left
+    assert len(ids) == len(set(ids))
+
+
+@settings(max_examples=100, deadline=None)
+@given(catalogs(), combinations, st.sampled_from([gpu.name for gpu in GPUS]))
+def test_a_newer_driver_never_loses_an_environment_unless_it_dropped_the_gpu(
+    catalog: Catalog, wish: Combination, gpu: str
+) -> None:
+    """Along the drivers, oldest to newest, what once resolves stays resolved up to the branch that drops the GPU."""
+    hosts = [Targets(drivers=(driver,), gpus=(gpu,)) for driver in DRIVERS]
+    works = [isinstance(resolve(wish, catalog, host), Environment) for host in hosts]
+    kept = works if gpu in {"A1", "H1"} or wish.flavor == "cpu" else works[:-1]
+    assert kept == sorted(kept)

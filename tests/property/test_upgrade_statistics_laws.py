@@ -1,0 +1,96 @@
+"""Laws of the upgrade statistics."""
+
+from __future__ import annotations
+
+import math
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from envbuilder.upgrade.statistics import Samples, Settings, blocks, compare, holm
+
+durations = st.floats(min_value=1e-3, max_value=1e3)
+OPPOSITE = {"slower": "faster", "faster": "slower", "same": "same", "unclear": "unclear"}
+
+
+@st.composite
+def paired(draw: st.DrawFn) -> Samples:
+    """Draw one duration with one to sixteen rounds."""
+    rounds = draw(st.integers(1, 16))
+    side = st.lists(durations, min_size=rounds, max_size=rounds).map(tuple)
+    return Samples(name="x", old=draw(side), new=draw(side))
+
+
+@given(paired())
+@settings(deadline=None)
+def test_swapping_the_sides_swaps_the_answer(samples: Samples) -> None:
+    """Old against new and new against old say opposite things with the same certainty."""
+    (there,) = compare([samples], Settings())
+    (back,) = compare([Samples(name="x", old=samples.new, new=samples.old)], Settings())
+    assert back.change == OPPOSITE[there.change]
+    assert math.isclose(there.p, back.p)
+    assert math.isclose(there.ratio.value * back.ratio.value, 1, rel_tol=1e-9)
+
+
+@given(paired(), st.integers(-8, 8))
+@settings(deadline=None)
+def test_the_unit_does_not_matter(samples: Samples, power: int) -> None:
+    """Measuring in another unit changes no ratio and no answer."""
+    scale = 2.0**power
+    scaled = Samples(name="x", old=tuple(scale * x for x in samples.old), new=tuple(scale * x for x in samples.new))
+    (one,), (other,) = compare([samples], Settings()), compare([scaled], Settings())
+    assert (one.change, one.p) == (other.change, other.p)
+    assert math.isclose(one.ratio.value, other.ratio.value, rel_tol=1e-9)
+
+
+@given(paired())
+@settings(deadline=None)
+def test_a_side_against_itself_is_never_changed(samples: Samples) -> None:
+    """Identical samples differ by nothing."""
+    (answer,) = compare([Samples(name="x", old=samples.old, new=samples.old)], Settings())
+    assert answer.change in ("same", "unclear")
+
+
+@given(paired(), st.floats(min_value=1.01, max_value=10))
+@settings(deadline=None)
+def test_a_slower_new_side_is_never_less_slow(samples: Samples, factor: float) -> None:
+    """Slowing the new side down never turns "slower" into anything else."""
+    slowed = Samples(name="x", old=samples.old, new=tuple(factor * x for x in samples.new))
+    if compare([samples], Settings())[0].change == "slower":
+        assert compare([slowed], Settings())[0].change == "slower"
+
+
+@given(st.lists(paired(), min_size=1, max_size=6))
+@settings(deadline=None)
+def test_company_never_helps_a_claim(samples: list[Samples]) -> None:
+    """A duration judged together with others is claimed only if it would be claimed alone."""
+    for together, alone in zip(compare(samples, Settings()), samples, strict=True):
+        if together.change in ("slower", "faster"):
+            assert compare([alone], Settings())[0].change == together.change
+
+
+@given(paired())
+@settings(deadline=None)
+def test_intervals_hold_their_estimates(samples: Samples) -> None:
+    """Every interval contains the value that it is the interval of."""
+    (answer,) = compare([samples], Settings())
+    for interval in (answer.ratio, answer.old_s, answer.new_s):
+        if interval.low is not None and interval.high is not None:
+            assert interval.low <= interval.value <= interval.high
+
+
+@given(st.lists(st.floats(0, 1), max_size=12))
+def test_holm_never_lowers_and_keeps_the_order(p: list[float]) -> None:
+    """Adjusted p-values are no smaller, at most one, and in the same order."""
+    adjusted = holm(p)
+    assert all(x <= y <= 1 for x, y in zip(p, adjusted, strict=True))
+    ordered = sorted(zip(p, adjusted, strict=True))
+    assert [y for _, y in ordered] == sorted(adjusted)
+
+
+@given(st.integers(1, 200))
+def test_blocks_hold_every_round(rounds: int) -> None:
+    """Blocks differ by at most one round and lose none."""
+    sizes = blocks(rounds)
+    assert sum(sizes) == rounds
+    assert max(sizes) - min(sizes) <= 1

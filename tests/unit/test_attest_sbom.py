@@ -1,0 +1,174 @@
+"""The bill of materials: what is found in an image's archive, and the published shape of the document."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+
+import msgspec
+import pytest
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+from google.protobuf import json_format
+from in_toto_attestation.predicates.provenance.v1 import provenance_pb2
+from verdicts import digest
+
+from envbuilder.attest.cyclonedx import bom
+from envbuilder.attest.provenance import Base, provenance
+from envbuilder.attest.sbom_contents import Package, read
+from envbuilder.errors import InfrastructureError
+from envbuilder.image import lockfile
+
+STATUS = """Package: libc6
+Status: install ok installed
+Architecture: amd64
+Version: 2.36-9+deb12u10
+Description: GNU C Library
+ with a second line: and a colon
+
+Package: removed
+Status: deinstall ok config-files
+Version: 1
+
+Package: libcudnn9-cuda-12
+Status: install ok installed
+Architecture: amd64
+Version: 9.3.0.75-1
+"""
+NUMPY = "Metadata-Version: 2.4\nName: NumPy\nVersion: 2.1.3\nLicense-Expression: BSD-3-Clause\n\nName: not-this\n"
+CUBLAS = "Metadata-Version: 2.1\nName: nvidia-cublas-cu12\nVersion: 12.5.3.2\nLicense: NVIDIA Proprietary Software\n"
+SITE = "opt/venv/lib/python3.11/site-packages"
+LOCK = (
+    f"numpy==2.1.3 \\\n    --hash=sha256:{'a' * 64} \\\n    --hash=sha256:{'b' * 64}\n"
+    f"nvidia-cublas-cu12==12.5.3.2 \\\n    --hash=sha256:{'c' * 64}\n"
+)
+
+
+def tar(files: dict[str, bytes | str], links: dict[str, str] | None = None, mode: str = "w") -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode=mode) as archive:  # type: ignore[call-overload]
+        for name, content in files.items():
+            data = content.encode() if isinstance(content, str) else content
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+        for name, target in (links or {}).items():
+            info = tarfile.TarInfo(name)
+            info.type, info.linkname = tarfile.SYMTYPE, target
+            archive.addfile(info)
+    return buffer.getvalue()
+
+
+BASE = {"var/lib/dpkg/status": STATUS, "usr/lib/os-release": 'ID=debian\nVERSION_CODENAME="bookworm"\n', "bin/x": b"\0"}
+VENV = {f"{SITE}/numpy-2.1.3.dist-info/METADATA": NUMPY, f"{SITE}/numpy/data.bin": b"\0" * 5_000_000}
+CUDA = {f"{SITE}/nvidia_cublas_cu12-12.5.3.2.dist-info/METADATA": CUBLAS}
+
+
+def saved(*layers: dict[str, bytes | str], layout: str = "docker", compress: bool = False) -> bytes:
+    """Write an image as ``docker save`` does: of engines before 25 (one folder a layer) or since (blobs)."""
+    names = [f"layer{i}/layer.tar" if layout == "docker" else f"blobs/sha256/{i:064x}" for i in range(len(layers))]
+    parts: dict[str, bytes | str] = {} if layout == "docker" else {"blobs/sha256/config": '{"not": "a layer"}'}
+    for name, layer in zip(names, layers, strict=True):
+        parts[name] = tar(layer, mode="w:gz" if compress else "w")
+    parts["manifest.json"] = json.dumps([{"Config": "config.json", "RepoTags": [], "Layers": names}])
+    return tar(parts)
+
+
+def chunks(data: bytes, size: int = 70_001):
+    return (data[start : start + size] for start in range(0, len(data), size))
+
+
+@pytest.mark.parametrize("layout", ["docker", "blobs"])
+@pytest.mark.parametrize("compress", [False, True])
+def test_packages_of_every_kind_are_found(layout, compress) -> None:
+    """Debian's, Python's and CUDA's packages are found in both forms of archive, and nothing that is removed."""
+    contents = read(chunks(saved(BASE, VENV, CUDA, layout=layout, compress=compress)))
+    assert (contents.distribution, contents.release) == ("debian", "bookworm")
+    assert contents.packages == (
+        Package("deb", "libc6", "2.36-9+deb12u10", "amd64"),
+        Package("deb", "libcudnn9-cuda-12", "9.3.0.75-1", "amd64"),
+        Package("pypi", "numpy", "2.1.3", "", "BSD-3-Clause", True),
+        Package("pypi", "nvidia-cublas-cu12", "12.5.3.2", "", "NVIDIA Proprietary Software"),
+    )
+
+
+def test_what_a_later_layer_deletes_or_replaces_is_gone() -> None:
+    """Whiteouts, opaque folders and newer files take effect in the order of the layers."""
+    newer = NUMPY.replace("2.1.3", "2.2.0")
+    upgraded = {f"{SITE}/.wh.numpy-2.1.3.dist-info": b"", f"{SITE}/numpy-2.2.0.dist-info/METADATA": newer}
+    emptied = {f"{SITE}/.wh..wh..opq": b"", f"{SITE}/nvidia_cublas_cu12-12.5.3.2.dist-info/METADATA": CUBLAS}
+    found = read(chunks(saved(BASE, VENV, upgraded)))
+    assert [p.version for p in found.packages if p.name == "numpy"] == ["2.2.0"]
+    found = read(chunks(saved(BASE, VENV, emptied)))
+    assert [p.name for p in found.packages if p.kind == "pypi"] == ["nvidia-cublas-cu12"]
+    swapped = read(chunks(saved(upgraded, BASE, VENV)))
+    assert sorted(p.version for p in swapped.packages if p.name == "numpy") == ["2.1.3", "2.2.0"]
+
+
+def test_a_layer_that_is_a_link_counts() -> None:
+    """Engines write a layer that occurs twice as a link to the first."""
+    manifest = json.dumps([{"Layers": ["b/layer.tar"]}])
+    data = tar({"a/layer.tar": tar(VENV), "manifest.json": manifest}, {"b/layer.tar": "../a/layer.tar"})
+    assert [p.name for p in read(chunks(data)).packages] == ["numpy"]
+
+
+@pytest.mark.parametrize("data", [b"", b"no tar at all" * 100, tar({"x": b"y"}), saved(BASE)[:3000]])
+def test_what_is_no_archive_is_an_error_of_the_engine(data) -> None:
+    """A cut or foreign stream is never an empty bill."""
+    with pytest.raises(InfrastructureError):
+        read(chunks(data))
+
+
+def document() -> dict:
+    contents = read(chunks(saved(BASE, VENV, CUDA)))
+    made = bom("registry.example.org/team/image", digest("image"), contents, lockfile.parse(LOCK))
+    return json.loads(msgspec.json.encode(made))
+
+
+def test_the_document_is_cyclonedx() -> None:
+    """The document is valid against CycloneDX's own schema, strictly; a wrong one is not."""
+    validator = JsonStrictValidator(SchemaVersion.V1_6)
+    assert validator.validate_str(json.dumps(document())) is None
+    assert validator.validate_str(json.dumps({**document(), "components": [{"name": "x"}]})) is not None
+
+
+def test_components_say_what_they_are() -> None:
+    """Purls name the ecosystem, CUDA parts are marked, a hash stands where the lock leaves no choice."""
+    parts = {component["name"]: component for component in document()["components"]}
+    marked = {n for n, c in parts.items() if {"name": "envbuilder:cuda", "value": "true"} in c.get("properties", [])}
+    assert marked == {"libcudnn9-cuda-12", "nvidia-cublas-cu12"}
+    assert parts["libc6"]["purl"] == "pkg:deb/debian/libc6@2.36-9%2Bdeb12u10?arch=amd64&distro=bookworm"
+    assert parts["nvidia-cublas-cu12"]["hashes"] == [{"alg": "SHA-256", "content": "c" * 64}]
+    assert "hashes" not in parts["numpy"]
+    assert parts["numpy"]["licenses"] == [{"expression": "BSD-3-Clause"}]
+
+
+def test_two_copies_of_a_version_are_one_component() -> None:
+    """A package bundled inside another is named once: references in the document are unique."""
+    bundled = {f"{SITE}/setuptools/_vendor/numpy-2.1.3.dist-info/METADATA": NUMPY.replace("BSD-3-Clause", "MIT")}
+    contents = read(chunks(saved(VENV, bundled)))
+    assert len(contents.packages) == 2
+    assert [part.name for part in bom("a.b/c", digest("image"), contents, ()).components] == ["numpy"]
+
+
+def test_the_same_image_gives_the_same_document() -> None:
+    """No clock, host or chance is in it."""
+    assert document() == document()
+
+
+def test_provenance_has_the_shape_that_is_published() -> None:
+    """The predicate parses as SLSA provenance v1 and names every input with its digest."""
+    made = provenance(
+        "registry.example.org/team/image",
+        digest("image"),
+        environment="tf2.20.0-py311-cpu-bookworm",
+        context={"Dockerfile": digest("d"), "requirements.lock": digest("l")},
+        base=Base(reference="envbuilder/base:debian-bookworm", digest=digest("b"), origin="debian snapshot"),
+        tools={"docker": "20.10.24", "uv": "0.5.1"},
+    )
+    parsed = json_format.ParseDict(json.loads(bytes(made.predicate)), provenance_pb2.Provenance())
+    inputs = {item.name: item.digest["sha256"] for item in parsed.build_definition.resolved_dependencies}
+    assert inputs["Dockerfile"] == digest("d").removeprefix("sha256:")
+    assert set(inputs) == {"Dockerfile", "requirements.lock", "envbuilder/base:debian-bookworm"}
+    assert parsed.run_details.builder.version["docker"] == "20.10.24"

@@ -1,0 +1,115 @@
+"""The decision of `verify`, as a pure function: what satisfies a demand, and every reason against it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from verdicts import digest, failed_verdict, gpu_verdict, inconclusive_verdict, verdict
+
+from envbuilder.attest.predicates import VerdictPredicate
+from envbuilder.attest.statement import VERDICT, about
+from envbuilder.attest.trust import Demand, Evidence, Refused, decide
+from envbuilder.verdict import GpuSeen, HostRef, ImageRef, Verdict
+
+NOW = datetime(2026, 11, 21, tzinfo=UTC)
+SUBJECT = digest("manifest")
+
+
+def evidence(value: Verdict, subject: str = SUBJECT) -> Evidence:
+    statement = about("image", subject, VERDICT, VerdictPredicate(verdict=value))
+    return Evidence(stored=digest(repr(value)), signed_by="key", statement=statement)
+
+
+def reasons(value: Verdict, demand: Demand | None = None) -> list[Refused]:
+    decision = decide(SUBJECT, (evidence(value),), demand or Demand(), NOW)
+    assert decision.accepted == (not decision.refusals)
+    return [refusal.reason for refusal in decision.refusals]
+
+
+@pytest.mark.parametrize(
+    ("value", "demand", "expected"),
+    [
+        (verdict(), Demand(level="cpu"), []),
+        (verdict(), Demand(level="load"), []),
+        (verdict(), Demand(level="gpu"), [Refused.LEVEL_TOO_LOW]),
+        (gpu_verdict(), Demand(level="gpu", driver="535", gpu="H100"), []),
+        (gpu_verdict(), Demand(level="gpu", driver="535.104.05", gpu="nvidia h100"), []),
+        (gpu_verdict(), Demand(level="gpu", driver="550"), [Refused.OTHER_DRIVER]),
+        (gpu_verdict(), Demand(level="gpu", driver="53"), [Refused.OTHER_DRIVER]),
+        (gpu_verdict(), Demand(level="gpu", gpu="A100"), [Refused.OTHER_GPU]),
+        (gpu_verdict(), Demand(level="gpu", gpu="H10"), [Refused.OTHER_GPU]),
+        (verdict(), Demand(driver="535", gpu="H100"), [Refused.OTHER_DRIVER, Refused.OTHER_GPU]),
+        (failed_verdict(), Demand(level="static"), [Refused.FAILED]),
+        (inconclusive_verdict(), Demand(level="load"), [Refused.INCONCLUSIVE]),
+        (verdict(simulated=True), Demand(), [Refused.SIMULATED]),
+        (verdict(finished="2026-06-01T00:00:00+00:00"), Demand(), [Refused.EXPIRED]),
+        (verdict(finished="2026-12-01T00:00:00+00:00"), Demand(), [Refused.EXPIRED]),
+        (verdict(finished="yesterday"), Demand(), [Refused.UNREADABLE]),
+        (verdict(finished="2026-11-20T00:00:00"), Demand(), [Refused.UNREADABLE]),
+        (verdict(image=ImageRef(id="x", digest=digest("other"))), Demand(), [Refused.WRONG_SUBJECT]),
+    ],
+)
+def test_each_shortcoming_has_its_reason(value, demand, expected) -> None:
+    """A verdict is accepted, or refused for exactly what is wrong with it."""
+    assert reasons(value, demand) == expected
+
+
+def test_nothing_is_accepted_without_evidence() -> None:
+    """No statement means no."""
+    assert not decide(SUBJECT, (), Demand(), NOW).accepted
+
+
+def test_a_statement_about_another_digest_is_refused() -> None:
+    """The statement's own subject counts, not where it was found."""
+    other = verdict(image=ImageRef(id="x", digest=digest("other")))
+    decision = decide(SUBJECT, (evidence(other, digest("other")),), Demand(), NOW)
+    assert [refusal.reason for refusal in decision.refusals] == [Refused.WRONG_SUBJECT]
+
+
+def test_one_verdict_of_several_is_enough() -> None:
+    """A run on a host without the GPU takes nothing away from one on a host with it."""
+    later = inconclusive_verdict(finished="2026-11-20T20:00:00+00:00")
+    decision = decide(SUBJECT, (evidence(gpu_verdict()), evidence(later)), Demand(level="gpu"), NOW)
+    assert decision.accepted
+    assert decision.verdict == gpu_verdict()
+
+
+def test_a_later_failure_revokes_an_earlier_pass() -> None:
+    """FAILED after PASSED is a no; PASSED after FAILED is a yes; order of storage is irrelevant."""
+    later = failed_verdict(finished="2026-11-20T20:00:00+00:00")
+    earlier = failed_verdict(finished="2026-11-01T20:00:00+00:00")
+    for items in ((verdict(), later), (later, verdict())):
+        decision = decide(SUBJECT, tuple(map(evidence, items)), Demand(), NOW)
+        assert [refusal.reason for refusal in decision.refusals] == [Refused.FAILED]
+        assert not decision.accepted
+    assert decide(SUBJECT, (evidence(earlier), evidence(verdict())), Demand(), NOW).accepted
+
+
+def test_a_failure_on_another_gpu_does_not_count() -> None:
+    """What fails on a T4 may be deployed on an H100, where the H100 was asked for."""
+    host = HostRef(driver="535.104.05", gpus=(GpuSeen(name="Tesla T4", compute_capability="7.5"),))
+    failed = failed_verdict(host=host, finished="2026-11-20T20:00:00+00:00")
+    both = (evidence(gpu_verdict()), evidence(failed))
+    assert decide(SUBJECT, both, Demand(level="gpu", gpu="H100"), NOW).accepted
+    assert not decide(SUBJECT, both, Demand(level="gpu"), NOW).accepted
+
+
+@given(
+    st.sampled_from(["none", "static", "load", "cpu", "gpu", "multi-gpu"]),
+    st.sampled_from(["none", "static", "load", "cpu", "gpu", "multi-gpu"]),
+    st.floats(min_value=0, max_value=200),
+    st.sampled_from(["PASSED", "FAILED", "INCONCLUSIVE"]),
+    st.booleans(),
+)
+def test_only_a_real_fresh_pass_at_the_level_is_accepted(reached, level, age_days, word, simulated) -> None:
+    """Whatever the verdict, acceptance means: PASSED, real, at the level, within the age."""
+    order = ("none", "static", "load", "cpu", "gpu", "multi-gpu")
+    finished = (NOW - timedelta(days=age_days)).isoformat()
+    value = verdict(verdict=word, level=reached, simulated=simulated, finished=finished)
+    decision = decide(SUBJECT, (evidence(value),), Demand(level=level), NOW)
+    sound = word == "PASSED" and not simulated and age_days <= 90 and order.index(reached) >= order.index(level)
+    assert decision.accepted == sound
+    assert bool(decision.refusals) != sound

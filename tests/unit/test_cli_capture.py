@@ -1,0 +1,173 @@
+"""The script that describes an environment: any Python, nothing private, read back without loss."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+from envbuilder.cli.capture_command import command
+from envbuilder.probes import capture
+from envbuilder.reproduce.report.captured import CaptureDocument
+from envbuilder.reproduce.report.read import read
+from envbuilder.reproduce.report.reported import SCALARS, Trust
+
+SCRIPT = Path(capture.__file__)
+OLD_PYTHONS = [
+    str(path)
+    for version in ("3.6", "3.7", "3.8", "3.9")
+    for path in (*Path.home().glob(f".pyenv/versions/{version}.*/bin/python3"), Path(f"/usr/bin/python{version}"))
+    if path.exists()
+]
+
+
+@pytest.fixture(scope="module")
+def document() -> dict:
+    """Run the script once for the Python that runs these tests."""
+    done = subprocess.run([sys.executable, str(SCRIPT)], capture_output=True, text=True, check=True, timeout=300)
+    return json.loads(done.stdout)
+
+
+def test_describes_this_python(document: dict) -> None:
+    """The document names this Python, this machine and the packages that are installed here."""
+    assert document["schema"] == "envbuilder/capture/v1"
+    assert document["python"] == ".".join(map(str, sys.version_info[:3]))
+    assert document["arch"] == os.uname().machine
+    assert document["packages"]["pytest"] == pytest.__version__
+
+
+def test_documents_satisfy_their_schema(document: dict) -> None:
+    """This machine's document, and a GPU machine's, are of the published type, with no field beside it."""
+    for each in (document, FULL):
+        assert msgspec.convert(each, CaptureDocument).python == each["python"]
+
+
+def test_read_without_loss(document: dict) -> None:
+    """Every field of the document is a field of what is read from it, with the same value."""
+    reported = read(json.dumps(document, indent=1))
+    for field in SCALARS:
+        if field != "image":
+            assert getattr(reported, field) == document[field], field
+    assert reported.packages == document["packages"]
+    assert reported.environment == document["environment"]
+    assert reported.built == document["built"]
+    assert reported.gpus == tuple(document["gpus"])
+
+
+FULL = {
+    "schema": "envbuilder/capture/v1", "tensorflow": "2.20.0", "distribution": "tensorflow", "build": "gpu",
+    "install": "pip", "git_version": "v2.20.0-rc0-4-g72fbba3d20f", "python": "3.12.3", "os": "Ubuntu 24.04.2 LTS",
+    "platform": "linux", "arch": "x86_64", "glibc": "2.39", "container": True, "wsl": False, "avx": True,
+    "driver": "535.104.05", "driver_cuda": "12.2", "gpus": ["NVIDIA H100 80GB HBM3", "NVIDIA H100 80GB HBM3"],
+    "compute_capabilities": ["9.0"], "cuda": "12.5", "cudnn": "9.3.0",
+    "built": {"cuda": "12.5.1", "cudnn": "9"}, "devices": ["CPU", "GPU", "GPU"], "loaded": ["libcudart.so.12.5.82"],
+    "environment": {"TF_FORCE_GPU_ALLOW_GROWTH": "true", "LD_LIBRARY_PATH": "~/cuda/lib64:/usr/local/cuda-11.8/lib64"},
+    "packages": {"numpy": "2.1.3", "tensorflow": "2.20.0", "nvidia-cudnn-cu12": "9.3.0.75"},
+    "libraries": ["libcudart.so.11.0 (libc6,x86-64) => /usr/local/cuda-11.8/lib64/libcudart.so.11.0"],
+    "nvidia_smi": ["| NVIDIA-SMI 535.104.05   Driver Version: 535.104.05   CUDA Version: 12.2     |"],
+    "log": ['W0000 00:00:1 1 gpu_device.cc:2431] Cannot dlopen some GPU libraries. "quoted" C:\\\\path'],
+}  # fmt: skip
+
+
+def test_full_document_is_read_without_loss_in_any_wrapping() -> None:
+    """A GPU machine's document keeps every field when it is quoted, fenced, or preceded by prose."""
+    text = json.dumps(FULL, indent=1)
+    for pasted in (text, f"Here it is:\n```json\n{text}\n```\nthanks\n"):
+        reported = read(pasted)
+        for field in SCALARS:
+            if field in FULL:
+                assert getattr(reported, field) == FULL[field], field
+        assert reported.gpus == tuple(FULL["gpus"])
+        assert reported.compute_capabilities == ("9.0",)
+        assert (reported.packages, reported.built) == (FULL["packages"], FULL["built"])
+        assert reported.environment == FULL["environment"]
+        assert {row.trust for row in reported.evidence} == {Trust.PROVED}
+
+
+@pytest.mark.parametrize("python", OLD_PYTHONS or [pytest.param("", marks=pytest.mark.skip(reason="no old Python"))])
+def test_runs_on_old_pythons(python: str) -> None:
+    """The script runs as one copied file on Pythons as old as 3.6."""
+    done = subprocess.run([python, "-"], input=SCRIPT.read_text(), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    version = subprocess.run([python, "--version"], capture_output=True, text=True, check=True).stdout.split()[1]
+    assert json.loads(done.stdout)["python"] == version
+
+
+def test_needs_the_standard_library_alone() -> None:
+    """The file imports nothing but the standard library, and parses as Python 3.6."""
+    tree = ast.parse(SCRIPT.read_text(), feature_version=(3, 6))
+    names = {
+        alias.name.split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names
+    }
+    names |= {node.module.split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module}
+    assert names <= set(sys.stdlib_module_names)
+
+
+PRIVATE = (
+    "/home/alice.smith/venv/lib/libcudart.so.12",
+    "C:\\Users\\Alice Smith\\x",
+    "write to alice@example.org or 10.20.30.40",
+    "git clone https://alice:hunter2@git.example.org/x",
+    "HF_TOKEN=hf_abcdefghijklmnopqrstuv PASSWORD: opensesame",
+    "export KEY=ghp_0123456789abcdefghijABCDEFGHIJ012345",
+    "GPU-5f3c1a2b-0000-1111-2222-333344445555",
+    "on node workstation7 as asmith",
+)
+
+
+def test_private_data_is_left_out() -> None:
+    """No home folder, name, address, token or serial number stays in a text; versions stay."""
+    clean = capture.Redactor("/home/alice.smith", "asmith", "workstation7")
+    text = "\n".join(clean(line) for line in PRIVATE)
+    for secret in (
+        "alice",
+        "Alice",
+        "asmith",
+        "workstation7",
+        "hunter2",
+        "hf_abc",
+        "opensesame",
+        "ghp_",
+        "10.20.30",
+        "5f3c1a2b",
+    ):
+        assert secret not in text, secret
+    kept = "Driver Version: 535.104.05 libcudnn.so.9.3.0 nvidia-cudnn-cu12==9.3.0.75 v2.20.0-rc0-4-g72fbba3d20f"
+    assert clean(kept) == kept
+
+
+def test_this_machine_is_not_in_its_document(document: dict) -> None:
+    """This host's name and this user's home do not appear in its own document."""
+    text = json.dumps(document)
+    host, home = socket.gethostname(), str(Path.home())
+    if host.lower() not in capture.COMMON_NAMES and len(host) > 2:
+        assert host not in text
+    if home not in {"/", "/root"}:
+        assert home not in text
+
+
+def test_table_of_processes_is_cut() -> None:
+    """What nvidia-smi says of processes names other people's programs and is left out."""
+    assert "Processes" not in "\n".join(capture.driver()["nvidia_smi"])
+
+
+def test_command_prints_the_document_or_the_script() -> None:
+    """``envbuilder capture`` prints JSON; ``--script`` prints the file itself."""
+    shown = CliRunner().invoke(command, ["--script"])
+    assert shown.exit_code == 0
+    assert shown.output == SCRIPT.read_text()
+    assert json.loads(CliRunner().invoke(command, []).output)["schema"] == "envbuilder/capture/v1"
+
+
+def test_module_can_be_run_by_name() -> None:
+    """``python -m envbuilder.probes.capture`` finds it."""
+    assert importlib.util.find_spec("envbuilder.probes.capture") is not None

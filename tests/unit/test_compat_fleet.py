@@ -1,0 +1,108 @@
+"""The fleet example of twelve hosts: the right cells, the reasons, and the newest TensorFlow for each host."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from envbuilder.catalog.store import load
+from envbuilder.cli.plan_command import command
+from envbuilder.compat.check_text import mark
+from envbuilder.compat.fleet import FleetHost, newest, place
+from envbuilder.compat.plan import plan
+from envbuilder.jobs.plan_matrix import read_fleet
+from envbuilder.matrix import Axes, Matrix
+
+EXAMPLE = Path(__file__).parents[2] / "matrices" / "fleet.example.yaml"
+HOSTS = read_fleet(EXAMPLE)
+ENVIRONMENTS = plan(
+    Matrix(
+        name="m",
+        axes=Axes(tensorflow=("2.10.1", "2.14.1", "2.15.1", "2.18.1", "2.21.0"), flavor=("gpu",), os=()),
+    ),
+    load(),
+).environments
+
+CELLS = {
+    # host: TF 2.10.1, 2.14.1, 2.15.1, 2.18.1, 2.21.0
+    "t4-450": "yes yes no no no",
+    "t4-535": "yes yes yes yes yes",
+    "v100-470": "yes yes no no no",
+    "v100-580": "yes yes yes yes yes",
+    "v100-590": "no no no no no",
+    "a100-450": "yes yes no no no",
+    "a100-550": "yes yes yes yes yes",
+    "l4-525": "yes yes yes yes yes",
+    "h100-535": "slow slow slow yes yes",
+    "rtx3090-470": "yes yes no no no",
+    "rtx4090-560": "yes yes yes yes yes",
+    "rtx5090-590": "? ? ? no no",
+}
+
+NEWEST = {
+    "t4-450": "2.14.1",
+    "t4-535": "2.21.0",
+    "v100-470": "2.14.1",
+    "v100-580": "2.21.0",
+    "v100-590": None,
+    "a100-450": "2.14.1",
+    "a100-550": "2.21.0",
+    "l4-525": "2.21.0",
+    "h100-535": "2.21.0",
+    "rtx3090-470": "2.14.1",
+    "rtx4090-560": "2.21.0",
+    "rtx5090-590": None,
+}
+
+
+def test_the_example_has_twelve_hosts() -> None:
+    """The table below covers the file."""
+    assert [host.name for host in HOSTS] == list(CELLS)
+    assert len(HOSTS) == 12
+
+
+@pytest.mark.parametrize("host", HOSTS, ids=[host.name for host in HOSTS])
+def test_each_cell_is_right(host: FleetHost) -> None:
+    """Which environment runs where; where one does not, a sentence says why."""
+    cells = place(ENVIRONMENTS, (host,), load())
+    assert " ".join(mark(cell.findings) for cell in cells) == CELLS[host.name]
+    assert all(bool(cell.why) == (cell.compatible is not True) for cell in cells)
+
+
+@pytest.mark.parametrize("host", HOSTS, ids=[host.name for host in HOSTS])
+def test_the_newest_for_each_host(host: FleetHost) -> None:
+    """One release a host, and why the next newer one is not it."""
+    found = newest(host, load())
+    assert found.tensorflow == NEWEST[host.name]
+    assert bool(found.why_not_newer) == (found.tensorflow != "2.21.0")
+
+
+def test_a_host_without_a_gpu_runs_cpu_environments_only() -> None:
+    """The reason says what is missing."""
+    (cell,) = place(ENVIRONMENTS[-1:], (FleetHost(name="plain"),), load())
+    assert cell.compatible is False
+    assert "no NVIDIA driver" in cell.why
+    assert newest(FleetHost(name="plain"), load()).tensorflow is None
+
+
+def test_the_newest_is_one_command() -> None:
+    """Driver and GPU are enough; a host on which nothing works exits 4."""
+    good = CliRunner().invoke(command, ["--newest", "--driver", "470.57.02", "--gpu", "V100", "--format", "json"])
+    bad = CliRunner().invoke(command, ["--newest", "--driver", "590.44.01", "--gpu", "V100", "--format", "json"])
+    assert (good.exit_code, bad.exit_code) == (0, 4)
+    assert json.loads(good.stdout)["newest"][0]["tensorflow"] == "2.14.1"
+
+
+def test_the_plan_shows_hosts_and_rejections() -> None:
+    """The table names every host, and the JSON has a cell for every pair."""
+    shown = CliRunner().invoke(command, ["tensorflow", "-s", "tf2.20.0-py311-cu*", "--fleet", str(EXAMPLE)])
+    asked = CliRunner().invoke(
+        command, ["tensorflow", "-s", "tf2.20.0-py311-cu*", "--fleet", str(EXAMPLE), "--format", "json"]
+    )
+    document = json.loads(asked.stdout)
+    assert shown.exit_code == asked.exit_code == 0
+    assert all(host.name in shown.stdout for host in HOSTS)
+    assert len(document["cells"]) == len(document["environments"]) * len(HOSTS)

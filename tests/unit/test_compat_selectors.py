@@ -1,0 +1,53 @@
+"""Selectors: a union of globs and key=value; one that matches nothing is an error that helps."""
+
+from __future__ import annotations
+
+import pytest
+
+from envbuilder.catalog.store import load
+from envbuilder.compat.plan import plan
+from envbuilder.compat.selectors import select
+from envbuilder.errors import NothingSelectedError, UsageError
+from envbuilder.matrix import Axes, Matrix
+
+ALL = plan(
+    Matrix(
+        name="m", axes=Axes(tensorflow=("2.18.1", "2.19.1", "2.20.0"), os=("debian-bookworm",), flavor=("cpu", "gpu"))
+    ),
+    load(),
+).environments
+
+
+@pytest.mark.parametrize(
+    ("selectors", "count"),
+    [
+        ((), 6),
+        (("tf2.1[89]*",), 4),
+        (("tensorflow=2.20.0",), 2),
+        (("tensorflow=2.20",), 2),
+        (("flavor=cpu", "tf2.20.0-*"), 4),
+        (("cuda=12.5",), 3),
+        (("python=3.11", "os=debian-bookworm"), 6),
+    ],
+)
+def test_selectors_are_a_union_in_the_plans_order(selectors, count) -> None:
+    """What any selector matches is kept, in the order of the plan, each once."""
+    found = select(ALL, selectors)
+    assert len(found) == count
+    assert list(found) == [row for row in ALL if row in found]
+
+
+@pytest.mark.parametrize("selector", ["tf2.21*", "tensorflow=2.2", "python=3.1", "cuda=11.8"])
+def test_a_selector_that_matches_nothing_names_near_misses(selector) -> None:
+    """2.2 does not stand for 2.20; the error lists what there is."""
+    with pytest.raises(NothingSelectedError) as caught:
+        select(ALL, ("flavor=cpu", selector))
+    assert caught.value.exit_code == 3
+    assert "near misses" in caught.value.hint
+
+
+@pytest.mark.parametrize("selector", ["colour=red", "tensorflow=new"])
+def test_a_selector_that_makes_no_sense_is_a_usage_error(selector) -> None:
+    """An unknown key, and a value that is no version."""
+    with pytest.raises(UsageError):
+        select(ALL, (selector,))

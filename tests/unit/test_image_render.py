@@ -1,0 +1,105 @@
+"""Rendering: deterministic, complete, and closed to anything that is not one plain word."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from envbuilder.environment import Environment
+from envbuilder.image.context import templates
+from envbuilder.image.render import render_context, required_cuda
+
+LOCK = "".join(
+    f"{name}=={version} \\\n    --hash=sha256:{'0' * 64}\n"
+    for name, version in (("numpy", "2.1.3"), ("nvidia-cublas-cu12", "12.5.3.2"), ("tensorflow", "2.20.0"))
+)
+GPU = Environment(
+    id="tf2.20.0-py311-cu12.5-cudnn9.3-bookworm",
+    tensorflow="2.20.0",
+    package="tensorflow",
+    python="3.11",
+    os="debian-bookworm",
+    arch="x86_64",
+    flavor="gpu",
+    cuda="12.5",
+    cudnn="9.3",
+    minimum_driver="525.60.13",
+    requirements=("tensorflow==2.20.0",),
+    cuda_wheels=("nvidia-cublas-cu12==12.5.3.2",),
+    constraints=(),
+    libraries=(),
+)
+CPU = msgspec.structs.replace(
+    GPU, id="tf2.20.0-py311-cpu-bookworm", flavor="cpu", cuda=None, cudnn=None, cuda_wheels=()
+)
+
+
+def test_the_same_inputs_give_the_same_bytes() -> None:
+    """Rendering twice gives the same files, byte for byte."""
+    assert render_context(GPU, LOCK, templates()) == render_context(GPU, LOCK, templates())
+
+
+def test_how_an_environment_was_wished_for_leaves_no_trace() -> None:
+    """Two matrices that come to one environment by other axes give the same files: an id names one content."""
+    other = msgspec.structs.replace(GPU, chosen=("os", "cuda"))
+    assert render_context(GPU, LOCK, templates()) == render_context(other, LOCK, templates())
+
+
+def test_the_cuda_set_is_installed_below_tensorflow() -> None:
+    """The CUDA layer comes first and is made from its own lock, which pins the CUDA wheels alone."""
+    files = render_context(GPU, LOCK, templates())
+    dockerfile = files["Dockerfile"].decode()
+    assert dockerfile.index("cuda.lock") < dockerfile.index("requirements.lock")
+    assert b"nvidia-cublas-cu12" in files["cuda.lock"]
+    assert b"tensorflow" not in files["cuda.lock"]
+
+
+def test_the_cuda_step_is_the_same_for_every_tensorflow() -> None:
+    """Nothing above the CUDA step names the environment, so its layer is shared."""
+    other = msgspec.structs.replace(GPU, id="tf2.19.1-x", tensorflow="2.19.1", requirements=("tensorflow==2.19.1",))
+
+    def until_cuda(environment: Environment) -> str:
+        text = render_context(environment, LOCK, templates())["Dockerfile"].decode()
+        return text[text.index("ARG BASE") : text.index("# TensorFlow and the rest")]
+
+    assert until_cuda(GPU) == until_cuda(other)
+
+
+def test_a_cpu_context_has_no_trace_of_cuda() -> None:
+    """A CPU image has no CUDA layer and asks the runtime for no GPU."""
+    files = render_context(CPU, LOCK, templates())
+    assert "cuda.lock" not in files
+    assert b"NVIDIA" not in files["Dockerfile"]
+    assert b"nvidia-" not in files["Dockerfile"]
+
+
+@pytest.mark.parametrize(
+    "evil", ["2.20.0\nRUN id", "2.20.0 && id", "$(id)", "`id`", "2.20.0\\", '2.20.0"', "", "-x", "2.20.0;id", "a\x00b"]
+)
+@pytest.mark.parametrize("field", ["id", "tensorflow", "python", "os"])
+def test_nothing_but_a_word_enters_a_dockerfile(field: str, evil: str) -> None:
+    """A value with anything in it that could end or extend an instruction is refused, not escaped."""
+    with pytest.raises(ValueError, match="not fit for a Dockerfile"):
+        render_context(msgspec.structs.replace(GPU, **{field: evil}), LOCK, templates())
+
+
+def test_the_start_up_requirement_counts_minor_version_compatibility() -> None:
+    """Since CUDA 11 any driver of the same major starts the image; before, the toolkit's own line is needed."""
+    assert required_cuda("12.5") == "12.0"
+    assert required_cuda("11.2") == "11.0"
+    assert required_cuda("10.1") == "10.1"
+
+
+@pytest.mark.parametrize(("release", "told"), [("2.5.3", True), ("2.13.1", True), ("2.16.1", True), ("2.14.1", False)])
+def test_the_loader_is_told_of_wheels_that_tensorflow_does_not_look_for(release: str, *, told: bool) -> None:
+    """Releases that search the loader's path alone get the wheels' folders onto it; the others stay as they are."""
+    context = render_context(msgspec.structs.replace(GPU, tensorflow=release), LOCK, templates())
+    assert ("/etc/ld.so.conf.d/" in context["Dockerfile"].decode()) is told
+
+
+def test_nvrtc_gets_the_name_that_cudnn_8_for_cuda_11_asks_for() -> None:
+    """Only a set for CUDA 11 has the link, and it leads to the file that NVRTC's wheel holds."""
+    older = msgspec.structs.replace(GPU, cuda_wheels=("nvidia-cuda-nvrtc-cu11==11.8.89",))
+    link = "ln -s ../../cuda_nvrtc/lib/libnvrtc.so.11.2"
+    assert link in render_context(older, LOCK, templates())["Dockerfile"].decode()
+    assert "libnvrtc" not in render_context(GPU, LOCK, templates())["Dockerfile"].decode()

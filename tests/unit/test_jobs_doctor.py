@@ -1,0 +1,124 @@
+"""What `doctor` concludes from what the ports say, on hosts that are not this one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+from envbuilder.catalog.store import load
+from envbuilder.choice import choose
+from envbuilder.cli.doctor_command import command
+from envbuilder.engine.fake import FakeEngine
+from envbuilder.engine.port import Engine
+from envbuilder.errors import InfrastructureError
+from envbuilder.jobs.doctor import Diagnosis, ToolSeen, diagnose
+from envbuilder.verdict import GpuSeen, HostRef
+from envbuilder.workspace import Workspace
+
+CATALOG = load()
+H100 = GpuSeen(name="NVIDIA H100 80GB HBM3", compute_capability="9.0", memory=80 << 30)
+GPU_HOST = HostRef(driver="535.104.05", gpus=(H100,), cpus=8, persistence=True)
+TOOLS = (ToolSeen(name="uv", path="/usr/bin/uv", purpose=""), ToolSeen(name="mmdebstrap", path=None, purpose=""))
+
+
+def no_engine() -> Engine:
+    raise InfrastructureError("no container engine answers", hint="start it")
+
+
+def doctor(host: HostRef, connect: Callable[[], Engine] = no_engine, *, avx: bool | None = True) -> Diagnosis:
+    """Diagnose a host for the vetted environments of TensorFlow 2.20.0 on Python 3.11."""
+    choice = choose("tensorflow", ("tf2.20.0-py311-*",), Workspace(Path("/nonexistent")))
+    return diagnose(
+        host,
+        connect,
+        avx=avx,
+        base=next(system for system in CATALOG.systems if system.name == "debian-bookworm"),
+        tools=TOOLS,
+        places=(),
+        environments=choice.environments,
+        catalog=CATALOG,
+    )
+
+
+def runs(diagnosis: Diagnosis) -> dict[str, bool | None]:
+    """Say which flavour runs."""
+    return {"cpu" if "cpu" in cell.environment else "gpu": cell.compatible for cell in diagnosis.environments}
+
+
+def said(diagnosis: Diagnosis) -> str:
+    """Join the troubles; each must say what mends it."""
+    assert all(trouble.fix for trouble in diagnosis.troubles)
+    return "\n".join(trouble.what for trouble in diagnosis.troubles)
+
+
+def test_a_good_host_runs_everything_without_trouble() -> None:
+    """A driver that is new enough, an engine with the GPU runtime and a registry leave nothing to say."""
+    engine = FakeEngine(gpu_runtime=True)
+    engine.registry["debian:bookworm-slim"] = engine.add("debian:bookworm-slim")
+    found = doctor(GPU_HOST, lambda: engine)
+    assert runs(found) == {"cpu": True, "gpu": True}
+    assert found.registry is True
+    assert found.troubles == ()
+
+
+def test_without_an_engine_the_rest_is_still_answered() -> None:
+    """No engine is a trouble with its fix, not a failure of the command."""
+    found = doctor(GPU_HOST)
+    assert (found.engine, found.registry) == (None, None)
+    assert "no container engine" in said(found)
+    assert runs(found)["gpu"] is True
+
+
+def test_an_old_driver_is_named_by_the_rules() -> None:
+    """What the driver cannot do is said by the same finding as everywhere else."""
+    found = doctor(msgspec.structs.replace(GPU_HOST, driver="450.80.02"))
+    assert runs(found) == {"cpu": True, "gpu": False}
+    (cell,) = [cell for cell in found.environments if cell.compatible is False]
+    assert "DRIVER_TOO_OLD" in [finding.code for finding in cell.findings]
+    assert "450.80.02" in cell.why
+
+
+def test_an_unknown_gpu_is_no_claim() -> None:
+    """A GPU that the catalogue does not know is neither promised nor refused."""
+    strange = GpuSeen(name="NVIDIA Z9999", compute_capability="")
+    found = doctor(msgspec.structs.replace(GPU_HOST, gpus=(strange,)))
+    assert runs(found)["gpu"] is None
+    assert next(cell.why for cell in found.environments if cell.compatible is None)
+
+
+def test_a_processor_without_avx_runs_nothing() -> None:
+    """TensorFlow's wheels crash without AVX, on the CPU and on the GPU."""
+    found = doctor(GPU_HOST, avx=False)
+    assert set(runs(found).values()) == {False}
+    assert "AVX" in said(found)
+
+
+@pytest.mark.parametrize(
+    ("host", "words"),
+    [
+        (msgspec.structs.replace(GPU_HOST, gpus=()), "names no GPU"),
+        (msgspec.structs.replace(GPU_HOST, persistence=False), "persistence mode is off"),
+        (GPU_HOST, "cannot hand GPUs over"),
+        (HostRef(), "neither from a registry"),
+    ],
+    ids=["no GPU answers", "no persistence", "no GPU runtime", "no base"],
+)
+def test_troubles_are_named(host: HostRef, words: str) -> None:
+    """Each thing that is in the way is named once, with what mends it."""
+    assert said(doctor(host, FakeEngine)).count(words) == 1
+
+
+def test_the_command_needs_no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command prints one valid document where no engine answers."""
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent.sock")
+    done = CliRunner().invoke(command, ["quickstart", "--format", "json"], catch_exceptions=False)
+    document = msgspec.json.decode(done.stdout, type=Diagnosis)
+    assert done.exit_code == 0
+    assert document.engine is None
+    assert len(document.environments) == 1
+    table = CliRunner().invoke(command, ["quickstart"], catch_exceptions=False)
+    assert document.environments[0].environment in table.stdout

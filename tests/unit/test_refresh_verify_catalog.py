@@ -1,0 +1,224 @@
+"""Verifying and proposing rows, against an index of small wheels made for it."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import msgspec
+import pytest
+from index_server import wheel
+
+from envbuilder.catalog import store
+from envbuilder.catalog.model import Catalog, Contradiction, CudaToolkit, TensorflowRelease, WheelSet
+from envbuilder.errors import NoClaimError, UsageError
+from envbuilder.fatbin import MAGIC
+from envbuilder.pypi.answer_cache import Cache
+from envbuilder.pypi.index_config import IndexConfig
+from envbuilder.pypi.simple_api import Client
+from envbuilder.refresh import agreement, emit
+from envbuilder.refresh.propose import Proposer, missing, refresh
+from envbuilder.refresh.runpath import NEEDED
+from envbuilder.refresh.verify_catalog import verify, verify_binary
+
+SOURCE = {"source": ("a test",), "verified": "2026-11-20 by a test"}
+EXTRA = 'Requires-Dist: nvidia-cudnn-cu12<10,>=9.3; extra == "and-cuda"\n'
+EXTRA += 'Requires-Dist: nvidia-cuda-runtime-cu12<13,>=12.5.82; extra == "and-cuda"\n'
+INFO = (
+    b"import collections\nbuild_info = collections.OrderedDict([('cuda_compute_capabilities', ['sm_80', 'compute_90']),"
+    b" ('cuda_version', '12.5.1'), ('cudnn_version', '9'), ('is_cuda_build', True)])\n"
+)
+SILENT = b"build_info = {'is_cuda_build': True}\n"
+
+ROW = TensorflowRelease(
+    package="tensorflow",
+    version="2.20.0",
+    gpu=True,
+    wheels=(WheelSet(arch="x86_64", pythons=("3.12", "3.13"), glibc="2.17", tag="manylinux2014_x86_64"),),
+    requires_python=">=3.9",
+    cuda="12.5",
+    cudnn="9.3",
+    cubins=("8.0", "9.0"),
+    ptx=("9.0",),
+    finds_cuda="wheels",
+    requires=("numpy>=1.26.0",),
+    and_cuda=("nvidia-cudnn-cu12<10,>=9.3", "nvidia-cuda-runtime-cu12<13,>=12.5.82"),
+    cuda_wheels=("nvidia-cudnn-cu12==9.3.0.75", "nvidia-cuda-runtime-cu12==12.5.82"),
+    libraries=("libcudart.so.12", "libcudnn.so.9"),
+    **SOURCE,
+)
+CUDA = CudaToolkit(
+    version="12.5",
+    driver="555.42.02",
+    minimum_driver="525.60.13",
+    first_capability="5.0",
+    last_capability="9.0",
+    capabilities=("5.0", "9.0"),
+    sonames=("libcudart.so.12",),
+    **SOURCE,
+)
+CATALOG = Catalog(tensorflow=(ROW,), cuda=(CUDA,))
+
+
+def library(*entries: tuple[int, int]) -> bytes:
+    """Make the bytes of a library with GPU code (kind, architecture) and a RUNPATH."""
+    body = b"".join(struct.pack("<HHIQIIHHI", k, 0x101, 64, 8, 0, 0, 0, 0, n).ljust(72, b"\0") for k, n in entries)
+    path = b":".join(b"$ORIGIN/../nvidia/%s/lib" % name.encode() for name in sorted(NEEDED))
+    return b"\x7fELF" + path + b"\0" * 64 + MAGIC + struct.pack("<HHQ", 1, 16, len(body)) + body
+
+
+def add(root: Path, project: str, filename: str, content: bytes) -> None:
+    folder = root / project
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / filename).write_bytes(content)
+    names = sorted(path.name for path in folder.iterdir() if path.name != "index.html")
+    links = (f'<a href="{name}" data-requires-python="&gt;=3.9">{name}</a>' for name in names)
+    (folder / "index.html").write_text("\n".join(links))
+
+
+def tensorflow(version: str, info: bytes) -> bytes:
+    members = {
+        "tensorflow/python/platform/build_info.py": info,
+        "tensorflow/libtensorflow_framework.so.2": library((2, 80), (2, 90), (1, 90)),
+    }
+    return wheel("tensorflow", version, members, "Requires-Python: >=3.9\nRequires-Dist: numpy>=1.26.0\n" + EXTRA)
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Client:
+    root = tmp_path / "simple"
+    for python in ("312", "313"):
+        tags = f"cp{python}-cp{python}-manylinux2014_x86_64"
+        add(root, "tensorflow", f"tensorflow-2.20.0-{tags}.whl", tensorflow("2.20.0", INFO))
+        add(root, "tensorflow", f"tensorflow-2.21.0rc0-{tags}.whl", tensorflow("2.21.0rc0", SILENT))
+    for project, version in (("nvidia-cudnn-cu12", "9.3.0.75"), ("nvidia-cuda-runtime-cu12", "12.5.82")):
+        name = project.replace("-", "_")
+        add(root, project, f"{name}-{version}-py3-none-manylinux2014_x86_64.whl", wheel(name, version, {"a": b"b"}))
+    return Client(IndexConfig(url=root.as_uri()), Cache(tmp_path / "cache"))
+
+
+def outcomes(found: tuple[agreement.Comparison, ...]) -> dict[str, str]:
+    return {one.field: one.outcome for one in found}
+
+
+def test_a_true_row_agrees_in_every_field(index: Client) -> None:
+    """Everything that the artefacts say is compared, and a row made from them has no disagreement."""
+    found = verify(CATALOG, index)
+    assert set(outcomes(found).values()) == {"agrees"}
+    assert set(outcomes(found)) == {
+        "wheels",
+        "requires_python",
+        "requires",
+        "and_cuda",
+        "gpu",
+        "cuda",
+        "cudnn",
+        "cubins",
+        "ptx",
+        "cuda_wheels",
+        "extra_fails_on",
+    }
+
+
+@pytest.mark.parametrize(
+    ("field", "wrong"),
+    [
+        ("wheels", (WheelSet(arch="x86_64", pythons=("3.12",), glibc="2.17", tag="x"),)),
+        ("requires_python", ">=3.8"),
+        ("requires", ("numpy>=1.26.0", "six")),
+        ("and_cuda", ("nvidia-cudnn-cu12<10,>=9.3",)),
+        ("gpu", False),
+        ("cuda", "12.3"),
+        ("cudnn", "8.9"),
+        ("cubins", ("9.0",)),
+        ("ptx", ("8.0",)),
+        ("cuda_wheels", ("nvidia-cudnn-cu12==9.4.0.0", "nvidia-cuda-runtime-cu12==12.5.82")),
+        ("cuda_wheels", ("nvidia-cuda-runtime-cu12==12.5.82",)),
+        ("extra_fails_on", ("3.13",)),
+    ],
+)
+def test_every_wrong_field_is_found(index: Client, field: str, wrong: object) -> None:
+    """A row that is wrong in one field disagrees in that field."""
+    row = msgspec.structs.replace(ROW, **{field: wrong})
+    found = outcomes(verify(Catalog(tensorflow=(row,)), index))
+    assert found[field] == "disagrees"
+
+
+def test_a_recorded_contradiction_is_no_disagreement(index: Client) -> None:
+    """A contradiction holds for exactly what the artefact says now: when it says something else, it is found again."""
+    known = Contradiction(field="cuda", says="12.5.1", but="means 12.3", source="a test")
+    wrong = msgspec.structs.replace(ROW, cuda="12.3", contradictions=(known,))
+    assert outcomes(verify(Catalog(tensorflow=(wrong,)), index))["cuda"] == "recorded"
+    other = msgspec.structs.replace(known, says="12.4")
+    stale = msgspec.structs.replace(wrong, contradictions=(other,))
+    assert outcomes(verify(Catalog(tensorflow=(stale,)), index))["cuda"] == "disagrees"
+
+
+def test_an_extra_that_cannot_be_resolved_is_found(index: Client) -> None:
+    """A requirement of the extra that no wheel meets fails on every Python."""
+    row = msgspec.structs.replace(ROW, and_cuda=(*ROW.and_cuda, "tensorrt-libs==8.6.1"))
+    found = {one.field: one for one in verify(Catalog(tensorflow=(row,)), index)}
+    assert found["extra_fails_on"].artefact == "3.12 3.13"
+
+
+def test_a_row_without_wheels_is_unchecked(index: Client) -> None:
+    """A release that the index does not hold is said to be unchecked, and its wheels to be gone."""
+    row = msgspec.structs.replace(ROW, version="2.19.0")
+    found = outcomes(verify(Catalog(tensorflow=(row,)), index))
+    assert (found["wheels"], found["requires"]) == ("disagrees", "unchecked")
+
+
+def test_the_library_itself_is_compared(index: Client) -> None:
+    """Machine code, PTX and RUNPATH are read from the library; a row that claims more disagrees."""
+    assert set(outcomes(verify_binary(ROW, index)).items()) == {
+        ("cubins", "agrees"),
+        ("ptx", "agrees"),
+        ("finds_cuda", "agrees"),
+    }
+    boastful = msgspec.structs.replace(ROW, cubins=("8.0", "9.0", "12.0"))
+    assert outcomes(verify_binary(boastful, index))["cubins"] == "disagrees"
+    with pytest.raises(NoClaimError):
+        verify_binary(msgspec.structs.replace(ROW, version="2.19.0"), index)
+
+
+def test_what_is_missing_is_proposed_whole(index: Client) -> None:
+    """A release without a row is proposed with every field, from the library where build_info is silent."""
+    assert missing(CATALOG, index) == ("2.21.0rc0",)
+    (row,) = refresh(Proposer(CATALOG, index, "2026-11-20"), ()).proposals
+    assert (row.version, row.reviewed, row.gpu) == ("2.21.0rc0", False, True)
+    assert (row.cuda, row.cudnn, row.finds_cuda) == ("12.5", "9.3", "wheels")
+    assert (row.cubins, row.ptx) == (("8.0", "9.0"), ("9.0",))
+    assert set(row.cuda_wheels) == {"nvidia-cuda-runtime-cu12==12.5.82", "nvidia-cudnn-cu12==9.3.0.75"}
+    assert row.libraries == ROW.libraries
+    assert "inferred" in row.note
+    found = outcomes(verify(Catalog(tensorflow=(row,)), index))
+    assert "disagrees" not in found.values()
+    text = b"tensorflow:\n" + emit.rows([row]).encode()
+    assert store.parse((("tensorflow.yaml", text),)).tensorflow == (row,)
+
+
+def test_a_local_wheel_is_described(index: Client) -> None:
+    """A wheel file without an index page gives the same row for its own Python."""
+    file = next(one for one in index.files("tensorflow") if "2.21.0rc0-cp313" in one.filename)
+    row = Proposer(CATALOG, index, "2026-11-20").describe(file)
+    assert [one.pythons for one in row.wheels] == [("3.13",)]
+    assert row.cubins == ("8.0", "9.0")
+
+
+def test_only_tensorflow_is_proposed(index: Client) -> None:
+    """Another package is a usage error, a version that is not there no claim."""
+    with pytest.raises(UsageError):
+        refresh(Proposer(CATALOG, index, "2026-11-20"), (), "numpy")
+    with pytest.raises(NoClaimError):
+        Proposer(CATALOG, index, "2026-11-20").propose("9.9.9")
+
+
+def test_the_report_puts_disagreements_first() -> None:
+    """A person sees what needs them first and the sum last; what agrees is shown on request alone."""
+    one = agreement.Comparison(row="tensorflow 2.20.0", field="cuda", outcome="agrees", catalog="12.5", artefact="12.5")
+    bad = msgspec.structs.replace(one, field="ptx", outcome="disagrees")
+    document = agreement.VerifyDocument(comparisons=(one, bad))
+    lines = agreement.report(document).splitlines()
+    assert lines[0].startswith("DISAGREES")
+    assert lines[-1].endswith("1 disagree")
+    assert len(agreement.report(document, everything=True).splitlines()) == 3

@@ -1,0 +1,273 @@
+"""The report's content and pictures, before any browser: what is shown, where, and that nothing in it is markup."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from datetime import UTC, datetime
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from verdicts import (
+    check,
+    digest,
+    environment,
+    failed_verdict,
+    finding,
+    gpu_environment,
+    gpu_verdict,
+    inconclusive_verdict,
+    upgrade,
+    verdict,
+)
+
+from envbuilder.environment import Combination, Rejection
+from envbuilder.finding import Code
+from envbuilder.image.build import LayerSize
+from envbuilder.matrix import Excluded
+from envbuilder.report import drawing
+from envbuilder.report.collect import Material, collect
+from envbuilder.report.grid import EXCLUDED, REJECTED, UNKNOWN
+from envbuilder.report.page import write
+from envbuilder.report.view import view
+from envbuilder.validation.history import History
+from envbuilder.verdict import ImageRef, Phase, Verdict
+from envbuilder.workspace import Workspace, write_document
+
+NOW = datetime(2026, 11, 21, tzinfo=UTC)
+NASTY = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\"'&{{7*7}}"
+
+
+def material(*verdicts: Verdict, **given: object) -> Material:
+    grouped: dict[str, tuple[Verdict, ...]] = {}
+    for one in verdicts:
+        name = one.environment.id if one.environment else one.image.reference
+        grouped[name] = (*grouped.get(name, ()), one)
+    return Material(verdicts=grouped, **given)  # type: ignore[arg-type]
+
+
+REJECTION = Rejection(
+    combination=Combination(tensorflow="2.20.0", os="debian-bookworm"),
+    id="tf2.20.0-py38",
+    findings=(finding(Code.PYTHON_UNSUPPORTED),),
+    sentence="No wheel of TensorFlow 2.20.0 for Python 3.8.",
+)
+LEFT_OUT = Excluded(combination=Combination(tensorflow="2.19.1"), reason="too old for us")
+
+
+def test_the_grid_holds_every_combination_in_its_place() -> None:
+    """Judged, waiting, impossible and excluded combinations stand in the row of their release, newest first."""
+    page = view(
+        material(
+            verdict(),
+            inconclusive_verdict(),
+            environments=(environment(), environment(id="tf2.9.0-py39", tensorflow="2.9.0", python="3.9")),
+            rejections=(REJECTION,),
+            excluded=(LEFT_OUT,),
+        )
+    )
+    assert [row.name for row in page.grid] == ["2.20.0", "2.19.1", "2.9.0"]
+    assert page.columns == (
+        ("cpu", "3.9", "bookworm"),
+        ("cpu", "3.11", "bookworm"),
+        ("gpu", "3.11", "bookworm"),
+    )
+    words = [[[cell.word for cell in cells] for cells in row.cells] for row in page.grid]
+    assert words == [[[REJECTED], ["PASSED"], ["INCONCLUSIVE"]], [[EXCLUDED], [], []], [[UNKNOWN], [], []]]
+    assert dict(page.counts) == {"PASSED": 1, "INCONCLUSIVE": 1, UNKNOWN: 1, REJECTED: 1, EXCLUDED: 1}
+
+
+def test_what_needs_attention_comes_first() -> None:
+    """FAILED before INCONCLUSIVE before PASSED."""
+    failed = failed_verdict(environment=environment(id="tf2.15.1-py39", tensorflow="2.15.1"))
+    page = view(material(verdict(), gpu_verdict(environment=gpu_environment(id="g")), inconclusive_verdict(), failed))
+    assert [one.word for one in page.environments] == ["FAILED", "INCONCLUSIVE", "PASSED", "PASSED"]
+
+
+def test_the_newest_verdict_is_shown_and_all_are_in_the_history() -> None:
+    """An environment's card speaks of its last run; the history lists every run, newest first."""
+    runs = (verdict(), failed_verdict(finished="2026-11-20T11:00:00+00:00"))
+    page = view(material(*runs))
+    assert [one.word for one in page.environments] == ["FAILED"]
+    assert [run.verdict for run in page.history] == ["FAILED", "PASSED"]
+    course = page.environments[0].course
+    assert course is not None
+    assert [point.word for point in course.points] == ["PASSED", "FAILED"]
+
+
+def test_a_simulation_never_stands_for_the_environment() -> None:
+    """A later simulated verdict is in the history, but the card keeps speaking of the real one."""
+    later = verdict(simulated=True, verdict="INCONCLUSIVE", finished="2026-11-20T11:00:00+00:00")
+    page = view(material(verdict(), later))
+    assert [one.word for one in page.environments] == ["PASSED"]
+    assert [run.simulated for run in page.history] == [True, False]
+    assert view(material(later)).environments[0].verdict.simulated
+
+
+times = st.floats(min_value=1e-6, max_value=1e4)
+phases = st.lists(
+    st.builds(
+        lambda cold, warm: (tuple(cold), tuple(warm)),
+        st.lists(times, max_size=3),
+        st.lists(times, max_size=3),
+    ),
+    max_size=10,
+).map(
+    lambda rows: tuple(
+        Phase(phase=f"phase {i}" if i % 3 != 2 else f"phase {i - 1}: part", cold_s=c, warm_s=w)
+        for i, (c, w) in enumerate(rows)
+    )
+)
+
+
+@given(phases)
+def test_bars_never_overlap_and_stay_in_the_picture(made: tuple[Phase, ...]) -> None:
+    """Phases follow each other without overlap; they and their parts, however long, stay inside the picture."""
+    picture = drawing.timeline(made)
+    assert (picture is None) == (not any(phase.cold_s or phase.warm_s for phase in made))
+    if picture is None:
+        return
+    for y in {bar.y for bar in picture.bars}:
+        lane = [bar for bar in picture.bars if bar.y == y]
+        for left, right in itertools.pairwise(lane):
+            assert right.x >= left.x
+            assert left.x + left.width <= right.x + 0.76
+    assert all(bar.x >= drawing.LEFT and bar.x + bar.width <= picture.width + 1 for bar in picture.bars)
+    assert all(0 <= tick.x <= picture.width for tick in picture.ticks)
+
+
+def test_nested_phases_stand_under_their_parent() -> None:
+    """A phase ``import: …`` takes no room of its own in the sum and begins where its parent begins."""
+    made = (
+        Phase(phase="start", cold_s=(1.0,)),
+        Phase(phase="import", cold_s=(8.0,)),
+        Phase(phase="import: libraries", cold_s=(2.0,)),
+        Phase(phase="import: modules", cold_s=(6.0,)),
+        Phase(phase="first op", cold_s=(1.0,)),
+    )
+    picture = drawing.timeline(made)
+    assert picture is not None
+    assert picture.lanes[0].total == "10 s"
+    bars = {bar.title.split(": ", 1)[0] if "import" not in bar.title else bar.title: bar for bar in picture.bars}
+    parent, first = bars["import: 8 s"], bars["import: libraries: 2 s"]
+    assert first.x == pytest.approx(parent.x)
+    assert first.y > parent.y
+    assert bars["import: modules: 6 s"].x == pytest.approx(parent.x + parent.width / 4)
+
+
+def test_layers_are_named_by_what_they_are_for() -> None:
+    """The base, the CUDA set and the lock are named; widths are in proportion to sizes."""
+    layers = (
+        LayerSize("a", 100, ""),
+        LayerSize("b", 300, "RUN uv pip install -r /run/cuda.lock # buildkit"),
+        LayerSize("c", 600, "RUN uv pip install -r /run/requirements.lock # buildkit"),
+    )
+    picture = drawing.layer_bars(layers)
+    assert picture is not None
+    assert [bar.title for bar in picture.bars] == [
+        "base system: 100 B",
+        "CUDA libraries: 300 B",
+        "TensorFlow and the lock: 600 B",
+    ]
+    assert picture.bars[2].width == pytest.approx(2 * picture.bars[1].width)
+    assert drawing.layer_bars(()) is None
+
+
+class Tags(HTMLParser):
+    """Collects what a page consists of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str]] = []
+        self.ids: list[str] = []
+
+    def handle_starttag(self, tag, attrs) -> None:
+        self.tags.append(tag)
+        self.attributes += [(name, value or "") for name, value in attrs]
+        self.ids += [value for name, value in attrs if name == "id"]
+
+
+def parsed(path: Path) -> Tags:
+    found = Tags()
+    found.feed(path.read_text())
+    return found
+
+
+def test_nothing_in_a_verdict_becomes_markup(tmp_path) -> None:
+    """Text from verdicts, rejections and upgrades is text: no script, image, handler or template expression."""
+    hostile = failed_verdict(
+        environment=environment(id="tf2.20.0-x", os=NASTY),
+        checks=(check(NASTY, "failed", observed=NASTY, expected=NASTY, log=NASTY),),
+        findings=(finding(message=NASTY, fix=NASTY, sources=("javascript:alert(1)", 'https://x.example/"><b>')),),
+        reasons=(NASTY,),
+    )
+    foreign = verdict(environment=None, image=ImageRef(id=digest("i"), reference=NASTY))
+    nasty = Rejection(combination=Combination(tensorflow="2.20.0"), id=NASTY, findings=(), sentence=NASTY)
+    found = parsed(
+        write(
+            material(hostile, foreign, rejections=(nasty,), controls={NASTY: hostile}, upgrades=(upgrade(NASTY),)),
+            tmp_path,
+            NOW,
+        )
+    )
+    assert found.tags.count("script") == 1
+    assert {"img", "iframe", "object", "embed", "b ", "base"}.isdisjoint(found.tags)
+    assert not [name for name, _ in found.attributes if name.startswith("on")]
+    links = [value for name, value in found.attributes if name in ("href", "src")]
+    assert all(re.match(r"#|https://|verdicts/|data:,", link) for link in links), links
+    assert "{{7*7}}" in (tmp_path / "index.html").read_text()
+
+
+def test_the_page_is_whole(tmp_path) -> None:
+    """Style and script are in the page and named in its policy; every link inside the page has its target."""
+    path = write(
+        material(
+            verdict(),
+            failed_verdict(environment=gpu_environment()),
+            environments=(environment(id="tf2.9.0-py39", tensorflow="2.9.0"),),
+            rejections=(REJECTION,),
+            controls={"broken": failed_verdict()},
+            upgrades=(upgrade(),),
+        ),
+        tmp_path,
+        NOW,
+    )
+    found = parsed(path)
+    assert len(set(found.ids)) == len(found.ids)
+    inside = {value[1:] for name, value in found.attributes if name == "href" and value.startswith("#")}
+    assert inside <= set(found.ids)
+    policy = next(value for name, value in found.attributes if name == "content" and "default-src" in value)
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    for name, value in found.attributes:
+        if name == "href" and value.startswith("verdicts/"):
+            assert json.loads((tmp_path / value).read_text())["schema"] == "envbuilder/verdict/v1"
+
+
+def test_an_empty_report_says_what_to_do(tmp_path) -> None:
+    """Without any verdict the page still opens, and names the next step."""
+    assert "envbuilder run" in write(material(), tmp_path, NOW).read_text()
+
+
+def test_collecting_keeps_what_is_overwritten(tmp_path) -> None:
+    """A verdict that a later run overwrites in out/ stays in the history once a report has seen it."""
+    workspace = Workspace(tmp_path)
+    path = workspace.results(environment().id) / "verdict.json"
+    write_document(path, verdict())
+    write_document(workspace.out / "controls" / "broken" / "verdict.json", failed_verdict())
+    first = collect(workspace, (), None, None)
+    assert [len(runs) for runs in first.verdicts.values()] == [1]
+    assert list(first.controls) == ["broken"]
+    write_document(path, failed_verdict(finished="2026-11-20T12:00:00+00:00"))
+    second = collect(workspace, (), None, None)
+    assert [one.verdict for one in second.verdicts[environment().id]] == ["PASSED", "FAILED"]
+    since = collect(workspace, (), None, datetime(2026, 11, 20, 11, tzinfo=UTC))
+    assert [one.verdict for one in since.verdicts[environment().id]] == ["FAILED"]
+    shared = tmp_path / "shared" / "history.sqlite3"
+    collect(workspace, (), shared, None)
+    assert len(History(shared).since()) == 1

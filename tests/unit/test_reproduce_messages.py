@@ -1,0 +1,110 @@
+"""Known messages: each is recognised by its own signature, on the right line, quickly, in any wrapping."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from envbuilder.finding import Severity
+from envbuilder.reproduce.messages.message import Signature
+from envbuilder.reproduce.messages.recognise import SIGNATURES, get, match
+
+IDS = [signature.id for signature in SIGNATURES]
+
+
+def test_at_least_a_hundred() -> None:
+    """The table is as large as promised, and no name stands for two messages."""
+    assert len(SIGNATURES) >= 100
+    assert len(set(IDS)) == len(IDS)
+
+
+@pytest.mark.parametrize("signature", SIGNATURES, ids=IDS)
+def test_samples_are_recognised(signature: Signature) -> None:
+    """Every sample is recognised by the signature it stands beside, wrapped in log noise, quotes and colours too."""
+    for sample in signature.samples:
+        for text in (sample, f"> {sample}", f"\x1b[31m{sample}\x1b[0m", f"  12 | first\n  13 | {sample}\n  14 | last"):
+            assert signature.id in {symptom.signature for symptom in match(text)}, text
+
+
+@pytest.mark.parametrize("signature", SIGNATURES, ids=IDS)
+def test_rows_are_complete(signature: Signature) -> None:
+    """Each row says cause, fix and versions in sentences, and only facts and noise are without consequence."""
+    assert signature.cause.endswith(".")
+    assert signature.fix.endswith(".")
+    assert signature.versions
+    quiet = signature.layer in {"noise", "fact"}
+    assert quiet == (signature.severity is Severity.INFO)
+    if quiet:
+        assert signature.code is None
+
+
+def test_a_literal_is_in_every_sample() -> None:
+    """A literal that no sample holds would be dead weight, and a sample without one would never be tried."""
+    for signature in SIGNATURES:
+        for sample in signature.samples:
+            assert any(literal in sample.lower() for literal in signature.literals), signature.id
+
+
+def test_position_and_values() -> None:
+    """A symptom says its line and what the message names."""
+    line = "W dso_loader.cc:64] Could not load dynamic library 'libcudnn.so.8'; dlerror: libcudnn.so.8: cannot open"
+    text = f"first\n\n{line}"
+    (symptom,) = match(text)
+    assert (symptom.signature, symptom.line, symptom.values) == ("library_not_loaded", 3, {"library": "libcudnn.so.8"})
+
+
+def test_repeats_are_told_once() -> None:
+    """The same message a thousand times is one symptom; different libraries are different symptoms."""
+    line = "Could not load dynamic library 'libcud{0}.so.8'; dlerror: libcud{0}.so.8: cannot open shared object file\n"
+    assert len(match(line.format("nn") * 1000)) == 1
+    assert len(match(line.format("nn") + line.format("art"))) == 2
+
+
+def test_neighbours_are_told_apart() -> None:
+    """A cause is not taken for its neighbour: TensorRT's absence, a missing dependency, a missing driver."""
+    cases = {
+        "Could not load dynamic library 'libnvinfer.so.7'; dlerror: libnvinfer.so.7: cannot open": "tensorrt_absent",
+        "Could not load dynamic library 'libcuda.so.1'; dlerror: libcuda.so.1: cannot open": "libcuda_not_loaded",
+        "Could not load dynamic library 'libcufft.so.11'; dlerror: libxy.so.12: cannot open": "dependency_not_loaded",
+        "failed to allocate 2.00GiB with freed_by_count=0": None,
+    }
+    for line, expected in cases.items():
+        assert [symptom.signature for symptom in match(line)] == ([expected] if expected else [])
+
+
+def test_ordinary_text_has_no_symptoms() -> None:
+    """Prose, source code and a healthy log are not taken for messages."""
+    text = "import tensorflow as tf\nx = [1, 2]\nprint(x[0])\nThe model trains well on two GPUs.\nEpoch 1/3 loss 0.4\n"
+    assert match(text) == ()
+
+
+@pytest.mark.parametrize("signature", SIGNATURES, ids=IDS)
+def test_no_catastrophic_backtracking(signature: Signature) -> None:
+    """A line made to please the expression's every part is decided in milliseconds."""
+    start = time.perf_counter()
+    for literal in signature.literals:
+        for filler in ("a", "0", ".", " ", "'", "_a", literal + " "):
+            match(literal + filler * (4_000 // len(filler)))
+    assert (time.perf_counter() - start) / (7 * len(signature.literals)) < 0.05
+
+
+def test_100_kb_is_fast() -> None:
+    """100 kB made of every sample is searched within the budget of a report, and names the signatures it holds."""
+    text = "\n".join(sample for signature in SIGNATURES for sample in signature.samples)
+    text = (text + "\n") * (100_000 // len(text) + 1)
+    best = min(_timed(text[:100_000]) for _ in range(5))
+    assert best < 0.05
+    assert {symptom.signature for symptom in match(text)} == set(IDS)
+
+
+def _timed(text: str) -> float:
+    start = time.perf_counter()
+    match(text)
+    return time.perf_counter() - start
+
+
+def test_unknown_name_is_a_mistake_of_ours() -> None:
+    """Asking for a signature that is not there is a KeyError, never a silent default."""
+    with pytest.raises(KeyError):
+        get("no_such_signature")

@@ -1,0 +1,336 @@
+"""Reproducing without an engine: the prediction, the recipe, the comparison, the way out, the reply."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+import verdicts
+from click.testing import CliRunner
+
+from envbuilder.catalog.store import load
+from envbuilder.cli.reproduce_command import command
+from envbuilder.errors import InputError
+from envbuilder.finding import Code, Finding, Severity
+from envbuilder.reproduce.messages.recognise import match
+from envbuilder.reproduce.question_from_report import release_of
+from envbuilder.reproduce.reproduce import deviated, foresee, proof, with_command
+from envbuilder.reproduce.reproduction import Proof, ReproduceDocument, Run
+from envbuilder.reproduce.reproduction_text import as_markdown, as_text
+from envbuilder.reproduce.symptom_comparison import compare, gone
+from envbuilder.reproduce.trial import Seen
+from envbuilder.verdict import Word
+from envbuilder.workspace import Workspace
+from envbuilder.yaml_reader import read_matrix
+
+CORPUS = Path(__file__).parents[1] / "corpus"
+TEXTS = {path.stem: path.read_bytes().decode() for path in sorted(CORPUS.glob("*.txt"))}
+
+
+def answer(name: str) -> ReproduceDocument:
+    """Answer a report of the corpus without building anything, on a host without a driver."""
+    return foresee(TEXTS[name], load()).document
+
+
+def codes(document: ReproduceDocument) -> set[Code]:
+    """Name what is predicted as an error or a warning."""
+    return {row.code for row in document.predicted if row.severity is not Severity.INFO}
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "change"),
+    [
+        ("29-tf-2.4.1-rtx-3090", Code.CUDA_MISMATCH, "cuda 11.2 → 11.0"),
+        ("28-prose-slashes", Code.CUDA_MISMATCH, "cuda 11.2 → 11.0"),
+        ("24-cudnn-mismatch", Code.CUDNN_MISMATCH, "cudnn 9.1.0 → 9.3"),
+        ("40-numpy-2", Code.NUMPY_ABI, "numpy 2.0.0 → <2.0.0,>=1.23.5"),
+        ("41-tf-2.5-libraries", Code.MISSING_LIBRARY, "install plain → pinned CUDA wheels"),
+        ("54-protobuf", Code.PROTOBUF_ABI, "protobuf 4.21.1 → <3.21"),
+        ("59-driver-470", Code.DRIVER_TOO_OLD, "tensorflow 2.20.0 → 2.14.1"),
+        ("60-plain-2.20", Code.MISSING_LIBRARY, "install plain → pinned CUDA wheels"),
+    ],
+)
+def test_cause_and_way_out(name: str, code: Code, change: str) -> None:
+    """Each report is explained by its cause, and the nearest environment keeps what users can change least."""
+    document = answer(name)
+    assert code in codes(document)
+    assert document.nearest is not None
+    assert change in document.nearest.changes
+    assert document.nearest.environment.gpus == () or document.nearest.environment.gpus[0].compute_capability
+    assert document.exit_code == 0
+
+
+def test_three_minutes_after_libcudart_10_1() -> None:
+    """A three-minute start on an RTX 3090 is PTX for CUDA 10.1, mended by a TensorFlow of CUDA 11."""
+    document = answer("21-three-minutes")
+    assert {Code.PTX_JIT, Code.GPU_UNSUPPORTED_BY_CUDA, Code.SLOW_PHASE} <= codes(document)
+    assert any("186 s" in row.message for row in document.predicted)
+    assert any(row.subject == "kernel cache" for row in document.predicted)
+    assert document.nearest is not None
+    assert document.nearest.changes[0].startswith("tensorflow 2.3.1 → 2.4")
+    assert "cuda 10.1 → 11.0" in document.nearest.changes
+
+
+def test_the_pause_is_explained_where_no_release_is_stated() -> None:
+    """The log alone (CUDA 10.1 opened, a GPU of 8.6) leads to the same cause."""
+    text = TEXTS["21-three-minutes"].replace("That is tf 2.3.1 and it", "It")
+    document = foresee(text, load()).document
+    assert document.reported.tensorflow is None
+    assert Code.PTX_JIT in codes(document)
+    assert document.recipe.kind == "none"
+
+
+def test_several_gpus_and_growth_are_causes() -> None:
+    """Eight GPUs lengthen a start; memory messages without growth point to growth, and with it they do not."""
+    subjects = {row.subject for row in answer("49-growth-and-many-gpus").predicted}
+    assert "8 GPUs" in subjects
+    line = "tf 2.3.0\nCould not create cudnn handle: CUDNN_STATUS_INTERNAL_ERROR\n"
+    grown = foresee(line + "export TF_FORCE_GPU_ALLOW_GROWTH=true\n", load()).document
+    assert "GPU memory growth" in {row.subject for row in foresee(line, load()).document.predicted}
+    assert "GPU memory growth" not in {row.subject for row in grown.predicted}
+
+
+def test_a_log_refutes_what_stops_at_import() -> None:
+    """Where the log shows a GPU being looked at, an import that cannot work is not predicted."""
+    text = "tensorflow==2.15.1\nnumpy==2.0.0\n"
+    log = "I tensorflow/core/gpu_device.cc:1733] Found device 0 with properties: name: Tesla T4 major: 7\n"
+    assert Code.NUMPY_ABI in codes(foresee(text, load()).document)
+    assert Code.NUMPY_ABI not in codes(foresee(text + log, load()).document)
+
+
+def test_other_systems_are_told_as_such() -> None:
+    """Builds for macOS and new ones for Windows have no CUDA; nothing is rebuilt for them."""
+    mac = answer("32-macos")
+    windows = foresee("TensorFlow 2.12.0 on Windows 11, RTX 3060, no GPU found", load()).document
+    for document in (mac, windows):
+        assert Code.NOT_A_GPU_BUILD in codes(document)
+        assert document.recipe.kind == "none"
+        assert "host" in document.recipe.why_not
+
+
+def test_cpu_build_with_a_gpu() -> None:
+    """tensorflow-cpu beside a GPU is named as the cause."""
+    assert Code.NOT_A_GPU_BUILD in codes(answer("33-cpu-build"))
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "base", "deviations"),
+    [
+        ("40-numpy-2", "wheels", "tf2.15.1-py311-cpu-bookworm-tensorflow", ("numpy==2.0.0",)),
+        ("41-tf-2.5-libraries", "wheels", "tf2.5.3-py39-cpu-bullseye-tensorflow", ()),
+        ("59-driver-470", "wheels", "tf2.20.0-py311-cu12.5-cudnn9.3-bookworm", ()),
+        ("29-tf-2.4.1-rtx-3090", "image", "nvidia/cuda:11.2.2-cudnn8-runtime-ubuntu20.04", ()),
+        ("26-docker-run", "image", "tensorflow/tensorflow:2.4.1-gpu-jupyter", ()),
+        ("21-three-minutes", "image", "nvidia/cuda:10.1-cudnn7-runtime-ubuntu18.04", ()),
+    ],
+)
+def test_recipes(name: str, kind: str, base: str, deviations: tuple[str, ...]) -> None:
+    """Each report is rendered as the environment that it describes, mismatch included."""
+    recipe = answer(name).recipe
+    assert (recipe.kind, recipe.environment or recipe.base, recipe.deviations) == (kind, base, deviations)
+    if kind == "image":
+        assert f"FROM {base}\n" in recipe.dockerfile
+
+
+def test_an_older_cudnn_is_put_on_top() -> None:
+    """The reported cuDNN replaces the environment's own, from the same wheel line."""
+    recipe = answer("24-cudnn-mismatch").recipe
+    assert [pin.split("==")[0] for pin in recipe.deviations] == ["nvidia-cudnn-cu12"]
+    assert "nvidia-cudnn-cu12==9.1.0" in recipe.dockerfile
+
+
+def test_the_reporters_host_is_simulated_unless_it_is_this_one() -> None:
+    """Driver and GPU of the report make the simulated host; a host with that driver needs none."""
+    assert answer("59-driver-470").recipe.host == "driver=470.57.02,gpu=GeForce RTX 3090"
+    assert foresee(TEXTS["59-driver-470"], load(), "470.57.02").document.recipe.host == ""
+    assert foresee(TEXTS["59-driver-470"], load(), "535.104.05").document.recipe.host != ""
+
+
+def test_wrong_python_is_explained_not_built() -> None:
+    """A Python without a wheel is the answer, not something to build."""
+    document = foresee("pip install tensorflow==2.20.0 fails on Python 3.8, Ubuntu 20.04", load()).document
+    assert Code.PYTHON_UNSUPPORTED in codes(document)
+    assert "nothing to install" in document.recipe.why_not
+
+
+REPORTED = match("Could not load dynamic library 'libcudart.so.11.0'; dlerror: libcudart.so.11.0: cannot open x\n")
+GPU_ONLY = match("Could not create cudnn handle: CUDNN_STATUS_NOT_INITIALIZED\n")
+
+
+def judged(reported: str, seen: str) -> bool | None:
+    """Compare two texts on a host with a simulated driver and no GPU."""
+    return compare(match(reported), match(seen), (), (), with_gpu=False, with_driver=True).reproduced
+
+
+def test_comparing() -> None:
+    """Same message and values: yes; none of it: no; another library: no; only on a GPU: cannot be known here."""
+    missing = "Could not load dynamic library '{0}'; dlerror: {0}: cannot open shared object file\n"
+    cudart, cudnn = missing.format("libcudart.so.11.0"), missing.format("libcudnn.so.8")
+    assert judged(cudart, "2026-01-01 W x.cc:64] " + cudart) is True
+    assert judged(cudart, "all is well") is False
+    assert judged(cudart, cudnn) is False
+    assert judged(cudart + cudnn, cudart) is None
+    assert judged("Could not create cudnn handle: CUDNN_STATUS_NOT_INITIALIZED", "") is None
+    assert judged("my model is slow", cudart) is None
+    assert gone(match(cudart), match(cudart)) != ()
+    assert gone(match(cudart), match("[]")) == ()
+
+
+def test_without_messages_the_findings_are_compared() -> None:
+    """A report without a log is reproduced where the suite finds what was predicted."""
+    found = Finding(code=Code.NUMPY_ABI, severity=Severity.ERROR, subject="numpy", message="m")
+    other = Finding(code=Code.KERAS_MISMATCH, severity=Severity.ERROR, subject="keras", message="m")
+    for seen, expected in (((found,), True), ((other,), None), ((), None)):
+        assert compare((), (), (found,), seen, with_gpu=False, with_driver=False).reproduced is expected
+
+
+def test_exit_codes() -> None:
+    """0 explained or reproduced, 1 not reproduced or not mended, 8 unknown."""
+    document = answer("40-numpy-2")
+    for reproduced, code in ((True, 0), (False, 1), (None, 8)):
+        assert msgspec.structs.replace(document, run=Run(reproduced=reproduced)).exit_code == code
+    assert document.nearest is not None
+    refuted = msgspec.structs.replace(document.nearest, proof=Proof(proven=False))
+    assert msgspec.structs.replace(document, run=Run(reproduced=True), nearest=refuted).exit_code == 1
+    assert answer("53-nothing-said").exit_code == 8
+
+
+def test_a_data_centre_gpu_is_helped_without_what_our_images_lack() -> None:
+    """Forward compatibility would lift driver 470 on an A100; our images lack that package, so it does not count."""
+    text = TEXTS["59-driver-470"].replace("GeForce RTX 3090", "A100-SXM4-40GB")
+    document = foresee(text, load()).document
+    assert document.nearest is not None
+    assert "tensorflow 2.20.0 → 2.14.1" in document.nearest.changes
+
+
+def test_the_way_by_hand_is_one_that_can_be_gone() -> None:
+    """Where no installer resolves the extra, the pins are listed, with what cuDNN 8 and old releases miss."""
+    assert answer("59-driver-470").nearest is not None
+    by_extra_in_vain, plain = (answer(name).nearest for name in ("59-driver-470", "41-tf-2.5-libraries"))
+    assert by_extra_in_vain is not None
+    assert plain is not None
+    assert not any("and-cuda" in line for line in by_extra_in_vain.commands)
+    for near in (by_extra_in_vain, plain):
+        assert any("'nvidia-cudnn-cu11==8.7.0.84'" in line for line in near.commands)
+        assert any("libnvrtc.so.11.2" in line for line in near.commands)
+    assert any(line.startswith("export LD_LIBRARY_PATH=") for line in plain.commands)
+
+
+def seen(word: Word, text: str = "", *codes: Code) -> Seen:
+    """Make what was seen in a nearest environment: what it printed, the suite's verdict and its errors."""
+    found = tuple(Finding(code=code, severity=Severity.ERROR, subject="it", message="m") for code in codes)
+    judged = verdicts.verdict(verdict=word, findings=found, reasons=("keras failed",))
+    return Seen("sha256:0", match(text), text, judged, simulated=False)
+
+
+@pytest.mark.parametrize(
+    ("reproduced", "found", "proven", "needs"),
+    [
+        (True, seen("INCONCLUSIVE"), True, ""),
+        (True, seen("FAILED"), False, "the suite fails it: keras failed"),
+        (True, seen("FAILED", "", Code.LIBRARY_PATH), False, "the suite also finds LIBRARY_PATH"),
+        (True, seen("INCONCLUSIVE", TEXTS["60-plain-2.20"]), False, ""),
+        (True, seen("FAILED", "", Code.MISSING_LIBRARY), False, "the suite fails it: keras failed"),
+        (None, seen("PASSED"), None, "the reported failure was not seen here, so its absence proves nothing"),
+    ],
+)
+def test_what_proves_the_way_out(*, reproduced: bool | None, found: Seen, proven: bool | None, needs: str) -> None:
+    """The failure was seen, does not come again, and the suite does not fail the image for anything else."""
+    document = msgspec.structs.replace(answer("60-plain-2.20"), run=Run(reproduced=reproduced))
+    judged = proof(document, found)
+    assert (judged.proven, judged.needs) == (proven, needs)
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_every_report_is_answered_in_every_form(name: str) -> None:
+    """Each report of the corpus gives a document, a table and a reply; the document has the contract's keys."""
+    document = answer(name)
+    written = json.loads(msgspec.json.encode(document))
+    assert written["schema"] == "envbuilder/reproduce/v1"
+    keys = {"tensorflow", "python", "cuda", "cudnn", "driver", "gpus", "os", "install", "packages", "evidence"}
+    assert keys <= written["reported"].keys()
+    assert {"reported", "symptoms", "predicted", "run", "nearest"} <= written.keys()
+    assert written["run"] is None
+    assert as_text(document)
+    reply = as_markdown(document)
+    assert reply.startswith("### What the report says")
+    assert "### Fix" in reply
+
+
+def test_the_reply_has_evidence_cause_fix_and_proof() -> None:
+    """The comment names the lines, the code, the diff, the command, and how it was verified."""
+    document = answer("29-tf-2.4.1-rtx-3090")
+    run = Run(
+        image="envbuilder/reproduced:0", reproduced=True, simulated=True, proof=(("a", "the line that was seen"),)
+    )
+    reply = as_markdown(msgspec.structs.replace(document, run=run))
+    for part in ("| CUDA | `11.2` | 7 |", "line 11", "**CUDA_MISMATCH**", "- cuda 11.2\n+ cuda 11.0", "$ docker run",
+                 "Reproduced: **yes**", "simulated host", "the line that was seen"):  # fmt: skip
+        assert part in reply, part
+
+
+def test_a_reply_brings_its_matrix_along(tmp_path: Path) -> None:
+    """Whoever reads the reply has no file of ours: the matrix is in it, and reads back as one environment."""
+    reply = as_markdown(with_command(answer("59-driver-470"), Workspace(tmp_path)))
+    assert "$ envbuilder run nearest.yaml\n" in reply
+    assert "out/reproduce" not in reply
+    posted = tmp_path / "nearest.yaml"
+    posted.write_text(reply.partition("```yaml\n")[2].partition("```")[0])
+    assert [row.tensorflow for row in read_matrix(posted).include] == ["2.14.1"]
+
+
+def test_a_reply_mentions_nobody() -> None:
+    """What a report says cannot become a mention, a link, an image or a second table cell in the reply."""
+    error = "ImportError: libcudart.so.9.0: cannot open shared object file"
+    text = f"tensorflow 2.15.1\n{error} @maintainer [x](http://e) | `y` #1\n"
+    document = foresee(text, load()).document
+    for line in as_markdown(document).splitlines():
+        outside = "".join(part for index, part in enumerate(line.split("`")) if index % 2 == 0)
+        assert "@maintainer" not in outside
+        assert "](http://e" not in outside
+
+
+@pytest.mark.parametrize(
+    ("text", "release"),
+    [("2.4.1-rc3", "2.4.1rc3"), ("v2.4.1", "2.4.1"), ("2.0-beta1", "2.0b1"), ("1.15.2+nv20.2", "1.15.2"),
+     ("2.21.0-dev20250729", "2.21.0.dev20250729"), ("2.15.0.post1", "2.15.0.post1"), ("2.0.0.rc1", "2.0.0rc1")],
+)  # fmt: skip
+def test_releases_as_the_index_writes_them(text: str, release: str) -> None:
+    """Every way of writing a release leads to the index's."""
+    assert release_of(text) == release
+
+
+def test_a_deviated_lock_tells_the_truth() -> None:
+    """Replaced versions are in the lock without the hashes of what they replace; new packages are added."""
+    lock = f"numpy==1.26.4 \\\n    --hash=sha256:{'0' * 64}\nwrapt==1.0 \\\n    --hash=sha256:{'1' * 64}\n"
+    text = deviated(lock, ("numpy==2.0.0", "torch==2.4.1"))
+    assert "numpy==2.0.0\n" in text
+    assert "0" * 64 not in text
+    assert "1" * 64 in text
+    assert text.endswith("torch==2.4.1\n")
+
+
+def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command reads a file or standard input, prints one document, and exits as the contract says."""
+    monkeypatch.chdir(tmp_path)
+    report = tmp_path / "report.txt"
+    report.write_text(TEXTS["40-numpy-2"])
+    from_file = CliRunner().invoke(command, [str(report), "--dry-run", "--format", "json"])
+    from_stdin = CliRunner().invoke(command, ["-", "--dry-run", "--format", "json"], input=TEXTS["40-numpy-2"])
+    assert from_file.exit_code == from_stdin.exit_code == 0
+    document = json.loads(from_file.stdout)
+    assert document == json.loads(from_stdin.stdout)
+    words = document["nearest"]["commands"][0].split()
+    assert words[:2] == ["envbuilder", "run"]
+    assert read_matrix(tmp_path / words[2]).include[0].tensorflow == "2.15.1"
+    silent = CliRunner().invoke(command, ["-", "--dry-run"], input=TEXTS["53-nothing-said"])
+    assert silent.exit_code == 8
+
+
+@pytest.mark.parametrize("text", ["", " \n\t", "x" * (5 << 20)])
+def test_no_report_is_a_mistake_of_the_user(text: str) -> None:
+    """Nothing, or far too much, is refused with a sentence."""
+    with pytest.raises(InputError):
+        foresee(text, load())

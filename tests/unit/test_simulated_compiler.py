@@ -1,0 +1,239 @@
+"""The simulated driver's libraries: compiled, loaded by a fresh process and asked as programs ask them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from envbuilder import versions
+from envbuilder.catalog.store import load
+from envbuilder.errors import InfrastructureError
+from envbuilder.simulated import compiler
+from envbuilder.simulated import profile as profiles
+
+OLDEST_GLIBC = "2.17"
+"""What the wheels of TensorFlow 2.10 and newer ask for (manylinux2014): no image is older than that."""
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the driver's libraries are ELF files")
+
+CUDA = """
+import ctypes, json, sys
+cuda = ctypes.CDLL("libcuda.so.1")
+answers = {}
+def ask(name, *arguments):
+    answers[name] = getattr(cuda, name)(*arguments)
+number, size, pointer, context = ctypes.c_int(), ctypes.c_size_t(), ctypes.c_uint64(), ctypes.c_void_p()
+ask("cuInit", 0)
+ask("cuDriverGetVersion", ctypes.byref(number)); answers["version"] = number.value
+ask("cuDeviceGetCount", ctypes.byref(number)); answers["count"] = number.value
+name = ctypes.create_string_buffer(96)
+ask("cuDeviceGetName", name, 96, 0); answers["name"] = name.value.decode()
+answers["capability"] = []
+for attribute in (75, 76):
+    cuda.cuDeviceGetAttribute(ctypes.byref(number), attribute, 0)
+    answers["capability"].append(number.value)
+ask("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0)
+ask("cuCtxSetCurrent", context)
+ask("cuMemAlloc_v2", ctypes.byref(pointer), ctypes.c_size_t(1 << 36))
+text = ctypes.create_string_buffer(b"through the device")
+back = ctypes.create_string_buffer(len(text))
+ask("cuMemcpyHtoD_v2", pointer, text, ctypes.c_size_t(len(text)))
+ask("cuMemcpyDtoH_v2", back, pointer, ctypes.c_size_t(len(text)))
+answers["back"] = back.value.decode()
+free = ctypes.c_size_t()
+cuda.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(size)); answers["free"], answers["total"] = free.value, size.value
+cuda.cuMemAlloc_v2.restype = ctypes.c_int
+answers["second"] = cuda.cuMemAlloc_v2(ctypes.byref(ctypes.c_uint64()), ctypes.c_size_t(1 << 36))
+ask("cuMemFree_v2", pointer)
+answers["twice"] = cuda.cuMemFree_v2(pointer)
+module = ctypes.c_void_p()
+ptx = ".version %s\\n.target sm_%s\\n.address_size 64\\n.visible .entry nothing() { ret; }\\n"
+for label, version, target in (("plain", "7.0", "50"), ("newer_ptx", "9.9", "50"), ("newer_gpu", "7.0", "90")):
+    answers[label] = cuda.cuModuleLoadData(ctypes.byref(module), (ptx % (version, target)).encode())
+ask("cuLaunchKernel", *[ctypes.c_void_p(0)] * 11)
+ask("cuGraphCreate", None, 0)
+function, status = ctypes.c_void_p(), ctypes.c_int()
+answers["known"] = [cuda.cuGetProcAddress_v2(b"cuMemAlloc", ctypes.byref(function), 12050, 0, ctypes.byref(status)),
+                    function.value == ctypes.cast(cuda.cuMemAlloc_v2, ctypes.c_void_p).value, status.value]
+answers["unknown"] = [cuda.cuGetProcAddress_v2(b"cuNone", ctypes.byref(function), 12050, 0, ctypes.byref(status)),
+                      status.value]
+sentence = ctypes.c_char_p()
+cuda.cuGetErrorString(answers["cuInit"], ctypes.byref(sentence)); answers["sentence"] = sentence.value.decode()
+print(json.dumps(answers))
+"""
+
+NVML = """
+import json, pynvml
+try:
+    pynvml.nvmlInit()
+    answers = {"driver": pynvml.nvmlSystemGetDriverVersion(), "count": pynvml.nvmlDeviceGetCount(), "gpus": []}
+    for index in range(answers["count"]):
+        gpu = pynvml.nvmlDeviceGetHandleByIndex(index)
+        answers["gpus"].append({
+            "name": pynvml.nvmlDeviceGetName(gpu), "memory": pynvml.nvmlDeviceGetMemoryInfo(gpu).total,
+            "capability": list(pynvml.nvmlDeviceGetCudaComputeCapability(gpu)),
+            "uuid": pynvml.nvmlDeviceGetUUID(gpu), "bus": pynvml.nvmlDeviceGetPciInfo(gpu).busId,
+            "errors": pynvml.nvmlDeviceGetTotalEccErrors(gpu, 1, 0)})
+except pynvml.NVMLError as error:
+    answers = {"error": pynvml.nvmlErrorString(error.value), "code": error.value}
+print(json.dumps(answers))
+"""
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+def ask(text: str, program: str, cache: Path, place: Path, visible: str | None = None) -> dict[str, Any]:
+    """Lay the simulation out as a container's files and run a program that meets it."""
+    simulation = compiler.simulation(profiles.parse(text, load()), cache=cache, root=str(place))
+    for name, content in simulation.files.items():
+        (place / name).parent.mkdir(exist_ok=True)
+        (place / name).write_bytes(content)
+    environment = simulation.environment(dict(os.environ))
+    environment |= {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    answers: dict[str, Any] = json.loads(done.stdout)
+    return answers
+
+
+def test_a_program_gets_as_far_as_launching_a_kernel(cache: Path, tmp_path: Path) -> None:
+    """Devices, contexts, memory and modules answer as on the profile's host; a launch is refused, never faked."""
+    seen = ask("driver=535.104.05,gpu=NVIDIA A100-SXM4-80GB,gpus=2,memory=80", CUDA, cache, tmp_path)
+    assert seen["cuInit"] == 0
+    assert (seen["version"], seen["count"], seen["name"]) == (12020, 2, "NVIDIA A100-SXM4-80GB")
+    assert seen["capability"] == [8, 0]
+    assert seen["back"] == "through the device"
+    assert seen["total"] == 80 << 30
+    assert seen["free"] <= (80 << 30) - (1 << 36)
+    assert (seen["second"], seen["twice"]) == (2, 1), "80 GiB do not hold two blocks of 64; freed twice is an error"
+    assert (seen["plain"], seen["newer_ptx"], seen["newer_gpu"]) == (0, 222, 209)
+    assert (seen["cuLaunchKernel"], seen["cuGraphCreate"]) == (801, 801)
+    assert seen["known"] == [0, True, 0]
+    assert seen["unknown"] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("fail", "code", "sentence"),
+    [
+        ("no-device", 100, "no CUDA-capable device is detected"),
+        ("driver-mismatch", 803, "system has unsupported display driver / cuda driver combination"),
+        ("forward-compat", 804, "forward compatibility was attempted on non supported HW"),
+        ("unknown-error", 999, "unknown error"),
+    ],
+)
+def test_a_failed_start_leaves_the_driver_unusable(
+    fail: str, code: int, sentence: str, cache: Path, tmp_path: Path
+) -> None:
+    """Initialisation answers the injected code in the driver's own words, and later calls say so."""
+    seen = ask(f"driver=535.104.05,gpu=A100,fail={fail}", CUDA, cache, tmp_path)
+    assert (seen["cuInit"], seen["sentence"]) == (code, sentence)
+    assert seen["cuDeviceGetCount"] == 3
+    assert seen["cuDriverGetVersion"] == 0, "the version can be asked for without a device"
+
+
+def test_an_error_can_be_put_on_any_entry_point(cache: Path, tmp_path: Path) -> None:
+    """A memory error strikes where a context is made, after enumeration."""
+    seen = ask("driver=535.104.05,gpu=A100,fail=ecc", CUDA, cache, tmp_path)
+    assert (seen["cuInit"], seen["count"], seen["cuDevicePrimaryCtxRetain"]) == (0, 1, 214)
+
+
+@pytest.mark.parametrize(
+    ("visible", "names"),
+    [
+        ("1", ["NVIDIA H100 PCIe"]),
+        ("1,0", ["NVIDIA H100 PCIe", "NVIDIA A100-SXM4-40GB"]),
+        ("0,7,1", ["NVIDIA A100-SXM4-40GB"]),
+        ("GPU-73696d75-6c61-7465-6420-475055202001", ["NVIDIA H100 PCIe"]),
+        ("-1", []),
+        ("", []),
+    ],
+)
+def test_visible_devices_limit_cuda_and_not_nvml(visible: str, names: list[str], cache: Path, tmp_path: Path) -> None:
+    """CUDA_VISIBLE_DEVICES chooses and orders; with none left the driver says that there is no device."""
+    text = "driver=535.104.05,gpu=NVIDIA A100-SXM4-40GB,gpu=NVIDIA H100 PCIe"
+    seen = ask(text, CUDA, cache, tmp_path, visible)
+    assert seen["cuInit"] == (0 if names else 100)
+    if names:
+        assert (seen["count"], seen["name"]) == (len(names), names[0])
+    assert ask(text, NVML, cache, tmp_path, visible)["count"] == 2
+
+
+def test_nvml_tells_what_cuda_tells(cache: Path, tmp_path: Path) -> None:
+    """The management library, asked through its real binding, reports the same host."""
+    text = "driver=535.104.05,gpu=A100,gpu=H100,fail=ecc"
+    seen = ask(text, NVML, cache, tmp_path)
+    host = profiles.parse(text, load())
+    assert (seen["driver"], seen["count"]) == ("535.104.05", 2)
+    assert [gpu["name"] for gpu in seen["gpus"]] == [gpu.name for gpu in host.visible]
+    assert [gpu["memory"] for gpu in seen["gpus"]] == [gpu.memory for gpu in host.visible]
+    assert [gpu["capability"] for gpu in seen["gpus"]] == [[8, 0], [9, 0]]
+    assert [gpu["errors"] for gpu in seen["gpus"]] == [1, 1]
+    assert len({gpu["uuid"] for gpu in seen["gpus"]}) == len({gpu["bus"] for gpu in seen["gpus"]}) == 2
+
+
+def test_nvml_refuses_another_version_s_module(cache: Path, tmp_path: Path) -> None:
+    """The mismatch has the words that nvidia-smi prints."""
+    seen = ask("driver=535.104.05,gpu=A100,fail=driver-mismatch", NVML, cache, tmp_path)
+    assert seen == {"error": "Driver/library version mismatch", "code": 18}
+
+
+@pytest.mark.skipif(shutil.which("objdump") is None, reason="objdump reads the libraries back")
+def test_the_libraries_load_in_old_images(cache: Path, tmp_path: Path) -> None:
+    """They need nothing but the C library, and of it nothing newer than the oldest image has."""
+    for name, content in compiler.libraries(cache).items():
+        path = tmp_path / Path(name).name
+        path.write_bytes(content)
+        text = subprocess.run(["objdump", "-p", "-T", str(path)], capture_output=True, text=True, check=True).stdout
+        needed_files = [name for name in re.findall(r"NEEDED +(\S+)", text) if not name.startswith("ld-linux")]
+        assert set(needed_files) <= {"libc.so.6"}
+        needed = set(re.findall(r"GLIBC_([0-9.]+)", text))
+        assert all(versions.at_least(OLDEST_GLIBC, version) for version in needed), needed
+        exported = re.findall(r"\.text\s+\S+\s+(?:Base\s+)?(\S+)$", text, re.MULTILINE)
+        assert exported
+        assert all(name.startswith(("cu", "nvml")) for name in exported), "only the driver's interface is exported"
+
+
+def test_libraries_are_compiled_once(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same sources, flags and compiler give the cached files; a cache elsewhere gives the same bytes."""
+    first = compiler.libraries(cache)
+    written = {path: path.stat().st_mtime_ns for path in cache.rglob("*.so*")}
+    assert compiler.libraries(cache) == first
+    assert {path: path.stat().st_mtime_ns for path in cache.rglob("*.so*")} == written
+    assert compiler.libraries(tmp_path) == first
+
+
+def test_a_host_without_a_compiler_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No traceback: what is missing and how to get it."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("CC", "")
+    with pytest.raises(InfrastructureError, match="no C compiler") as refused:
+        compiler.libraries(tmp_path)
+    assert "gcc" in refused.value.hint
+
+
+def test_a_compiler_that_fails_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The compiler's own words reach the user."""
+    broken = tmp_path / "broken-cc"
+    broken.write_text("#!/bin/sh\necho no such target >&2\nexit 1\n")
+    broken.chmod(0o755)
+    monkeypatch.setenv("CC", str(broken))
+    with pytest.raises(InfrastructureError, match="no such target"):
+        compiler.libraries(tmp_path / "cache")
+
+
+def test_the_image_s_own_paths_come_after_the_simulated_driver(cache: Path) -> None:
+    """An image's LD_LIBRARY_PATH is kept, behind the driver."""
+    simulation = compiler.simulation(profiles.parse("driver=535.104.05,gpu=A100,fail=no-nvml", load()), cache=cache)
+    merged = simulation.environment({"LD_LIBRARY_PATH": "/usr/local/cuda/lib64", "HOME": "/root"})
+    assert merged["LD_LIBRARY_PATH"] == "/envbuilder/simulated:/usr/local/cuda/lib64"
+    assert set(simulation.files) == {"simulated/libcuda.so.1", "simulated/profile"}

@@ -1,0 +1,179 @@
+"""Bisection: the right version, few images, the same reason, and going on after being killed."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+from envbuilder import versions
+from envbuilder.environment import Combination
+from envbuilder.errors import InfrastructureError, UsageError
+from envbuilder.upgrade.bisect import Asked, BisectDocument, Ran, Unbuildable, bisect, exit_code, ordered, path_of
+from envbuilder.upgrade.bisect_search import Answer, Ask, Result, advance, most_images, normalised
+from envbuilder.workspace import read_document
+
+GONE = "AttributeError: module 'tensorflow' has no attribute 'estimator'"
+
+
+def asked(count: int) -> Asked:
+    names = tuple(f"2.{i}.0" for i in range(count))
+    return Asked(axis="tensorflow", candidates=names, row=Combination(tensorflow="2.0.0"), command=("x",))
+
+
+class World:
+    """Versions from ``first_bad`` on fail; some are unbuildable, some fail otherwise; it dies before trial ``dies``."""
+
+    def __init__(
+        self,
+        question: Asked,
+        first_bad: int,
+        *,
+        unbuildable: frozenset[int] = frozenset(),
+        other: frozenset[int] = frozenset(),
+        dies: int | None = None,
+    ) -> None:
+        self.question, self.first_bad, self.unbuildable, self.other, self.dies = (
+            question,
+            first_bad,
+            unbuildable,
+            other,
+            dies,
+        )
+        self.tried: list[str] = []
+
+    def __call__(self, candidate: str) -> Ran | Unbuildable:
+        if self.dies is not None and len(self.tried) == self.dies:
+            raise InfrastructureError("killed")
+        self.tried.append(candidate)
+        place = self.question.candidates.index(candidate)
+        if place in self.unbuildable:
+            return Unbuildable("no wheel")
+        if place in self.other:
+            return Ran(1, "ImportError: something else")
+        return Ran(1, f"{GONE}. Did you mean: 'random{place}'?") if place >= self.first_bad else Ran(0, "")
+
+
+def search(world: World, folder: Path) -> BisectDocument:
+    return bisect(world.question, world, folder, lambda _: None)
+
+
+def test_every_boundary_of_every_length_is_found_with_few_images(tmp_path: Path) -> None:
+    """For every number of versions up to 17 and every place: the right answer with at most ceil(log2 n) + 2 images."""
+    for count in range(2, 18):
+        for first_bad in range(1, count):
+            world = World(asked(count), first_bad)
+            found = search(world, tmp_path / f"{count}-{first_bad}")
+            assert found.result == Result(last_good=f"2.{first_bad - 1}.0", first_bad=f"2.{first_bad}.0")
+            assert found.images == len(world.tried) <= most_images(count)
+            assert exit_code(found) == 0
+
+
+def test_killed_before_any_trial_it_goes_on_without_repeating(tmp_path: Path) -> None:
+    """However often it dies, every version is tried once, and the result is the same."""
+    for first_bad in range(1, 17):
+        whole = World(asked(17), first_bad)
+        expected = search(whole, tmp_path / f"whole-{first_bad}")
+        for dies in range(len(whole.tried)):
+            folder = tmp_path / f"{first_bad}-{dies}"
+            killed = World(asked(17), first_bad, dies=dies)
+            with pytest.raises(InfrastructureError):
+                search(killed, folder)
+            again = World(asked(17), first_bad)
+            assert search(again, folder) == expected
+            assert killed.tried + again.tried == whole.tried
+
+
+def test_what_cannot_be_built_is_skipped_and_never_decides(tmp_path: Path) -> None:
+    """With every choice of two unbuildable versions, the true boundary lies within what is answered."""
+    count = 9
+    for first_bad in range(1, count):
+        for gaps in itertools.combinations(range(1, count - 1), 2):
+            world = World(asked(count), first_bad, unbuildable=frozenset(gaps))
+            found = search(world, tmp_path / f"{first_bad}-{gaps}")
+            assert found.result is not None
+            low = world.question.candidates.index(found.result.last_good)
+            high = world.question.candidates.index(found.result.first_bad)
+            assert low < first_bad <= high
+            assert {world.question.candidates.index(name) for name in found.result.between} <= set(gaps)
+            assert found.images <= most_images(count)
+            assert exit_code(found) == (8 if found.result.between else 0)
+
+
+def test_another_reason_is_not_the_same_failure(tmp_path: Path) -> None:
+    """A version that fails with another message is not taken for bad: the answer names it as unknown."""
+    found = search(World(asked(5), 3, other=frozenset({2})), tmp_path)
+    assert found.result == Result(last_good="2.1.0", first_bad="2.3.0", between=("2.2.0",))
+    assert {answer.candidate: answer.outcome for answer in found.answers}["2.2.0"] == "other"
+
+
+@pytest.mark.parametrize(
+    ("world", "message"),
+    [
+        (World(asked(4), 0), "2.0.0: said to be good, but the command fails"),
+        (World(asked(4), 9), "2.3.0: said to be bad, but the command succeeds"),
+        (World(asked(4), 2, unbuildable=frozenset({0})), "2.0.0: cannot be built"),
+    ],
+    ids=["good fails", "bad succeeds", "good unbuildable"],
+)
+def test_wrong_ends_are_refused_at_once(world: World, message: str, tmp_path: Path) -> None:
+    """An end that is not what it was said to be is an error after at most two trials, and leaves nothing to resume."""
+    with pytest.raises(UsageError, match=message):
+        search(world, tmp_path)
+    assert len(world.tried) <= 2
+    assert not list(tmp_path.glob("*.json"))
+
+
+def test_a_finished_search_asks_nothing_again(tmp_path: Path) -> None:
+    """The same words find the finished search on disk."""
+    first = search(World(asked(9), 4), tmp_path)
+    again = World(asked(9), 4)
+    assert search(again, tmp_path) == first
+    assert not again.tried
+    assert read_document(path_of(asked(9), tmp_path), BisectDocument) == first
+
+
+def test_another_command_is_another_search(tmp_path: Path) -> None:
+    """Answers of one command are never used for another."""
+    one = asked(5)
+    other = Asked(axis="tensorflow", candidates=one.candidates, row=one.row, command=("y",))
+    assert path_of(one, tmp_path) != path_of(other, tmp_path)
+
+
+def test_advance_depends_on_the_answers_not_on_their_order() -> None:
+    """Shuffled answers lead to the same question."""
+    names = tuple(str(i) for i in range(9))
+    answers = (
+        Answer(candidate="8", outcome="bad"),
+        Answer(candidate="0", outcome="good"),
+        Answer(candidate="4", outcome="good"),
+    )
+    assert {advance(names, order) for order in itertools.permutations(answers)} == {Ask(candidate="6")}
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (f"{GONE}. Did you mean: 'bitcast'?", GONE),
+        ('  File "/opt/venv/lib/python3.11/site-packages/x.py", line 12', '  File "/usr/lib/python3.9/x.py", line 7'),
+        ("<object object at 0x7f00aa>", "<object object at 0x7f11bb>"),
+    ],
+)
+def test_lines_that_say_the_same_are_the_same(one: str, other: str) -> None:
+    """Numbers, addresses, folders and suggestions do not make another reason."""
+    assert normalised(one) == normalised(other)
+
+
+def test_lines_that_say_something_else_differ() -> None:
+    """Another attribute or another exception is another reason."""
+    assert len({normalised(line) for line in (GONE, GONE.replace("estimator", "compat"), "ImportError: x")}) == 3
+
+
+def test_ends_may_be_given_in_either_direction() -> None:
+    """From an old good to a new bad version, and from a new good to an old bad one (when was it repaired?)."""
+    every = ("2.10.0", "2.9.0", "2.12.0", "2.11.0")
+    assert ordered(every, "2.9.0", "2.11.0", versions.key) == ("2.9.0", "2.10.0", "2.11.0")
+    assert ordered(every, "2.12.0", "2.10.0", versions.key) == ("2.12.0", "2.11.0", "2.10.0")
+    with pytest.raises(UsageError, match="same version"):
+        ordered(every, "2.9", "2.9.0", versions.key)

@@ -1,0 +1,224 @@
+"""Differences between two sides: packages, interfaces, outcomes, numerics, hosts, layers."""
+
+from __future__ import annotations
+
+import pytest
+
+from envbuilder.catalog import store
+from envbuilder.compat.fleet import FleetHost
+from envbuilder.compat.resolve import resolve
+from envbuilder.environment import Combination, Environment
+from envbuilder.upgrade import hosts, inventory, outcomes, surface
+from envbuilder.upgrade.observed import Inventory, Name, Numerics, Operation, Package, Printed, Surface, UserTest
+from envbuilder.upgrade.upgrade_document import LayerSeen, Side
+from envbuilder.verdict import CheckResult
+
+
+def environment(version: str, flavor: str = "cpu") -> Environment:
+    """Resolve a plain environment from the catalogue."""
+    found = resolve(Combination(tensorflow=version, python="3.11", flavor=flavor), store.load())
+    assert isinstance(found, Environment)
+    return found
+
+
+def side(version: str, *layers: tuple[str, int], flavor: str = "cpu") -> Side:
+    seen = tuple(LayerSeen(created_by=name, size=size) for name, size in layers)
+    return Side(tensorflow=version, environment=environment(version, flavor), layers=seen)
+
+
+def test_packages_are_added_removed_and_changed() -> None:
+    """A package in one image alone, of another version, or of another licence, is listed; an equal one is not."""
+    same = Package(name="six", version="1.16", licence="MIT")
+    old = Inventory(
+        packages=(same, Package(name="numpy", version="1.26.4", licence="BSD"), Package(name="gone", version="1"))
+    )
+    new = Inventory(
+        packages=(same, Package(name="numpy", version="2.1.0", licence="BSD"), Package(name="rich", version="2"))
+    )
+    found = {row.name: (row.change, row.old, row.new) for row in inventory.packages(old, new)}
+    assert found == {
+        "gone": ("removed", "1", None),
+        "numpy": ("changed", "1.26.4", "2.1.0"),
+        "rich": ("added", None, "2"),
+    }
+
+
+def test_a_licence_that_changes_alone_is_a_change() -> None:
+    """The same version under another licence is listed with both."""
+    old = Inventory(packages=(Package(name="x", version="1", licence="MIT"),))
+    new = Inventory(packages=(Package(name="x", version="1", licence="GPL-3.0"),))
+    (row,) = inventory.packages(old, new)
+    assert (row.old_licence, row.new_licence) == ("MIT", "GPL-3.0")
+
+
+def test_platform_names_cuda_and_the_minimum_driver() -> None:
+    """The facts of the platform come from the environments and from what was found in the images."""
+    old = Inventory(
+        python="3.11.2", build={"cuda_version": "12.2"}, packages=(Package(name="nvidia-nccl-cu12", version="2.16.5"),)
+    )
+    new = Inventory(
+        python="3.11.2",
+        build={"cuda_version": "12.5.1"},
+        packages=(Package(name="nvidia-nccl-cu12", version="2.23.4"),),
+    )
+    rows = {
+        row.name: (row.old, row.new)
+        for row in inventory.platform(side("2.15.1", flavor="gpu"), side("2.18.1", flavor="gpu"), old, new)
+    }
+    assert rows["CUDA built with"] == ("12.2", "12.5.1")
+    assert rows["NCCL"] == ("2.16.5", "2.23.4")
+    assert rows["minimum driver"][0] is not None
+    assert "Keras" not in rows, "a fact that neither side has is left out"
+
+
+def test_layers_are_matched_by_what_made_them() -> None:
+    """A layer that grew, one that is new and one that is gone are matched by instruction, repeated ones in order."""
+    old = side("2.15.1", ("RUN a", 10), ("RUN b", 5), ("RUN a", 7))
+    new = side("2.16.2", ("RUN a", 12), ("COPY c", 1), ("RUN a", 8))
+    found = {(row.created_by, row.old, row.new) for row in inventory.layers(old, new)}
+    assert found == {("RUN a", 10, 12), ("RUN a", 7, 8), ("COPY c", None, 1), ("RUN b", 5, None)}
+
+
+def names(**paths: str) -> Surface:
+    """Write a surface as path=kind or path=signature; ``__`` stands for a dot."""
+    found = {}
+    for path, text in paths.items():
+        kind = text if text in ("module", "class", "value") else "function"
+        found[path.replace("__", ".")] = Name(kind, None if kind != "function" else tuple(text.split()))
+    return Surface(names=found)
+
+
+def test_a_removed_module_is_listed_once() -> None:
+    """The names below a removed module are not listed again; other removed names are."""
+    old = names(keep="module", estimator="module", estimator__Run="class", estimator__Run__go="a:self", keep__f="a:x")
+    found = surface.compare_surfaces(old, names(keep="module"))
+    assert found.removed == ("estimator", "keep.f")
+    assert not found.removed_members
+
+
+def test_members_are_grouped_by_name() -> None:
+    """A method that vanished from several classes is one entry that counts them."""
+    old = names(A="class", B="class", A__updates="a:self", B__updates="a:self", A__x="a:self")
+    found = surface.compare_surfaces(old, names(A="class", B="class", A__x="a:self"))
+    (group,) = found.removed_members
+    assert (group.member, group.count, group.classes) == ("updates", 2, ("A", "B"))
+    assert not found.removed
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "breaks"),
+    [
+        ("a:x", "a:x a:y=1", ""),
+        ("a:x", "a:x k:y=1", ""),
+        ("a:x a:y=1", "a:x", "y is gone"),
+        ("a:x a:y=1", "a:x w:more", ""),
+        ("a:x", "a:x a:y", "y is required"),
+        ("a:x a:y=1", "a:x k:y=1", "y is no longer argument 2"),
+        ("a:x a:y=1 a:z=2", "a:x a:q=0 a:y=1 a:z=2", "y is no longer argument 2"),
+        ("a:x=1", "a:x=2", "x defaults to 2, was 1"),
+        ("a:x w:more", "a:x", "takes no further keywords (**more)"),
+        ("v:rest", "", "takes no further arguments (*rest)"),
+        ("a:x", "p:x", "x is gone"),
+    ],
+)
+def test_breaking_changes_are_told_from_additions(old: str, new: str, breaks: str) -> None:
+    """Whether a call that was right can go wrong is read from the parameters alone."""
+    found = surface.compare_surfaces(names(f=old), names(f=new))
+    assert [change.breaks for change in found.signatures] == [breaks]
+
+
+def test_signatures_are_written_as_python_does() -> None:
+    """Positional, variadic, keyword-only and defaulted parameters are written as in a definition."""
+    assert surface.written(("a:x", "k:axis=None", "w:more")) == "(x, *, axis=None, **more)"
+    assert surface.written(("v:rest", "k:y")) == "(*rest, y)"
+
+
+def check(name: str, outcome: str) -> CheckResult:
+    return CheckResult(name=name, tier="cpu", outcome=outcome, observed="because")
+
+
+def test_newly_failed_checks_are_those_that_did_not_fail_before() -> None:
+    """A check that fails on both sides is no news; one that passed, was skipped or was absent before is."""
+    old = (check("both", "failed"), check("passed", "passed"), check("skipped", "skipped"))
+    new = (*(check(name, "failed") for name in ("both", "passed", "skipped")), check("new", "error"))
+    failed = outcomes.newly_failed(outcomes.checks(old, new))
+    assert [change.name for change in failed] == ["passed", "skipped", "new"]
+    assert failed[0].message == "because"
+
+
+def test_a_test_that_vanishes_counts_as_failed() -> None:
+    """A user's test that passed and gives no answer any more is newly failed; a repaired one is a change only."""
+    old = (UserTest(name="t", outcome="passed"), UserTest(name="r", outcome="failed", message="was broken"))
+    changes = outcomes.tests(old, (UserTest(name="r", outcome="passed"),))
+    assert {change.name for change in changes} == {"t", "r"}
+    assert [change.name for change in outcomes.newly_failed(changes)] == ["t"]
+
+
+def operations(**errors: float | None) -> Numerics:
+    return Numerics(
+        operations=tuple(Operation(name=f"{name}.float32", error=error, inputs="i") for name, error in errors.items())
+    )
+
+
+def test_numerics_tell_noise_from_a_wrong_kernel() -> None:
+    """Equal errors are silent, a tenfold error within tolerance is a change, one outside tolerance is outside."""
+    old = operations(same=1e-7, worse=1e-7, wrong=1e-7, raises=1e-7, mended=None)
+    new = operations(same=1.1e-7, worse=1e-6, wrong=1e-3, raises=None, mended=1e-7)
+    changes = outcomes.numerics(old, new)
+    assert [change.operation for change in changes] == [f"{n}.float32" for n in ("worse", "wrong", "raises", "mended")]
+    assert [change.operation for change in outcomes.newly_outside(changes)] == ["wrong.float32", "raises.float32"]
+
+
+def test_numerics_on_other_inputs_are_not_compared() -> None:
+    """Where the inputs' digests differ the errors say nothing, and that is outside."""
+    new = Numerics(operations=(Operation(name="x.float32", error=1e-7, inputs="other"),))
+    (change,) = outcomes.numerics(operations(x=1e-7), new)
+    assert change.outside
+    assert "not comparable" in change.message
+
+
+def test_warnings_are_compared_as_sets_of_lines() -> None:
+    """A line that both sides print, at import or later, is no news."""
+    assert outcomes.warnings(Printed(imported=("a",), used=("b",)), Printed(used=("a", "c"))) == (("c",), ("b",))
+
+
+def test_hosts_of_a_fleet_fall_to_ptx_or_are_lost() -> None:
+    """The rules say which GPU keeps its own machine code, which compiles PTX, and which driver is left behind."""
+    old, new = environment("2.14.1", "gpu"), environment("2.20.0", "gpu")
+    fleet = (
+        FleetHost(name="fine", driver="580.65.06", gpus=("NVIDIA H100 80GB HBM3",)),
+        FleetHost(name="ancient", driver="450.80.02", gpus=("Tesla T4",)),
+    )
+    rows = {row.host: row for row in hosts.compare_hosts(old, new, fleet, store.load())}
+    assert rows["fine"].new == "native"
+    assert rows["ancient"].new == "lost"
+    assert rows["ancient"].findings
+
+
+def test_requirements_are_compared_whatever_their_order() -> None:
+    """TensorFlow states its bounds in any order; conditional ones are apart, and one that is gone shows."""
+    old = Inventory(requires=("numpy<2.1.0,>=1.26.0", "keras>=3.5.0", "wheel", 'x==1; extra == "and-cuda"'))
+    new = Inventory(requires=("numpy>=1.26.0,<2.2.0", "keras>=3.5.0", 'x==2; extra == "and-cuda"'))
+    found = {row.name: (row.old, row.new) for row in inventory.requirements(old, new)}
+    assert found == {
+        "numpy": ("<2.1.0,>=1.26.0", "<2.2.0,>=1.26.0"),
+        "wheel": ("any", None),
+        'x (extra == "and-cuda")': ("==1", "==2"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("Apache Software License", "Apache License 2.0", True),
+        ("Apache 2.0", "Apache-2.0", True),
+        ("MIT License", "MIT", True),
+        ("BSD-3-Clause", "3-Clause BSD License", True),
+        ("MIT", "Apache-2.0", False),
+        ("Proprietary", "MIT", False),
+        ("Apache-1.1", "Apache-2.0", False),
+    ],
+)
+def test_a_licence_written_otherwise_is_the_same(one: str, other: str, *, same: bool) -> None:
+    """Only another licence is another licence."""
+    assert (inventory.spdx(one) == inventory.spdx(other)) is same

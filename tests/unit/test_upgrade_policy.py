@@ -1,0 +1,207 @@
+"""The policy: how figures become clauses and clauses a decision."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from msgspec.structs import replace
+
+from envbuilder.catalog import store
+from envbuilder.compat.resolve import resolve
+from envbuilder.environment import Combination, Environment
+from envbuilder.upgrade import statistics
+from envbuilder.upgrade.differences import Evidence, differences
+from envbuilder.upgrade.observed import Inventory, Numerics, Observed, Printed, Surface
+from envbuilder.upgrade.policy import Policy, Rule, decide, judge
+from envbuilder.upgrade.quantities import QUANTITIES, ClauseName, Sides
+from envbuilder.upgrade.statistics import Samples, Settings
+from envbuilder.upgrade.upgrade_document import Clause, Differences, HostChange, OutcomeChange, Side, SurfaceChange
+from envbuilder.verdict import ImageRef
+from envbuilder.workspace import shipped
+from envbuilder.yaml_reader import read_yaml
+
+POLICY: Policy = read_yaml(shipped("matrices") / "upgrade-policy.yaml", Policy)
+
+
+def side(version: str, **more: object) -> Side:
+    environment = resolve(Combination(tensorflow=version, python="3.11"), store.load())
+    assert isinstance(environment, Environment)
+    made = Side(
+        tensorflow=version,
+        environment=environment,
+        image=ImageRef(id="sha256:1", size=1000),
+        verdict="PASSED",
+        pythons=("3.11",),
+    )
+    return replace(made, **more)
+
+
+def timed(ratio: float, rounds: int = 15) -> tuple[statistics.Measured, ...]:
+    samples = [
+        Samples(name=name, old=(1.0,) * rounds, new=(ratio,) * rounds) for name in ("start.total", "work.matmul")
+    ]
+    return statistics.compare(samples, Settings())
+
+
+CALM = Differences(
+    packages=(), size_ratio=1.0, timings=timed(1.0), numerics=(), warnings_new=(), surface=SurfaceChange(), checks=()
+)
+
+
+def judged(differences_: Differences, **new: object) -> tuple[str, dict[str, Clause]]:
+    decision, clauses = judge(Sides(side("2.15.1"), side("2.16.2", **new), differences_), POLICY)
+    return decision, {clause.clause: clause for clause in clauses}
+
+
+def test_the_shipped_policy_names_every_quantity_once() -> None:
+    """The default policy judges each quantity that there is, and each has a sentence."""
+    assert sorted(rule.clause for rule in POLICY.clauses) == sorted(get_args(ClauseName)) == sorted(QUANTITIES)
+
+
+def test_no_difference_is_adopted() -> None:
+    """Two sides that differ in nothing are adopted without a note."""
+    assert judged(CALM)[0] == "ADOPT"
+
+
+@pytest.mark.parametrize(
+    ("differences_", "clause", "decision"),
+    [
+        (
+            replace(CALM, checks=(OutcomeChange(name="matmul", old="passed", new="failed"),)),
+            "checks-newly-failed",
+            "REJECT",
+        ),
+        (
+            replace(
+                CALM, tests=(OutcomeChange(name="t", old="passed", new="failed", message="no Estimator"),), tests_run=3
+            ),
+            "tests-newly-failed",
+            "REJECT",
+        ),
+        (replace(CALM, size_ratio=1.2), "size-ratio", "REJECT"),
+        (replace(CALM, timings=timed(1.4)), "start-up-ratio", "REJECT"),
+        (replace(CALM, warnings_new=("deprecated",)), "warnings-new", "ADOPT_WITH_NOTES"),
+        (replace(CALM, surface=SurfaceChange(removed=("estimator",))), "names-removed", "ADOPT_WITH_NOTES"),
+        (
+            replace(CALM, hosts=(HostChange(host="h", gpu="T4", driver="1", old="native", new="lost"),)),
+            "hosts-lost",
+            "REJECT",
+        ),
+        (
+            replace(CALM, hosts=(HostChange(host="h", gpu="T4", driver="1", old="native", new="ptx"),)),
+            "hosts-falling-to-ptx",
+            "ADOPT_WITH_NOTES",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_each_violation_is_shown_and_counts(differences_: Differences, clause: str, decision: str) -> None:
+    """A difference beyond a clause's limit violates that clause and gives the decision that the policy names."""
+    answer, clauses = judged(differences_)
+    assert answer == decision
+    assert clauses[clause].state == "violated"
+    assert {name for name, one in clauses.items() if one.state == "violated"} >= {clause}
+
+
+def test_a_failed_test_is_named_with_its_message() -> None:
+    """The clause's details name the user's test and say why it fails."""
+    failed = OutcomeChange(name="test_x.py::test_y", old="passed", new="failed", message="AttributeError: estimator")
+    _, clauses = judged(replace(CALM, tests=(failed,), tests_run=1))
+    assert clauses["tests-newly-failed"].details == ("test_x.py::test_y: passed → failed: AttributeError: estimator",)
+
+
+@pytest.mark.parametrize(
+    ("differences_", "clause"),
+    [
+        (replace(CALM, timings=None), "start-up-ratio"),
+        (replace(CALM, timings=timed(1.0, rounds=2)), "start-up-ratio"),
+        (replace(CALM, checks=None), "checks-newly-failed"),
+        (replace(CALM, size_ratio=None), "size-ratio"),
+        (replace(CALM, numerics=None), "numerics-outside"),
+        (replace(CALM, tests=None, tests_run=0), "tests-newly-failed"),
+        (
+            replace(CALM, hosts=(HostChange(host="h", gpu="X", driver="1", old="native", new="unknown"),)),
+            "hosts-lost",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_could_not_be_found_out_is_undecided(differences_: Differences, clause: str) -> None:
+    """Missing evidence for a rejecting clause is never taken for good."""
+    answer, clauses = judged(differences_)
+    assert answer == "UNDECIDED"
+    assert clauses[clause].state == "unknown"
+
+
+def test_a_gpu_upgrade_without_a_gpu_is_undecided_at_best() -> None:
+    """An inconclusive verdict leaves the decision open, whatever else is well; a violation still rejects."""
+    assert judged(CALM, verdict="INCONCLUSIVE", level="load")[0] == "UNDECIDED"
+    assert judged(replace(CALM, size_ratio=2.0), verdict="INCONCLUSIVE")[0] == "REJECT"
+
+
+def test_nothing_asked_is_no_objection() -> None:
+    """Without a fleet and without tests their clauses say so and decide nothing."""
+    _, clauses = judged(CALM)
+    assert {name for name, one in clauses.items() if one.state == "not asked"} == {
+        "tests-newly-failed",
+        "hosts-lost",
+        "hosts-falling-to-ptx",
+        "minimum-driver-raised",
+    }
+
+
+def test_a_slow_down_within_the_limit_is_ok_and_one_that_straddles_it_is_unknown() -> None:
+    """Only an interval that is wholly within the limit is ok, and only one wholly beyond violates."""
+    straddling = Samples(name="start.total", old=(1.0,) * 15, new=(1.0, 1.5, 1.24, 1.26, 1.3) * 3)
+    timings = statistics.compare([straddling, Samples(name="work.x", old=(1.0,) * 15, new=(1.0,) * 15)], Settings())
+    assert judged(replace(CALM, timings=timed(1.2)))[1]["start-up-ratio"].state == "ok"
+    assert judged(replace(CALM, timings=timings))[1]["start-up-ratio"].state == "unknown"
+
+
+STATES = ("ok", "not asked", "unknown", "violated")
+RANK = ("ADOPT", "ADOPT_WITH_NOTES", "UNDECIDED", "REJECT")
+
+
+def test_a_worse_clause_never_betters_the_decision() -> None:
+    """Over all states of two clauses, making one worse never makes the decision better."""
+
+    def clauses(first: str, second: str) -> tuple[Clause, Clause]:
+        made = Clause(clause="a", says="", otherwise="reject", state="ok", limit=0, found="")
+        return replace(made, state=first), replace(made, otherwise="note", state=second)
+
+    for first, second in itertools.product(range(4), repeat=2):
+        here = RANK.index(decide(clauses(STATES[first], STATES[second])))
+        for worse in range(first, 4):
+            assert RANK.index(decide(clauses(STATES[worse], STATES[second]))) >= here
+        for worse in range(second, 4):
+            assert RANK.index(decide(clauses(STATES[first], STATES[worse]))) >= here
+
+
+def test_a_policy_file_may_bound_one_thing_alone(tmp_path: Path) -> None:
+    """A user's policy with one clause judges by that clause and nothing else."""
+    path = tmp_path / "policy.yaml"
+    path.write_text("name: sizes\nclauses:\n  - {clause: size-ratio, at_most: 1.5, otherwise: reject}\n")
+    policy = read_yaml(path, Policy)
+    assert policy.clauses == (Rule(clause="size-ratio", at_most=1.5, otherwise="reject"),)
+    sides = Sides(side("2.15.1"), side("2.16.2"), replace(CALM, size_ratio=1.4, checks=None))
+    assert judge(sides, policy)[0] == "ADOPT"
+
+
+def test_evidence_of_one_side_alone_is_no_comparison() -> None:
+    """Whatever one side lacks is None in the differences, not an empty list."""
+    full = Observed(inventory=Inventory(), surface=Surface(), numerics=Numerics(), printed=Printed(), tests=())
+    found = differences(
+        Evidence(side("2.15.1"), full, ()), Evidence(side("2.16.2"), Observed()), (), (), store.load(), Settings()
+    )
+    assert (found.packages, found.surface, found.numerics, found.warnings_new, found.checks, found.tests) == (None,) * 6
+    assert found.timings is None
+
+
+def test_one_wheel_file_says_nothing_of_other_pythons() -> None:
+    """A release that is a file on this machine loses no Python: which others it will be built for is not known."""
+    _, clauses = judged(CALM, pythons=())
+    assert clauses["pythons-lost"].state == "not asked"
+    assert judged(CALM)[1]["pythons-lost"].state == "ok"

@@ -1,0 +1,351 @@
+"""The upgrade stage's parts on an engine in memory: observing, measuring, the user's tests, the row, the writing."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from envbuilder.catalog import store
+from envbuilder.catalog.model import TensorflowRelease
+from envbuilder.console import Console
+from envbuilder.engine.fake import FakeEngine, Script
+from envbuilder.engine.port import ContainerSpec
+from envbuilder.environment import Combination, Environment
+from envbuilder.errors import UnsatisfiableError, UsageError
+from envbuilder.matrix import Axes, Matrix, Targets
+from envbuilder.upgrade.bisect_trial import Unbuildable, candidates, of_check, resolved
+from envbuilder.upgrade.measure import measure
+from envbuilder.upgrade.observe import Output, Place, observe
+from envbuilder.upgrade.policy import Policy
+from envbuilder.upgrade.upgrade_document import (
+    Clause,
+    Differences,
+    OutcomeChange,
+    PackageChange,
+    Side,
+    SurfaceChange,
+    UpgradeDocument,
+)
+from envbuilder.upgrade.upgrade_request import UpgradeRequest, hosts, pair, pinned_row
+from envbuilder.upgrade.upgrade_text import as_markdown, as_text
+from envbuilder.upgrade.user_tests import read_suite, results
+from envbuilder.verdict import CheckResult, ImageRef
+from envbuilder.workspace import shipped
+from envbuilder.yaml_reader import read_yaml
+
+POLICY: Policy = read_yaml(shipped("matrices") / "upgrade-policy.yaml", Policy)
+
+
+def engine(script: Any) -> FakeEngine:
+    made = FakeEngine(script=script)
+    made.add("old", b"old")
+    made.add("new", b"new")
+    return made
+
+
+def request(old: str, new: str, **more: Any) -> UpgradeRequest:
+    return UpgradeRequest(old=old, new=new, policy=POLICY, **more)
+
+
+def never(version: str, package: str) -> TensorflowRelease:
+    raise AssertionError(f"{package} {version} is in the catalogue")
+
+
+def test_rounds_are_interleaved_and_begin_alternates() -> None:
+    """Every round asks both sides, who begins alternates, and the warm-up is not counted."""
+    order: list[str] = []
+
+    def script(spec: ContainerSpec) -> Script:
+        order.append(spec.image)
+        seconds = {"old": 1.0, "new": 1.5}[spec.image] + len(order) / 1000
+        return Script(stdout=json.dumps({"seconds": {"start.total": seconds}}).encode())
+
+    docker = engine(script)
+    with Console().task("t") as task:
+        samples, gaps = measure(Place(docker, "old"), Place(docker, "new"), 3, task)
+    assert order == ["new", "old", "old", "new", "new", "old", "old", "new"]
+    assert not gaps
+    assert samples[0].old == (1.003, 1.006, 1.007)
+    assert samples[0].new == (1.504, 1.505, 1.508)
+
+
+def test_a_side_that_does_not_start_gives_no_samples_and_says_why() -> None:
+    """Half a comparison is none."""
+
+    def script(spec: ContainerSpec) -> Script:
+        if spec.image == "new":
+            return Script(stderr=b"noise\nImportError: libcudart.so.12\n", exit_code=1)
+        return Script(stdout=b'{"seconds": {"x": 1.0}}')
+
+    docker = engine(script)
+    with Console().task("t") as task:
+        samples, gaps = measure(Place(docker, "old"), Place(docker, "new"), 3, task)
+    assert samples == ()
+    assert gaps == ("measurement of the new side: exit code 1: ImportError: libcudart.so.12",)
+
+
+def test_containers_are_closed_and_alike_on_both_sides() -> None:
+    """No probe gets the network, a writable image or privileges, and both sides get the same limits."""
+    docker = engine(lambda _: Script(stdout=b'{"seconds": {"x": 1.0}}'))
+    with Console().task("t") as task:
+        measure(Place(docker, "old"), Place(docker, "new"), 1, task)
+    limits = {(s.network, s.read_only, s.user, s.memory, s.cpus, s.pids, s.gpus) for s in docker.runs}
+    assert limits == {("none", True, "65534:65534", 8 << 30, None, 2048, "none")}
+
+
+def test_a_probe_without_an_answer_is_a_gap_not_an_empty_answer() -> None:
+    """A crash, a time-out and nonsense each leave None and a sentence; the others' answers stand."""
+
+    def script(spec: ContainerSpec) -> Script:
+        probe = spec.command[1].rpartition("/")[2]
+        return {
+            "upgrade_inventory.py": Script(stdout=b'{"python": "3.11.2", "packages": [], "build": {}}'),
+            "upgrade_surface.py": Script(stderr=b"Segmentation fault", exit_code=139),
+            "upgrade_numerics.py": Script(seconds=10_000),
+            "upgrade_warnings.py": Script(stdout=b"hello"),
+        }[probe]
+
+    with Console().task("t") as task:
+        seen = observe(Place(engine(script), "old"), task)
+    assert seen.inventory is not None
+    assert (seen.surface, seen.numerics, seen.printed) == (None, None, None)
+    assert [gap.partition(":")[0] for gap in seen.gaps] == ["public names", "numerics", "warnings"]
+    assert "139" in seen.gaps[0]
+    assert "no answer within" in seen.gaps[1]
+
+
+def test_a_suite_is_tests_and_scripts(tmp_path: Path) -> None:
+    """Files of pytest by their names, scripts by their main block or ending; helpers are brought along, not run."""
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "__pycache__").mkdir()
+    for name, text in {
+        "test_a.py": "",
+        "sub/b_test.py": "",
+        "conftest.py": "",
+        "helper.py": "x = 1",
+        "train.py": 'if __name__ == "__main__":\n    pass\n',
+        "check.sh": "",
+        "__pycache__/test_a.py": "",
+    }.items():
+        (tmp_path / name).write_text(text)
+    suite = read_suite(tmp_path)
+    assert suite.tests == ("sub/b_test.py", "test_a.py")
+    assert set(suite.scripts) == {"train.py", "check.sh"}
+    assert set(suite.files) == {"test_a.py", "sub/b_test.py", "conftest.py", "helper.py", "train.py", "check.sh"}
+
+
+@pytest.mark.parametrize("content", [{}, {"readme.txt": "x"}], ids=["empty", "no tests"])
+def test_a_folder_without_tests_is_the_users_mistake(content: dict[str, str], tmp_path: Path) -> None:
+    """Nothing to run is never "all passed"."""
+    for name, text in content.items():
+        (tmp_path / name).write_text(text)
+    with pytest.raises(UsageError, match="holds no tests"):
+        read_suite(tmp_path)
+
+
+def test_a_run_that_ends_early_is_an_error_of_its_own() -> None:
+    """Without the runner's last line the tests that answered stand, and the run itself is an error."""
+    line = b'{"name": "t", "outcome": "passed", "message": "", "seconds": 0.1}\n'
+    whole = results(Output(line + b'{"end": true}\n', "", ""))
+    early = results(Output(line, "", "the container ran out of memory"))
+    assert [test.name for test in whole] == ["t"]
+    assert [(test.name, test.outcome) for test in early] == [("t", "passed"), ("(the run)", "error")]
+
+
+def test_a_passed_test_whose_tear_down_fails_has_not_passed() -> None:
+    """The worst answer of a test counts."""
+    lines = b'{"name": "t", "outcome": "passed"}\n{"name": "t", "outcome": "error", "message": "m"}\n{"end": true}\n'
+    (test,) = results(Output(lines, "", ""))
+    assert (test.outcome, test.message) == ("error", "m")
+
+
+def test_both_sides_come_from_the_same_row() -> None:
+    """Python and system are the same on both sides, though each release alone would be resolved to another."""
+    both = pair(request("2.15.1", "2.20.0"), store.load(), never)
+    assert (both.old.python, both.old.os) == (both.new.python, both.new.os)
+    assert (both.old.tensorflow, both.new.tensorflow) == ("2.15.1", "2.20.0")
+
+
+def test_the_row_of_a_matrix_is_kept() -> None:
+    """The matrix's Python, system and packages hold on both sides."""
+    matrix = Matrix(name="m", axes=Axes(tensorflow=("2.16.2",), os=("debian-bullseye",), flavor=("cpu", "gpu")))
+    both = pair(request("2.16.2", "2.18.1", matrix=matrix, flavor="gpu"), store.load(), never)
+    assert (both.old.os, both.new.os, both.new.flavor) == ("debian-bullseye", "debian-bullseye", "gpu")
+
+
+def test_versions_without_a_common_python_are_refused_with_the_reason() -> None:
+    """Where no system serves both, the error says why for each."""
+    matrix = Matrix(name="m", axes=Axes(tensorflow=("2.15.1",), os=("debian-bookworm",)))
+    with pytest.raises(UnsatisfiableError, match=re.escape("2.6.5")):
+        pair(request("2.6.5", "2.15.1", matrix=matrix), store.load(), never)
+
+
+def test_a_release_that_the_catalogue_lacks_is_proposed() -> None:
+    """The row of an unknown release is asked for, used, and named."""
+    catalog = store.load()
+    known = next(row for row in catalog.tensorflow if (row.package, row.version) == ("tensorflow", "2.20.0"))
+    fresh = msgspec.structs.replace(known, version="2.99.0", reviewed=False)
+    asked: list[tuple[str, str]] = []
+
+    def propose(version: str, package: str) -> TensorflowRelease:
+        asked.append((version, package))
+        return fresh
+
+    both = pair(request("2.20.0", "2.99.0"), catalog, propose)
+    assert asked == [("2.99.0", "tensorflow")]
+    assert both.new.tensorflow == "2.99.0"
+    assert both.proposed == ("tensorflow 2.99.0",)
+
+
+def test_both_sides_are_the_same_distribution() -> None:
+    """Where one version has no CPU-only distribution, both sides take the plain one: sizes stay comparable."""
+    catalog = store.load()
+    plain = next(row for row in catalog.tensorflow if (row.package, row.version) == ("tensorflow", "2.20.0"))
+    fresh = msgspec.structs.replace(plain, version="2.99.0")
+    both = pair(request("2.20.0", "2.99.0"), catalog, lambda *_: fresh)
+    assert (both.old.package, both.new.package) == ("tensorflow", "tensorflow")
+
+
+def test_a_wheel_file_names_the_distribution_of_both_sides() -> None:
+    """With a wheel of tensorflow-cpu both sides are tensorflow-cpu."""
+    asked = request("2.19.1", "2.20.0", wheel=Path("tensorflow_cpu-2.20.0-cp311-cp311-manylinux_2_17_x86_64.whl"))
+    both = pair(asked, store.load(), never)
+    assert (both.old.package, both.new.package) == ("tensorflow-cpu", "tensorflow-cpu")
+
+
+def test_targets_of_the_matrix_are_the_fleet_where_none_is_given() -> None:
+    """Without a fleet file the matrix's targets are the hosts that must not be lost."""
+    matrix = Matrix(name="m", axes=Axes(tensorflow=("2.18.1",)), targets=Targets(drivers=("535.104.05",), gpus=("T4",)))
+    assert [(host.driver, host.gpus) for host in hosts(request("1", "2", matrix=matrix))] == [("535.104.05", ("T4",))]
+    assert hosts(request("1", "2")) == ()
+
+
+def test_a_bisections_row_serves_both_ends() -> None:
+    """The Python and the system are fixed before the search begins."""
+    row = pinned_row(request("2.12.1", "2.20.0"), store.load())
+    assert (row.python, row.os) == ("3.11", "debian-bookworm")
+
+
+def test_candidates_are_final_releases_and_known_lines() -> None:
+    """Pre-releases are no candidates; CUDA and cuDNN are searched by their lines, each once."""
+    catalog, row = store.load(), Combination(tensorflow="2.18.1", flavor="gpu")
+    releases = candidates("tensorflow", row, catalog)
+    assert {"2.12.1", "2.16.1", "2.20.0"} <= set(releases)
+    assert not [version for version in releases if "rc" in version]
+    assert {"12.2", "12.5"} <= set(candidates("cuda", row, catalog))
+    lines = candidates("cudnn", row, catalog)
+    assert "9.3" in lines
+    assert len(lines) == len(set(lines))
+
+
+def test_a_check_can_be_bisected() -> None:
+    """A check that passed is good, one that failed is bad with its codes, one that was skipped says nothing."""
+    checks = tuple(
+        CheckResult(name=name, tier="cpu", outcome=name, observed="seen") for name in ("passed", "failed", "skipped")
+    )
+    assert [type(of_check(checks, name)).__name__ for name in ("passed", "failed", "skipped")] == [
+        "Ran",
+        "Ran",
+        "Unbuildable",
+    ]
+    with pytest.raises(UsageError, match="no check 'nope'"):
+        of_check(checks, "nope")
+
+
+def document() -> UpgradeDocument:
+    both = pair(request("2.15.1", "2.16.2"), store.load(), never)
+    side = Side(
+        tensorflow="2.15.1", environment=both.old, image=ImageRef(id="sha256:" + "a" * 64, size=10**9), verdict="PASSED"
+    )
+    failed = OutcomeChange(name="test_x", old="passed", new="failed", message="no | estimator <b>")
+    package = PackageChange(
+        name="keras",
+        change="changed",
+        old="2.15.0",
+        new="3.15.1",
+        old_licence="Apache-2.0",
+        new_licence="MIT",
+        old_size=1,
+        new_size=2,
+    )
+    clause = Clause(
+        clause="tests-newly-failed",
+        says="your tests",
+        otherwise="reject",
+        state="violated",
+        limit=0,
+        found="1",
+        details=("test_x: passed → failed: no estimator",),
+    )
+    return UpgradeDocument(
+        old=side,
+        new=replace(side, tensorflow="2.16.2", environment=both.new),
+        flavor="cpu",
+        decision="REJECT",
+        policy="default",
+        clauses=(clause,),
+        differences=Differences(
+            tests=(failed,), packages=(package,), surface=SurfaceChange(removed=("estimator",)), tests_run=1
+        ),
+        rounds=15,
+        gaps=("old: numerics: no answer within 900 s",),
+    )
+
+
+def test_the_table_names_the_decision_the_clause_and_the_gap() -> None:
+    """What decided stands in the text with its figures, and so does what could not be known."""
+    text = as_text(document())
+    for part in ("REJECT", "test_x", "no | estimator", "keras", "2.15.0", "tf.estimator", "no answer within 900 s"):
+        assert part in text
+
+
+def test_markdown_cells_stay_cells() -> None:
+    """A message with bars or tags neither breaks a table nor becomes markup; every table is rectangular."""
+    text = as_markdown(document())
+    assert "no \\| estimator &lt;b&gt;" in text
+    bars = re.compile(r"(?<!\\)\|")
+    for block in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
+        assert len({len(bars.findall(line)) for line in block.splitlines()}) == 1
+
+
+def test_the_document_is_read_back_as_it_was_written() -> None:
+    """JSON loses nothing."""
+    written = msgspec.json.encode(document())
+    assert msgspec.json.decode(written, type=UpgradeDocument) == document()
+    assert json.loads(written)["schema"] == "envbuilder/upgrade/v1"
+
+
+GPU_ROW = Combination(tensorflow="2.20.0", flavor="gpu", os="debian-bookworm", python="3.11")
+
+
+def test_a_search_over_cudnn_goes_through_the_wheels_of_its_cuda() -> None:
+    """The versions are cuDNN's own for CUDA 12, in order, and no other library's."""
+    found = candidates("cudnn", GPU_ROW, store.load())
+    assert {"8.9", "9.0", "9.1", "9.2", "9.3"} <= set(found)
+    assert all(text.startswith(("8.", "9.")) for text in found)
+
+
+@pytest.mark.parametrize(
+    ("axis", "version", "brings"),
+    [
+        ("cudnn", "9.1", "nvidia-cudnn-cu12==9.1.1.17"),
+        ("cudnn", "9.3", "nvidia-cudnn-cu12==9.3.0.75"),
+        ("cuda", "11.8", "nvidia-cuda-runtime-cu11==11.8.89"),
+        ("cuda", "12.4", "no wheels of CUDA 12.4 are known for tensorflow 2.20.0"),
+        ("cudnn", "7.6", "No wheel of cuDNN 7.6 is known"),
+    ],
+)
+def test_a_search_builds_what_does_not_fit(axis: Any, version: str, brings: str) -> None:
+    """What TensorFlow was not built for is what the search is for; only what has no wheels is passed over."""
+    found = resolved(GPU_ROW, axis, version, store.load())
+    if isinstance(found, Unbuildable):
+        assert brings in found.why
+    else:
+        assert isinstance(found, Environment)
+        assert brings in found.cuda_wheels

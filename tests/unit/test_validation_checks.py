@@ -1,0 +1,110 @@
+"""The table of checks: whole, executable, and what a verdict's digest covers."""
+
+from __future__ import annotations
+
+import ast
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from envbuilder.finding import Code
+from envbuilder.validation.checks import suite_plan
+from envbuilder.validation.checks.specification import Check
+from envbuilder.validation.checks.suite_plan import Facts, digest_of
+from envbuilder.validation.checks.suite_table import CHECKS, GROUPS
+from envbuilder.validation.events import Progress, Session
+from envbuilder.verdict import TIERS
+
+ROOT = Path(__file__).parents[2]
+PROBES = ROOT / "envbuilder" / "probes"
+
+
+def functions(module: str) -> set[str]:
+    """Name what a probe's module defines at its top."""
+    tree = ast.parse((PROBES / f"{module}.py").read_text())
+    return {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
+def test_each_check_can_run(check: Check) -> None:
+    """Its probe exists, its group exists, and what it needs is another check that is made wherever it is."""
+    module, _, function = check.probe.partition(":")
+    assert function in functions(module)
+    assert check.group in {group.name for group in GROUPS}
+    assert check.codes
+    assert check.proves
+    assert check.limit_s > 0
+    for name in check.needs:
+        need = next(one for one in CHECKS if one.name == name)
+        assert need.flavor in ("any", check.flavor)
+        assert need.profile == "quick" or check.profile == "full"
+
+
+def test_names_are_unique_and_every_tier_has_checks() -> None:
+    """A verdict can be read by names, and no tier is empty."""
+    assert len({check.name for check in CHECKS}) == len(CHECKS)
+    assert {check.tier for check in CHECKS} == set(TIERS)
+
+
+def test_selection() -> None:
+    """A CPU image meets no GPU check; the full profile adds and never drops; without a lock nothing is held to one."""
+    quick = suite_plan.select(Facts(flavor="gpu", locked=(("a", "1"),), environment="x"))
+    full = suite_plan.select(Facts(flavor="gpu", locked=(("a", "1"),), environment="x", profile="full"))
+    assert set(full) == set(CHECKS)
+    assert set(quick) < set(full)
+    cpu = suite_plan.select(Facts(flavor="cpu", profile="full"))
+    assert {check.tier for check in cpu} == {"static", "load", "cpu"}
+    assert not {"locked", "claims"} & {check.name for check in cpu}
+    assert "secrets" not in {check.name for check in suite_plan.select(Facts(flavor="cpu", place="here"))}
+
+
+def test_a_plan_holds_every_check_once_in_its_group() -> None:
+    """The runner's document has each check of the container once, with the facts, and needs before what needs them."""
+    checks = suite_plan.select(Facts(flavor="gpu", profile="full"))
+    plan = json.loads(suite_plan.plan(checks, Facts(flavor="gpu", libraries=("libcudart.so.12",))))
+    names = [check["name"] for group in plan["groups"] for check in group["checks"]]
+    assert sorted(names) == sorted(check.name for check in checks if check.group != "host")
+    assert plan["facts"]["libraries"] == ["libcudart.so.12"]
+    main = [c for group in plan["groups"] if group["lane"] == "main" for c in group["checks"]]
+    order = {check["name"]: index for index, check in enumerate(main)}
+    assert all(order[need] < order[check["name"]] for check in main for need in check["needs"])
+
+
+def test_digest_covers_table_and_probes() -> None:
+    """The digest changes with a limit in the table and with one byte of a probe."""
+    assert suite_plan.digest() == digest_of(CHECKS, suite_plan.probe_files())
+    changed = (msgspec.structs.replace(CHECKS[0], limit_s=1.5), *CHECKS[1:])
+    files = dict(suite_plan.probe_files())
+    files["numerics.py"] += b"\n"
+    others = {digest_of(changed, suite_plan.probe_files()), digest_of(CHECKS, files), suite_plan.digest()}
+    assert len(others) == 3
+
+
+def test_documentation_lists_every_check() -> None:
+    """docs/suite.md says of each check what it proves and what it can find, as the table does."""
+    text = (ROOT / "docs" / "suite.md").read_text()
+    assert suite_plan.as_markdown().rstrip() in text
+
+
+def session(*lines: object) -> tuple[Session, list[Progress]]:
+    """Feed a session with the runner's lines, byte by byte."""
+    heard: list[Progress] = []
+    made = Session((CHECKS[0], CHECKS[1]), heard.append)
+    for line in lines:
+        for byte in msgspec.json.encode(line) + b"\n":
+            made.feed(bytes([byte]))
+    return made, heard
+
+
+def test_a_session_keeps_results_and_names_what_is_missing() -> None:
+    """A check without an answer is an error with a finding that says why, never absent."""
+    first = {"name": CHECKS[0].name, "tier": CHECKS[0].tier, "outcome": "passed"}
+    made, heard = session({"event": "begin", "name": CHECKS[0].name}, {"event": "result", "result": first}, "noise")
+    results = made.results("not run: the container ran out of memory")
+    assert [(one.name, one.outcome) for one in results] == [(CHECKS[0].name, "passed"), (CHECKS[1].name, "error")]
+    assert [found.code for found in results[1].findings] == [Code.PROBE_CRASHED]
+    assert "memory" in results[1].observed
+    assert [one.kind for one in heard] == ["began", "ended"]
+    assert made.strange == ['"noise"']

@@ -1,0 +1,91 @@
+"""The judge: what outcomes amount to, and what budgets add."""
+
+from __future__ import annotations
+
+import pytest
+
+from envbuilder.finding import Code, Finding, Severity
+from envbuilder.matrix import Budgets
+from envbuilder.validation.judge import budget_results, judge, required_tiers
+from envbuilder.verdict import CheckResult, Measurement, Outcome, Tier
+
+
+def result(tier: Tier, outcome: Outcome = "passed", name: str = "", **more: object) -> CheckResult:
+    """Make one check's result."""
+    return CheckResult(name=name or f"{tier}-check", tier=tier, outcome=outcome, **more)  # type: ignore[arg-type]
+
+
+CPU = (result("static"), result("load"), result("cpu"))
+GPU = (*CPU, result("gpu"))
+
+
+def test_everything_passed_is_passed() -> None:
+    """A CPU image needs three tiers, a GPU image four, several GPUs five; then it is PASSED at the last of them."""
+    assert (judge(CPU, flavor="cpu").verdict, judge(CPU, flavor="cpu").level) == ("PASSED", "cpu")
+    assert (judge(GPU, flavor="gpu").verdict, judge(GPU, flavor="gpu").level) == ("PASSED", "gpu")
+    every = (*GPU, result("multi-gpu"))
+    assert (judge(every, flavor="gpu", gpus=8).verdict, judge(every, flavor="gpu", gpus=8).level) == (
+        "PASSED",
+        "multi-gpu",
+    )
+    assert required_tiers("cpu", 8) == ("static", "load", "cpu")
+
+
+def test_a_gpu_image_without_a_gpu_is_inconclusive() -> None:
+    """Skipped GPU checks leave it INCONCLUSIVE at the level that was reached, each named with its reason."""
+    skipped = result("gpu", "skipped", "gpu-matmul", observed="no NVIDIA driver on this host")
+    told = judge((*CPU, skipped), flavor="gpu")
+    assert (told.verdict, told.level) == ("INCONCLUSIVE", "cpu")
+    assert told.reasons == ("gpu: gpu-matmul was not run: no NVIDIA driver on this host",)
+
+
+@pytest.mark.parametrize("outcome", ["failed", "error", "timeout"])
+def test_what_is_not_success_fails(outcome: Outcome) -> None:
+    """A failed, crashed or hanging check of a required tier fails the image and ends its level below that tier."""
+    told = judge((result("static"), result("load", outcome), result("cpu")), flavor="cpu")
+    assert (told.verdict, told.level) == ("FAILED", "static")
+
+
+def test_one_gpu_does_not_need_several() -> None:
+    """Skipped multi-GPU checks do not keep an image on one GPU from PASSED."""
+    told = judge((*GPU, result("multi-gpu", "skipped", observed="one GPU")), flavor="gpu", gpus=1)
+    assert (told.verdict, told.level) == ("PASSED", "gpu")
+
+
+def test_simulated_is_never_passed() -> None:
+    """With a simulated driver nothing is PASSED and no level above cpu is reached."""
+    told = judge(GPU, flavor="gpu", gpus=1, simulated=True)
+    assert (told.verdict, told.level) == ("INCONCLUSIVE", "cpu")
+    assert "simulated" in told.reasons[-1]
+
+
+def test_nothing_checked_is_not_passed() -> None:
+    """A tier in which no check was made keeps an image from PASSED."""
+    assert judge((), flavor="cpu").verdict == "INCONCLUSIVE"
+    assert judge((), flavor="cpu").level == "none"
+    assert judge(CPU[:2], flavor="cpu").verdict == "INCONCLUSIVE"
+
+
+def test_findings_are_told_once_and_worst_first() -> None:
+    """The same finding of two checks is one; errors come before warnings."""
+    warning = Finding(code=Code.STALLS, severity=Severity.WARNING, subject="a", message="m")
+    error = Finding(code=Code.CUDNN_MISMATCH, severity=Severity.ERROR, subject="b", message="m")
+    results = (
+        result("static", findings=(warning,)),
+        result("load", "failed", findings=(warning, error)),
+        result("cpu"),
+    )
+    assert judge(results, flavor="cpu").findings == (error, warning)
+
+
+def test_budgets_add_a_result_each() -> None:
+    """Within a budget is a pass, beyond it fails with its code, without a measurement it is skipped."""
+    timed = result("load", measurements={"import": Measurement(3.0, "s")})
+    budgets = Budgets(size_gb=2.0, import_s=2.5, first_op_s=1.0)
+    size, importing, first_op = budget_results((timed,), budgets, 1_900_000_000)
+    assert (size.name, size.outcome, size.tier) == ("budget-size", "passed", "static")
+    assert (importing.name, importing.outcome) == ("budget-import", "failed")
+    assert [found.code for found in importing.findings] == [Code.BUDGET_EXCEEDED]
+    assert (first_op.name, first_op.outcome) == ("budget-first-op", "skipped")
+    assert budget_results((timed,), Budgets(), 10**12) == ()
+    assert judge((*CPU, importing), flavor="cpu").verdict == "FAILED"

@@ -1,0 +1,103 @@
+"""Reading YAML: every problem at once, each with its line; texts stay as they were written."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from envbuilder.errors import EnvbuilderError, InputError
+from envbuilder.matrix import Matrix
+from envbuilder.yaml_reader import parse_yaml, read_matrix
+
+GOOD = b"""\
+name: good
+axes:
+  tensorflow: [2.20.0]
+  python: ["3.10", 3.11]
+  flavor: [cpu, gpu]
+exclude:
+  - {python: "3.10", flavor: gpu, reason: not offered}
+budgets: {size_gb: 2.5}
+"""
+
+
+def problems(data: bytes) -> list[tuple[int, str, str]]:
+    """Return line, key and message of every problem in a text."""
+    with pytest.raises(InputError) as caught:
+        parse_yaml(data, "m.yaml", Matrix)
+    return [(problem.line, problem.key, problem.message) for problem in caught.value.problems]
+
+
+def test_texts_stay_as_written() -> None:
+    """A quoted 3.10 stays 3.10, and numbers become numbers only where a number is meant."""
+    matrix = parse_yaml(GOOD, "m.yaml", Matrix)
+    assert matrix.axes is not None
+    assert matrix.axes.python == ("3.10", "3.11")
+    assert matrix.budgets.size_gb == 2.5
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "key", "words"),
+    [
+        (b"name: a\naxes: {tensorflow: [2.20.0], python: [3.10]}", 2, "axes.python[0]", 'write "3.10" in quotes'),
+        (b"name: a\nname: b\naxes: {tensorflow: [2.20.0]}", 2, "name", "given twice, first on line 1"),
+        (b"name: a\naxis: {}\naxes: {tensorflow: [2.20.0]}", 2, "axis", "did you mean axes?"),
+        (b"name: a\nexclude:\n - tensorflow: 2.20.0", 3, "exclude[0].reason", "is missing"),
+        (b'name: a\naxes:\n  tensorflow: ["2.20.0\\nRUN id"]', 3, "axes.tensorflow[0]", "is not a release"),
+        (b"name: a\naxes:\n  tensorflow: 2.20.0", 3, "axes.tensorflow", "expected a list"),
+        (b"name: a\naxes: {tensorflow: [2.20.0], flavor: [tpu]}", 2, "axes.flavor[0]", "not one of cpu, gpu"),
+        (b"name: a\nbudgets: {size_gb: -1}", 2, "budgets.size_gb", "not a positive number"),
+        (b"name: a\nbudgets: {size_gb: .nan}", 2, "budgets.size_gb", "not a positive number"),
+        (b"name: a\ninclude: &x []\nexclude: *x", 2, "exclude", "aliases"),
+        (b"name: a\n  b: [", 2, "", "is not YAML"),
+        (b"name: \xff", 1, "", "is not UTF-8"),
+        (b"- a", 1, "", "expected keys and values"),
+    ],
+)
+def test_each_mistake_names_its_line(text: bytes, line: int, key: str, words: str) -> None:
+    """A mistake is reported at its own line, under its dotted key, with what to do."""
+    found = problems(text)
+    assert any(place == line and name == key and words in message for place, name, message in found), found
+
+
+def test_all_problems_of_a_file_at_once() -> None:
+    """Six mistakes in one file are six problems, in the file's order."""
+    text = b"""\
+name: bad
+name: worse
+axes:
+  tensorflow: ["2.20.0\\n", 2.19.1]
+  python: [3.10]
+  colour: [red]
+exclude:
+  - tensorflow: 2.20.0
+"""
+    assert [line for line, _, _ in problems(text)] == [2, 4, 5, 6, 8]
+
+
+def test_an_empty_file_and_a_matrix_of_nothing_are_refused(tmp_path: Path) -> None:
+    """Neither an empty file nor a matrix without axes and rows reaches the resolver."""
+    for content in ("", "name: nothing\n"):
+        path = tmp_path / "m.yaml"
+        path.write_text(content)
+        with pytest.raises(InputError):
+            read_matrix(path)
+
+
+def test_a_missing_file_is_a_usage_error(tmp_path: Path) -> None:
+    """A path that is not there is the user's mistake, not a traceback."""
+    with pytest.raises(EnvbuilderError, match="No such file"):
+        read_matrix(tmp_path / "absent.yaml")
+
+
+@given(
+    st.binary(max_size=400) | st.text(alphabet="name: axes[]{}-,\n\"'&*!|>0123456789.", max_size=400).map(str.encode)
+)
+def test_any_bytes_give_a_matrix_or_an_input_error(data: bytes) -> None:
+    """No input makes the reader raise anything but its own error."""
+    with suppress(InputError):
+        assert isinstance(parse_yaml(data, "m.yaml", Matrix), Matrix)
