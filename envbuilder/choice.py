@@ -1,4 +1,4 @@
-"""Choose what a command works on: a matrix, its plan, and the environments that selectors leave."""
+"""Choose what a command works on: a matrix, its plan, the environments that selectors leave, and a fleet's hosts."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from pathlib import Path
 
 from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.store import load
+from envbuilder.compat.fleet import FleetHost
 from envbuilder.compat.plan import Plan, plan
 from envbuilder.compat.selectors import select
 from envbuilder.environment import Environment
 from envbuilder.errors import UnsatisfiableError
 from envbuilder.matrix import Matrix
 from envbuilder.workspace import Workspace, find_matrix
-from envbuilder.yaml_reader import read_matrix
+from envbuilder.yaml_reader import read_matrix, read_yaml
 
 VETTED = ("quickstart", "tensorflow")
 """The matrices whose contexts are committed in this project's ``images/``."""
@@ -62,3 +63,9 @@ def choose_all(matrices: Sequence[str], selectors: Sequence[str], root: Path) ->
         wanted -= {environment.id for environment in own}
         result.append(Choice(choice.matrix, choice.catalog, choice.plan, own))
     return tuple(result)
+
+
+def read_fleet(path: Path) -> tuple[FleetHost, ...]:
+    """Read a list of hosts from YAML. Raises InputError with every problem in it."""
+    hosts: tuple[FleetHost, ...] = read_yaml(path, tuple[FleetHost, ...])
+    return hosts

@@ -103,7 +103,7 @@ def main(arguments: list[str] | None = None) -> Any:  # noqa: ANN401 - click's o
         click.echo(f"error: {error}", err=True)
         code = error.exit_code
     except Exception:  # noqa: BLE001 - a bug: the one place where everything is caught, to give it its own code
-        import traceback  # noqa: PLC0415 - only needed for a bug
+        import traceback
 
         traceback.print_exc()
         code = 70

@@ -33,12 +33,12 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
       envbuilder build
       envbuilder build tensorflow -s flavor=gpu -j 1
     """
-    from envbuilder.choice import choose  # noqa: PLC0415 - commands load what they use
-    from envbuilder.console import Console, table  # noqa: PLC0415
-    from envbuilder.engine.docker import connect  # noqa: PLC0415
-    from envbuilder.jobs.run import RunOptions, build_rows, build_table  # noqa: PLC0415
-    from envbuilder.schemas import as_json  # noqa: PLC0415
-    from envbuilder.workspace import Workspace  # noqa: PLC0415
+    from envbuilder.choice import choose
+    from envbuilder.console import Console, table
+    from envbuilder.engine.docker import connect
+    from envbuilder.jobs.run import RunOptions, build_rows, build_table
+    from envbuilder.schemas import as_json
+    from envbuilder.workspace import Workspace
 
     workspace = Workspace(Path.cwd())
     choice = choose(matrix, selectors, workspace)

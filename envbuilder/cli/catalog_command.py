@@ -26,8 +26,8 @@ def command() -> None:
 @format_option
 def list_command(table: str | None, form: str) -> None:
     """Print a table of the catalogue: tensorflow, cuda, cudnn, drivers, gpus, systems, images, reports."""
-    from envbuilder.catalog import listing, store  # noqa: PLC0415 - commands load what they use
-    from envbuilder.schemas import as_json  # noqa: PLC0415
+    from envbuilder.catalog import listing, store
+    from envbuilder.schemas import as_json
 
     catalog = store.load()
     click.echo(as_json(listing.document(catalog, table)) if form == "json" else listing.text(catalog, table))
@@ -48,12 +48,12 @@ def verify_command(version: tuple[str, ...], form: str, *, binary: bool, fresh: 
       envbuilder catalog verify 2.20.0 2.21.0 --all
       envbuilder catalog verify 2.20.0 --binary
     """
-    from envbuilder.catalog import store  # noqa: PLC0415
-    from envbuilder.console import Console  # noqa: PLC0415
-    from envbuilder.pypi.open_index import open_index  # noqa: PLC0415
-    from envbuilder.refresh import verify_catalog  # noqa: PLC0415
-    from envbuilder.refresh.agreement import report  # noqa: PLC0415
-    from envbuilder.schemas import as_json  # noqa: PLC0415
+    from envbuilder.catalog import store
+    from envbuilder.console import Console
+    from envbuilder.pypi.open_index import open_index
+    from envbuilder.refresh import verify_catalog
+    from envbuilder.refresh.agreement import report
+    from envbuilder.schemas import as_json
 
     found = verify_catalog.run(store.load(), open_index(fresh=fresh), version, Console(), binary=binary)
     click.echo(as_json(found) if form == "json" else report(found, everything=everything))
@@ -77,14 +77,14 @@ def refresh_command(version: tuple[str, ...], package: str, form: str, *, write:
       envbuilder catalog refresh 2.22.0rc0        one release
       envbuilder catalog refresh --write
     """
-    from envbuilder.catalog import store  # noqa: PLC0415
-    from envbuilder.console import Console  # noqa: PLC0415
-    from envbuilder.pypi.open_index import open_index  # noqa: PLC0415
+    from envbuilder.catalog import store
+    from envbuilder.console import Console
+    from envbuilder.pypi.open_index import open_index
     from envbuilder.refresh import (
-        emit,  # noqa: PLC0415
-        propose,  # noqa: PLC0415
+        emit,
+        propose,
     )
-    from envbuilder.schemas import as_json  # noqa: PLC0415
+    from envbuilder.schemas import as_json
 
     proposer = propose.Proposer(store.load(), open_index(), propose.today(), Console().say)
     found = propose.refresh(proposer, version, package)

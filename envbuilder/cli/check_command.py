@@ -45,12 +45,12 @@ def command(form: str, *, no_avx: bool, **given: Any) -> None:  # noqa: ANN401 -
       envbuilder check --tensorflow 2.4.1 --cuda 11.2
       envbuilder check --tensorflow 2.20.0 --install and-cuda --gpu "Tesla V100-SXM2-16GB" --format json
     """
-    from envbuilder.catalog.store import load  # noqa: PLC0415 - commands load what they use
-    from envbuilder.compat.check import check  # noqa: PLC0415
-    from envbuilder.compat.check_text import told  # noqa: PLC0415
-    from envbuilder.compat.nearest import nearest  # noqa: PLC0415
-    from envbuilder.compat.words import Words, question  # noqa: PLC0415
-    from envbuilder.schemas import as_json  # noqa: PLC0415
+    from envbuilder.catalog.store import load
+    from envbuilder.compat.check import check
+    from envbuilder.compat.check_text import told
+    from envbuilder.compat.nearest import nearest
+    from envbuilder.compat.words import Words, question
+    from envbuilder.schemas import as_json
 
     asked = question(Words(avx=not no_avx, **given))
     document = check(asked, load())

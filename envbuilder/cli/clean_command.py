@@ -34,9 +34,9 @@ def command(everything: bool, cache_gb: float | None, dry_run: bool, form: str) 
       envbuilder clean --cache 10
       envbuilder clean --all
     """
-    from envbuilder.engine.docker import connect  # noqa: PLC0415
-    from envbuilder.jobs.clean import CleanOptions, clean  # noqa: PLC0415 - commands load what they use
-    from envbuilder.schemas import as_json  # noqa: PLC0415
+    from envbuilder.engine.docker import connect
+    from envbuilder.jobs.clean import CleanOptions, clean
+    from envbuilder.schemas import as_json
 
     keep = None if cache_gb is None else round(cache_gb * 1e9)
     document = clean(connect(), CleanOptions(everything=everything, cache_keep=keep, dry_run=dry_run))
@@ -45,7 +45,7 @@ def command(everything: bool, cache_gb: float | None, dry_run: bool, form: str) 
 
 
 def _text(document: CleanDocument) -> str:
-    from envbuilder.console import table  # noqa: PLC0415
+    from envbuilder.console import table
 
     verb = "would go" if document.dry_run else "removed"
     rows = [(row.reference, f"{row.size / 1e9:.2f} GB", row.kept or verb) for row in document.images]

@@ -26,16 +26,16 @@ def command(names: tuple[str, ...], listed: bool, profile: str, form: str) -> No
       envbuilder controls older-cudnn two-cuda-stacks
       envbuilder controls --list
     """
-    from typing import cast  # noqa: PLC0415 - commands load what they use
+    from typing import cast
 
-    from envbuilder.console import Console, table  # noqa: PLC0415
-    from envbuilder.controls.control_run import Controller, table_rows  # noqa: PLC0415
-    from envbuilder.controls.table import named  # noqa: PLC0415
-    from envbuilder.engine.docker import connect  # noqa: PLC0415
-    from envbuilder.pypi.open_index import open_index  # noqa: PLC0415
-    from envbuilder.schemas import as_json  # noqa: PLC0415
-    from envbuilder.validation.checks.specification import Profile  # noqa: PLC0415
-    from envbuilder.workspace import Workspace  # noqa: PLC0415
+    from envbuilder.console import Console, table
+    from envbuilder.controls.control_run import Controller, table_rows
+    from envbuilder.controls.table import named
+    from envbuilder.engine.docker import connect
+    from envbuilder.pypi.open_index import open_index
+    from envbuilder.schemas import as_json
+    from envbuilder.validation.checks.specification import Profile
+    from envbuilder.workspace import Workspace
 
     controls = named(names)
     if listed:

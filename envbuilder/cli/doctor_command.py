@@ -28,12 +28,12 @@ def command(matrix: str | None, selectors: tuple[str, ...], form: str) -> None:
       envbuilder doctor my.yaml -s flavor=gpu
       envbuilder doctor --format json
     """
-    from envbuilder import host  # noqa: PLC0415 - commands load what they use
-    from envbuilder.choice import choose  # noqa: PLC0415
-    from envbuilder.engine.docker import connect  # noqa: PLC0415
-    from envbuilder.jobs.doctor import diagnose, find_tools  # noqa: PLC0415
-    from envbuilder.schemas import as_json  # noqa: PLC0415
-    from envbuilder.workspace import Workspace, cache_dir  # noqa: PLC0415
+    from envbuilder import host
+    from envbuilder.choice import choose
+    from envbuilder.engine.docker import connect
+    from envbuilder.jobs.doctor import diagnose, find_tools
+    from envbuilder.schemas import as_json
+    from envbuilder.workspace import Workspace, cache_dir
 
     workspace = Workspace(Path.cwd())
     choice = choose(matrix or "tensorflow", selectors, workspace)
@@ -51,7 +51,7 @@ def command(matrix: str | None, selectors: tuple[str, ...], form: str) -> None:
 
 
 def _text(diagnosis: Diagnosis) -> str:
-    from envbuilder.console import table  # noqa: PLC0415
+    from envbuilder.console import table
 
     host, engine = diagnosis.host, diagnosis.engine
     gpus = ", ".join(f"{gpu.name} (compute capability {gpu.compute_capability})" for gpu in host.gpus)

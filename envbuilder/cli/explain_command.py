@@ -21,8 +21,8 @@ def command(name: str, matrix: str | None, form: str) -> None:
       envbuilder explain PTX_JIT
       envbuilder explain tf2.20.0-py311-cpu-bookworm
     """
-    from envbuilder.jobs.explain import explain, explained_text  # noqa: PLC0415
-    from envbuilder.schemas import as_json  # noqa: PLC0415 - commands load what they use
+    from envbuilder.jobs.explain import explain, explained_text
+    from envbuilder.schemas import as_json
 
     found = explain(name, matrix, Path.cwd())
     click.echo(as_json(found) if form == "json" else explained_text(found))

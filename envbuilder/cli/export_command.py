@@ -39,9 +39,9 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
       envbuilder export openmetrics --store /shared/history.sqlite3 -o /var/lib/node_exporter/envbuilder.prom
       envbuilder export bake --to registry.example.org/ml/tensorflow -o docker-bake.json
     """
-    from envbuilder.report.export import Source, export_bake, export_verdicts  # noqa: PLC0415
-    from envbuilder.validation.history import moment  # noqa: PLC0415 - commands load what they use
-    from envbuilder.workspace import Workspace, write_atomically  # noqa: PLC0415
+    from envbuilder.report.export import Source, export_bake, export_verdicts
+    from envbuilder.validation.history import moment
+    from envbuilder.workspace import Workspace, write_atomically
 
     workspace = Workspace(Path.cwd())
     if form == "bake":

@@ -30,7 +30,7 @@ def new(folder: Path) -> None:
     Example:
       envbuilder keys new ~/.envbuilder
     """
-    from envbuilder.attest.keys import PRIVATE, PUBLIC, create  # noqa: PLC0415 - commands load what they use
+    from envbuilder.attest.keys import PRIVATE, PUBLIC, create
 
     made = create(folder, password=os.environ.get("ENVBUILDER_KEY_PASSWORD") or None)
     click.echo(f"{folder / PRIVATE}  the private key: keep it to yourself", err=True)
@@ -47,7 +47,7 @@ def show(file: Path) -> None:
     Example:
       envbuilder keys show envbuilder.pub
     """
-    from envbuilder.attest.keys import load_public  # noqa: PLC0415 - commands load what they use
+    from envbuilder.attest.keys import load_public
 
     key = load_public(file)
     click.echo(f"{key.keyid}\n{key.pem}", nl=False)

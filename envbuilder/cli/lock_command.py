@@ -22,10 +22,10 @@ def command(matrices: tuple[str, ...], selectors: tuple[str, ...]) -> None:
       envbuilder lock                              every environment of the vetted matrices
       envbuilder lock my.yaml -s tensorflow=2.20.0
     """
-    from envbuilder.choice import choose_all  # noqa: PLC0415 - commands load what they use
-    from envbuilder.console import Console  # noqa: PLC0415
-    from envbuilder.image.context import relock  # noqa: PLC0415
-    from envbuilder.workspace import Workspace  # noqa: PLC0415
+    from envbuilder.choice import choose_all
+    from envbuilder.console import Console
+    from envbuilder.image.context import relock
+    from envbuilder.workspace import Workspace
 
     choices = choose_all(matrices, selectors, Path.cwd())
     changed = relock(choices, Workspace(Path.cwd()), Console())

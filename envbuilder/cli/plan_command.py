@@ -41,14 +41,14 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
       envbuilder plan tensorflow --fleet matrices/fleet.example.yaml
       envbuilder plan --newest --driver 470.57.02 --gpu V100
     """
-    from envbuilder.jobs.plan_matrix import (  # noqa: PLC0415
+    from envbuilder.jobs.plan_matrix import (
         newest_document,
         newest_table,
         plan_document,
         plan_table,
         the_hosts,
     )
-    from envbuilder.schemas import as_json  # noqa: PLC0415 - commands load what they use
+    from envbuilder.schemas import as_json
 
     if newest or driver or gpus:
         answer = newest_document(the_hosts(fleet, driver, gpus))

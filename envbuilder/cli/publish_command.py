@@ -54,10 +54,10 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
       envbuilder publish -s flavor=gpu --to registry.example.org/ml/tensorflow --key k --allow inconclusive
       envbuilder publish --to registry.example.org/ml/tensorflow --dry-run
     """
-    from envbuilder.choice import choose  # noqa: PLC0415 - commands load what they use
-    from envbuilder.console import Console, table  # noqa: PLC0415
-    from envbuilder.engine.docker import connect  # noqa: PLC0415
-    from envbuilder.publish.publish_all import (  # noqa: PLC0415
+    from envbuilder.choice import choose
+    from envbuilder.console import Console, table
+    from envbuilder.engine.docker import connect
+    from envbuilder.publish.publish_all import (
         Session,
         Wish,
         allowance,
@@ -67,9 +67,9 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
         sealer_of,
         table_rows,
     )
-    from envbuilder.registry.reference import parse  # noqa: PLC0415
-    from envbuilder.schemas import as_json  # noqa: PLC0415
-    from envbuilder.workspace import Workspace  # noqa: PLC0415
+    from envbuilder.registry.reference import parse
+    from envbuilder.schemas import as_json
+    from envbuilder.workspace import Workspace
 
     workspace = Workspace(Path.cwd())
     choice = choose(matrix, selectors, workspace)

@@ -22,10 +22,10 @@ def command(matrices: tuple[str, ...], selectors: tuple[str, ...], *, check: boo
       envbuilder render --check            in CI: are the committed contexts what facts and wishes give?
       envbuilder render my.yaml -s 'tf2.20*'
     """
-    from envbuilder.choice import choose_all  # noqa: PLC0415 - commands load what they use
-    from envbuilder.console import Console  # noqa: PLC0415
-    from envbuilder.image.context import prepare_all, stale_all  # noqa: PLC0415
-    from envbuilder.workspace import Workspace  # noqa: PLC0415
+    from envbuilder.choice import choose_all
+    from envbuilder.console import Console
+    from envbuilder.image.context import prepare_all, stale_all
+    from envbuilder.workspace import Workspace
 
     choices = choose_all(matrices, selectors, Path.cwd())
     workspace = Workspace(Path.cwd())

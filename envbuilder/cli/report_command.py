@@ -39,12 +39,12 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
       envbuilder report --store /shared/envbuilder/history.sqlite3
       envbuilder report --from registry.example.org/ml/tensorflow --key envbuilder.pub
     """
-    from envbuilder.choice import VETTED  # noqa: PLC0415 - commands load what they use
-    from envbuilder.publish.verify_request import fetch  # noqa: PLC0415
-    from envbuilder.report.collect import collect  # noqa: PLC0415
-    from envbuilder.report.page import write  # noqa: PLC0415
-    from envbuilder.validation.history import FILE, History, moment  # noqa: PLC0415
-    from envbuilder.workspace import Workspace  # noqa: PLC0415
+    from envbuilder.choice import VETTED
+    from envbuilder.publish.verify_request import fetch
+    from envbuilder.report.collect import collect
+    from envbuilder.report.page import write
+    from envbuilder.validation.history import FILE, History, moment
+    from envbuilder.workspace import Workspace
 
     now = datetime.now(UTC)
     start = moment(since, now) if since else None

@@ -33,10 +33,10 @@ def command(report: str, *, dry_run: bool, prove: bool, form: str) -> None:
       envbuilder reproduce issue.txt --prove             the same message from the real TensorFlow, and the way out
       envbuilder reproduce - --format markdown < log     a comment to post
     """
-    from envbuilder.console import Console  # noqa: PLC0415 - commands load what they use
-    from envbuilder.reproduce.reproduce import Options  # noqa: PLC0415
-    from envbuilder.reproduce.reproduce_request import Form, Words, answer, told  # noqa: PLC0415
-    from envbuilder.workspace import Workspace  # noqa: PLC0415
+    from envbuilder.console import Console
+    from envbuilder.reproduce.reproduce import Options
+    from envbuilder.reproduce.reproduce_request import Form, Words, answer, told
+    from envbuilder.workspace import Workspace
 
     words = Words(report, Options(dry_run=dry_run, prove=prove))
     document = answer(words, Workspace(Path.cwd()), Console())

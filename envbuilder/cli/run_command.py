@@ -47,12 +47,12 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
       envbuilder run matrices/tensorflow.yaml -s 'tf2.20.0-py311-*'
       envbuilder run tensorflow -s flavor=cpu -j 4 --format json
     """
-    from envbuilder.choice import choose  # noqa: PLC0415 - commands load what they use
-    from envbuilder.console import Console, table  # noqa: PLC0415
-    from envbuilder.engine.docker import connect  # noqa: PLC0415
-    from envbuilder.jobs.run import RunOptions, run, table_rows  # noqa: PLC0415
-    from envbuilder.schemas import as_json  # noqa: PLC0415
-    from envbuilder.workspace import Workspace  # noqa: PLC0415
+    from envbuilder.choice import choose
+    from envbuilder.console import Console, table
+    from envbuilder.engine.docker import connect
+    from envbuilder.jobs.run import RunOptions, run, table_rows
+    from envbuilder.schemas import as_json
+    from envbuilder.workspace import Workspace
 
     workspace, console = Workspace(Path.cwd()), Console()
     choice = choose(matrix, selectors, workspace)

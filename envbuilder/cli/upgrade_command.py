@@ -66,7 +66,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
       envbuilder upgrade --bisect 2.12.1 2.20.0 -- python -c 'import tensorflow as tf; tf.estimator'
       envbuilder upgrade --bisect 12.2 12.5 --axis cuda --tensorflow 2.18.1 --flavor gpu -- python train.py
     """
-    from envbuilder.upgrade import upgrade_job as stage  # noqa: PLC0415 - commands load what they use
+    from envbuilder.upgrade import upgrade_job as stage
 
     given = stage.Words(
         old=old,

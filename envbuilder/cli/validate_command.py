@@ -47,10 +47,10 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
       envbuilder validate --here --python /opt/venv/bin/python
       envbuilder validate tf2.20.0-py311-cu12.5-cudnn9.3-bookworm --simulate driver=470.57.02,gpu=A100
     """
-    from envbuilder.console import Console  # noqa: PLC0415 - commands load what they use
-    from envbuilder.schemas import as_json  # noqa: PLC0415
-    from envbuilder.validation.validate_request import Words, answer, as_text, exit_code  # noqa: PLC0415
-    from envbuilder.workspace import Workspace  # noqa: PLC0415
+    from envbuilder.console import Console
+    from envbuilder.schemas import as_json
+    from envbuilder.validation.validate_request import Words, answer, as_text, exit_code
+    from envbuilder.workspace import Workspace
 
     words = Words(target, here, python, matrix, profile, gpus, simulate, fresh)
     verdict = answer(words, Workspace(Path.cwd()), Console())

@@ -48,8 +48,8 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
       envbuilder verify registry.example.org/ml/tensorflow@sha256:… --key envbuilder.pub \
           --level gpu --driver 535 --gpu H100 --max-age 30d
     """
-    from envbuilder.publish.verify_request import Words, answer, as_text  # noqa: PLC0415
-    from envbuilder.schemas import as_json  # noqa: PLC0415 - commands load what they use
+    from envbuilder.publish.verify_request import Words, answer, as_text
+    from envbuilder.schemas import as_json
 
     found = answer(Words(image, keys, identity, issuer, level, driver, gpu, max_age))
     click.echo(as_json(found) if form == "json" else as_text(found))

@@ -68,7 +68,8 @@ def cuda_loads(candidate: Candidate, _facts: Facts) -> Iterator[Finding]:
         yield phrases.error(
             Code.CUDA_MISMATCH,
             f"CUDA {candidate.cuda}",
-            f"{phrases.name(release)} was built with CUDA {release.cuda}; CUDA {candidate.cuda} cannot stand in for it: "
+            f"{phrases.name(release)} was built with CUDA {release.cuda}; "
+            f"CUDA {candidate.cuda} cannot stand in for it: "
             f"{opens}, which {versions.minor(candidate.cuda)} does not have.",
             requires=f"CUDA {release.cuda}",
             found=f"CUDA {candidate.cuda}",

@@ -52,7 +52,7 @@ class Resolver:
     def resolve(
         self, combination: Combination, *, as_reported: bool = False, nearest: Finder | None = None
     ) -> Environment | Rejection:
-        """Resolve one combination; see `envbuilder.compat.resolve.resolve`. ``nearest`` finds what a rejection names."""
+        """Resolve one combination, as `compat.resolve.resolve` does; ``nearest`` finds what a rejection names."""
         wish = combination
         release, host, side = self.parts(wish)
         deliberate = as_reported or bool(wish.controls)

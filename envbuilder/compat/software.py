@@ -212,8 +212,8 @@ def uncapped(candidate: Candidate, _facts: Facts) -> Iterator[Finding]:
         yield phrases.error(
             _CODE_OF[cap.name],
             title,
-            f"{phrases.name(candidate.release)} states no upper bound on {title}, so an unpinned install brings a release "
-            f"that it cannot load; it needs {title} {cap.text}.",
+            f"{phrases.name(candidate.release)} states no upper bound on {title}, "
+            f"so an unpinned install brings a release that it cannot load; it needs {title} {cap.text}.",
             requires=f"{cap.name}{cap.text}",
             found="no upper bound",
             fix=f"Install `{cap.name}{cap.text}` beside it.",

@@ -1,1 +1,1 @@
-"""What the commands do that belongs to no single room: run a matrix, show its plan, explain, diagnose a host, clean up."""
+"""What commands do across rooms: run a matrix, show its plan, explain, diagnose a host, clean up."""

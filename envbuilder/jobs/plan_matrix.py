@@ -10,6 +10,7 @@ import msgspec
 
 from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.store import load
+from envbuilder.choice import read_fleet
 from envbuilder.compat.check_text import mark
 from envbuilder.compat.fleet import Cell, FleetHost, Newest, newest, place
 from envbuilder.compat.nearest_combination import changes
@@ -22,7 +23,7 @@ from envbuilder.errors import NothingSelectedError, UsageError
 from envbuilder.finding import Code
 from envbuilder.matrix import Excluded
 from envbuilder.workspace import find_matrix
-from envbuilder.yaml_reader import read_matrix, read_yaml
+from envbuilder.yaml_reader import read_matrix
 
 
 class PlanDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,12 +72,6 @@ def newest_document(hosts: tuple[FleetHost, ...], catalog: Catalog | None = None
     """Find the newest TensorFlow for each host."""
     known = catalog or load()
     return NewestDocument(hosts=hosts, newest=tuple(newest(host, known) for host in hosts))
-
-
-def read_fleet(path: Path) -> tuple[FleetHost, ...]:
-    """Read a list of hosts from YAML. Raises InputError with every problem in it."""
-    hosts: tuple[FleetHost, ...] = read_yaml(path, tuple[FleetHost, ...])
-    return hosts
 
 
 def _selected(

@@ -10,11 +10,11 @@ from typing import cast
 from envbuilder import versions
 from envbuilder.catalog import store
 from envbuilder.catalog.model import TensorflowRelease
+from envbuilder.choice import read_fleet
 from envbuilder.console import Console
 from envbuilder.engine.docker import connect
 from envbuilder.environment import Flavor
 from envbuilder.errors import UsageError
-from envbuilder.jobs.plan_matrix import read_fleet
 from envbuilder.pypi.open_index import open_index
 from envbuilder.pypi.package_index import DistFile
 from envbuilder.refresh.propose import Proposer, today

@@ -9,11 +9,11 @@ import pytest
 from click.testing import CliRunner
 
 from envbuilder.catalog.store import load
+from envbuilder.choice import read_fleet
 from envbuilder.cli.plan_command import command
 from envbuilder.compat.check_text import mark
 from envbuilder.compat.fleet import FleetHost, newest, place
 from envbuilder.compat.plan import plan
-from envbuilder.jobs.plan_matrix import read_fleet
 from envbuilder.matrix import Axes, Matrix
 
 EXAMPLE = Path(__file__).parents[2] / "matrices" / "fleet.example.yaml"
