@@ -52,7 +52,7 @@ def cache_dir() -> Path:
 
 
 def shipped(kind: str) -> Path:
-    """Return a folder that ships with the package (``templates``, ``matrices``, ``policies``) or stands in its checkout."""
+    """Return ``templates``, ``matrices`` or ``policies``: as they ship with the package, or stand in its checkout."""
     installed = _PACKAGE / "data" / kind
     return installed if installed.is_dir() else _PACKAGE.parent / kind
 
