@@ -6,7 +6,7 @@ import os
 
 from . import identify, loader
 
-# The objects that may call dlopen for CUDA: which of them it is has changed with the releases.
+# TensorFlow's own large objects, by release: what it loads itself, and what opens CUDA.
 CALLERS = (
     "libtensorflow_framework.so*",
     "libtensorflow_cc.so*",
@@ -29,10 +29,26 @@ def callers(search, folder=None):
     return found
 
 
+def openers(objects):
+    """Choose the objects whose code opens CUDA: libtensorflow_framework, or all where there is none.
+
+    The RUNPATH of the others does not count: 2.16.1 names nearly every wheel's folder in libtensorflow_cc, 2.21.0 the
+    one of cuSOLVER, and neither is found.
+    """
+    return [one for one in objects if os.path.basename(one.path).startswith("libtensorflow_framework.so")] or objects
+
+
+def loaded_before(path, objects):
+    """Name what a process has loaded that opens this object: TensorFlow's own libraries, for a plug-in beside it."""
+    folders = {os.path.dirname(one.path) for one in objects}
+    inside = any(os.path.realpath(path).startswith(folder + os.sep) for folder in folders)
+    return () if inside else tuple(one.soname or os.path.basename(one.path) for one in objects)
+
+
 def find(search, name, objects):
-    """Return (path or None, paths tried) for a library that any of TensorFlow's objects opens by name."""
+    """Return (path or None, paths tried) for a library that TensorFlow opens by name."""
     tried = []
-    for caller in objects or [None]:
+    for caller in openers(objects) or [None]:
         path, places = search.find(name, caller)
         tried += [place for place in places if place not in tried]
         if path:
