@@ -286,12 +286,9 @@ def verify_binary(
     if seen is None:
         raise NoClaimError(f"{file.filename} holds no GPU code in its largest libraries", hint="it may be a CPU build")
     note = f"{seen.code.fat_binaries} fat binaries in {seen.library}"
-    follows = finds_cuda(row.libraries, seen.searches)
-    every = [
-        *agreement.with_binary(row, seen.code.cubins, seen.code.ptx),
-        *agreement.with_searches(row, seen.searches, follows),
-    ]
-    return tuple(one if one.note else msgspec.structs.replace(one, note=note) for one in every)
+    code = agreement.with_binary(row, seen.code.cubins, seen.code.ptx)
+    told = (one if one.note else msgspec.structs.replace(one, note=note) for one in code)
+    return (*told, *agreement.with_searches(row, seen.searches, finds_cuda(row.libraries, seen.searches)))
 
 
 def read_binary(file: DistFile, index: PackageIndex, progress: Progress = lambda _: None) -> Evidence | None:
