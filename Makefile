@@ -39,7 +39,7 @@ controls: setup ## Run the negative controls: images broken on purpose, each of 
 	@$(ENVBUILDER) controls
 
 shipped: setup ## Build and judge every environment that ships, into docs/shipped.md; goes on where it stopped
-	@$(VENV)/bin/python scripts/shipped
+	@$(VENV)/bin/python scripts/shipped.py
 
 images: setup ## Renew the build contexts in images/ from facts, wishes and locks
 	@$(ENVBUILDER) render

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from envbuilder import versions
+from envbuilder.catalog import runpath
 from envbuilder.catalog.facts import Facts
 from envbuilder.catalog.model import BaseImage, TensorflowRelease
 from envbuilder.compat import phrases
 from envbuilder.compat.cuda_libraries import on_gpu
 from envbuilder.compat.question import Candidate
 from envbuilder.finding import Code, Finding
-from envbuilder.refresh import runpath
 
 
 def libraries_found(candidate: Candidate, facts: Facts) -> Iterator[Finding]:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from envbuilder import versions
 from envbuilder.catalog.facts import Facts
 from envbuilder.catalog.model import TensorflowRelease
+from envbuilder.catalog.runpath import loader_folders
 from envbuilder.compat import phrases
 from envbuilder.compat.identifier import environment_id, short, suffixes, wished_id
 from envbuilder.compat.requirement import parse
@@ -17,7 +18,6 @@ from envbuilder.compat.sides import NO_SIDE, Host, Side, gpu_side, host_side, st
 from envbuilder.environment import Combination, Environment, Flavor, Rejection
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.matrix import Targets
-from envbuilder.refresh.runpath import loader_folders
 
 NO_TARGETS = Targets()
 

@@ -12,10 +12,10 @@ from packaging.requirements import Requirement
 from envbuilder import versions
 from envbuilder.catalog import lookup, store
 from envbuilder.catalog.model import Catalog, TensorflowRelease, WheelSet
+from envbuilder.catalog.runpath import finds_cuda
 from envbuilder.errors import NoClaimError, UsageError
 from envbuilder.pypi.package_index import DistFile, PackageIndex
 from envbuilder.refresh import artefact, emit
-from envbuilder.refresh.runpath import finds_cuda
 from envbuilder.refresh.verify_catalog import Evidence, Holdings, Progress, newest_python, read_binary, read_build_info
 from envbuilder.workspace import write_atomically
 

@@ -13,13 +13,13 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from envbuilder import versions
 from envbuilder.catalog.model import Catalog, CudnnWheel, Search, TensorflowRelease
+from envbuilder.catalog.runpath import OBJECTS, Watch, finds_cuda, folders
 from envbuilder.console import Console, Task
 from envbuilder.errors import NoClaimError, UsageError
 from envbuilder.fatbin import Architectures, architectures
 from envbuilder.pypi.package_index import DistFile, IndexUnavailableError, Member, PackageIndex
 from envbuilder.refresh import agreement, artefact
 from envbuilder.refresh.agreement import Comparison, VerifyDocument
-from envbuilder.refresh.runpath import OBJECTS, Watch, finds_cuda, folders
 
 JOBS = 16
 

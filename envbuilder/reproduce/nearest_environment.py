@@ -9,6 +9,7 @@ import msgspec
 from envbuilder import versions
 from envbuilder.catalog.facts import Facts, facts
 from envbuilder.catalog.model import Catalog
+from envbuilder.catalog.runpath import EVERY
 from envbuilder.compat.check import check
 from envbuilder.compat.nearest import nearest
 from envbuilder.compat.question import Question
@@ -16,7 +17,6 @@ from envbuilder.compat.resolve import resolve
 from envbuilder.environment import Combination, Environment, Rejection
 from envbuilder.finding import Code, Finding
 from envbuilder.image.render import needs_nvrtc_link
-from envbuilder.refresh.runpath import EVERY
 from envbuilder.reproduce.dockerfiles import requirement, word
 from envbuilder.reproduce.predict import without_jit
 from envbuilder.reproduce.report.reported import Reported

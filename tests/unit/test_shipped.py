@@ -2,30 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.machinery
-import importlib.util
-from pathlib import Path
-from types import ModuleType
-
 import msgspec
 import pytest
+import shipped
 
 from envbuilder.image import lockfile
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "shipped"
-
-
-def script() -> ModuleType:
-    """Load the script, which has no suffix, as a module."""
-    loader = importlib.machinery.SourceFileLoader("shipped", str(SCRIPT))
-    spec = importlib.util.spec_from_loader("shipped", loader)
-    assert spec is not None
-    module = importlib.util.module_from_spec(spec)
-    loader.exec_module(module)
-    return module
-
-
-shipped = script()
 LOCK = "numpy==2.1.3\n"
 ROW = shipped.Row(
     environment="tf2.21.0-py311-cu12.5-cudnn9.3-bookworm",

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Build and judge every environment that ships, one after another, into docs/shipped.md: `scripts/shipped [SELECTOR…]`.
+"""Build and judge every environment that ships, one by one, into docs/shipped.md: `scripts/shipped.py [SELECTOR…]`.
 
 Goes on where it stopped: an environment whose row holds for its present lock is left, unless --again asks for it.
 An image that was built for this goes as soon as it is judged; its base and layers stay in the builder's cache for the
@@ -16,15 +16,15 @@ from pathlib import Path
 
 import msgspec
 
-from envbuilder import lockfile
-from envbuilder.building import reference
-from envbuilder.choosing import Choice, choose
+from envbuilder.choice import Choice, choose
 from envbuilder.console import Console
 from envbuilder.engine.docker import connect
 from envbuilder.engine.port import Engine
 from envbuilder.errors import EnvbuilderError, InfrastructureError
-from envbuilder.preparing import LOCK
-from envbuilder.running import RunOptions, RunRow, run
+from envbuilder.image import lockfile
+from envbuilder.image.build import reference
+from envbuilder.image.context import LOCK
+from envbuilder.jobs.run import RunOptions, RunRow, run
 from envbuilder.verdict import Verdict
 from envbuilder.workspace import Workspace, read_document, write_atomically
 
