@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from packaging.requirements import Requirement
 
 from envbuilder import versions
-from envbuilder.catalog import listing, lookup, store
+from envbuilder.catalog import listing, lookup, runpath, store
 from envbuilder.catalog.model import Catalog, Gpu, TensorflowRelease
-from envbuilder.refresh import emit, runpath
+from envbuilder.refresh import emit
 
 CATALOG = store.load()
 TABLES = tuple(Catalog.__struct_fields__)
