@@ -22,13 +22,14 @@ def command(matrices: tuple[str, ...], selectors: tuple[str, ...], *, check: boo
       envbuilder render --check            in CI: are the committed contexts what facts and wishes give?
       envbuilder render my.yaml -s 'tf2.20*'
     """
+    from envbuilder.catalog.store import load
     from envbuilder.choice import choose_all
     from envbuilder.console import Console
     from envbuilder.image.context import prepare_all, stale_all
     from envbuilder.workspace import Workspace
 
-    choices = choose_all(matrices, selectors, Path.cwd())
     workspace = Workspace(Path.cwd())
+    choices = choose_all(matrices, selectors, workspace, load())
     if not check:
         count = prepare_all(choices, workspace, Console())
         click.echo(f"{count} build contexts are current in {workspace.images}")
