@@ -187,4 +187,4 @@ def _hosts(options: NewestOptions) -> tuple[FleetHost, ...]:
     if options.driver is None or not options.gpus:
         raise UsageError("--newest needs a host", hint="give --driver and --gpu, or --fleet FILE")
     asked = question(Words(tensorflow="2", driver=options.driver, gpus=options.gpus))
-    return (FleetHost(name="this host", driver=asked.driver, gpus=asked.gpus),)
+    return (FleetHost(name="this-host", driver=asked.driver, gpus=asked.gpus),)
