@@ -30,14 +30,20 @@ def document_of(error: BaseException, exit_code: int) -> ErrorDocument:
         case EnvbuilderError():
             return ErrorDocument(exit_code=exit_code, message=error.message, next=error.hint, where=_where(error))
         case click.ClickException():
-            context = getattr(error, "ctx", None)
-            hint = f"{context.command_path} --help" if context else "envbuilder --help"
-            return ErrorDocument(exit_code=exit_code, message=error.format_message(), next=hint)
+            command = _command(getattr(error, "ctx", None))
+            return ErrorDocument(exit_code=exit_code, message=error.format_message(), next=f"{command} --help")
         case KeyboardInterrupt() | click.Abort():
             return ErrorDocument(exit_code=exit_code, message="interrupted", next="run the same command to go on")
         case _:
             message = f"a bug in envbuilder: {type(error).__name__}: {error}"
             return ErrorDocument(exit_code=exit_code, message=message, next="report it with standard error's traceback")
+
+
+def _command(context: click.Context | None) -> str:
+    """Name a command as users type it, whatever the program was started as."""
+    if context is None or context.parent is None:
+        return "envbuilder"
+    return f"{_command(context.parent)} {context.info_name}"
 
 
 def _where(error: EnvbuilderError) -> str | None:
