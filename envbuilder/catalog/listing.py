@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from envbuilder.catalog.model import Catalog, TensorflowRelease
+from envbuilder.console import table as aligned
 from envbuilder.errors import UsageError
 
 
@@ -116,17 +117,11 @@ def as_text(document: CatalogDocument, table: str | None) -> str:
     if table is None:
         return "\n".join(f"{name:<14}{len(getattr(document.catalog, name)):>5} rows" for name in TABLES)
     columns = _known(table)
-    body = [[read(row) for _, read in columns] for row in getattr(document.catalog, table)]
-    return _aligned([[title for title, _ in columns], *body])
+    rows = [[read(row) for _, read in columns] for row in getattr(document.catalog, table)]
+    return aligned([title for title, _ in columns], rows)
 
 
 def _known(table: str) -> Columns:
     if table not in TABLES:
         raise UsageError(f"the catalogue has no table {table!r}", hint="one of: " + ", ".join(TABLES))
     return TABLES[table]
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> str:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
-    return "\n".join(lines)

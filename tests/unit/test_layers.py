@@ -11,11 +11,11 @@ import pytest
 PACKAGE = Path(__file__).parents[2] / "envbuilder"
 
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "exits", "versions", "schemas"),
+    ("errors", "exits", "versions", "schemas", "console"),
     ("finding", "environment", "matrix", "verdict"),
     ("catalog", "workspace", "yaml_reader"),
     ("compat",),
-    ("engine", "registry", "pypi", "console", "host"),
+    ("engine", "registry", "pypi", "host"),
     ("probes", "choice", "simulated", "refresh", "image"),
     ("attest", "validation"),
     ("controls", "reproduce", "upgrade", "publish"),
