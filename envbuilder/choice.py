@@ -31,7 +31,7 @@ class Choice:
 
 
 def choose(matrix: str | None, selectors: Sequence[str], workspace: Workspace, catalog: Catalog) -> Choice:
-    """Read a matrix, resolve it against the catalogue and select.
+    """Read a matrix, resolve it and select.
 
     Raises InputError for a bad matrix, UnsatisfiableError where every combination was rejected,
     NothingSelectedError where the selectors leave nothing.
@@ -46,10 +46,9 @@ def choose(matrix: str | None, selectors: Sequence[str], workspace: Workspace, c
     return Choice(wishes, catalog, resolved, select(resolved.environments, tuple(selectors)))
 
 
-def choose_all(
-    matrices: Sequence[str], selectors: Sequence[str], workspace: Workspace, catalog: Catalog
-) -> tuple[Choice, ...]:
+def choose_all(matrices: Sequence[str], selectors: Sequence[str], root: Path, catalog: Catalog) -> tuple[Choice, ...]:
     """Choose from several matrices; an environment that two of them give is kept in the first alone."""
+    workspace = Workspace(root)
     choices = [choose(name, (), workspace, catalog) for name in matrices or VETTED]
     every: dict[str, Environment] = {}
     for choice in choices:

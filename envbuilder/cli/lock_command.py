@@ -28,6 +28,6 @@ def command(matrices: tuple[str, ...], selectors: tuple[str, ...]) -> None:
     from envbuilder.image.context import relock
     from envbuilder.workspace import Workspace
 
-    workspace = Workspace(Path.cwd())
-    changed = relock(choose_all(matrices, selectors, workspace, load()), workspace, Console())
+    choices = choose_all(matrices, selectors, Path.cwd(), load())
+    changed = relock(choices, Workspace(Path.cwd()), Console())
     click.echo(f"{changed.changed} locks changed, {changed.same} stayed as they were")

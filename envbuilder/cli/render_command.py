@@ -28,8 +28,8 @@ def command(matrices: tuple[str, ...], selectors: tuple[str, ...], *, check: boo
     from envbuilder.image.context import prepare_all, stale_all
     from envbuilder.workspace import Workspace
 
+    choices = choose_all(matrices, selectors, Path.cwd(), load())
     workspace = Workspace(Path.cwd())
-    choices = choose_all(matrices, selectors, workspace, load())
     if not check:
         count = prepare_all(choices, workspace, Console())
         click.echo(f"{count} build contexts are current in {workspace.images}")

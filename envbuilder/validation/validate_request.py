@@ -97,7 +97,7 @@ def _environment(
                 hint="envbuilder build, or docker pull",
             )
         return None
-    for choice in choose_all((options.matrix,) if options.matrix else (), (), workspace, catalog):
+    for choice in choose_all((options.matrix,) if options.matrix else (), (), workspace.root, catalog):
         for environment in choice.environments:
             if environment.id == target:
                 return environment, record, choice.matrix.budgets
