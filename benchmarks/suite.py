@@ -12,6 +12,7 @@ import statistics
 import sys
 import time
 
+from envbuilder.catalog.store import load
 from envbuilder.engine.docker import DockerEngine, connect
 from envbuilder.engine.port import ContainerSpec
 from envbuilder.validation.validate import ValidationRequest, validate
@@ -36,7 +37,7 @@ def bare(engine: DockerEngine, image: str) -> float:
 def suite(engine: DockerEngine, image: str) -> float:
     """Validate the image by the quick profile; return the seconds."""
     begun = time.perf_counter()
-    verdict = validate(engine, ValidationRequest(image=image, gpus="none"))
+    verdict = validate(engine, ValidationRequest(image=image, catalog=load(), gpus="none"))
     took = time.perf_counter() - begun
     if verdict.verdict != "PASSED":
         raise SystemExit(f"{image}: {verdict.verdict}: {verdict.reasons}")

@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
-from envbuilder.engine.port import Step
-
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
@@ -24,6 +22,22 @@ class Task(Protocol):
 
     def update(self, text: str) -> None:
         """Say what the task is doing now."""
+
+
+class Step(Protocol):
+    """An event of a build: a step that begins, or a line that it prints."""
+
+    @property
+    def kind(self) -> str:
+        """What happened."""
+
+    @property
+    def name(self) -> str:
+        """The step."""
+
+    @property
+    def text(self) -> str:
+        """What it printed."""
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from envbuilder.exits import ExitCode
+
 
 @dataclass(frozen=True, order=True)
 class Problem:
@@ -29,7 +31,7 @@ class EnvbuilderError(Exception):
     ``hint`` says what to do next. The command line prints both and exits with ``exit_code``.
     """
 
-    exit_code: ClassVar[int] = 2
+    exit_code: ClassVar[int] = ExitCode.USAGE
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
@@ -55,34 +57,34 @@ class InputError(EnvbuilderError):
 class NothingSelectedError(EnvbuilderError):
     """A selector matches no environment."""
 
-    exit_code = 3
+    exit_code = ExitCode.NOTHING_SELECTED
 
 
 class UnsatisfiableError(EnvbuilderError):
     """No combination that was asked for can work."""
 
-    exit_code = 4
+    exit_code = ExitCode.UNSATISFIABLE
 
 
 class InfrastructureError(EnvbuilderError):
     """The engine, the package index, the registry or the disk failed: not a statement about the image."""
 
-    exit_code = 5
+    exit_code = ExitCode.INFRASTRUCTURE
 
 
 class BuildFailedError(EnvbuilderError):
     """A build step exited non-zero."""
 
-    exit_code = 6
+    exit_code = ExitCode.BUILD_FAILED
 
 
 class PublishError(EnvbuilderError):
     """Publishing or verifying a verdict failed."""
 
-    exit_code = 7
+    exit_code = ExitCode.PUBLISH_FAILED
 
 
 class NoClaimError(EnvbuilderError):
     """The catalogue has no row that could answer."""
 
-    exit_code = 8
+    exit_code = ExitCode.NO_CLAIM

@@ -1,52 +1,28 @@
-"""The documents that commands print and files hold, by the name under which their JSON Schema is asked for."""
+"""Documents as JSON, and the JSON Schema and the name of a document's type."""
 
 from __future__ import annotations
 
-import importlib
 import json
 from typing import Any
 
 import msgspec
 
-from envbuilder.errors import UsageError
-
-DOCUMENTS: tuple[tuple[str, str], ...] = (
-    ("matrix", "envbuilder.matrix:Matrix"),
-    ("environment", "envbuilder.environment:Environment"),
-    ("verdict", "envbuilder.verdict:Verdict"),
-    ("image", "envbuilder.image.build:ImageRecord"),
-    ("run", "envbuilder.jobs.run:RunDocument"),
-    ("doctor", "envbuilder.jobs.doctor:Diagnosis"),
-    ("check", "envbuilder.compat.check:CheckDocument"),
-    ("plan", "envbuilder.jobs.plan_matrix:PlanDocument"),
-    ("newest", "envbuilder.jobs.plan_matrix:NewestDocument"),
-    ("fleet", "envbuilder.compat.fleet:Fleet"),
-    ("explain", "envbuilder.jobs.explain:ExplainDocument"),
-    ("upgrade", "envbuilder.upgrade.upgrade_document:UpgradeDocument"),
-    ("bisect", "envbuilder.upgrade.bisect:BisectDocument"),
-    ("upgrade-policy", "envbuilder.upgrade.policy:Policy"),
-    ("reproduce", "envbuilder.reproduce.reproduction:ReproduceDocument"),
-    ("capture", "envbuilder.reproduce.report.captured:CaptureDocument"),
-    ("controls", "envbuilder.controls.control_run:ControlsDocument"),
-    ("catalog", "envbuilder.catalog.listing:CatalogDocument"),
-    ("catalog-verify", "envbuilder.refresh.agreement:VerifyDocument"),
-    ("catalog-refresh", "envbuilder.refresh.propose:RefreshDocument"),
-    ("publish", "envbuilder.publish.publish_document:PublishDocument"),
-    ("clean", "envbuilder.jobs.clean:CleanDocument"),
-    ("verify", "envbuilder.publish.verify:Verification"),
-)
-"""Name, and where its type stands; types are imported when asked for."""
-
-
-def schema(name: str) -> dict[str, Any]:
-    """Return the JSON Schema of a document. Raises UsageError that names the documents for an unknown name."""
-    home = dict(DOCUMENTS).get(name)
-    if home is None:
-        raise UsageError(f"there is no document {name!r}", hint="one of: " + ", ".join(known for known, _ in DOCUMENTS))
-    module, _, kind = home.partition(":")
-    return msgspec.json.schema(getattr(importlib.import_module(module), kind))
-
 
 def as_json(document: object) -> str:
     """Write a document as indented JSON, in the field order of its type."""
     return json.dumps(json.loads(msgspec.json.encode(document)), indent=2, ensure_ascii=False)
+
+
+def json_schema(kind: Any) -> dict[str, Any]:  # noqa: ANN401 - a file's type may be a list of structs
+    """Return the JSON Schema of a type."""
+    return msgspec.json.schema(kind)
+
+
+def schema_of(kind: type[msgspec.Struct]) -> str:
+    """Return the schema that a document's type names: ``envbuilder/<name>/v1``, the default of its ``schema``."""
+    return next(str(field.default) for field in msgspec.structs.fields(kind) if field.name == "schema")
+
+
+def name_of(kind: type[msgspec.Struct]) -> str:
+    """Return the name under which a document's schema is asked for."""
+    return schema_of(kind).split("/")[1]

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from envbuilder.catalog.model import Catalog, TensorflowRelease
+from envbuilder.console import table as aligned
 from envbuilder.errors import UsageError
 
 
-class CatalogDocument(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class CatalogDocument(msgspec.Struct, frozen=True, kw_only=True):
     """The catalogue, whole or one table of it."""
 
-    schema: str
+    schema: str = "envbuilder/catalog/v1"
     catalog: Catalog
 
 
@@ -103,30 +104,24 @@ TABLES: dict[str, Columns] = {
 """The columns of each table, in the order in which they are shown."""
 
 
-def document(catalog: Catalog, table: str | None) -> CatalogDocument:
+def list_catalog(catalog: Catalog, table: str | None) -> CatalogDocument:
     """Return the whole catalogue or one table. Raises UsageError for a table that there is not."""
     if table is None:
-        return CatalogDocument(schema="envbuilder/catalog/v1", catalog=catalog)
+        return CatalogDocument(catalog=catalog)
     _known(table)
-    return CatalogDocument(schema="envbuilder/catalog/v1", catalog=Catalog(**{table: getattr(catalog, table)}))
+    return CatalogDocument(catalog=Catalog(**{table: getattr(catalog, table)}))
 
 
-def text(catalog: Catalog, table: str | None) -> str:
+def as_text(document: CatalogDocument, table: str | None) -> str:
     """Align one table, or say what tables there are. Raises UsageError for a table that there is not."""
     if table is None:
-        return "\n".join(f"{name:<14}{len(getattr(catalog, name)):>5} rows" for name in TABLES)
+        return "\n".join(f"{name:<14}{len(getattr(document.catalog, name)):>5} rows" for name in TABLES)
     columns = _known(table)
-    body = [[read(row) for _, read in columns] for row in getattr(catalog, table)]
-    return _aligned([[title for title, _ in columns], *body])
+    rows = [[read(row) for _, read in columns] for row in getattr(document.catalog, table)]
+    return aligned([title for title, _ in columns], rows)
 
 
 def _known(table: str) -> Columns:
     if table not in TABLES:
         raise UsageError(f"the catalogue has no table {table!r}", hint="one of: " + ", ".join(TABLES))
     return TABLES[table]
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> str:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
-    return "\n".join(lines)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import importlib
 import signal
 import sys
+from contextlib import suppress
 from typing import Any
 
 import click
 
 from envbuilder import __version__
 from envbuilder.errors import EnvbuilderError
+from envbuilder.exits import ExitCode
 
 COMMANDS: tuple[tuple[str, str], ...] = (
     ("run", "Build and validate every environment of a matrix"),
@@ -89,22 +91,41 @@ def main(arguments: list[str] | None = None) -> Any:  # noqa: ANN401 - click's o
     A request to terminate, as CI sends to a cancelled job, ends it as Ctrl-C does: containers go, finished work stays.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    words = sys.argv[1:] if arguments is None else arguments
     try:
-        code = root.main(arguments, standalone_mode=False)
+        code = root.main(words, standalone_mode=False)
     except click.exceptions.Exit as done:
         code = done.exit_code
-    except click.ClickException as wrong:
-        wrong.show()
-        code = wrong.exit_code
-    except (click.Abort, KeyboardInterrupt):
-        click.echo("interrupted; what was finished is kept, run the same command to go on", err=True)
-        code = 130
-    except EnvbuilderError as error:
-        click.echo(f"error: {error}", err=True)
-        code = error.exit_code
-    except Exception:  # noqa: BLE001 - a bug: the one place where everything is caught, to give it its own code
-        import traceback
-
-        traceback.print_exc()
-        code = 70
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the one place where everything is caught
+        code = _report(error)
+        _print_document(error, code, words)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _report(error: BaseException) -> int:
+    """Say on standard error what ended the command, and return its exit code."""
+    match error:
+        case click.ClickException():
+            error.show()
+            return ExitCode.USAGE
+        case click.Abort() | KeyboardInterrupt():
+            click.echo("interrupted; what was finished is kept, run the same command to go on", err=True)
+            return ExitCode.INTERRUPTED
+        case EnvbuilderError():
+            click.echo(f"error: {error}", err=True)
+            return error.exit_code
+        case _:
+            import traceback
+
+            traceback.print_exception(error)
+            return ExitCode.BUG
+
+
+def _print_document(error: BaseException, code: int, words: list[str]) -> None:
+    """Print an error as a document where the command was asked for JSON; the exit code stands whatever comes of it."""
+    with suppress(ImportError):  # a broken installation was the error already
+        from envbuilder.cli.error_document import document_of, wants_json
+        from envbuilder.schemas import as_json
+
+        if wants_json(root, words):
+            click.echo(as_json(document_of(error, code)))

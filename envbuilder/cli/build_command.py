@@ -33,19 +33,16 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
       envbuilder build
       envbuilder build tensorflow -s flavor=gpu -j 1
     """
+    from envbuilder.catalog.store import load
     from envbuilder.choice import choose
-    from envbuilder.console import Console, table
+    from envbuilder.cli.output import finish
+    from envbuilder.console import Console
     from envbuilder.engine.docker import connect
-    from envbuilder.jobs.run import RunOptions, build_rows, build_table
-    from envbuilder.schemas import as_json
+    from envbuilder.jobs.run import RunOptions, build_rows
+    from envbuilder.jobs.run_text import build_text
     from envbuilder.workspace import Workspace
 
     workspace = Workspace(Path.cwd())
-    choice = choose(matrix, selectors, workspace)
+    choice = choose(matrix, selectors, workspace, load())
     options = RunOptions(jobs=jobs, no_cache=no_cache, pull=pull)
-    document = build_rows(choice, workspace, connect(), Console(), options)
-    if form == "json":
-        click.echo(as_json(document))
-    else:
-        click.echo(table(("environment", "image", "size", "work", "where or why"), build_table(document)))
-    raise click.exceptions.Exit(document.exit_code)
+    finish(build_rows(choice, workspace, connect(), Console(), options), form, build_text)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import click
 
 from envbuilder.cli.options import format_option
@@ -27,10 +29,9 @@ def command() -> None:
 def list_command(table: str | None, form: str) -> None:
     """Print a table of the catalogue: tensorflow, cuda, cudnn, drivers, gpus, systems, images, reports."""
     from envbuilder.catalog import listing, store
-    from envbuilder.schemas import as_json
+    from envbuilder.cli.output import finish
 
-    catalog = store.load()
-    click.echo(as_json(listing.document(catalog, table)) if form == "json" else listing.text(catalog, table))
+    finish(listing.list_catalog(store.load(), table), form, partial(listing.as_text, table=table))
 
 
 @command.command("verify")
@@ -49,16 +50,14 @@ def verify_command(version: tuple[str, ...], form: str, *, binary: bool, fresh: 
       envbuilder catalog verify 2.20.0 --binary
     """
     from envbuilder.catalog import store
+    from envbuilder.cli.output import finish
     from envbuilder.console import Console
     from envbuilder.pypi.open_index import open_index
     from envbuilder.refresh import verify_catalog
-    from envbuilder.refresh.agreement import report
-    from envbuilder.schemas import as_json
+    from envbuilder.refresh.agreement import as_text
 
     found = verify_catalog.run(store.load(), open_index(fresh=fresh), version, Console(), binary=binary)
-    click.echo(as_json(found) if form == "json" else report(found, everything=everything))
-    if found.disagreements:
-        raise click.exceptions.Exit(1)
+    finish(found, form, partial(as_text, everything=everything))
 
 
 @command.command("refresh")
@@ -78,17 +77,14 @@ def refresh_command(version: tuple[str, ...], package: str, form: str, *, write:
       envbuilder catalog refresh --write
     """
     from envbuilder.catalog import store
+    from envbuilder.cli.output import finish
     from envbuilder.console import Console
     from envbuilder.pypi.open_index import open_index
-    from envbuilder.refresh import (
-        emit,
-        propose,
-    )
-    from envbuilder.schemas import as_json
+    from envbuilder.refresh import emit, propose
 
     proposer = propose.Proposer(store.load(), open_index(), propose.today(), Console().say)
     found = propose.refresh(proposer, version, package)
     if write:
         for name in propose.write(found.proposals):
             click.echo(f"wrote {name}", err=True)
-    click.echo(as_json(found) if form == "json" else emit.rows(found.proposals), nl=form == "json")
+    finish(found, form, lambda document: emit.rows(document.proposals).rstrip("\n"))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import click
 
 from envbuilder.cli.options import format_option
-
-_EXIT = {True: 0, False: 1, None: 8}
 
 
 @click.command("check")
@@ -46,17 +45,13 @@ def command(form: str, *, no_avx: bool, **given: Any) -> None:  # noqa: ANN401 -
       envbuilder check --tensorflow 2.20.0 --install and-cuda --gpu "Tesla V100-SXM2-16GB" --format json
     """
     from envbuilder.catalog.store import load
+    from envbuilder.cli.output import finish
     from envbuilder.compat.check import check
-    from envbuilder.compat.check_text import told
+    from envbuilder.compat.check_text import as_text
     from envbuilder.compat.nearest import nearest
     from envbuilder.compat.words import Words, question
-    from envbuilder.schemas import as_json
 
-    asked = question(Words(avx=not no_avx, **given))
-    document = check(asked, load())
-    if form == "json":
-        click.echo(as_json(document))
-    else:
-        near = nearest(asked, load()) if document.compatible is False else None
-        click.echo(told(document, near[1] if near else ()))
-    raise click.exceptions.Exit(_EXIT[document.compatible])
+    asked, catalog = question(Words(avx=not no_avx, **given)), load()
+    document = check(asked, catalog)
+    near = nearest(asked, catalog) if document.compatible is False and form == "table" else None
+    finish(document, form, partial(as_text, near=near[1] if near else ()))

@@ -28,24 +28,20 @@ def command(names: tuple[str, ...], listed: bool, profile: str, form: str) -> No
     """
     from typing import cast
 
-    from envbuilder.console import Console, table
-    from envbuilder.controls.control_run import Controller, table_rows
+    from envbuilder.catalog.store import load
+    from envbuilder.cli.output import finish
+    from envbuilder.console import Console
+    from envbuilder.controls import controls_text
+    from envbuilder.controls.control_run import Controller
     from envbuilder.controls.table import named
     from envbuilder.engine.docker import connect
     from envbuilder.pypi.open_index import open_index
-    from envbuilder.schemas import as_json
     from envbuilder.validation.checks.specification import Profile
     from envbuilder.workspace import Workspace
 
     controls = named(names)
     if listed:
-        rows = [(one.name, one.base, one.code or "nothing red", one.broken) for one in controls]
-        click.echo(table(("control", "of", "must find", "broken"), rows))
-        return
-    controller = Controller(Workspace(Path.cwd()), connect(), open_index(), Console(), cast("Profile", profile))
-    document = controller.run(controls)
-    if form == "json":
-        click.echo(as_json(document))
-    else:
-        click.echo(table(("control", "must find", "found", "verdict", "time", ""), table_rows(document)))
-    raise click.exceptions.Exit(document.exit_code)
+        finish(controls_text.listed(controls), form, controls_text.list_text)
+    workspace = Workspace(Path.cwd())
+    controller = Controller(workspace, connect(), open_index(), load(), Console(), cast("Profile", profile))
+    finish(controller.run(controls), form, controls_text.as_text)

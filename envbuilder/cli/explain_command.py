@@ -21,8 +21,8 @@ def command(name: str, matrix: str | None, form: str) -> None:
       envbuilder explain PTX_JIT
       envbuilder explain tf2.20.0-py311-cpu-bookworm
     """
-    from envbuilder.jobs.explain import explain, explained_text
-    from envbuilder.schemas import as_json
+    from envbuilder.catalog.store import load
+    from envbuilder.cli.output import finish
+    from envbuilder.jobs.explain import as_text, explain
 
-    found = explain(name, matrix, Path.cwd())
-    click.echo(as_json(found) if form == "json" else explained_text(found))
+    finish(explain(name, matrix, Path.cwd(), load()), form, as_text)

@@ -39,13 +39,14 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
       envbuilder export openmetrics --store /shared/history.sqlite3 -o /var/lib/node_exporter/envbuilder.prom
       envbuilder export bake --to registry.example.org/ml/tensorflow -o docker-bake.json
     """
+    from envbuilder.catalog.store import load
     from envbuilder.report.export import Source, export_bake, export_verdicts
     from envbuilder.validation.history import moment
     from envbuilder.workspace import Workspace, write_atomically
 
     workspace = Workspace(Path.cwd())
     if form == "bake":
-        text = export_bake(matrix, selectors, to, workspace)
+        text = export_bake(matrix, selectors, to, workspace, load())
     else:
         start = moment(since, datetime.now(UTC)) if since else None
         text = export_verdicts(form, Source(files, store, start), selectors, workspace)

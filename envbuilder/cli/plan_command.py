@@ -8,8 +8,6 @@ import click
 
 from envbuilder.cli.options import format_option, matrix_argument, select_option
 
-_UNSATISFIABLE = 4
-
 
 @click.command("plan")
 @matrix_argument
@@ -41,19 +39,10 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
       envbuilder plan tensorflow --fleet fleets/example.yaml
       envbuilder plan --newest --driver 470.57.02 --gpu V100
     """
-    from envbuilder.jobs.plan_matrix import (
-        newest_document,
-        newest_table,
-        plan_document,
-        plan_table,
-        the_hosts,
-    )
-    from envbuilder.schemas import as_json
+    from envbuilder.catalog.store import load
+    from envbuilder.cli.output import finish
+    from envbuilder.jobs.plan_matrix import NewestOptions, PlanOptions, newest_for, newest_text, plan_matrix, plan_text
 
     if newest or driver or gpus:
-        answer = newest_document(the_hosts(fleet, driver, gpus))
-        click.echo(as_json(answer) if form == "json" else newest_table(answer.hosts, answer.newest))
-        raise click.exceptions.Exit(0 if any(row.tensorflow for row in answer.newest) else _UNSATISFIABLE)
-    document = plan_document(matrix, selectors, fleet, Path.cwd())
-    click.echo(as_json(document) if form == "json" else plan_table(document))
-    raise click.exceptions.Exit(0 if document.environments else _UNSATISFIABLE)
+        finish(newest_for(NewestOptions(fleet, driver, gpus), load()), form, newest_text)
+    finish(plan_matrix(PlanOptions(matrix, selectors, fleet), Path.cwd(), load()), form, plan_text)

@@ -54,25 +54,18 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
       envbuilder publish -s flavor=gpu --to registry.example.org/ml/tensorflow --key k --allow inconclusive
       envbuilder publish --to registry.example.org/ml/tensorflow --dry-run
     """
+    from envbuilder.catalog.store import load
     from envbuilder.choice import choose
-    from envbuilder.console import Console, table
+    from envbuilder.cli.output import finish
+    from envbuilder.console import Console
     from envbuilder.engine.docker import connect
-    from envbuilder.publish.publish_all import (
-        Session,
-        Wish,
-        allowance,
-        exit_code,
-        plan_all,
-        publish_all,
-        sealer_of,
-        table_rows,
-    )
+    from envbuilder.publish.publish_all import Session, Wish, allowance, plan_all, publish_all, sealer_of
+    from envbuilder.publish.publish_text import as_text
     from envbuilder.registry.reference import parse
-    from envbuilder.schemas import as_json
     from envbuilder.workspace import Workspace
 
     workspace = Workspace(Path.cwd())
-    choice = choose(matrix, selectors, workspace)
+    choice = choose(matrix, selectors, workspace, load())
     wish = Wish(
         to=parse(to),
         moving=moving,
@@ -86,8 +79,4 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
         document = plan_all(choice, wish, session)
     else:
         document = publish_all(choice, wish, sealer_of(key, keyless=keyless, environment=os.environ), session)
-    if form == "json":
-        click.echo(as_json(document))
-    else:
-        click.echo(table(("environment", "result", "verdict", "digest", "tags"), table_rows(document)))
-    raise click.exceptions.Exit(exit_code(document))
+    finish(document, form, as_text)

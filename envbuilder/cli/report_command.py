@@ -39,6 +39,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
       envbuilder report --store /shared/envbuilder/history.sqlite3
       envbuilder report --from registry.example.org/ml/tensorflow --key envbuilder.pub
     """
+    from envbuilder.catalog.store import load
     from envbuilder.choice import VETTED
     from envbuilder.publish.verify_request import fetch
     from envbuilder.report.collect import collect
@@ -51,5 +52,5 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     workspace = Workspace(Path.cwd())
     if repository is not None:
         History(store or workspace.out / FILE).add(fetch(repository, keys))
-    material = collect(workspace, matrices or VETTED, store, start)
+    material = collect(workspace, matrices or VETTED, store, start, load())
     click.echo(write(material, output, now))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import cast
 
 import click
 
@@ -33,12 +32,12 @@ def command(report: str, *, dry_run: bool, prove: bool, form: str) -> None:
       envbuilder reproduce issue.txt --prove             the same message from the real TensorFlow, and the way out
       envbuilder reproduce - --format markdown < log     a comment to post
     """
+    from envbuilder.catalog.store import load
+    from envbuilder.cli.output import finish
     from envbuilder.console import Console
-    from envbuilder.reproduce.reproduce import Options
-    from envbuilder.reproduce.reproduce_request import Form, Words, answer, told
+    from envbuilder.reproduce.reproduce_request import ReproduceOptions, reproduce_report
+    from envbuilder.reproduce.reproduction_text import as_markdown, as_text
     from envbuilder.workspace import Workspace
 
-    words = Words(report, Options(dry_run=dry_run, prove=prove))
-    document = answer(words, Workspace(Path.cwd()), Console())
-    click.echo(told(document, cast("Form", form)))
-    raise click.exceptions.Exit(document.exit_code)
+    options = ReproduceOptions(report, dry_run=dry_run, prove=prove)
+    finish(reproduce_report(options, Workspace(Path.cwd()), Console(), load()), form, as_text, as_markdown)

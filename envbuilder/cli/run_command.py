@@ -47,22 +47,20 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
       envbuilder run matrices/tensorflow.yaml -s 'tf2.20.0-py311-*'
       envbuilder run tensorflow -s flavor=cpu -j 4 --format json
     """
+    from envbuilder.catalog.store import load
     from envbuilder.choice import choose
-    from envbuilder.console import Console, table
+    from envbuilder.cli.output import finish
+    from envbuilder.console import Console
     from envbuilder.engine.docker import connect
-    from envbuilder.jobs.run import RunOptions, run, table_rows
-    from envbuilder.schemas import as_json
+    from envbuilder.jobs.run import RunOptions, run
+    from envbuilder.jobs.run_text import run_text
     from envbuilder.workspace import Workspace
 
     workspace, console = Workspace(Path.cwd()), Console()
-    choice = choose(matrix, selectors, workspace)
+    choice = choose(matrix, selectors, workspace, load())
     options = RunOptions(jobs=jobs, profile="full" if profile == "full" else "quick", gpus=gpus, fresh=fresh, pull=pull)
     document = run(choice, workspace, connect(), console, options)
-    if form == "json":
-        click.echo(as_json(document))
-    else:
-        click.echo(table(("environment", "verdict", "level", "size", "work", "where"), table_rows(document)))
-        for row in document.rows:
-            for reason in row.reasons:
-                click.echo(f"{row.environment}: {reason}", err=True)
-    raise click.exceptions.Exit(document.exit_code)
+    for row in document.rows if form == "table" else ():
+        for reason in row.reasons:
+            click.echo(f"{row.environment}: {reason}", err=True)
+    finish(document, form, run_text)

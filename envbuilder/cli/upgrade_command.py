@@ -66,9 +66,14 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
       envbuilder upgrade --bisect 2.12.1 2.20.0 -- python -c 'import tensorflow as tf; tf.estimator'
       envbuilder upgrade --bisect 12.2 12.5 --axis cuda --tensorflow 2.18.1 --flavor gpu -- python train.py
     """
-    from envbuilder.upgrade import upgrade_job as stage
+    from envbuilder.catalog.store import load
+    from envbuilder.cli.output import finish
+    from envbuilder.console import Console
+    from envbuilder.upgrade import bisect as bisection
+    from envbuilder.upgrade import upgrade_text
+    from envbuilder.upgrade.upgrade_job import UpgradeOptions, bisect_versions, compare_versions
 
-    given = stage.Words(
+    options = UpgradeOptions(
         old=old,
         new=new,
         matrix=matrix,
@@ -84,6 +89,8 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
         check=check,
         command=words,
     )
-    text, code = stage.bisect(given, Path.cwd(), form) if bisect else stage.compare(given, Path.cwd(), form)
-    click.echo(text)
-    raise click.exceptions.Exit(code)
+    if bisect:
+        found = bisect_versions(options, Path.cwd(), Console(), load())
+        finish(found, form, bisection.as_text, bisection.as_markdown)
+    document = compare_versions(options, Path.cwd(), Console(), load())
+    finish(document, form, upgrade_text.as_text, upgrade_text.as_markdown)

@@ -47,12 +47,11 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
       envbuilder validate --here --python /opt/venv/bin/python
       envbuilder validate tf2.20.0-py311-cu12.5-cudnn9.3-bookworm --simulate driver=470.57.02,gpu=A100
     """
+    from envbuilder.catalog.store import load
+    from envbuilder.cli.output import finish
     from envbuilder.console import Console
-    from envbuilder.schemas import as_json
-    from envbuilder.validation.validate_request import Words, answer, as_text, exit_code
+    from envbuilder.validation.validate_request import ValidateOptions, as_text, validate_target
     from envbuilder.workspace import Workspace
 
-    words = Words(target, here, python, matrix, profile, gpus, simulate, fresh)
-    verdict = answer(words, Workspace(Path.cwd()), Console())
-    click.echo(as_json(verdict) if form == "json" else as_text(verdict))
-    raise click.exceptions.Exit(exit_code(verdict))
+    options = ValidateOptions(target, here, python, matrix, profile, gpus, simulate, fresh)
+    finish(validate_target(options, Workspace(Path.cwd()), Console(), load()), form, as_text)

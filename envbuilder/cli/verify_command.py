@@ -48,9 +48,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
       envbuilder verify registry.example.org/ml/tensorflow@sha256:… --key envbuilder.pub \
           --level gpu --driver 535 --gpu H100 --max-age 30d
     """
-    from envbuilder.publish.verify_request import Words, answer, as_text
-    from envbuilder.schemas import as_json
+    from envbuilder.cli.output import finish
+    from envbuilder.publish.verify_request import VerifyOptions, as_text, verify_image
 
-    found = answer(Words(image, keys, identity, issuer, level, driver, gpu, max_age))
-    click.echo(as_json(found) if form == "json" else as_text(found))
-    raise click.exceptions.Exit(0 if found.accepted else 7)
+    finish(verify_image(VerifyOptions(image, keys, identity, issuer, level, driver, gpu, max_age)), form, as_text)

@@ -12,7 +12,7 @@ _WIDTH = 100
 _WORD = {True: "compatible", False: "incompatible", None: "no claim"}
 
 
-def told(document: CheckDocument, near: tuple[str, ...] | None = None) -> str:
+def as_text(document: CheckDocument, near: tuple[str, ...] | None = None) -> str:
     """Write an answer for people; ``near`` are the changes that lead to the nearest combination that works."""
     lines = [_environment(document.environment), f"{_WORD[document.compatible]}{_because(document)}"]
     for finding in document.findings:
@@ -57,7 +57,7 @@ def finding_lines(finding: Finding) -> list[str]:
     return [f"{finding.severity.value}  {finding.code.value}  {finding.subject}", *(f"  {line}" for line in body)]
 
 
-def explained(row: Explanation) -> str:
+def explanation_text(row: Explanation) -> str:
     """Write what a code means."""
     parts = [row.code.value, "", *textwrap.wrap(row.means, _WIDTH)]
     for title, text in (("cause", row.cause), ("fix", row.fix)):

@@ -11,7 +11,7 @@ from typing import assert_never
 
 import msgspec
 
-from envbuilder.catalog import store
+from envbuilder.catalog.model import Catalog
 from envbuilder.choice import choose
 from envbuilder.console import Console, describe
 from envbuilder.controls.control import Base, Control, FromWheel
@@ -65,11 +65,6 @@ class ControlsDocument(msgspec.Struct, frozen=True, kw_only=True):
     schema: str = "envbuilder/controls/v1"
     rows: tuple[ControlRow, ...]
 
-    @property
-    def exit_code(self) -> int:
-        """0 where every control came out as it must, 1 otherwise."""
-        return 0 if all(row.right for row in self.rows) else 1
-
 
 @dataclass(frozen=True)
 class Good:
@@ -87,6 +82,7 @@ class Controller:
     workspace: Workspace
     engine: Engine
     index: PackageIndex
+    catalog: Catalog
     console: Console
     profile: Profile = "quick"
     _good: dict[Base, Good] = field(default_factory=dict)
@@ -107,7 +103,7 @@ class Controller:
     def good(self, base: Base) -> Good:
         """Return the good environment that controls of this kind break, built where it is not yet."""
         if base not in self._good:
-            choice = choose(MATRIX, (), self.workspace)
+            choice = choose(MATRIX, (), self.workspace, self.catalog)
             environment = environment_of(base, choice.environments)
             lock = ensure_lock(environment, choice.catalog, self.workspace)
             write_context(environment, lock, self.workspace)
@@ -132,7 +128,7 @@ class Controller:
             profile=self.profile,
             lock=broken_lock(control, good.lock),
             extra=control.extra,
-            simulate=compiler.simulation(profiles.parse(control.simulate, store.load())) if control.simulate else None,
+            simulate=compiler.simulation(profiles.parse(control.simulate, self.catalog)) if control.simulate else None,
         )
         verdict = validate(self.engine, request)
         record(self._folder(control), verdict)
@@ -217,19 +213,4 @@ def from_wheel(index: PackageIndex, wanted: FromWheel) -> bytes:
     raise InfrastructureError(
         f"the package index has no {wanted.project} {wanted.version} with {wanted.member}",
         hint="envbuilder doctor shows which index is used",
-    )
-
-
-def table_rows(document: ControlsDocument) -> tuple[tuple[str, ...], ...]:
-    """Return the table that ends a run of the controls."""
-    return tuple(
-        (
-            row.control,
-            row.expected or "nothing red",
-            ", ".join(row.found) or "nothing red",
-            row.verdict,
-            f"{row.build_s + row.validate_s:.0f} s",
-            row.wrong or "as it must",
-        )
-        for row in document.rows
     )

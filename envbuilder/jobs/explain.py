@@ -10,8 +10,8 @@ from typing import Literal
 import msgspec
 
 from envbuilder.catalog.facts import facts
-from envbuilder.catalog.store import load
-from envbuilder.compat.check_text import explained, finding_lines
+from envbuilder.catalog.model import Catalog
+from envbuilder.compat.check_text import explanation_text, finding_lines
 from envbuilder.compat.explanations import Explanation, explanation
 from envbuilder.compat.plan import plan
 from envbuilder.environment import Environment, Rejection
@@ -37,16 +37,16 @@ class ExplainDocument(msgspec.Struct, frozen=True, kw_only=True):
     sources: tuple[str, ...] = ()
 
 
-def explain(name: str, matrix: str | None, root: Path) -> ExplainDocument:
+def explain(name: str, matrix: str | None, root: Path, catalog: Catalog) -> ExplainDocument:
     """Explain a code or an environment's id; raises UsageError with near misses for a name that is neither."""
     if name.upper() in Code.__members__:
         return ExplainDocument(explanation=explanation(Code[name.upper()]))
     known: list[str] = [code.value for code in Code]
     for wishes in _matrices(matrix, root):
-        resolved = plan(wishes, load())
+        resolved = plan(wishes, catalog)
         for environment in resolved.environments:
             if environment.id == name:
-                return _environment(wishes.name, environment)
+                return _environment(wishes.name, environment, catalog)
         for rejection in resolved.rejections:
             if rejection.id == name:
                 return ExplainDocument(matrix=wishes.name, rejection=rejection, reasons=(rejection.sentence,))
@@ -68,8 +68,8 @@ def _matrices(matrix: str | None, root: Path) -> Iterator[Matrix]:
     yield from (read_matrix(path) for path in paths)
 
 
-def _environment(matrix: str, environment: Environment) -> ExplainDocument:
-    known = facts(load())
+def _environment(matrix: str, environment: Environment, catalog: Catalog) -> ExplainDocument:
+    known = facts(catalog)
     release = known.release(environment.package, environment.tensorflow)
     system = next(iter(known.systems(environment.os)), None)
     toolkit = known.toolkit(environment.cuda)
@@ -107,10 +107,10 @@ def _reasons(row: Environment) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def explained_text(document: ExplainDocument) -> str:
+def as_text(document: ExplainDocument) -> str:
     """Write an explanation for people."""
     if document.explanation is not None:
-        return explained(document.explanation)
+        return explanation_text(document.explanation)
     row = document.environment or document.rejection
     assert row is not None  # noqa: S101 - one of them is always there
     word = "environment" if document.environment else "rejected"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
 from envbuilder.catalog.model import Catalog
-from envbuilder.catalog.store import load
 from envbuilder.choice import read_fleet
 from envbuilder.compat.check_text import mark
 from envbuilder.compat.fleet import Cell, FleetHost, Newest, newest, place
@@ -24,6 +24,24 @@ from envbuilder.finding import Code
 from envbuilder.matrix import Excluded
 from envbuilder.workspace import find_matrix
 from envbuilder.yaml_reader import read_matrix
+
+
+@dataclass(frozen=True)
+class PlanOptions:
+    """What to plan: a matrix by path or name (None: the quickstart), selectors, and a fleet file."""
+
+    matrix: str | None = None
+    selectors: tuple[str, ...] = ()
+    fleet: Path | None = None
+
+
+@dataclass(frozen=True)
+class NewestOptions:
+    """For which hosts: those of a fleet file, or one described by its driver and GPUs."""
+
+    fleet: Path | None = None
+    driver: str | None = None
+    gpus: tuple[str, ...] = ()
 
 
 class PlanDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,16 +65,16 @@ class NewestDocument(msgspec.Struct, frozen=True, kw_only=True):
     newest: tuple[Newest, ...]
 
 
-def plan_document(matrix: str | None, selectors: Sequence[str], fleet: Path | None, root: Path) -> PlanDocument:
+def plan_matrix(options: PlanOptions, root: Path, catalog: Catalog) -> PlanDocument:
     """Read a matrix, and a fleet file where one is given, and resolve the one for the other.
 
     Raises InputError for a bad file, NothingSelectedError where the selectors match neither an environment nor a
     rejection.
     """
-    wishes, catalog = read_matrix(find_matrix(matrix, root)), load()
-    hosts = read_fleet(fleet) if fleet is not None else ()
+    wishes = read_matrix(find_matrix(options.matrix, root))
+    hosts = read_fleet(options.fleet) if options.fleet is not None else ()
     resolved = plan(wishes, catalog)
-    environments, rejections = _selected(resolved.environments, resolved.rejections, selectors)
+    environments, rejections = _selected(resolved.environments, resolved.rejections, options.selectors)
     return PlanDocument(
         matrix=wishes.name,
         environments=environments,
@@ -68,10 +86,10 @@ def plan_document(matrix: str | None, selectors: Sequence[str], fleet: Path | No
     )
 
 
-def newest_document(hosts: tuple[FleetHost, ...], catalog: Catalog | None = None) -> NewestDocument:
-    """Find the newest TensorFlow for each host."""
-    known = catalog or load()
-    return NewestDocument(hosts=hosts, newest=tuple(newest(host, known) for host in hosts))
+def newest_for(options: NewestOptions, catalog: Catalog) -> NewestDocument:
+    """Find the newest TensorFlow for each host. Raises UsageError where no host is described."""
+    hosts = _hosts(options)
+    return NewestDocument(hosts=hosts, newest=tuple(newest(host, catalog) for host in hosts))
 
 
 def _selected(
@@ -89,7 +107,7 @@ def _selected(
         return (), refused
 
 
-def plan_table(document: PlanDocument) -> str:
+def plan_text(document: PlanDocument) -> str:
     """Write a plan for people: environments, rejections with the nearest that works, exclusions, then the hosts."""
     parts = [_environments(document)] if document.environments else ["no environment"]
     if document.rejections:
@@ -99,7 +117,7 @@ def plan_table(document: PlanDocument) -> str:
             "\n".join(["excluded:", *(f"  {_wish(row.combination)}: {row.reason}" for row in document.excluded)])
         )
     if document.hosts:
-        parts += [_cells(document), newest_table(document.hosts, document.newest)]
+        parts += [_cells(document), _newest(document.hosts, document.newest)]
     return "\n\n".join(parts)
 
 
@@ -147,8 +165,12 @@ def _why_not(host: str, document: PlanDocument) -> list[str]:
     ]
 
 
-def newest_table(hosts: tuple[FleetHost, ...], found: tuple[Newest, ...]) -> str:
+def newest_text(document: NewestDocument) -> str:
     """Write the newest TensorFlow for each host, and what stands against the next newer one."""
+    return _newest(document.hosts, document.newest)
+
+
+def _newest(hosts: tuple[FleetHost, ...], found: tuple[Newest, ...]) -> str:
     rows = []
     for host, row in zip(hosts, found, strict=True):
         name = f"{row.package} {row.tensorflow}" if row.tensorflow else "none"
@@ -159,11 +181,11 @@ def newest_table(hosts: tuple[FleetHost, ...], found: tuple[Newest, ...]) -> str
     return table(("host", "driver", "gpus", "newest", "with", "what stands against a newer one"), rows)
 
 
-def the_hosts(fleet: Path | None, driver: str | None, gpus: Sequence[str]) -> tuple[FleetHost, ...]:
+def _hosts(options: NewestOptions) -> tuple[FleetHost, ...]:
     """Take the hosts of a fleet file, or the one that a driver and GPUs describe. Raises UsageError for neither."""
-    if fleet is not None:
-        return read_fleet(fleet)
-    if driver is None or not gpus:
+    if options.fleet is not None:
+        return read_fleet(options.fleet)
+    if options.driver is None or not options.gpus:
         raise UsageError("--newest needs a host", hint="give --driver and --gpu, or --fleet FILE")
-    asked = question(Words(tensorflow="2", driver=driver, gpus=tuple(gpus)))
-    return (FleetHost(name="this host", driver=asked.driver, gpus=asked.gpus),)
+    asked = question(Words(tensorflow="2", driver=options.driver, gpus=options.gpus))
+    return (FleetHost(name="this-host", driver=asked.driver, gpus=asked.gpus),)

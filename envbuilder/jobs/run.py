@@ -10,6 +10,7 @@ from typing import Literal, TypeVar
 
 import msgspec
 
+from envbuilder import exits
 from envbuilder.choice import Choice
 from envbuilder.console import Console, describe
 from envbuilder.engine.port import Engine
@@ -17,24 +18,22 @@ from envbuilder.environment import Environment
 from envbuilder.errors import BuildFailedError, EnvbuilderError
 from envbuilder.finding import Finding
 from envbuilder.image.bases import ensure_base
-from envbuilder.image.build import Built, build, reference
+from envbuilder.image.build import Built, build
 from envbuilder.image.context import ensure_lock, system_of, write_context
 from envbuilder.validation.record import validate_and_record
 from envbuilder.validation.validate import ValidationRequest
 from envbuilder.verdict import Level, Verdict, Word
 from envbuilder.workspace import Workspace, cache_dir
 
-EXIT_ORDER = (70, 5, 7, 6, 1, 8, 0)
-"""Where environments differ, the first of these is the command's exit code."""
-
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
-_EXIT_OF: dict[Word, int] = {"PASSED": 0, "FAILED": 1, "INCONCLUSIVE": 8}
-
 
 class RunRow(msgspec.Struct, frozen=True, kw_only=True):
-    """How one environment fared; ``error`` where it came to no verdict. Sizes in bytes, times in seconds."""
+    """How one environment fared; ``error`` where it came to no verdict. Sizes in bytes, times in seconds.
+
+    ``image`` is its tag in the engine's store ('' where none was built), ``path`` its record or verdict.
+    """
 
     environment: str
     verdict: Word | None = None
@@ -48,6 +47,7 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     error: str = ""
     exit_code: int = 0
     path: str = ""
+    image: str = ""
 
 
 class RunDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,12 +58,6 @@ class RunDocument(msgspec.Struct, frozen=True, kw_only=True):
     rows: tuple[RunRow, ...]
     rejected: int = 0
     excluded: int = 0
-
-    @property
-    def exit_code(self) -> int:
-        """The exit code for all rows together."""
-        codes = {row.exit_code for row in self.rows}
-        return next((code for code in EXIT_ORDER if code in codes), 0)
 
 
 @dataclass(frozen=True)
@@ -189,6 +183,7 @@ def _built_row(environment: Environment, built: Built | EnvbuilderError, workspa
         return _failed(environment, built)
     return RunRow(
         environment=environment.id,
+        image=built.record.reference,
         built="built" if built.fresh else "unchanged",
         size=built.record.size,
         build_s=built.record.seconds if built.fresh else 0.0,
@@ -201,13 +196,14 @@ def _row(environment: Environment, built: Built, verdict: Verdict, workspace: Wo
         environment=environment.id,
         verdict=verdict.verdict,
         level=verdict.level,
+        image=built.record.reference,
         built="built" if built.fresh else "unchanged",
         validated="validated" if fresh else "unchanged",
         size=built.record.size,
         build_s=built.record.seconds if built.fresh else 0.0,
         reasons=verdict.reasons,
         findings=verdict.findings,
-        exit_code=_EXIT_OF[verdict.verdict],
+        exit_code=exits.of_verdict(verdict.verdict),
         path=str((workspace.results(environment.id) / "verdict.json").relative_to(workspace.root)),
     )
 
@@ -236,32 +232,3 @@ def _side_by_side(jobs: int, items: Sequence[_Item], work: Callable[[_Item], _Re
         if isinstance(result, BaseException):
             raise result
         yield result
-
-
-def table_rows(document: RunDocument) -> tuple[tuple[str, ...], ...]:
-    """Return the table that ends a run: environment, verdict, level, size, what was done, where or why."""
-    return tuple(
-        (
-            row.environment,
-            row.verdict or "ERROR",
-            row.level or "-",
-            f"{row.size / 1e9:.2f} GB" if row.size else "-",
-            f"{row.built}, {row.validated}",
-            row.path or row.error.splitlines()[0],
-        )
-        for row in document.rows
-    )
-
-
-def build_table(document: RunDocument) -> tuple[tuple[str, ...], ...]:
-    """Return the table that ends a build: environment, image, size, what was done, where or why not."""
-    return tuple(
-        (
-            row.environment,
-            reference(row.environment) if not row.error else "-",
-            f"{row.size / 1e9:.2f} GB" if row.size else "-",
-            row.built,
-            row.path or row.error.splitlines()[0],
-        )
-        for row in document.rows
-    )

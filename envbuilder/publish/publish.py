@@ -16,6 +16,7 @@ from envbuilder.attest.envelope import Sealer
 from envbuilder.attest.predicates import Allowance, result_statement, verdict_statement
 from envbuilder.engine.port import Engine, Image
 from envbuilder.errors import PublishError
+from envbuilder.exits import ExitCode
 from envbuilder.publish.journal import Entry, Journal, exclusively
 from envbuilder.publish.promotion import Mover, check_immutable, pin
 from envbuilder.publish.publish_document import PublishRow, Tag
@@ -88,7 +89,8 @@ def publish(publication: Publication, tools: Tools) -> PublishRow:
         statements = _state(publication, tools, image, manifest, verdict)
         row = _row(publication, manifest, verdict, statements)
         if refusal:
-            return msgspec.structs.replace(row, error=refusal, exit_code=1 if verdict.verdict == "FAILED" else 8)
+            code = ExitCode.FAILED if verdict.verdict == "FAILED" else ExitCode.NO_CLAIM
+            return msgspec.structs.replace(row, error=refusal, exit_code=code)
         journal.note(Entry(step="stated", digest=manifest.digest))
         _promote(publication, tools, manifest, journal)
         _tidy(publication, tools, image)

@@ -22,6 +22,7 @@ from envbuilder.choice import Choice
 from envbuilder.engine.port import Engine, Image
 from envbuilder.environment import Environment
 from envbuilder.errors import EnvbuilderError, InfrastructureError, PublishError, UsageError
+from envbuilder.exits import ExitCode
 from envbuilder.image import lockfile
 from envbuilder.image.build import ImageRecord
 from envbuilder.publish.publish import Publication, Tools, publish
@@ -33,8 +34,6 @@ from envbuilder.validation.history import FILE, History
 from envbuilder.validation.validate import ValidationRequest, validate
 from envbuilder.verdict import Verdict
 from envbuilder.workspace import Workspace, folder_contents, read_document
-
-EXIT_ORDER = (70, 5, 7, 6, 1, 8, 0)
 
 
 @dataclass(frozen=True)
@@ -77,12 +76,6 @@ def sealer_of(key: Path | None, *, keyless: bool, environment: Mapping[str, str]
     if key is None:
         return SigstoreSealer()
     return KeySealer(load_private(key, password=environment.get("ENVBUILDER_KEY_PASSWORD") or None))
-
-
-def exit_code(document: PublishDocument) -> int:
-    """Return the exit code of all rows together."""
-    codes = {row.exit_code for row in document.rows}
-    return next((code for code in EXIT_ORDER if code in codes), 0)
 
 
 def plan_all(choice: Choice, wish: Wish, session: Session) -> PublishDocument:
@@ -218,31 +211,8 @@ def _record(environment: Environment, session: Session) -> ImageRecord:
 
 def _failed(environment: Environment, wish: Wish, error: EnvbuilderError) -> PublishRow:
     text = f"{error.message} (next: {error.hint})" if error.hint else error.message
-    code = error.exit_code if isinstance(error, InfrastructureError) else 7
+    code = error.exit_code if isinstance(error, InfrastructureError) else ExitCode.PUBLISH_FAILED
     return PublishRow(environment=environment.id, repository=wish.to.name, error=text, exit_code=code)
-
-
-def table_rows(document: PublishDocument) -> tuple[tuple[str, ...], ...]:
-    """Return the table that ends a publish: environment, what came of it, verdict, digest, tags or why not."""
-    return tuple(
-        (row.environment, _word(row, document), row.verdict or "-", row.digest[:19] or "-", _where(row, document))
-        for row in document.rows
-    )
-
-
-def _word(row: PublishRow, document: PublishDocument) -> str:
-    if row.error:
-        return "refused" if row.verdict else "failed"
-    return "would publish" if document.dry_run else "published"
-
-
-def _where(row: PublishRow, document: PublishDocument) -> str:
-    if row.error:
-        return row.error.splitlines()[0]
-    if document.dry_run:
-        return ", ".join(f"{tag.name} ({tag.before[:19] or 'new'})" for tag in row.tags)
-    allowed = f" (allowed: {', '.join(row.allowed)})" if row.allowed else ""
-    return ", ".join(tag.name for tag in row.tags) + allowed
 
 
 def allowance(words: tuple[str, ...]) -> tuple[Allowance, ...]:

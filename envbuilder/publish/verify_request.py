@@ -1,4 +1,4 @@
-"""What ``envbuilder verify`` was asked: whom to trust, what to demand, and the answer in words."""
+"""What ``envbuilder verify`` was asked: whom to trust and what to demand; and its document written for people."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from envbuilder.verdict import Level, Verdict
 
 
 @dataclass(frozen=True)
-class Words:
-    """The command's words, as given."""
+class VerifyOptions:
+    """The command's options, as given."""
 
     image: str
     keys: tuple[Path, ...]
@@ -34,15 +34,15 @@ class Words:
     max_age: str
 
 
-def answer(words: Words) -> Verification:
-    """Verify what the words name. Raises UsageError where they do not fit together."""
-    if words.driver is not None and not re.match(DRIVER_PATTERN, words.driver):
-        raise UsageError(f"{words.driver!r} is not a driver", hint="a branch (535) or a release (535.104.05)")
+def verify_image(options: VerifyOptions) -> Verification:
+    """Verify the image that the options name. Raises UsageError where they do not fit together."""
+    if options.driver is not None and not re.match(DRIVER_PATTERN, options.driver):
+        raise UsageError(f"{options.driver!r} is not a driver", hint="a branch (535) or a release (535.104.05)")
     demand = Demand(
-        level=cast("Level", words.level), driver=words.driver, gpu=words.gpu, max_age_s=duration(words.max_age)
+        level=cast("Level", options.level), driver=options.driver, gpu=options.gpu, max_age_s=duration(options.max_age)
     )
-    openers = openers_of(words.keys, words.identity, words.issuer)
-    return verify(Repository(parse(words.image), os.environ), openers, demand, datetime.now(UTC))
+    openers = openers_of(options.keys, options.identity, options.issuer)
+    return verify(Repository(parse(options.image), os.environ), openers, demand, datetime.now(UTC))
 
 
 def openers_of(keys: tuple[Path, ...], identity: str | None, issuer: str | None) -> tuple[Opener, ...]:

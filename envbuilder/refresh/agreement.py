@@ -142,7 +142,7 @@ class VerifyDocument(msgspec.Struct, frozen=True, kw_only=True):
         return sum(one.outcome == outcome for one in self.comparisons)
 
 
-def report(document: VerifyDocument, *, everything: bool = False) -> str:
+def as_text(document: VerifyDocument, *, everything: bool = False) -> str:
     """Write the comparisons for a person: what disagrees first, the sum last; what agrees only on request."""
     shown = [outcome for outcome in OUTCOMES if everything or outcome != "agrees"]
     lines = [_line(one) for outcome in shown for one in document.comparisons if one.outcome == outcome]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
+from envbuilder.catalog.model import Catalog
 from envbuilder.choice import choose
 from envbuilder.environment import Environment, Rejection
 from envbuilder.image.build import ImageRecord, LayerSize
@@ -38,7 +39,9 @@ class Material:
     unreadable: int = 0
 
 
-def collect(workspace: Workspace, matrices: Sequence[str], store: Path | None, since: datetime | None) -> Material:
+def collect(
+    workspace: Workspace, matrices: Sequence[str], store: Path | None, since: datetime | None, catalog: Catalog
+) -> Material:
     """Gather everything in a workspace and its history.
 
     Verdicts in ``out/`` that the history does not hold yet are added to it first: nothing that was shown is lost.
@@ -47,7 +50,7 @@ def collect(workspace: Workspace, matrices: Sequence[str], store: Path | None, s
     current = current_verdicts(workspace)
     if current:
         history.add(current)
-    plans = [choose(name, (), workspace).plan for name in matrices]
+    plans = [choose(name, (), workspace, catalog).plan for name in matrices]
     environments = {one.id: one for plan in plans for one in plan.environments}
     kept = history.since(since)
     return Material(

@@ -92,10 +92,10 @@ class ReproduceDocument(msgspec.Struct, frozen=True, kw_only=True):
     nearest: Nearest | None = None
 
     @property
-    def exit_code(self) -> int:
-        """0 done or reproduced, 1 where something else came of it, 8 where nothing can be said."""
+    def answered(self) -> bool | None:
+        """True where it was reproduced or explained, False where something else came of it, None where nobody knows."""
         if self.run is not None:
             refuted = self.nearest is not None and self.nearest.proof is not None and self.nearest.proof.proven is False
-            return {True: 1 if refuted else 0, False: 1, None: 8}[self.run.reproduced]
+            return False if refuted and self.run.reproduced else self.run.reproduced
         known = [row for row in self.predicted if row.code is not Code.UNKNOWN and row.severity is not Severity.INFO]
-        return 0 if known or (self.reported.tensorflow and not self.predicted) else 8
+        return True if known or (self.reported.tensorflow and not self.predicted) else None

@@ -170,7 +170,11 @@ def observe(image: str, environment: Environment | None, place: Place, tools: To
     text = _spoken(found, simulated, standing, tools.engine)
     tools.say(f"running the suite in {image}")
     request = ValidationRequest(
-        image=image, environment=environment, lock=lock, simulate=simulated if place.suite_there else None
+        image=image,
+        environment=environment,
+        catalog=tools.catalog,
+        lock=lock,
+        simulate=simulated if place.suite_there else None,
     )
     names = standing.names if standing else ()
     return Seen(image, match(text), text, validate(tools.engine, request), simulated is not None, names)

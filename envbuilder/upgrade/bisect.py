@@ -140,11 +140,6 @@ def as_markdown(document: BisectDocument) -> str:
     return f"### Bisection over {document.asked.axis}\n\n`{command}`\n\n```\n{as_text(document)}\n```\n"
 
 
-def exit_code(document: BisectDocument) -> int:
-    """Return 0 where one version is named, 8 where skipped ones lie between the last good and the first bad."""
-    return 8 if document.result is None or document.result.between else 0
-
-
 def ordered(candidates: Sequence[str], good: str, bad: str, key: Callable[[str], object]) -> tuple[str, ...]:
     """Return the versions from the good end to the bad end, whichever is newer, both included.
 

@@ -9,7 +9,6 @@ from envbuilder.upgrade.inventory import spdx
 from envbuilder.upgrade.statistics import Interval, Measured
 from envbuilder.upgrade.upgrade_document import (
     Clause,
-    Decision,
     Differences,
     HostChange,
     PackageChange,
@@ -24,9 +23,6 @@ Section = tuple[str, tuple[str, ...], Rows]
 _MARK = {"ok": "ok", "violated": "VIOLATED", "unknown": "unknown", "not asked": "-"}
 _SHOWN = 12
 _WIDTH = 100
-
-EXIT_OF: dict[Decision, int] = {"ADOPT": 0, "ADOPT_WITH_NOTES": 0, "REJECT": 1, "UNDECIDED": 8}
-"""The exit code of each decision."""
 
 
 def as_text(document: UpgradeDocument) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from envbuilder.catalog import store
+from envbuilder.catalog.model import Catalog
 from envbuilder.engine.port import Engine, Image
 from envbuilder.environment import Environment
 from envbuilder.errors import InfrastructureError, UsageError
@@ -29,13 +29,15 @@ class ValidationRequest:
     """What to validate and how.
 
     ``image`` is a tag, id or digest in the engine's store. ``environment`` is None for an image of others: what it
-    holds is then asked of it. ``lock`` is the text of the lock that it was made from. ``gpus`` is ``none``, ``all``,
-    a list of indices, or ``auto``: those that the engine can hand over. ``base`` names what it was built on.
-    ``extra`` are checks beside the table's (the suite's own controls).
+    holds is then asked of it, and ``catalog`` says what that should come to. ``lock`` is
+    the text of the lock that it was made from. ``gpus`` is ``none``, ``all``, a list of indices, or ``auto``: those
+    that the engine can hand over. ``base`` names what it was built on. ``extra`` are checks beside the table's (the
+    suite's own controls).
     """
 
     image: str
     environment: Environment | None = None
+    catalog: Catalog | None = None
     profile: Profile = "quick"
     budgets: Budgets = field(default_factory=Budgets)
     gpus: str = "auto"
@@ -95,7 +97,8 @@ def validate(
     )
 
 
-def validate_here(
+def validate_here(  # noqa: PLR0913 - what is there, how to judge it, whom to tell
+    catalog: Catalog,
     *,
     python: str = sys.executable,
     profile: Profile = "quick",
@@ -109,7 +112,7 @@ def validate_here(
     """
     started = clock()
     identity = _identify(lambda plan, take: here(python, plan, take), python)
-    subject = facts_of.of_foreign(identity, store.load(), None, profile=profile, simulated=False)
+    subject = facts_of.of_foreign(identity, catalog, None, profile=profile, simulated=False)
     checks = suite_plan.select(subject)
     session, results = _run(checks, subject, on_progress, lambda plan, take: here(python, plan, take))
     results += budget_results(results, budgets or Budgets(), None)
@@ -149,7 +152,9 @@ def _subject(engine: Engine, place: Place, image: Image, request: ValidationRequ
         identity = _identify(lambda plan, take: in_container(engine, place, plan, take), request.image)
         environment, lock = facts_of.carried(identity)
         if environment is None:
-            foreign = facts_of.of_foreign(identity, store.load(), image, profile=profile, simulated=simulated)
+            if request.catalog is None:
+                raise ValueError("an image of others is judged by the catalogue: give one")
+            foreign = facts_of.of_foreign(identity, request.catalog, image, profile=profile, simulated=simulated)
             return _Subject(None, facts_of.with_gpus(foreign, place.gpus))
     own = facts_of.of_environment(environment, lock, image, profile=profile, simulated=simulated)
     return _Subject(environment, facts_of.with_gpus(own, place.gpus))

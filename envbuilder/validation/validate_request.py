@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, replace
-from typing import assert_never, cast
+from typing import cast
 
-from envbuilder.catalog import store
+from envbuilder.catalog.model import Catalog
 from envbuilder.choice import choose_all
 from envbuilder.console import Console, table
 from envbuilder.engine.docker import connect
@@ -25,8 +25,8 @@ from envbuilder.workspace import Workspace, read_document
 
 
 @dataclass(frozen=True)
-class Words:
-    """The command's words, as given."""
+class ValidateOptions:
+    """The command's options, as given."""
 
     target: str | None
     here: bool
@@ -38,30 +38,35 @@ class Words:
     fresh: bool
 
 
-def answer(words: Words, workspace: Workspace, console: Console) -> Verdict:
-    """Validate what the words name. Raises UsageError where they do not fit together or name nothing."""
-    profile = cast("Profile", words.profile)
-    if words.here:
-        if words.target or words.simulate:
+def validate_target(options: ValidateOptions, workspace: Workspace, console: Console, catalog: Catalog) -> Verdict:
+    """Validate what the options name. Raises UsageError where they do not fit together or name nothing."""
+    profile = cast("Profile", options.profile)
+    if options.here:
+        if options.target or options.simulate:
             raise UsageError("--here takes no image and no simulated driver", hint="leave one of them out")
         with console.live(), console.task("here") as task:
             return validate_here(
-                python=words.python or sys.executable,
+                catalog,
+                python=options.python or sys.executable,
                 profile=profile,
                 on_progress=lambda progress: task.update(said(progress)),
             )
-    if words.target is None:
+    if options.target is None:
         raise UsageError("nothing to validate", hint="name an environment or an image, or say --here")
-    return _in_container(words, words.target, profile, workspace, console)
+    return _in_container(options, options.target, profile, workspace, console, catalog)
 
 
-def _in_container(words: Words, target: str, profile: Profile, workspace: Workspace, console: Console) -> Verdict:
+def _in_container(  # noqa: PLR0913, PLR0917 - what was asked, and the ports
+    options: ValidateOptions, target: str, profile: Profile, workspace: Workspace, console: Console, catalog: Catalog
+) -> Verdict:
     engine = connect()
-    simulated = compiler.simulation(profiles.parse(words.simulate, store.load())) if words.simulate else None
-    known = _environment(words, target, engine, workspace)
+    simulated = compiler.simulation(profiles.parse(options.simulate, catalog)) if options.simulate else None
+    known = _environment(options, target, engine, workspace, catalog)
     with console.live(), console.task(target) as task:
         if known is None:
-            request = ValidationRequest(image=target, profile=profile, gpus=words.gpus, simulate=simulated)
+            request = ValidationRequest(
+                image=target, catalog=catalog, profile=profile, gpus=options.gpus, simulate=simulated
+            )
             return validate(engine, request, on_progress=lambda progress: task.update(said(progress)))
         environment, record, budgets = known
         request = ValidationRequest(
@@ -69,19 +74,19 @@ def _in_container(words: Words, target: str, profile: Profile, workspace: Worksp
             environment=environment,
             profile=profile,
             budgets=budgets,
-            gpus=words.gpus,
+            gpus=options.gpus,
             base=f"{record.base} {record.base_id}",
             simulate=simulated,
         )
         if simulated is not None:  # what a simulated driver leads to never takes the place of a real verdict
             request = replace(request, lock=lock_text(workspace, environment))
             return validate(engine, request, on_progress=lambda progress: task.update(said(progress)))
-        verdict, _ = validate_and_record(request, engine, workspace, on_progress=task.update, fresh=words.fresh)
+        verdict, _ = validate_and_record(request, engine, workspace, on_progress=task.update, fresh=options.fresh)
         return verdict
 
 
 def _environment(
-    words: Words, target: str, engine: Engine, workspace: Workspace
+    options: ValidateOptions, target: str, engine: Engine, workspace: Workspace, catalog: Catalog
 ) -> tuple[Environment, ImageRecord, Budgets] | None:
     """Find a built environment by its id; None where the word names an image instead."""
     record = read_document(workspace.results(target) / "image.json", ImageRecord) if "/" not in target else None
@@ -92,24 +97,11 @@ def _environment(
                 hint="envbuilder build, or docker pull",
             )
         return None
-    for choice in choose_all((words.matrix,) if words.matrix else (), (), workspace.root):
+    for choice in choose_all((options.matrix,) if options.matrix else (), (), workspace.root, catalog):
         for environment in choice.environments:
             if environment.id == target:
                 return environment, record, choice.matrix.budgets
     raise UsageError(f"{target}: built, but in no matrix that was looked at", hint="name its matrix with --matrix")
-
-
-def exit_code(verdict: Verdict) -> int:
-    """Return the exit code of the contract: 0 PASSED, 1 FAILED, 8 INCONCLUSIVE."""
-    match verdict.verdict:
-        case "PASSED":
-            return 0
-        case "FAILED":
-            return 1
-        case "INCONCLUSIVE":
-            return 8
-        case _:
-            assert_never(verdict.verdict)
 
 
 _SHOWN = 100

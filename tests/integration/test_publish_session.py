@@ -16,6 +16,7 @@ from cyclonedx.validation.json import JsonStrictValidator
 from registries import docker_registry
 from verdicts import digest, environment
 
+from envbuilder import exits
 from envbuilder.attest.envelope import KeySealer
 from envbuilder.attest.keys import create
 from envbuilder.attest.statement import CYCLONEDX, PROVENANCE
@@ -26,7 +27,8 @@ from envbuilder.engine.docker import connect
 from envbuilder.errors import InfrastructureError
 from envbuilder.image.build import ImageRecord
 from envbuilder.matrix import Matrix
-from envbuilder.publish.publish_all import Session, Wish, _Describe, exit_code, plan_all, publish_all, table_rows
+from envbuilder.publish.publish_all import Session, Wish, _Describe, plan_all, publish_all
+from envbuilder.publish.publish_text import as_text
 from envbuilder.registry.client import Repository
 from envbuilder.registry.reference import parse
 from envbuilder.workspace import Workspace, write_document
@@ -119,10 +121,10 @@ def test_a_dry_run_changes_nothing_and_an_unfit_image_is_never_public(session, c
         assert [tag.before for tag in planned.rows[0].tags] == ["", "", ""]
         assert repository.tags() == ()
         done = publish_all(choice, wish, KeySealer(create(tmp_path / "keys")), session)
-        assert (done.rows[0].published, exit_code(done)) == (False, 7)
+        assert (done.rows[0].published, exits.of(done)) == (False, 7)
         assert set(repository.tags()) == {f"staging-{ENVIRONMENT.id}"}
-        assert table_rows(done)[0][1] == "failed"
-        assert table_rows(planned)[0][1] == "would publish"
+        assert as_text(done).splitlines()[1].split()[1] == "failed"
+        assert " would publish " in as_text(planned).splitlines()[1]
         session.engine.remove(f"{wish.to.name}:staging-{ENVIRONMENT.id}")
 
 

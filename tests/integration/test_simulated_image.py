@@ -66,7 +66,7 @@ def engine() -> Engine:
 @pytest.fixture(scope="module")
 def gpu(engine: Engine) -> Good:
     """Build the GPU environment that the negative controls start from, where it is not there yet."""
-    return Controller(Workspace(Path(__file__).parents[2]), engine, open_index(), Console()).good("gpu")
+    return Controller(Workspace(Path(__file__).parents[2]), engine, open_index(), load(), Console()).good("gpu")
 
 
 @pytest.fixture(scope="module")

@@ -52,7 +52,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
 @pytest.fixture(scope="module")
 def request_for_cpu(engine: DockerEngine, workspace: Workspace) -> ValidationRequest:
     """Build the quickstart's environment and say how to validate it."""
-    choice = choose("quickstart", (), workspace)
+    choice = choose("quickstart", (), workspace, load())
     (environment,) = choice.environments
     built = build(environment, system_of(environment, choice.catalog), workspace, engine, on_step=lambda _: None)
     return ValidationRequest(image=built.record.image, environment=environment, budgets=choice.matrix.budgets)
@@ -135,7 +135,7 @@ def test_an_image_by_its_name_alone_is_known_by_what_it_carries(
         codes=(),
         needs=("import",),
     )
-    verdict = validate(engine, ValidationRequest(image=request_for_cpu.image, extra=(stopped,)))
+    verdict = validate(engine, ValidationRequest(image=request_for_cpu.image, catalog=load(), extra=(stopped,)))
     assert request_for_cpu.environment is not None
     assert verdict.environment == msgspec.structs.replace(request_for_cpu.environment, chosen=())
     assert {"locked", "claims", "extra"} <= {one.name for one in verdict.checks}
@@ -163,7 +163,7 @@ def foreign(
 
 def test_an_image_of_others(engine: DockerEngine, foreign: str) -> None:
     """TensorFlow is found off the PATH; its build and the catalogue say what to expect; no claim of ours is checked."""
-    verdict = validate(engine, ValidationRequest(image=foreign))
+    verdict = validate(engine, ValidationRequest(image=foreign, catalog=load()))
     assert verdict.environment is None
     assert not {"locked", "claims"} & {one.name for one in verdict.checks}
     assert (verdict.verdict, verdict.level) == ("PASSED", "cpu"), verdict.reasons
@@ -175,7 +175,7 @@ def test_an_image_without_tensorflow_is_refused(engine: DockerEngine) -> None:
     system = next(row for row in load().systems if row.name == "debian-bookworm")
     base = ensure_base(engine, system, cache_dir() / "bases", lambda _: None)
     with pytest.raises(UsageError, match="no Python in it has TensorFlow"):
-        validate(engine, ValidationRequest(image=base.id))
+        validate(engine, ValidationRequest(image=base.id, catalog=load()))
     with pytest.raises(UsageError, match="no such image"):
         validate(engine, ValidationRequest(image="envbuilder/none:such"))
 
@@ -183,7 +183,7 @@ def test_an_image_without_tensorflow_is_refused(engine: DockerEngine) -> None:
 def test_here_without_tensorflow_is_refused() -> None:
     """A Python without TensorFlow is refused by --here."""
     with pytest.raises(UsageError, match="no TensorFlow"):
-        validate_here()
+        validate_here(load())
 
 
 def test_a_container_that_is_killed_leaves_no_check_unsaid(

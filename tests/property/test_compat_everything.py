@@ -9,10 +9,10 @@ import jsonschema
 import msgspec
 
 from envbuilder.catalog.store import load
+from envbuilder.cli.schema_command import schema
 from envbuilder.compat.check import CheckDocument, check
 from envbuilder.compat.question import Question
 from envbuilder.finding import Code, Severity
-from envbuilder.schemas import schema
 
 CATALOG = load()
 VALIDATOR = jsonschema.Draft202012Validator(schema("check"))

@@ -317,8 +317,10 @@ def test_start_up_is_fast() -> None:
 @pytest.mark.parametrize("table", listing.TABLES)
 def test_every_table_can_be_shown(table: str) -> None:
     """Each table prints a header and one line a row."""
-    assert len(listing.text(CATALOG, table).splitlines()) == 1 + len(getattr(CATALOG, table))
-    assert getattr(listing.document(CATALOG, table).catalog, table) == getattr(CATALOG, table)
+    assert len(listing.as_text(listing.list_catalog(CATALOG, table), table).splitlines()) == 1 + len(
+        getattr(CATALOG, table)
+    )
+    assert getattr(listing.list_catalog(CATALOG, table).catalog, table) == getattr(CATALOG, table)
 
 
 def test_listing_covers_the_model() -> None:

@@ -10,7 +10,7 @@ import pytest
 from index_server import wheel
 
 from envbuilder.cli import main
-from envbuilder.schemas import schema
+from envbuilder.cli.schema_command import schema
 
 INFO = b"build_info = {'is_cuda_build': True, 'cuda_version': '11.2', 'cudnn_version': '8'}\n"
 

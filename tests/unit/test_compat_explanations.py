@@ -7,6 +7,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
+from envbuilder.catalog.store import load
 from envbuilder.cli.explain_command import command
 from envbuilder.compat.explanations import EXPLANATIONS, explanation
 from envbuilder.errors import UsageError
@@ -40,5 +41,5 @@ def test_the_command_explains_a_code_and_an_environment() -> None:
 def test_an_unknown_name_is_answered_with_near_misses(tmp_path) -> None:
     """A typing error leads to the code that was meant."""
     with pytest.raises(UsageError) as caught:
-        explain("PTX_JTI", None, tmp_path)
+        explain("PTX_JTI", None, tmp_path, load())
     assert "PTX_JIT" in str(caught.value)

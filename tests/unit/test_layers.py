@@ -11,11 +11,11 @@ import pytest
 PACKAGE = Path(__file__).parents[2] / "envbuilder"
 
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "versions", "schemas"),
+    ("errors", "exits", "versions", "schemas", "console"),
     ("finding", "environment", "matrix", "verdict"),
     ("catalog", "workspace", "yaml_reader"),
     ("compat",),
-    ("engine", "registry", "pypi", "console", "host"),
+    ("engine", "registry", "pypi", "host"),
     ("probes", "choice", "simulated", "refresh", "image"),
     ("attest", "validation"),
     ("controls", "reproduce", "upgrade", "publish"),
@@ -68,11 +68,23 @@ def test_imports_point_down(path: Path) -> None:
     assert not higher, f"{path.name} (layer {ROOM_OF[own]}) imports {higher} from above"
 
 
-@pytest.mark.parametrize(("module", "home"), [("docker", "engine"), ("pynvml", "host")])
+@pytest.mark.parametrize(("module", "home"), [("docker", "engine"), ("pynvml", "host"), ("click", "cli")])
 def test_each_outside_thing_has_one_port(module: str, home: str) -> None:
     """Only its port imports a library that speaks to the outside."""
     users = {room(path) for path in MODULES if module in third_party(path) and room(path) != "probes"}
     assert users <= {home}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_only_commands_load_the_catalogue(path: Path) -> None:
+    """A stage is given the catalogue that it works with: ``store.load`` is called in cli/ and nowhere else."""
+    loads = [
+        node
+        for node in ast.walk(ast.parse(path.read_text()))
+        if (isinstance(node, ast.Call) and ast.unparse(node.func) == "store.load")
+        or (isinstance(node, ast.ImportFrom) and ast.unparse(node) == "from envbuilder.catalog.store import load")
+    ]
+    assert room(path) == "cli" or not loads
 
 
 def test_module_stems_are_unique() -> None:

@@ -232,7 +232,7 @@ def test_the_report_puts_disagreements_first() -> None:
     one = agreement.Comparison(row="tensorflow 2.20.0", field="cuda", outcome="agrees", catalog="12.5", artefact="12.5")
     bad = msgspec.structs.replace(one, field="ptx", outcome="disagrees")
     document = agreement.VerifyDocument(comparisons=(one, bad))
-    lines = agreement.report(document).splitlines()
+    lines = agreement.as_text(document).splitlines()
     assert lines[0].startswith("DISAGREES")
     assert lines[-1].endswith("1 disagree")
-    assert len(agreement.report(document, everything=True).splitlines()) == 3
+    assert len(agreement.as_text(document, everything=True).splitlines()) == 3

@@ -25,6 +25,7 @@ from verdicts import (
     verdict,
 )
 
+from envbuilder.catalog.store import load
 from envbuilder.environment import Combination, Rejection
 from envbuilder.finding import Code
 from envbuilder.image.build import LayerSize
@@ -260,14 +261,14 @@ def test_collecting_keeps_what_is_overwritten(tmp_path) -> None:
     path = workspace.results(environment().id) / "verdict.json"
     write_document(path, verdict())
     write_document(workspace.out / "controls" / "broken" / "verdict.json", failed_verdict())
-    first = collect(workspace, (), None, None)
+    first = collect(workspace, (), None, None, load())
     assert [len(runs) for runs in first.verdicts.values()] == [1]
     assert list(first.controls) == ["broken"]
     write_document(path, failed_verdict(finished="2026-11-20T12:00:00+00:00"))
-    second = collect(workspace, (), None, None)
+    second = collect(workspace, (), None, None, load())
     assert [one.verdict for one in second.verdicts[environment().id]] == ["PASSED", "FAILED"]
-    since = collect(workspace, (), None, datetime(2026, 11, 20, 11, tzinfo=UTC))
+    since = collect(workspace, (), None, datetime(2026, 11, 20, 11, tzinfo=UTC), load())
     assert [one.verdict for one in since.verdicts[environment().id]] == ["FAILED"]
     shared = tmp_path / "shared" / "history.sqlite3"
-    collect(workspace, (), shared, None)
+    collect(workspace, (), shared, None, load())
     assert len(History(shared).since()) == 1

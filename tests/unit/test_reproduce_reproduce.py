@@ -10,6 +10,7 @@ import pytest
 import verdicts
 from click.testing import CliRunner
 
+from envbuilder import exits
 from envbuilder.catalog.store import load
 from envbuilder.cli.reproduce_command import command
 from envbuilder.errors import InputError
@@ -59,7 +60,7 @@ def test_cause_and_way_out(name: str, code: Code, change: str) -> None:
     assert document.nearest is not None
     assert change in document.nearest.changes
     assert document.nearest.environment.gpus == () or document.nearest.environment.gpus[0].compute_capability
-    assert document.exit_code == 0
+    assert exits.of(document) == 0
 
 
 def test_three_minutes_after_libcudart_10_1() -> None:
@@ -190,11 +191,11 @@ def test_exit_codes() -> None:
     """0 explained or reproduced, 1 not reproduced or not mended, 8 unknown."""
     document = answer("40-numpy-2")
     for reproduced, code in ((True, 0), (False, 1), (None, 8)):
-        assert msgspec.structs.replace(document, run=Run(reproduced=reproduced)).exit_code == code
+        assert exits.of(msgspec.structs.replace(document, run=Run(reproduced=reproduced))) == code
     assert document.nearest is not None
     refuted = msgspec.structs.replace(document.nearest, proof=Proof(proven=False))
-    assert msgspec.structs.replace(document, run=Run(reproduced=True), nearest=refuted).exit_code == 1
-    assert answer("53-nothing-said").exit_code == 8
+    assert exits.of(msgspec.structs.replace(document, run=Run(reproduced=True), nearest=refuted)) == 1
+    assert exits.of(answer("53-nothing-said")) == 8
 
 
 def test_a_data_centre_gpu_is_helped_without_what_our_images_lack() -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from envbuilder import versions
+from envbuilder import exits, versions
 from envbuilder.environment import Combination
 from envbuilder.errors import InfrastructureError, UsageError
-from envbuilder.upgrade.bisect import Asked, BisectDocument, Ran, Unbuildable, bisect, exit_code, ordered, path_of
+from envbuilder.upgrade.bisect import Asked, BisectDocument, Ran, Unbuildable, bisect, ordered, path_of
 from envbuilder.upgrade.bisect_search import Answer, Ask, Result, advance, most_images, normalised
 from envbuilder.workspace import read_document
 
@@ -67,7 +67,7 @@ def test_every_boundary_of_every_length_is_found_with_few_images(tmp_path: Path)
             found = search(world, tmp_path / f"{count}-{first_bad}")
             assert found.result == Result(last_good=f"2.{first_bad - 1}.0", first_bad=f"2.{first_bad}.0")
             assert found.images == len(world.tried) <= most_images(count)
-            assert exit_code(found) == 0
+            assert exits.of(found) == 0
 
 
 def test_killed_before_any_trial_it_goes_on_without_repeating(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_what_cannot_be_built_is_skipped_and_never_decides(tmp_path: Path) -> No
             assert low < first_bad <= high
             assert {world.question.candidates.index(name) for name in found.result.between} <= set(gaps)
             assert found.images <= most_images(count)
-            assert exit_code(found) == (8 if found.result.between else 0)
+            assert exits.of(found) == (8 if found.result.between else 0)
 
 
 def test_another_reason_is_not_the_same_failure(tmp_path: Path) -> None:

@@ -1,0 +1,76 @@
+"""What ends a command without an answer, as a document: ``--format json`` holds for errors, too."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import takewhile
+
+import click
+import msgspec
+
+from envbuilder.errors import EnvbuilderError, InputError
+
+
+class ErrorDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """An error: the command's exit code, what happened, what to do next ('' where nothing can be said).
+
+    ``where`` is ``path:line`` of the first problem in a file of the user's that has a line, else null.
+    """
+
+    schema: str = "envbuilder/error/v1"
+    exit_code: int
+    message: str
+    next: str = ""
+    where: str | None = None
+
+
+def document_of(error: BaseException, exit_code: int) -> ErrorDocument:
+    """Turn what ended a command into its document."""
+    match error:
+        case EnvbuilderError():
+            return ErrorDocument(exit_code=exit_code, message=error.message, next=error.hint, where=_where(error))
+        case click.ClickException():
+            command = _command(getattr(error, "ctx", None))
+            return ErrorDocument(exit_code=exit_code, message=error.format_message(), next=f"{command} --help")
+        case KeyboardInterrupt() | click.Abort():
+            return ErrorDocument(exit_code=exit_code, message="interrupted", next="run the same command to go on")
+        case _:
+            message = f"a bug in envbuilder: {type(error).__name__}: {error}"
+            return ErrorDocument(exit_code=exit_code, message=message, next="report it with standard error's traceback")
+
+
+def _command(context: click.Context | None) -> str:
+    """Name a command as users type it, whatever the program was started as."""
+    if context is None or context.parent is None:
+        return "envbuilder"
+    return f"{_command(context.parent)} {context.info_name}"
+
+
+def _where(error: EnvbuilderError) -> str | None:
+    problems = error.problems if isinstance(error, InputError) else ()
+    return next((f"{problem.path}:{problem.line}" for problem in problems if problem.line), None)
+
+
+def wants_json(root: click.Group, arguments: Sequence[str]) -> bool:
+    """Say whether a command line asks for JSON of a command that can print it, also where it could not be parsed."""
+    ours = list(takewhile(lambda word: word != "--", arguments))
+    command: click.Command | None = root
+    names = (word for word in ours if not word.startswith("-"))
+    while isinstance(command, click.Group):
+        command = command.get_command(click.Context(command), next(names, ""))
+    if command is None or not any("json" in _choices(parameter) for parameter in command.params):
+        return False
+    pairs = zip(ours, [*ours[1:], ""], strict=True)
+    given = [word if flag == "--format" else flag[len("--format=") :] for flag, word in pairs if _is_format(flag)]
+    return given[-1:] == ["json"]
+
+
+def _is_format(word: str) -> bool:
+    return word == "--format" or word.startswith("--format=")
+
+
+def _choices(parameter: click.Parameter) -> Sequence[str]:
+    """Return what ``--format`` may be; nothing for another parameter."""
+    if "--format" in parameter.opts and isinstance(parameter.type, click.Choice):
+        return parameter.type.choices
+    return ()

@@ -1,0 +1,30 @@
+"""Print the one document that a command answers with, in the form that was asked for, and end with its exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NoReturn, TypeVar
+
+import click
+
+from envbuilder import exits
+from envbuilder.schemas import as_json
+
+_Document = TypeVar("_Document", bound=exits.Document)
+
+
+def finish(
+    document: _Document,
+    form: str,
+    as_text: Callable[[_Document], str],
+    as_markdown: Callable[[_Document], str] | None = None,
+) -> NoReturn:
+    """Print a document as ``table`` (by ``as_text``), ``json`` or ``markdown``, and end the command."""
+    match form:
+        case "json":
+            click.echo(as_json(document))
+        case "markdown" if as_markdown is not None:
+            click.echo(as_markdown(document))
+        case _:
+            click.echo(as_text(document))
+    raise click.exceptions.Exit(exits.of(document))

@@ -1,0 +1,30 @@
+"""Write what a publish did, or would do, for people: one table, a row an image."""
+
+from __future__ import annotations
+
+from envbuilder.console import table
+from envbuilder.publish.publish_document import PublishDocument, PublishRow
+
+
+def as_text(document: PublishDocument) -> str:
+    """Write the table that ends a publish: environment, what came of it, verdict, digest, tags or why not."""
+    rows = [
+        (row.environment, _word(row, document), row.verdict or "-", row.digest[:19] or "-", _where(row, document))
+        for row in document.rows
+    ]
+    return table(("environment", "result", "verdict", "digest", "tags"), rows)
+
+
+def _word(row: PublishRow, document: PublishDocument) -> str:
+    if row.error:
+        return "refused" if row.verdict else "failed"
+    return "would publish" if document.dry_run else "published"
+
+
+def _where(row: PublishRow, document: PublishDocument) -> str:
+    if row.error:
+        return row.error.splitlines()[0]
+    if document.dry_run:
+        return ", ".join(f"{tag.name} ({tag.before[:19] or 'new'})" for tag in row.tags)
+    allowed = f" (allowed: {', '.join(row.allowed)})" if row.allowed else ""
+    return ", ".join(tag.name for tag in row.tags) + allowed

@@ -1,0 +1,562 @@
+"""What a table shows, the JSON holds: for every command that takes ``--format``.
+
+Two laws, for each command's document:
+
+1. the text is a function of the JSON: who has the JSON alone, decoded by its schema's type, writes the same text;
+2. every word of the text stands in the JSON, but for what is listed here: the headings and fixed phrases of that
+   command's text (`PHRASES`), numbers that are a JSON number in another unit or rounding, or the length of a JSON list,
+   and the few sums that `TOTALS` names.
+
+And, where no engine is needed, the command itself prints in both forms what these laws are about.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from command_line import WITH_JSON, ran
+from msgspec.structs import replace
+from verdicts import (
+    digest,
+    failed_verdict,
+    finding,
+    gpu_verdict,
+    inconclusive_verdict,
+    upgrade,
+    verdict,
+)
+
+from envbuilder.attest.trust import Demand, Refusal, Refused
+from envbuilder.catalog import listing
+from envbuilder.catalog.store import load
+from envbuilder.compat import check_text
+from envbuilder.compat.check import CheckDocument
+from envbuilder.compat.check import check as check_question
+from envbuilder.compat.fleet import Cell
+from envbuilder.compat.question import Question
+from envbuilder.controls import controls_text
+from envbuilder.controls.control_run import ControlRow, ControlsDocument
+from envbuilder.controls.table import CONTROLS
+from envbuilder.environment import Combination
+from envbuilder.finding import Code
+from envbuilder.jobs import clean_text, doctor_text, explain, plan_matrix, run_text
+from envbuilder.jobs.clean import CleanDocument, ImageGone
+from envbuilder.jobs.doctor import Diagnosis, Disk, EngineSeen, ToolSeen, Trouble
+from envbuilder.jobs.plan_matrix import NewestOptions, PlanOptions
+from envbuilder.jobs.run import RunDocument, RunRow
+from envbuilder.publish import publish_text, verify_request
+from envbuilder.publish.publish_document import PublishDocument, PublishRow, Tag
+from envbuilder.publish.verify import Verification
+from envbuilder.refresh import agreement, emit
+from envbuilder.refresh.agreement import Comparison, VerifyDocument
+from envbuilder.refresh.propose import RefreshDocument
+from envbuilder.reproduce import reproduction_text
+from envbuilder.reproduce.reproduce import foresee
+from envbuilder.reproduce.reproduction import Proof, ReproduceDocument, Run
+from envbuilder.schemas import as_json
+from envbuilder.upgrade import bisect, upgrade_text
+from envbuilder.upgrade.bisect import Asked, BisectDocument
+from envbuilder.upgrade.bisect_search import Answer, Result
+from envbuilder.upgrade.statistics import Interval, Measured
+from envbuilder.upgrade.upgrade_document import (
+    Differences,
+    FactChange,
+    HostChange,
+    LayerChange,
+    MemberChange,
+    NumericChange,
+    OutcomeChange,
+    PackageChange,
+    SetChange,
+    SignatureChange,
+    SurfaceChange,
+)
+from envbuilder.validation import validate_request
+from envbuilder.verdict import HostRef, ImageRef
+
+CATALOG = load()
+CORPUS = Path(__file__).parents[1] / "corpus"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One command's document and what writes its text."""
+
+    command: tuple[str, ...]
+    document: Any
+    as_text: Callable[[Any], str]
+
+
+RUN = RunDocument(
+    matrix="quickstart",
+    rows=(
+        RunRow(
+            environment="tf2.20.0-py311-cpu-bookworm",
+            image="envbuilder/tensorflow:tf2.20.0-py311-cpu-bookworm",
+            verdict="PASSED",
+            level="cpu",
+            built="built",
+            validated="validated",
+            size=1_754_321_000,
+            path="out/tf2.20.0-py311-cpu-bookworm/verdict.json",
+        ),
+        RunRow(environment="tf2.19.1-py311-cpu-bookworm", error="the engine\nfailed", built="failed", exit_code=5),
+    ),
+)
+PLANNED = plan_matrix.plan_matrix(PlanOptions("tensorflow", ("tf2.20.0-py311-*",)), Path("/nonexistent"), CATALOG)
+HOSTS = NewestOptions(driver="535.104.05", gpus=("H100",))
+NEWEST = plan_matrix.newest_for(HOSTS, CATALOG)
+REJECTED = plan_matrix.plan_matrix(PlanOptions("negative-controls"), Path("/nonexistent"), CATALOG)
+
+
+def refusing(folder: Path) -> plan_matrix.PlanDocument:
+    """Plan a matrix with an environment, a rejection and an exclusion, for two hosts."""
+    matrix, fleet = folder / "matrix.yaml", folder / "fleet.yaml"
+    matrix.write_text(
+        "name: mixed\n"
+        "include:\n"
+        "  - {tensorflow: 2.20.0, flavor: gpu}\n"
+        "  - {tensorflow: 2.20.0, flavor: cpu}\n"
+        "  - {tensorflow: 2.4.1, python: '3.11', flavor: cpu}\n"
+        "targets: {drivers: [535.104.05], gpus: [H100]}\n"
+    )
+    fleet.write_text("- {name: new, driver: 535.104.05, gpus: [H100]}\n- {name: old, driver: 450.80.02, gpus: [T4]}\n")
+    return plan_matrix.plan_matrix(PlanOptions(str(matrix), (), fleet), folder, CATALOG)
+
+
+def judged(**given: Any) -> Any:
+    """Judge a combination."""
+    return check_question(Question(**given), CATALOG)
+
+
+CONTROLLED = ControlsDocument(
+    rows=(
+        ControlRow(
+            control="older-cudnn",
+            environment="tf2.20.0-py311-cu12.5-cudnn9.3-bookworm",
+            broken="cuDNN 8",
+            expected=Code.CUDNN_MISMATCH,
+            found=(Code.CUDNN_MISMATCH, Code.MISSING_LIBRARY),
+            red=("load",),
+            verdict="FAILED",
+            simulated=False,
+            right=False,
+            wrong="also MISSING_LIBRARY",
+            build_s=4.0,
+            validate_s=8.0,
+        ),
+        ControlRow(
+            control="good",
+            environment="x",
+            broken="",
+            expected=None,
+            found=(),
+            red=(),
+            verdict="PASSED",
+            simulated=True,
+            right=True,
+            validate_s=7.0,
+        ),
+    )
+)
+
+
+def published(**given: Any) -> PublishRow:
+    """Make a row of a publish."""
+    return PublishRow(environment="tf2.20.0-py311-cpu-bookworm", repository="registry/ml", **given)
+
+
+PUBLISHED = PublishDocument(
+    rows=(
+        published(
+            published=True,
+            digest=digest("manifest"),
+            verdict="INCONCLUSIVE",
+            level="load",
+            allowed=("inconclusive",),
+            tags=(Tag(name="tf2.20.0-py311-cpu-bookworm", moving=True), Tag(name="latest", moving=True)),
+        ),
+        published(verdict="FAILED", error="the verdict is FAILED", exit_code=1),
+        published(error="the registry does not answer\nat all", exit_code=5),
+    )
+)
+PLANNED_TAGS = PublishDocument(
+    dry_run=True,
+    rows=(published(tags=(Tag(name="a", moving=True, before=digest("b")), Tag(name="fixed", moving=False))),),
+)
+ACCEPTED = Verification(
+    image="registry/ml:tag",
+    digest=digest("manifest"),
+    accepted=True,
+    demanded=Demand(),
+    verdict="PASSED",
+    level="gpu",
+    environment="x",
+    driver="535.104.05",
+    gpus=("NVIDIA H100 80GB HBM3",),
+    finished="2026-11-20T10:03:00+00:00",
+    signed_by="ed25519:abc",
+)
+REFUSED = Verification(
+    image="registry/ml:tag",
+    digest=digest("manifest"),
+    accepted=False,
+    demanded=Demand(),
+    refusals=(Refusal(reason=Refused.EXPIRED, message="the verdict is 91 days old"),),
+)
+
+
+def interval(value: float) -> Interval:
+    """Make an estimate with bounds."""
+    return Interval(value, value * 0.9, value * 1.1)
+
+
+DIFFERENT = replace(
+    upgrade("slower start"),
+    old=replace(upgrade().old, image=ImageRef(id=digest("old"), size=1_754_000_000), verdict=None, level="none"),
+    clauses=(
+        replace(upgrade().clauses[0], details=("import: 1.6 times",)),
+        replace(upgrade().clauses[0], state="not asked", says="fleet hosts"),
+    ),
+    differences=Differences(
+        packages=(
+            PackageChange(
+                name="keras",
+                change="changed",
+                old="2.15.0",
+                new="3.15.1",
+                old_licence="Apache-2.0",
+                new_licence="MIT",
+                old_size=1,
+                new_size=2,
+            ),
+        ),
+        requirements=(FactChange(name="numpy", old="<2", new=None),),
+        platform=(FactChange(name="cuDNN", old="8.9", new="9.3"),),
+        sets=(SetChange(name="Pythons", gained=("3.13",), lost=()),),
+        hosts=(
+            HostChange(host="node7", gpu="H100", driver="535.104.05", old="native", new="lost", findings=(finding(),)),
+        ),
+        layers=(LayerChange(created_by="RUN uv pip sync", old=620_000_000, new=None),),
+        timings=(
+            Measured(
+                name="start.total",
+                rounds=12,
+                old_s=interval(2.0),
+                new_s=interval(3.2),
+                ratio=interval(1.6),
+                p=0.001,
+                p_adjusted=0.002,
+                change="slower",
+            ),
+        ),
+        numerics=(NumericChange(operation="matmul", old=1.5e-6, new=None, tolerance=1e-5, outside=True),),
+        warnings_new=("oneDNN is on",),
+        surface=SurfaceChange(
+            removed=("estimator",),
+            removed_members=(MemberChange(member="get_config", classes=("keras.Layer",), count=1),),
+            added=("newest",),
+            signatures=(SignatureChange(name="matmul", old="(a, b)", new="(a)", breaks="b is gone"),),
+            newly_deprecated=("compat.v1",),
+        ),
+        checks=(OutcomeChange(name="import", old="passed", new="failed", message="ImportError"),),
+        tests=(OutcomeChange(name="test_x", old="passed", new="failed", message="no estimator"),),
+    ),
+)
+BISECTED = BisectDocument(
+    asked=Asked(
+        axis="tensorflow",
+        candidates=("2.17.1", "2.18.1", "2.19.1", "2.20.0"),
+        row=Combination(tensorflow="2.17.1"),
+        command=("python", "-c", "import x"),
+    ),
+    answers=(
+        Answer(candidate="2.17.1", outcome="good"),
+        Answer(candidate="2.18.1", outcome="unbuildable", reason="no wheel"),
+        Answer(candidate="2.20.0", outcome="bad", exit_code=1, line="ImportError: x"),
+    ),
+    result=Result(last_good="2.17.1", first_bad="2.20.0", between=("2.18.1", "2.19.1")),
+    images=2,
+    most_images=4,
+)
+
+
+def foreseen(name: str) -> ReproduceDocument:
+    """Follow a report of the corpus as far as a dry run goes."""
+    path = next(CORPUS.glob(f"{name}*.txt"))
+    return foresee(path.read_text(), CATALOG).document
+
+
+def followed(name: str) -> ReproduceDocument:
+    """Follow a report of the corpus through a run and its proof."""
+    document = foreseen(name)
+    assert document.nearest is not None
+    proof = Proof(proven=None, needs="a GPU")
+    return replace(
+        document,
+        run=Run(reproduced=False, needs="a GPU", verdict="FAILED", simulated=True, stand_ins=("libcudart.so.11",)),
+        nearest=replace(document.nearest, proof=proof),
+    )
+
+
+HOST = HostRef(
+    driver="535.104.05", gpus=gpu_verdict().host.gpus, kernel="6.1.0", cpus=8, cpu_model="EPYC", memory=25 << 30
+)
+CELLS = tuple(
+    Cell(host="node7", environment=name, compatible=known, findings=(), why=why)
+    for name, known, why in (("a-cpu", True, ""), ("b-gpu", False, "driver too old"), ("c-gpu", None, "no row"))
+)
+WHOLE = Diagnosis(
+    host=HOST,
+    avx=True,
+    engine=EngineSeen(name="docker", version="20.10.24", builder="buildkit", gpu_runtime=True, storage="overlay2"),
+    registry=True,
+    tools=(ToolSeen(name="uv", path="/usr/bin/uv", purpose="locks"),),
+    disk=(Disk(path="/var/lib/docker", free=123_456_000_000, purpose="images"),),
+    troubles=(),
+    environments=CELLS,
+)
+BARE = Diagnosis(
+    host=HostRef(kernel="6.1.0", cpus=2, cpu_model="Xeon", memory=1 << 30),
+    avx=False,
+    engine=None,
+    registry=None,
+    tools=(ToolSeen(name="mmdebstrap", path=None, purpose="bases"),),
+    disk=(),
+    troubles=(Trouble(what="no container engine answers", fix="start it"),),
+    environments=CELLS[:1],
+)
+CLEANED = CleanDocument(
+    dry_run=False,
+    images=(
+        ImageGone(reference="envbuilder/control:x", size=3_210_000_000),
+        ImageGone(reference="y", size=1, kept="busy"),
+    ),
+    containers=2,
+    freed=12_340_000_000,
+)
+COMPARED = VerifyDocument(
+    comparisons=(
+        Comparison(row="tensorflow 2.20.0", field="cuda", outcome="disagrees", catalog="12.5", artefact="11.2"),
+        Comparison(
+            row="tensorflow 2.20.0", field="cudnn", outcome="recorded", artefact="8", note="build_info is wrong"
+        ),
+        Comparison(row="tensorflow 2.20.0", field="ptx", outcome="unchecked", note="--binary reads them"),
+        Comparison(row="tensorflow 2.19.1", field="wheels", outcome="agrees", artefact="x86_64 3.10"),
+    )
+)
+
+PHRASES: dict[tuple[str, ...], str] = {
+    ("run",): "where work ERROR GB",
+    ("build",): "where or why work GB",
+    (
+        "plan",
+    ): "from system rejected works → ? yes uses slow after compiling its kernels on CPU claim not with what stands "
+    "against a one cuDNN",
+    ("check",): "Python cuDNN incompatible will not use see below the does enough claim",
+    ("explain",): "rejected",
+    ("validate",): "s",
+    ("controls",): "must find time nothing red as it s",
+    ("publish",): "result failed refused would new",
+    ("verify",): "ACCEPTED REFUSED at on by",
+    (
+        "upgrade",
+    ): "Sides Policy Platform Why Your Checks Fleet Durations Packages What that Layers Numerics Warnings Newly "
+    "printed Public Calls can TensorFlow VIOLATED answer duration fact line why GPU MB s of to raises gap → at where "
+    "nobody tell them nothing is skipped",
+    (
+        "reproduce",
+    ): "weight nothing stated TensorFlow Python GPUs GPU installed with system on not dry-run rebuilt as a "
+    "simulated suite stand-ins no cannot be known here that works the same versions from lock this and",
+    (
+        "doctor",
+    ): "processor GPUs GPU runtime for at free here x AVX GB there none installed not answers asked does runs claim "
+    "next",
+    ("clean",): "GB removed of interrupted runs and the builder's cache replaced builds",
+    ("catalog", "list"): "rows of to releases capabilities centre newest yes no cpu undecided",
+    ("catalog", "verify"): "DISAGREES the catalogue has says rows fields contradictions could not be",
+    ("catalog", "refresh"): "",
+}
+"""The words of each command's text that are its own: headings, units, and what is said of true, false and null."""
+
+TOTALS: dict[tuple[str, ...], str] = {("controls",): "12", ("catalog", "verify"): "1 2"}
+"""Sums and counts that a reader of the JSON makes: seconds of building and validating; rows and outcomes."""
+
+
+def cases(folder: Path) -> Iterator[Case]:
+    """Yield a document or several for every command that takes ``--format``."""
+    yield Case(("run",), RUN, run_text.run_text)
+    yield Case(("build",), RUN, run_text.build_text)
+    yield Case(("plan",), PLANNED, plan_matrix.plan_text)
+    yield Case(("plan",), refusing(folder), plan_matrix.plan_text)
+    yield Case(("plan",), REJECTED, plan_matrix.plan_text)
+    yield Case(("plan",), NEWEST, plan_matrix.newest_text)
+    yield Case(("check",), judged(tensorflow="2.20.0", driver="535.104.05", gpus=("H100",)), check_text.as_text)
+    yield Case(("check",), judged(tensorflow="2.20.0", driver="470.57.02", gpus=("H100",)), check_text.as_text)
+    yield Case(("check",), judged(tensorflow="9.9.9"), check_text.as_text)
+    for name in ("PTX_JIT", PLANNED.environments[0].id):
+        yield Case(("explain",), explain.explain(name, None, folder, CATALOG), explain.as_text)
+    refused = refusing(folder).rejections[0]
+    yield Case(("explain",), explain.explain(refused.id, str(folder / "matrix.yaml"), folder, CATALOG), explain.as_text)
+    for one in (verdict(), failed_verdict(), inconclusive_verdict(), gpu_verdict(simulated=True)):
+        yield Case(("validate",), one, validate_request.as_text)
+    yield Case(("controls",), CONTROLLED, controls_text.as_text)
+    yield Case(("controls",), controls_text.listed(CONTROLS), controls_text.list_text)
+    yield Case(("publish",), PUBLISHED, publish_text.as_text)
+    yield Case(("publish",), PLANNED_TAGS, publish_text.as_text)
+    yield Case(("verify",), ACCEPTED, verify_request.as_text)
+    yield Case(("verify",), REFUSED, verify_request.as_text)
+    yield Case(("upgrade",), DIFFERENT, upgrade_text.as_text)
+    yield Case(("upgrade",), BISECTED, bisect.as_text)
+    for document in (foreseen("01"), foreseen("53"), followed("01")):
+        yield Case(("reproduce",), document, reproduction_text.as_text)
+    yield Case(("doctor",), WHOLE, doctor_text.as_text)
+    yield Case(("doctor",), BARE, doctor_text.as_text)
+    yield Case(("clean",), CLEANED, clean_text.as_text)
+    for table in (None, *listing.TABLES):
+        document = listing.list_catalog(CATALOG, table)
+        yield Case(("catalog", "list"), document, partial(listing.as_text, table=table))
+    for everything in (False, True):
+        yield Case(("catalog", "verify"), COMPARED, partial(agreement.as_text, everything=everything))
+    rows = RefreshDocument(proposals=CATALOG.tensorflow[-2:])
+    yield Case(("catalog", "refresh"), rows, lambda document: emit.rows(document.proposals))
+
+
+def scalars(value: object) -> Iterator[object]:
+    """Yield every scalar and key of a JSON value, and the length of every list."""
+    match value:
+        case dict():
+            yield from value
+            for one in value.values():
+                yield from scalars(one)
+        case list():
+            yield len(value)
+            for one in value:
+                yield from scalars(one)
+        case bool():
+            yield str(value).lower()
+        case _:
+            yield value
+
+
+def words(text: str) -> list[str]:
+    """Split a text into words, without the punctuation around them."""
+    stripped = (word.strip(".,;:()'\"…*=<>[]{}|-") for word in re.split(r"[\s=]+", text))
+    return [word for word in stripped if word]
+
+
+_NUMBER = re.compile(r"(\d+)(?:\.(\d+))?(?:e[+-]\d+)?")
+
+
+def derived(word: str, numbers: set[float]) -> bool:
+    """Say whether a number is a JSON number in bytes shown as MB or GB, or rounded."""
+    match = _NUMBER.fullmatch(word)
+    if match is None:
+        return False
+    digits = len(match[2] or "")
+    for number in numbers:
+        shown = {f"{number / unit:.{digits}f}" for unit in (1, 1e6, 1e9)}
+        if word in shown | {f"{number:.{digits}e}", f"{number:.3g}"}:
+            return True
+    return False
+
+
+def missing(text: str, document: str) -> set[str]:
+    """Return the words of a text that its JSON does not hold; TensorFlow's public names are shown as ``tf.<name>``."""
+    values = list(scalars(json.loads(document)))
+    held = {word for value in values if isinstance(value, str) for word in words(value)}
+    texts = "\n".join(" ".join(value.split()) for value in values if isinstance(value, str))
+    numbers = {float(value) for value in values if isinstance(value, int | float)}
+    return {
+        word
+        for word in words(text)
+        if word.removeprefix("tf.") not in held and not (len(word) > 3 and word in texts) and not derived(word, numbers)
+    }
+
+
+@pytest.fixture(scope="module")
+def every(tmp_path_factory: pytest.TempPathFactory) -> tuple[Case, ...]:
+    """Make every case once."""
+    return tuple(cases(tmp_path_factory.mktemp("cases")))
+
+
+def test_every_command_with_a_format_is_held_to_this(every: tuple[Case, ...]) -> None:
+    """No command that prints JSON is without a case, and no case is of a command that does not."""
+    assert {case.command for case in every} == set(WITH_JSON) == set(PHRASES)
+
+
+def test_the_text_follows_from_the_json_alone(every: tuple[Case, ...]) -> None:
+    """Who reads the JSON and writes the text gets what the table shows."""
+    for case in every:
+        read = msgspec.json.decode(as_json(case.document), type=type(case.document))
+        assert case.as_text(read) == case.as_text(case.document), case.command
+
+
+def test_every_word_of_the_text_stands_in_the_json(every: tuple[Case, ...]) -> None:
+    """But for the phrases and totals that are listed for its command, no word is the text's alone."""
+    for case in every:
+        allowed = {*PHRASES[case.command].split(), *TOTALS.get(case.command, "").split()}
+        assert missing(case.as_text(case.document), as_json(case.document)) <= allowed, case.command
+
+
+def test_no_phrase_is_listed_that_no_text_has(every: tuple[Case, ...]) -> None:
+    """What is allowed is what is there: a list that only grows would one day allow a value."""
+    for command, phrases in PHRASES.items():
+        texts = {word for case in every if case.command == command for word in words(case.as_text(case.document))}
+        assert set(phrases.split()) <= texts, command
+
+
+def test_a_value_that_only_the_table_has_is_seen() -> None:
+    """The comparison finds what it is there for: another version, image, size or name than the JSON's."""
+    document = as_json(RUN)
+    assert missing(run_text.build_text(RUN), document) <= set(PHRASES["build",].split())
+    without = as_json(replace(RUN, rows=tuple(replace(row, image="") for row in RUN.rows)))
+    assert "envbuilder/tensorflow:tf2.20.0-py311-cpu-bookworm" in missing(run_text.build_text(RUN), without)
+    for foreign in ("11.0", "1.76", "2.18.1", "tf2.18.1-py311-cpu-bookworm", "17", "nearest"):
+        assert missing(f"cuda {foreign}", document) >= {foreign}
+
+
+COMMANDS: tuple[tuple[str, type[msgspec.Struct], Callable[[Any], str]], ...] = (
+    ("plan tensorflow -s tf2.20.0-py311-*", plan_matrix.PlanDocument, plan_matrix.plan_text),
+    ("plan --newest --driver 470.57.02 --gpu V100", plan_matrix.NewestDocument, plan_matrix.newest_text),
+    ("check --tensorflow 2.20.0 --driver 535.104.05 --gpu H100", CheckDocument, check_text.as_text),
+    ("check --tensorflow 2.4.1 --cuda 11.2 --driver 460.32.03 --gpu RTX3090", CheckDocument, check_text.as_text),
+    ("check --tensorflow 9.9.9", CheckDocument, check_text.as_text),
+    ("explain PTX_JIT", explain.ExplainDocument, explain.as_text),
+    ("explain tf2.20.0-py311-cpu-bookworm", explain.ExplainDocument, explain.as_text),
+    ("controls --list", controls_text.ControlListDocument, controls_text.list_text),
+    ("catalog list", listing.CatalogDocument, partial(listing.as_text, table=None)),
+    ("catalog list gpus", listing.CatalogDocument, partial(listing.as_text, table="gpus")),
+    (f"reproduce {next(CORPUS.glob('01-*.txt'))} --dry-run", ReproduceDocument, reproduction_text.as_text),
+)
+
+
+@pytest.mark.parametrize(("line", "kind", "as_text"), COMMANDS, ids=[line.split("/")[0] for line, _, _ in COMMANDS])
+def test_both_forms_of_a_command_say_the_same(  # noqa: PLR0913, PLR0917 - three of them are fixtures
+    line: str,
+    kind: type[msgspec.Struct],
+    as_text: Callable[[Any], str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The table that a command prints is what its JSON leads to, and both end with the same code."""
+    monkeypatch.chdir(tmp_path)
+    table_code, table, _ = ran(capsys, *line.split())
+    json_code, document, _ = ran(capsys, *line.split(), "--format", "json")
+    written = as_text(msgspec.json.decode(document, type=kind))
+    assert kept(table) == kept(written)
+    assert table_code == json_code
+
+
+def kept(text: str) -> list[str]:
+    """Return a text's lines, but for what ``check`` says of the nearest that works."""
+    return [line for line in text.splitlines() if line and not line.startswith("nearest that works")]

@@ -1,0 +1,136 @@
+"""Exit codes: the order of several, and one table over every document."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from verdicts import failed_verdict, inconclusive_verdict, upgrade, verdict
+
+from envbuilder import errors, exits
+from envbuilder.attest.trust import Demand
+from envbuilder.cli.schema_command import DOCUMENTS
+from envbuilder.exits import ExitCode
+from envbuilder.jobs.clean import CleanDocument, ImageGone
+from envbuilder.jobs.run import RunDocument, RunRow
+from envbuilder.publish.publish_document import PublishDocument, PublishRow
+from envbuilder.publish.verify import Verification
+from envbuilder.refresh.agreement import Comparison, VerifyDocument
+from envbuilder.schemas import schema_of
+from envbuilder.upgrade.bisect import Asked, BisectDocument
+from envbuilder.upgrade.bisect_search import Result
+
+CONTRACT = (70, 5, 7, 6, 2, 4, 3, 1, 8, 0)
+"""The documented order, written down a second time."""
+
+NEVER_PRINTED = {"envbuilder/image/v1", "envbuilder/capture/v1"}
+"""Documents that are files, or are printed by a program of their own: no command ends by them."""
+
+
+def run(*codes: int) -> RunDocument:
+    """Make a run with a row for each code."""
+    return RunDocument(matrix="m", rows=tuple(RunRow(environment=f"e{code}", exit_code=code) for code in codes))
+
+
+def published(*codes: int) -> PublishDocument:
+    """Make a publish with a row for each code."""
+    return PublishDocument(rows=tuple(PublishRow(environment="e", repository="r", exit_code=code) for code in codes))
+
+
+@pytest.mark.parametrize("size", range(1, len(CONTRACT) + 1))
+def test_every_combination_of_rows_ends_in_the_contracts_order(size: int) -> None:
+    """Of any set of codes, in either direction, the first of the contract's order is the command's."""
+    for codes in combinations(CONTRACT, size):
+        for order in (codes, codes[::-1]):
+            assert exits.first(order) == codes[0]
+            assert exits.of(run(*order)) == exits.of(published(*order)) == codes[0]
+
+
+@given(st.lists(st.integers(0, 255)))
+def test_a_code_that_is_not_zero_is_never_lost(codes: list[int]) -> None:
+    """Whatever the rows' codes, the result is one of them, and 0 only where all are 0; the rows' order is no matter."""
+    found = exits.first(codes)
+    assert found in (codes or [0])
+    assert (found == 0) is not any(codes)
+    assert found == exits.first(sorted(codes, reverse=True))
+    assert exits.of(run(*codes)) == found
+
+
+def test_a_row_in_error_is_the_runs_code() -> None:
+    """A run with a row in ERROR beside rows that passed does not end with 0: 2, 3 and 4 count like any other."""
+    assert [exits.of(run(0, code, 0)) for code in (2, 3, 4)] == [2, 3, 4]
+    assert exits.of(run(1, 4, 8)) == 4
+
+
+def test_every_document_that_a_command_prints_has_its_code() -> None:
+    """The table has a row for each document's schema and none beside."""
+    printed = {schema_of(kind) for kind in DOCUMENTS} - NEVER_PRINTED
+    assert set(exits.EXITS) == printed
+
+
+def test_no_two_errors_share_a_code_but_usage() -> None:
+    """Each kind of error has the contract's code; a mistake in words and one in a file are both 2."""
+    every = errors.EnvbuilderError.__subclasses__()
+    kinds = {kind.__name__: kind.exit_code for kind in every if kind.__module__ == errors.__name__}
+    assert kinds == {
+        "UsageError": 2,
+        "InputError": 2,
+        "NothingSelectedError": 3,
+        "UnsatisfiableError": 4,
+        "InfrastructureError": 5,
+        "BuildFailedError": 6,
+        "PublishError": 7,
+        "NoClaimError": 8,
+    }
+
+
+def bisection(result: Result | None) -> BisectDocument:
+    """Make a search that came to this."""
+    row: Any = {"tensorflow": "2.19.1"}
+    asked = msgspec.convert(
+        {"axis": "tensorflow", "candidates": ["2.18.1", "2.20.0"], "row": row, "command": ["x"]}, Asked
+    )
+    return BisectDocument(asked=asked, result=result)
+
+
+def compared(outcome: str) -> VerifyDocument:
+    """Make a comparison of one field."""
+    return VerifyDocument(comparisons=(msgspec.convert({"row": "r", "field": "f", "outcome": outcome}, Comparison),))
+
+
+FOUND = Result(last_good="2.18.1", first_bad="2.20.0")
+GONE = ImageGone(reference="x", size=1)
+KEPT = ImageGone(reference="y", size=1, kept="in use")
+UNTOLD = Result(last_good="2.18.1", first_bad="2.20.0", between=("2.19.1",))
+
+
+@pytest.mark.parametrize(
+    ("document", "code"),
+    [
+        (verdict(), ExitCode.DONE),
+        (failed_verdict(), ExitCode.FAILED),
+        (inconclusive_verdict(), ExitCode.NO_CLAIM),
+        (msgspec.structs.replace(upgrade(), decision="ADOPT"), ExitCode.DONE),
+        (msgspec.structs.replace(upgrade(), decision="ADOPT_WITH_NOTES"), ExitCode.DONE),
+        (upgrade(), ExitCode.FAILED),
+        (msgspec.structs.replace(upgrade(), decision="UNDECIDED"), ExitCode.NO_CLAIM),
+        (bisection(FOUND), ExitCode.DONE),
+        (bisection(UNTOLD), ExitCode.NO_CLAIM),
+        (bisection(None), ExitCode.NO_CLAIM),
+        (Verification(image="x", accepted=True, demanded=Demand()), ExitCode.DONE),
+        (Verification(image="x", accepted=False, demanded=Demand()), ExitCode.PUBLISH_FAILED),
+        (compared("agrees"), ExitCode.DONE),
+        (compared("disagrees"), ExitCode.FAILED),
+        (CleanDocument(dry_run=False, images=(GONE,)), ExitCode.DONE),
+        (CleanDocument(dry_run=False, images=(GONE, KEPT)), ExitCode.INFRASTRUCTURE),
+        (run(), ExitCode.DONE),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, msgspec.Struct) else str(int(value)),
+)
+def test_what_a_document_says_is_its_code(document: exits.Document, code: int) -> None:
+    """Words, decisions and answers map to the contract's codes."""
+    assert exits.of(document) == code
