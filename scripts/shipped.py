@@ -16,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 
+from envbuilder.catalog.store import load
 from envbuilder.choice import Choice, choose
 from envbuilder.console import Console
 from envbuilder.engine.docker import connect
@@ -115,7 +116,7 @@ def judge(name: str, workspace: Workspace, engine: Engine, console: Console) -> 
     """Take one environment to its verdict and free what was made for it; None where it came to no verdict."""
     had = engine.image(reference(name)) is not None
     try:
-        row: RunRow = run(choose(MATRIX, [name], workspace), workspace, engine, console, RunOptions()).rows[0]
+        row: RunRow = run(choose(MATRIX, [name], workspace, load()), workspace, engine, console, RunOptions()).rows[0]
         found = read_document(workspace.results(name) / "verdict.json", Verdict) if row.verdict else None
         if row.error:
             console.say(f"{name}: {row.error}")
@@ -148,8 +149,8 @@ def main() -> int:
     words.add_argument("--floor", type=int, default=30, metavar="GB", help="trim below so much free disk (30)")
     options = words.parse_args()
     workspace, console = Workspace(ROOT), Console()
-    every = choose(MATRIX, (), workspace)
-    wanted = choose(MATRIX, options.selectors, workspace)
+    every = choose(MATRIX, (), workspace, load())
+    wanted = choose(MATRIX, options.selectors, workspace, load())
     order = tuple(one.id for one in every.environments)
     rows = parse(PAGE.read_text()) if PAGE.is_file() else {}
     due = tuple(one.id for one in wanted.environments) if options.again else stale(rows, locks(wanted, workspace))
