@@ -44,7 +44,7 @@ def answer(words: Words, workspace: Workspace, console: Console) -> ReproduceDoc
     """Do what the words ask for; only a real run needs an engine."""
     text, catalog, driver = text_of(words.report), store.load(), host.describe().driver
     if words.options.dry_run:
-        return with_command(foresee(text, catalog, driver).document, workspace)
+        return with_command(foresee(text, catalog, driver).document)
     return reproduce(text, Tools(catalog, workspace, connect(), console.say), words.options, driver)
 
 
