@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -166,3 +167,12 @@ def test_a_cache_s_name_is_one_word() -> None:
     assert "target=/root/.cache/uv \\" in with_host("uv")
     with pytest.raises(ValueError, match="not fit"):
         with_host("uv,source=/ ")
+
+
+def test_what_the_dockerfile_refers_to_exists() -> None:
+    """The section of the README that every Dockerfile names is there, and shows the command that it gives."""
+    dockerfile = render_context(GPU, LOCK, templates())["Dockerfile"].decode()
+    (section,) = re.findall(r'see README "([^"]+)"', dockerfile)
+    _, found, rest = (Path(__file__).parents[2] / "README.md").read_text().partition(f"### {section}\n")
+    assert found
+    assert "docker build --build-arg BASE=" in rest.partition("\n#")[0]
