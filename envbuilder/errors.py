@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -25,18 +26,23 @@ class Problem:
         return f"{place}: {self.key}: {self.message}" if self.key else f"{place}: {self.message}"
 
 
+def redacted(text: str) -> str:
+    """Replace user and password in every address of a text."""
+    return re.sub(r"(?<=://)[^/?#\s@]+(?:@[^/?#\s@]+)*@(?=[^/?#\s@])", "****@", text)
+
+
 class EnvbuilderError(Exception):
     """A mistake or circumstance that the user can act on; never a bug.
 
-    ``hint`` says what to do next. The command line prints both and exits with ``exit_code``.
+    ``hint`` says what to do next. The command line prints both and exits with ``exit_code``. Credentials in an address
+    are left out of both, whoever wrote the text: messages are printed, logged and kept.
     """
 
     exit_code: ClassVar[int] = ExitCode.USAGE
 
     def __init__(self, message: str, *, hint: str = "") -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
+        self.message, self.hint = redacted(message), redacted(hint)
+        super().__init__(self.message)
 
     def __str__(self) -> str:
         return f"{self.message}\n  next: {self.hint}" if self.hint else self.message

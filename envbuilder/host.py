@@ -12,7 +12,7 @@ from typing import Any
 
 import pynvml  # type: ignore[import-untyped]
 
-from envbuilder.verdict import GpuSeen, HostRef
+from envbuilder.verdict import GpuSeen, HostRef, every_on
 
 _Ask = Callable[..., Any]
 
@@ -39,7 +39,7 @@ def describe(root: Path = Path("/"), nvml: Any = pynvml) -> HostRef:  # noqa: AN
         cpus=len(os.sched_getaffinity(0)),
         cpu_model=_cpu_model(root),
         memory=_memory(root),
-        persistence=all(mode == 1 for mode in modes) if modes and None not in modes else None,
+        persistence=every_on(None if mode is None else mode == 1 for mode in modes),
     )
 
 

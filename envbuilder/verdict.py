@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
@@ -87,6 +88,12 @@ class HostRef(msgspec.Struct, frozen=True, kw_only=True):
     cpu_model: str = ""
     memory: int = 0
     persistence: bool | None = None
+
+
+def every_on(modes: Iterable[bool | None]) -> bool | None:
+    """Tell from each GPU's persistence mode whether it is on for all; None where there is none, or one is unknown."""
+    known = tuple(modes)
+    return all(known) if known and None not in known else None
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):

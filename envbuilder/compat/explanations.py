@@ -17,7 +17,11 @@ _PIP = "https://www.tensorflow.org/install/pip"
 _PTX = "https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#just-in-time-compilation"
 _CUBIN = "https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#binary-compatibility"
 _TOOLKIT = "https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/docker-specialized.html"
-_OWN = "docs/architecture.md"
+_STATIC = "docs/suite.md#static"
+_CPU = "docs/suite.md#cpu"
+_ENDS = "docs/suite.md#how-a-check-ends"
+_BUDGETS = "docs/suite.md#budgets"
+_FACTS = "docs/catalog.md"
 
 
 class Explanation(msgspec.Struct, frozen=True):
@@ -258,7 +262,7 @@ EXPLANATIONS: tuple[Explanation, ...] = (
         "What is installed differs from the lock.",
         "A package was added, removed or changed after the locked installation, or a file was altered.",
         "Rebuild from the lock; add what is needed to the matrix instead of the running image.",
-        ("https://packaging.python.org/en/latest/specifications/recording-installed-packages/", _OWN),
+        ("https://packaging.python.org/en/latest/specifications/recording-installed-packages/", _STATIC),
     ),
     Explanation(
         Code.IMAGE_CLAIM,
@@ -266,7 +270,7 @@ EXPLANATIONS: tuple[Explanation, ...] = (
         "Labels, environment variables or build_info name another version than is installed: often a base image that "
         "moved under its tag.",
         "Rebuild on a base named by digest.",
-        ("https://github.com/opencontainers/image-spec/blob/main/annotations.md", _OWN),
+        ("https://github.com/opencontainers/image-spec/blob/main/annotations.md", _STATIC),
     ),
     Explanation(
         Code.SECRET_IN_IMAGE,
@@ -281,7 +285,7 @@ EXPLANATIONS: tuple[Explanation, ...] = (
         "A computation gave another result than it must.",
         "Libraries that do not fit each other, a miscompiled kernel, broken memory, or a changed API.",
         "Do not use this image; compare with the CPU result in the evidence and look at the other findings.",
-        (_OWN,),
+        (_CPU,),
     ),
     Explanation(
         Code.GPU_ERRORS,
@@ -302,14 +306,14 @@ EXPLANATIONS: tuple[Explanation, ...] = (
         "A check's process ended by a signal.",
         "An illegal instruction (no AVX), a segmentation fault in a library, or the memory limit.",
         "The evidence holds the signal and the last lines; look at CPU features, ABI findings and memory.",
-        (_OWN,),
+        (_ENDS,),
     ),
     Explanation(
         Code.PROBE_TIMEOUT,
         "A check did not end within its limit.",
         "Compiling kernels at first use, a deadlock, or a host that is too busy.",
         "Look for PTX_JIT; otherwise repeat on a quiet host.",
-        (_OWN,),
+        (_ENDS,),
     ),
     Explanation(
         Code.SLOW_PHASE,
@@ -331,14 +335,14 @@ EXPLANATIONS: tuple[Explanation, ...] = (
         "A measured size or time is above the matrix's budget.",
         "More packages, a bigger base, or a slower start than the author of the matrix allows.",
         "Look at the difference to the last verdict; raise the budget only with a reason.",
-        (_OWN,),
+        (_BUDGETS,),
     ),
     Explanation(
         Code.UNKNOWN,
         "The catalogue makes no claim.",
         "It has no row for something that was named, or its sources do not say.",
         "Check the spelling, run `envbuilder catalog refresh`, or validate a real image.",
-        (_OWN,),
+        (_FACTS,),
     ),
 )
 """One explanation a code, in the order of `Code`."""

@@ -7,16 +7,10 @@ from typing import assert_never
 
 from envbuilder.controls.control import Control, Copy, Env, Run
 from envbuilder.image import lockfile
+from envbuilder.image.render import with_host
 
 LOCK = "requirements.lock"
 _SITE = "/opt/venv/lib/python{python}/site-packages"
-
-# What the build host adds to a step and to no layer: its certificate bundle and its package index.
-_WITH_HOST = (
-    "--mount=type=bind,source=host,target=/run/host "
-    "if [ -s /run/host/ca-certificates.crt ]; then export PIP_CERT=/run/host/ca-certificates.crt; fi; "
-    "if [ -s /run/host/pip.conf ]; then export PIP_CONFIG_FILE=/run/host/pip.conf; fi; "
-)
 
 
 def dockerfile(control: Control, python: str, lock: str) -> str:
@@ -35,7 +29,7 @@ def dockerfile(control: Control, python: str, lock: str) -> str:
 def _instruction(step: Run | Copy | Env, site: str) -> str:
     match step:
         case Run(command, network):
-            return "RUN " + (_WITH_HOST if network else "") + command.replace("{site}", site)
+            return "RUN " + (f"{with_host()}\n    " if network else "") + command.replace("{site}", site)
         case Copy(source, to):
             return f"COPY {source} {to.replace('{site}', site)}"
         case Env(name, value):

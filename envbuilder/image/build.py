@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TextIO
 
@@ -12,7 +13,7 @@ import msgspec
 from envbuilder.catalog.model import OperatingSystem
 from envbuilder.engine.port import BuildRequest, Engine, EngineInfo, Image, Step
 from envbuilder.environment import Environment
-from envbuilder.errors import UsageError
+from envbuilder.errors import UsageError, redacted
 from envbuilder.image.bases import Base, ensure_base
 from envbuilder.image.hostfiles import host_files
 from envbuilder.workspace import Workspace, cache_dir, content_key, folder_contents, read_document, write_document
@@ -102,13 +103,14 @@ def build(  # noqa: PLR0913 - the stage's inputs, each from another place
 
 
 def build_logged(request: BuildRequest, engine: Engine, log: Path, on_step: Callable[[Step], None]) -> Image:
-    """Build an image and write each step to a log file as it happens."""
+    """Build an image and write each step to a log file as it happens, without credentials in an address."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("w") as file:
 
         def both(step: Step) -> None:
-            write_step(file, step)
-            on_step(step)
+            clean = replace(step, name=redacted(step.name), text=redacted(step.text), error=redacted(step.error))
+            write_step(file, clean)
+            on_step(clean)
 
         return engine.build(request, both)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from envbuilder.environment import Environment
 from envbuilder.errors import InfrastructureError, UnsatisfiableError
+from envbuilder.pypi.index_config import configured, for_uv
 from envbuilder.versions import key, numbers
 
 _UV_GLIBC = (17, 28, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40)
@@ -24,10 +25,10 @@ _TIME_LIMIT_S = 600
 def lock(environment: Environment, glibc: str, *, keep: str = "", wheels: Path | None = None) -> str:
     """Resolve an environment's packages for its Python, glibc and machine; return the lock's text.
 
-    The lock is in pip's format, every package with ``==`` and all of its hashes, sorted by name. The index is the
-    one that uv is configured for. ``keep`` is another lock whose versions are kept wherever they fit; ``wheels`` a
-    folder of further wheels to choose from. Raises UnsatisfiableError with the resolver's reason, InfrastructureError
-    where the index does not answer.
+    The lock is in pip's format, every package with ``==`` and all of its hashes, sorted by name. The index is the one
+    that uv or pip is set to. ``keep`` is another lock whose versions are kept wherever they fit; ``wheels`` a folder
+    of further wheels to choose from. Raises UnsatisfiableError with the resolver's reason, InfrastructureError where
+    the index does not answer.
     """
     with tempfile.TemporaryDirectory(prefix="envbuilder-lock-") as folder:
         wishes = Path(folder, "requirements.in")
@@ -70,7 +71,7 @@ def uv_binary() -> str:
 
 
 def _uv(arguments: list[str]) -> subprocess.CompletedProcess[str]:
-    environ = {**os.environ, "NO_COLOR": "1"}
+    environ = {**os.environ, **for_uv(configured()), "NO_COLOR": "1"}
     try:
         return subprocess.run(
             [uv_binary(), *arguments], capture_output=True, text=True, timeout=_TIME_LIMIT_S, check=False, env=environ
@@ -92,5 +93,5 @@ def _failure(environment: Environment, stderr: str) -> UnsatisfiableError | Infr
     last = "\n".join(stderr.strip().splitlines()[-4:])
     return InfrastructureError(
         f"uv could not resolve {environment.id}:\n{last}",
-        hint="check the network, the index that uv is configured for (UV_DEFAULT_INDEX) and SSL_CERT_FILE",
+        hint="check the network, the index that uv or pip is configured for (UV_DEFAULT_INDEX) and SSL_CERT_FILE",
     )

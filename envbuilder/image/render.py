@@ -22,6 +22,23 @@ ca-certificates.crt (its certificate bundle), pip.conf and uv.toml (its package 
 """
 
 
+_WITH_HOST = """\
+--mount=type=bind,source=host,target=/run/host{cache} \\
+    if [ -s /run/host/ca-certificates.crt ]; then \\
+      export SSL_CERT_FILE=/run/host/ca-certificates.crt PIP_CERT=/run/host/ca-certificates.crt; fi; \\
+    if [ -s /run/host/pip.conf ]; then export PIP_CONFIG_FILE=/run/host/pip.conf; fi; \\
+    if [ -s /run/host/uv.toml ]; then export UV_CONFIG_FILE=/run/host/uv.toml; fi; \\"""
+
+
+def with_host(cache: str = "") -> str:
+    """Return what follows ``RUN`` in a step that reaches the network, up to the end of a line before its command.
+
+    It gives the step, and no layer, what the build host adds (``host/`` of the context): its certificate bundle and its
+    package index. ``cache`` names a folder below ``/root/.cache`` that is kept between builds.
+    """
+    return _WITH_HOST.format(cache=f" --mount=type=cache,target=/root/.cache/{_word(cache)}" if cache else "")
+
+
 def render_context(environment: Environment, lock: str, templates: Mapping[str, str]) -> dict[str, bytes]:
     """Return every file of a build context, by its path in it.
 
@@ -88,6 +105,7 @@ def _dockerfile(environment: Environment, lock: str, templates: Mapping[str, str
     engine.filters["folder"] = _folder
     return engine.get_template("Dockerfile.j2").render(
         environment=environment,
+        with_host=with_host,
         lock_digest=lockfile.digest(lock),
         require_cuda=required_cuda(environment.cuda) if environment.cuda else "",
         links_nvrtc=needs_nvrtc_link(environment),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
+from envbuilder.pypi.index_config import IndexConfig, host
 from envbuilder.pypi.package_index import IndexUnavailableError
 
 if TYPE_CHECKING:
@@ -39,8 +40,10 @@ class Page:
 class Transport:
     """One session for all threads; connections are reused, at most `CONNECTIONS` to a host."""
 
-    def __init__(self, *, certificates: str | None, agent: str) -> None:
-        self._certificates = certificates
+    def __init__(self, config: IndexConfig, *, agent: str) -> None:
+        self._certificates: str | bool = config.certificates or True
+        self._credentials = config.credentials
+        self._proxies = {scheme: config.proxy for scheme in ("http", "https") if config.proxy}
         self._agent = agent
         self._session: requests.Session | None = None
 
@@ -84,22 +87,34 @@ class Transport:
         """Return a file's size in bytes."""
         if url.startswith("file:"):
             return _local(url).stat().st_size
-        with _failures(url):
-            answer = self._open().head(url, timeout=TIME_LIMITS_S, allow_redirects=True)
+        with _failures(url), self._ask("HEAD", url, {}) as answer:  # closed, or its connection is never free again
             answer.raise_for_status()
             return int(answer.headers["Content-Length"])
 
     def _get(self, url: str, headers: dict[str, str]) -> requests.Response:
         coding = {"Accept-Encoding": "identity"} if "Range" in headers else {}
-        return self._open().get(url, headers={**headers, **coding}, timeout=TIME_LIMITS_S, stream=True)
+        return self._ask("GET", url, {**headers, **coding})
+
+    def _ask(self, method: str, url: str, headers: dict[str, str]) -> requests.Response:
+        # Given with each request, for variables outrank what a session holds. An index's credentials are for its host.
+        return self._open().request(
+            method,
+            url,
+            headers=headers,
+            timeout=TIME_LIMITS_S,
+            stream=True,
+            auth=self._credentials.get(host(url)),
+            verify=self._certificates,
+            proxies=self._proxies,
+        )
 
     def _open(self) -> requests.Session:
         if self._session is None:
-            self._session = _session(self._certificates, self._agent)
+            self._session = _session(self._agent)
         return self._session
 
 
-def _session(certificates: str | None, agent: str) -> requests.Session:
+def _session(agent: str) -> requests.Session:
     import requests  # noqa: PLC0415 - 60 ms that only a look at the index pays
     from requests.adapters import HTTPAdapter  # noqa: PLC0415
     from urllib3.util import Retry  # noqa: PLC0415
@@ -109,8 +124,6 @@ def _session(certificates: str | None, agent: str) -> requests.Session:
     for scheme in ("https://", "http://"):
         session.mount(scheme, HTTPAdapter(pool_maxsize=CONNECTIONS, pool_block=True, max_retries=again))
     session.headers["User-Agent"] = agent
-    if certificates:
-        session.verify = certificates
     return session
 
 

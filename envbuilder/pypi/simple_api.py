@@ -40,7 +40,7 @@ class Client:
     ) -> None:
         self._config = config
         self._cache = cache
-        self._transport = Transport(certificates=config.certificates, agent=f"envbuilder/{__version__}")
+        self._transport = Transport(config, agent=f"envbuilder/{__version__}")
         self._page_life_s = page_life_s
         self._now = now
         self._without_metadata: set[str] = set()
@@ -51,7 +51,7 @@ class Client:
     def files(self, project: str) -> tuple[DistFile, ...]:
         """List a project's files over all indexes; a file that several hold is taken from the first."""
         found: dict[str, DistFile] = {}
-        for url in self._config.urls:
+        for url in self._config.addresses:
             for file in self._page(project, url):
                 found.setdefault(file.filename, file)
         return tuple(found.values())

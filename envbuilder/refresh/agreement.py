@@ -53,8 +53,13 @@ def unchecked(row: TensorflowRelease, field: str, why: str) -> Comparison:
 
 def with_wheels(row: TensorflowRelease, wheels: tuple[WheelSet, ...]) -> Comparison:
     """Compare the Pythons, machines and glibc of a release with the index's file names."""
-    mine, theirs = wheels_text(row.wheels), wheels_text(wheels)
-    return judge(row, "wheels", mine, theirs, agrees=mine == theirs)
+    agrees = _wheel_values(row.wheels) == _wheel_values(wheels)
+    return judge(row, "wheels", wheels_text(row.wheels), wheels_text(wheels), agrees=agrees)
+
+
+def _wheel_values(wheels: Iterable[WheelSet]) -> set[tuple[str, str, frozenset[str]]]:
+    """Return what has to agree: a tag that names the same machine and glibc in other words may differ."""
+    return {(one.arch, one.glibc, frozenset(one.pythons)) for one in wheels}
 
 
 def wheels_text(wheels: Iterable[WheelSet]) -> str:

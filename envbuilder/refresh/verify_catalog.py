@@ -232,8 +232,8 @@ def _extra(row: TensorflowRelease, held: Holdings) -> Iterator[Comparison]:
     """Compare the Pythons on which the extra cannot be resolved with what the index holds for its requirements."""
     pythons = next((one.pythons for one in row.wheels if one.arch == "x86_64"), ())
     broken = tuple(python for python in pythons if not all(held.can_install(text, python) for text in row.and_cuda))
-    mine, theirs = " ".join(row.extra_fails_on), " ".join(broken)
-    yield agreement.judge(row, "extra_fails_on", mine or "none", theirs or "none", agrees=set(mine) == set(theirs))
+    mine, theirs = " ".join(row.extra_fails_on) or "none", " ".join(broken) or "none"
+    yield agreement.judge(row, "extra_fails_on", mine, theirs, agrees=set(row.extra_fails_on) == set(broken))
 
 
 def _admits(requires_python: str, python: str) -> bool:

@@ -4,17 +4,11 @@ from __future__ import annotations
 
 import re
 
+from envbuilder.image.render import with_host
+
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,199}\Z", re.ASCII)
 _REQUIREMENT = re.compile(
     r"[a-z0-9][a-z0-9._-]{0,63}(?:(?:==|>=|<=|~=|<|>|!=)[0-9][A-Za-z0-9.+*]{0,31},?){1,16}\Z", re.ASCII
-)
-
-_WITH_HOST = (
-    "RUN --mount=type=bind,source=host,target=/run/host \\\n"
-    "    if [ -s /run/host/ca-certificates.crt ]; then \\\n"
-    "      export SSL_CERT_FILE=/run/host/ca-certificates.crt PIP_CERT=/run/host/ca-certificates.crt; fi; \\\n"
-    "    if [ -s /run/host/pip.conf ]; then export PIP_CONFIG_FILE=/run/host/pip.conf; fi; \\\n"
-    "    if [ -s /run/host/uv.toml ]; then export UV_CONFIG_FILE=/run/host/uv.toml; fi; \\\n"
 )
 
 
@@ -47,7 +41,8 @@ def on_top(pins: tuple[str, ...], *, untold: bool = False) -> str:
     if pins:
         lines += [
             "COPY tools.lock /run/tools.lock",
-            f"{_WITH_HOST}    python3 -m venv /run/tools && \\",
+            f"RUN {with_host()}",
+            "    python3 -m venv /run/tools && \\",
             (
                 "    /run/tools/bin/pip install --quiet --disable-pip-version-check --no-deps --require-hashes"
                 " -r /run/tools.lock && \\"
@@ -70,11 +65,11 @@ def on_image(image: str, tensorflow: str, pins: tuple[str, ...], caps: tuple[str
     wanted = " ".join(requirement(text) for text in (*([tensorflow] if tensorflow else []), *pins, *caps))
     if tensorflow:
         lines.append(
-            f"{_WITH_HOST}"
+            f"RUN {with_host()}\n"
             "    apt-get update && apt-get install -y --no-install-recommends python3 python3-pip && \\\n"
             f"    python3 -m pip install --no-cache-dir --upgrade pip && \\\n"
             f"    python3 -m pip install --no-cache-dir {wanted}"
         )
     elif wanted:
-        lines.append(f"{_WITH_HOST}    python3 -m pip install --no-cache-dir {wanted}")
+        lines.append(f"RUN {with_host()}\n    python3 -m pip install --no-cache-dir {wanted}")
     return "\n".join([*lines, ""])

@@ -18,7 +18,7 @@ from envbuilder.reproduce.predict import predict
 from envbuilder.reproduce.question_from_report import question_of
 from envbuilder.reproduce.rebuild import Rebuild, plan
 from envbuilder.reproduce.report.read import cleaned, read
-from envbuilder.reproduce.reproduction import Nearest, Proof, ReproduceDocument, Run
+from envbuilder.reproduce.reproduction import POSTED, Nearest, Proof, ReproduceDocument, Run
 from envbuilder.reproduce.standins import needed
 from envbuilder.reproduce.symptom_comparison import compare, gone, telling
 from envbuilder.reproduce.trial import (
@@ -81,9 +81,9 @@ def foresee(text: str, catalog: Catalog, driver_here: str | None = None) -> Fore
 def reproduce(text: str, tools: Tools, options: Options, driver_here: str | None = None) -> ReproduceDocument:
     """Take a report all the way: build what it says, run it, compare, and on request prove the way out."""
     foreseen = foresee(text, tools.catalog, driver_here)
-    document = with_command(foreseen.document, tools.workspace)
     if options.dry_run:
-        return document
+        return with_command(foreseen.document)
+    document = with_command(foreseen.document, tools.workspace)
     document = msgspec.structs.replace(document, run=_run(foreseen, tools))
     if not options.prove or document.nearest is None:
         return document
@@ -91,15 +91,22 @@ def reproduce(text: str, tools: Tools, options: Options, driver_here: str | None
     return msgspec.structs.replace(document, nearest=msgspec.structs.replace(document.nearest, proof=proof))
 
 
-def with_command(document: ReproduceDocument, workspace: Workspace) -> ReproduceDocument:
-    """Leave the nearest environment's matrix in ``out/reproduce/matrices``, and name the command that builds it."""
+def with_command(document: ReproduceDocument, workspace: Workspace | None = None) -> ReproduceDocument:
+    """Name the command that builds the nearest environment from its matrix.
+
+    The matrix is left in the workspace's ``out/reproduce/matrices``. Without a workspace nothing is written: the answer
+    brings the matrix along, to be saved under the name that the command gives.
+    """
     near: Nearest | None = document.nearest
     if near is None or not near.matrix:
         return document
-    path = workspace.out / FOLDER / "matrices" / f"{document.recipe.environment or 'report'}.yaml"
-    write_atomically(path, near.matrix.encode())
-    command = f"envbuilder run {path.relative_to(workspace.root)}"
-    return msgspec.structs.replace(document, nearest=msgspec.structs.replace(near, commands=(command, *near.commands)))
+    name = POSTED
+    if workspace is not None:
+        path = workspace.out / FOLDER / "matrices" / f"{document.recipe.environment or 'report'}.yaml"
+        write_atomically(path, near.matrix.encode())
+        name = str(path.relative_to(workspace.root))
+    commands = (f"envbuilder run {name}", *near.commands)
+    return msgspec.structs.replace(document, nearest=msgspec.structs.replace(near, commands=commands))
 
 
 def _run(foreseen: Foreseen, tools: Tools) -> Run:

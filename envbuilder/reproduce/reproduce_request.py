@@ -42,5 +42,5 @@ def reproduce_report(
     """Follow a report as far as the options say; only a real run needs an engine."""
     text, driver = read_report(options.report), host.describe().driver
     if options.dry_run:
-        return with_command(foresee(text, catalog, driver).document, workspace)
+        return with_command(foresee(text, catalog, driver).document)
     return reproduce(text, Tools(catalog, workspace, connect(), console.say), Options(prove=options.prove), driver)

@@ -69,6 +69,10 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
     needs: str = ""
 
 
+POSTED = "nearest.yaml"
+"""The name under which the nearest environment's matrix is saved by who reads an answer that brings it along."""
+
+
 class Nearest(msgspec.Struct, frozen=True, kw_only=True):
     """The nearest environment that works, what differs, how to get it by hand, and the matrix that builds it."""
 

@@ -8,7 +8,7 @@ from envbuilder.console import table
 from envbuilder.finding import Finding, Severity
 from envbuilder.reproduce.messages.recognise import get
 from envbuilder.reproduce.report.reported import SCALARS, Reported
-from envbuilder.reproduce.reproduction import Nearest, ReproduceDocument, Run
+from envbuilder.reproduce.reproduction import POSTED, ReproduceDocument, Run
 from envbuilder.reproduce.symptom_comparison import telling
 
 _TITLES = {
@@ -57,7 +57,7 @@ def as_text(document: ReproduceDocument) -> str:
             f"  {finding.severity}  {finding.code}  {finding.message}",
             *([f"    fix: {finding.fix}"] if finding.fix else []),
         ]
-    parts += ["", *_recipe(document), *_run(document.run), *_nearest(document.nearest)]
+    parts += ["", *_recipe(document), *_run(document.run), *_nearest(document)]
     return "\n".join(parts)
 
 
@@ -84,12 +84,15 @@ def _run(run: Run | None) -> list[str]:
     return lines
 
 
-def _nearest(near: Nearest | None) -> list[str]:
+def _nearest(document: ReproduceDocument) -> list[str]:
+    near = document.nearest
     if near is None:
         return ["nearest that works: none is known with this driver, GPU and system"]
     lines = ["nearest that works: " + (", ".join(near.changes) or "the same versions, installed from a lock")]
     lines += [f"  {line}" for line in near.diff]
     lines += [f"  $ {command}" for command in near.commands]
+    if document.run is None and near.matrix:  # nothing was written: the file that the command names is here
+        lines += [f"  {POSTED}:", *(f"    {line}" for line in near.matrix.splitlines())]
     if near.proof is not None:
         lines.append(f"  proven: {_WORDS[near.proof.proven]}" + (f" ({near.proof.needs})" if near.proof.needs else ""))
     return lines
@@ -134,8 +137,7 @@ def _told(finding: Finding) -> str:
     return f"- **{finding.code}**: {_plain(finding.message)}" + (f" ({', '.join(links)})" if links else "")
 
 
-_POSTED = "nearest.yaml"
-_BUILDS = f"envbuilder run {_POSTED}"
+_BUILDS = f"envbuilder run {POSTED}"
 """A reply is read on another machine: it brings the matrix along instead of naming our own file."""
 
 
@@ -150,7 +152,7 @@ def _fix(document: ReproduceDocument) -> list[str]:
         here = [_BUILDS if command.startswith("envbuilder run ") else command for command in near.commands]
         lines += ["", "```console", *(f"$ {command}" for command in here), "```"]
         if _BUILDS in here:
-            lines += ["", f"`{_POSTED}`:", "", "```yaml", *near.matrix.splitlines(), "```"]
+            lines += ["", f"`{POSTED}`:", "", "```yaml", *near.matrix.splitlines(), "```"]
     return [*lines, ""]
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 from envbuilder.catalog.model import Catalog
 from envbuilder.engine.port import BuildRequest, ContainerSpec, Engine, Image, Step
@@ -18,6 +16,7 @@ from envbuilder.image.context import LOCK, ensure_lock, system_of, templates, wr
 from envbuilder.image.hostfiles import host_files
 from envbuilder.reproduce.messages.message import Symptom
 from envbuilder.reproduce.messages.recognise import match
+from envbuilder.reproduce.report import captured
 from envbuilder.reproduce.reproduction import Recipe
 from envbuilder.reproduce.standins import StandIns, stand_ins
 from envbuilder.simulated import profile as profiles
@@ -196,16 +195,12 @@ def _spoken(image: Image, simulated: Simulation | None, standing: StandIns | Non
         time_limit=_LIMIT_S,
     )
     ended = engine.run(spec, output.extend, errors.extend)
-    try:
-        document: dict[str, Any] = json.loads(output.decode(errors="replace"))
-    except ValueError as error:
+    document = captured.parse(output.decode(errors="replace"))
+    if document is None:
         why = errors.decode(errors="replace").strip()[-1000:] or f"exit code {ended.exit_code}"
-        raise InfrastructureError(
-            f"the script did not run in the container: {why}", hint="see the engine's log"
-        ) from error
-    devices = document.get("devices") or []
-    empty = ["[]"] if devices and "GPU" not in devices else []
-    return "\n".join([*map(str, document.get("log") or []), *empty])
+        raise InfrastructureError(f"the script did not run in the container: {why}", hint="see the engine's log")
+    empty = ["[]"] if document.devices and "GPU" not in document.devices else []
+    return "\n".join([*document.log, *empty])
 
 
 def capture_script() -> bytes:

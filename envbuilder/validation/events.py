@@ -10,7 +10,7 @@ import msgspec
 
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.validation.checks.specification import Check
-from envbuilder.verdict import TIERS, CheckResult, GpuSeen, Measurement, Outcome, Phase, Tier
+from envbuilder.verdict import TIERS, CheckResult, GpuSeen, Measurement, Outcome, Phase, Tier, every_on
 
 
 @dataclass(frozen=True)
@@ -80,13 +80,30 @@ class _Event(msgspec.Struct, frozen=True, kw_only=True):
     identity: Identity | None = None
 
 
+class _Gpu(GpuSeen, frozen=True, kw_only=True):
+    persistence: bool | None = None
+
+
 class Driver(msgspec.Struct, frozen=True, kw_only=True):
     """What the driver said of itself inside the container."""
 
     driver: str | None = None
     cuda: str | None = None
     count: int = 0
-    gpus: tuple[GpuSeen, ...] = ()
+    gpus: tuple[_Gpu, ...] = ()
+
+    @property
+    def seen(self) -> tuple[GpuSeen, ...]:
+        """Return the GPUs as the verdict's host names them."""
+        return tuple(
+            GpuSeen(name=gpu.name, compute_capability=gpu.compute_capability, memory=gpu.memory, uuid=gpu.uuid)
+            for gpu in self.gpus
+        )
+
+    @property
+    def persistence(self) -> bool | None:
+        """Tell whether every GPU is in persistence mode; None where there is none, or one did not say."""
+        return every_on(gpu.persistence for gpu in self.gpus)
 
 
 class Session:

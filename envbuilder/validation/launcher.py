@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,6 +10,7 @@ from pathlib import Path
 from envbuilder.engine.port import ContainerSpec, Engine
 from envbuilder.errors import InfrastructureError, UsageError
 from envbuilder.validation.checks.suite_plan import probe_files
+from envbuilder.validation.process import follow
 
 FILES_AT = "/envbuilder"
 _STDERR_KEPT = 8000
@@ -64,28 +63,21 @@ def _why(image: str, code: int, stderr: str, timed_out: bool, out_of_memory: boo
 
 
 def here(python: str, plan: bytes, on_output: Callable[[bytes], None], *, time_limit: float = 1800.0) -> str:
-    """Run a plan with a Python of this host; return '' where it ran to its end, else why it did not."""
+    """Run a plan with a Python of this host; return '' where it ran to its end, else why it did not.
+
+    ``time_limit``, in seconds, bounds the whole run as a container's does. Raises InfrastructureError where that Python
+    cannot be started.
+    """
     with tempfile.TemporaryDirectory(prefix="envbuilder-") as folder:
         probes = Path(folder) / "probes"
         probes.mkdir()
         for name, content in probe_files().items():
             (probes / name).write_bytes(content)
         (Path(folder) / "plan.json").write_bytes(plan)
-        return _follow([python, str(probes), str(Path(folder) / "plan.json")], on_output, time_limit)
-
-
-def _follow(command: list[str], on_output: Callable[[bytes], None], time_limit: float) -> str:
-    try:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, env=dict(os.environ))
-    except OSError as error:
-        raise InfrastructureError(f"cannot run {command[0]}: {error.strerror}", hint="give --python") from error
-    with process:
-        stream = process.stdout
         try:
-            while stream is not None and (data := os.read(stream.fileno(), 65536)):
-                on_output(data)
-            code = process.wait(timeout=time_limit)
-        except BaseException:
-            process.kill()
-            raise
+            code = follow([python, str(probes), str(Path(folder) / "plan.json")], on_output, time_limit=time_limit)
+        except OSError as error:
+            raise InfrastructureError(f"cannot run {python}: {error.strerror}", hint="give --python") from error
+    if code is None:
+        return "not run: the run's time limit was reached"
     return "" if code == 0 else f"not run: the runner ended with exit code {code}"

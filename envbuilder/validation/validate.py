@@ -203,11 +203,12 @@ def _verdict(  # noqa: PLR0913 - one document, from its parts
         engine=engine,
         host=HostRef(
             driver=driver.driver,
-            gpus=driver.gpus,
+            gpus=driver.seen,
             kernel=identity.kernel if identity else "",
             cpus=identity.cpus if identity else 0,
             cpu_model=identity.cpu_model if identity else "",
             memory=identity.memory if identity else 0,
+            persistence=driver.persistence,
         ),
         simulated=facts.simulated,
         verdict=judgement.verdict,

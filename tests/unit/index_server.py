@@ -27,7 +27,11 @@ def wheel(name: str, version: str, members: dict[str, bytes], metadata: str = ""
 
 @dataclass
 class Site:
-    """What the index holds and how it behaves; ``asked`` records every request's path and Range header."""
+    """What the index holds and how it behaves; ``asked`` records every request's path and Range header.
+
+    ``secret`` is the Authorization header without which nothing is answered ('' for none); ``signed`` records those
+    that were sent.
+    """
 
     files: dict[str, dict[str, bytes]] = field(default_factory=dict)
     json: bool = False
@@ -37,6 +41,8 @@ class Site:
     break_after: int = 0
     asked: list[tuple[str, str]] = field(default_factory=list)
     url: str = ""
+    secret: str = ""
+    signed: list[str] = field(default_factory=list)
 
     def add(self, project: str, filename: str, content: bytes) -> None:
         self.files.setdefault(project, {})[filename] = content
@@ -57,7 +63,10 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         site = self.server.site
         site.asked.append((self.path, self.headers.get("Range", "")))
-        if site.fail_first > 0:
+        site.signed += [sent] if (sent := self.headers.get("Authorization", "")) else []
+        if site.secret and sent != site.secret:
+            self._answer(401, b"", "text/plain")
+        elif site.fail_first > 0:
             site.fail_first -= 1
             self._answer(503, b"busy", "text/plain")
         elif self.path.startswith("/simple/"):

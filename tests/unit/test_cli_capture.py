@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 from envbuilder.cli.capture_command import command
 from envbuilder.probes import capture
-from envbuilder.reproduce.report.captured import CaptureDocument
+from envbuilder.reproduce.report.captured import SCHEMA, CaptureDocument, parse
 from envbuilder.reproduce.report.read import read
 from envbuilder.reproduce.report.reported import SCALARS, Trust
 
@@ -91,6 +91,65 @@ def test_full_document_is_read_without_loss_in_any_wrapping() -> None:
         assert (reported.packages, reported.built) == (FULL["packages"], FULL["built"])
         assert reported.environment == FULL["environment"]
         assert {row.trust for row in reported.evidence} == {Trust.PROVED}
+
+
+def test_a_captured_document_is_parsed_into_its_type(document: dict) -> None:
+    """What the script printed here, and on a GPU machine, is read as the document that it was, in any wrapping."""
+    for each in (document, FULL):
+        text = json.dumps(each, indent=1)
+        for pasted in (text, f"noise on the way\n{text}\nbye\n"):
+            parsed = parse(pasted)
+            assert isinstance(parsed, CaptureDocument)
+            assert msgspec.json.decode(msgspec.json.encode(parsed)) == each
+
+
+def test_fields_of_a_newer_script_are_passed_over() -> None:
+    """A field that this version does not know costs none of the fields that it knows."""
+    parsed = parse(json.dumps({**FULL, "rocm": "6.1", "topology": {"a": [1]}}))
+    assert parsed == msgspec.convert(FULL, CaptureDocument)
+
+
+ODD = (None, 7, 1.5, True, "text", [], {}, ["a", 3, None], {"a": "b", "c": 4, "d": None}, [["x"]], {"e": {"f": "g"}})
+
+
+@pytest.mark.parametrize("odd", ODD, ids=repr)
+@pytest.mark.parametrize("field", [name for name in FULL if name != "schema"])
+def test_an_odd_value_costs_its_own_field_alone(field: str, odd: object) -> None:
+    """A field of another type is left at its default or at what of it fits; every other field is read as it stands."""
+    parsed = parse(json.dumps({**FULL, field: odd}))
+    assert parsed is not None
+    whole = msgspec.convert(FULL, CaptureDocument)
+    assert msgspec.structs.replace(parsed, **{field: getattr(whole, field)}) == whole
+    msgspec.convert(msgspec.to_builtins(parsed), CaptureDocument)
+    assert read(json.dumps({**FULL, field: odd})).evidence
+
+
+def test_of_an_odd_list_what_fits_is_kept() -> None:
+    """Entries that are no text are left out of lists and mappings; the rest stays."""
+    mixed = {**FULL, "gpus": ["Tesla T4", 3, None], "packages": {"numpy": "2.1.3", "x": 4}, "log": [1, "E0000"]}
+    parsed = parse(json.dumps(mixed))
+    assert parsed is not None
+    assert (parsed.gpus, parsed.packages, parsed.log) == (("Tesla T4",), {"numpy": "2.1.3"}, ("E0000",))
+    assert read(json.dumps(mixed)).gpus == ("Tesla T4",)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        SCHEMA,
+        json.dumps([SCHEMA]),
+        json.dumps({"schema": "envbuilder/capture/v2", "of": SCHEMA}),
+        json.dumps(FULL)[:200],
+        "{" * 100_000 + SCHEMA,
+        f'{{"schema": "{SCHEMA}", "n": {"9" * 5000}}}',
+        f"}}{SCHEMA}{{",
+    ],
+    ids=["empty", "a word", "a list", "another", "cut", "deep", "a long number", "turned"],
+)
+def test_a_damaged_document_is_none(text: str) -> None:
+    """What is no such document, or only a part of one, is none, and no error."""
+    assert parse(text) is None
 
 
 @pytest.mark.parametrize("python", OLD_PYTHONS or [pytest.param("", marks=pytest.mark.skip(reason="no old Python"))])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -14,6 +16,8 @@ from envbuilder.errors import UsageError
 from envbuilder.finding import Code
 from envbuilder.jobs.explain import explain
 
+ROOT = Path(__file__).parents[2]
+
 
 @pytest.mark.parametrize("code", list(Code))
 def test_every_code_is_explained(code) -> None:
@@ -21,6 +25,41 @@ def test_every_code_is_explained(code) -> None:
     row = explanation(code)
     assert all(text.endswith(".") and len(text.split()) > 2 for text in (row.means, row.cause, row.fix))
     assert row.sources
+
+
+def anchors(text: str) -> dict[str, str]:
+    """Return the sections of a Markdown page by the anchor that a forge gives their heading; '' is the whole page."""
+    parts = re.split(r"^#+ (.+)$", text, flags=re.MULTILINE)
+    made = {
+        re.sub(r"[^a-z0-9 -]", "", head.lower()).replace(" ", "-"): body
+        for head, body in zip(parts[1::2], parts[2::2], strict=True)
+    }
+    return {**made, "": text}
+
+
+OWN = [(row.code, source) for row in EXPLANATIONS for source in row.sources if not source.startswith("https://")]
+
+
+def test_some_sources_are_pages_of_ours() -> None:
+    """The test below has something to hold."""
+    assert len(OWN) >= 5
+
+
+@pytest.mark.parametrize(("code", "source"), OWN)
+def test_a_source_of_ours_exists_and_says_something(code: Code, source: str) -> None:
+    """A path is a page of the repository, its anchor a section of it, and the finding's code is named there."""
+    path, _, anchor = source.partition("#")
+    assert (ROOT / path).is_file(), source
+    sections = anchors((ROOT / path).read_text())
+    assert anchor in sections, source
+    assert re.search(rf"\b{code}\b", sections[anchor]), f"{source} says nothing of {code}"
+
+
+def test_other_sources_are_addresses() -> None:
+    """What is no page of ours is a whole address that can be opened."""
+    for row in EXPLANATIONS:
+        for source in row.sources:
+            assert re.fullmatch(r"(https://[a-z0-9.-]+/\S*|docs/[a-z-]+\.md(#[a-z-]+)?)", source), source
 
 
 def test_no_code_is_explained_twice() -> None:

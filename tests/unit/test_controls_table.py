@@ -117,9 +117,10 @@ def test_a_recipe_adds_its_steps_as_root_and_leaves_the_user_as_it_was() -> None
 def test_only_steps_that_reach_the_network_see_what_the_host_adds() -> None:
     """The host's certificates and index are mounted for the step, and are in no layer."""
     text = dockerfile(control(steps=(Run("pip install x", network=True), Run("rm y"))), "3.11", LOCK)
-    with_network, without = (line for line in text.splitlines() if line.startswith("RUN"))
+    steps = text.replace(" \\\n", " ").splitlines()  # as BuildKit reads it
+    with_network, without = (line for line in steps if line.startswith("RUN"))
     assert "--mount=type=bind,source=host" in with_network
-    assert with_network.endswith("; pip install x")
+    assert re.search(r";\s+pip install x\Z", with_network)
     assert without == "RUN rm y"
 
 

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import os
+import tomllib
 from pathlib import Path
 
 import pytest
 
-from envbuilder.image.hostfiles import certificate_bundle, configured_index, host_files
+from envbuilder.image.hostfiles import host_files
+from envbuilder.pypi.index_config import configured
+
+UNSET = {"PIP_CONFIG_FILE": os.devnull, "UV_NO_CONFIG": "1"}
+"""No configuration file is read."""
 
 
 def test_the_named_bundle_wins(tmp_path: Path) -> None:
     """The bundle that the user's variables name goes in, byte for byte."""
     bundle = tmp_path / "ca.pem"
     bundle.write_bytes(b"-----BEGIN CERTIFICATE-----\n")
-    assert certificate_bundle({"SSL_CERT_FILE": str(bundle)}) == bundle
+    assert configured({"SSL_CERT_FILE": str(bundle)}).certificates == str(bundle)
     assert host_files({"SSL_CERT_FILE": str(bundle)})["host/ca-certificates.crt"] == bundle.read_bytes()
 
 
 @pytest.mark.parametrize("name", ["UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL"])
 def test_the_users_index_reaches_both_installers(name: str) -> None:
     """An index from any of the usual variables is written for pip and for uv."""
-    files = host_files({name: "https://index.example/simple", "PIP_CONFIG_FILE": "/dev/null"})
+    files = host_files({name: "https://index.example/simple", **UNSET})
     assert b"index-url = https://index.example/simple\n" in files["host/pip.conf"]
     assert b'url = "https://index.example/simple"\n' in files["host/uv.toml"]
 
@@ -29,10 +35,29 @@ def test_pips_own_file_is_read(tmp_path: Path) -> None:
     """Without a variable, pip's configuration names the index."""
     config = tmp_path / "pip.conf"
     config.write_text("[global]\nindex-url = https://mirror.example/simple\n")
-    assert configured_index({"PIP_CONFIG_FILE": str(config)}) == "https://mirror.example/simple"
+    assert configured({**UNSET, "PIP_CONFIG_FILE": str(config)}).url == "https://mirror.example/simple"
 
 
 @pytest.mark.parametrize("index", ["file:///opt/index", "https://x\n[evil]", 'https://x"', "", "ftp://x"])
 def test_an_index_that_a_step_cannot_use_is_left_out(index: str) -> None:
     """A path of this host, or anything that could break out of its line, is not passed on."""
-    assert configured_index({"PIP_INDEX_URL": index, "PIP_CONFIG_FILE": "/dev/null"}) is None
+    files = host_files({"PIP_INDEX_URL": index, **UNSET})
+    assert not {"host/pip.conf", "host/uv.toml"} & files.keys()
+
+
+def test_further_indexes_and_the_proxy_reach_both_installers(tmp_path: Path) -> None:
+    """What a lock may take packages from, a step may too: in pip's order of choice, and over pip's proxy."""
+    config = tmp_path / "pip.conf"
+    extra = "extra-index-url = https://one.example/simple\n  file:///opt/index [evil] https://two.example/simple\n"
+    config.write_text(f"[global]\nindex-url = https://main.example/simple\n{extra}proxy = http://proxy.example:3128\n")
+    files = host_files({**UNSET, "PIP_CONFIG_FILE": str(config)})
+    pip = {**UNSET, "PIP_CONFIG_FILE": str(tmp_path / "host.conf")}
+    (tmp_path / "host.conf").write_bytes(files["host/pip.conf"])
+    (tmp_path / "uv.toml").write_bytes(files["host/uv.toml"])
+    for environ in (pip, {"PIP_CONFIG_FILE": os.devnull, "UV_CONFIG_FILE": str(tmp_path / "uv.toml")}):
+        found = configured(environ)
+        assert found.url == "https://main.example/simple"
+        assert found.extra == ("https://one.example/simple", "https://two.example/simple")
+    uv = tomllib.loads(files["host/uv.toml"].decode())
+    assert uv["http-proxy"] == uv["https-proxy"] == configured(pip).proxy == "http://proxy.example:3128"
+    assert uv["index-strategy"] == "unsafe-best-match"

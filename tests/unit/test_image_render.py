@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import re
+import subprocess
+from pathlib import Path
 
 import msgspec
 import pytest
 
+from envbuilder.controls.recipe import dockerfile
+from envbuilder.controls.table import CONTROLS
 from envbuilder.environment import Environment
+from envbuilder.image import render
 from envbuilder.image.context import templates
-from envbuilder.image.render import render_context, required_cuda
+from envbuilder.image.render import render_context, required_cuda, with_host
+from envbuilder.reproduce import dockerfiles
+from envbuilder.workspace import shipped
 
 LOCK = "".join(
     f"{name}=={version} \\\n    --hash=sha256:{'0' * 64}\n"
@@ -116,3 +123,67 @@ def test_nvrtc_gets_the_name_that_cudnn_8_for_cuda_11_asks_for() -> None:
     link = "ln -s ../../cuda_nvrtc/lib/libnvrtc.so.11.2"
     assert link in render_context(older, LOCK, templates())["Dockerfile"].decode()
     assert "libnvrtc" not in render_context(GPU, LOCK, templates())["Dockerfile"].decode()
+
+
+def network_steps() -> dict[str, str]:
+    """Return every kind of Dockerfile that we write with steps that reach the network, by where it is from."""
+    return {
+        "an environment": render_context(GPU, LOCK, templates())["Dockerfile"].decode(),
+        "a control": dockerfile(next(one for one in CONTROLS if one.name == "numpy-2"), "3.11", LOCK),
+        "a reproduction": dockerfiles.on_top(("numpy==2.0.0",)),
+        "a published image": dockerfiles.on_image("nvidia/cuda:12.5.1-base", "tensorflow==2.20.0", (), ()),
+        "a published image's own": dockerfiles.on_image("tensorflow/tensorflow:2.15.0", "", ("numpy==2.0.0",), ()),
+    }
+
+
+@pytest.mark.parametrize("origin", list(network_steps()))
+def test_every_step_that_reaches_the_network_gets_the_host_s_files(origin: str) -> None:
+    """All of them begin with the same preamble, whole, and the host's folder is named in no other way."""
+    text = network_steps()[origin]
+    _, preamble = with_host().split(" \\\n", 1)
+    assert 0 < text.count(preamble) == text.count("source=host,target=/run/host")
+    assert "/run/host/" not in text.replace(preamble, "")
+
+
+def test_the_preamble_is_written_in_one_place() -> None:
+    """No other module or template has words of its own for it."""
+    root = Path(render.__file__).parent
+    places = [*root.rglob("*.py"), *(path for path in shipped("templates").rglob("*") if path.is_file())]
+    assert [path.name for path in places if b"PIP_CONFIG_FILE=" in path.read_bytes()] == ["render.py"]
+
+
+@pytest.mark.parametrize(
+    ("present", "told"),
+    [
+        ((), {}),
+        (("ca-certificates.crt",), {"SSL_CERT_FILE": "ca-certificates.crt", "PIP_CERT": "ca-certificates.crt"}),
+        (("pip.conf",), {"PIP_CONFIG_FILE": "pip.conf"}),
+        (("uv.toml",), {"UV_CONFIG_FILE": "uv.toml"}),
+    ],
+)
+def test_the_preamble_exports_what_is_there(present: tuple[str, ...], told: dict[str, str], tmp_path: Path) -> None:
+    """A shell that runs it knows the files that the host gave, and nothing of those that are absent or empty."""
+    for name in ("ca-certificates.crt", "pip.conf", "uv.toml"):
+        (tmp_path / name).write_text("x" if name in present else "")
+    script = with_host("uv").partition(" \\\n")[2].replace("/run/host", str(tmp_path)) + "\n    env"
+    shown = subprocess.run(["/bin/sh", "-ec", script], env={}, capture_output=True, text=True, check=True).stdout
+    found = dict(line.split("=", 1) for line in shown.splitlines())
+    assert {name: value for name, value in found.items() if "CERT" in name or "CONFIG" in name} == {
+        name: str(tmp_path / file) for name, file in told.items()
+    }
+
+
+def test_a_cache_s_name_is_one_word() -> None:
+    """The kept folder is named by a plain word or refused."""
+    assert "target=/root/.cache/uv \\" in with_host("uv")
+    with pytest.raises(ValueError, match="not fit"):
+        with_host("uv,source=/ ")
+
+
+def test_what_the_dockerfile_refers_to_exists() -> None:
+    """The section of the README that every Dockerfile names is there, and shows the command that it gives."""
+    dockerfile = render_context(GPU, LOCK, templates())["Dockerfile"].decode()
+    (section,) = re.findall(r'see README "([^"]+)"', dockerfile)
+    _, found, rest = (Path(__file__).parents[2] / "README.md").read_text().partition(f"### {section}\n")
+    assert found
+    assert "docker build --build-arg BASE=" in rest.partition("\n#")[0]

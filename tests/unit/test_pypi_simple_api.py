@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import threading
 import zipfile
 from io import BytesIO
 from pathlib import Path
@@ -207,16 +209,41 @@ def test_configuration_of_uv_and_pip(tmp_path: Path) -> None:
     uv.write_text(
         '[[index]]\nurl = "https://uv.example/simple"\ndefault = true\n[[index]]\nurl = "https://more.example"\n'
     )
-    from_pip = index_config.read({}, (pip,))
+    none = {"HOME": str(tmp_path), "XDG_CONFIG_DIRS": str(tmp_path), "UV_NO_CONFIG": "1", "PIP_CONFIG_FILE": os.devnull}
+    from_pip = index_config.read({**none, "PIP_CONFIG_FILE": str(pip)})
     assert from_pip.urls == ("https://pip.example/simple", "file:///one", "file:///two")
-    assert index_config.read({}, (uv, pip)).urls[:2] == ("https://uv.example/simple", "https://more.example")
-    environ = {"PIP_INDEX_URL": "https://env.example/simple/", "UV_INDEX": "mine=https://named.example"}
-    assert index_config.read(environ, ()).urls == ("https://env.example/simple", "https://named.example")
-    assert (
-        index_config.read({**environ, "UV_DEFAULT_INDEX": "https://first.example"}, ()).url == "https://first.example"
+    assert index_config.read({"UV_CONFIG_FILE": str(uv), "PIP_CONFIG_FILE": str(pip)}).urls[:2] == (
+        "https://uv.example/simple",
+        "https://more.example",
     )
+    environ = {**none, "PIP_INDEX_URL": "https://env.example/simple/", "UV_INDEX": "mine=https://named.example"}
+    assert index_config.read(environ).urls == ("https://env.example/simple", "https://named.example")
+    assert index_config.read({**environ, "UV_DEFAULT_INDEX": "https://first.example"}).url == "https://first.example"
 
 
-def test_without_configuration_the_clients_own_default_holds(tmp_path: Path) -> None:
+def test_without_configuration_the_clients_own_default_holds() -> None:
     """No setting gives what pip or uv itself would use, over TLS."""
-    assert index_config.read({}, (tmp_path / "absent.conf",)).url.startswith("https://")
+    assert index_config.read({"PIP_CONFIG_FILE": os.devnull, "UV_NO_CONFIG": "1"}).url.startswith("https://")
+
+
+def test_every_kind_of_question_gives_its_connection_back(tmp_path: Path) -> None:
+    """More questions of each kind than there are connections are all answered; none waits for ever for a free one."""
+    site = Site()
+    site.add("probe", "probe-1.0-py3-none-any.whl", wheel("probe", "1.0", {"a": b"b"}))
+    times = 2 * fetch.CONNECTIONS
+    answered: list[int] = []
+
+    def ask(url: str) -> None:
+        client = fetch.Transport(IndexConfig(url=url), agent="test")
+        file = f"{url.removesuffix('/simple')}/files/probe-1.0-py3-none-any.whl"
+        for _ in range(times):
+            size = client.size(file)
+            answered.append(len(client.read(file, 0, size)))
+            assert client.page(f"{url}/probe/", "*/*") is not None
+            assert client.page(f"{url}/none/", "*/*") is None
+
+    with serving(site):
+        asking = threading.Thread(target=ask, args=(site.url,), daemon=True)
+        asking.start()
+        asking.join(timeout=60)
+    assert len(answered) == times

@@ -162,6 +162,36 @@ def test_an_extra_that_cannot_be_resolved_is_found(index: Client) -> None:
     assert found["extra_fails_on"].artefact == "3.12 3.13"
 
 
+@pytest.mark.parametrize(
+    ("pythons", "fails", "outcome"),
+    [
+        (("3.1", "3.12", "3.13"), ("3.12", "3.13"), "disagrees"),  # the same characters as what fails
+        (("3.12", "3.13"), ("3.13", "3.12"), "agrees"),
+        (("3.12", "3.13"), ("3.21", "3.13"), "disagrees"),
+        (("3.12", "3.13"), ("3.123",), "disagrees"),
+        (("3.12", "3.13"), (), "disagrees"),
+    ],
+)
+def test_pythons_that_fail_are_compared_as_versions(
+    index: Client, pythons: tuple[str, ...], fails: tuple[str, ...], outcome: str
+) -> None:
+    """A row agrees where it names the same Pythons in any order, and not where it uses the same characters."""
+    wheels = (msgspec.structs.replace(ROW.wheels[0], pythons=pythons),)
+    extra = (*ROW.and_cuda, "tensorrt-libs==8.6.1")
+    row = msgspec.structs.replace(ROW, wheels=wheels, and_cuda=extra, extra_fails_on=fails)
+    assert outcomes(verify(Catalog(tensorflow=(row,)), index))["extra_fails_on"] == outcome
+
+
+def test_wheels_are_compared_as_sets_of_pythons() -> None:
+    """The order of a row's Pythons is no disagreement; another Python, glibc or machine is one."""
+    (mine,) = ROW.wheels
+    turned = msgspec.structs.replace(mine, pythons=mine.pythons[::-1])
+    assert agreement.with_wheels(ROW, (turned,)).outcome == "agrees"
+    for wrong in ({"pythons": ("3.1", "3.23")}, {"pythons": ("3.12 3.13",)}, {"glibc": "2.27"}, {"arch": "aarch64"}):
+        assert agreement.with_wheels(ROW, (msgspec.structs.replace(mine, **wrong),)).outcome == "disagrees", wrong
+    assert agreement.with_wheels(ROW, ()).outcome == "disagrees"
+
+
 def test_a_row_without_wheels_is_unchecked(index: Client) -> None:
     """A release that the index does not hold is said to be unchecked, and its wheels to be gone."""
     row = msgspec.structs.replace(ROW, version="2.19.0")

@@ -314,6 +314,21 @@ def test_a_reply_brings_its_matrix_along(tmp_path: Path) -> None:
     assert [row.tensorflow for row in read_matrix(posted).include] == ["2.14.1"]
 
 
+def test_a_dry_run_brings_its_matrix_along(tmp_path: Path) -> None:
+    """The table of a dry run holds the file that its command names, ready to be saved; a real run leaves the file."""
+    dry = with_command(answer("59-driver-470"))
+    lines = as_text(dry).splitlines()
+    assert "  $ envbuilder run nearest.yaml" in lines
+    start = lines.index("  nearest.yaml:") + 1
+    saved = tmp_path / "nearest.yaml"
+    saved.write_text("\n".join(lines[start:]))
+    assert [row.tensorflow for row in read_matrix(saved).include] == ["2.14.1"]
+    real = with_command(answer("59-driver-470"), Workspace(tmp_path))
+    assert real.nearest is not None
+    left = tmp_path / real.nearest.commands[0].split()[2]
+    assert left.read_text() == real.nearest.matrix == (dry.nearest.matrix if dry.nearest else None)
+
+
 def test_a_reply_mentions_nobody() -> None:
     """What a report says cannot become a mention, a link, an image or a second table cell in the reply."""
     error = "ImportError: libcudart.so.9.0: cannot open shared object file"
@@ -357,6 +372,7 @@ def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert document == json.loads(from_stdin.stdout)
     words = document["nearest"]["commands"][0].split()
     assert words[:2] == ["envbuilder", "run"]
+    (tmp_path / words[2]).write_text(document["nearest"]["matrix"])  # as a dry run's answer says: it wrote nothing
     assert read_matrix(tmp_path / words[2]).include[0].tensorflow == "2.15.1"
     silent = CliRunner().invoke(command, ["-", "--dry-run"], input=TEXTS["53-nothing-said"])
     assert silent.exit_code == 8

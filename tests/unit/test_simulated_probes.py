@@ -80,3 +80,4 @@ def test_the_host_s_gpus_are_described(cache: Path, tmp_path: Path) -> None:
     assert [gpu["compute_capability"] for gpu in data["gpus"]] == ["8.0", "7.5"]
     assert {gpu["memory"] for gpu in data["gpus"]} == {12 << 30}
     assert len({gpu["uuid"] for gpu in data["gpus"]}) == 2
+    assert [gpu["persistence"] for gpu in data["gpus"]] == [True, True]

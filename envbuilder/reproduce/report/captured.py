@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from contextlib import suppress
 
 import msgspec
 
@@ -55,35 +55,55 @@ _GROUPS = ("packages", "built", "environment")
 
 def statements(text: str) -> Iterator[Evidence]:
     """Yield every field of a captured document; nothing where the text is another kind of report."""
-    document = _document(text)
+    document = parse(text)
     if document is None:
         return
     lines = text.split("\n")
     for field in SCALARS:
-        if isinstance(document.get(field), str):
-            yield _proved(field, document[field], lines, f'"{field}"')
+        value = getattr(document, field, None)  # a capture does not know which image it was made in
+        if isinstance(value, str):
+            yield _proved(field, value, lines, f'"{field}"')
     for group in _GROUPS:
-        members = document.get(group)
-        for name, value in members.items() if isinstance(members, dict) else ():
-            if isinstance(value, str):
-                yield _proved(f"{group}.{name}", value, lines, f'"{name}"')
+        for name, value in getattr(document, group).items():
+            yield _proved(f"{group}.{name}", value, lines, f'"{name}"')
     for field in ("gpus", "compute_capabilities"):
-        rows = document.get(field)
-        for index, value in enumerate(rows if isinstance(rows, list) else ()):
-            if isinstance(value, str):
-                yield _proved(field, value, lines, f'"{value}"', index)
+        for index, value in enumerate(getattr(document, field)):
+            yield _proved(field, value, lines, f'"{value}"', index)
 
 
-def _document(text: str) -> dict[str, Any] | None:
-    """Find the document: the whole text, or what stands between its first and last brace."""
+def parse(text: str) -> CaptureDocument | None:
+    """Find and read the document: the whole text, or what stands between its first and last brace.
+
+    Reads what people paste and what other versions wrote: a field of another name is passed over, and of a field of
+    another type what fits is kept, else its default. None where there is no such document.
+    """
     if SCHEMA not in text:
         return None
     start, end = text.find("{"), text.rfind("}")
     try:
-        document = json.loads(text[start : end + 1])
+        found = json.loads(text[start : end + 1])
     except (ValueError, RecursionError):
         return None
-    return document if isinstance(document, dict) and document.get("schema") == SCHEMA else None
+    if not isinstance(found, dict) or found.get("schema") != SCHEMA:
+        return None
+    fields = msgspec.structs.fields(CaptureDocument)
+    kept = {one.name: _fitting(one, found[one.name]) for one in fields if one.name in found}
+    return msgspec.convert(kept, CaptureDocument)
+
+
+def _fitting(field: msgspec.structs.FieldInfo, value: object) -> object:
+    """Return a field's value: as it stands, or the entries of a list or mapping that fit, or the field's default."""
+    for candidate in (value, _texts(value)):
+        with suppress(msgspec.ValidationError):
+            return msgspec.convert(candidate, field.type)
+    return field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+
+
+def _texts(value: object) -> object:
+    """Leave out of a list or a mapping what is no text."""
+    if isinstance(value, dict):
+        return {name: each for name, each in value.items() if isinstance(each, str)}
+    return [each for each in value if isinstance(each, str)] if isinstance(value, list) else value
 
 
 def _proved(field: str, value: str, lines: list[str], key: str, index: int = -1) -> Evidence:

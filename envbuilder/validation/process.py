@@ -1,0 +1,93 @@
+"""Follow a process of this host to its end, within a limit of time, and leave nothing of it behind."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+_LOOK_S = 0.2
+"""How often a process that is silent is looked at."""
+
+_REST_S = 1.0
+"""How long the output of a process that has ended may still come: someone else may hold its pipe open for ever."""
+
+_PIECE = 65536
+
+
+def follow(
+    command: Sequence[str],
+    on_output: Callable[[bytes], None],
+    *,
+    time_limit: float,
+    env: Mapping[str, str] | None = None,
+) -> int | None:
+    """Run a command, hand on its standard output as it comes, and return its exit code.
+
+    None where it had not ended after ``time_limit`` seconds, whatever it did with its output; what it printed until
+    then has been handed on. At the end, however it comes, its process group and all that descends from it is killed.
+    Raises OSError where it cannot be started.
+    """
+    deadline = time.monotonic() + time_limit
+    process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=env, start_new_session=True
+    )
+    assert process.stdout is not None  # noqa: S101 - asked for above
+    with process.stdout as stream:
+        try:
+            _hand_on(process, stream, on_output, deadline)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=max(0.0, deadline - time.monotonic()))
+            return process.poll()
+        finally:
+            _end(process)
+
+
+def _hand_on(
+    process: subprocess.Popen[bytes], stream: IO[bytes], on_output: Callable[[bytes], None], deadline: float
+) -> None:
+    """Hand on output until its end, the deadline, or the process's end and a moment more."""
+    with selectors.DefaultSelector() as selector:
+        selector.register(stream, selectors.EVENT_READ)
+        over = False
+        while (left := deadline - time.monotonic()) > 0:
+            if not over and process.poll() is not None:
+                over, deadline = True, min(deadline, time.monotonic() + _REST_S)
+            if selector.select(min(left, _LOOK_S)):
+                data = os.read(stream.fileno(), _PIECE)
+                if not data:
+                    return
+                on_output(data)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process, its group, and what has left the group for a session of its own (every check does)."""
+    if process.poll() is None:
+        with suppress(ProcessLookupError):
+            process.send_signal(signal.SIGSTOP)  # so that it starts nothing more while its children are counted
+        for pid in _descendants(process.pid):
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _descendants(pid: int) -> list[int]:
+    """Name the processes below one, itself not among them; none where the system has no ``/proc``."""
+    children: dict[int, list[int]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError, ValueError, IndexError):  # it may end while it is read
+            parent = int(stat.read_text(errors="replace").rpartition(")")[2].split()[1])
+            children.setdefault(parent, []).append(int(stat.parent.name))
+    found, new = [], [pid]
+    while new:
+        new = [child for parent in new for child in children.get(parent, ())]
+        found += new
+    return found

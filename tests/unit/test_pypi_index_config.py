@@ -1,0 +1,375 @@
+"""One answer to which index, proxy and certificates are used: the one that pip and uv themselves would give."""
+
+from __future__ import annotations
+
+import ast
+import os
+import shutil
+import subprocess
+import sys
+from base64 import b64encode
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from index_server import Site, serving, wheel
+
+from envbuilder.environment import Environment
+from envbuilder.errors import InfrastructureError, UsageError, redacted
+from envbuilder.image import lock
+from envbuilder.image.hostfiles import host_files
+from envbuilder.pypi import pipconf
+from envbuilder.pypi.answer_cache import Cache
+from envbuilder.pypi.index_config import IndexConfig, configured, default_index, for_uv
+from envbuilder.pypi.package_index import IndexUnavailableError
+from envbuilder.pypi.simple_api import Client
+
+ROOT = Path(__file__).parents[2]
+PLACES = {
+    "global": "xdg/pip/pip.conf",
+    "legacy": "home/.pip/pip.conf",
+    "user": "home/.config/pip/pip.conf",
+    "site": "venv/pip.conf",
+    "named": "named.conf",
+    "project": "project/uv.toml",
+    "uv user": "home/.config/uv/uv.toml",
+    "uv system": "xdg/uv/uv.toml",
+    "uv named": "named.toml",
+    "pyproject": "project/pyproject.toml",
+    "above": "uv.toml",
+}
+
+
+def write(root: Path, files: Mapping[str, str]) -> None:
+    """Write configuration files by their place; ``ROOT`` in a text is the folder that they are in."""
+    for place in PLACES.values():
+        (root / place).parent.mkdir(parents=True, exist_ok=True)
+    for place, text in files.items():
+        (root / PLACES[place]).write_text(text.replace("ROOT", str(root)))
+
+
+def environ(root: Path, given: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the variables of a user whose home and system folders are in a folder of the test."""
+    own = {name: value.replace("ROOT", str(root)) for name, value in (given or {}).items()}
+    return {"HOME": str(root / "home"), "XDG_CONFIG_DIRS": str(root / "xdg"), "PATH": os.environ["PATH"], **own}
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make an environment in which the real pip runs, to put the environment's own file into."""
+    folder = tmp_path_factory.mktemp("real") / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    import pip  # noqa: PLC0415 - the real one's folder
+
+    site = next((folder / "lib").glob("python*/site-packages"))
+    (site / "real.pth").write_text(f"{Path(pip.__file__).parents[1]}\n")
+    return folder
+
+
+def section(url: str, name: str = "global") -> str:
+    """Write a section of pip's configuration that names an index."""
+    return f"[{name}]\nindex-url = https://{url}.example/simple\n"
+
+
+NAMED = {"PIP_CONFIG_FILE": "ROOT/named.conf"}
+PIP: dict[str, tuple[dict[str, str], dict[str, str]]] = {
+    "nothing": ({}, {}),
+    "the system's": ({"global": section("g")}, {}),
+    "the user's over the system's": ({"global": section("g"), "user": section("u")}, {}),
+    "the legacy one": ({"legacy": section("l"), "global": section("g")}, {}),
+    "the new over the legacy": ({"legacy": section("l"), "user": section("u")}, {}),
+    "the environment's over the user's": ({"user": section("u"), "site": section("s")}, {}),
+    "the named over all files": ({"user": section("u"), "site": section("s"), "named": section("n")}, NAMED),
+    "the named and no user's": ({"user": "[global]\nproxy = http://u:1\n", "named": section("n")}, NAMED),
+    "a named that is not there": ({"user": section("u")}, NAMED),
+    "no files at all": ({"user": section("u"), "site": section("s")}, {"PIP_CONFIG_FILE": os.devnull}),
+    "a variable over all": (
+        {"site": section("s"), "named": section("n")},
+        {**NAMED, "PIP_INDEX_URL": "https://v.example"},
+    ),
+    "an empty variable": ({"user": section("u")}, {"PIP_INDEX_URL": ""}),
+    "the command's section over a nearer file": ({"global": section("i", "install"), "user": section("u")}, {}),
+    "a variable over the command's section": (
+        {"user": section("i", "install")},
+        {"PIP_INDEX_URL": "https://v.example"},
+    ),
+    "another command's section": ({"user": section("d", "download") + section("u")}, {}),
+    "a nearer list takes the place of another": (
+        {
+            "global": "[global]\nextra-index-url = https://a https://b\n",
+            "user": "[global]\nextra_index_url =\n  https://c\n",
+        },
+        {},
+    ),
+    "the home of XDG": ({"named": "", "user": section("u")}, {"XDG_CONFIG_HOME": "ROOT/none"}),
+    "proxy and certificates": ({"user": "[global]\nproxy = http://p:1\ncert = /x.pem\n"}, {"PIP_CERT": "/y.pem"}),
+    "no interpolation": ({"user": "[global]\nindex-url = https://a%20b%40c.example/simple\n"}, {}),
+}
+
+
+@pytest.mark.parametrize("case", list(PIP))
+def test_pip_s_settings_are_those_that_pip_has(case: str, python: Path, tmp_path: Path) -> None:
+    """Every option that the real pip would use has the value that is read, and no other is read."""
+    files, given = PIP[case]
+    write(tmp_path, files)
+    own = environ(tmp_path, given)
+    site = python / "pip.conf"
+    site.write_text(files.get("site", ""))
+    program = (
+        "from pip._internal.commands.install import InstallCommand as C\n"
+        "v = C('install', '').parser.get_default_values()\n"
+        "print({name: getattr(v, name) for name in ('index_url', 'extra_index_urls', 'proxy', 'cert')})"
+    )
+    done = subprocess.run(
+        [python / "bin/python", "-c", program], env=own, capture_output=True, text=True, check=True, timeout=60
+    )
+    theirs = ast.literal_eval(done.stdout.splitlines()[-1])
+    mine = pipconf.settings(own, python)
+    assert mine.get("index-url", default_index()) == theirs["index_url"]
+    assert mine.get("extra-index-url", "").split() == (theirs["extra_index_urls"] or [])
+    assert (mine.get("proxy"), mine.get("cert")) == (theirs["proxy"] or None, theirs["cert"])
+
+
+def test_pip_itself_names_the_same_files(python: Path, tmp_path: Path) -> None:
+    """``pip config debug`` looks for the files that are looked for here, in its own order of kinds."""
+    own = environ(tmp_path, {"PIP_CONFIG_FILE": "ROOT/none.conf"})
+    told = subprocess.run(
+        [python / "bin/python", "-m", "pip", "config", "debug"], env=own, capture_output=True, text=True, check=True
+    ).stdout
+    theirs = {line.strip().rpartition(", exists:")[0] for line in told.splitlines() if ", exists:" in line}
+    assert {str(path) for path in pipconf.files(own, python)} == theirs
+
+
+def test_a_broken_file_is_a_mistake_with_its_place(tmp_path: Path) -> None:
+    """A file of either that cannot be parsed is named; nothing goes on with half of it."""
+    for place, text in (("user", "no section\n"), ("uv user", "[[index]\n")):
+        write(tmp_path, {place: text})
+        with pytest.raises(UsageError, match="mend"):
+            configured(environ(tmp_path), folder=tmp_path / "project", prefix=tmp_path / "venv")
+        (tmp_path / PLACES[place]).unlink()
+
+
+def row(name: str, more: str = "") -> str:
+    """Write an index of uv's configuration."""
+    return f'[[index]]\nurl = "file://ROOT/at/{name}"\n{more}\n'
+
+
+def old(name: str) -> str:
+    """Write the older settings of uv's configuration."""
+    return f'index-url = "file://ROOT/at/{name}"\n'
+
+
+MAIN = "default = true\n"
+AT = "file://ROOT/at/"
+UV: dict[str, tuple[dict[str, str], dict[str, str]]] = {
+    "the user's": ({"uv user": row("a", MAIN) + row("b")}, {}),
+    "the project's over the user's": ({"project": row("a", MAIN) + row("b"), "uv user": row("c", MAIN) + row("d")}, {}),
+    "the user's over the system's": ({"uv user": row("a", MAIN), "uv system": row("b", MAIN) + row("c")}, {}),
+    "a table of the project": ({"pyproject": row("a", MAIN).replace("[[index]]", "[[tool.uv.index]]")}, {}),
+    "uv.toml over the table": (
+        {"pyproject": row("a", MAIN).replace("[[index]]", "[[tool.uv.index]]"), "project": row("b", MAIN)},
+        {},
+    ),
+    "above a project without a table": (
+        {"pyproject": '[project]\nname = "x"\nversion = "1"\n', "above": row("a", MAIN)},
+        {},
+    ),
+    "the named alone": (
+        {"uv named": row("a", MAIN), "uv user": row("b", MAIN) + row("c")},
+        {"UV_CONFIG_FILE": "ROOT/named.toml"},
+    ),
+    "no files": ({"uv user": row("b", MAIN)}, {"UV_NO_CONFIG": "1", "UV_DEFAULT_INDEX": f"{AT}a"}),
+    "a variable over files": ({"uv user": row("a", MAIN) + row("b")}, {"UV_DEFAULT_INDEX": f"{AT}c"}),
+    "further ones by variable": ({"uv user": row("a", MAIN) + row("b")}, {"UV_INDEX": f"{AT}c mine={AT}d"}),
+    "the older variable over a default row": ({"uv user": row("a", MAIN)}, {"UV_INDEX_URL": f"{AT}b"}),
+    "the older variable over the older setting": ({"uv user": old("a")}, {"UV_INDEX_URL": f"{AT}b"}),
+    "older settings": ({"uv user": old("a") + f'extra-index-url = ["{AT}b", "{AT}c"]\n'}, {}),
+    "older and newer": ({"uv user": old("a") + f'extra-index-url = ["{AT}b"]\n' + row("c") + row("d", MAIN)}, {}),
+    "older variables": ({"uv user": row("c")}, {"UV_INDEX_URL": f"{AT}a", "UV_EXTRA_INDEX_URL": f"{AT}b {AT}d"}),
+    "an older setting of a nearer file": ({"uv user": old("a"), "uv system": row("b", MAIN)}, {}),
+    "older ones of a nearer file": (
+        {"uv user": f'extra-index-url = ["{AT}b"]\n' + old("a"), "uv system": row("c")},
+        {},
+    ),
+    "all variables": (
+        {"uv user": row("f", MAIN)},
+        {
+            "UV_INDEX": f"{AT}a",
+            "UV_EXTRA_INDEX_URL": f"{AT}b",
+            "UV_INDEX_URL": f"{AT}c",
+            "UV_DEFAULT_INDEX": f"{AT}d",
+        },
+    ),
+    "the table for pip": ({"uv user": old("a") + "[pip]\n" + old("b")}, {}),
+    "explicit ones are for others": ({"uv user": row("a", MAIN) + row("b", 'name = "b"\nexplicit = true\n')}, {}),
+}
+
+
+def order_of_uv(own: dict[str, str], root: Path) -> list[str]:
+    """Ask the real uv for its indexes, one by one: each is the first that has a package, and then loses it."""
+    found = []
+    (root / "wishes.in").write_text("probe\n")
+    for _ in range(6):
+        words = [
+            lock.uv_binary(),
+            "pip",
+            "compile",
+            str(root / "wishes.in"),
+            "--no-header",
+            "--no-annotate",
+            "--quiet",
+        ]
+        words += ["--python", sys.executable, "--no-cache"]
+        done = subprocess.run(
+            words, env=own, cwd=root / "project", capture_output=True, text=True, timeout=60, check=False
+        )
+        if done.returncode:
+            break
+        name = "abcdef"[int(done.stdout.strip().partition("==")[2].partition(".")[0]) - 1]
+        found.append(name)
+        shutil.rmtree(root / "at" / name / "probe")
+    return found
+
+
+@pytest.mark.parametrize("case", list(UV))
+def test_uv_s_indexes_are_those_that_uv_has(case: str, tmp_path: Path) -> None:
+    """The real uv takes a package from the same indexes in the same order: the further ones, and the main one last."""
+    files, given = UV[case]
+    write(tmp_path, files)
+    for version, name in enumerate("abcdef", start=1):
+        folder = tmp_path / "at" / name / "probe"
+        folder.mkdir(parents=True)
+        file = f"probe-{version}.0-py3-none-any.whl"
+        (folder / file).write_bytes(wheel("probe", f"{version}.0", {"probe.py": b""}))
+        (folder / "index.html").write_text(f'<a href="{file}">{file}</a>')
+    own = {**environ(tmp_path, given), "UV_OFFLINE": "0"}
+    mine = configured({**own, "PIP_CONFIG_FILE": os.devnull}, folder=tmp_path / "project")
+    assert [url.rpartition("/")[2] for url in (*mine.extra, mine.url) if url] == order_of_uv(own, tmp_path)
+    assert mine.of_pip == ()
+
+
+BOTH: dict[str, tuple[dict[str, str], dict[str, str], str]] = {
+    "uv's variable": ({}, {"UV_DEFAULT_INDEX": "https://x", "PIP_INDEX_URL": "https://y"}, "https://x"),
+    "uv's file over pip's file": (
+        {"uv user": '[[index]]\nurl = "https://x"\ndefault = true\n', "user": section("u")}, {}, "https://x",
+    ),
+    "pip's variable over uv's file": (
+        {"uv user": '[[index]]\nurl = "https://x"\ndefault = true\n'}, {"PIP_INDEX_URL": "https://y"}, "https://y",
+    ),
+    "pip's file alone": ({"user": section("u")}, {}, "https://u.example/simple"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", list(BOTH))
+def test_every_client_uses_the_same_main_index(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catalogue, lock, build and setup agree: variables over files, uv over pip, the user over the system."""
+    files, given, main = BOTH[case]
+    write(tmp_path, {"global": section("system"), **files})
+    own = environ(tmp_path, given)
+    monkeypatch.chdir(tmp_path / "project")
+    found = configured(own)
+    assert found.urls[0] == found.addresses[0] == main
+    build = host_files(own)
+    assert f"index-url = {main}\n".encode() in build["host/pip.conf"]
+    assert f'url = "{main}"\ndefault = true\n'.encode() in build["host/uv.toml"]
+    locked = {**own, **for_uv(found, own)}
+    assert configured({**locked, "PIP_CONFIG_FILE": os.devnull, "PIP_INDEX_URL": ""}).url == main
+    words = [sys.executable, "-m", "envbuilder.pypi.index_config"]
+    shell = subprocess.run(words, env={**own, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=True)
+    assert (f"export UV_DEFAULT_INDEX={main}\n" in shell.stdout) == (main in found.of_pip)
+
+
+def test_uv_is_told_what_only_pip_knows(tmp_path: Path) -> None:
+    """Indexes, certificates and proxy of pip's settings reach uv; places on this machine only where that is asked."""
+    bundle = tmp_path / "ca.pem"
+    bundle.write_text("x")
+    text = f"[global]\nextra-index-url = https://e.example file:///opt/x\nfind-links = /opt/w\ncert = {bundle}\nproxy = http://p:1\n"
+    write(tmp_path, {"user": text})
+    own = environ(tmp_path, {"UV_EXTRA_INDEX_URL": "https://mine.example"})
+    found = configured(own, folder=tmp_path / "project", prefix=tmp_path / "venv")
+    told = for_uv(found, own)
+    assert told["UV_EXTRA_INDEX_URL"] == "https://mine.example https://e.example"
+    assert (told["SSL_CERT_FILE"], told["HTTPS_PROXY"]) == (str(bundle), "http://p:1")
+    assert not {"UV_FIND_LINKS", "UV_DEFAULT_INDEX"} & told.keys()
+    local = for_uv(found, own, local=True)
+    assert (local["UV_EXTRA_INDEX_URL"].split()[-1], local["UV_FIND_LINKS"]) == ("file:///opt/x", "/opt/w")
+    assert "SSL_CERT_FILE" not in for_uv(found, {**own, "SSL_CERT_FILE": "/other.pem"})
+
+
+SECRET = "s3cret%21word"  # noqa: S105 - of no one
+CREDENTIALS = "user:" + SECRET
+SIGNED = "Basic " + b64encode(b"user:s3cret!word").decode()
+
+
+def test_the_catalogue_signs_in_and_keeps_no_credentials(tmp_path: Path) -> None:
+    """The index's own host gets user and password, and neither an address nor the cache holds them."""
+    site = Site(secret=SIGNED)
+    site.add("probe", "probe-1.0-py3-none-any.whl", wheel("probe", "1.0", {"a": b"b"}))
+    with serving(site):
+        scheme, _, rest = site.url.partition("://")
+        config = IndexConfig(url=f"{scheme}://{CREDENTIALS}@{rest}")
+        client = Client(config, Cache(tmp_path / "cache"))
+        (file,) = client.files("probe")
+        assert "probe" in client.metadata(file)
+    assert set(site.signed) == {SIGNED}
+    assert SECRET not in file.url
+    kept = b"".join(path.read_bytes() for path in (tmp_path / "cache").rglob("*") if path.is_file())
+    assert b"s3cret" not in kept
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("https://user:pw@x.example/simple/a", "https://****@x.example/simple/a"),
+        (
+            "at https://token@x.example, https://u:p@y.example:8443/",
+            "at https://****@x.example, https://****@y.example:8443/",
+        ),
+        ("http://u:p@ss@x.example/", "http://****@x.example/"),
+        ("https://x.example/@scope/pkg", "https://x.example/@scope/pkg"),
+        ("https://x.example?mail=a@b.example", "https://x.example?mail=a@b.example"),
+        ("envbuilder@sha256:0", "envbuilder@sha256:0"),
+    ],
+)
+def test_credentials_are_left_out_of_messages(text: str, shown: str) -> None:
+    """User and password of an address are replaced; everything else is as it was."""
+    assert redacted(text) == shown
+    error = InfrastructureError(text, hint=text)
+    assert str(error) == f"{shown}\n  next: {shown}"
+    assert error.args == (shown,)
+
+
+def test_an_index_that_fails_is_named_without_credentials(tmp_path: Path) -> None:
+    """A connection's error, in whoever's words, holds no password."""
+    config = IndexConfig(url=f"http://{CREDENTIALS}@127.0.0.1:9/simple", proxy=f"http://{CREDENTIALS}@127.0.0.1:9")
+    with pytest.raises(IndexUnavailableError) as caught:
+        Client(config, Cache(tmp_path)).files("probe")
+    assert "127.0.0.1:9" in str(caught.value)
+    assert "s3cret" not in str(caught.value)
+
+
+def test_a_lock_holds_no_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An index of pip's with a password is used for the lock, by the real uv, and is not in it."""
+    site = Site(secret=SIGNED)
+    site.add("tensorflow-cpu", "tensorflow_cpu-2.20.0-py3-none-any.whl", wheel("tensorflow_cpu", "2.20.0", {"a": b"b"}))
+    with serving(site):
+        scheme, _, rest = site.url.partition("://")
+        write(tmp_path, {"user": f"[global]\nindex-url = {scheme}://{CREDENTIALS}@{rest}\n"})
+        for name, value in {**environ(tmp_path), "UV_NO_CACHE": "1"}.items():
+            monkeypatch.setenv(name, value)
+        for name in [name for name in os.environ if name.startswith("PIP_")]:
+            monkeypatch.delenv(name)
+        monkeypatch.chdir(tmp_path / "project")
+        text = lock.lock(_environment(), "2.36")
+    assert text.startswith("tensorflow-cpu==2.20.0 \\\n    --hash=sha256:")
+    assert "s3cret" not in text
+    assert "http" not in text
+    assert SIGNED in site.signed
+
+
+def _environment() -> Environment:
+    return Environment(
+        id="x", tensorflow="2.20.0", package="tensorflow-cpu", python="3.11", os="debian-bookworm", arch="x86_64",
+        flavor="cpu", cuda=None, cudnn=None, minimum_driver=None, requirements=("tensorflow-cpu==2.20.0",),
+        cuda_wheels=(), constraints=(), libraries=(),
+    )  # fmt: skip

@@ -1,0 +1,60 @@
+"""The stage of validation: what the probes saw of the host is what the verdict says of it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from verdicts import IDENTITY
+
+from envbuilder.engine.fake import FakeEngine, Script
+from envbuilder.engine.port import ContainerSpec
+from envbuilder.validation.validate import ValidationRequest, validate
+from envbuilder.verdict import HostRef, Verdict
+
+
+def gpu(*, persistence: bool | None, **more: object) -> dict[str, Any]:
+    """Describe a GPU as the probe of the driver does."""
+    named = {"name": "Tesla T4", "uuid": "GPU-1", "compute_capability": "7.5", "memory": 16 << 30}
+    return {**named, "persistence": persistence, **more}
+
+
+def verdict(*gpus: dict[str, Any]) -> Verdict:
+    """Validate an image whose probes answer for the driver alone, with these GPUs."""
+    data = {"driver": "535.104.05", "cuda": "12.2", "gpus": gpus, "nodes": [], "count": len(gpus)}
+    result = {"name": "driver", "tier": "gpu", "outcome": "passed", "data": data}
+    lines = ({"event": "identity", "identity": IDENTITY}, {"event": "result", "result": result}, {"event": "end"})
+    printed = "".join(json.dumps(line) + "\n" for line in lines).encode()
+
+    def script(_: ContainerSpec) -> Script:
+        return Script(stdout=printed)
+
+    engine = FakeEngine(script=script, gpu_runtime=True)
+    engine.add("ours:1")
+    return validate(engine, ValidationRequest(image="ours:1"))
+
+
+@pytest.mark.parametrize(
+    ("modes", "recorded"),
+    [
+        ((True,), True),
+        ((True, False), False),
+        ((False, False), False),
+        ((True, None), None),
+        ((None,), None),
+        ((), None),
+    ],
+)
+def test_persistence_mode_is_recorded(modes: tuple[bool | None, ...], *, recorded: bool | None) -> None:
+    """The verdict's host says whether every GPU keeps its driver loaded, and nothing where one did not say."""
+    found = verdict(*(gpu(persistence=mode) for mode in modes))
+    assert found.host.persistence is recorded
+    assert msgspec.json.decode(msgspec.json.encode(found.host), type=HostRef) == found.host
+
+
+def test_the_host_s_gpus_are_recorded_as_before() -> None:
+    """Each GPU is named with its capability, memory in bytes and serial; its mode is the host's, not its own."""
+    (seen,) = json.loads(msgspec.json.encode(verdict(gpu(persistence=True, later="unknown")).host))["gpus"]
+    assert seen == {"name": "Tesla T4", "compute_capability": "7.5", "memory": 16 << 30, "uuid": "GPU-1"}
