@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from verdicts import IDENTITY
 
+from envbuilder.catalog.store import load
 from envbuilder.engine.fake import FakeEngine, Script
 from envbuilder.engine.port import ContainerSpec
 from envbuilder.validation.validate import ValidationRequest, validate
@@ -33,7 +34,7 @@ def verdict(*gpus: dict[str, Any]) -> Verdict:
 
     engine = FakeEngine(script=script, gpu_runtime=True)
     engine.add("ours:1")
-    return validate(engine, ValidationRequest(image="ours:1"))
+    return validate(engine, ValidationRequest(image="ours:1", catalog=load()))
 
 
 @pytest.mark.parametrize(
