@@ -22,7 +22,6 @@ from envbuilder.reproduce.reproduction import Nearest, Proof, ReproduceDocument,
 from envbuilder.reproduce.standins import needed
 from envbuilder.reproduce.symptom_comparison import compare, gone, telling
 from envbuilder.reproduce.trial import (
-    FOLDER,
     Place,
     Seen,
     Tools,
@@ -96,7 +95,7 @@ def with_command(document: ReproduceDocument, workspace: Workspace) -> Reproduce
     near: Nearest | None = document.nearest
     if near is None or not near.matrix:
         return document
-    path = workspace.out / FOLDER / "matrices" / f"{document.recipe.environment or 'report'}.yaml"
+    path = workspace.report_matrix(document.recipe.environment or "report")
     write_atomically(path, near.matrix.encode())
     command = f"envbuilder run {path.relative_to(workspace.root)}"
     return msgspec.structs.replace(document, nearest=msgspec.structs.replace(near, commands=(command, *near.commands)))

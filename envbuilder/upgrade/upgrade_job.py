@@ -131,7 +131,7 @@ def bisect(words: Words, root: Path, form: str) -> tuple[str, int]:
     asked, trial = _trial(words, root, axis, Maker(Workspace(root), engine, console, catalog))
     console.say(f"{len(asked.candidates)} versions: {', '.join(asked.candidates)}")
     with console.live():
-        document = bisecting.bisect(asked, trial, root / "out" / "bisects", console.say)
+        document = bisecting.bisect(asked, trial, Workspace(root).bisects, console.say)
     match form:
         case "json":
             text = as_json(document)

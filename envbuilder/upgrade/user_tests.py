@@ -9,9 +9,10 @@ from pathlib import Path
 
 import msgspec
 
+from envbuilder.engine.port import FILES_AT
 from envbuilder.errors import InfrastructureError, UsageError
 from envbuilder.image.lock import uv_binary
-from envbuilder.upgrade.observe import FILES_AT, Output, Place, run_probe
+from envbuilder.upgrade.observe import Output, Place, run_probe
 from envbuilder.upgrade.observed import UserTest
 from envbuilder.workspace import cache_dir, folder_contents
 

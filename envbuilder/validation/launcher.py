@@ -9,11 +9,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from envbuilder.engine.port import ContainerSpec, Engine
+from envbuilder.engine.port import FILES_AT, ContainerSpec, Engine
 from envbuilder.errors import InfrastructureError, UsageError
 from envbuilder.validation.checks.suite_plan import probe_files
 
-FILES_AT = "/envbuilder"
 _STDERR_KEPT = 8000
 
 
