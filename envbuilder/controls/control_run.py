@@ -13,7 +13,7 @@ import msgspec
 from envbuilder.catalog import store
 from envbuilder.choice import choose
 from envbuilder.console import Console, steps
-from envbuilder.controls.control import Base, Control, FromWheel
+from envbuilder.controls.control import Base, Control, Copy, FromWheel
 from envbuilder.controls.control_verdict import answer
 from envbuilder.controls.recipe import LOCK, broken_lock, dockerfile
 from envbuilder.engine.port import BuildRequest, Engine, Step
@@ -156,8 +156,9 @@ class Controller:
             files[wheel.source] = from_wheel(self.index, wheel)
         if control.stub:
             files["libcuda.so"] = compiler.stub()
+        copied = {step.source for step in control.steps if isinstance(step, Copy)}
         for item in (package_files("envbuilder.controls") / "defects").iterdir():
-            if item.name in files["Dockerfile"].decode():
+            if item.name in copied:
                 files[item.name] = item.read_bytes()
         return files
 

@@ -43,7 +43,7 @@ def run(
         try:
             if refusal := _start(api, container):
                 on_stderr(refusal.encode() + b"\n")
-                return Ended(exit_code=_NOT_FOUND)
+                return Ended(exit_code=_NOT_FOUND, refusal=refusal)
             with _Limit(api, container, spec.time_limit) as limit:
                 for out, err in answers("stream the container's output", output):
                     if out:

@@ -28,6 +28,7 @@ class Script:
     exit_code: int = 0
     seconds: float = 0.0
     out_of_memory: bool = False
+    refusal: str = ""
 
 
 @dataclass
@@ -146,6 +147,7 @@ class FakeEngine:
             script.exit_code,
             out_of_memory=script.out_of_memory,
             seconds=max(script.seconds, time.monotonic() - began),
+            refusal=script.refusal,
         )
 
     @contextmanager

@@ -116,12 +116,16 @@ class ContainerSpec:
 
 @dataclass(frozen=True)
 class Ended:
-    """How a container ended; ``timed_out`` where the time limit killed it, ``out_of_memory`` where the kernel did."""
+    """How a container ended; ``timed_out`` where the time limit killed it, ``out_of_memory`` where the kernel did.
+
+    ``refusal`` is why it could not begin, where its image lacks the program; '' where it began.
+    """
 
     exit_code: int
     timed_out: bool = False
     out_of_memory: bool = False
     seconds: float = 0.0
+    refusal: str = ""
 
 
 class Engine(Protocol):

@@ -18,7 +18,7 @@ from envbuilder.reproduce.predict import predict
 from envbuilder.reproduce.question_from_report import question_of
 from envbuilder.reproduce.rebuild import Rebuild, plan
 from envbuilder.reproduce.report.read import cleaned, read
-from envbuilder.reproduce.reproduction import Nearest, Proof, ReproduceDocument, Run
+from envbuilder.reproduce.reproduction import Nearest, Proof, ReproduceDocument, Run, build_command, matrix_path
 from envbuilder.reproduce.standins import needed
 from envbuilder.reproduce.symptom_comparison import compare, gone, telling
 from envbuilder.reproduce.trial import (
@@ -95,10 +95,9 @@ def with_command(document: ReproduceDocument, workspace: Workspace) -> Reproduce
     near: Nearest | None = document.nearest
     if near is None or not near.matrix:
         return document
-    path = workspace.report_matrix(document.recipe.environment or "report")
-    write_atomically(path, near.matrix.encode())
-    command = f"envbuilder run {path.relative_to(workspace.root)}"
-    return msgspec.structs.replace(document, nearest=msgspec.structs.replace(near, commands=(command, *near.commands)))
+    write_atomically(matrix_path(document, workspace), near.matrix.encode())
+    commands = (build_command(document), *near.commands)
+    return msgspec.structs.replace(document, nearest=msgspec.structs.replace(near, commands=commands))
 
 
 def _run(foreseen: Foreseen, tools: Tools) -> Run:
