@@ -15,7 +15,7 @@ from envbuilder.choice import choose
 from envbuilder.console import Console, steps
 from envbuilder.controls.control import Base, Control, Copy, FromWheel
 from envbuilder.controls.control_verdict import answer
-from envbuilder.controls.recipe import LOCK, broken_lock, dockerfile
+from envbuilder.controls.recipe import broken_lock, dockerfile
 from envbuilder.engine.port import BuildRequest, Engine, Step
 from envbuilder.environment import Environment
 from envbuilder.errors import InfrastructureError, UnsatisfiableError
@@ -23,6 +23,7 @@ from envbuilder.finding import Code
 from envbuilder.image.build import Built, build_logged
 from envbuilder.image.ensure import ensure
 from envbuilder.image.hostfiles import host_files
+from envbuilder.image.lockfile import LOCK
 from envbuilder.image.names import CONTROL_LABEL, CONTROLS
 from envbuilder.pypi.package_index import PackageIndex
 from envbuilder.simulated import compiler

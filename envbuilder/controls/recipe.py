@@ -7,8 +7,8 @@ from typing import assert_never
 
 from envbuilder.controls.control import Control, Copy, Env, Run
 from envbuilder.image import lockfile
+from envbuilder.image.lockfile import LOCK
 
-LOCK = "requirements.lock"
 _SITE = "/opt/venv/lib/python{python}/site-packages"
 
 # What the build host adds to a step and to no layer: its certificate bundle and its package index.

@@ -28,7 +28,7 @@ from envbuilder.workspace import Workspace, write_atomically
 
 
 @dataclass(frozen=True)
-class Locked:
+class LockedSide:
     """One side with its lock; ``committed`` where that lock and its context lie in ``images/`` already."""
 
     environment: Environment
@@ -50,15 +50,15 @@ class Maker:
     catalog: Catalog
     wheels: Path | None = None
 
-    def locked_old(self, environment: Environment) -> Locked:
+    def locked_old(self, environment: Environment) -> LockedSide:
         """Return the old side with the lock that is committed for it, or one made now."""
         committed = self._committed(environment)
         if committed is not None:
-            return Locked(environment, committed, committed=True)
+            return LockedSide(environment, committed, committed=True)
         kept = lockfile.of_context(self.workspace.for_upgrades.context(environment.id))
         return self._written(environment, self._lock(environment, "") if kept is None else kept)
 
-    def locked_new(self, environment: Environment, old: Locked) -> Locked:
+    def locked_new(self, environment: Environment, old: LockedSide) -> LockedSide:
         """Lock the new side so that it differs from the old lock in what it must alone.
 
         Where that is the lock that is committed for it, the committed context is used; else it gets an id that says
@@ -67,7 +67,7 @@ class Maker:
         text = self._lock(environment, old.lock)
         committed = self._committed(environment)
         if committed is not None and lockfile.parse(committed) == lockfile.parse(text):
-            return Locked(environment, committed, committed=True)
+            return LockedSide(environment, committed, committed=True)
         named = msgspec.structs.replace(environment, id=f"{environment.id}{AFTER}{old.environment.tensorflow}")
         return self._written(named, text)
 
@@ -79,12 +79,12 @@ class Maker:
             task.update("locking")
             return lock(environment, system_of(environment, self.catalog).glibc, keep=keep, wheels=self.wheels)
 
-    def _written(self, environment: Environment, text: str) -> Locked:
+    def _written(self, environment: Environment, text: str) -> LockedSide:
         """Keep a lock at once: what it is followed by may fail, and the next search starts from the same."""
         write_atomically(self.workspace.for_upgrades.context(environment.id) / LOCK, text.encode())
-        return Locked(environment, text, committed=False)
+        return LockedSide(environment, text, committed=False)
 
-    def built(self, side: Locked) -> Built:
+    def built(self, side: LockedSide) -> Built:
         """Build a side's image, unless it stands."""
         with self.console.task(side.environment.id) as task:
             return ensure(
@@ -97,7 +97,7 @@ class Maker:
                 options=BuildOptions(wheels=self.wheels),
             )
 
-    def judged(self, side: Locked, built: Built, request: UpgradeRequest) -> Verdict:
+    def judged(self, side: LockedSide, built: Built, request: UpgradeRequest) -> Verdict:
         """Validate a side's image, unless its verdict stands."""
         with self.console.task(side.environment.id) as task:
             verdict, _ = validate_and_record(
@@ -113,7 +113,7 @@ class Maker:
             )
         return verdict
 
-    def _place(self, side: Locked) -> Workspace:
+    def _place(self, side: LockedSide) -> Workspace:
         return self.workspace if side.committed else self.workspace.for_upgrades
 
 

@@ -16,7 +16,7 @@ from envbuilder.engine.fake import FakeEngine
 from envbuilder.environment import Environment
 from envbuilder.image import debian, lockfile
 from envbuilder.image.names import BASE_KEY_LABEL
-from envbuilder.upgrade.maker import Locked, Maker
+from envbuilder.upgrade.maker import LockedSide, Maker
 from envbuilder.workspace import Workspace, folder_contents
 
 ROOT = Path(__file__).parents[2]
@@ -79,7 +79,7 @@ def test_a_new_side_is_made_aside(workspace: Workspace, old: Environment) -> Non
     made = maker(workspace, closer)
     side = made.locked_new(msgspec.structs.replace(old), made.locked_old(old))
     built = made.built(side)
-    assert side == Locked(msgspec.structs.replace(old, id=f"{old.id}-after-2.20.0"), closer, committed=False)
+    assert side == LockedSide(msgspec.structs.replace(old, id=f"{old.id}-after-2.20.0"), closer, committed=False)
     assert made.asked == [text]
     assert built.record.reference.endswith("-after-2.20.0")
     assert folder_contents(workspace.images) == before
@@ -91,7 +91,7 @@ def test_a_new_side_that_is_committed_is_used(workspace: Workspace, old: Environ
     """Where the lock that is close to the old one is the committed one, hashes and all, nothing is made aside."""
     text = lockfile.of_context(workspace.context(old.id)) or ""
     made = maker(workspace, text + "\n")
-    assert made.locked_new(old, Locked(old, text, committed=True)) == Locked(old, text, committed=True)
+    assert made.locked_new(old, LockedSide(old, text, committed=True)) == LockedSide(old, text, committed=True)
     assert not workspace.for_upgrades.root.exists()
 
 
