@@ -10,12 +10,12 @@ import sys
 from pathlib import Path
 
 from envbuilder.image.build import ImageRecord
-from envbuilder.workspace import read_document
+from envbuilder.workspace import Workspace, read_document
 
 
 def main() -> int:
     """Print each image, then both sums and their ratio; exit 1 where fewer than two images were built."""
-    found = [read_document(path, ImageRecord) for path in sorted(Path("out").glob("*/image.json"))]
+    found = [read_document(path, ImageRecord) for path in Workspace(Path()).image_records()]
     records = [record for record in found if record is not None]
     if len(records) < 2:  # noqa: PLR2004 - sharing takes two
         print(

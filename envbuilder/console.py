@@ -104,6 +104,16 @@ class Console:
             self._live.remove_task(number)
 
 
+def steps(task: Task) -> Callable[[Step], None]:
+    """Return what shows a build's steps as a task's text, and not what they print."""
+
+    def show(step: Step) -> None:
+        if step.kind != "log":
+            task.update(describe(step))
+
+    return show
+
+
 class _Live:
     def __init__(self, progress: Progress, number: TaskID) -> None:
         self._progress, self._number = progress, number

@@ -1,10 +1,12 @@
-"""Where files live: ``images/`` (generated, committed), ``out/`` (results), the cache, and data that ships with us."""
+"""Where files live: ``images/`` (generated, committed), ``out/`` (results), the cache, and data that ships with us.
+
+Every path below ``out/`` is named here and nowhere else: who reads one finds it where its writer left it.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -19,6 +21,11 @@ _PACKAGE = Path(__file__).resolve().parent
 _Document = TypeVar("_Document")
 
 DEFAULT_MATRIX = "quickstart"
+
+VERDICT = "verdict.json"
+_CONTROLS, _UPGRADES, _BISECTS, _REPORTS = "controls", "upgrades", "bisects", "reproduce"
+_NOT_RESULTS = frozenset({_CONTROLS, _UPGRADES, _BISECTS, _REPORTS})
+"""Folders of ``out/`` that hold no environment's results."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +51,77 @@ class Workspace:
     def results(self, environment_id: str) -> Path:
         """Return the folder for the results of one environment."""
         return self.out / environment_id
+
+    def build_log(self, environment_id: str) -> Path:
+        """Return the log of an environment's last build."""
+        return self.results(environment_id) / "build.log"
+
+    def image_record(self, environment_id: str) -> Path:
+        """Return the record of an environment's image, which is there once a build was whole."""
+        return self.results(environment_id) / "image.json"
+
+    def image_records(self) -> tuple[Path, ...]:
+        """List the records of every environment's image."""
+        return self._of_environments("image.json")
+
+    def verdict(self, environment_id: str) -> Path:
+        """Return the newest verdict about an environment."""
+        return self.results(environment_id) / VERDICT
+
+    def verdicts(self) -> tuple[Path, ...]:
+        """List the newest verdict of every environment."""
+        return self._of_environments(VERDICT)
+
+    def publication(self, environment_id: str) -> Path:
+        """Return the folder that keeps a publication's journal and verdict."""
+        return self.results(environment_id) / "publish"
+
+    @property
+    def history(self) -> Path:
+        """The store of every verdict that was ever reached."""
+        return self.out / "history.sqlite3"
+
+    def control(self, name: str) -> Path:
+        """Return the folder for one negative control: its context, log and verdict."""
+        return self.out / _CONTROLS / name
+
+    def control_verdicts(self) -> tuple[Path, ...]:
+        """List the newest verdict of every negative control; its folder bears its name."""
+        return tuple(sorted((self.out / _CONTROLS).glob(f"*/{VERDICT}")))
+
+    def upgrade(self, name: str) -> Path:
+        """Return the document of one comparison of two versions; ``upgrade.md`` lies beside it."""
+        return self.out / _UPGRADES / name / "upgrade.json"
+
+    def upgrades(self) -> tuple[Path, ...]:
+        """List the documents of all comparisons."""
+        return tuple(sorted((self.out / _UPGRADES).glob("*/upgrade.json")))
+
+    @property
+    def for_upgrades(self) -> Workspace:
+        """The workspace for contexts and images that are made for upgrades alone."""
+        return Workspace(self.out / _UPGRADES / "work")
+
+    @property
+    def bisects(self) -> Path:
+        """The folder of searches, each in a file of its own."""
+        return self.out / _BISECTS
+
+    @property
+    def for_reports(self) -> Workspace:
+        """The workspace for environments of reports, which are in no matrix."""
+        return Workspace(self.out / _REPORTS)
+
+    def report_build(self, name: str) -> Path:
+        """Return the folder in which what deviates from our environments is built."""
+        return self.out / _REPORTS / "built" / name
+
+    def report_matrix(self, name: str) -> Path:
+        """Return the matrix of the nearest environment that works for a report."""
+        return self.out / _REPORTS / "matrices" / f"{name}.yaml"
+
+    def _of_environments(self, name: str) -> tuple[Path, ...]:
+        return tuple(path for path in sorted(self.out.glob(f"*/{name}")) if path.parent.name not in _NOT_RESULTS)
 
 
 def cache_dir() -> Path:
@@ -88,6 +166,8 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 @contextmanager
 def _temporary_beside(path: Path) -> Iterator[Path]:
+    import tempfile  # noqa: PLC0415 - a command that only reads does not pay for it
+
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     os.close(handle)
     try:

@@ -23,8 +23,8 @@ from envbuilder.engine.docker import connect
 from envbuilder.engine.port import Engine
 from envbuilder.errors import EnvbuilderError, InfrastructureError
 from envbuilder.image import lockfile
-from envbuilder.image.build import reference
-from envbuilder.image.context import LOCK
+from envbuilder.image.lockfile import LOCK
+from envbuilder.image.names import reference
 from envbuilder.jobs.run import RunOptions, RunRow, run
 from envbuilder.verdict import Verdict
 from envbuilder.workspace import Workspace, read_document, write_atomically

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -12,6 +11,8 @@ from typing import Any
 import msgspec
 
 from envbuilder.catalog.model import Catalog
+from envbuilder.errors import InfrastructureError
+from envbuilder.workspace import cache_dir, write_atomically
 
 FILES = (
     "tensorflow.yaml",
@@ -46,8 +47,8 @@ def load() -> Catalog:
         return msgspec.msgpack.decode(kept.read_bytes(), type=Catalog)
     except (OSError, msgspec.DecodeError):
         catalog = parse(texts)
-    with suppress(OSError):
-        _write(kept, msgspec.msgpack.encode(catalog))
+    with suppress(InfrastructureError):
+        write_atomically(kept, msgspec.msgpack.encode(catalog))
     return catalog
 
 
@@ -98,17 +99,6 @@ def _yaml(name: str, text: bytes) -> dict[str, list[Any]]:
 def _cache_folder() -> Path | None:
     """Return the user's cache folder; None for a user without a home, such as a bare number in a container."""
     try:
-        root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        return cache_dir()
     except RuntimeError:
         return None
-    return Path(root) / "envbuilder"
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Write so that a reader sees the whole file or none."""
-    import tempfile  # noqa: PLC0415 - a start that finds the cache does not write
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-        file.write(content)
-    Path(file.name).replace(path)

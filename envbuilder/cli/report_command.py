@@ -44,13 +44,13 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     from envbuilder.publish.verify_request import fetch
     from envbuilder.report.collect import collect
     from envbuilder.report.page import write
-    from envbuilder.validation.history import FILE, History, moment
+    from envbuilder.validation.history import History, moment
     from envbuilder.workspace import Workspace
 
     now = datetime.now(UTC)
     start = moment(since, now) if since else None
     workspace = Workspace(Path.cwd())
     if repository is not None:
-        History(store or workspace.out / FILE).add(fetch(repository, keys))
+        History(store or workspace.history).add(fetch(repository, keys))
     material = collect(workspace, matrices or VETTED, store, start, load())
     click.echo(write(material, output, now))

@@ -6,24 +6,25 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.resources import files as package_files
-from pathlib import Path
 from typing import assert_never
 
 import msgspec
 
 from envbuilder.catalog.model import Catalog
 from envbuilder.choice import choose
-from envbuilder.console import Console, describe
-from envbuilder.controls.control import Base, Control, FromWheel
+from envbuilder.console import Console, steps
+from envbuilder.controls.control import Base, Control, Copy, FromWheel
 from envbuilder.controls.control_verdict import answer
-from envbuilder.controls.recipe import LOCK, broken_lock, dockerfile
+from envbuilder.controls.recipe import broken_lock, dockerfile
 from envbuilder.engine.port import BuildRequest, Engine, Step
 from envbuilder.environment import Environment
 from envbuilder.errors import InfrastructureError, UnsatisfiableError
 from envbuilder.finding import Code
-from envbuilder.image.build import build, build_logged
-from envbuilder.image.context import ensure_lock, system_of, write_context
+from envbuilder.image.build import Built, build_logged
+from envbuilder.image.ensure import ensure
 from envbuilder.image.hostfiles import host_files
+from envbuilder.image.lockfile import LOCK
+from envbuilder.image.names import CONTROL_LABEL, CONTROLS
 from envbuilder.pypi.package_index import PackageIndex
 from envbuilder.simulated import compiler
 from envbuilder.simulated import profile as profiles
@@ -34,11 +35,6 @@ from envbuilder.verdict import Word
 from envbuilder.workspace import Workspace, folder_contents, write_atomically
 
 MATRIX = "negative-controls"
-REPOSITORY = "envbuilder/control"
-"""Broken images are tagged ``envbuilder/control:<name>``."""
-LABEL = "org.envbuilder.control"
-"""Carries the control's name."""
-
 _NUMPY_1 = "2.15.1"
 
 
@@ -66,15 +62,6 @@ class ControlsDocument(msgspec.Struct, frozen=True, kw_only=True):
     rows: tuple[ControlRow, ...]
 
 
-@dataclass(frozen=True)
-class Good:
-    """A good environment: its image in the engine's store, and its lock."""
-
-    environment: Environment
-    lock: str
-    reference: str
-
-
 @dataclass
 class Controller:
     """Builds good environments once and breaks them as asked; ``index`` gives single files of wheels."""
@@ -85,7 +72,7 @@ class Controller:
     catalog: Catalog
     console: Console
     profile: Profile = "quick"
-    _good: dict[Base, Good] = field(default_factory=dict)
+    _good: dict[Base, Built] = field(default_factory=dict)
 
     def run(self, controls: tuple[Control, ...]) -> ControlsDocument:
         """Run every control. Raises BuildFailedError or InfrastructureError: those say nothing about the suite."""
@@ -100,27 +87,18 @@ class Controller:
                 self.console.say(f"{control.name}: {row.wrong or 'as it must'}")
         return ControlsDocument(rows=tuple(rows))
 
-    def good(self, base: Base) -> Good:
+    def good(self, base: Base) -> Built:
         """Return the good environment that controls of this kind break, built where it is not yet."""
         if base not in self._good:
             choice = choose(MATRIX, (), self.workspace, self.catalog)
             environment = environment_of(base, choice.environments)
-            lock = ensure_lock(environment, choice.catalog, self.workspace)
-            write_context(environment, lock, self.workspace)
             with self.console.task(environment.id) as task:
-                built = build(
-                    environment,
-                    system_of(environment, choice.catalog),
-                    self.workspace,
-                    self.engine,
-                    on_step=lambda step: task.update(describe(step)) if step.kind != "log" else None,
-                )
-            self._good[base] = Good(environment, lock, built.record.reference)
+                self._good[base] = ensure(environment, choice.catalog, self.workspace, self.engine, steps(task))
         return self._good[base]
 
-    def _row(self, control: Control, good: Good) -> ControlRow:
+    def _row(self, control: Control, good: Built) -> ControlRow:
         started = time.monotonic()
-        reference = self._break(control, good) if control.steps else good.reference
+        reference = self._break(control, good) if control.steps else good.record.reference
         built = time.monotonic()
         request = ValidationRequest(
             image=reference,
@@ -131,7 +109,7 @@ class Controller:
             simulate=compiler.simulation(profiles.parse(control.simulate, self.catalog)) if control.simulate else None,
         )
         verdict = validate(self.engine, request)
-        record(self._folder(control), verdict)
+        record(self.workspace.control(control.name), verdict)
         judged = answer(control, verdict)
         return ControlRow(
             control=control.name,
@@ -148,8 +126,9 @@ class Controller:
             validate_s=round(time.monotonic() - built, 1),
         )
 
-    def _break(self, control: Control, good: Good) -> str:
-        context = self._folder(control) / "context"
+    def _break(self, control: Control, good: Built) -> str:
+        folder = self.workspace.control(control.name)
+        context = folder / "context"
         wanted = self._context(control, good)
         for name in folder_contents(context).keys() - wanted.keys() if context.is_dir() else ():
             (context / name).unlink()
@@ -157,15 +136,15 @@ class Controller:
             write_atomically(context / name, content)
         request = BuildRequest(
             context=context,
-            tag=f"{REPOSITORY}:{control.name}",
+            tag=f"{CONTROLS}:{control.name}",
             extra=host_files(),
-            build_args={"BASE": good.reference},
-            labels={LABEL: control.name},
+            build_args={"BASE": good.record.reference},
+            labels={CONTROL_LABEL: control.name},
         )
-        build_logged(request, self.engine, self._folder(control) / "build.log", _ignore)
+        build_logged(request, self.engine, folder / "build.log", _ignore)
         return request.tag
 
-    def _context(self, control: Control, good: Good) -> Mapping[str, bytes]:
+    def _context(self, control: Control, good: Built) -> Mapping[str, bytes]:
         lock = broken_lock(control, good.lock)
         files = {"Dockerfile": dockerfile(control, good.environment.python, lock).encode()}
         if control.locked:
@@ -174,13 +153,11 @@ class Controller:
             files[wheel.source] = from_wheel(self.index, wheel)
         if control.stub:
             files["libcuda.so"] = compiler.stub()
+        copied = {step.source for step in control.steps if isinstance(step, Copy)}
         for item in (package_files("envbuilder.controls") / "defects").iterdir():
-            if item.name in files["Dockerfile"].decode():
+            if item.name in copied:
                 files[item.name] = item.read_bytes()
         return files
-
-    def _folder(self, control: Control) -> Path:
-        return self.workspace.out / "controls" / control.name
 
 
 def _ignore(_: Step) -> None:

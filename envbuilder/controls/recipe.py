@@ -7,9 +7,9 @@ from typing import assert_never
 
 from envbuilder.controls.control import Control, Copy, Env, Run
 from envbuilder.image import lockfile
+from envbuilder.image.lockfile import LOCK
 from envbuilder.image.render import with_host
 
-LOCK = "requirements.lock"
 _SITE = "/opt/venv/lib/python{python}/site-packages"
 
 

@@ -18,7 +18,7 @@ from docker.types import DeviceRequest, LogConfig, Mount
 
 from envbuilder.engine import archive
 from envbuilder.engine.calls import answers, asking
-from envbuilder.engine.port import ContainerSpec, Ended
+from envbuilder.engine.port import FILES_AT, ContainerSpec, Ended
 from envbuilder.errors import InfrastructureError, UsageError
 
 RUN_LABEL = "org.envbuilder.run"
@@ -27,8 +27,6 @@ STARTED_LABEL = "org.envbuilder.started"
 _NOT_FOUND = 127
 _PATIENCE = 60
 _NO_GPUS = "install the NVIDIA Container Toolkit on the engine's host, or ask for no GPUs (gpus: none)"
-FILES_AT = "/envbuilder"
-"""Where a container finds its ``files``: a volume, because nothing can be copied into a read-only root."""
 
 
 def run(
@@ -45,7 +43,7 @@ def run(
         try:
             if refusal := _start(api, container):
                 on_stderr(refusal.encode() + b"\n")
-                return Ended(exit_code=_NOT_FOUND)
+                return Ended(exit_code=_NOT_FOUND, refusal=refusal)
             with _Limit(api, container, spec.time_limit) as limit:
                 for out, err in answers("stream the container's output", output):
                     if out:
@@ -149,6 +147,7 @@ def _binds(mounts: Mapping[str, str]) -> list[Mount]:
 
 
 def _files_volume(spec: ContainerSpec) -> list[Mount]:
+    """Mount a volume for a container's files, because nothing can be copied into a read-only root."""
     return [Mount(FILES_AT, None, type="volume", no_copy=True, labels=_marks())] if spec.files else []
 
 

@@ -28,6 +28,7 @@ class Script:
     exit_code: int = 0
     seconds: float = 0.0
     out_of_memory: bool = False
+    refusal: str = ""
 
 
 @dataclass
@@ -35,7 +36,8 @@ class FakeEngine:
     """An `Engine` whose containers follow ``script`` and whose registry is ``registry`` (reference → image).
 
     ``builds`` and ``runs`` keep what was asked for. A Dockerfile is followed as far as its shape goes: FROM needs an
-    image that is there, ``RUN echo …`` prints, ``RUN exit N`` fails, every other instruction succeeds.
+    image that is there or an earlier stage, ``RUN echo …`` prints, ``RUN exit N`` fails, every other instruction
+    succeeds.
     """
 
     script: Callable[[ContainerSpec], Script] = lambda _: Script()
@@ -80,13 +82,17 @@ class FakeEngine:
         self.builds.append(request)
         entries = context_entries(request.context, request.extra)
         arguments = dict(request.build_args)
-        for line in (request.context / request.dockerfile).read_text().splitlines():
-            word, _, rest = line.strip().partition(" ")
+        stages: set[str] = set()
+        for line in _instructions((request.context / request.dockerfile).read_text()):
+            word, _, rest = line.partition(" ")
             name, _, default = rest.partition("=")
             if word == "ARG":
                 arguments.setdefault(name, default)
             elif word == "FROM":
-                self._from(rest.split()[0], arguments)
+                base, *named = rest.split()
+                if base not in stages:
+                    self._from(base, arguments)
+                stages.update(named[1:])
             if word.isupper():
                 _follow(request, f"{word} {rest}", on_step)
         return self.add(request.tag, b"".join(stream(entries)), request.labels)
@@ -141,6 +147,7 @@ class FakeEngine:
             script.exit_code,
             out_of_memory=script.out_of_memory,
             seconds=max(script.seconds, time.monotonic() - began),
+            refusal=script.refusal,
         )
 
     @contextmanager
@@ -189,10 +196,16 @@ class FakeEngine:
             raise InfrastructureError(f"the base {base} is neither here nor in a registry that answers")
 
 
+def _instructions(text: str) -> list[str]:
+    """Split a Dockerfile into its instructions, each on one line."""
+    whole = re.sub(r"^\s*#.*\n", "", text, flags=re.MULTILINE)
+    return [line.strip() for line in re.sub(r"\\\n", " ", whole).splitlines() if line.strip()]
+
+
 def _follow(request: BuildRequest, instruction: str, on_step: Callable[[Step], None]) -> None:
     """Report one instruction as BuildKit would. Raises BuildFailedError where it exits non-zero."""
     on_step(Step("started", instruction))
-    words = shlex.split(instruction)
+    words = shlex.split(instruction) if instruction.startswith(("RUN echo", "RUN exit")) else []
     if words[:2] == ["RUN", "echo"]:
         on_step(Step("log", instruction, text=" ".join(words[2:])))
     if words[:2] == ["RUN", "exit"] and words[2:] != ["0"]:

@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
+FILES_AT = "/envbuilder"
+"""Where a container finds its ``files``."""
+
 
 @dataclass(frozen=True)
 class EngineInfo:
@@ -88,7 +91,7 @@ class BuildRequest:
 class ContainerSpec:
     """One container, closed by default: no network, read-only root, no capabilities, an unprivileged user.
 
-    ``files`` (path relative to ``/envbuilder`` → content) are copied in before the start, readable by all and
+    ``files`` (path relative to `FILES_AT` → content) are copied in before the start, readable by all and
     executable. ``mounts`` are host path → container path, read-only. ``scratch`` paths are writable tmpfs.
     ``gpus`` is ``none``, ``all`` or a comma-separated list of indices. Memory in bytes, ``time_limit`` in seconds.
     """
@@ -113,12 +116,16 @@ class ContainerSpec:
 
 @dataclass(frozen=True)
 class Ended:
-    """How a container ended; ``timed_out`` where the time limit killed it, ``out_of_memory`` where the kernel did."""
+    """How a container ended; ``timed_out`` where the time limit killed it, ``out_of_memory`` where the kernel did.
+
+    ``refusal`` is why it could not begin, where its image lacks the program; '' where it began.
+    """
 
     exit_code: int
     timed_out: bool = False
     out_of_memory: bool = False
     seconds: float = 0.0
+    refusal: str = ""
 
 
 class Engine(Protocol):

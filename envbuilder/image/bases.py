@@ -13,11 +13,7 @@ from typing import Literal
 from envbuilder.catalog.model import OperatingSystem
 from envbuilder.engine.port import Engine, Image
 from envbuilder.errors import InfrastructureError
-from envbuilder.image import debian
-
-KEY_LABEL = "org.envbuilder.base.key"
-MADE_FROM_LABEL = "org.envbuilder.base.from"
-REPOSITORY = "envbuilder/base"
+from envbuilder.image import debian, names
 
 
 @dataclass(frozen=True)
@@ -34,6 +30,21 @@ class Base:
     description: str
 
 
+class BaseUnavailableError(InfrastructureError):
+    """A system's base is not here, and neither its registry nor its packages can be had: why, of each way."""
+
+    def __init__(
+        self, system: OperatingSystem, *, registry: InfrastructureError, bootstrap: InfrastructureError
+    ) -> None:
+        self.system = system.name
+        self.registry = registry.message
+        self.bootstrap = bootstrap.message
+        super().__init__(
+            f"there is no base for {self.system}:\n  registry: {self.registry}\n  bootstrap: {self.bootstrap}",
+            hint=bootstrap.hint or f"docker pull {system.image} where a registry is reachable",
+        )
+
+
 def ensure_base(
     engine: Engine, system: OperatingSystem, cache: Path, report: Callable[[str], None], *, renew: bool = False
 ) -> Base:
@@ -42,7 +53,8 @@ def ensure_base(
     ``renew`` asks the registry, or the package mirror, for today's; where nothing changed, the base stays the same.
 
     A bootstrapped root file system stays in ``cache`` (about 150 MB), so that an engine that lost the image gets
-    the same bytes again. Raises InfrastructureError that names every way that was tried.
+    the same bytes again. Raises BaseUnavailableError that names every way that was tried, InfrastructureError where
+    one that is here cannot be renewed.
     """
     here = _pulled(engine, system) or _bootstrapped(engine, system)
     if here is not None and not renew:
@@ -68,10 +80,7 @@ def _fetch(engine: Engine, system: OperatingSystem, cache: Path, report: Callabl
         try:
             return _bootstrap(engine, system, cache, report, renew=renew)
         except InfrastructureError as error:
-            raise InfrastructureError(
-                f"there is no base for {system.name}:\n  registry: {unreachable.message}\n  bootstrap: {error.message}",
-                hint=error.hint or f"docker pull {system.image} where a registry is reachable",
-            ) from error
+            raise BaseUnavailableError(system, registry=unreachable, bootstrap=error) from error
 
 
 def _bootstrap(
@@ -92,7 +101,7 @@ def _bootstrap(
             report("no package has changed")
             return here
     report(f"importing {tar.name}")
-    labels = {KEY_LABEL: key, MADE_FROM_LABEL: note.read_text()}
+    labels = {names.BASE_KEY_LABEL: key, names.BASE_FROM_LABEL: note.read_text()}
     return _ours(engine.import_base(tar, _tag(system), labels), system)
 
 
@@ -105,7 +114,11 @@ def _bootstrapped(engine: Engine, system: OperatingSystem) -> Base | None:
     if not system.suite:
         return None
     image = engine.image(_tag(system))
-    return _ours(image, system) if image and image.labels.get(KEY_LABEL) == debian.recipe(system.suite) else None
+    return (
+        _ours(image, system)
+        if image and image.labels.get(names.BASE_KEY_LABEL) == debian.recipe(system.suite)
+        else None
+    )
 
 
 def _from_registry(image: Image, system: OperatingSystem) -> Base:
@@ -114,7 +127,7 @@ def _from_registry(image: Image, system: OperatingSystem) -> Base:
 
 
 def _ours(image: Image, system: OperatingSystem) -> Base:
-    made_from = image.labels.get(MADE_FROM_LABEL, "signed packages")
+    made_from = image.labels.get(names.BASE_FROM_LABEL, "signed packages")
     return Base(_tag(system), image.id, "bootstrapped", f"{system.name} bootstrapped from {made_from}")
 
 
@@ -124,7 +137,7 @@ def _digest(path: Path) -> str:
 
 
 def _tag(system: OperatingSystem) -> str:
-    return f"{REPOSITORY}:{system.name}"
+    return f"{names.BASES}:{system.name}"
 
 
 @contextmanager

@@ -1,25 +1,24 @@
-"""Build an environment's image from its context, or find that it is built already."""
+"""Build an environment's image from its context, and keep the record of what was built."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TextIO
 
 import msgspec
 
-from envbuilder.catalog.model import OperatingSystem
 from envbuilder.engine.port import BuildRequest, Engine, EngineInfo, Image, Step
 from envbuilder.environment import Environment
-from envbuilder.errors import UsageError, redacted
-from envbuilder.image.bases import Base, ensure_base
+from envbuilder.errors import redacted
+from envbuilder.image import lockfile
+from envbuilder.image.bases import Base
 from envbuilder.image.hostfiles import host_files
-from envbuilder.workspace import Workspace, cache_dir, content_key, folder_contents, read_document, write_document
-
-REPOSITORY = "envbuilder/tensorflow"
-"""Built images are tagged ``envbuilder/tensorflow:<environment id>``."""
+from envbuilder.image.names import BASE_DIGEST_LABEL, BASE_NAME_LABEL, reference
+from envbuilder.verdict import EngineRef
+from envbuilder.workspace import Workspace, read_document, write_document
 
 
 class LayerSize(msgspec.Struct, frozen=True):
@@ -31,7 +30,10 @@ class LayerSize(msgspec.Struct, frozen=True):
 
 
 class ImageRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What a build left in the engine: ``out/<id>/image.json``. ``key`` covers the context and the base."""
+    """What a build left in the engine: ``out/<id>/image.json``. ``key`` covers the context and the base.
+
+    ``builder`` is ``engine`` as a phrase; a record of an earlier version holds the phrase alone.
+    """
 
     schema: str = "envbuilder/image/v1"
     environment: str
@@ -43,63 +45,67 @@ class ImageRecord(msgspec.Struct, frozen=True, kw_only=True):
     base_id: str
     base_origin: str
     builder: str
+    engine: EngineRef | None = None
     seconds: float
     layers: tuple[LayerSize, ...]
 
 
-class Built(msgspec.Struct, frozen=True, kw_only=True):
-    """A build's record, and whether anything had to be done for it."""
+@dataclass(frozen=True)
+class Built:
+    """An environment, the record of its image and the text of its lock; ``fresh`` where something was done for it."""
 
+    environment: Environment
     record: ImageRecord
-    fresh: bool
+    lock: str
+    fresh: bool = False
 
 
-def reference(environment_id: str) -> str:
-    """Name the image of an environment in the engine's store."""
-    return f"{REPOSITORY}:{environment_id}"
+@dataclass(frozen=True)
+class BuildOptions:
+    """How to build: ``wheels`` is a folder of wheels that steps may install from, beside the index."""
+
+    no_cache: bool = False
+    wheels: Path | None = None
 
 
-def build(  # noqa: PLR0913 - the stage's inputs, each from another place
+def standing(environment: Environment, workspace: Workspace) -> Built | None:
+    """Return what an earlier build left in a workspace, the engine not asked; None where there is nothing."""
+    record = read_document(workspace.image_record(environment.id), ImageRecord)
+    lock = lockfile.of_context(workspace.context(environment.id)) or ""
+    return Built(environment, record, lock) if record else None
+
+
+def build(  # noqa: PLR0913 - what a build is made of, each from another place
     environment: Environment,
-    system: OperatingSystem,
     workspace: Workspace,
     engine: Engine,
-    *,
     on_step: Callable[[Step], None],
-    no_cache: bool = False,
-    wheels: Path | None = None,
-) -> Built:
-    """Build an environment's rendered context, unless the engine holds the image of exactly this content.
+    *,
+    base: Base,
+    key: str,
+    options: BuildOptions,
+) -> ImageRecord:
+    """Build an environment's context on its base; ``key`` is the digest of both.
 
-    ``wheels`` is a folder of wheels that the steps may install from, beside the index.
     Writes ``out/<id>/build.log`` as the build goes and ``out/<id>/image.json`` when it is whole. Raises
     BuildFailedError with the failed step's last lines.
     """
-    context = workspace.context(environment.id)
-    files = folder_contents(context)
-    if "Dockerfile" not in files:
-        raise UsageError(f"{context} has no Dockerfile", hint=f"envbuilder render -s {environment.id}")
-    base = ensure_base(engine, system, cache_dir() / "bases", lambda line: on_step(Step("log", "base", line)))
-    key = content_key({**files, "base": base.id.encode()})
-    path = workspace.results(environment.id) / "image.json"
-    kept = read_document(path, ImageRecord)
-    if kept and kept.key == key and not no_cache and engine.image(kept.image) is not None:
-        return Built(record=kept, fresh=False)
+    path = workspace.image_record(environment.id)
     path.unlink(missing_ok=True)
     started = time.monotonic()
     request = BuildRequest(
-        context=context,
+        context=workspace.context(environment.id),
         tag=reference(environment.id),
-        extra=host_files(wheels=wheels),
+        extra=host_files(wheels=options.wheels),
         build_args={"BASE": base.reference},
-        labels={"org.opencontainers.image.base.name": base.reference, "org.opencontainers.image.base.digest": base.id},
-        no_cache=no_cache,
+        labels={BASE_NAME_LABEL: base.reference, BASE_DIGEST_LABEL: base.id},
+        no_cache=options.no_cache,
     )
-    image = build_logged(request, engine, path.with_name("build.log"), on_step)
-    record = _record(request.tag, key, image, base, engine.info())
+    image = build_logged(request, engine, workspace.build_log(environment.id), on_step)
+    record = _record(environment, key, image, base, engine.info())
     record = msgspec.structs.replace(record, seconds=round(time.monotonic() - started, 1))
     write_document(path, record)
-    return Built(record=record, fresh=True)
+    return record
 
 
 def build_logged(request: BuildRequest, engine: Engine, log: Path, on_step: Callable[[Step], None]) -> Image:
@@ -132,17 +138,18 @@ def write_step(file: TextIO, step: Step) -> None:
     file.flush()
 
 
-def _record(tag: str, key: str, image: Image, base: Base, info: EngineInfo) -> ImageRecord:
+def _record(environment: Environment, key: str, image: Image, base: Base, info: EngineInfo) -> ImageRecord:
     return ImageRecord(
-        environment=tag.rpartition(":")[2],
+        environment=environment.id,
         key=key,
         image=image.id,
-        reference=tag,
+        reference=reference(environment.id),
         size=image.size,
         base=base.reference,
         base_id=base.id,
         base_origin=base.origin,
         builder=f"{info.name} {info.version} {info.builder}",
+        engine=EngineRef(name=info.name, version=info.version, builder=info.builder),
         seconds=0.0,
         layers=tuple(LayerSize(layer.diff_id, layer.size, layer.created_by) for layer in image.layers),
     )

@@ -14,10 +14,9 @@ from envbuilder.environment import Environment
 from envbuilder.errors import InputError, NoClaimError, Problem
 from envbuilder.image import lockfile
 from envbuilder.image.lock import lock
+from envbuilder.image.lockfile import LOCK
 from envbuilder.image.render import render_context
 from envbuilder.workspace import Workspace, folder_contents, shipped, write_atomically
-
-LOCK = "requirements.lock"
 
 
 @dataclass(frozen=True)
@@ -43,10 +42,10 @@ def ensure_lock(environment: Environment, catalog: Catalog, workspace: Workspace
     unasked.
     """
     path = workspace.context(environment.id) / LOCK
-    if path.is_file() and not renew:
-        text = path.read_text()
-        _demand(environment, text, path)
-        return text
+    kept = None if renew else lockfile.of_context(path.parent)
+    if kept is not None:
+        _demand(environment, kept, path)
+        return kept
     text = lock(environment, system_of(environment, catalog).glibc)
     write_atomically(path, text.encode())
     return text
@@ -119,8 +118,7 @@ def relock(choices: tuple[Choice, ...], workspace: Workspace, console: Console) 
     changed = same = 0
     for choice in choices:
         for environment in choice.environments:
-            path = workspace.context(environment.id) / LOCK
-            before = path.read_text() if path.is_file() else ""
+            before = lockfile.of_context(workspace.context(environment.id))
             after = ensure_lock(environment, choice.catalog, workspace, renew=True)
             write_context(environment, after, workspace)
             console.say(f"{environment.id}: {'unchanged' if after == before else 'locked'}")
@@ -133,7 +131,7 @@ def prepare_all(choices: tuple[Choice, ...], workspace: Workspace, console: Cons
     count = 0
     for choice in choices:
         for environment in choice.environments:
-            if not (workspace.context(environment.id) / LOCK).is_file():
+            if lockfile.of_context(workspace.context(environment.id)) is None:
                 console.say(f"{environment.id}: locking")
             write_context(environment, ensure_lock(environment, choice.catalog, workspace), workspace)
             count += 1

@@ -1,10 +1,14 @@
-"""Read a lock: the pinned packages in it, and the part of it that is the CUDA set."""
+"""Read a lock: that of a build context, the pinned packages in it, and the part of it that is the CUDA set."""
 
 from __future__ import annotations
 
 import hashlib
 import re
 from dataclasses import dataclass
+from pathlib import Path
+
+LOCK = "requirements.lock"
+"""The lock's name in a build context."""
 
 _PACKAGE = re.compile(r"^(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)==(?P<version>[^\s;\\]+)\s*(?:;\s*(?P<marker>[^\\]*))?")
 _HASH = re.compile(r"--hash=(sha256:[0-9a-f]{64})")
@@ -18,6 +22,12 @@ class Locked:
     version: str
     hashes: tuple[str, ...]
     text: str
+
+
+def of_context(context: Path) -> str | None:
+    """Read the lock of a build context; None where there is none."""
+    path = context / LOCK
+    return path.read_text() if path.is_file() else None
 
 
 def normalised(name: str) -> str:

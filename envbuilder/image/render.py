@@ -48,7 +48,7 @@ def render_context(environment: Environment, lock: str, templates: Mapping[str, 
     files = {
         "Dockerfile": _dockerfile(environment, lock, templates),
         "environment.json": _document(environment),
-        "requirements.lock": lock,
+        lockfile.LOCK: lock,
         "tools.lock": templates["tools.lock"],
         "host/README": _HOST_README,
     }

@@ -6,15 +6,9 @@ from dataclasses import dataclass
 
 import msgspec
 
-from envbuilder.controls import control_run
 from envbuilder.engine.port import Engine
 from envbuilder.errors import InfrastructureError
-from envbuilder.image import bases, build
-from envbuilder.reproduce import trial as reproducing
-from envbuilder.upgrade.maker import AFTER
-
-_LABELS = ("org.envbuilder.environment", reproducing.LABEL, control_run.LABEL, bases.KEY_LABEL)
-"""Labels of images of ours: without a tag they were replaced by a newer build."""
+from envbuilder.image import names
 
 
 class ImageGone(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,7 +54,7 @@ def clean(engine: Engine, options: CleanOptions) -> CleanDocument:
     if options.dry_run:
         return CleanDocument(dry_run=True, images=images)
     containers = engine.sweep()
-    freed = sum(engine.prune(label) for label in _LABELS)
+    freed = sum(engine.prune(label) for label in names.OURS)
     if options.cache_keep is not None:
         freed += engine.trim_cache(options.cache_keep)
     return CleanDocument(dry_run=False, images=images, containers=containers, freed=freed)
@@ -68,11 +62,11 @@ def clean(engine: Engine, options: CleanOptions) -> CleanDocument:
 
 def _names(engine: Engine, options: CleanOptions) -> tuple[str, ...]:
     """List the tags to remove, those built on others first."""
-    made = (*engine.names(reproducing.REPOSITORY), *engine.names(control_run.REPOSITORY))
-    environments = engine.names(build.REPOSITORY)
+    made = (*engine.names(names.REPRODUCED), *engine.names(names.CONTROLS))
+    environments = engine.names(names.ENVIRONMENTS)
     if options.everything:
-        return (*made, *environments, *engine.names(bases.REPOSITORY))
-    return (*made, *(name for name in environments if AFTER in name))
+        return (*made, *environments, *engine.names(names.BASES))
+    return (*made, *(name for name in environments if names.AFTER in name))
 
 
 def _gone(engine: Engine, name: str, *, dry_run: bool) -> ImageGone:

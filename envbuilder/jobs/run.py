@@ -12,14 +12,15 @@ import msgspec
 
 from envbuilder import exits
 from envbuilder.choice import Choice
-from envbuilder.console import Console, describe
+from envbuilder.console import Console, steps
 from envbuilder.engine.port import Engine
 from envbuilder.environment import Environment
 from envbuilder.errors import BuildFailedError, EnvbuilderError
 from envbuilder.finding import Finding
 from envbuilder.image.bases import ensure_base
-from envbuilder.image.build import Built, build
-from envbuilder.image.context import ensure_lock, system_of, write_context
+from envbuilder.image.build import BuildOptions, Built
+from envbuilder.image.context import system_of
+from envbuilder.image.ensure import ensure
 from envbuilder.validation.record import validate_and_record
 from envbuilder.validation.validate import ValidationRequest
 from envbuilder.verdict import Level, Verdict, Word
@@ -130,15 +131,13 @@ class _Runner:
         """Lock, render and build; an error is returned, for it concerns this environment alone."""
         try:
             with self.console.task(environment.id) as task:
-                text = ensure_lock(environment, self.choice.catalog, self.workspace)
-                write_context(environment, text, self.workspace)
-                built = build(
+                built = ensure(
                     environment,
-                    system_of(environment, self.choice.catalog),
+                    self.choice.catalog,
                     self.workspace,
                     self.engine,
-                    on_step=lambda step: task.update(describe(step)) if step.kind != "log" else None,
-                    no_cache=self.options.no_cache,
+                    steps(task),
+                    options=BuildOptions(no_cache=self.options.no_cache),
                 )
         except EnvbuilderError as error:
             self.console.say(f"{environment.id}: {error}")
@@ -153,20 +152,18 @@ class _Runner:
             return _failed(environment, built)
         try:
             with self.console.task(environment.id) as task:
-                request = ValidationRequest(
-                    image=built.record.image,
-                    environment=environment,
+                request = ValidationRequest.of(
+                    built,
                     profile=self.options.profile,
                     budgets=self.choice.matrix.budgets,
                     gpus=self.options.gpus,
-                    base=f"{built.record.base} {built.record.base_id}",
                 )
                 verdict, fresh = validate_and_record(
                     request, self.engine, self.workspace, on_progress=task.update, fresh=self.options.fresh
                 )
         except EnvbuilderError as error:
             return msgspec.structs.replace(_failed(environment, error), built="built" if built.fresh else "unchanged")
-        return _row(environment, built, verdict, self.workspace, fresh=fresh)
+        return _row(built, verdict, self.workspace, fresh=fresh)
 
 
 def _failed(environment: Environment, error: EnvbuilderError) -> RunRow:
@@ -187,13 +184,13 @@ def _built_row(environment: Environment, built: Built | EnvbuilderError, workspa
         built="built" if built.fresh else "unchanged",
         size=built.record.size,
         build_s=built.record.seconds if built.fresh else 0.0,
-        path=str((workspace.results(environment.id) / "image.json").relative_to(workspace.root)),
+        path=str(workspace.image_record(environment.id).relative_to(workspace.root)),
     )
 
 
-def _row(environment: Environment, built: Built, verdict: Verdict, workspace: Workspace, *, fresh: bool) -> RunRow:
+def _row(built: Built, verdict: Verdict, workspace: Workspace, *, fresh: bool) -> RunRow:
     return RunRow(
-        environment=environment.id,
+        environment=built.environment.id,
         verdict=verdict.verdict,
         level=verdict.level,
         image=built.record.reference,
@@ -204,7 +201,7 @@ def _row(environment: Environment, built: Built, verdict: Verdict, workspace: Wo
         reasons=verdict.reasons,
         findings=verdict.findings,
         exit_code=exits.of_verdict(verdict.verdict),
-        path=str((workspace.results(environment.id) / "verdict.json").relative_to(workspace.root)),
+        path=str(workspace.verdict(built.environment.id).relative_to(workspace.root)),
     )
 
 

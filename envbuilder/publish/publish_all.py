@@ -24,16 +24,16 @@ from envbuilder.environment import Environment
 from envbuilder.errors import EnvbuilderError, InfrastructureError, PublishError, UsageError
 from envbuilder.exits import ExitCode
 from envbuilder.image import lockfile
-from envbuilder.image.build import ImageRecord
+from envbuilder.image.build import Built, standing
 from envbuilder.publish.publish import Publication, Tools, publish
 from envbuilder.publish.publish_document import PublishDocument, PublishRow, Tag
 from envbuilder.registry.client import Repository
 from envbuilder.registry.reference import Reference
 from envbuilder.validation.checks.specification import Profile
-from envbuilder.validation.history import FILE, History
+from envbuilder.validation.history import History
 from envbuilder.validation.validate import ValidationRequest, validate
 from envbuilder.verdict import Verdict
-from envbuilder.workspace import Workspace, folder_contents, read_document
+from envbuilder.workspace import Workspace, folder_contents
 
 
 @dataclass(frozen=True)
@@ -84,8 +84,7 @@ def plan_all(choice: Choice, wish: Wish, session: Session) -> PublishDocument:
     rows = []
     for environment in choice.environments:
         try:
-            record = _record(environment, session)
-            tags = [*_tags(environment, record), *((tag, True) for tag in wish.moving)]
+            tags = [*_tags(_built(environment, session)), *((tag, True) for tag in wish.moving)]
             rows.append(
                 PublishRow(
                     environment=environment.id,
@@ -104,29 +103,30 @@ def _planned(repository: Repository, name: str, *, moving: bool) -> Tag:
     return Tag(name=name, moving=moving, before=found.digest if found else "")
 
 
-def _tags(environment: Environment, record: ImageRecord) -> tuple[tuple[str, bool], ...]:
+def _tags(built: Built) -> tuple[tuple[str, bool], ...]:
     """Name an environment's own tags: one for this very image, for ever; and its id, which moves to the newest."""
-    return ((f"{environment.id}-{record.image.removeprefix('sha256:')[:12]}", False), (environment.id, True))
+    name = built.environment.id
+    return ((f"{name}-{built.record.image.removeprefix('sha256:')[:12]}", False), (name, True))
 
 
 def _publish_one(environment: Environment, choice: Choice, wish: Wish, sealer: Sealer, session: Session) -> PublishRow:
-    record = _record(environment, session)
-    tags = _tags(environment, record)
+    built = _built(environment, session)
+    tags = _tags(built)
     publication = Publication(
         environment=environment.id,
-        image=record.image,
+        image=built.record.image,
         to=wish.to,
         tags=tuple(name for name, moving in tags if not moving),
         moving=tuple(name for name, moving in tags if moving) + wish.moving,
-        folder=session.workspace.results(environment.id) / "publish",
+        folder=session.workspace.publication(environment.id),
         allow=wish.allow,
     )
-    describe = _Describe(environment, record, session, sbom=wish.sbom)
+    describe = _Describe(built, session, sbom=wish.sbom)
     tools = Tools(
         engine=session.engine,
         repository=Repository(wish.to, session.environment),
         sealer=sealer,
-        validate=_validator(environment, record, choice, wish, session),
+        validate=_validator(built, choice, wish, session),
         now=lambda: datetime.now(UTC),
         describe=describe,
         say=lambda text: session.say(f"{environment.id}: {text}"),
@@ -134,20 +134,12 @@ def _publish_one(environment: Environment, choice: Choice, wish: Wish, sealer: S
     return publish(publication, tools)
 
 
-def _validator(
-    environment: Environment, record: ImageRecord, choice: Choice, wish: Wish, session: Session
-) -> Callable[[str], Verdict]:
+def _validator(built: Built, choice: Choice, wish: Wish, session: Session) -> Callable[[str], Verdict]:
     """Return what validates a reference by digest, and keeps the verdict in the history."""
 
     def judge(reference: str) -> Verdict:
-        request = ValidationRequest(
-            image=reference,
-            environment=environment,
-            profile=wish.profile,
-            budgets=choice.matrix.budgets,
-            gpus=wish.gpus,
-            base=f"{record.base} {record.base_id}",
-            lock=_lock(environment, session),
+        request = ValidationRequest.of(
+            built, image=reference, profile=wish.profile, budgets=choice.matrix.budgets, gpus=wish.gpus
         )
         image = session.engine.image(reference)
         digest = reference.rpartition("@")[2]
@@ -155,7 +147,7 @@ def _validator(
         if image is None or all(name.rpartition("@")[2] != digest for name in image.digests):
             raise PublishError(f"the engine does not know {reference} by its digest")
         verdict = msgspec.structs.replace(verdict, image=msgspec.structs.replace(verdict.image, digest=digest))
-        History(session.workspace.out / FILE).add((verdict,))
+        History(session.workspace.history).add((verdict,))
         return verdict
 
     return judge
@@ -165,8 +157,7 @@ def _validator(
 class _Describe:
     """States what is in an image and where it came from."""
 
-    environment: Environment
-    record: ImageRecord
+    built: Built
     session: Session
     sbom: bool
 
@@ -175,38 +166,32 @@ class _Describe:
         return (*made, self._bill(name, digest, image)) if self.sbom else made
 
     def _bill(self, name: str, digest: str, image: Image) -> Statement:
-        self.session.say(f"{self.environment.id}: reading the image for its bill of materials")
+        self.session.say(f"{self.built.environment.id}: reading the image for its bill of materials")
         with self.session.engine.export(image.id) as archive:
             contents = read(archive)
-        lock = lockfile.parse(_lock(self.environment, self.session))
-        return about(name, digest, CYCLONEDX, bom(name, digest, contents, lock))
+        return about(name, digest, CYCLONEDX, bom(name, digest, contents, lockfile.parse(self.built.lock)))
 
     def _provenance(self, name: str, digest: str) -> Statement:
-        files = folder_contents(self.session.workspace.context(self.environment.id))
+        environment, record = self.built.environment, self.built.record
+        files = folder_contents(self.session.workspace.context(environment.id))
         tools = lockfile.parse(files.get("tools.lock", b"").decode())
-        engine, _, rest = self.record.builder.partition(" ")
-        version, _, builder = rest.partition(" ")
+        engine = record.engine
+        made_by = {engine.name: engine.version, "builder": engine.builder} if engine else {"builder": record.builder}
         return provenance(
             name,
             digest,
-            environment=self.environment.id,
+            environment=environment.id,
             context={path: f"sha256:{hashlib.sha256(data).hexdigest()}" for path, data in files.items()},
-            base=Base(reference=self.record.base, digest=self.record.base_id, origin=self.record.base_origin),
-            tools={engine: version, "builder": builder, **{tool.name: tool.version for tool in tools}},
+            base=Base(reference=record.base, digest=record.base_id, origin=record.base_origin),
+            tools={**made_by, **{tool.name: tool.version for tool in tools}},
         )
 
 
-def _lock(environment: Environment, session: Session) -> str:
-    path = session.workspace.context(environment.id) / "requirements.lock"
-    return path.read_text() if path.is_file() else ""
-
-
-def _record(environment: Environment, session: Session) -> ImageRecord:
-    path = session.workspace.results(environment.id) / "image.json"
-    record = read_document(path, ImageRecord)
-    if record is None:
+def _built(environment: Environment, session: Session) -> Built:
+    built = standing(environment, session.workspace)
+    if built is None:
         raise PublishError(f"{environment.id} is not built", hint=f"envbuilder build -s {environment.id}")
-    return record
+    return built
 
 
 def _failed(environment: Environment, wish: Wish, error: EnvbuilderError) -> PublishRow:

@@ -14,12 +14,9 @@ from envbuilder.image.build import ImageRecord, LayerSize
 from envbuilder.matrix import Excluded
 from envbuilder.report.formats.titles import name_of
 from envbuilder.upgrade.upgrade_document import UpgradeDocument
-from envbuilder.validation.history import FILE, History
+from envbuilder.validation.history import History
 from envbuilder.verdict import Verdict
 from envbuilder.workspace import Workspace, read_document
-
-CONTROLS, UPGRADES = "controls", "upgrades"
-"""Folders of ``out/`` that hold no environments' results."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +43,7 @@ def collect(
 
     Verdicts in ``out/`` that the history does not hold yet are added to it first: nothing that was shown is lost.
     """
-    history = History(store or workspace.out / FILE)
+    history = History(store or workspace.history)
     current = current_verdicts(workspace)
     if current:
         history.add(current)
@@ -67,8 +64,7 @@ def collect(
 
 def current_verdicts(workspace: Workspace) -> tuple[Verdict, ...]:
     """Read the newest verdict of every environment in ``out/``."""
-    paths = sorted(workspace.out.glob("*/verdict.json"))
-    return _read(tuple(path for path in paths if path.parent.name not in (CONTROLS, UPGRADES)))
+    return _read(workspace.verdicts())
 
 
 def _read(paths: tuple[Path, ...]) -> tuple[Verdict, ...]:
@@ -84,17 +80,15 @@ def _by_environment(verdicts: tuple[Verdict, ...]) -> dict[str, tuple[Verdict, .
 
 
 def _layers(workspace: Workspace) -> dict[str, tuple[LayerSize, ...]]:
-    records = (read_document(path, ImageRecord) for path in sorted(workspace.out.glob("*/image.json")))
+    records = (read_document(path, ImageRecord) for path in workspace.image_records())
     return {record.image: record.layers for record in records if record is not None}
 
 
 def _controls(workspace: Workspace) -> dict[str, Verdict]:
-    paths = sorted((workspace.out / CONTROLS).glob("*/verdict.json"))
-    found = ((path.parent.name, read_document(path, Verdict)) for path in paths)
+    found = ((path.parent.name, read_document(path, Verdict)) for path in workspace.control_verdicts())
     return {name: verdict for name, verdict in found if verdict is not None}
 
 
 def _upgrades(workspace: Workspace) -> tuple[UpgradeDocument, ...]:
-    paths = sorted((workspace.out / UPGRADES).glob("*/upgrade.json"))
-    found = (read_document(path, UpgradeDocument) for path in paths)
+    found = (read_document(path, UpgradeDocument) for path in workspace.upgrades())
     return tuple(document for document in found if document is not None)

@@ -16,7 +16,7 @@ from envbuilder.report.collect import current_verdicts
 from envbuilder.report.formats import FORMATS
 from envbuilder.report.formats.bake import bake
 from envbuilder.report.formats.titles import name_of
-from envbuilder.validation.history import FILE, History
+from envbuilder.validation.history import History
 from envbuilder.verdict import Verdict
 from envbuilder.workspace import Workspace, read_document
 
@@ -56,7 +56,7 @@ def _from_files(files: Sequence[Path]) -> tuple[Verdict, ...]:
 def _stored(workspace: Workspace, source: Source) -> tuple[Verdict, ...]:
     if source.store is None and source.since is None:
         return current_verdicts(workspace)
-    return History(source.store or workspace.out / FILE).since(source.since)
+    return History(source.store or workspace.history).since(source.since)
 
 
 def export_bake(

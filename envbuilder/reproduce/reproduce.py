@@ -18,11 +18,18 @@ from envbuilder.reproduce.predict import predict
 from envbuilder.reproduce.question_from_report import question_of
 from envbuilder.reproduce.rebuild import Rebuild, plan
 from envbuilder.reproduce.report.read import cleaned, read
-from envbuilder.reproduce.reproduction import POSTED, Nearest, Proof, ReproduceDocument, Run
+from envbuilder.reproduce.reproduction import (
+    POSTED,
+    Nearest,
+    Proof,
+    ReproduceDocument,
+    Run,
+    build_command,
+    matrix_path,
+)
 from envbuilder.reproduce.standins import needed
 from envbuilder.reproduce.symptom_comparison import compare, gone, telling
 from envbuilder.reproduce.trial import (
-    FOLDER,
     Place,
     Seen,
     Tools,
@@ -100,12 +107,10 @@ def with_command(document: ReproduceDocument, workspace: Workspace | None = None
     near: Nearest | None = document.nearest
     if near is None or not near.matrix:
         return document
-    name = POSTED
     if workspace is not None:
-        path = workspace.out / FOLDER / "matrices" / f"{document.recipe.environment or 'report'}.yaml"
-        write_atomically(path, near.matrix.encode())
-        name = str(path.relative_to(workspace.root))
-    commands = (f"envbuilder run {name}", *near.commands)
+        write_atomically(matrix_path(document, workspace), near.matrix.encode())
+    ours = build_command(document) if workspace is not None else f"envbuilder run {POSTED}"
+    commands = (ours, *near.commands)
     return msgspec.structs.replace(document, nearest=msgspec.structs.replace(near, commands=commands))
 
 

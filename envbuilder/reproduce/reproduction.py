@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal
 
 import msgspec
@@ -11,6 +12,7 @@ from envbuilder.finding import Code, Finding, Severity
 from envbuilder.reproduce.messages.message import Symptom
 from envbuilder.reproduce.report.reported import Reported
 from envbuilder.verdict import Word
+from envbuilder.workspace import Workspace
 
 Kind = Literal["wheels", "image", "none"]
 
@@ -103,3 +105,13 @@ class ReproduceDocument(msgspec.Struct, frozen=True, kw_only=True):
             return False if refuted and self.run.reproduced else self.run.reproduced
         known = [row for row in self.predicted if row.code is not Code.UNKNOWN and row.severity is not Severity.INFO]
         return True if known or (self.reported.tensorflow and not self.predicted) else None
+
+
+def matrix_path(document: ReproduceDocument, workspace: Workspace) -> Path:
+    """Return where a run leaves the matrix of the nearest environment."""
+    return workspace.report_matrix(document.recipe.environment or "report")
+
+
+def build_command(document: ReproduceDocument) -> str:
+    """Name the command that builds the nearest environment from that matrix, in the folder of the run."""
+    return f"envbuilder run {matrix_path(document, Workspace(Path()))}"

@@ -8,7 +8,7 @@ from envbuilder.console import table
 from envbuilder.finding import Finding, Severity
 from envbuilder.reproduce.messages.recognise import get
 from envbuilder.reproduce.report.reported import SCALARS, Reported
-from envbuilder.reproduce.reproduction import POSTED, ReproduceDocument, Run
+from envbuilder.reproduce.reproduction import POSTED, ReproduceDocument, Run, build_command
 from envbuilder.reproduce.symptom_comparison import telling
 
 _TITLES = {
@@ -149,7 +149,8 @@ def _fix(document: ReproduceDocument) -> list[str]:
     if near is not None and near.diff:
         lines += ["", "Nearest environment that works:", "", "```diff", *near.diff, "```"]
     if near is not None and near.commands:
-        here = [_BUILDS if command.startswith("envbuilder run ") else command for command in near.commands]
+        ours = build_command(document)
+        here = [_BUILDS if command == ours else command for command in near.commands]
         lines += ["", "```console", *(f"$ {command}" for command in here), "```"]
         if _BUILDS in here:
             lines += ["", f"`{POSTED}`:", "", "```yaml", *near.matrix.splitlines(), "```"]

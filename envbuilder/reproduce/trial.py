@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import resources
-from pathlib import Path
 
 from envbuilder.catalog.model import Catalog
-from envbuilder.engine.port import BuildRequest, ContainerSpec, Engine, Image, Step
+from envbuilder.engine.port import FILES_AT, BuildRequest, ContainerSpec, Engine, Image, Step
 from envbuilder.environment import Environment
 from envbuilder.errors import InfrastructureError
-from envbuilder.image.build import build, build_logged, reference
-from envbuilder.image.context import LOCK, ensure_lock, system_of, templates, write_context
+from envbuilder.image import lockfile
+from envbuilder.image.bases import BaseUnavailableError
+from envbuilder.image.build import build_logged
+from envbuilder.image.context import templates
+from envbuilder.image.ensure import ensure
 from envbuilder.image.hostfiles import host_files
+from envbuilder.image.names import REPRODUCED, REPRODUCED_LABEL
 from envbuilder.reproduce.messages.message import Symptom
 from envbuilder.reproduce.messages.recognise import match
 from envbuilder.reproduce.report import captured
@@ -25,13 +28,6 @@ from envbuilder.validation.validate import ValidationRequest, validate
 from envbuilder.verdict import Verdict
 from envbuilder.workspace import Workspace, cache_dir, content_key, write_atomically
 
-REPOSITORY = "envbuilder/reproduced"
-"""Images with deviations are tagged ``envbuilder/reproduced:<digest of the recipe>``."""
-
-LABEL = "org.envbuilder.reproduced"
-"""Carries the digest of the recipe."""
-
-FOLDER = "reproduce"
 _LIMIT_S = 600.0
 
 
@@ -43,11 +39,6 @@ class Tools:
     workspace: Workspace
     engine: Engine
     say: Callable[[str], None]
-
-    @property
-    def aside(self) -> Workspace:
-        """A workspace of its own, for environments that are in no matrix."""
-        return Workspace(self.workspace.out / FOLDER)
 
 
 @dataclass(frozen=True)
@@ -79,23 +70,13 @@ def image_of(recipe: Recipe, environment: Environment | None, tools: Tools) -> s
 
 def environment_image(environment: Environment, tools: Tools) -> str:
     """Build one of our environments, from its committed lock where there is one. Raises Unavailable as above."""
-    committed = (tools.workspace.context(environment.id) / LOCK).is_file()
-    workspace = tools.workspace if committed else tools.aside
+    committed = lockfile.of_context(tools.workspace.context(environment.id)) is not None
+    workspace = tools.workspace if committed else tools.workspace.for_reports
     tools.say(f"{environment.id}: locking" if not committed else f"{environment.id}: locked")
-    lock = ensure_lock(environment, tools.catalog, workspace)
-    write_context(environment, lock, workspace)
     try:
-        built = build(
-            environment,
-            system_of(environment, tools.catalog),
-            workspace,
-            tools.engine,
-            on_step=_steps(environment.id, tools),
-        )
-    except InfrastructureError as error:
-        if error.message.startswith("there is no base"):
-            raise Unavailable(error.message, hint=error.hint) from error
-        raise
+        built = ensure(environment, tools.catalog, workspace, tools.engine, _steps(environment.id, tools))
+    except BaseUnavailableError as error:
+        raise Unavailable(error.message, hint=error.hint) from error
     return built.record.reference
 
 
@@ -128,10 +109,11 @@ def _built(files: dict[str, bytes], base: str, tools: Tools) -> str:
     """Build a small context of our own; its tag is its content, so that the same recipe is built once."""
     image = tools.engine.image(base) if base else None
     key = content_key({**files, "base": image.id.encode() if image else b""})
-    tag = f"{REPOSITORY}:{key.removeprefix('sha256:')[:16]}"
+    name = key.removeprefix("sha256:")[:16]
+    tag = f"{REPRODUCED}:{name}"
     if tools.engine.image(tag) is not None:
         return tag
-    folder = tools.workspace.out / FOLDER / "built" / tag.rpartition(":")[2]
+    folder = tools.workspace.report_build(name)
     for name, content in files.items():
         write_atomically(folder / "context" / name, content)
     request = BuildRequest(
@@ -139,7 +121,7 @@ def _built(files: dict[str, bytes], base: str, tools: Tools) -> str:
         tag=tag,
         extra=host_files() or {"host/README": b"nothing is added to these steps here\n"},
         build_args={"BASE": base} if base else {},
-        labels={LABEL: key},
+        labels={REPRODUCED_LABEL: key},
     )
     build_logged(request, tools.engine, folder / "build.log", _steps("what deviates", tools))
     return tag
@@ -188,7 +170,7 @@ def _spoken(image: Image, simulated: Simulation | None, standing: StandIns | Non
         env, files = {**env, **standing.env}, {**files, **standing.files}
     spec = ContainerSpec(
         image=image.id,
-        command=("/bin/sh", "-c", "exec $(command -v python3 || command -v python) /envbuilder/capture.py"),
+        command=("/bin/sh", "-c", f"exec $(command -v python3 || command -v python) {FILES_AT}/capture.py"),
         env=env,
         files=files,
         gpus="none" if simulated or not engine.info().gpu_runtime else "all",
@@ -210,11 +192,6 @@ def capture_script() -> bytes:
 
 def lock_of(environment: Environment, tools: Tools) -> str:
     """Return the lock that an environment was built from."""
-    for workspace in (tools.workspace, tools.aside):
-        path: Path = workspace.context(environment.id) / LOCK
-        if path.is_file():
-            return path.read_text()
-    return ""
-
-
-__all__ = ["Place", "Seen", "Tools", "Unavailable", "environment_image", "image_of", "lock_of", "observe", "reference"]
+    places = (tools.workspace, tools.workspace.for_reports)
+    texts = (lockfile.of_context(place.context(environment.id)) for place in places)
+    return next((text for text in texts if text is not None), "")

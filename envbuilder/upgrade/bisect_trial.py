@@ -51,15 +51,15 @@ class ImageTrial:
         if isinstance(wanted, Unbuildable):
             return wanted
         try:
-            environment, lock, workspace = self.maker.locked_old(end)
+            side = self.maker.locked_old(end)
             if candidate != self.good:
-                environment, lock, workspace = self.maker.locked_new(wanted, environment, lock)
-            built = self.maker.built(environment, workspace)
+                side = self.maker.locked_new(wanted, side)
+            built = self.maker.built(side)
         except (UnsatisfiableError, BuildFailedError) as error:
             return Unbuildable(error.message.splitlines()[0])
         if self.check is None:
             return self._run(built.record.image)
-        verdict = self.maker.judged(environment, built, lock, workspace, self.request)
+        verdict = self.maker.judged(side, built, self.request)
         return of_check(verdict.checks, self.check)
 
     def _run(self, image: str) -> Ran:

@@ -9,13 +9,16 @@ import msgspec
 
 from envbuilder.catalog import lookup
 from envbuilder.catalog.model import Catalog
-from envbuilder.console import Console, describe
+from envbuilder.console import Console, steps
 from envbuilder.engine.port import Engine
 from envbuilder.environment import Environment
 from envbuilder.image import lockfile
-from envbuilder.image.build import Built, build
-from envbuilder.image.context import LOCK, system_of, write_context
+from envbuilder.image.build import BuildOptions, Built
+from envbuilder.image.context import system_of
+from envbuilder.image.ensure import Given, ensure
 from envbuilder.image.lock import lock
+from envbuilder.image.lockfile import LOCK
+from envbuilder.image.names import AFTER
 from envbuilder.upgrade.upgrade_document import LayerSeen, Side
 from envbuilder.upgrade.upgrade_request import UpgradeRequest
 from envbuilder.validation.record import validate_and_record
@@ -23,8 +26,14 @@ from envbuilder.validation.validate import ValidationRequest
 from envbuilder.verdict import ImageRef, Verdict
 from envbuilder.workspace import Workspace, write_atomically
 
-AFTER = "-after-"
-"""Joins an environment's id to the release whose lock its own was kept close to."""
+
+@dataclass(frozen=True)
+class LockedSide:
+    """One side with its lock; ``committed`` where that lock and its context lie in ``images/`` already."""
+
+    environment: Environment
+    lock: str
+    committed: bool
 
 
 @dataclass(frozen=True)
@@ -41,79 +50,76 @@ class Maker:
     catalog: Catalog
     wheels: Path | None = None
 
-    @property
-    def aside(self) -> Workspace:
-        """The workspace for what is made for upgrades alone."""
-        return Workspace(self.workspace.out / "upgrades" / "work")
-
-    def locked_old(self, environment: Environment) -> tuple[Environment, str, Workspace]:
+    def locked_old(self, environment: Environment) -> LockedSide:
         """Return the old side with the lock that is committed for it, or one made now."""
-        committed = self.workspace.context(environment.id) / LOCK
-        if committed.is_file():
-            return environment, committed.read_text(), self.workspace
-        kept = self.aside.context(environment.id) / LOCK
-        text = kept.read_text() if kept.is_file() else self._lock(environment, "")
-        return self._written(environment, text)
+        committed = self._committed(environment)
+        if committed is not None:
+            return LockedSide(environment, committed, committed=True)
+        kept = lockfile.of_context(self.workspace.for_upgrades.context(environment.id))
+        return self._written(environment, self._lock(environment, "") if kept is None else kept)
 
-    def locked_new(self, environment: Environment, old: Environment, keep: str) -> tuple[Environment, str, Workspace]:
+    def locked_new(self, environment: Environment, old: LockedSide) -> LockedSide:
         """Lock the new side so that it differs from the old lock in what it must alone.
 
         Where that is the lock that is committed for it, the committed context is used; else it gets an id that says
         what it was made after.
         """
-        text = self._lock(environment, keep)
-        committed = self.workspace.context(environment.id) / LOCK
-        if committed.is_file() and lockfile.parse(committed.read_text()) == lockfile.parse(text):
-            return environment, committed.read_text(), self.workspace
-        named = msgspec.structs.replace(environment, id=f"{environment.id}{AFTER}{old.tensorflow}")
+        text = self._lock(environment, old.lock)
+        committed = self._committed(environment)
+        if committed is not None and lockfile.parse(committed) == lockfile.parse(text):
+            return LockedSide(environment, committed, committed=True)
+        named = msgspec.structs.replace(environment, id=f"{environment.id}{AFTER}{old.environment.tensorflow}")
         return self._written(named, text)
+
+    def _committed(self, environment: Environment) -> str | None:
+        return lockfile.of_context(self.workspace.context(environment.id))
 
     def _lock(self, environment: Environment, keep: str) -> str:
         with self.console.task(environment.id) as task:
             task.update("locking")
             return lock(environment, system_of(environment, self.catalog).glibc, keep=keep, wheels=self.wheels)
 
-    def _written(self, environment: Environment, text: str) -> tuple[Environment, str, Workspace]:
-        write_atomically(self.aside.context(environment.id) / LOCK, text.encode())
-        write_context(environment, text, self.aside)
-        return environment, text, self.aside
+    def _written(self, environment: Environment, text: str) -> LockedSide:
+        """Keep a lock at once: what it is followed by may fail, and the next search starts from the same."""
+        write_atomically(self.workspace.for_upgrades.context(environment.id) / LOCK, text.encode())
+        return LockedSide(environment, text, committed=False)
 
-    def built(self, environment: Environment, workspace: Workspace) -> Built:
+    def built(self, side: LockedSide) -> Built:
         """Build a side's image, unless it stands."""
-        with self.console.task(environment.id) as task:
-            return build(
-                environment,
-                system_of(environment, self.catalog),
-                workspace,
+        with self.console.task(side.environment.id) as task:
+            return ensure(
+                side.environment,
+                self.catalog,
+                self._place(side),
                 self.engine,
-                on_step=lambda step: task.update(describe(step)) if step.kind != "log" else None,
-                wheels=self.wheels,
+                steps(task),
+                given=Given(side.lock, as_it_lies=side.committed),
+                options=BuildOptions(wheels=self.wheels),
             )
 
-    def judged(
-        self, environment: Environment, built: Built, lock_text: str, workspace: Workspace, request: UpgradeRequest
-    ) -> Verdict:
+    def judged(self, side: LockedSide, built: Built, request: UpgradeRequest) -> Verdict:
         """Validate a side's image, unless its verdict stands."""
-        with self.console.task(environment.id) as task:
+        with self.console.task(side.environment.id) as task:
             verdict, _ = validate_and_record(
-                ValidationRequest(
-                    image=built.record.image,
-                    environment=environment,
+                ValidationRequest.of(
+                    built,
                     profile="full" if request.profile == "full" else "quick",
                     budgets=request.budgets,
                     gpus=request.gpus,
-                    base=f"{built.record.base} {built.record.base_id}",
-                    lock=lock_text,
                 ),
                 self.engine,
-                workspace,
+                self._place(side),
                 on_progress=task.update,
             )
         return verdict
 
+    def _place(self, side: LockedSide) -> Workspace:
+        return self.workspace if side.committed else self.workspace.for_upgrades
 
-def described(environment: Environment, built: Built, lock_text: str, verdict: Verdict, catalog: Catalog) -> Side:
+
+def described(built: Built, verdict: Verdict, catalog: Catalog) -> Side:
     """Describe a side for the document."""
+    environment = built.environment
     release = lookup.release(catalog, environment.tensorflow, environment.package)
     sets = release.wheels if release else ()
     return Side(
@@ -123,7 +129,7 @@ def described(environment: Environment, built: Built, lock_text: str, verdict: V
             id=built.record.image, size=built.record.size, reference=built.record.reference, base=built.record.base
         ),
         layers=tuple(LayerSeen(created_by=layer.created_by, size=layer.size) for layer in built.record.layers),
-        lock=lockfile.digest(lock_text),
+        lock=lockfile.digest(built.lock),
         verdict=verdict.verdict,
         level=verdict.level,
         reasons=verdict.reasons,

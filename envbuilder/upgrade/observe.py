@@ -11,10 +11,9 @@ from typing import TypeVar
 import msgspec
 
 from envbuilder.console import Task
-from envbuilder.engine.port import ContainerSpec, Engine
+from envbuilder.engine.port import FILES_AT, ContainerSpec, Engine
 from envbuilder.upgrade.observed import Inventory, Numerics, Observed, Printed, Surface
 
-FILES_AT = "/envbuilder"
 _STDERR_KEPT = 4000
 _MAX_ANSWER = 64 << 20
 _LIMIT_S = 900.0

@@ -60,9 +60,9 @@ def upgrade(request: UpgradeRequest, tools: Tools) -> UpgradeDocument:
         samples, gaps = _measure(tools, made, request)
     document = _document(request, both, evidence, samples, gaps)
     document = msgspec.structs.replace(document, started=started, finished=tools.clock())
-    folder = tools.workspace.out / "upgrades" / request.name
-    write_document(folder / "upgrade.json", document)
-    write_atomically(folder / "upgrade.md", as_markdown(document).encode())
+    path = tools.workspace.upgrade(request.name)
+    write_document(path, document)
+    write_atomically(path.with_suffix(".md"), as_markdown(document).encode())
     return document
 
 
@@ -81,22 +81,24 @@ def _wheels(wheel: Path | None) -> Iterator[Path | None]:
 class Made:
     """One side, built and judged."""
 
-    environment: Environment
-    lock: str
     built: Built
     verdict: Verdict
+
+    @property
+    def environment(self) -> Environment:
+        """The environment that was built."""
+        return self.built.environment
 
 
 def _make(maker: Maker, both: Pair, request: UpgradeRequest) -> tuple[Made, Made]:
     """Build both images before either is validated: a build beside it would disturb what is timed."""
-    old, old_lock, old_place = maker.locked_old(both.old)
-    new, new_lock, new_place = maker.locked_new(both.new, old, old_lock)
-    built = maker.built(old, old_place), maker.built(new, new_place)
-    verdicts = (
-        maker.judged(old, built[0], old_lock, old_place, request),
-        maker.judged(new, built[1], new_lock, new_place, request),
+    old = maker.locked_old(both.old)
+    new = maker.locked_new(both.new, old)
+    images = maker.built(old), maker.built(new)
+    return (
+        Made(images[0], maker.judged(old, images[0], request)),
+        Made(images[1], maker.judged(new, images[1], request)),
     )
-    return Made(old, old_lock, built[0], verdicts[0]), Made(new, new_lock, built[1], verdicts[1])
 
 
 def _place(tools: Tools, made: Made, request: UpgradeRequest) -> Place:
@@ -116,7 +118,7 @@ def _look(tools: Tools, made: Made, suite: UserSuite | None, catalog: Catalog, r
             task.update("your tests")
             tests = run_suite(place, suite, made.environment.python)
             observed = msgspec.structs.replace(observed, tests=tests)
-    side = described(made.environment, made.built, made.lock, made.verdict, catalog)
+    side = described(made.built, made.verdict, catalog)
     return Evidence(side, observed, made.verdict.checks)
 
 

@@ -121,7 +121,7 @@ def bisect_versions(options: UpgradeOptions, root: Path, console: Console, catal
     asked, trial = _trial(options, root, axis, Maker(Workspace(root), engine, console, catalog))
     console.say(f"{len(asked.candidates)} versions: {', '.join(asked.candidates)}")
     with console.live():
-        return bisecting.bisect(asked, trial, root / "out" / "bisects", console.say)
+        return bisecting.bisect(asked, trial, Workspace(root).bisects, console.say)
 
 
 def _trial(options: UpgradeOptions, root: Path, axis: Axis, maker: Maker) -> tuple[Asked, ImageTrial]:

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import msgspec
 
+from envbuilder.engine.port import FILES_AT
 from envbuilder.errors import InfrastructureError, UsageError
 from envbuilder.image.lock import uv_binary
-from envbuilder.upgrade.observe import FILES_AT, Output, Place, run_probe
+from envbuilder.upgrade.observe import Output, Place, run_probe
 from envbuilder.upgrade.observed import UserTest
 from envbuilder.workspace import cache_dir, folder_contents
 
@@ -92,6 +93,12 @@ def pytest_files(python: str) -> dict[str, bytes]:
     return {name: data for name, data in folder_contents(folder).items() if name.endswith(".py") or "/" in name}
 
 
+class _Mark(msgspec.Struct, frozen=True):
+    """The runner's last line; a test's line has no ``end``."""
+
+    end: bool = False
+
+
 def run_suite(place: Place, suite: UserSuite, python: str, limit_s: float = SUITE_LIMIT_S) -> tuple[UserTest, ...]:
     """Run a suite in a container; tests that gave no answer are missing, and a last entry says why."""
     files = {f"suite/{name}": data for name, data in suite.files.items()}
@@ -112,7 +119,7 @@ def results(output: Output) -> tuple[UserTest, ...]:
     found: dict[str, UserTest] = {}
     ended = False
     for line in output.stdout.splitlines():
-        if line == b'{"end": true}':
+        if msgspec.json.decode(line, type=_Mark).end:
             ended = True
             continue
         test = msgspec.json.decode(line, type=UserTest)

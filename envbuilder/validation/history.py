@@ -18,9 +18,6 @@ import msgspec
 from envbuilder.errors import InfrastructureError, UsageError
 from envbuilder.verdict import Verdict
 
-FILE = "history.sqlite3"
-"""The name of the store in ``out/``."""
-
 VERSION = 1
 """The layout that this program writes, kept in the file's ``user_version``."""
 

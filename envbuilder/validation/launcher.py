@@ -7,12 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from envbuilder.engine.port import ContainerSpec, Engine
+from envbuilder.engine.port import FILES_AT, ContainerSpec, Ended, Engine
 from envbuilder.errors import InfrastructureError, UsageError
 from envbuilder.validation.checks.suite_plan import probe_files
 from envbuilder.validation.process import follow
 
-FILES_AT = "/envbuilder"
 _STDERR_KEPT = 8000
 
 
@@ -43,23 +42,26 @@ def in_container(engine: Engine, place: Place, plan: bytes, on_output: Callable[
         time_limit=place.time_limit,
     )
     ended = engine.run(spec, on_output, lambda data: stderr.extend(data[: max(0, _STDERR_KEPT - len(stderr))]))
-    return _why(place.image, ended.exit_code, stderr.decode(errors="replace"), ended.timed_out, ended.out_of_memory)
+    return _why(place.image, ended, stderr.decode(errors="replace"))
 
 
 _NO_TENSORFLOW = 3
-_NO_PROGRAM = 127
+"""The exit code by which start.sh says that no Python of the image has TensorFlow."""
 
 
-def _why(image: str, code: int, stderr: str, timed_out: bool, out_of_memory: bool) -> str:  # noqa: FBT001
-    if timed_out:
+def _why(image: str, ended: Ended, stderr: str) -> str:
+    if ended.timed_out:
         return "not run: the container's time limit was reached"
-    if out_of_memory:
+    if ended.out_of_memory:
         return "not run: the container ran out of memory"
-    if code == _NO_TENSORFLOW:
+    if ended.exit_code == _NO_TENSORFLOW:
         raise UsageError(f"{image}: no Python in it has TensorFlow", hint="validate an image that brings TensorFlow")
-    if code == _NO_PROGRAM and "start.sh" not in stderr:
-        raise UsageError(f"{image}: the container cannot start: {stderr.strip()}", hint="the image needs /bin/sh")
-    return "" if code == 0 else f"not run: the runner ended with exit code {code}: {stderr.strip()[-1000:]}"
+    if ended.refusal:
+        why = ended.refusal.strip()
+        raise UsageError(f"{image}: the container cannot start: {why}", hint="the image needs /bin/sh")
+    if ended.exit_code == 0:
+        return ""
+    return f"not run: the runner ended with exit code {ended.exit_code}: {stderr.strip()[-1000:]}"
 
 
 def here(python: str, plan: bytes, on_output: Callable[[bytes], None], *, time_limit: float = 1800.0) -> str:

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 
 from envbuilder.engine.port import Engine
-from envbuilder.environment import Environment
 from envbuilder.errors import UsageError
 from envbuilder.validation.checks import suite_plan
 from envbuilder.validation.events import Progress
-from envbuilder.validation.history import FILE, History
+from envbuilder.validation.history import History
 from envbuilder.validation.validate import ValidationRequest, validate
 from envbuilder.verdict import Verdict
-from envbuilder.workspace import Workspace, content_key, read_document, write_atomically, write_document
+from envbuilder.workspace import VERDICT, Workspace, content_key, read_document, write_atomically, write_document
 
 DRIVER_VERSION = Path("/proc/driver/nvidia/version")
 
@@ -45,16 +43,15 @@ def validate_and_record(
     if environment is None:
         raise UsageError("only an environment's verdict is kept by its id", hint="use validate for other images")
     folder = workspace.results(environment.id)
-    request = replace(request, lock=request.lock or lock_text(workspace, environment))
     key = _key(request, engine)
     stands = read_document(folder / "validated.json", Validated)
-    kept = read_document(folder / "verdict.json", Verdict)
+    kept = read_document(workspace.verdict(environment.id), Verdict)
     if not fresh and kept is not None and stands is not None and stands.key == key:
         return kept, False
     verdict = validate(engine, request, on_progress=lambda progress: on_progress(said(progress)))
     record(folder, verdict)
     write_document(folder / "validated.json", Validated(key=key))
-    History(workspace.out / FILE).add((verdict,))  # out/<id>/ holds the newest alone; here none is lost
+    History(workspace.history).add((verdict,))  # out/<id>/ holds the newest alone; here none is lost
     return verdict, True
 
 
@@ -62,7 +59,7 @@ def record(folder: Path, verdict: Verdict) -> None:
     """Write a verdict's documents: every result a line, then the verdict, each atomically."""
     encoder = msgspec.json.Encoder()
     write_atomically(folder / "results.jsonl", encoder.encode_lines(verdict.checks))
-    write_document(folder / "verdict.json", verdict)
+    write_document(folder / VERDICT, verdict)
 
 
 def said(progress: Progress) -> str:
@@ -72,12 +69,6 @@ def said(progress: Progress) -> str:
             return f"checking: {progress.name}"
         case "ended":
             return f"{progress.name}: {progress.outcome} ({progress.seconds:.1f} s)"
-
-
-def lock_text(workspace: Workspace, environment: Environment) -> str:
-    """Read the lock that an environment's image was made from; '' where it is not in this workspace."""
-    path = workspace.context(environment.id) / "requirements.lock"
-    return path.read_text() if path.is_file() else ""
 
 
 def _key(request: ValidationRequest, engine: Engine) -> str:

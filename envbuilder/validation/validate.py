@@ -6,11 +6,13 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Self
 
 from envbuilder.catalog.model import Catalog
 from envbuilder.engine.port import Engine, Image
 from envbuilder.environment import Environment
 from envbuilder.errors import InfrastructureError, UsageError
+from envbuilder.image.names import BASE_NAME_LABEL
 from envbuilder.matrix import Budgets
 from envbuilder.simulated.compiler import Simulation
 from envbuilder.validation import expectations as facts_of
@@ -23,16 +25,19 @@ from envbuilder.validation.launcher import Place, here, in_container
 from envbuilder.validation.layers import check_layers
 from envbuilder.verdict import CheckResult, EngineRef, HostRef, ImageRef, Verdict
 
+if TYPE_CHECKING:
+    from envbuilder.image.build import Built
+
 
 @dataclass(frozen=True)
 class ValidationRequest:
     """What to validate and how.
 
     ``image`` is a tag, id or digest in the engine's store. ``environment`` is None for an image of others: what it
-    holds is then asked of it, and ``catalog`` says what that should come to. ``lock`` is
-    the text of the lock that it was made from. ``gpus`` is ``none``, ``all``, a list of indices, or ``auto``: those
-    that the engine can hand over. ``base`` names what it was built on. ``extra`` are checks beside the table's (the
-    suite's own controls).
+    holds is then asked of it, and ``catalog`` says what that should come to. ``lock`` is the text of the lock that it
+    was made from. ``gpus`` is ``none``, ``all``, a list of indices, or ``auto``: those that the engine can hand over.
+    ``base`` and ``base_id`` are the reference and the image id of what it was built on, where that is known. ``extra``
+    are checks beside the table's (the suite's own controls).
     """
 
     image: str
@@ -42,9 +47,34 @@ class ValidationRequest:
     budgets: Budgets = field(default_factory=Budgets)
     gpus: str = "auto"
     base: str = ""
+    base_id: str = ""
     lock: str = ""
     simulate: Simulation | None = None
     extra: tuple[Check, ...] = ()
+
+    @classmethod
+    def of(  # noqa: PLR0913 - how to validate, each from the command's own options
+        cls,
+        built: Built,
+        *,
+        image: str = "",
+        profile: Profile = "quick",
+        budgets: Budgets | None = None,
+        gpus: str = "auto",
+        simulate: Simulation | None = None,
+    ) -> Self:
+        """Ask for the validation of a built image; ``image`` is another reference to it, such as a registry's."""
+        return cls(
+            image=image or built.record.image,
+            environment=built.environment,
+            profile=profile,
+            budgets=budgets or Budgets(),
+            gpus=gpus,
+            base=built.record.base,
+            base_id=built.record.base_id,
+            lock=built.lock,
+            simulate=simulate,
+        )
 
 
 def now() -> str:
@@ -90,7 +120,7 @@ def validate(
             digest=_digest(image, request.image),
             size=image.size,
             reference=request.image,
-            base=request.base or image.labels.get("org.opencontainers.image.base.name", ""),
+            base=f"{request.base} {request.base_id}".strip() or image.labels.get(BASE_NAME_LABEL, ""),
         ),
         engine=EngineRef(name=info.name, version=info.version, builder=info.builder),
         times=(started, clock()),

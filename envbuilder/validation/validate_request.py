@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import cast
 
 from envbuilder.catalog.model import Catalog
@@ -11,14 +11,13 @@ from envbuilder.choice import choose_all
 from envbuilder.console import Console, table
 from envbuilder.engine.docker import connect
 from envbuilder.engine.port import Engine
-from envbuilder.environment import Environment
 from envbuilder.errors import UsageError
-from envbuilder.image.build import ImageRecord
+from envbuilder.image.build import Built, ImageRecord, standing
 from envbuilder.matrix import Budgets
 from envbuilder.simulated import compiler
 from envbuilder.simulated import profile as profiles
 from envbuilder.validation.checks.specification import Profile
-from envbuilder.validation.record import lock_text, said, validate_and_record
+from envbuilder.validation.record import said, validate_and_record
 from envbuilder.validation.validate import ValidationRequest, validate, validate_here
 from envbuilder.verdict import Verdict
 from envbuilder.workspace import Workspace, read_document
@@ -61,36 +60,26 @@ def _in_container(  # noqa: PLR0913, PLR0917 - what was asked, and the ports
 ) -> Verdict:
     engine = connect()
     simulated = compiler.simulation(profiles.parse(options.simulate, catalog)) if options.simulate else None
-    known = _environment(options, target, engine, workspace, catalog)
+    known = _built(options, target, engine, workspace, catalog)
     with console.live(), console.task(target) as task:
         if known is None:
             request = ValidationRequest(
                 image=target, catalog=catalog, profile=profile, gpus=options.gpus, simulate=simulated
             )
             return validate(engine, request, on_progress=lambda progress: task.update(said(progress)))
-        environment, record, budgets = known
-        request = ValidationRequest(
-            image=record.image,
-            environment=environment,
-            profile=profile,
-            budgets=budgets,
-            gpus=options.gpus,
-            base=f"{record.base} {record.base_id}",
-            simulate=simulated,
-        )
+        built, budgets = known
+        request = ValidationRequest.of(built, profile=profile, budgets=budgets, gpus=options.gpus, simulate=simulated)
         if simulated is not None:  # what a simulated driver leads to never takes the place of a real verdict
-            request = replace(request, lock=lock_text(workspace, environment))
             return validate(engine, request, on_progress=lambda progress: task.update(said(progress)))
         verdict, _ = validate_and_record(request, engine, workspace, on_progress=task.update, fresh=options.fresh)
         return verdict
 
 
-def _environment(
+def _built(
     options: ValidateOptions, target: str, engine: Engine, workspace: Workspace, catalog: Catalog
-) -> tuple[Environment, ImageRecord, Budgets] | None:
+) -> tuple[Built, Budgets] | None:
     """Find a built environment by its id; None where the word names an image instead."""
-    record = read_document(workspace.results(target) / "image.json", ImageRecord) if "/" not in target else None
-    if record is None:
+    if "/" in target or read_document(workspace.image_record(target), ImageRecord) is None:
         if engine.image(target) is None:
             raise UsageError(
                 f"{target}: neither a built environment nor an image in the engine's store",
@@ -99,8 +88,8 @@ def _environment(
         return None
     for choice in choose_all((options.matrix,) if options.matrix else (), (), workspace.root, catalog):
         for environment in choice.environments:
-            if environment.id == target:
-                return environment, record, choice.matrix.budgets
+            if environment.id == target and (built := standing(environment, workspace)) is not None:
+                return built, choice.matrix.budgets
     raise UsageError(f"{target}: built, but in no matrix that was looked at", hint="name its matrix with --matrix")
 
 

@@ -118,6 +118,9 @@ def test_a_program_that_the_image_lacks_is_the_images_fault(engine: DockerEngine
     ended = engine.run(ContainerSpec(base, ("python3",)), print, err.extend)
     assert ended.exit_code == 127
     assert b"python3" in err
+    assert "python3" in ended.refusal
+    _, _, ended = shell(engine, base, "exit 127")
+    assert (ended.exit_code, ended.refusal) == (127, "")
 
 
 def test_a_container_that_closes_its_output_is_waited_for(engine: DockerEngine, base: str) -> None:

@@ -384,11 +384,11 @@ def test_what_is_signed_is_what_was_judged(world) -> None:
         world.tools(lambda ref: altered(answering()(ref), suite=digest("another suite"))),
     )
     (item,) = (
-        statement
+        each
         for found in attached(world.client(), row.digest, ENVELOPE)
         for sealed in [document(world.client(), found.digest, row.digest, ENVELOPE)]
-        for statement in [statement.decode(envelope.payload_of(envelope.decode(sealed)))]
-        if statement.predicate_type == statement.VERDICT
+        for each in [statement.decode(envelope.payload_of(envelope.decode(sealed)))]
+        if each.predicate_type == statement.VERDICT
     )
     verdict = msgspec.json.decode(item.predicate, type=VerdictPredicate).verdict
     assert (verdict.suite, verdict.image.digest) == (digest("another suite"), row.digest)

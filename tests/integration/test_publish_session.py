@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-import msgspec
 import pytest
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
@@ -25,12 +24,13 @@ from envbuilder.choice import Choice
 from envbuilder.compat.plan import Plan
 from envbuilder.engine.docker import connect
 from envbuilder.errors import InfrastructureError
-from envbuilder.image.build import ImageRecord
+from envbuilder.image.build import ImageRecord, standing
 from envbuilder.matrix import Matrix
 from envbuilder.publish.publish_all import Session, Wish, _Describe, plan_all, publish_all
 from envbuilder.publish.publish_text import as_text
 from envbuilder.registry.client import Repository
 from envbuilder.registry.reference import parse
+from envbuilder.verdict import EngineRef
 from envbuilder.workspace import Workspace, write_document
 
 pytestmark = pytest.mark.engine
@@ -65,6 +65,7 @@ def session(tmp_path) -> Iterator[Session]:
         base_id=digest("base"),
         base_origin="bootstrapped",
         builder="docker 20.10.24 buildkit",
+        engine=EngineRef(name="docker", version="20.10.24", builder="buildkit"),
         seconds=1.0,
         layers=(),
     )
@@ -87,11 +88,9 @@ def choice() -> Choice:
 
 def test_the_bill_and_the_provenance_of_a_real_image(session) -> None:
     """What the engine holds is what the bill lists, in CycloneDX's shape; the context's digests are the files'."""
-    record = msgspec.json.decode(
-        (session.workspace.results(ENVIRONMENT.id) / "image.json").read_bytes(), type=ImageRecord
-    )
-    describe = _Describe(ENVIRONMENT, record, session, sbom=True)
-    image = session.engine.image(record.image)
+    built = standing(ENVIRONMENT, session.workspace)
+    describe = _Describe(built, session, sbom=True)
+    image = session.engine.image(built.record.image)
     made = {one.predicate_type: bytes(one.predicate) for one in describe("a.b/c", digest("manifest"), image)}
     assert set(made) == {CYCLONEDX, PROVENANCE}
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(made[CYCLONEDX].decode()) is None

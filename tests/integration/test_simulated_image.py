@@ -8,9 +8,10 @@ import pytest
 
 from envbuilder.catalog.store import load
 from envbuilder.console import Console
-from envbuilder.controls.control_run import Controller, Good
+from envbuilder.controls.control_run import Controller
 from envbuilder.engine.docker import connect
 from envbuilder.engine.port import ContainerSpec, Engine
+from envbuilder.image.build import Built
 from envbuilder.pypi.open_index import open_index
 from envbuilder.simulated import compiler
 from envbuilder.simulated import profile as profiles
@@ -64,21 +65,21 @@ def engine() -> Engine:
 
 
 @pytest.fixture(scope="module")
-def gpu(engine: Engine) -> Good:
+def gpu(engine: Engine) -> Built:
     """Build the GPU environment that the negative controls start from, where it is not there yet."""
     return Controller(Workspace(Path(__file__).parents[2]), engine, open_index(), load(), Console()).good("gpu")
 
 
 @pytest.fixture(scope="module")
-def said(engine: Engine, gpu: Good) -> dict[str, str]:
+def said(engine: Engine, gpu: Built) -> dict[str, str]:
     """Let TensorFlow in the image meet every host; return all that it prints on each."""
     hosts = {name: profiles.parse(text, load()) for name, text in HOSTS.items()}
     simulation = compiler.simulation(hosts["one"])
-    image = engine.image(gpu.reference)
+    image = engine.image(gpu.record.reference)
     assert image is not None
     out, err = bytearray(), bytearray()
     spec = ContainerSpec(
-        image=gpu.reference,
+        image=gpu.record.reference,
         command=("python", "-c", PROGRAM, *HOSTS),
         env={"HOME": "/tmp", **simulation.environment(image.env)},
         files={
@@ -134,10 +135,10 @@ def test_the_simulation_ends_where_the_runtime_asks_for_the_real_driver(said: di
     assert "ERROR cudaGetDevice() failed. Status: named symbol not found" in said["one"]
 
 
-def test_a_verdict_on_a_simulated_host_says_so_and_never_passes(engine: Engine, gpu: Good) -> None:
+def test_a_verdict_on_a_simulated_host_says_so_and_never_passes(engine: Engine, gpu: Built) -> None:
     """Eight healthy GPUs: seen by NVML, CUDA and TensorFlow alike, and still not a success."""
     simulation = compiler.simulation(profiles.parse("driver=535.104.05,gpu=A100,gpus=8", load()))
-    request = ValidationRequest(image=gpu.reference, environment=gpu.environment, lock=gpu.lock, simulate=simulation)
+    request = ValidationRequest.of(gpu, simulate=simulation)
     verdict = validate(engine, request)
     outcomes = {check.name: check.outcome for check in verdict.checks}
     assert (verdict.verdict, verdict.simulated) == ("INCONCLUSIVE", True)

@@ -13,8 +13,7 @@ import pytest
 from envbuilder.catalog.store import load
 from envbuilder.choice import choose
 from envbuilder.engine.docker import connect
-from envbuilder.image.build import build
-from envbuilder.image.context import system_of
+from envbuilder.image.ensure import ensure
 from envbuilder.upgrade.measure import PROBE, Arguments, samples
 from envbuilder.upgrade.observe import Gap, Place, ask
 from envbuilder.upgrade.observed import Timed
@@ -85,7 +84,7 @@ def place() -> Place:
     workspace = Workspace(ROOT)
     choice = choose("quickstart", (), workspace, load())
     (environment,) = choice.environments
-    built = build(environment, system_of(environment, choice.catalog), workspace, engine, on_step=lambda _: None)
+    built = ensure(environment, choice.catalog, workspace, engine, lambda _: None)
     return Place(engine, built.record.image)
 
 

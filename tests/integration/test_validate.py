@@ -18,8 +18,7 @@ from envbuilder.engine.port import BuildRequest, ContainerSpec
 from envbuilder.errors import UsageError
 from envbuilder.finding import Severity
 from envbuilder.image.bases import ensure_base
-from envbuilder.image.build import build
-from envbuilder.image.context import system_of
+from envbuilder.image.ensure import ensure
 from envbuilder.validation.checks import suite_plan
 from envbuilder.validation.checks.specification import Check
 from envbuilder.validation.checks.suite_plan import Facts
@@ -54,8 +53,8 @@ def request_for_cpu(engine: DockerEngine, workspace: Workspace) -> ValidationReq
     """Build the quickstart's environment and say how to validate it."""
     choice = choose("quickstart", (), workspace, load())
     (environment,) = choice.environments
-    built = build(environment, system_of(environment, choice.catalog), workspace, engine, on_step=lambda _: None)
-    return ValidationRequest(image=built.record.image, environment=environment, budgets=choice.matrix.budgets)
+    built = ensure(environment, choice.catalog, workspace, engine, lambda _: None)
+    return ValidationRequest.of(built, budgets=choice.matrix.budgets)
 
 
 def check(name: str, probe: str, **more: Any) -> dict[str, Any]:

@@ -94,6 +94,14 @@ def test_build_reports_each_step_and_keeps_the_image(bench: Bench, tmp_path: Pat
     assert bench.engine.image(f"{bench.prefix}-first:t") == bench.engine.image(image.id) == image
 
 
+def test_a_stage_builds_on_an_earlier_one(bench: Bench, tmp_path: Path) -> None:
+    """A stage is a base by its name, and an instruction may go on over several lines, with comments between."""
+    lines = ("FROM ${BASE} AS tools", "RUN echo \\", "# said first", "    one", "FROM tools", "RUN echo two")
+    steps: list[Step] = []
+    bench.engine.build(replace(bench.request(tmp_path, "stages", *lines), no_cache=True), steps.append)
+    assert [step.text for step in steps if step.kind == "log"] == ["one", "two"]
+
+
 def test_build_keeps_labels(bench: Bench, tmp_path: Path) -> None:
     """Labels arrive as they were given, spaces and quotes included."""
     labels = {"scratch": bench.prefix, "org.envbuilder.test": 'a "quoted" $word'}

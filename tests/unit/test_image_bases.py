@@ -12,7 +12,8 @@ from envbuilder.catalog.model import OperatingSystem
 from envbuilder.engine.fake import FakeEngine
 from envbuilder.errors import InfrastructureError
 from envbuilder.image import debian
-from envbuilder.image.bases import KEY_LABEL, ensure_base
+from envbuilder.image.bases import BaseUnavailableError, ensure_base
+from envbuilder.image.names import BASE_KEY_LABEL
 
 BOOKWORM = OperatingSystem(
     name="debian-bookworm",
@@ -47,7 +48,7 @@ def test_a_registry_base_is_pinned_by_digest(tmp_path: Path) -> None:
 def test_our_own_base_is_used_as_it_is(tmp_path: Path) -> None:
     """A base that the same recipe made is not made again, and no registry is asked."""
     engine = FakeEngine()
-    image = engine.add("envbuilder/base:debian-bookworm", b"root", {KEY_LABEL: debian.recipe("bookworm")})
+    image = engine.add("envbuilder/base:debian-bookworm", b"root", {BASE_KEY_LABEL: debian.recipe("bookworm")})
     base = ensure_base(engine, BOOKWORM, tmp_path, pytest.fail)
     assert (base.reference, base.id, base.origin) == ("envbuilder/base:debian-bookworm", image.id, "bootstrapped")
 
@@ -62,7 +63,7 @@ def test_a_cached_root_file_system_is_imported_again(tmp_path: Path) -> None:
     base = ensure_base(engine, BOOKWORM, tmp_path, lambda _: None)
     image = engine.image(base.reference)
     assert image is not None
-    assert image.labels[KEY_LABEL] == key
+    assert image.labels[BASE_KEY_LABEL] == key
     assert base.description.endswith("signed packages of bookworm")
 
 
@@ -102,9 +103,12 @@ def test_an_old_recipes_base_is_not_used(tmp_path: Path, monkeypatch: pytest.Mon
     """A base that another recipe made is made anew; with neither way open, the error names both and what to do."""
     monkeypatch.setenv("PATH", str(tmp_path))
     engine = FakeEngine()
-    engine.add("envbuilder/base:debian-bookworm", b"root", {KEY_LABEL: "of an older recipe"})
-    with pytest.raises(InfrastructureError, match=r"registry: .*\n.*bootstrap: mmdebstrap is not installed") as caught:
+    engine.add("envbuilder/base:debian-bookworm", b"root", {BASE_KEY_LABEL: "of an older recipe"})
+    with pytest.raises(BaseUnavailableError, match=r"registry: .*\n.*bootstrap: mmdebstrap is not installed") as caught:
         ensure_base(engine, BOOKWORM, tmp_path / "cache", lambda _: None)
+    assert caught.value.system == "debian-bookworm"
+    assert "no such host" in caught.value.registry
+    assert caught.value.bootstrap.startswith("mmdebstrap is not installed")
     assert "apt-get install mmdebstrap" in caught.value.hint
 
 

@@ -74,6 +74,31 @@ def test_a_matrix_is_found_by_path_and_by_name(tmp_path: Path) -> None:
         find_matrix("quickstrat", tmp_path)
 
 
+def test_what_is_written_below_out_is_found_there(tmp_path: Path) -> None:
+    """Each list finds the documents of its own kind, sorted, and none of another's."""
+    workspace = Workspace(tmp_path)
+    paths = {
+        workspace.verdicts: (workspace.verdict("a"), workspace.verdict("b")),
+        workspace.image_records: (workspace.image_record("b"),),
+        workspace.control_verdicts: (workspace.control("broken") / "verdict.json",),
+        workspace.upgrades: (workspace.upgrade("1_2_cpu"),),
+    }
+    others = (
+        workspace.for_upgrades.verdict("a"),
+        workspace.for_reports.image_record("c"),
+        workspace.for_reports.root / "verdict.json",
+        workspace.report_matrix("d"),
+        workspace.report_build("e") / "context" / "Dockerfile",
+        workspace.bisects / "f.json",
+        workspace.publication("b") / "verdict.json",
+    )
+    for path in (*(path for every in paths.values() for path in every), *others):
+        write_atomically(path, b"{}")
+        assert path.is_relative_to(workspace.out)
+    for listed, wanted in paths.items():
+        assert listed() == wanted
+
+
 def test_folders_are_below_the_root(tmp_path: Path) -> None:
     """Contexts and results stand under images/ and out/."""
     workspace = Workspace(tmp_path)

@@ -1,0 +1,76 @@
+"""From an environment to its image, the one way there is: lock, context, base, build; what stands is not redone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from envbuilder.catalog.model import Catalog
+from envbuilder.engine.port import Engine, Step
+from envbuilder.environment import Environment
+from envbuilder.errors import UsageError
+from envbuilder.image.bases import ensure_base
+from envbuilder.image.build import BuildOptions, Built, ImageRecord, build
+from envbuilder.image.context import ensure_lock, system_of, write_context
+from envbuilder.workspace import (
+    Workspace,
+    cache_dir,
+    content_key,
+    folder_contents,
+    read_document,
+)
+
+
+@dataclass(frozen=True)
+class Given:
+    """A lock that the caller has chosen; ``as_it_lies``: its context is taken as it is committed, nothing written."""
+
+    lock: str
+    as_it_lies: bool = False
+
+
+def ensure(  # noqa: PLR0913 - the chain's inputs, each from another place
+    environment: Environment,
+    catalog: Catalog,
+    workspace: Workspace,
+    engine: Engine,
+    on_step: Callable[[Step], None],
+    *,
+    given: Given | None = None,
+    options: BuildOptions | None = None,
+) -> Built:
+    """Lock an environment where it has no lock, write its context, and build it unless the engine holds that image.
+
+    Raises InputError for a lock that does not fit the environment, UnsatisfiableError where it cannot be locked,
+    BaseUnavailableError, BuildFailedError, and InfrastructureError. An interrupted build leaves no record, so that
+    the next call builds.
+    """
+    options = options or BuildOptions()
+    lock = _prepared(environment, catalog, workspace, given)
+    files = folder_contents(workspace.context(environment.id))
+    if "Dockerfile" not in files:
+        hint = f"envbuilder render -s {environment.id}"
+        raise UsageError(f"{workspace.context(environment.id)} has no Dockerfile", hint=hint)
+    system = system_of(environment, catalog)
+    base = ensure_base(engine, system, cache_dir() / "bases", lambda line: on_step(Step("log", "base", line)))
+    key = content_key({**files, "base": base.id.encode()})
+    kept = None if options.no_cache else _kept(environment, key, workspace, engine)
+    if kept is not None:
+        return Built(environment, kept, lock)
+    record = build(environment, workspace, engine, on_step, base=base, key=key, options=options)
+    return Built(environment, record, lock, fresh=True)
+
+
+def _prepared(environment: Environment, catalog: Catalog, workspace: Workspace, given: Given | None) -> str:
+    """Return the lock of a context that is ready to be built."""
+    if given is not None and given.as_it_lies:
+        return given.lock
+    lock = given.lock if given else ensure_lock(environment, catalog, workspace)
+    write_context(environment, lock, workspace)
+    return lock
+
+
+def _kept(environment: Environment, key: str, workspace: Workspace, engine: Engine) -> ImageRecord | None:
+    """Return the record of an image of exactly this content that the engine still holds."""
+    record = read_document(workspace.image_record(environment.id), ImageRecord)
+    return record if record and record.key == key and engine.image(record.image) is not None else None

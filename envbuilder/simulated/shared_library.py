@@ -1,0 +1,108 @@
+"""Compile C sources of ours into shared libraries once, and keep them in the cache."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.resources import files as package_files
+from pathlib import Path
+
+from envbuilder.errors import InfrastructureError
+
+# What keeps the libraries loadable in old images: no fortified or newer-than-needed entry points of the C library
+# (a test reads them back), nothing exported but what the sources say, nothing of the build host inside.
+_FLAGS = (
+    *("-std=gnu11", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-fno-stack-protector", "-U_FORTIFY_SOURCE"),
+    *("-Wl,--build-id=none", "-Wl,-z,noexecstack", "-s"),
+)
+_COMPILERS = ("cc", "gcc", "clang")
+
+
+@dataclass(frozen=True)
+class Library:
+    """One library: its sources, the name that it bears inside ('' for none), and options for what it links."""
+
+    sources: tuple[str, ...]
+    soname: str = ""
+    links: tuple[str, ...] = ()
+
+    def options(self) -> tuple[str, ...]:
+        """Return what the compiler is told beside the flags of all."""
+        return ((f"-Wl,-soname,{self.soname}",) if self.soname else ()) + self.links
+
+
+@dataclass(frozen=True)
+class Libraries:
+    """Libraries that are compiled together.
+
+    ``name`` names them in the cache, ``what`` is a phrase for people; ``package`` holds the sources and ``headers``.
+    """
+
+    name: str
+    what: str
+    package: str
+    members: Mapping[str, Library]
+    headers: tuple[str, ...] = ()
+
+
+def compiled(libraries: Libraries, cache: Path) -> dict[str, bytes]:
+    """Return the libraries by file name, from the cache where sources, options and compiler are the same.
+
+    Raises InfrastructureError where no C compiler is found, or where it fails.
+    """
+    names = {*libraries.headers, *(name for library in libraries.members.values() for name in library.sources)}
+    sources = {name: (package_files(libraries.package) / name).read_bytes() for name in sorted(names)}
+    compiler = _compiler(libraries.what)
+    folder = cache / f"{libraries.name}-{_digest(libraries, sources, compiler)}"
+    if not all((folder / name).is_file() for name in libraries.members):
+        _compile(libraries, sources, compiler, folder)
+    return {name: (folder / name).read_bytes() for name in libraries.members}
+
+
+def _compile(libraries: Libraries, sources: Mapping[str, bytes], compiler: str, folder: Path) -> None:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f"{libraries.name}-", dir=folder.parent) as temporary:
+        work = Path(temporary)
+        for source, text in sources.items():
+            (work / source).write_bytes(text)
+        for name, library in libraries.members.items():
+            made = work / "made" / name
+            made.parent.mkdir(parents=True, exist_ok=True)
+            command = [compiler, *_FLAGS, "-o", str(made), *library.sources, *library.options()]
+            _call(command, work, libraries.what)
+        for name in libraries.members:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (work / "made" / name).replace(folder / name)
+
+
+def _call(command: list[str], work: Path, what: str) -> None:
+    done = subprocess.run(command, cwd=work, capture_output=True, text=True, check=False, timeout=120)
+    if done.returncode:
+        raise InfrastructureError(
+            f"{command[0]} could not compile {what}:\n{done.stderr.strip()}",
+            hint="set CC to a C compiler that makes shared libraries for this machine",
+        )
+
+
+def _compiler(what: str) -> str:
+    for name in (os.environ.get("CC", ""), *_COMPILERS):
+        found = shutil.which(name) if name else None
+        if found:
+            return found
+    raise InfrastructureError(
+        f"{what}: compiled when first used, and this host has no C compiler",
+        hint="install gcc (Debian: apt-get install gcc libc6-dev), or set CC",
+    )
+
+
+def _digest(libraries: Libraries, sources: Mapping[str, bytes], compiler: str) -> str:
+    version = subprocess.run([compiler, "--version"], capture_output=True, check=False, timeout=60).stdout
+    parts = [version, *(flag.encode() for flag in _FLAGS)]
+    parts += [repr((name, library)).encode() for name, library in sorted(libraries.members.items())]
+    parts += [part for name in sorted(sources) for part in (name.encode(), sources[name])]
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]

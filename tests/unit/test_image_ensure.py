@@ -1,0 +1,222 @@
+"""The one way from an environment to its image: what is built, what stands, and what an ill end leaves behind."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from envbuilder.catalog.store import load
+from envbuilder.choice import choose
+from envbuilder.engine.fake import FakeEngine
+from envbuilder.engine.port import BuildRequest, Image, Step
+from envbuilder.environment import Environment
+from envbuilder.errors import BuildFailedError, InputError, UsageError
+from envbuilder.image import debian, lockfile
+from envbuilder.image.bases import BaseUnavailableError
+from envbuilder.image.build import BuildOptions, Built, standing
+from envbuilder.image.ensure import Given, ensure
+from envbuilder.image.names import BASE_DIGEST_LABEL, BASE_KEY_LABEL, BASE_NAME_LABEL
+from envbuilder.validation.validate import ValidationRequest
+from envbuilder.verdict import EngineRef
+from envbuilder.workspace import Workspace, content_key, folder_contents, write_atomically
+
+ROOT = Path(__file__).parents[2]
+BASE = "envbuilder/base:debian-bookworm"
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
+    """Make a workspace with the committed context of the quickstart environment, and an empty cache."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    made = Workspace(tmp_path / "work")
+    name = quickstart().id
+    shutil.copytree(ROOT / "images" / name, made.context(name))
+    return made
+
+
+def quickstart() -> Environment:
+    """Resolve the environment of the matrix that ships."""
+    (environment,) = choose("quickstart", (), Workspace(ROOT), load()).environments
+    return environment
+
+
+def engine_with_base(content: bytes = b"root") -> FakeEngine:
+    """Make an engine that holds a base of the recipe of today."""
+    engine = FakeEngine()
+    engine.add(BASE, content, {BASE_KEY_LABEL: debian.recipe("bookworm")})
+    return engine
+
+
+def made(workspace: Workspace, engine: FakeEngine, options: BuildOptions | None = None) -> Built:
+    """Ensure the quickstart's image."""
+    return ensure(quickstart(), load(), workspace, engine, lambda _: None, options=options)
+
+
+def test_an_environment_is_built_on_its_base(workspace: Workspace) -> None:
+    """The build gets the context and the base, and its record says what it was made of and by what."""
+    engine, steps = engine_with_base(), []
+    before = folder_contents(workspace.context(quickstart().id))
+    built = ensure(quickstart(), load(), workspace, engine, steps.append)
+    (request,) = engine.builds
+    base = engine.image(BASE)
+    assert base is not None
+    assert request.build_args == {"BASE": BASE}
+    assert request.labels == {BASE_NAME_LABEL: BASE, BASE_DIGEST_LABEL: base.id}
+    assert (built.fresh, built.environment, built.lock) == (True, quickstart(), before[lockfile.LOCK].decode())
+    assert built.record.key == content_key({**before, "base": base.id.encode()})
+    assert (built.record.base, built.record.base_id, built.record.base_origin) == (BASE, base.id, "bootstrapped")
+    assert built.record.engine == EngineRef(name="fake", version="1", builder="fake")
+    assert built.record.builder == "fake 1 fake"
+    assert engine.image(f"envbuilder/tensorflow:{quickstart().id}").id == built.record.image
+    assert folder_contents(workspace.context(quickstart().id)) == before
+    assert "✓ FROM ${BASE} AS system" in workspace.build_log(quickstart().id).read_text()
+    assert {step.kind for step in steps} == {"started", "done"}
+
+
+def test_what_stands_is_not_built_again(workspace: Workspace) -> None:
+    """The same content is built once; the second answer is the first, without the work."""
+    engine = engine_with_base()
+    first = made(workspace, engine)
+    second = made(workspace, engine)
+    assert (second.record, second.lock, second.fresh) == (first.record, first.lock, False)
+    assert len(engine.builds) == 1
+    assert standing(quickstart(), workspace) == second
+
+
+def test_an_image_that_the_engine_lost_is_built_again(workspace: Workspace) -> None:
+    """A record alone is no image."""
+    engine = engine_with_base()
+    engine.remove(made(workspace, engine).record.reference)
+    assert made(workspace, engine).fresh
+
+
+def test_another_base_is_another_image(workspace: Workspace) -> None:
+    """On a base that was renewed, the same context is built again."""
+    made(workspace, engine_with_base())
+    assert made(workspace, engine_with_base(b"renewed")).fresh
+
+
+def test_a_record_that_cannot_be_read_is_none(workspace: Workspace) -> None:
+    """A half-written record never stands in for an image."""
+    engine = engine_with_base()
+    made(workspace, engine)
+    workspace.image_record(quickstart().id).write_text("{")
+    assert standing(quickstart(), workspace) is None
+    assert made(workspace, engine).fresh
+
+
+def test_no_cache_builds_what_stands(workspace: Workspace) -> None:
+    """Asked for a build without the cache, what stands is built all the same, and the engine is told so."""
+    engine = engine_with_base()
+    made(workspace, engine)
+    assert made(workspace, engine, BuildOptions(no_cache=True)).fresh
+    assert [request.no_cache for request in engine.builds] == [False, True]
+
+
+def test_a_record_of_an_earlier_version_still_stands(workspace: Workspace) -> None:
+    """A record without the engine's parts keeps its image from being built again."""
+    engine = engine_with_base()
+    made(workspace, engine)
+    path = workspace.image_record(quickstart().id)
+    older = {key: value for key, value in json.loads(path.read_text()).items() if key != "engine"}
+    path.write_text(json.dumps(older))
+    again = made(workspace, engine)
+    assert (again.fresh, again.record.engine, again.record.builder) == (False, None, "fake 1 fake")
+
+
+def test_a_missing_base_is_named(workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no way leads to a base, the error says which and why, as values; nothing is built or recorded."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    engine = FakeEngine()
+    with pytest.raises(BaseUnavailableError) as caught:
+        made(workspace, engine)
+    assert caught.value.system == "debian-bookworm"
+    assert "no such host" in caught.value.registry
+    assert "mmdebstrap" in caught.value.bootstrap
+    assert engine.builds == []
+    assert standing(quickstart(), workspace) is None
+
+
+def test_a_failed_build_leaves_its_log_and_no_record(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step that fails takes the place of the image that stood: its log is there, the old record is not."""
+    engine = engine_with_base()
+    made(workspace, engine)
+    broken = {"Dockerfile.j2": f"FROM {BASE}\nRUN exit 7\n", "tools.lock": "uv==1\n"}
+    monkeypatch.setattr("envbuilder.image.context.templates", lambda: broken)
+    with pytest.raises(BuildFailedError, match="exit code: 7"):
+        made(workspace, engine)
+    assert "✗ RUN exit 7: exit code: 7" in workspace.build_log(quickstart().id).read_text()
+    assert standing(quickstart(), workspace) is None
+
+
+class Interrupted(FakeEngine):
+    """An engine whose user presses Ctrl-C amid the first build."""
+
+    def build(self, request: BuildRequest, on_step: Callable[[Step], None]) -> Image:
+        """Begin, and be interrupted once."""
+        on_step(Step("started", "FROM ${BASE}"))
+        if not self.builds:
+            self.builds.append(request)
+            raise KeyboardInterrupt
+        return super().build(request, on_step)
+
+
+def test_an_interrupted_build_is_built_by_the_next(workspace: Workspace) -> None:
+    """An interrupt goes through, leaves no record of an image, and the next call builds it."""
+    engine = Interrupted()
+    engine.add(BASE, b"root", {BASE_KEY_LABEL: debian.recipe("bookworm")})
+    with pytest.raises(KeyboardInterrupt):
+        made(workspace, engine)
+    assert standing(quickstart(), workspace) is None
+    assert workspace.build_log(quickstart().id).read_text() == "→ FROM ${BASE}\n"
+    assert made(workspace, engine).fresh
+
+
+def test_a_lock_that_does_not_fit_stops_before_the_build(workspace: Workspace) -> None:
+    """A committed lock never changes unasked: one of another TensorFlow is an error, and nothing is built."""
+    path = workspace.context(quickstart().id) / lockfile.LOCK
+    other = path.read_text().replace("tensorflow-cpu==2.20.0", "tensorflow-cpu==2.19.0")
+    assert other != path.read_text()
+    path.write_text(other)
+    engine = engine_with_base()
+    with pytest.raises(InputError, match=r"pins tensorflow-cpu at 2\.19\.0"):
+        made(workspace, engine)
+    assert engine.builds == []
+
+
+def test_a_lock_that_is_given_is_the_one_that_is_built(workspace: Workspace) -> None:
+    """A lock of the caller's own goes into the context, which is written for it."""
+    environment = msgspec.structs.replace(quickstart(), id="another")
+    text = (workspace.context(quickstart().id) / lockfile.LOCK).read_text()
+    built = ensure(environment, load(), workspace, engine_with_base(), lambda _: None, given=Given(text))
+    assert (built.lock, built.record.environment) == (text, "another")
+    assert lockfile.of_context(workspace.context("another")) == text
+    assert (workspace.context("another") / "Dockerfile").is_file()
+
+
+def test_a_context_taken_as_it_lies_is_not_written(workspace: Workspace) -> None:
+    """What is committed is built to the byte, even where another would be rendered today; where it lacks, an error."""
+    folder = workspace.context(quickstart().id)
+    write_atomically(folder / "Dockerfile", f"FROM {BASE}\n# as it was committed\n".encode())
+    before = folder_contents(folder)
+    given = Given(before[lockfile.LOCK].decode(), as_it_lies=True)
+    engine = engine_with_base()
+    assert ensure(quickstart(), load(), workspace, engine, lambda _: None, given=given).fresh
+    assert folder_contents(folder) == before
+    (folder / "Dockerfile").unlink()
+    with pytest.raises(UsageError, match="has no Dockerfile"):
+        ensure(quickstart(), load(), workspace, engine, lambda _: None, given=given)
+
+
+def test_a_validation_is_asked_for_of_what_was_built(workspace: Workspace) -> None:
+    """The request takes image, environment, base and lock from what was built; another reference replaces the id."""
+    built = made(workspace, engine_with_base())
+    request = ValidationRequest.of(built, gpus="none")
+    assert (request.image, request.environment, request.lock) == (built.record.image, quickstart(), built.lock)
+    assert (request.base, request.base_id, request.gpus) == (BASE, built.record.base_id, "none")
+    assert ValidationRequest.of(built, image="a.b/c@sha256:1").image == "a.b/c@sha256:1"

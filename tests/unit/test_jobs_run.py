@@ -1,0 +1,68 @@
+"""The main job over an engine: one row an environment, whatever became of the others."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from envbuilder.catalog.store import load
+from envbuilder.choice import Choice, choose
+from envbuilder.console import Console
+from envbuilder.engine.fake import FakeEngine
+from envbuilder.errors import InfrastructureError
+from envbuilder.image import debian
+from envbuilder.image.names import BASE_KEY_LABEL
+from envbuilder.jobs.run import RunOptions, build_rows
+from envbuilder.workspace import Workspace
+
+ROOT = Path(__file__).parents[2]
+BASE = "envbuilder/base:debian-bookworm"
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
+    """Make a workspace with the quickstart's context, and with the same under a second id whose lock does not fit."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    made = Workspace(tmp_path)
+    name = choice_of().environments[0].id
+    for folder in (name, "second"):
+        shutil.copytree(ROOT / "images" / name, made.context(folder))
+    (made.context("second") / "requirements.lock").write_text("numpy==1.0.0\n")
+    return made
+
+
+def choice_of() -> Choice:
+    """Choose the quickstart's environment, and a second one that is like it but for its id."""
+    choice = choose("quickstart", (), Workspace(ROOT), load())
+    (first,) = choice.environments
+    return replace(choice, environments=(first, msgspec.structs.replace(first, id="second")))
+
+
+def test_each_environment_has_its_row(workspace: Workspace) -> None:
+    """One is built, and then stands; the other's lock is a mistake of the user's that stops it alone."""
+    engine = FakeEngine()
+    engine.add(BASE, b"root", {BASE_KEY_LABEL: debian.recipe("bookworm")})
+    first = build_rows(choice_of(), workspace, engine, Console(), RunOptions(jobs=2))
+    second = build_rows(choice_of(), workspace, engine, Console(), RunOptions())
+    assert [row.built for row in first.rows] == ["built", "not reached"]
+    assert [row.built for row in second.rows] == ["unchanged", "not reached"]
+    assert first.rows[0].path == f"out/{first.rows[0].environment}/image.json"
+    assert (workspace.root / first.rows[0].path).is_file()
+    assert "pins tensorflow-cpu at nothing" in first.rows[1].error
+    assert [row.exit_code for row in first.rows] == [0, 2]
+    assert second.rows[0].image == f"envbuilder/tensorflow:{first.rows[0].environment}"
+
+
+def test_a_base_that_cannot_be_had_stops_before_any_build(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All rows need it: that is an error of the command, not one of each row."""
+    monkeypatch.setenv("PATH", str(workspace.root))
+    engine = FakeEngine()
+    with pytest.raises(InfrastructureError, match="there is no base for debian-bookworm"):
+        build_rows(choice_of(), workspace, engine, Console(), RunOptions())
+    assert engine.builds == []

@@ -1,0 +1,105 @@
+"""The two sides of an upgrade: what is committed is used as it lies, and what is made aside changes nothing there."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from envbuilder.catalog.store import load
+from envbuilder.choice import choose
+from envbuilder.console import Console
+from envbuilder.engine.fake import FakeEngine
+from envbuilder.environment import Environment
+from envbuilder.image import debian, lockfile
+from envbuilder.image.names import BASE_KEY_LABEL
+from envbuilder.upgrade.maker import LockedSide, Maker
+from envbuilder.workspace import Workspace, folder_contents
+
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class WithLocks(Maker):
+    """A maker whose resolver answers with texts that were prepared; ``asked`` are the locks that were to be kept."""
+
+    texts: tuple[str, ...] = ()
+    asked: list[str] = field(default_factory=list)
+
+    def _lock(self, environment: Environment, keep: str) -> str:  # noqa: ARG002 - the maker's own
+        self.asked.append(keep)
+        return self.texts[len(self.asked) - 1]
+
+
+@pytest.fixture
+def old() -> Environment:
+    """Resolve the quickstart's environment, which is committed."""
+    (environment,) = choose("quickstart", (), Workspace(ROOT), load()).environments
+    return environment
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, old: Environment, monkeypatch: pytest.MonkeyPatch) -> Workspace:
+    """Make a workspace with that environment's context."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    made = Workspace(tmp_path)
+    shutil.copytree(ROOT / "images" / old.id, made.context(old.id))
+    return made
+
+
+def maker(workspace: Workspace, *texts: str) -> WithLocks:
+    """Make a maker on an engine that holds the base."""
+    engine = FakeEngine()
+    engine.add("envbuilder/base:debian-bookworm", b"root", {BASE_KEY_LABEL: debian.recipe("bookworm")})
+    return WithLocks(workspace, engine, Console(), load(), texts=texts)
+
+
+def test_a_committed_side_is_built_as_it_lies(workspace: Workspace, old: Environment) -> None:
+    """The old side's committed lock and context are used to the byte, although they are not today's rendering."""
+    (workspace.context(old.id) / "Dockerfile").write_text("FROM envbuilder/base:debian-bookworm\n")
+    before = folder_contents(workspace.images)
+    made = maker(workspace)
+    side = made.locked_old(old)
+    built = made.built(side)
+    assert (side.committed, built.fresh, built.lock) == (True, True, side.lock)
+    assert folder_contents(workspace.images) == before
+    assert workspace.image_record(old.id).is_file()
+    assert not made.built(side).fresh
+
+
+def test_a_new_side_is_made_aside(workspace: Workspace, old: Environment) -> None:
+    """A lock that is close to the old one gets an id that says so, and a context of its own that stays elsewhere."""
+    text = lockfile.of_context(workspace.context(old.id)) or ""
+    closer = text.replace("tensorboard==2.20.0", "tensorboard==2.19.0")
+    assert closer != text
+    before = folder_contents(workspace.images)
+    made = maker(workspace, closer)
+    side = made.locked_new(msgspec.structs.replace(old), made.locked_old(old))
+    built = made.built(side)
+    assert side == LockedSide(msgspec.structs.replace(old, id=f"{old.id}-after-2.20.0"), closer, committed=False)
+    assert made.asked == [text]
+    assert built.record.reference.endswith("-after-2.20.0")
+    assert folder_contents(workspace.images) == before
+    assert lockfile.of_context(workspace.for_upgrades.context(side.environment.id)) == closer
+    assert workspace.for_upgrades.image_record(side.environment.id).is_file()
+
+
+def test_a_new_side_that_is_committed_is_used(workspace: Workspace, old: Environment) -> None:
+    """Where the lock that is close to the old one is the committed one, hashes and all, nothing is made aside."""
+    text = lockfile.of_context(workspace.context(old.id)) or ""
+    made = maker(workspace, text + "\n")
+    assert made.locked_new(old, LockedSide(old, text, committed=True)) == LockedSide(old, text, committed=True)
+    assert not workspace.for_upgrades.root.exists()
+
+
+def test_a_lock_is_kept_before_anything_is_built(workspace: Workspace, old: Environment) -> None:
+    """A side that is not committed is locked once: the next search, or the same after a failure, starts from it."""
+    text = lockfile.of_context(workspace.context(old.id)) or ""
+    shutil.rmtree(workspace.images)
+    made = maker(workspace, text)
+    first = made.locked_old(old)
+    assert (first.committed, made.locked_old(old), made.asked) == (False, first, [""])
+    assert not workspace.images.exists()
