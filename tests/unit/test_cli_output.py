@@ -59,7 +59,7 @@ from envbuilder.refresh import agreement, emit
 from envbuilder.refresh.agreement import Comparison, VerifyDocument
 from envbuilder.refresh.propose import RefreshDocument
 from envbuilder.reproduce import reproduction_text
-from envbuilder.reproduce.reproduce import foresee
+from envbuilder.reproduce.reproduce import foresee, with_command
 from envbuilder.reproduce.reproduction import Proof, ReproduceDocument, Run
 from envbuilder.schemas import as_json
 from envbuilder.upgrade import bisect, upgrade_text
@@ -292,7 +292,7 @@ BISECTED = BisectDocument(
 def foreseen(name: str) -> ReproduceDocument:
     """Follow a report of the corpus as far as a dry run goes."""
     path = next(CORPUS.glob(f"{name}*.txt"))
-    return foresee(path.read_text(), CATALOG).document
+    return with_command(foresee(path.read_text(), CATALOG).document)
 
 
 def followed(name: str) -> ReproduceDocument:
