@@ -16,7 +16,7 @@ from envbuilder.choice import choose
 from envbuilder.console import Console, describe
 from envbuilder.controls.control import Base, Control, FromWheel
 from envbuilder.controls.control_verdict import answer
-from envbuilder.controls.recipe import LOCK, broken_lock, dockerfile
+from envbuilder.controls.recipe import LOCK, broken_lock, defect_probes, dockerfile
 from envbuilder.engine.port import BuildRequest, Engine, Step
 from envbuilder.environment import Environment
 from envbuilder.errors import InfrastructureError, UnsatisfiableError
@@ -132,6 +132,7 @@ class Controller:
             profile=self.profile,
             lock=broken_lock(control, good.lock),
             extra=control.extra,
+            probes=defect_probes(control),
             simulate=compiler.simulation(profiles.parse(control.simulate, store.load())) if control.simulate else None,
         )
         verdict = validate(self.engine, request)

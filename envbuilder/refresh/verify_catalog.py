@@ -15,7 +15,7 @@ from envbuilder import versions
 from envbuilder.catalog.model import Catalog, CudnnWheel, TensorflowRelease
 from envbuilder.console import Console, Task
 from envbuilder.errors import NoClaimError, UsageError
-from envbuilder.fatbin import Architectures, architectures
+from envbuilder.probes.suite.fatbin import Architectures, architectures
 from envbuilder.pypi.package_index import DistFile, IndexUnavailableError, PackageIndex
 from envbuilder.refresh import agreement, artefact
 from envbuilder.refresh.agreement import Comparison, VerifyDocument

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -19,7 +19,7 @@ from envbuilder.validation.checks.specification import Check, Profile
 from envbuilder.validation.checks.suite_plan import Facts
 from envbuilder.validation.events import Identity, Progress, Session
 from envbuilder.validation.judge import budget_results, judge
-from envbuilder.validation.launcher import Place, here, in_container
+from envbuilder.validation.launcher import PROBES, Place, here, in_container
 from envbuilder.validation.layers import check_layers
 from envbuilder.verdict import CheckResult, EngineRef, HostRef, ImageRef, Verdict
 
@@ -31,7 +31,8 @@ class ValidationRequest:
     ``image`` is a tag, id or digest in the engine's store. ``environment`` is None for an image of others: what it
     holds is then asked of it. ``lock`` is the text of the lock that it was made from. ``gpus`` is ``none``, ``all``,
     a list of indices, or ``auto``: those that the engine can hand over. ``base`` names what it was built on.
-    ``extra`` are checks beside the table's (the suite's own controls).
+    ``extra`` are checks beside the table's (the suite's own controls), ``probes`` the files that those need beside the
+    suite's, by name.
     """
 
     image: str
@@ -43,6 +44,7 @@ class ValidationRequest:
     lock: str = ""
     simulate: Simulation | None = None
     extra: tuple[Check, ...] = ()
+    probes: Mapping[str, bytes] = field(default_factory=dict)
 
 
 def now() -> str:
@@ -135,11 +137,13 @@ class _Subject:
 
 
 def _place(engine: Engine, image: Image, request: ValidationRequest) -> Place:
-    if request.simulate is not None:
-        return Place(image.id, gpus="none", env=request.simulate.environment(image.env), files=request.simulate.files)
-    if request.gpus == "auto":
-        return Place(image.id, gpus="all" if engine.info().gpu_runtime else "none")
-    return Place(image.id, gpus=request.gpus)
+    probes = {f"{PROBES}/{name}": content for name, content in request.probes.items()}
+    if (host := request.simulate) is not None:
+        return Place(image.id, gpus="none", env=host.environment(image.env), files={**host.files, **probes})
+    gpus = request.gpus
+    if gpus == "auto":
+        gpus = "all" if engine.info().gpu_runtime else "none"
+    return Place(image.id, gpus=gpus, files=probes)
 
 
 def _subject(engine: Engine, place: Place, image: Image, request: ValidationRequest) -> _Subject:

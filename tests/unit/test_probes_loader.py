@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from envbuilder.probes import closure, elf, framework, libraries, loader, stacks, xlatools
+from envbuilder.probes.suite import closure, elf, framework, libraries, loader, stacks, xlatools
 
 
 def real_object() -> Path:
@@ -198,7 +198,7 @@ def test_xla_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacks: str) 
         path.write_text("")
         path.chmod(0o755)
     (tmp_path / "tensorflow").mkdir()
-    monkeypatch.setattr(xlatools.identify, "tensorflow_folder", lambda: str(tmp_path / "tensorflow"))
+    monkeypatch.setattr(xlatools.tensorflow_files, "tensorflow_folder", lambda: str(tmp_path / "tensorflow"))
     monkeypatch.setattr(xlatools, "USUAL", [])
     monkeypatch.setenv("PATH", str(tmp_path))
     assert xlatools.found({"built_cuda": "99.9"})["outcome"] == "passed"

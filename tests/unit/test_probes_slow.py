@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from envbuilder.probes import cuda_timeline, imports, slow, timeline
+from envbuilder.probes.suite import cuda_timeline, imports, slow, timeline
 
 
 def document(grew: int = 0, gpus: int = 1, **changes: float) -> dict[str, Any]:

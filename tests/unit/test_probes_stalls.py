@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envbuilder.probes import stalls
+from envbuilder.probes.suite import stalls
 
 STEPS = 160
 

@@ -9,20 +9,20 @@ from pathlib import Path
 import pytest
 
 PROBES = Path(__file__).parents[2] / "envbuilder" / "probes"
-FILES = [*sorted(PROBES.glob("*.py")), PROBES.parent / "fatbin.py"]  # the last goes into containers beside them
+FILES = sorted(PROBES.rglob("*.py"))
 
 OWN = {path.stem for path in FILES}
 # Imported inside of functions alone: the framework under test, and what runs a user's own tests beside it.
 FRAMEWORK = {"tensorflow", "numpy", "keras", "pytest"}
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PROBES)))
 def test_parses_as_python_3_7(path: Path) -> None:
     """Every probe parses with the grammar of 3.7."""
     ast.parse(path.read_text(), feature_version=(3, 7))
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PROBES)))
 def test_imports_the_standard_library_alone(path: Path) -> None:
     """A probe imports its own folder, the standard library and the framework; the last never at its top."""
     tree = ast.parse(path.read_text())

@@ -12,7 +12,7 @@ from index_server import wheel
 from envbuilder.catalog import store
 from envbuilder.catalog.model import Catalog, Contradiction, CudaToolkit, TensorflowRelease, WheelSet
 from envbuilder.errors import NoClaimError, UsageError
-from envbuilder.fatbin import MAGIC
+from envbuilder.probes.suite.fatbin import MAGIC
 from envbuilder.pypi.answer_cache import Cache
 from envbuilder.pypi.index_config import IndexConfig
 from envbuilder.pypi.simple_api import Client

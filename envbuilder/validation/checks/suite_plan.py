@@ -101,20 +101,11 @@ def _order(check: Check) -> dict[str, object]:
     }
 
 
-_OTHERS = ("capture", "upgrade_")
-"""Probes of other commands in the same folder: no part of this suite, nor of its digest."""
-
-
 @cache
 def probe_files() -> Mapping[str, bytes]:
-    """Return the probes' sources by file name, as they go into a container; `fatbin` is one of them there."""
-    package = resources.files("envbuilder")
-    items = [*(package / "probes").iterdir(), package / "fatbin.py"]
-    return {
-        item.name: item.read_bytes()
-        for item in items
-        if item.name.endswith((".py", ".sh")) and not item.name.startswith(_OTHERS)
-    }
+    """Return the probes' sources by file name, as they go into a container: the suite's folder, whole and alone."""
+    folder = resources.files("envbuilder") / "probes" / "suite"
+    return {item.name: item.read_bytes() for item in folder.iterdir() if item.name.endswith((".py", ".sh"))}
 
 
 def digest() -> str:

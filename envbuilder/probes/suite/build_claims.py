@@ -1,6 +1,6 @@
 """Compare what the build says of itself with what the catalogue says of it."""
 
-from . import identify
+from . import tensorflow_files
 from .answer import finding, judged, skipped
 
 
@@ -39,7 +39,7 @@ def _told(tf):
     try:
         return dict(tf.sysconfig.get_build_info())
     except AttributeError:
-        return identify.build_info(identify.tensorflow_folder())
+        return tensorflow_files.build_info(tensorflow_files.tensorflow_folder())
 
 
 def same(wanted, found):

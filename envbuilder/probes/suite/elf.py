@@ -95,15 +95,6 @@ class Elf:
             at += following
 
 
-def is_elf(path):
-    """Tell whether a file begins like an ELF file."""
-    try:
-        with open(path, "rb") as stream:
-            return stream.read(4) == b"\x7fELF"
-    except OSError:
-        return False
-
-
 def _table(image, offset, size, count, layout):
     return [struct.unpack_from(layout, image, offset + index * size) for index in range(count)]
 

@@ -4,7 +4,7 @@ import glob
 import os
 import re
 
-from . import framework
+from . import framework, libraries
 from .answer import finding, judged
 
 FAMILIES = (
@@ -58,8 +58,6 @@ def copies_of(family, folders):
 
 def _wrong_cudnn_in_front(copies, facts):
     """Leave an older cuDNN in front to the check that compares it with the build: that names the cause."""
-    from . import libraries
-
     return libraries.cudnn_conflict(copies[0], facts) is not None
 
 

@@ -4,7 +4,7 @@ import functools
 import glob
 import os
 
-from . import identify, loader
+from . import installed, loader, tensorflow_files
 
 # The objects that may call dlopen for CUDA: which of them it is has changed with the releases.
 CALLERS = (
@@ -19,7 +19,7 @@ CALLERS = (
 
 def callers(search, folder=None):
     """List TensorFlow's own large objects as read by the loader's eyes; empty where it is not installed."""
-    folder = folder or identify.tensorflow_folder()
+    folder = folder or tensorflow_files.tensorflow_folder()
     found = []
     for pattern in CALLERS if folder else ():
         for path in sorted(glob.glob(os.path.join(folder, pattern))):
@@ -42,8 +42,6 @@ def find(search, name, objects):
 
 def wheel_folders(paths=None):
     """List the library folders that CUDA wheels bring (``site-packages/nvidia/*/lib``)."""
-    from . import installed
-
     return [
         folder
         for root in installed.site_folders(paths)

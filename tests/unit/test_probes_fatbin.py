@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envbuilder.fatbin import MAGIC, Architectures, architectures
+from envbuilder.probes.suite.fatbin import MAGIC, Architectures, architectures
 
 DATA = Path(__file__).parents[1] / "data" / "fatbin"
 

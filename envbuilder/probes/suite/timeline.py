@@ -8,7 +8,7 @@ import sys
 import tempfile
 import time
 
-from . import cuda_timeline, driver, framework, identify, slow
+from . import cuda_timeline, driver, framework, imports, slow, tensorflow_files
 from .answer import judged, measure, phase, skipped
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -143,7 +143,7 @@ def cuda_cache_size(folder):
 def evict():
     """Drop TensorFlow's own files from the page cache, so that a sample reads them from disk; return the bytes."""
     total = 0
-    roots = [identify.tensorflow_folder() or "", *framework.wheel_folders()]
+    roots = [tensorflow_files.tensorflow_folder() or "", *framework.wheel_folders()]
     for root in roots:
         for folder, _, files in os.walk(root) if root else ():
             for name in files:
@@ -191,8 +191,6 @@ def _cuda_run(env):
 
 def loading(facts):
     """Split the import: Python modules, mapping and relocating shared objects, their initialisers (registration)."""
-    from . import imports
-
     split = imports.split()
     return judged(
         [],

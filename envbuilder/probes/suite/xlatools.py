@@ -3,7 +3,7 @@
 import os
 import shutil
 
-from . import identify
+from . import tensorflow_files
 from .answer import finding, judged
 
 # tsl/platform/default/cuda_root_path.cc: the wheel of nvcc beside TensorFlow's folder, the copy of libdevice in
@@ -28,7 +28,7 @@ def roots(folder, cuda):
 
 def found(facts):
     """Look for ptxas and libdevice where XLA would."""
-    places = roots(identify.tensorflow_folder() or "", facts.get("built_cuda"))
+    places = roots(tensorflow_files.tensorflow_folder() or "", facts.get("built_cuda"))
     ptxas = next((path for path in _candidates(places, os.path.join("bin", "ptxas")) if os.access(path, os.X_OK)), None)
     ptxas = ptxas or shutil.which("ptxas")
     device = next((path for path in [*_candidates(places, LIBDEVICE), "libdevice.10.bc"] if os.path.isfile(path)), None)

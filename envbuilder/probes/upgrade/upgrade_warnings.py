@@ -10,8 +10,6 @@ import subprocess
 import sys
 import tempfile
 
-from upgrade_answer import Channel, arguments
-
 NORMAL = (
     (re.compile(r"\x1b\[[0-9;]*m"), ""),
     (re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[.,]\d+: "), ""),
@@ -60,10 +58,8 @@ part("lite", lambda: tf.lite.TFLiteConverter.from_concrete_functions(
 """
 
 
-def main():
+def main(channel, wanted):
     """Print the normalised lines as one JSON document."""
-    channel = Channel()
-    wanted = arguments()
     channel.say({"imported": printed({"ENVBUILDER_IMPORT_ONLY": "1"}, wanted), "used": printed({}, wanted)})
 
 
@@ -87,7 +83,3 @@ def normal(line):
     for pattern, text in NORMAL:
         line = pattern.sub(text, line)
     return line.strip()[:500]
-
-
-if __name__ == "__main__":
-    main()

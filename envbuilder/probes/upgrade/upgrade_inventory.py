@@ -7,16 +7,13 @@ import csv
 import email.parser
 import importlib.util
 import os
-import re
 import sys
 
-from upgrade_answer import Channel, arguments
+from ..suite import installed, tensorflow_files
 
 
-def main():
+def main(channel, wanted):
     """Print the inventory as one JSON document."""
-    channel = Channel()
-    arguments()
     found = {}
     for folder in sys.path:
         for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
@@ -38,7 +35,7 @@ def describe(site, folder):
     with open(os.path.join(folder, "METADATA"), encoding="utf-8", errors="replace") as stream:
         metadata = email.parser.Parser().parse(stream, headersonly=True)
     return {
-        "name": re.sub(r"[-_.]+", "-", metadata.get("Name", "")).lower(),
+        "name": installed.normalise(metadata.get("Name", "")),
         "version": metadata.get("Version", ""),
         "licence": licence(metadata),
         "size": size(site, os.path.join(folder, "RECORD")),
@@ -49,8 +46,7 @@ def describe(site, folder):
 def requires(packages):
     """Return what the installed TensorFlow states that it requires, and drop the same of all others."""
     stated = {name: package.pop("requires") for name, package in packages.items()}
-    names = ("tensorflow", "tensorflow-cpu", "tensorflow-gpu", "tf-nightly", "tf-nightly-cpu")
-    return next((stated[name] for name in names if name in stated), [])
+    return next((stated[name] for name in tensorflow_files.DISTRIBUTIONS if name in stated), [])
 
 
 def licence(metadata):
@@ -89,19 +85,9 @@ def _bytes(path):
 
 def build_info():
     """Return what the installed TensorFlow says that it was built with; empty where it says nothing."""
-    for folder in sys.path:
-        path = os.path.join(folder, "tensorflow", "python", "platform", "build_info.py")
-        if os.path.isfile(path):
-            spec = importlib.util.spec_from_file_location("envbuilder_build_info", path)
-            module = importlib.util.module_from_spec(spec)
-            spec.loader.exec_module(module)
-            return {key: _plain(value) for key, value in dict(getattr(module, "build_info", {})).items()}
-    return {}
+    said = tensorflow_files.build_info(tensorflow_files.tensorflow_folder())
+    return {key: _plain(value) for key, value in said.items()}
 
 
 def _plain(value):
     return [str(item) for item in value] if isinstance(value, (list, tuple)) else str(value)
-
-
-if __name__ == "__main__":
-    main()

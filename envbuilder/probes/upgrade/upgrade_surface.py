@@ -10,8 +10,6 @@ import re
 import types
 import warnings
 
-from upgrade_answer import Channel, arguments
-
 OURS = ("tensorflow", "keras", "tf_keras", "tensorflow_estimator")
 """Packages whose classes may define public attributes."""
 
@@ -27,10 +25,8 @@ SKIPPED = ("compat.v2", "compat.v1.compat")
 KINDS = {0: "p", 1: "a", 2: "v", 3: "k", 4: "w"}
 
 
-def main():
+def main(channel, wanted):
     """Print the surface as one JSON document: path → [kind, signature, deprecated]."""
-    channel = Channel()
-    wanted = arguments()
     warnings.simplefilter("ignore")
     root = importlib.import_module(wanted.get("module", "tensorflow"))
     found = {}
@@ -137,7 +133,3 @@ def deprecated(value):
     text = getattr(unwrapped(value), "__doc__", None)
     head = text[:600] if isinstance(text, str) else ""
     return "THIS FUNCTION IS DEPRECATED" in head or "THIS CLASS IS DEPRECATED" in head or "Deprecated:" in head
-
-
-if __name__ == "__main__":
-    main()

@@ -11,20 +11,14 @@ import subprocess
 import sys
 import time
 
-from upgrade_answer import Channel, arguments
-
 HERE = os.path.dirname(os.path.abspath(__file__))
 KEPT = 1000
 
 
-def main():
+def main(channel, wanted):
     """Run every file, or, as a child, one file's tests."""
-    if len(sys.argv) > 2 and sys.argv[1] == "--child":
-        sys.argv[1:] = sys.argv[2:]
-        channel = Channel()
-        return pytest_file(channel, arguments())
-    channel = Channel()
-    wanted = arguments()
+    if "file" in wanted:
+        return pytest_file(channel, wanted)
     for path in wanted["tests"]:
         run_tests(channel, path, wanted)
     for path in wanted["scripts"]:
@@ -58,7 +52,7 @@ def how(code):
 def run_once(channel, path, wanted, done):
     """Run one file in a child and pass its answers on; return whether it ended, the open test, the exit code."""
     order = {"file": path, "done": done, "pytest": wanted["pytest"], "root": wanted["root"]}
-    command = [sys.executable, os.path.abspath(__file__), "--child", json.dumps(order)]
+    command = [sys.executable, HERE, "upgrade_tests", json.dumps(order)]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, cwd=wanted["root"])
     watch = Watch(child, wanted["limit_s"])
     ended, open_test = False, None
@@ -188,7 +182,3 @@ def run_script(path, wanted):
 def result(name, outcome, message, seconds=0.0):
     """Give a test's answer its shape."""
     return {"name": name, "outcome": outcome, "message": message.strip()[:KEPT], "seconds": seconds}
-
-
-if __name__ == "__main__":
-    sys.exit(main())

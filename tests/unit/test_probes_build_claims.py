@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from envbuilder.probes.build import same
-from envbuilder.probes.startup import same_release
+from envbuilder.probes.suite.build_claims import same
+from envbuilder.probes.suite.startup import same_release
 
 
 @pytest.mark.parametrize(

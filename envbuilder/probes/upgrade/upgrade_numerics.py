@@ -6,8 +6,6 @@ bytes; their digest is in the answer. The error is the largest absolute one, rel
 
 import hashlib
 
-from upgrade_answer import Channel, arguments
-
 SEED = 20
 
 
@@ -50,10 +48,8 @@ def gradient(tf, one, other):
     return tape.gradient(loss, one)
 
 
-def main():
+def main(channel, wanted):
     """Print every operation's errors as one JSON document."""
-    channel = Channel()
-    arguments()
     import numpy as np
     import tensorflow as tf
 
@@ -85,7 +81,3 @@ def compute(np, tf, operation, inputs, dtype):
         "inputs": digest,
         "outputs": hashlib.sha256(values.tobytes()).hexdigest()[:16],
     }
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,8 @@
 """Checks on real GPUs through TensorFlow: where the driver has none they are skipped and say so, never left out."""
 
-from . import driver, execution, startup
+import ctypes
+
+from . import driver, execution, framework, startup
 from .answer import finding, judged, measure, passed, skipped
 from .numerics import frobenius, wrong
 
@@ -198,10 +200,6 @@ def _sparse_product(tf, sparse, dense):
 
 def _random_numbers():
     """Make a cuRAND generator; TensorFlow has its own generators, so this goes to the library itself."""
-    import ctypes
-
-    from . import framework
-
     search = framework.new_search()
     path, _ = framework.find(search, "libcurand.so.10", framework.callers(search))
     if path is None:

@@ -4,8 +4,9 @@ import hashlib
 import json
 import os
 import re
+import sys
 
-from . import identify
+from . import tensorflow_files
 from .answer import finding, judged, skipped
 
 FOLDER = "/opt/envbuilder"
@@ -17,8 +18,8 @@ def labels(facts):
     document = _json(os.path.join(FOLDER, "environment.json"))
     if not document:
         return skipped("the image carries no environment document")
-    package, version = identify.distribution()
-    python = "{0}.{1}".format(*identify.sys.version_info[:2])
+    package, version = tensorflow_files.distribution()
+    python = "{0}.{1}".format(*sys.version_info[:2])
     rows = (
         ("label org.envbuilder.environment", said.get("org.envbuilder.environment"), facts["environment"]),
         ("environment.json id", document.get("id"), facts["environment"]),
