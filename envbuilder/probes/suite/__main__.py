@@ -3,18 +3,21 @@
 ``python <this folder> PLAN.json`` runs a plan and prints one JSON document a line.
 """
 
+from __future__ import annotations
+
 import importlib
 import os
 import sys
 import time
 import types
+from typing import Any
 
 STARTED = time.monotonic()
 HERE = os.path.dirname(os.path.abspath(__file__))
 PACKAGE = "envbuilder_probes"
 
 
-def load_package():
+def load_package() -> None:
     """Make this folder a package of its own name, so that no module here can shadow another of that name."""
     if sys.path and os.path.abspath(sys.path[0] or ".") == HERE:
         del sys.path[0]
@@ -23,7 +26,7 @@ def load_package():
     sys.modules[PACKAGE] = package
 
 
-def main(arguments):
+def main(arguments: list[str]) -> Any:
     """Run as the runner, as one of its workers or samples, or as the search of an image's layers."""
     load_package()
     if arguments[:1] == ["--worker"]:

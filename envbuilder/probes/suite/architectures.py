@@ -1,13 +1,17 @@
 """Check which GPUs the binaries really hold code for: the fat binaries inside TensorFlow's own objects."""
 
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
 from . import fatbin, framework
-from .answer import finding, judged, measure, skipped
+from .answer import Answer, Facts, finding, judged, measure, skipped
 
 PIECE = 4 * 1024 * 1024
 SECTIONS = (".nv_fatbin", "__nv_relfatbin")
 
 
-def in_binaries(facts):
+def in_binaries(facts: Facts) -> Answer:
     """Read every fat binary's header in TensorFlow's objects and compare with what the environment names."""
     search = framework.new_search()
     cubins, ptx, count = set(), set(), 0
@@ -31,11 +35,11 @@ def in_binaries(facts):
     return judged(findings, expected, observed, measurements={"fat_binaries": measure(count, "1")})
 
 
-def _sorted(versions):
+def _sorted(versions: Iterable[str]) -> list[str]:
     return sorted(versions, key=lambda text: [int(part) for part in text.split(".")])
 
 
-def _pieces(path, offset, size):
+def _pieces(path: str, offset: int, size: int) -> Iterator[bytes]:
     """Read one section of a file in pieces."""
     with open(path, "rb") as stream:
         stream.seek(offset)

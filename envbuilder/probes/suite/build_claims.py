@@ -1,10 +1,15 @@
 """Compare what the build says of itself with what the catalogue says of it."""
 
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
 from . import tensorflow_files
-from .answer import finding, judged, skipped
+from .answer import Answer, Facts, Finding, finding, judged, skipped
 
 
-def claims(facts):
+def claims(facts: Facts) -> Answer:
     """Read ``tf.sysconfig.get_build_info()``: flavour, CUDA and cuDNN must be what the catalogue says."""
     import tensorflow as tf
 
@@ -35,21 +40,21 @@ def claims(facts):
     )
 
 
-def _told(tf):
+def _told(tf: Any) -> dict[str, Any]:
     try:
         return dict(tf.sysconfig.get_build_info())
     except AttributeError:
         return tensorflow_files.build_info(tensorflow_files.tensorflow_folder())
 
 
-def same(wanted, found):
+def same(wanted: str, found: str) -> bool:
     """Tell whether two versions agree as far as both say (``12.5`` and ``12.5.1``; ``9.3`` and ``9``)."""
     left, right = wanted.split("."), found.split(".")
     length = min(len(left), len(right), 2)
     return left[:length] == right[:length]
 
 
-def _capabilities(facts, told):
+def _capabilities(facts: Facts, told: Iterable[object]) -> list[Finding]:
     """Compare compute capabilities: ``sm_XY`` is machine code, ``compute_XY`` machine code and PTX."""
     names = [str(name) for name in told]
     code = sorted({_dotted(name) for name in names})
@@ -62,6 +67,6 @@ def _capabilities(facts, told):
     return findings
 
 
-def _dotted(name):
-    digits = "".join(letter for letter in name.split("_")[-1] if letter.isdigit())
+def _dotted(name: str) -> str:
+    digits = "".join(letter for letter in name.rsplit("_", maxsplit=1)[-1] if letter.isdigit())
     return digits[:-1] + "." + digits[-1:]

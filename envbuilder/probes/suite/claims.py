@@ -1,18 +1,21 @@
 """Check what an image says of itself, in labels and files, against what is in it."""
 
+from __future__ import annotations
+
 import hashlib
 import json
 import os
 import re
 import sys
+from typing import Any
 
 from . import tensorflow_files
-from .answer import finding, judged, skipped
+from .answer import Answer, Facts, Finding, finding, judged, skipped
 
 FOLDER = "/opt/envbuilder"
 
 
-def labels(facts):
+def labels(facts: Facts) -> Answer:
     """Compare labels, the environment document and the lock that the image carries with what is installed."""
     said = facts.get("labels") or {}
     document = _json(os.path.join(FOLDER, "environment.json"))
@@ -35,11 +38,11 @@ def labels(facts):
     return judged(findings, "every claim holds", observed)
 
 
-def _agree(claimed, actual):
+def _agree(claimed: object, actual: object) -> bool:
     return claimed == actual or (not actual and not claimed)
 
 
-def lock_digest():
+def lock_digest() -> str | None:
     """Return the digest of the lock that the image carries; None where it carries none."""
     try:
         with open(os.path.join(FOLDER, "requirements.lock"), "rb") as stream:
@@ -48,15 +51,16 @@ def lock_digest():
         return None
 
 
-def _json(path):
+def _json(path: str) -> dict[str, Any]:
     try:
         with open(path, encoding="utf-8") as stream:
-            return json.load(stream)
+            document: dict[str, Any] = json.load(stream)
+            return document
     except (OSError, ValueError):
         return {}
 
 
-def _claim(name, claimed, actual):
+def _claim(name: str, claimed: object, actual: object) -> Finding:
     text = "{0} says {1}, and it is {2}".format(name, claimed, actual)
     return finding("IMAGE_CLAIM", name, text, str(actual), str(claimed), "build the image anew from its context")
 
@@ -64,7 +68,7 @@ def _claim(name, claimed, actual):
 CONDITION = re.compile(r"^(cuda|driver|arch|brand|name|cudadriver|gpuarch)(=|!=|<|<=|>|>=)([\w.]+)$")
 
 
-def requirement(facts):
+def requirement(facts: Facts) -> Answer:
     """Read the image's start-up requirement: it must parse, ask for no more than is needed, and be in force."""
     env = facts.get("image_env") or {}
     given = {name: value for name, value in env.items() if name.startswith("NVIDIA_REQUIRE_")}
@@ -78,18 +82,18 @@ def requirement(facts):
     return judged(findings, "a requirement that admits the drivers that work", observed)
 
 
-def alternatives(value):
+def alternatives(value: str) -> list[list[tuple[str, ...]]]:
     """Split a requirement: spaces are OR, commas are AND; a list of lists of (name, operator, value)."""
     rows = []
     for word in value.split():
         terms = [CONDITION.match(term) for term in word.split(",")]
-        if any(term is None for term in terms):
+        rows.append([term.groups() for term in terms if term is not None])
+        if len(rows[-1]) != len(terms):
             raise ValueError(word)
-        rows.append([term.groups() for term in terms])
     return rows
 
 
-def _requirement(name, value, facts):
+def _requirement(name: str, value: str, facts: Facts) -> list[Finding]:
     try:
         rows = alternatives(value)
     except ValueError as error:
@@ -112,5 +116,5 @@ def _requirement(name, value, facts):
     return []
 
 
-def _numbers(text):
+def _numbers(text: str) -> list[int]:
     return [int(part) for part in re.findall(r"[0-9]+", text)]

@@ -4,12 +4,16 @@ Runs on its own, with no other file: ``python cuda_timeline.py`` prints one JSON
 https://docs.nvidia.com/cuda/cuda-driver-api/. Without a driver the document says so and holds no phase.
 """
 
+from __future__ import annotations
+
 import ctypes
 import glob
 import json
 import os
 import sys
 import time
+from collections.abc import Callable, Iterable
+from typing import Any
 
 # y[i] = 2 y[i] for one warp; PTX 6.0 for sm_50, which every driver of the last decade compiles for every newer GPU.
 PTX = b"""
@@ -40,7 +44,7 @@ BYTES = 256 * 1024 * 1024
 class DriverError(Exception):
     """A call that the driver refused: its name and CUresult."""
 
-    def __init__(self, name, code):
+    def __init__(self, name: str, code: int) -> None:
         super(DriverError, self).__init__("{0} answers {1}".format(name, code))
         self.name = name
         self.code = code
@@ -49,11 +53,11 @@ class DriverError(Exception):
 class Timeline:
     """Phases in order, each with its seconds; a failing phase ends the run and is named."""
 
-    def __init__(self):
-        self.phases = []
-        self.facts = {}
+    def __init__(self) -> None:
+        self.phases: list[dict[str, Any]] = []
+        self.facts: dict[str, Any] = {}
 
-    def timed(self, name, action):
+    def timed(self, name: str, action: Callable[[], Any]) -> Any:
         """Run one phase and keep its time."""
         begun = time.perf_counter()
         value = action()
@@ -61,14 +65,14 @@ class Timeline:
         return value
 
 
-def call(library, name, *arguments):
+def call(library: Any, name: str, *arguments: Any) -> None:
     """Call a driver function; raise DriverError where it does not succeed."""
     code = getattr(library, name)(*arguments)
     if code != 0:
         raise DriverError(name, code)
 
 
-def cache_bytes():
+def cache_bytes() -> int:
     """Count what the kernel cache holds, in the folder where the driver keeps it."""
     folder = os.environ.get("CUDA_CACHE_PATH") or os.path.join(os.path.expanduser("~"), ".nv", "ComputeCache")
     total = 0
@@ -81,7 +85,7 @@ def cache_bytes():
     return total
 
 
-def run(paths=("libcuda.so.1",), handles=()):
+def run(paths: Iterable[str] = ("libcuda.so.1",), handles: Iterable[tuple[str, str]] = ()) -> dict[str, Any]:
     """Go through the phases; return the document. ``handles`` are (cublas path, cudnn path) where they are known."""
     line = Timeline()
     document = {"schema": "envbuilder/cuda-timeline/v1", "phases": line.phases, "facts": line.facts, "error": None}
@@ -99,7 +103,7 @@ def run(paths=("libcuda.so.1",), handles=()):
     return document
 
 
-def _open(paths):
+def _open(paths: Iterable[str]) -> ctypes.CDLL:
     problem = None
     for path in paths:
         try:
@@ -109,7 +113,7 @@ def _open(paths):
     raise problem or OSError("no path to libcuda.so.1")
 
 
-def _driver_phases(library, line):
+def _driver_phases(library: Any, line: Timeline) -> None:
     version, count = ctypes.c_int(0), ctypes.c_int(0)
     line.timed("cuInit", lambda: call(library, "cuInit", 0))
     call(library, "cuDriverGetVersion", ctypes.byref(version))
@@ -122,7 +126,7 @@ def _driver_phases(library, line):
     line.facts["cache_after"] = cache_bytes()
 
 
-def _device(library, index):
+def _device(library: Any, index: int) -> dict[str, Any]:
     device, major, minor = ctypes.c_int(0), ctypes.c_int(0), ctypes.c_int(0)
     name = ctypes.create_string_buffer(128)
     call(library, "cuDeviceGet", ctypes.byref(device), index)
@@ -132,7 +136,7 @@ def _device(library, index):
     return {"name": name.value.decode(), "compute_capability": "{0}.{1}".format(major.value, minor.value)}
 
 
-def _context(library, line, index):
+def _context(library: Any, line: Timeline, index: int) -> None:
     device, context = ctypes.c_int(0), ctypes.c_void_p()
     call(library, "cuDeviceGet", ctypes.byref(device), index)
     suffix = " (GPU {0})".format(index)
@@ -157,14 +161,14 @@ def _context(library, line, index):
     call(library, "cuMemFree_v2", memory)
 
 
-def _launch(library, function, memory):
+def _launch(library: Any, function: Any, memory: Any) -> None:
     pointer = ctypes.c_void_p(ctypes.addressof(memory))
     arguments = (ctypes.c_void_p * 1)(pointer)
     call(library, "cuLaunchKernel", function, 1, 1, 1, WARP, 1, 1, 0, None, arguments, None)
     call(library, "cuCtxSynchronize")
 
 
-def _right(library, function, memory):
+def _right(library: Any, function: Any, memory: Any) -> bool:
     """Write known numbers, run the kernel once and compare: a context that computes, not one that merely opens."""
     values = (ctypes.c_float * WARP)(*[0.5 * index for index in range(WARP)])
     back = (ctypes.c_float * WARP)()
@@ -175,7 +179,7 @@ def _right(library, function, memory):
     return list(back) == [float(index) for index in range(WARP)]
 
 
-def _handle(line, name, path):
+def _handle(line: Timeline, name: str, path: str) -> None:
     """Open cuBLAS or cuDNN and make a handle, as a framework does at the first product or convolution."""
     create = {"cuBLAS": "cublasCreate_v2", "cuDNN": "cudnnCreate"}[name]
     handle = ctypes.c_void_p()
@@ -187,7 +191,7 @@ def _handle(line, name, path):
     line.timed(name + " handle", lambda: call(library, create, ctypes.byref(handle)))
 
 
-def default_handles():
+def default_handles() -> list[tuple[str, str]]:
     """Find cuBLAS and cuDNN in this Python's CUDA wheels; empty where there are none."""
     found = []
     for name, pattern in (("cuBLAS", "cublas/lib/libcublas.so.*"), ("cuDNN", "cudnn/lib/libcudnn.so.*")):

@@ -1,10 +1,14 @@
 """Compare the GPUs that TensorFlow sees with those that the driver has."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from . import driver
-from .answer import finding, judged, skipped
+from .answer import Answer, Facts, finding, judged, skipped
 
 
-def seen_by_tensorflow(facts):
+def seen_by_tensorflow(facts: Facts) -> Answer:
     """Ask TensorFlow for its GPUs; the driver, not TensorFlow, says how many there should be."""
     seen = driver.look()
     if not seen.present:
@@ -26,10 +30,10 @@ def seen_by_tensorflow(facts):
     return judged(findings, "{0} GPU(s)".format(seen.count), observed)
 
 
-def _details(tf, device):
+def _details(tf: Any, device: Any) -> str:
     try:
         told = tf.config.experimental.get_device_details(device)
     except (AttributeError, ValueError, RuntimeError):
-        return device.name
+        return str(device.name)
     capability = ".".join(map(str, told.get("compute_capability", ())))
     return "{0} ({1}, {2})".format(device.name, told.get("device_name", "?"), capability or "?")

@@ -1,12 +1,18 @@
 """Ask the driver itself, by ctypes, what is here: never the framework whose answer is under test."""
 
+from __future__ import annotations
+
 import ctypes
 import glob
 import os
 import re
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from . import framework
-from .answer import finding, judged, measure, passed, skipped
+from .answer import Answer, Facts, Finding, finding, judged, measure, passed, skipped
+
+_Told = TypeVar("_Told")
 
 NO_DRIVER = "no NVIDIA driver on this host"
 
@@ -41,29 +47,29 @@ FIXES = {
 class Seen:
     """What the driver says: version, CUDA version, GPUs; ``result`` is cuInit's (None where no library was found)."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.nodes = device_nodes()
         self.kernel_module = kernel_module()
-        self.library = None
-        self.result = None
-        self.cuda = None
-        self.version = None
-        self.gpus = []
+        self.library: str | None = None
+        self.result: int | None = None
+        self.cuda: str | None = None
+        self.version: str | None = None
+        self.gpus: list[dict[str, Any]] = []
         self.count = 0
-        self.nvml = None
+        self.nvml: int | None = None
 
     @property
-    def present(self):
+    def present(self) -> bool:
         """Tell whether anything of a driver is here: a device node, its kernel module, or its library."""
         return bool(self.nodes or self.kernel_module or self.library or self.nvml is not None)
 
 
-def device_nodes():
+def device_nodes() -> list[str]:
     """List the GPU device nodes (``/dev/nvidia0``), and WSL's."""
     return sorted(path for path in glob.glob("/dev/nvidia[0-9]*") + glob.glob("/dev/dxg"))
 
 
-def kernel_module():
+def kernel_module() -> str | None:
     """Read the loaded kernel module's version; None where none is loaded."""
     try:
         with open("/proc/driver/nvidia/version", encoding="utf-8") as stream:
@@ -73,7 +79,7 @@ def kernel_module():
         return None
 
 
-def look():
+def look() -> Seen:
     """Ask NVML and the CUDA driver; never raises for what is absent."""
     seen = Seen()
     _ask_nvml(seen)
@@ -83,7 +89,7 @@ def look():
     return seen
 
 
-def _open(name):
+def _open(name: str) -> Any:
     search = framework.new_search()
     path, _ = framework.find(search, name, framework.callers(search))
     if path is None:
@@ -94,7 +100,7 @@ def _open(name):
         return None
 
 
-def _ask_nvml(seen):
+def _ask_nvml(seen: Seen) -> None:
     library = _open("libnvidia-ml.so.1")
     if library is None:
         return
@@ -117,7 +123,7 @@ class _Memory(ctypes.Structure):
     _fields_ = [("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong)]
 
 
-def _describe(library, handle):
+def _describe(library: Any, handle: Any) -> dict[str, Any]:
     name = ctypes.create_string_buffer(96)
     uuid = ctypes.create_string_buffer(96)
     major, minor = ctypes.c_int(0), ctypes.c_int(0)
@@ -137,7 +143,7 @@ def _describe(library, handle):
     }
 
 
-def _call(library, name, *arguments):
+def _call(library: Any, name: str, *arguments: Any) -> Any:
     """Call a function that this library may lack; None then."""
     try:
         function = getattr(library, name)
@@ -146,7 +152,7 @@ def _call(library, name, *arguments):
     return function(*arguments)
 
 
-def _ask_cuda(seen):
+def _ask_cuda(seen: Seen) -> None:
     library = _open("libcuda.so.1")
     if library is None:
         return
@@ -161,7 +167,7 @@ def _ask_cuda(seen):
         seen.count = count.value
 
 
-def identity(facts):
+def identity(facts: Facts) -> Answer:
     """Describe driver and GPUs, and hold the driver against what this environment needs of it."""
     seen = look()
     data = {"driver": seen.version, "cuda": seen.cuda, "gpus": seen.gpus, "nodes": seen.nodes, "count": seen.count}
@@ -177,13 +183,13 @@ def identity(facts):
     return judged(findings, need, observed, data=data, measurements={"gpus": measure(seen.count, "1")})
 
 
-def _invisible(facts, data):
+def _invisible(facts: Facts, data: dict[str, Any]) -> Answer:
     text = "the host has {0} GPU(s) and the container sees none".format(facts["gpus_expected"])
     found = finding("GPU_NOT_VISIBLE", "GPU", text, fix=FIXES["GPU_NOT_VISIBLE"])
     return judged([found], "{0} GPU(s)".format(facts["gpus_expected"]), "no driver", data=data)
 
 
-def conflicts(seen, facts):
+def conflicts(seen: Seen, facts: Facts) -> list[Finding]:
     """Return what is wrong between this driver and this environment."""
     findings = []
     need = facts.get("minimum_driver")
@@ -193,12 +199,16 @@ def conflicts(seen, facts):
             seen.version, need, seen.cuda
         )
         findings.append(
-            finding("DRIVER_FORWARD_COMPAT", "driver " + seen.version, text, need, seen.version, severity="warning")
+            finding(
+                "DRIVER_FORWARD_COMPAT", "driver {0}".format(seen.version), text, need, seen.version, severity="warning"
+            )
         )
     elif old:
         text = "driver {0} is older than {1}, the minimum for CUDA {2}".format(seen.version, need, facts.get("cuda"))
         findings.append(
-            finding("DRIVER_TOO_OLD", "driver " + seen.version, text, need, seen.version, FIXES["DRIVER_TOO_OLD"])
+            finding(
+                "DRIVER_TOO_OLD", "driver {0}".format(seen.version), text, need, seen.version, FIXES["DRIVER_TOO_OLD"]
+            )
         )
     if seen.result not in (0, None) and not findings:
         name, code = RESULTS.get(seen.result, ("CUresult {0}".format(seen.result), "GPU_NOT_VISIBLE"))
@@ -215,14 +225,14 @@ def conflicts(seen, facts):
     return findings
 
 
-def carried_forward(seen, facts):
+def carried_forward(seen: Seen, facts: Facts) -> bool:
     """Tell whether libcuda works and brings the toolkit's CUDA although its kernel module is older than that."""
     if seen.result != 0 or not seen.cuda or not facts.get("cuda"):
         return False
     return numbers(seen.cuda)[0] >= numbers(facts["cuda"])[0]
 
 
-def runtime_accepts(facts):
+def runtime_accepts(facts: Facts) -> Answer:
     """Let the CUDA run time that TensorFlow loads decide whether this driver is new enough for it."""
     seen = look()
     if not seen.present:
@@ -244,23 +254,23 @@ def runtime_accepts(facts):
     return judged([found], "cudaGetDeviceCount succeeds", text)
 
 
-def numbers(text):
+def numbers(text: str) -> list[int]:
     """Return a version's numbers for comparing."""
     return [int(part) for part in re.findall(r"[0-9]+", text)]
 
 
-def memory_used():
+def memory_used() -> list[int]:
     """Return the bytes in use on every GPU, by NVML."""
     return [int(memory.used) for memory in _each_gpu(_memory_of)]
 
 
-def _memory_of(library, handle):
+def _memory_of(library: Any, handle: Any) -> _Memory:
     memory = _Memory()
     _call(library, "nvmlDeviceGetMemoryInfo", handle, ctypes.byref(memory))
     return memory
 
 
-def error_counters():
+def error_counters() -> dict[str, int]:
     """Return every GPU's uncorrected ECC errors and remapped rows, and Xid lines where the kernel log is readable."""
     found = {}
     for index, (ecc, rows) in enumerate(_each_gpu(_errors_of)):
@@ -274,7 +284,7 @@ def error_counters():
     return found
 
 
-def _errors_of(library, handle):
+def _errors_of(library: Any, handle: Any) -> tuple[int | None, int | None]:
     ecc, corrected, uncorrected = ctypes.c_ulonglong(0), ctypes.c_uint(0), ctypes.c_uint(0)
     pending, failed = ctypes.c_uint(0), ctypes.c_uint(0)
     # Uncorrected (1), since the driver was loaded (0): nvml.h, nvmlMemoryErrorType_t and nvmlEccCounterType_t.
@@ -284,7 +294,7 @@ def _errors_of(library, handle):
     return (int(ecc.value) if has_ecc else None, int(uncorrected.value) if has_rows else None)
 
 
-def _xids():
+def _xids() -> int | None:
     """Count the driver's Xid messages in the kernel log; None where it cannot be read."""
     try:
         descriptor = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
@@ -309,12 +319,12 @@ class _Process(ctypes.Structure):
     ]
 
 
-def contexts_of_this_process():
+def contexts_of_this_process() -> list[int]:
     """Count this process's compute contexts on every GPU (NVML names processes by their id outside the container)."""
     return list(_each_gpu(_contexts_on))
 
 
-def _contexts_on(library, handle):
+def _contexts_on(library: Any, handle: Any) -> int:
     room = ctypes.c_uint(64)
     rows = (_Process * 64)()
     if _call(library, "nvmlDeviceGetComputeRunningProcesses_v3", handle, ctypes.byref(room), rows) != 0:
@@ -323,7 +333,7 @@ def _contexts_on(library, handle):
     return len(own) or room.value
 
 
-def _each_gpu(ask):
+def _each_gpu(ask: Callable[[Any, Any], _Told]) -> list[_Told]:
     library = _open("libnvidia-ml.so.1")
     if library is None or library.nvmlInit_v2() != 0:
         return []

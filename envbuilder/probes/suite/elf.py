@@ -4,9 +4,14 @@ Written from the System V ABI (64-bit, little-endian; https://refspecs.linuxfoun
 and the GNU symbol-versioning tables (https://refspecs.linuxfoundation.org/LSB_5.0.0/LSB-Core-generic/LSB-Core-generic/symversion.html).
 """
 
+from __future__ import annotations
+
 import mmap
 import os
 import struct
+from typing import Tuple
+
+_Row = Tuple[int, ...]
 
 PT_LOAD, PT_DYNAMIC = 1, 2
 DT_NEEDED, DT_STRTAB, DT_STRSZ, DT_SONAME, DT_RPATH, DT_RUNPATH = 1, 5, 10, 14, 15, 29
@@ -21,15 +26,15 @@ class NotElfError(ValueError):
 class Elf:
     """What one file says: ``needed``, ``soname``, ``rpath``, ``runpath`` (lists), ``versions`` (library → names)."""
 
-    def __init__(self, path):
+    def __init__(self, path: str) -> None:
         self.path = path
-        self.soname = None
-        self.needed = []
-        self.rpath = []
-        self.runpath = []
-        self.versions = {}
-        self.sections = {}
-        self.machine = None
+        self.soname: str | None = None
+        self.needed: list[str] = []
+        self.rpath: list[str] = []
+        self.runpath: list[str] = []
+        self.versions: dict[str, list[str]] = {}
+        self.sections: dict[str, tuple[int, int]] = {}
+        self.machine: str | None = None
         self.dynamic = False
         with open(path, "rb") as stream:
             size = os.fstat(stream.fileno()).st_size
@@ -38,7 +43,7 @@ class Elf:
             with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as image:
                 self._read(image)
 
-    def _read(self, image):
+    def _read(self, image: mmap.mmap) -> None:
         if image[:6] != b"\x7fELF\x02\x01":
             raise NotElfError(self.path)
         header = struct.unpack_from("<HHIQQQIHHHHHH", image, 16)
@@ -50,7 +55,7 @@ class Elf:
         except (struct.error, IndexError, OverflowError) as error:
             raise NotElfError("{0}: damaged: {1}".format(self.path, error))
 
-    def _sections(self, image, rows, names_index):
+    def _sections(self, image: mmap.mmap, rows: list[_Row], names_index: int) -> None:
         if not rows or names_index >= len(rows):
             return
         names = rows[names_index]
@@ -58,7 +63,7 @@ class Elf:
             name = _text(image, names[4] + row[0])
             self.sections[name] = (row[4], row[5])
 
-    def _dynamic(self, image, segments):
+    def _dynamic(self, image: mmap.mmap, segments: list[_Row]) -> None:
         found = [row for row in segments if row[0] == PT_DYNAMIC]
         if not found:
             return
@@ -82,7 +87,7 @@ class Elf:
             at = _offset(segments, single[DT_VERNEED])
             self._versions(image, strings, at, single.get(DT_VERNEEDNUM, 0))
 
-    def _versions(self, image, strings, at, count):
+    def _versions(self, image: mmap.mmap, strings: int, at: int, count: int) -> None:
         for _ in range(count):
             _, auxiliaries, library, first, following = struct.unpack_from("<HHIII", image, at)
             names = []
@@ -95,21 +100,21 @@ class Elf:
             at += following
 
 
-def _table(image, offset, size, count, layout):
+def _table(image: mmap.mmap, offset: int, size: int, count: int, layout: str) -> list[_Row]:
     return [struct.unpack_from(layout, image, offset + index * size) for index in range(count)]
 
 
-def _offset(segments, address):
+def _offset(segments: list[_Row], address: int) -> int:
     for kind, _, offset, virtual, _, size, _, _ in segments:
         if kind == PT_LOAD and virtual <= address < virtual + size:
             return address - virtual + offset
     raise IndexError("address {0:#x} lies in no segment".format(address))
 
 
-def _text(image, offset):
+def _text(image: mmap.mmap, offset: int) -> str:
     end = image.find(b"\0", offset)
     return image[offset:end].decode("utf-8", "replace")
 
 
-def _paths(image, strings, value):
+def _paths(image: mmap.mmap, strings: int, value: int | None) -> list[str]:
     return [part for part in _text(image, strings + value).split(":") if part] if value is not None else []

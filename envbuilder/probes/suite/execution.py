@@ -1,12 +1,17 @@
 """Check the ways in which TensorFlow runs a program: eagerly, traced, as a graph in a session, compiled by XLA."""
 
-from .answer import finding, judged, measure, skipped
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .answer import Answer, Facts, finding, judged, measure, skipped
 from .numerics import wrong
 
 MIXED_BOUND = 2e-2
 
 
-def modes(facts):
+def modes(facts: Facts) -> Answer:
     """Compute one function eagerly, traced, and twice in one graph session: the same answer every time."""
     import numpy as np
     import tensorflow as tf
@@ -14,7 +19,7 @@ def modes(facts):
     values = np.linspace(-2.0, 2.0, 24, dtype=np.float32).reshape(4, 6)
     weights = np.linspace(0.5, -0.5, 30, dtype=np.float32).reshape(6, 5)
 
-    def program(inputs, kernel):
+    def program(inputs: Any, kernel: Any) -> Any:
         return tf.reduce_sum(tf.tanh(tf.matmul(inputs, kernel)), axis=1)
 
     reference = np.tanh(values.astype(np.float64) @ weights.astype(np.float64)).sum(axis=1)
@@ -39,7 +44,7 @@ def modes(facts):
     return judged(findings, "one answer in every mode, one trace", observed)
 
 
-def gradients(facts):
+def gradients(facts: Facts) -> Answer:
     """Compare automatic gradients with derivatives that are known in closed form."""
     import numpy as np
     import tensorflow as tf
@@ -68,14 +73,14 @@ def gradients(facts):
     return judged(findings, "gradients as derived by hand, within 1e-4", observed)
 
 
-def xla(facts, device="/CPU:0"):
+def xla(facts: Facts, device: str = "/CPU:0") -> Answer:
     """Compile a function by XLA and compare it with the same function not compiled."""
     import time
 
     import numpy as np
     import tensorflow as tf
 
-    def program(left, right):
+    def program(left: Any, right: Any) -> Any:
         return tf.reduce_sum(tf.nn.relu(tf.matmul(left, right)) * 0.5, axis=0)
 
     compile_it = _jit(tf, program)
@@ -100,7 +105,7 @@ def xla(facts, device="/CPU:0"):
     )
 
 
-def _jit(tf, program):
+def _jit(tf: Any, program: Callable[..., Any]) -> Any:
     """Return the function compiled by XLA; releases before 2.5 call the option experimental_compile."""
     for option in ("jit_compile", "experimental_compile"):
         try:
@@ -110,7 +115,7 @@ def _jit(tf, program):
     return None
 
 
-def mixed_precision(facts):
+def mixed_precision(facts: Facts) -> Answer:
     """Multiply in bfloat16 and float16 and compare with float64: less precise, not wrong."""
     import numpy as np
     import tensorflow as tf
@@ -129,7 +134,7 @@ def mixed_precision(facts):
     return judged(findings, "relative error at most {0:g}".format(MIXED_BOUND), ", ".join(seen))
 
 
-def operations(facts):
+def operations(facts: Facts) -> Answer:
     """Count the operations that are registered: a build that lost kernels has far fewer."""
     from tensorflow.python.framework import op_def_registry
 
@@ -146,7 +151,7 @@ def operations(facts):
     return judged(findings, "the basic operations, and more than 1000", "{0} operations".format(count), **more)
 
 
-def _registered():
+def _registered() -> int | None:
     """Count every registered operation; None where this release does not tell."""
     try:
         from tensorflow.core.framework import op_def_pb2
@@ -160,7 +165,7 @@ def _registered():
         return None
 
 
-def elementary(facts):
+def elementary(facts: Facts) -> Answer:
     """Compare elementary functions, reductions, a convolution and linear algebra with NumPy in float64."""
     import numpy as np
     import tensorflow as tf
@@ -200,7 +205,7 @@ def elementary(facts):
     )
 
 
-def _convolve(np, image, kernel):
+def _convolve(np: Any, image: Any, kernel: Any) -> Any:
     """Convolve by definition, in float64: the sum over the kernel's nine places."""
     image, kernel = image.astype(np.float64), kernel.astype(np.float64)
     size = image.shape[1] - 2

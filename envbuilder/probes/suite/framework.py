@@ -1,10 +1,15 @@
 """Where TensorFlow's own libraries lie, and how its code would look for others: read from files, nothing imported."""
 
+from __future__ import annotations
+
 import functools
 import glob
 import os
+from collections.abc import Iterable, Sequence
 
 from . import installed, loader, tensorflow_files
+from .elf import Elf
+from .loader import Search
 
 # The objects that may call dlopen for CUDA: which of them it is has changed with the releases.
 CALLERS = (
@@ -17,22 +22,22 @@ CALLERS = (
 )
 
 
-def callers(search, folder=None):
+def callers(search: Search, folder: str | None = None) -> list[Elf]:
     """List TensorFlow's own large objects as read by the loader's eyes; empty where it is not installed."""
     folder = folder or tensorflow_files.tensorflow_folder()
-    found = []
+    found: list[Elf] = []
     for pattern in CALLERS if folder else ():
-        for path in sorted(glob.glob(os.path.join(folder, pattern))):
+        for path in sorted(glob.glob(os.path.join(folder or "", pattern))):
             read = search.read(os.path.realpath(path))
             if read is not None and read.path not in [one.path for one in found]:
                 found.append(read)
     return found
 
 
-def find(search, name, objects):
+def find(search: Search, name: str, objects: Sequence[Elf]) -> tuple[str | None, list[str]]:
     """Return (path or None, paths tried) for a library that any of TensorFlow's objects opens by name."""
-    tried = []
-    for caller in objects or [None]:
+    tried: list[str] = []
+    for caller in objects or (None,):
         path, places = search.find(name, caller)
         tried += [place for place in places if place not in tried]
         if path:
@@ -40,7 +45,7 @@ def find(search, name, objects):
     return None, tried
 
 
-def wheel_folders(paths=None):
+def wheel_folders(paths: Iterable[str] | None = None) -> list[str]:
     """List the library folders that CUDA wheels bring (``site-packages/nvidia/*/lib``)."""
     return [
         folder
@@ -49,10 +54,10 @@ def wheel_folders(paths=None):
     ]
 
 
-def search_path(search, objects):
+def search_path(search: Search, objects: Sequence[Elf]) -> list[str]:
     """List every folder on the loader's path for TensorFlow's needs, in order, each once."""
-    folders = []
-    for caller in objects or [None]:
+    folders: list[str] = []
+    for caller in objects or (None,):
         before, after = search.places(caller)
         folders += before + after
     folders += [os.path.dirname(path) for paths in search.cache.values() for path in paths]
@@ -61,6 +66,6 @@ def search_path(search, objects):
 
 
 @functools.lru_cache(maxsize=1)
-def new_search():
+def new_search() -> Search:
     """Return the loader's view of this environment; what it has read is kept for the process's other checks."""
     return loader.Search()

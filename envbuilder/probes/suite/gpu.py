@@ -1,9 +1,13 @@
 """Checks on real GPUs through TensorFlow: where the driver has none they are skipped and say so, never left out."""
 
+from __future__ import annotations
+
 import ctypes
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from . import driver, execution, framework, startup
-from .answer import finding, judged, measure, passed, skipped
+from .answer import Answer, Facts, finding, judged, measure, passed, skipped
 from .numerics import frobenius, wrong
 
 # Relative Frobenius error of a matmul against float64, K = 256 to 4096, by input type. Starting points from the
@@ -14,31 +18,31 @@ GPU = "/GPU:0"
 SIMULATED = "a simulated driver computes nothing"
 
 
-def usable(facts):
-    """Return (the driver's answer, None), or (None, the reason for skipping)."""
+def usable(facts: Facts) -> driver.Seen | Answer:
+    """Return what the driver says where a GPU computes, or else the check's answer: skipped, and why."""
     seen = driver.look()
     if not seen.present:
-        return None, skipped(driver.NO_DRIVER)
+        return skipped(driver.NO_DRIVER)
     if facts.get("simulated"):
-        return None, skipped(SIMULATED)
+        return skipped(SIMULATED)
     if not seen.gpus and not seen.count:
-        return None, skipped("the driver has no GPU")
-    return seen, None
+        return skipped("the driver has no GPU")
+    return seen
 
 
-def on_gpu(check):
+def on_gpu(check: Callable[..., Answer]) -> Callable[..., Answer]:
     """Make a check skip itself where there is no GPU that computes."""
 
-    def guarded(facts, **arguments):
-        seen, reason = usable(facts)
-        return reason if seen is None else check(facts, seen, **arguments)
+    def guarded(facts: Facts, **arguments: Any) -> Answer:
+        seen = usable(facts)
+        return seen if isinstance(seen, dict) else check(facts, seen, **arguments)
 
     guarded.__name__ = check.__name__
     guarded.__doc__ = check.__doc__
     return guarded
 
 
-def _tensorflow():
+def _tensorflow() -> Any:
     import tensorflow as tf
 
     tf.config.set_soft_device_placement(False)
@@ -46,13 +50,13 @@ def _tensorflow():
 
 
 @on_gpu
-def first_op(facts, seen):
+def first_op(facts: Facts, seen: driver.Seen) -> Answer:
     """Time the first operation, matmul and traced function on the first GPU."""
     return startup.first_op(facts, GPU, "GPU ")
 
 
 @on_gpu
-def placement(facts, seen):
+def placement(facts: Facts, seen: driver.Seen) -> Answer:
     """Ask for the GPU with soft placement off, and read back where the result lies."""
     tf = _tensorflow()
     with tf.device(GPU):
@@ -67,7 +71,7 @@ def placement(facts, seen):
 
 
 @on_gpu
-def matmul(facts, seen):
+def matmul(facts: Facts, seen: driver.Seen) -> Answer:
     """Multiply in float32 with TF32 off and on, float16 and bfloat16, each within its own bound of float64."""
     import numpy as np
 
@@ -94,11 +98,11 @@ def matmul(facts, seen):
     return judged(findings, expected, ", ".join(lines), measurements=measurements)
 
 
-def _capability(gpu):
+def _capability(gpu: Mapping[str, Any]) -> tuple[int, ...]:
     return tuple(int(part) for part in gpu["compute_capability"].split("."))
 
 
-def _product(tf, left, right, kind):
+def _product(tf: Any, left: Any, right: Any, kind: str) -> Any:
     tf.config.experimental.enable_tensor_float_32_execution(kind == "tf32")
     dtype = tf.float32 if kind in ("float32", "tf32") else getattr(tf, kind)
     with tf.device(GPU):
@@ -106,7 +110,7 @@ def _product(tf, left, right, kind):
 
 
 @on_gpu
-def convolution(facts, seen):
+def convolution(facts: Facts, seen: driver.Seen) -> Answer:
     """Convolve forward and backward through cuDNN and compare with the CPU in float64."""
     import numpy as np
 
@@ -131,7 +135,7 @@ def convolution(facts, seen):
 
 
 @on_gpu
-def lstm(facts, seen):
+def lstm(facts: Facts, seen: driver.Seen) -> Answer:
     """Run an LSTM with cuDNN's own kernel and compare with the same weights on the CPU."""
     import numpy as np
 
@@ -149,7 +153,7 @@ def lstm(facts, seen):
     return judged(findings, "within 1e-4 of the recurrence in float64", "{0:.2g}".format(error))
 
 
-def _lstm(np, inputs, kernel, recurrent, bias):
+def _lstm(np: Any, inputs: Any, kernel: Any, recurrent: Any, bias: Any) -> Any:
     """Compute the LSTM recurrence by definition, in float64 (gates in Keras's order: input, forget, cell, output)."""
     units = recurrent.shape[0]
     hidden = state = np.zeros((inputs.shape[0], units))
@@ -164,7 +168,7 @@ def _lstm(np, inputs, kernel, recurrent, bias):
 
 
 @on_gpu
-def math_libraries(facts, seen):
+def math_libraries(facts: Facts, seen: driver.Seen) -> Answer:
     """Touch cuFFT, cuSOLVER, cuSPARSE and cuRAND once each, and compare what they compute."""
     import numpy as np
 
@@ -191,14 +195,14 @@ def math_libraries(facts, seen):
     return judged(findings, "each within 1e-5 of float64", ", ".join(lines))
 
 
-def _sparse_product(tf, sparse, dense):
+def _sparse_product(tf: Any, sparse: Any, dense: Any) -> Any:
     from tensorflow.python.ops.linalg.sparse import sparse_csr_matrix_ops as csr
 
     matrix = csr.CSRSparseMatrix(tf.constant(sparse))
     return csr.matmul(matrix, tf.constant(dense)).numpy()
 
 
-def _random_numbers():
+def _random_numbers() -> str:
     """Make a cuRAND generator; TensorFlow has its own generators, so this goes to the library itself."""
     search = framework.new_search()
     path, _ = framework.find(search, "libcurand.so.10", framework.callers(search))
@@ -210,13 +214,13 @@ def _random_numbers():
 
 
 @on_gpu
-def xla(facts, seen):
+def xla(facts: Facts, seen: driver.Seen) -> Answer:
     """Compile a function by XLA for the GPU and compare it with the same function not compiled."""
     return execution.xla(facts, GPU)
 
 
 @on_gpu
-def memory(facts, seen, mode):
+def memory(facts: Facts, seen: driver.Seen, mode: str) -> Answer:
     """Configure memory before first use (growth, a limit, pre-allocation) and see what the driver says is used."""
     import tensorflow as tf
 
@@ -237,13 +241,13 @@ def memory(facts, seen, mode):
     return judged(findings, "memory as configured: " + mode, text, measurements={"used": measure(used, "B")})
 
 
-def _used():
+def _used() -> int:
     gpus = driver.memory_used()
     return gpus[0] if gpus else 0
 
 
 @on_gpu
-def visibility(facts, seen, expected):
+def visibility(facts: Facts, seen: driver.Seen, expected: str) -> Answer:
     """With CUDA_VISIBLE_DEVICES set for this process, TensorFlow sees exactly those devices."""
     import tensorflow as tf
 
@@ -256,7 +260,7 @@ def visibility(facts, seen, expected):
 
 
 @on_gpu
-def errors(facts, seen, moment):
+def errors(facts: Facts, seen: driver.Seen, moment: str) -> Answer:
     """Read the GPUs' error counters (ECC, Xid) before and after the other checks; none may have grown."""
     import json
     import os

@@ -1,13 +1,16 @@
 """Describe the TensorFlow that this Python would import, from its files alone: nothing of it is run."""
 
+from __future__ import annotations
+
 import os
 import platform
 import sys
+from typing import Any
 
 from . import driver, framework, stacks, tensorflow_files
 
 
-def describe():
+def describe() -> dict[str, Any]:
     """Return Python, libc, the TensorFlow folder and distribution, and what its build says about itself."""
     folder = tensorflow_files.tensorflow_folder()
     name, version = tensorflow_files.distribution()
@@ -31,14 +34,14 @@ def describe():
     }
 
 
-def cuda_here():
+def cuda_here() -> list[str]:
     """List the CUDA run times that TensorFlow could load, and the driver's device nodes: signs of a GPU environment."""
     search = framework.new_search()
     folders = framework.search_path(search, framework.callers(search)) + framework.wheel_folders()
     return stacks.copies_of("libcudart", folders) + driver.device_nodes()
 
 
-def _text(path):
+def _text(path: str) -> str:
     """Read what an image of ours says of itself; '' where there is nothing."""
     try:
         with open(path, encoding="utf-8") as stream:
@@ -47,7 +50,7 @@ def _text(path):
         return ""
 
 
-def _proc(path, key):
+def _proc(path: str, key: str) -> str:
     """Read one value of a file of ``key : value`` lines; '' where it is not told."""
     try:
         with open(path, encoding="utf-8") as stream:
@@ -60,7 +63,7 @@ def _proc(path, key):
     return ""
 
 
-def os_release():
+def os_release() -> dict[str, str]:
     """Read the system's own name: ``{"ID": "debian", "VERSION_ID": "12"}``."""
     wanted = {}
     try:

@@ -1,10 +1,14 @@
 """Split the time of ``import tensorflow`` by what the dynamic loader itself reports while it happens."""
 
+from __future__ import annotations
+
 import os
 import re
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
+from typing import Any
 
 # Printed by glibc with LD_DEBUG=files for every initialiser that it calls (elf/dl-init.c).
 INITIALISER = re.compile(rb"calling init: (\S+)")
@@ -29,7 +33,7 @@ os._exit(0)
 """
 
 
-def split():
+def split() -> dict[str, Any]:
     """Run an import under the loader's own tracing; return seconds by part, objects, and the slowest initialiser."""
     process = subprocess.Popen(
         [sys.executable, "-c", CHILD],
@@ -40,6 +44,7 @@ def split():
     )
     events = []
     deadline = time.monotonic() + LIMIT_S
+    assert process.stderr is not None  # asked for above
     with process:
         rest = b""
         while time.monotonic() < deadline:
@@ -53,11 +58,11 @@ def split():
     return analyse(events)
 
 
-def analyse(events):
+def analyse(events: Iterable[tuple[float, bytes]]) -> dict[str, Any]:
     """Add up timed lines: inside an extension's loading, an initialiser lasts until the loader's next word."""
     inside = 0
     seconds = {"Python modules": 0.0, "mapping and relocation": 0.0, "initialisers (registration)": 0.0}
-    by_object = {}
+    by_object: dict[str, float] = {}
     previous, running = None, None
     started = False
     for now, line in events:

@@ -1,23 +1,28 @@
 """Search an image's layers, as ``docker save`` writes them, for secrets: also those that a later layer deletes."""
 
+from __future__ import annotations
+
 import json
 import sys
 import tarfile
+from typing import IO, Any
 
 from . import secrets_left
+from .answer import Finding
 
 HEAD = 256 * 1024
 
 
-def main():
+def main() -> int:
     """Read the archive from standard input; print findings and how many layers and files were looked at."""
     print(json.dumps(search(sys.stdin.buffer)))
     return 0
 
 
-def search(stream):
+def search(stream: IO[bytes]) -> dict[str, Any]:
     """Search every layer of an archive that is read once from start to end, whatever its entries' order."""
-    findings, layers, files = [], 0, 0
+    findings: list[Finding] = []
+    layers = files = 0
     with tarfile.open(fileobj=stream, mode="r|*") as archive:
         for member in archive:
             content = archive.extractfile(member) if member.isfile() else None
@@ -30,7 +35,7 @@ def search(stream):
     return {"findings": findings, "layers": layers, "files": files}
 
 
-def _layer(content, name, findings):
+def _layer(content: IO[bytes], name: str, findings: list[Finding]) -> int:
     """Search one layer and return how many files it holds; 0 where the entry is no layer."""
     count = 0
     try:
@@ -38,8 +43,9 @@ def _layer(content, name, findings):
             for member in layer:
                 count += 1
                 path = "/" + member.name.lstrip("./")
-                if member.isfile() and secrets_left.NAMES.search(path):
-                    found = secrets_left.judge_file(path, layer.extractfile(member).read(HEAD))
+                file = layer.extractfile(member) if member.isfile() and secrets_left.NAMES.search(path) else None
+                if file is not None:
+                    found = secrets_left.judge_file(path, file.read(HEAD))
                     if found:
                         found["message"] += " ({0} of the image)".format(name)
                         findings.append(found)

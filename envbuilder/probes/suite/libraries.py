@@ -1,18 +1,21 @@
 """Load checks: every library that TensorFlow opens at run time is found where it looks, and opens."""
 
+from __future__ import annotations
+
 import ctypes
 import os
 import re
+from collections.abc import Sequence
 
 from . import framework
-from .answer import finding, judged, measure, skipped
+from .answer import Answer, Facts, Finding, finding, judged, measure, skipped
 
 FIX = "install the package that brings it, or put its folder on the loader's path"
 MISSING = re.compile(r"(lib[\w.+-]+\.so[\w.]*): cannot open shared object file")
 WRONG_VERSION = re.compile(r"version `?([\w.]+)'? not found")
 
 
-def opened(facts):
+def opened(facts: Facts) -> Answer:
     """Open each run-time library by name in TensorFlow's order, where its own code would find it."""
     names = list(facts.get("libraries") or ())
     if not names:
@@ -34,11 +37,11 @@ def opened(facts):
     )
 
 
-def _unknown():
+def _unknown() -> Answer:
     return skipped("the catalogue does not say which libraries this build opens")
 
 
-def _absent(name, tried):
+def _absent(name: str, tried: Sequence[str]) -> Finding:
     """Name what is missing; where a wheel has it in a folder that is not searched, that is another mistake."""
     elsewhere = [
         path for folder in framework.wheel_folders() for path in [os.path.join(folder, name)] if os.path.exists(path)
@@ -62,7 +65,7 @@ def _absent(name, tried):
     )
 
 
-def _try(name, path):
+def _try(name: str, path: str) -> Finding | None:
     try:
         ctypes.CDLL(path)
     except OSError as error:
@@ -77,7 +80,7 @@ def _try(name, path):
     return None
 
 
-def cudnn(facts):
+def cudnn(facts: Facts) -> Answer:
     """Ask the cuDNN that TensorFlow would open for its version: same major as the build, minor not older."""
     name = next((one for one in facts.get("libraries") or () if one.startswith("libcudnn.so")), None)
     if name is None:
@@ -92,7 +95,7 @@ def cudnn(facts):
     return judged([problem] if problem else [], "cuDNN {0} or a newer minor".format(facts.get("built_cudnn")), seen)
 
 
-def _silent(name, path, said):
+def _silent(name: str, path: str, said: str) -> Finding:
     """Name a cuDNN that opens and does not answer: since 8 it is in parts, and the one in front loads the others.
 
     Where it says which library a part lacks (``libnvrtc.so`` by 8.7's wheels, which have it under another name),
@@ -106,7 +109,7 @@ def _silent(name, path, said):
     return finding("MISSING_LIBRARY", name, text, "a whole cuDNN", path, "install cuDNN anew, all of its parts")
 
 
-def cudnn_conflict(path, facts):
+def cudnn_conflict(path: str, facts: Facts) -> Finding | None:
     """Return the finding where this cuDNN does not serve the build, None where it does or nothing is known."""
     built = facts.get("built_cudnn")
     loaded = cudnn_version(path)
@@ -126,12 +129,12 @@ def cudnn_conflict(path, facts):
     )
 
 
-def cudnn_version(path):
+def cudnn_version(path: str) -> str | None:
     """Return a cuDNN library's version as text, None where it cannot be asked."""
     return ask_cudnn(path)[0]
 
 
-def ask_cudnn(path):
+def ask_cudnn(path: str) -> tuple[str | None, str]:
     """Ask a cuDNN library for its version in a process of its own: its text or None, and what it said of a failure."""
     import subprocess
     import sys
@@ -154,22 +157,22 @@ def ask_cudnn(path):
         return None, str(error)
 
 
-def cudnn_text(number):
+def cudnn_text(number: int) -> str:
     """Write ``cudnnGetVersion()`` as text: 8907 is 8.9.7, 90300 is 9.3.0 (the scheme changed with 9)."""
     if number >= 10000 * 9:
         return "{0}.{1}.{2}".format(number // 10000, number // 100 % 100, number % 100)
     return "{0}.{1}.{2}".format(number // 1000, number // 100 % 10, number % 100)
 
 
-def _runtime_version(path, name):
+def _runtime_version(path: str, name: str) -> str:
     """Ask a CUDA run time for its version; without a driver those of CUDA 11 refuse, and the soname says the major."""
     value = ctypes.c_int(0)
     if ctypes.CDLL(path).cudaRuntimeGetVersion(ctypes.byref(value)) == 0 and value.value:
         return "{0}.{1}".format(value.value // 1000, value.value % 1000 // 10)
-    return name.split(".so.")[1].split(".")[0] + " (by its soname)"
+    return name.split(".so.")[1].split(".", maxsplit=1)[0] + " (by its soname)"
 
 
-def cuda_runtime(facts):
+def cuda_runtime(facts: Facts) -> Answer:
     """Ask the CUDA run time that TensorFlow would open for its version: same major as the build."""
     name = next((one for one in facts.get("libraries") or () if one.startswith("libcudart.so")), None)
     if name is None:

@@ -4,8 +4,11 @@ Order (ld.so(8), dlopen(3)): the caller's RPATH where it has no RUNPATH, LD_LIBR
 ld.so.cache, the default folders. A dlopen counts as a need of the object whose code calls it.
 """
 
+from __future__ import annotations
+
 import os
 import struct
+from collections.abc import Iterable, Sequence
 
 from . import elf
 
@@ -16,14 +19,19 @@ CACHE_MAGIC = b"glibc-ld.so.cache1.1"
 class Search:
     """The loader's view of one environment: its LD_LIBRARY_PATH, its cache, its default folders."""
 
-    def __init__(self, library_path=None, cache=None, defaults=DEFAULTS):
+    def __init__(
+        self,
+        library_path: str | None = None,
+        cache: dict[str, list[str]] | None = None,
+        defaults: Iterable[str] = DEFAULTS,
+    ) -> None:
         given = os.environ.get("LD_LIBRARY_PATH", "") if library_path is None else library_path
         self.library_path = [part for part in given.split(":") if part]
         self.cache = read_cache() if cache is None else cache
         self.defaults = list(defaults)
-        self._known = {}
+        self._known: dict[str, elf.Elf | None] = {}
 
-    def places(self, caller, chain=()):
+    def places(self, caller: elf.Elf | None, chain: Sequence[elf.Elf] = ()) -> tuple[list[str], list[str]]:
         """List the folders that are searched for a need of ``caller`` (an Elf), in order, cache excluded."""
         before, after = [], []
         if caller is not None:
@@ -35,7 +43,9 @@ class Search:
                     before += [] if parent.runpath else expand(parent.rpath, parent.path)
         return before + self.library_path, after
 
-    def find(self, name, caller=None, chain=()):
+    def find(
+        self, name: str, caller: elf.Elf | None = None, chain: Sequence[elf.Elf] = ()
+    ) -> tuple[str | None, list[str]]:
         """Return (path or None, every path tried in order) for the need ``name`` of ``caller``."""
         if "/" in name:
             return (name if os.path.exists(name) else None), [name]
@@ -57,12 +67,12 @@ class Search:
                 return path, tried
         return None, tried
 
-    def usable(self, path, caller=None):
+    def usable(self, path: str, caller: elf.Elf | None = None) -> bool:
         """Tell whether the loader would take this file: an ELF file for the caller's machine."""
         read = self.read(path)
         return read is not None and (caller is None or read.machine == caller.machine)
 
-    def read(self, path):
+    def read(self, path: str) -> elf.Elf | None:
         """Read a file once; None where it is absent or no ELF file."""
         if path not in self._known:
             try:
@@ -72,7 +82,7 @@ class Search:
         return self._known[path]
 
 
-def expand(paths, owner):
+def expand(paths: Iterable[str], owner: str) -> list[str]:
     """Put the owner's folder for ``$ORIGIN`` and make the paths plain."""
     origin = os.path.dirname(os.path.realpath(owner))
     return [
@@ -81,7 +91,7 @@ def expand(paths, owner):
     ]
 
 
-def read_cache(path="/etc/ld.so.cache"):
+def read_cache(path: str = "/etc/ld.so.cache") -> dict[str, list[str]]:
     """Read ld.so.cache (new format): soname → paths, in the order that the loader prefers."""
     try:
         with open(path, "rb") as stream:
@@ -92,7 +102,7 @@ def read_cache(path="/etc/ld.so.cache"):
     if at < 0:
         return {}
     count, _ = struct.unpack_from("<II", data, at + len(CACHE_MAGIC))
-    found = {}
+    found: dict[str, list[str]] = {}
     for index in range(count):
         _, key, value, _, _ = struct.unpack_from("<iIIIQ", data, at + 48 + index * 24)
         name = _text(data, at + key)
@@ -100,5 +110,5 @@ def read_cache(path="/etc/ld.so.cache"):
     return found
 
 
-def _text(data, at):
+def _text(data: bytes, at: int) -> str:
     return data[at : data.index(b"\0", at)].decode("utf-8", "replace")

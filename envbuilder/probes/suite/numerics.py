@@ -1,22 +1,25 @@
 """Compare what TensorFlow computes with float64 references: wrong numbers are worse than none."""
 
-import math
+from __future__ import annotations
 
-from .answer import finding, judged, measure
+import math
+from typing import Any
+
+from .answer import Answer, Facts, Finding, finding, judged, measure
 
 # Relative Frobenius error of a K-long float32 dot product grows with sqrt(K) times the unit round-off 6e-8 at most
 # (random signs); 2e-6 leaves a factor of eight at K = 4096.
 FLOAT32_BOUND = 2e-6
 
 
-def wrong(subject, error, bound, more=""):
+def wrong(subject: str, error: float, bound: float, more: str = "") -> Finding:
     """Name a result that is too far from its reference."""
     text = "{0}: relative error {1:.3g} exceeds {2:.3g}{3}".format(subject, error, bound, more)
     fix = "compare with TF_ENABLE_ONEDNN_OPTS=0 and on another host; report the build"
     return finding("WRONG_NUMBERS", subject, text, "at most {0:g}".format(bound), "{0:.3g}".format(error), fix)
 
 
-def frobenius(values, reference):
+def frobenius(values: Any, reference: Any) -> float:
     """Return |values - reference| over |reference| (Frobenius, in float64); inf for what is not finite."""
     import numpy as np
 
@@ -28,7 +31,7 @@ def frobenius(values, reference):
     return float(np.sqrt(np.sum((values - reference) ** 2))) / (scale or 1.0)
 
 
-def matmul(facts, device="/CPU:0", bound=FLOAT32_BOUND):
+def matmul(facts: Facts, device: str = "/CPU:0", bound: float = FLOAT32_BOUND) -> Answer:
     """Multiply random matrices of several shapes in float32 and compare with float64 arithmetic of NumPy."""
     import numpy as np
     import tensorflow as tf

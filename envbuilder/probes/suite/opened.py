@@ -1,19 +1,22 @@
 """Load checks by TensorFlow's own hands: it opens its run-time libraries itself, and its log says under which names."""
 
+from __future__ import annotations
+
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterable
 
 from . import driver
-from .answer import finding, judged, measure, skipped
+from .answer import Answer, Facts, finding, judged, measure, skipped
 from .libraries import FIX, MISSING
 
 SAID = re.compile(r"(?:Successfully opened|Could not load) dynamic library '?(lib[\w.+-]+?)'?(?:;|\s|\Z)")
 LIMIT_S = 240.0
 
 
-def by_tensorflow(facts):
+def by_tensorflow(facts: Facts) -> Answer:
     """Have TensorFlow open each library by name through the function that it opens CUDA with.
 
     ``load_op_library`` ends in the same ``LoadDynamicLibrary`` of TensorFlow's own code, so the loader searches for
@@ -36,14 +39,14 @@ def by_tensorflow(facts):
     return judged(findings, "open: " + " ".join(names), "\n".join(mapped(names)))
 
 
-def mapped(names):
+def mapped(names: Iterable[str]) -> list[str]:
     """List where the libraries of these names are mapped from in this process."""
     with open("/proc/self/maps", encoding="utf-8") as stream:
         paths = {line.split(None, 5)[5].strip() for line in stream if len(line.split(None, 5)) > 5}
     return sorted(path for path in paths if os.path.basename(path) in names)
 
 
-def names_in_log(facts):
+def names_in_log(facts: Facts) -> Answer:
     """Let TensorFlow look for GPUs and log every library that it opens: no name may be one that we do not know."""
     code = "import tensorflow as tf; tf.config.list_physical_devices('GPU')"
     env = dict(os.environ, TF_CPP_MAX_VLOG_LEVEL="3", TF_CPP_MIN_LOG_LEVEL="0")
@@ -69,6 +72,6 @@ def names_in_log(facts):
     return judged(findings, "only names that are known", " ".join(said) + more, measurements=count)
 
 
-def names_said(log):
+def names_said(log: str) -> list[str]:
     """Return the libraries that a log of TensorFlow names, each once, in order."""
     return list(dict.fromkeys(SAID.findall(log)))

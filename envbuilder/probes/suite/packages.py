@@ -1,15 +1,18 @@
 """Static checks of the installed packages: exactly what was locked, and each one's requirements met."""
 
+from __future__ import annotations
+
 import re
+from collections.abc import Iterable, Mapping
 
 from . import installed
-from .answer import finding, judged, measure, skipped
+from .answer import Answer, Facts, Finding, finding, judged, measure, skipped
 
 # Part of every virtual environment's own making; a lock does not name them, but one that does is believed.
 UNLOCKED = {"pip", "setuptools", "wheel", "distribute"}
 
 
-def as_locked(facts):
+def as_locked(facts: Facts) -> Answer:
     """Compare every installed version with the lock: none missing, none other, none in addition."""
     locked = facts.get("locked")
     if not locked:
@@ -25,10 +28,10 @@ def as_locked(facts):
     )
 
 
-def compare(locked, found):
+def compare(locked: Iterable[tuple[str, str]], found: Iterable[tuple[str, str]]) -> list[Finding]:
     """Return a finding per package that differs; both sides are pairs of name and version."""
     wanted = {installed.normalise(name): version for name, version in locked}
-    there = {}
+    there: dict[str, set[str]] = {}
     for name, version in found:
         there.setdefault(installed.normalise(name), set()).add(version)
     findings = []
@@ -41,7 +44,7 @@ def compare(locked, found):
     return findings
 
 
-def _differs(name, wanted, there):
+def _differs(name: str, wanted: str, there: str) -> Finding:
     text = "{0}: locked {1}, installed {2}".format(name, wanted, there)
     return finding("LOCK_MISMATCH", name, text, wanted, there, "install from the lock with hashes, and nothing besides")
 
@@ -51,27 +54,27 @@ CLAUSE = re.compile(r"^\s*(===|==|~=|!=|<=|>=|<|>)\s*([^\s,]+)\s*$")
 EXTRA = re.compile(r"\bextra\s*==")
 
 
-def consistent(facts):
+def consistent(facts: Facts) -> Answer:
     """Check every installed package's requirements against what is installed, as ``pip check`` would."""
     every = installed.distributions()
     there = {one.name: one.version for one in every}
     findings = []
     for one in every:
         for text in one.requires:
-            problem = unmet(text, there, facts)
-            if problem:
-                code = _code(installed.normalise(REQUIREMENT.match(text).group(1)))
+            problem, named = unmet(text, there, facts), REQUIREMENT.match(text)
+            if problem and named is not None:
+                code = _code(installed.normalise(named.group(1)))
                 message = "{0} {1} requires {2}, and {3}".format(one.name, one.version, text, problem)
                 findings.append(finding(code, one.name, message, text, problem, "lock again with both in one solution"))
     observed = "; ".join(one["message"] for one in findings) or "{0} packages fit together".format(len(every))
     return judged(findings, "every requirement met", observed)
 
 
-def _code(name):
+def _code(name: str) -> str:
     return {"numpy": "NUMPY_ABI", "protobuf": "PROTOBUF_ABI", "keras": "KERAS_MISMATCH"}.get(name, "PACKAGE_CONFLICT")
 
 
-def unmet(text, there, facts=None):
+def unmet(text: str, there: Mapping[str, str], facts: Facts | None = None) -> str:
     """Say what is wrong with one requirement, or '' where it is met or does not apply here."""
     found = REQUIREMENT.match(text)
     if found is None:
@@ -86,7 +89,7 @@ def unmet(text, there, facts=None):
     return ""
 
 
-def satisfied(version, clauses):
+def satisfied(version: str, clauses: str) -> bool:
     """Decide a comma-separated set of version clauses (PEP 440, without local-version subtleties)."""
     for clause in filter(None, (part.strip() for part in clauses.split(","))):
         found = CLAUSE.match(clause)
@@ -95,7 +98,7 @@ def satisfied(version, clauses):
     return True
 
 
-def _holds(version, operator, wanted):
+def _holds(version: str, operator: str, wanted: str) -> bool:
     if wanted.endswith(".*"):
         prefix = release(wanted[:-2])
         same = release(version)[: len(prefix)] == prefix
@@ -119,18 +122,19 @@ def _holds(version, operator, wanted):
     }[operator]
 
 
-def release(version):
+def release(version: str) -> tuple[int, ...]:
     """Return the release numbers of a version: ``"2.20.0rc1" -> (2, 20, 0)``."""
     found = re.match(r"v?(?:\d+!)?(\d+(?:\.\d+)*)", version)
     return tuple(int(part) for part in found.group(1).split(".")) if found else (0,)
 
 
-def key(version):
+def key(version: str) -> tuple[tuple[int, ...], int, int]:
     """Order versions: release without trailing zeros, then development, pre, final, post."""
     numbers = list(release(version))
     while len(numbers) > 1 and numbers[-1] == 0:
         numbers.pop()
-    found = re.search(r"[.\-_]?(dev|alpha|a|beta|b|c|rc|post|pre)[.\-_]?(\d*)", version.split("+")[0].lower())
+    public = version.partition("+")[0].lower()
+    found = re.search(r"[.\-_]?(dev|alpha|a|beta|b|c|rc|post|pre)[.\-_]?(\d*)", public)
     kinds = {"dev": -4, "a": -3, "alpha": -3, "b": -2, "beta": -2, "c": -1, "rc": -1, "pre": -1, "post": 1}
     return (tuple(numbers), kinds[found.group(1)] if found else 0, int(found.group(2) or 0) if found else 0)
 
@@ -138,14 +142,14 @@ def key(version):
 MARKER = re.compile(r"^\s*\(*\s*([\w.]+)\s*(===?|~=|!=|<=|>=|<|>|not in|in)\s*['\"]([^'\"]*)['\"]\s*\)*\s*$")
 
 
-def applies(marker):
+def applies(marker: str) -> bool:
     """Decide an environment marker (and/or of plain comparisons); one that cannot be read counts as not applying."""
     if not marker.strip():
         return True
     return any(all(_true(term) for term in re.split(r"\band\b", part)) for part in re.split(r"\bor\b", marker))
 
 
-def _true(term):
+def _true(term: str) -> bool:
     import os
     import platform
     import sys

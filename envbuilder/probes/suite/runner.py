@@ -4,14 +4,18 @@ The plan is a JSON document: ``groups`` in order (name, lane, env, checks), ``fa
 printed as one JSON document a line: ``begin`` and ``result`` for every check, and ``end``.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import sys
 import threading
+from collections.abc import Mapping
+from typing import Any, TextIO
 
 from . import identify, symptoms
-from .answer import failed, finding, skipped
-from .supervise import Group
+from .answer import Answer, Facts, Order, failed, finding, skipped
+from .supervise import End, Group
 from .worker import blocked_by
 
 SIGNALS = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
@@ -21,20 +25,20 @@ LOG_KEPT = 6000
 class Board:
     """The results so far, printed as they come; shared by the lanes."""
 
-    def __init__(self, stream):
+    def __init__(self, stream: TextIO) -> None:
         self.stream = stream
         self.lock = threading.Lock()
-        self.outcomes = {}
+        self.outcomes: dict[str, str] = {}
         self.quiet_over = threading.Event()
 
-    def say(self, document):
+    def say(self, document: Mapping[str, Any]) -> None:
         """Print one document as a line."""
         line = json.dumps(document, default=str)
         with self.lock:
             self.stream.write(line + "\n")
             self.stream.flush()
 
-    def answer(self, check, result):
+    def answer(self, check: Order, result: Answer) -> None:
         """Keep and print a check's result."""
         result = dict(result, name=check["name"], tier=check["tier"])
         result.setdefault("duration_s", 0.0)
@@ -45,7 +49,7 @@ class Board:
         self.say({"event": "result", "result": result})
 
 
-def main(path):
+def main(path: str) -> int:
     """Run the plan in the file of this name."""
     with open(path, encoding="utf-8") as stream:
         plan = json.load(stream)
@@ -54,7 +58,7 @@ def main(path):
     board.say({"event": "start", "python": sys.version.split()[0], "executable": sys.executable})
     if plan.get("identify"):
         board.say({"event": "identity", "identity": identify.describe()})
-    lanes = {}
+    lanes: dict[str, list[Order]] = {}
     for group in plan["groups"]:
         lanes.setdefault(group.get("lane", "main"), []).append(group)
     if not any(check.get("quiet") for group in plan["groups"] for check in group["checks"]):
@@ -71,7 +75,7 @@ def main(path):
     return 0
 
 
-def _run_lane(lane, groups, facts, board):
+def _run_lane(lane: str, groups: list[Order], facts: Facts, board: Board) -> None:
     """Run a lane's groups in order; lanes other than ``main`` wait until the checks that need quiet are over."""
     if lane != "main":
         board.quiet_over.wait()
@@ -82,7 +86,7 @@ def _run_lane(lane, groups, facts, board):
         board.quiet_over.set()
 
 
-def run_group(name, checks, facts, env, board):
+def run_group(name: str, checks: list[Order], facts: Facts, env: Mapping[str, str], board: Board) -> None:
     """Run a group in one process; after a crash the rest one by one, the one that crashed among them."""
     end, left = _run_once(name, checks, facts, env, board)
     if not left:
@@ -98,11 +102,11 @@ def run_group(name, checks, facts, env, board):
         _run_alone(check, facts, env, board, in_group)
 
 
-def _run_alone(check, facts, env, board, crashed_before):
+def _run_alone(check: Order, facts: Facts, env: Mapping[str, str], board: Board, crashed_before: End | None) -> None:
     if blocked_by(check, board.outcomes):
         board.answer(check, skipped("needs {0}, which did not pass".format(blocked_by(check, board.outcomes))))
         return
-    holder = []
+    holder: list[Answer] = []
     end, left = _run_once(check["group"], [check], facts, env, board, holder if crashed_before else None)
     if left:
         board.answer(check, timeout(check, end) if end.kind == "timeout" and end.name else crash(check, end))
@@ -113,10 +117,17 @@ def _run_alone(check, facts, env, board, crashed_before):
         board.answer(check, result)
 
 
-def _run_once(name, checks, facts, env, board, holder=None):
+def _run_once(
+    name: str,
+    checks: list[Order],
+    facts: Facts,
+    env: Mapping[str, str],
+    board: Board,
+    holder: list[Answer] | None = None,
+) -> tuple[End, list[Order]]:
     """Run checks in one process; return how it ended and the checks that have no answer."""
     group = Group(name, checks, facts, dict(board.outcomes), env)
-    answered = set()
+    answered: set[str] = set()
     for event, value in group.run():
         if event == "begin":
             check = _named(checks, value)
@@ -133,11 +144,11 @@ def _run_once(name, checks, facts, env, board, holder=None):
     return group.end, [check for check in checks if check["name"] not in answered]
 
 
-def _quiet_done(checks, answered):
+def _quiet_done(checks: list[Order], answered: set[str]) -> bool:
     return all(check["name"] in answered for check in checks if check.get("quiet"))
 
 
-def crash(check, end):
+def crash(check: Order, end: End) -> Answer:
     """Describe a check whose process died."""
     how = SIGNALS.get(end.signal, "signal {0}".format(end.signal)) if end.signal else "exit {0}".format(end.exit_code)
     text = "the process of {0} died: {1}".format(check["name"], how)
@@ -148,7 +159,7 @@ def crash(check, end):
     return symptoms.classify(result)
 
 
-def timeout(check, end):
+def timeout(check: Order, end: End) -> Answer:
     """Describe a check that was killed at its time limit."""
     text = "no answer within {0:g} s; killed".format(float(check["limit_s"]))
     found = finding("PROBE_TIMEOUT", check["name"], text, requires="an answer in time", found=end.log[-1500:])
@@ -157,11 +168,11 @@ def timeout(check, end):
     return result
 
 
-def _named(checks, name):
+def _named(checks: list[Order], name: str) -> Order:
     return next(check for check in checks if check["name"] == name)
 
 
-def _environment(extra, facts):
+def _environment(extra: Mapping[str, str], facts: Facts) -> dict[str, str]:
     """Give a worker the image's environment, with writable places for what frameworks like to write."""
     env = dict(os.environ)
     scratch = facts.get("scratch", "/tmp")
@@ -174,7 +185,7 @@ def _environment(extra, facts):
     return env
 
 
-def _adopt_orphans():
+def _adopt_orphans() -> None:
     """Become the parent of what a killed check leaves behind, so that nothing outlives the runner unnoticed."""
     try:
         import ctypes

@@ -1,13 +1,17 @@
 """One sample of start-up in a fresh process: from the first line to steady work, each phase timed, answered as JSON."""
 
+from __future__ import annotations
+
 import functools
 import json
 import os
 import sys
 import time
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 
-def main(descriptor, started):
+def main(descriptor: int, started: float) -> NoReturn:
     """Import, list devices, compute for the first time; write the phases to the descriptor and leave at once."""
     order = json.loads(sys.stdin.read())
     phases = [("process start", started - order["spawned"])]
@@ -36,8 +40,8 @@ def main(descriptor, started):
     os._exit(0)
 
 
-def _compute(tf, phases, prefix, clock):
-    def timed(name, action):
+def _compute(tf: Any, phases: list[tuple[str, float]], prefix: str, clock: Callable[[], float]) -> None:
+    def timed(name: str, action: Callable[[], object]) -> None:
         begun = clock()
         action()
         phases.append((prefix + name, clock() - begun))
@@ -65,7 +69,7 @@ def _compute(tf, phases, prefix, clock):
         break
 
 
-def _peak():
+def _peak() -> int:
     """Return the process's peak resident memory in bytes."""
     import resource
 

@@ -1,43 +1,46 @@
 """Check that what is saved comes back the same: SavedModel, checkpoint, TFLite."""
 
+from __future__ import annotations
+
 import os
 import shutil
 import tempfile
+from typing import Any
 
-from .answer import finding, judged, measure, skipped
+from .answer import Answer, Facts, Finding, finding, judged, measure, skipped
 
 
 class Folder:
     """A scratch folder that is gone afterwards."""
 
-    def __enter__(self):
+    def __enter__(self) -> str:
         self.path = tempfile.mkdtemp(prefix="probe-")
         return self.path
 
-    def __exit__(self, *failure):
+    def __exit__(self, *failure: object) -> None:
         shutil.rmtree(self.path, ignore_errors=True)
 
 
-def _module(tf):
-    class Affine(tf.Module):
-        def __init__(self):
+def _module(tf: Any) -> Any:
+    class Affine(tf.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
             super().__init__()
             self.weights = tf.Variable(tf.reshape(tf.range(12.0) / 10.0, (4, 3)))
             self.bias = tf.Variable([0.5, -0.5, 0.25])
 
-        @tf.function(input_signature=[tf.TensorSpec([None, 4], tf.float32)])
-        def __call__(self, inputs):
+        @tf.function(input_signature=[tf.TensorSpec([None, 4], tf.float32)])  # type: ignore[untyped-decorator]
+        def __call__(self, inputs: Any) -> Any:
             return tf.nn.relu(tf.matmul(inputs, self.weights) + self.bias)
 
     return Affine()
 
 
-def _differs(subject, error):
+def _differs(subject: str, error: float) -> Finding:
     text = "{0}: what came back differs by {1:.3g}".format(subject, error)
     return finding("WRONG_NUMBERS", subject, text, "the same numbers", "{0:.3g}".format(error))
 
 
-def saved_model(facts):
+def saved_model(facts: Facts) -> Answer:
     """Save a module as a SavedModel, load it and compare answers."""
     import numpy as np
     import tensorflow as tf
@@ -52,7 +55,7 @@ def saved_model(facts):
     return judged([_differs("SavedModel", error)] if error else [], "the same answer", "difference {0:g}".format(error))
 
 
-def checkpoint(facts):
+def checkpoint(facts: Facts) -> Answer:
     """Write a checkpoint, change the variables, restore them and compare."""
     import numpy as np
     import tensorflow as tf
@@ -67,7 +70,7 @@ def checkpoint(facts):
     return judged([_differs("checkpoint", error)] if error else [], "the same values", "difference {0:g}".format(error))
 
 
-def tflite(facts):
+def tflite(facts: Facts) -> Answer:
     """Convert a function to TFLite, run it in the interpreter and compare."""
     import numpy as np
     import tensorflow as tf
@@ -90,7 +93,7 @@ def tflite(facts):
     return judged(wrong, "the same answer within 1e-5", "difference {0:.1g}".format(error), measurements=sizes)
 
 
-def _convert(tf, concrete, module):
+def _convert(tf: Any, concrete: Any, module: Any) -> Any:
     """Convert; the module is a second argument since 2.7, and was none before."""
     try:
         converter = tf.lite.TFLiteConverter.from_concrete_functions([concrete], module)

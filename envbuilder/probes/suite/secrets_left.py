@@ -1,9 +1,12 @@
 """Look for what must not be in an image: keys, tokens, passwords, and certificates of the host that built it."""
 
+from __future__ import annotations
+
 import os
 import re
+from collections.abc import Mapping
 
-from .answer import finding, judged
+from .answer import Answer, Facts, Finding, finding, judged
 
 # Names under which tools keep credentials (file name or the end of the path), and private keys by their usual names.
 NAMES = re.compile(
@@ -23,7 +26,7 @@ MOUNTED = ("/envbuilder", "/proc", "/sys", "/dev")
 AT_MOST = 256 * 1024
 
 
-def in_files(facts):
+def in_files(facts: Facts) -> Answer:
     """Search the image's file system, and its variables, for credentials and for a build host's certificates."""
     findings = []
     for path in candidates():
@@ -36,7 +39,7 @@ def in_files(facts):
     return judged(findings, "no secrets and no certificates of the build host", observed)
 
 
-def candidates():
+def candidates() -> list[str]:
     """List the files whose name suggests a credential, outside of what was mounted."""
     found = []
     for root in ROOTS:
@@ -46,7 +49,7 @@ def candidates():
     return sorted(set(found))
 
 
-def judge_file(path, head):
+def judge_file(path: str, head: bytes) -> Finding | None:
     """Decide about one file by its name and its first bytes; None where it is harmless."""
     if not NAMES.search(path) or not head:
         return None
@@ -61,12 +64,12 @@ def judge_file(path, head):
     return None
 
 
-def _secret(path, what, severity):
+def _secret(path: str, what: str, severity: str) -> Finding:
     fix = "use a build mount for it (RUN --mount=type=secret or type=bind), and change the secret: it is published"
     return finding("SECRET_IN_IMAGE", path, "{0} is left in {1}".format(what, path), fix=fix, severity=severity)
 
 
-def variables(env):
+def variables(env: Mapping[str, str]) -> list[Finding]:
     """Find variables of the image whose name says secret and that have a value, and addresses with passwords."""
     found = []
     for name, value in sorted(env.items()):
@@ -76,7 +79,7 @@ def variables(env):
     return found
 
 
-def certificates():
+def certificates() -> list[Finding]:
     """Find authorities that a build host added: in the local folders, or in the bundle and not among the system's."""
     found = []
     for folder in HOST_BUNDLE:
@@ -91,12 +94,14 @@ def certificates():
     return found
 
 
-def _authority(path):
+def _authority(path: str) -> Finding:
     text = "a certificate of the build host is left in {0}".format(path)
     return finding("SECRET_IN_IMAGE", path, text, fix="mount it in the steps that need it, copy it into none")
 
 
-def added_to_bundle(bundle="/etc/ssl/certs/ca-certificates.crt", packaged="/usr/share/ca-certificates"):
+def added_to_bundle(
+    bundle: str = "/etc/ssl/certs/ca-certificates.crt", packaged: str = "/usr/share/ca-certificates"
+) -> list[bytes]:
     """List certificates of the bundle that the distribution's package does not have; empty where neither is there."""
     known = set()
     for folder, _, files in os.walk(packaged):
@@ -108,12 +113,12 @@ def added_to_bundle(bundle="/etc/ssl/certs/ca-certificates.crt", packaged="/usr/
     return [body for body in _bodies(_head(bundle, 4 << 20)) if body not in known]
 
 
-def _bodies(data):
+def _bodies(data: bytes) -> list[bytes]:
     found = re.findall(rb"-----BEGIN CERTIFICATE-----(.*?)-----END CERTIFICATE-----", data, re.DOTALL)
     return [re.sub(rb"\s", b"", body) for body in found]
 
 
-def _head(path, limit=AT_MOST):
+def _head(path: str, limit: int = AT_MOST) -> bytes:
     try:
         with open(path, "rb") as stream:
             return stream.read(limit)

@@ -1,27 +1,28 @@
 """Checks of several GPUs together: peer access, all-reduce through NCCL, one context per device."""
 
+from __future__ import annotations
+
 import ctypes
+from typing import Any
 
 from . import driver
-from .answer import finding, judged, measure, skipped
+from .answer import Answer, Facts, finding, judged, measure, skipped
 from .gpu import usable
 from .numerics import wrong
 
 ONE = "one GPU: there is nothing to share"
 
 
-def _several(facts):
-    seen, reason = usable(facts)
-    if seen is None:
-        return None, reason
-    return (seen, None) if seen.count > 1 else (None, skipped(ONE))
+def _several(facts: Facts) -> driver.Seen | Answer:
+    seen = usable(facts)
+    return seen if isinstance(seen, dict) or seen.count > 1 else skipped(ONE)
 
 
-def peers(facts):
+def peers(facts: Facts) -> Answer:
     """Ask the driver which pairs of GPUs reach each other's memory."""
-    seen, reason = _several(facts)
-    if seen is None:
-        return reason
+    seen = _several(facts)
+    if isinstance(seen, dict):
+        return seen
     library = ctypes.CDLL("libcuda.so.1")
     library.cuInit(0)
     pairs = []
@@ -36,20 +37,20 @@ def peers(facts):
     return judged(findings, "a statement for every pair", text, measurements={"pairs": measure(len(pairs), "1")})
 
 
-def all_reduce(facts):
+def all_reduce(facts: Facts) -> Answer:
     """Sum over all GPUs through NCCL and compare: every GPU holds the same, right sum."""
-    seen, reason = _several(facts)
-    if seen is None:
-        return reason
+    seen = _several(facts)
+    if isinstance(seen, dict):
+        return seen
     import numpy as np
     import tensorflow as tf
 
     strategy = tf.distribute.MirroredStrategy(cross_device_ops=tf.distribute.NcclAllReduce())
     values = np.arange(1024, dtype=np.float32)
 
-    @tf.function
-    def step():
-        def each():
+    @tf.function  # type: ignore[untyped-decorator]
+    def step() -> Any:
+        def each() -> Any:
             replica = tf.distribute.get_replica_context()
             rank = tf.cast(replica.replica_id_in_sync_group + 1, tf.float32)
             return replica.all_reduce(tf.distribute.ReduceOp.SUM, tf.constant(values) * rank)
@@ -66,11 +67,11 @@ def all_reduce(facts):
     return judged(findings, "the exact sum on {0} GPUs".format(seen.count), "largest difference {0:g}".format(error))
 
 
-def one_context_each(facts):
+def one_context_each(facts: Facts) -> Answer:
     """Compute on every GPU in one process; each must hold exactly one context of this process."""
-    seen, reason = _several(facts)
-    if seen is None:
-        return reason
+    seen = _several(facts)
+    if isinstance(seen, dict):
+        return seen
     import tensorflow as tf
 
     for index in range(seen.count):

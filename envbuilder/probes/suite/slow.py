@@ -1,26 +1,35 @@
 """Name what makes a start slow, from samples alone: each cause with the measurement that proves it. Pure."""
 
-from . import driver
-from .answer import finding, judged, measure, phase
+from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Dict
+
+from . import driver
+from .answer import Answer, Finding, finding, judged, measure, phase
+
+Sample = Dict[str, Any]
+"""The document of one start-up, as ``timeline.sample`` returns it."""
 GREW_AT_LEAST = 1024 * 1024
 FIRST_USE = ("first op", "first matmul", "first convolution", "first function")
 
 
-def median(values):
+def median(values: Iterable[float]) -> float:
     """Return the middle value; 0 where there is none."""
     values = sorted(values)
     return values[len(values) // 2] if values else 0.0
 
 
-def of(documents, name):
+def of(documents: Iterable[Sample], name: str) -> list[float]:
     """Return a phase's seconds in every document that has it, with or without the GPU prefix."""
     return [
         seconds for one in documents for phase_name, seconds in one["phases"] if phase_name in (name, "GPU " + name)
     ]
 
 
-def causes(cold, warm, knobs, persistence):
+def causes(
+    cold: list[Sample], warm: list[Sample], knobs: Mapping[str, Sample], persistence: Sequence[bool | None]
+) -> list[Finding]:
     """Return a warning for every phase that stands out.
 
     ``cold`` and ``warm`` are samples' documents, ``knobs`` documents by knob, ``persistence`` each GPU's persistence
@@ -34,7 +43,7 @@ def causes(cold, warm, knobs, persistence):
     return findings
 
 
-def _jit(cold, warm, knobs):
+def _jit(cold: list[Sample], warm: list[Sample], knobs: Mapping[str, Sample]) -> list[Finding]:
     """Kernels compiled from PTX: the cache grew, first use became fast with it, and fails where JIT is forbidden."""
     grew = median([one.get("cache_grew", 0) for one in cold])
     first, again = (sum(median(of(rows, name)) for name in FIRST_USE) for rows in (cold, warm))
@@ -48,7 +57,7 @@ def _jit(cold, warm, knobs):
     return [finding("PTX_JIT", "first use", text, fix=fix, severity="warning")]
 
 
-def _disk(cold, warm):
+def _disk(cold: list[Sample], warm: list[Sample]) -> list[Finding]:
     first, again = median(of(cold, "import")), median(of(warm, "import"))
     if first < 2 * again or first - again < 2:
         return []
@@ -59,7 +68,7 @@ def _disk(cold, warm):
     return [finding("SLOW_PHASE", "import", text, fix=fix, severity="warning")]
 
 
-def _many(warm, knobs):
+def _many(warm: list[Sample], knobs: Mapping[str, Sample]) -> list[Finding]:
     alone = knobs.get("one visible GPU", {})
     if "phases" not in alone or alone.get("gpus", 0) == median([one["gpus"] for one in warm]):
         return []
@@ -71,7 +80,7 @@ def _many(warm, knobs):
     return [finding("SLOW_PHASE", "contexts", text, fix=fix, severity="warning")]
 
 
-def _persistence(warm, persistence):
+def _persistence(warm: list[Sample], persistence: Sequence[bool | None]) -> list[Finding]:
     took = median(of(warm, "device listing"))
     if False not in persistence or took < 1.0 * max(1, len(persistence)):
         return []
@@ -81,12 +90,12 @@ def _persistence(warm, persistence):
     return [finding("SLOW_PHASE", "driver", text, fix=fix, severity="warning")]
 
 
-def broken(log):
+def broken(log: str) -> Finding:
     """Say that a sample gave no answer."""
     return finding("PROBE_CRASHED", "sample of start-up", "a fresh process gave no answer", found=log[-1500:])
 
 
-def cuda_answer(runs):
+def cuda_answer(runs: Mapping[str, list[dict[str, Any]]]) -> Answer:
     """Turn runs of the framework-free timeline, cold and warm, into an answer with the time to a context."""
     errors = [one["error"] for one in runs["cold"] + runs["warm"] if one["error"]]
     if errors:
@@ -110,9 +119,9 @@ def cuda_answer(runs):
     )
 
 
-def _before_work(name):
+def _before_work(name: str) -> bool:
     return name in ("driver open", "cuInit", "device enumeration") or name.startswith("primary context")
 
 
-def _times(documents, name):
+def _times(documents: Iterable[dict[str, Any]], name: str) -> list[float]:
     return [row["seconds"] for one in documents for row in one["phases"] if row["phase"] == name]

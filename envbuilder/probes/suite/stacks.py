@@ -1,11 +1,14 @@
 """Static checks for what must be there once: one CUDA, one cuDNN, and no link-time stub where the driver belongs."""
 
+from __future__ import annotations
+
 import glob
 import os
 import re
+from collections.abc import Iterable, Sequence
 
 from . import framework, libraries
-from .answer import finding, judged
+from .answer import Answer, Facts, Finding, finding, judged
 
 FAMILIES = (
     "libcudart",
@@ -22,7 +25,7 @@ CUDNN = "libcudnn"
 STUB_AT_MOST = 512 * 1024
 
 
-def only_one(facts):
+def only_one(facts: Facts) -> Answer:
     """Look for a second CUDA or cuDNN on the loader's path; the copy in front wins, silently and often wrongly."""
     search = framework.new_search()
     folders = framework.search_path(search, framework.callers(search))
@@ -38,10 +41,10 @@ def only_one(facts):
     return judged(findings, "each library once", observed or "no CUDA libraries on the loader's path")
 
 
-def copies_of(family, folders):
+def copies_of(family: str, folders: Iterable[str]) -> list[str]:
     """List the different files of one library on the path (links to one file count once)."""
     pattern = re.compile(re.escape(family) + r"\.so\.[0-9][0-9.]*\Z")
-    files = {}
+    files: dict[tuple[int, int], str] = {}
     for folder in folders:
         try:
             names = sorted(os.listdir(folder))
@@ -56,12 +59,12 @@ def copies_of(family, folders):
     return sorted(set(files.values()), key=lambda path: list(files.values()).index(path))
 
 
-def _wrong_cudnn_in_front(copies, facts):
+def _wrong_cudnn_in_front(copies: Sequence[str], facts: Facts) -> bool:
     """Leave an older cuDNN in front to the check that compares it with the build: that names the cause."""
     return libraries.cudnn_conflict(copies[0], facts) is not None
 
 
-def _two(family, copies):
+def _two(family: str, copies: Sequence[str]) -> Finding:
     same = len({os.path.getsize(path) for path in copies}) == 1
     text = "{0} copies of {1} on the loader's path; {2} comes first".format(len(copies), family, copies[0])
     return finding(
@@ -75,7 +78,7 @@ def _two(family, copies):
     )
 
 
-def _one_per_stack(findings):
+def _one_per_stack(findings: list[Finding]) -> list[Finding]:
     """Fold the many libraries of one second stack into one finding: it is one mistake."""
     if len(findings) < 2:
         return findings
@@ -94,7 +97,7 @@ def _one_per_stack(findings):
     ]
 
 
-def no_stub(facts):
+def no_stub(facts: Facts) -> Answer:
     """Check that what the loader takes for the driver is the driver: the toolkit's link-time stub answers nothing."""
     search = framework.new_search()
     findings = []
@@ -110,7 +113,7 @@ def no_stub(facts):
     return judged(findings, "the driver's own library, or none", observed)
 
 
-def is_stub(path):
+def is_stub(path: str) -> bool:
     """Tell a stub by where it lies (``stubs/``) or by its size: drivers are megabytes, stubs some kilobytes.
 
     What lies on another file system than the image was put there from outside, as container runtimes do.
@@ -122,13 +125,13 @@ def is_stub(path):
     return status.st_size < STUB_AT_MOST and status.st_dev == os.stat("/").st_dev
 
 
-def _holds_stub(folder):
+def _holds_stub(folder: str) -> bool:
     return os.path.basename(os.path.normpath(folder)) == "stubs" and bool(
         glob.glob(os.path.join(folder, "libcuda.so*"))
     )
 
 
-def _stub(name, place):
+def _stub(name: str, place: str) -> Finding:
     return finding(
         "STUB_LIBCUDA",
         name,

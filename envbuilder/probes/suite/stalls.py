@@ -7,6 +7,14 @@ all threads), and ``shape``, the input's shape. Each cause rests on a counter or
 alone: on a busy host every loop has those.
 """
 
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Dict, TypeVar
+
+Step = Dict[str, Any]
+_Item = TypeVar("_Item")
+
 WARM_UP = 20
 PARTS = ("data", "step", "sync", "other")
 
@@ -14,29 +22,29 @@ PARTS = ("data", "step", "sync", "other")
 class Cause:
     """Why a loop stalls: a name, the evidence in words, and what mends it."""
 
-    def __init__(self, name, evidence, fix):
+    def __init__(self, name: str, evidence: str, fix: str) -> None:
         self.name = name
         self.evidence = evidence
         self.fix = fix
 
 
-def following(values):
+def following(values: Sequence[_Item]) -> Iterable[tuple[_Item, _Item]]:
     """Pair every value with the one after it."""
     return zip(values[:-1], values[1:])  # noqa: RUF007 - pairwise() is newer than 3.9
 
 
-def totals(steps):
+def totals(steps: Iterable[Step]) -> list[float]:
     """Return every step's seconds."""
     return [sum(step[part] for part in PARTS) for step in steps]
 
 
-def quantile(values, share):
+def quantile(values: Iterable[float], share: float) -> float:
     """Return the value below which this share lies (nearest rank)."""
     values = sorted(values)
     return values[min(len(values) - 1, int(share * len(values)))] if values else 0.0
 
 
-def distribution(steps):
+def distribution(steps: Sequence[Step]) -> dict[str, float]:
     """Describe the step times after warm-up: p50, p95, p99, max, in seconds."""
     seconds = totals(steps[WARM_UP:])
     return {
@@ -47,7 +55,7 @@ def distribution(steps):
     }
 
 
-def causes(steps, constant=()):
+def causes(steps: Sequence[Step], constant: Sequence[float] = ()) -> list[Cause]:
     """Return every cause that the recording proves.
 
     ``constant`` are the seconds of steps of the same loop on one constant batch, recorded in turn with the others;
@@ -60,11 +68,11 @@ def causes(steps, constant=()):
     return [cause for cause in found if cause is not None]
 
 
-def _grew(rest, counter):
-    return rest[-1][counter] - rest[0][counter]
+def _grew(rest: Sequence[Step], counter: str) -> int:
+    return int(rest[-1][counter] - rest[0][counter])
 
 
-def _sessions(rest, constant):
+def _sessions(rest: Sequence[Step], constant: Sequence[float]) -> Cause | None:
     made = _grew(rest, "sessions")
     if made < max(2, len(rest) // 20):
         return None
@@ -72,7 +80,7 @@ def _sessions(rest, constant):
     return Cause("session re-creation", text, "make one session (or load the model once) and keep it")
 
 
-def _graph(rest, constant):
+def _graph(rest: Sequence[Step], constant: Sequence[float]) -> Cause | None:
     added = _grew(rest, "nodes")
     if added < len(rest) // 2:
         return None
@@ -80,7 +88,7 @@ def _graph(rest, constant):
     return Cause("growing graph", text, "build operations once, before the loop; tf.Graph.finalize() finds the rest")
 
 
-def _tracing(rest, constant):
+def _tracing(rest: Sequence[Step], constant: Sequence[float]) -> Cause | None:
     """Tell retracing from shape churn: the latter is traced exactly where a shape is new."""
     if _grew(rest, "traces") < 2:
         return None
@@ -100,7 +108,7 @@ def _tracing(rest, constant):
     return Cause("retracing", text + ", with shapes that were seen before", fix)
 
 
-def _input(rest, constant):
+def _input(rest: Sequence[Step], constant: Sequence[float]) -> Cause | None:
     """Blame the input only where the loop waits for it most of the time and a constant batch mends it."""
     waiting, everything = sum(step["data"] for step in rest), sum(totals(rest))
     if waiting < 0.5 * everything:
@@ -115,7 +123,7 @@ def _input(rest, constant):
     return Cause("input pipeline", text, "map and decode in parallel, cache, and end the pipeline with prefetch")
 
 
-def _hook(rest, constant):
+def _hook(rest: Sequence[Step], constant: Sequence[float]) -> Cause | None:
     """Find long steps at a fixed period."""
     usual = quantile(totals(rest), 0.5)
     for part in ("other", "all"):
@@ -131,7 +139,7 @@ def _hook(rest, constant):
     return None
 
 
-def _period(places, length):
+def _period(places: Sequence[int], length: int) -> int:
     """Return the period of long steps, 0 where they have none.
 
     Nine in ten of the steps of one phase have to be long, five at least, and half of all long steps have to be among
@@ -152,7 +160,7 @@ FRESH_PER_STEP = 8 * 1024 * 1024
 """Bytes of fresh memory in most steps: a loop that reuses its buffers asks for none after warm-up."""
 
 
-def _allocator(rest, constant):
+def _allocator(rest: Sequence[Step], constant: Sequence[float]) -> Cause | None:
     fresh = [
         max(after["transient"], after["rss"] - before["rss"], 4096 * (after["faults"] - before["faults"]))
         for before, after in following(rest)
@@ -167,7 +175,7 @@ def _allocator(rest, constant):
 COPIED_PER_STEP = 1024 * 1024
 
 
-def _copies(rest, constant):
+def _copies(rest: Sequence[Step], constant: Sequence[float]) -> Cause | None:
     per_step = quantile([after["copied"] - before["copied"] for before, after in following(rest)], 0.5)
     if per_step < COPIED_PER_STEP:
         return None
@@ -175,7 +183,7 @@ def _copies(rest, constant):
     return Cause("host-device copies", text, "compute on the device and fetch a scalar, or fetch every hundredth step")
 
 
-def _growth(rest, constant):
+def _growth(rest: Sequence[Step], constant: Sequence[float]) -> Cause | None:
     """Find a step that becomes slower and a process that becomes bigger, together."""
     seconds = [after["cpu"] - before["cpu"] for before, after in following(rest)]
     third = len(seconds) // 3
@@ -192,13 +200,13 @@ def _growth(rest, constant):
     return Cause("slow growth", text, "find what is kept from step to step: lists of tensors, metrics never reset")
 
 
-def _blocks(seconds):
+def _blocks(seconds: Sequence[float]) -> list[float]:
     """Return the medians of six equal parts of a run."""
     size = max(1, len(seconds) // 6)
     return [quantile(seconds[start : start + size], 0.5) for start in range(0, size * 6, size)]
 
 
-def _unexplained(rest, constant):
+def _unexplained(rest: Sequence[Step], constant: Sequence[float]) -> Cause | None:
     """Report long pauses in which no thread even waited for a processor; the rest is the host's doing."""
     seconds = totals(rest)
     usual = quantile(seconds, 0.5)

@@ -1,13 +1,16 @@
 """Import TensorFlow and compute for the first time, with the time that each step takes."""
 
+from __future__ import annotations
+
 import importlib.machinery
 import sys
 import time
+from typing import Any
 
-from .answer import finding, judged, measure, phase
+from .answer import Answer, Facts, finding, judged, measure, phase
 
 
-def import_tensorflow(facts):
+def import_tensorflow(facts: Facts) -> Answer:
     """Import it; split the time into shared objects (mapping, relocation, static initialisers) and Python modules."""
     worker = facts["worker"]
     before = len(sys.modules)
@@ -40,25 +43,26 @@ def import_tensorflow(facts):
     return judged(findings, expected or "an import", observed, **more)
 
 
-def same_release(wheel, module):
+def same_release(wheel: str, module: str) -> bool:
     """Compare a wheel's version with ``tf.__version__``: ``2.21.0rc1`` says ``2.21.0-rc1``, a post-release its base."""
     from .packages import key  # not before the import is timed
 
-    return key(wheel.split(".post")[0]) == key(module)
+    return key(wheel.split(".post", maxsplit=1)[0]) == key(module)
 
 
 class Objects:
     """Adds up the time that extension modules take to load while it is entered."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.seconds = 0.0
         self._depth = 0
+        self._kind: Any = importlib.machinery.ExtensionFileLoader
 
-    def __enter__(self):
-        self._plain = importlib.machinery.ExtensionFileLoader.create_module
+    def __enter__(self) -> Objects:
+        self._plain = self._kind.create_module
         outer = self
 
-        def timed(self, spec):
+        def timed(self: Any, spec: Any) -> Any:
             begun = time.perf_counter()
             outer._depth += 1
             try:
@@ -68,14 +72,14 @@ class Objects:
                 if outer._depth == 0:
                     outer.seconds += time.perf_counter() - begun
 
-        importlib.machinery.ExtensionFileLoader.create_module = timed
+        self._kind.create_module = timed
         return self
 
-    def __exit__(self, *failure):
-        importlib.machinery.ExtensionFileLoader.create_module = self._plain
+    def __exit__(self, *failure: object) -> None:
+        self._kind.create_module = self._plain
 
 
-def first_op(facts, device="/CPU:0", prefix=""):
+def first_op(facts: Facts, device: str = "/CPU:0", prefix: str = "") -> Answer:
     """Time the first operation, the first and the steady matmul, and the first traced function."""
     import tensorflow as tf
 

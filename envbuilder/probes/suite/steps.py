@@ -1,12 +1,15 @@
 """Run a training-like loop in this environment and say whether, and why, it stalls."""
 
+from __future__ import annotations
+
 import os
 
 from . import loops, stalls
-from .answer import failed, finding, judged, measure, passed
+from .answer import Answer, Facts, Finding, failed, finding, judged, measure, passed
+from .stalls import Cause
 
 
-def check(facts):
+def check(facts: Facts) -> Answer:
     """Train a small model for some steps; a healthy environment runs it without a stall."""
     if facts.get("simulated"):
         os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # nothing can be trained on a simulated GPU
@@ -24,12 +27,12 @@ def check(facts):
     return judged(findings, "no stall in {0} steps".format(len(recorded)), observed, measurements=measurements)
 
 
-def _named(cause):
+def _named(cause: Cause) -> Finding:
     text = "{0}: {1}".format(cause.name, cause.evidence)
     return finding("STALLS", cause.name, text, fix=cause.fix, severity="warning")
 
 
-def _throttled():
+def _throttled() -> int:
     """Count how often this container's processor quota has stopped it; 0 where there is none."""
     for path in ("/sys/fs/cgroup/cpu.stat", "/sys/fs/cgroup/cpu/cpu.stat"):
         try:
@@ -41,7 +44,7 @@ def _throttled():
     return 0
 
 
-def controls(facts, healthy_runs=20, only=""):
+def controls(facts: Facts, healthy_runs: int = 20, only: str = "") -> Answer:
     """Run every loop that is written to stall, and the healthy one several times: the detector's own test."""
     import tensorflow as tf
 

@@ -1,5 +1,7 @@
 """Run a group of checks in one process: answers on a pipe, log on another, killed at the limit of the check at hand."""
 
+from __future__ import annotations
+
 import json
 import os
 import selectors
@@ -8,7 +10,10 @@ import subprocess
 import sys
 import time
 import uuid
+from collections.abc import Iterator, Mapping
+from typing import Any
 
+from .answer import Facts, Order
 from .capped import Split
 
 START_LIMIT_S = 60.0
@@ -19,7 +24,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 class End:
     """How a group ended: which check was at work (None where none was), and whether by crash or by time limit."""
 
-    def __init__(self, kind, name, signal_number, exit_code, log):
+    def __init__(self, kind: str, name: str | None, signal_number: int, exit_code: int | None, log: str) -> None:
         self.kind = kind
         self.name = name
         self.signal = signal_number
@@ -30,19 +35,27 @@ class End:
 class Group:
     """One worker process; ``run`` yields ``("begin", name)`` and ``("result", document)`` and sets ``end``."""
 
-    def __init__(self, name, checks, facts, outcomes, env, python=None):
+    def __init__(
+        self,
+        name: str,
+        checks: list[Order],
+        facts: Facts,
+        outcomes: Mapping[str, str],
+        env: Mapping[str, str],
+        python: str | None = None,
+    ) -> None:
         self.checks = checks
         self.limits = {check["name"]: float(check["limit_s"]) for check in checks}
         self.log = Split("")
-        self.end = None
-        self.order = {"group": name, "checks": checks, "facts": facts, "outcomes": outcomes}
+        self.end = End("crash", None, 0, None, "")
+        self.order: dict[str, Any] = {"group": name, "checks": checks, "facts": facts, "outcomes": outcomes}
         self.env = env
         self.python = python or sys.executable
         self.answers = b""
-        self.current = None
+        self.current: str | None = None
         self.deadline = 0.0
 
-    def run(self):
+    def run(self) -> Iterator[tuple[str, Any]]:
         """Start the process and yield what it reports until it ends or has to be ended."""
         token = uuid.uuid4().hex
         self.log = Split(token)
@@ -69,9 +82,9 @@ class Group:
             self._drain(read_log)
             os.close(read_answers)
             os.close(read_log)
-        self._conclude(process.returncode, timed_out)
+        self._conclude(process.returncode, timed_out=timed_out)
 
-    def _watch(self, read_answers, read_log):
+    def _watch(self, read_answers: int, read_log: int) -> Iterator[tuple[str, Any]]:
         os.set_blocking(read_log, False)
         os.set_blocking(read_answers, False)
         self.deadline = time.monotonic() + START_LIMIT_S
@@ -92,7 +105,7 @@ class Group:
                         return
                     yield from self._parse(read_log)
 
-    def _parse(self, read_log):
+    def _parse(self, read_log: int) -> Iterator[tuple[str, Any]]:
         while b"\n" in self.answers:
             line, _, self.answers = self.answers.partition(b"\n")
             document = json.loads(line.decode())
@@ -109,25 +122,25 @@ class Group:
                 self.deadline = time.monotonic() + START_LIMIT_S
                 yield "result", result
 
-    def _await_log(self, read_log, name):
+    def _await_log(self, read_log: int, name: str) -> None:
         """Read the log up to the marker that the worker wrote before it answered."""
         while name not in self.log.ended:
             if not self._read_log(read_log):
                 return
 
-    def _read_log(self, read_log):
+    def _read_log(self, read_log: int) -> bool:
         data = _read(read_log)
         if data:
             self.log.feed(data)
         return bool(data)
 
-    def _drain(self, read_log):
+    def _drain(self, read_log: int) -> None:
         for _ in range(64):
             if not self._read_log(read_log):
                 break
         self.log.close()
 
-    def _conclude(self, code, timed_out):
+    def _conclude(self, code: int | None, *, timed_out: bool) -> None:
         number = -code if code is not None and code < 0 else 0
         if timed_out:
             kind = "timeout"
@@ -139,7 +152,8 @@ class Group:
         self.end = End(kind, name, number, code, self.log.text(name or ""))
 
 
-def _give(process, data):
+def _give(process: subprocess.Popen[bytes], data: bytes) -> None:
+    assert process.stdin is not None  # asked for where it is started
     try:
         process.stdin.write(data)
         process.stdin.close()
@@ -147,7 +161,7 @@ def _give(process, data):
         pass
 
 
-def _read(descriptor):
+def _read(descriptor: int) -> bytes | None:
     """Read what is there: bytes, empty at the end, None where nothing waits."""
     try:
         return os.read(descriptor, 65536)
@@ -155,7 +169,7 @@ def _read(descriptor):
         return None
 
 
-def _kill(process):
+def _kill(process: subprocess.Popen[bytes]) -> None:
     """End the process's whole group (harmless where it has ended) and reap it."""
     if process.poll() is None:
         # A worker that has closed its answers is on its way out; give it the moment that its exit takes.

@@ -1,8 +1,10 @@
 """Tell a known cause from what a framework raised or printed; the rest stays a crash without a name."""
 
+from __future__ import annotations
+
 import re
 
-from .answer import finding
+from .answer import Answer, finding
 
 # (pattern, code, what it means, what mends it); the first that matches names the cause.
 CAUSES = (
@@ -49,7 +51,7 @@ CAUSES = (
 )
 
 
-def classify(result):
+def classify(result: Answer) -> Answer:
     """Add the finding that a failed answer's text points to; a result that explains itself stays as it is."""
     if result["outcome"] in ("passed", "skipped"):
         return result
@@ -69,7 +71,7 @@ def classify(result):
     return result
 
 
-def _line_at(text, position):
+def _line_at(text: str, position: int) -> str:
     start = text.rfind("\n", 0, position) + 1
     end = text.find("\n", position)
     return text[start : end if end >= 0 else len(text)].strip()

@@ -1,15 +1,18 @@
 """The TensorFlow that this Python would import, from its files alone: folder, distribution, what its build says."""
 
+from __future__ import annotations
+
 import ast
 import importlib.util
 import os
+from typing import Any
 
 from . import installed
 
 DISTRIBUTIONS = ("tensorflow", "tensorflow-cpu", "tensorflow-gpu", "tensorflow-intel", "tf-nightly", "tf-nightly-cpu")
 
 
-def tensorflow_folder():
+def tensorflow_folder() -> str | None:
     """Find the package's folder without importing it; None where there is none."""
     try:
         spec = importlib.util.find_spec("tensorflow")
@@ -20,7 +23,7 @@ def tensorflow_folder():
     return next(iter(spec.submodule_search_locations))
 
 
-def distribution():
+def distribution() -> tuple[str, str] | tuple[None, None]:
     """Name the installed distribution that brings TensorFlow, and its version; (None, None) where none says so."""
     for root in installed.site_folders():
         there = {one.name: one.version for one in installed.distributions([root])}
@@ -30,7 +33,7 @@ def distribution():
     return None, None
 
 
-def build_info(folder):
+def build_info(folder: str | None) -> dict[str, Any]:
     """Read what the build wrote about itself: the literal of ``build_info.py``; empty where there is none."""
     path = os.path.join(folder or "", "python", "platform", "build_info.py")
     try:
@@ -44,7 +47,7 @@ def build_info(folder):
     return {}
 
 
-def _literal(node):
+def _literal(node: ast.expr) -> dict[str, Any]:
     """Read a dict literal or ``collections.OrderedDict({...})`` of constants and lists."""
     if isinstance(node, ast.Call) and node.args:
         node = node.args[0]

@@ -1,5 +1,7 @@
 """Time start-up in fresh processes, cold and warm, and with each knob that changes it; name what stands out."""
 
+from __future__ import annotations
+
 import json
 import os
 import shutil
@@ -7,15 +9,17 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from . import cuda_timeline, driver, framework, imports, slow, tensorflow_files
-from .answer import judged, measure, phase, skipped
+from .answer import Answer, Facts, Measurement, Phase, judged, measure, phase, skipped
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SAMPLE_LIMIT_S = 240.0
 
 # Name, variables, options of the sample; the base case has none. GPU knobs are left out where there is no GPU.
-KNOBS = (
+KNOBS: tuple[tuple[str, dict[str, str], dict[str, bool], bool], ...] = (
     ("one visible GPU", {"CUDA_VISIBLE_DEVICES": "0"}, {}, True),
     ("memory growth", {}, {"growth": True}, True),
     ("eager module loading", {"CUDA_MODULE_LOADING": "EAGER"}, {}, True),
@@ -33,7 +37,7 @@ class SampleError(Exception):
     """A sample that gave no answer."""
 
 
-def sample(env, options=None):
+def sample(env: Mapping[str, str], options: Mapping[str, Any] | None = None) -> slow.Sample:
     """Run one sample in a fresh process; return its document. Raises SampleError with the log's end."""
     reading, writing = os.pipe()
     order = dict(options or {}, spawned=time.monotonic())
@@ -57,10 +61,11 @@ def sample(env, options=None):
         if not text:
             log.seek(0)
             raise SampleError(log.read()[-2000:].decode("utf-8", "replace"))
-        return json.loads(text.decode())
+        document: slow.Sample = json.loads(text.decode())
+        return document
 
 
-def measured(facts):
+def measured(facts: Facts) -> Answer:
     """Take samples cold and warm in turn, then one for each knob; judge what stands out and name its cause."""
     count = int(facts.get("samples", 5))
     folder = tempfile.mkdtemp(prefix="kernels-")
@@ -79,7 +84,7 @@ def measured(facts):
             document["evicted"] = evicted
             cold.append(document)
             warm.append(sample(env))
-        knobs = _knobs(warm[0]["gpus"] > 0, env)
+        knobs = _knobs(env, has_gpu=warm[0]["gpus"] > 0)
     except SampleError as error:
         return judged([slow.broken(str(error))], "{0} samples".format(2 * count), str(error)[-500:])
     finally:
@@ -95,7 +100,7 @@ def measured(facts):
     )
 
 
-def _knobs(has_gpu, env):
+def _knobs(env: Mapping[str, str], *, has_gpu: bool) -> dict[str, slow.Sample]:
     found = {}
     for name, variables, options, for_gpu in KNOBS:
         if for_gpu and not has_gpu:
@@ -107,17 +112,17 @@ def _knobs(has_gpu, env):
     return found
 
 
-def phases(cold, warm):
+def phases(cold: list[slow.Sample], warm: list[slow.Sample]) -> dict[str, Phase]:
     """Gather the samples of each phase, in the order of the phases."""
     names = list(dict.fromkeys(name for document in cold + warm for name, _ in document["phases"]))
     return {name: phase(_seconds(cold, name), _seconds(warm, name)) for name in names}
 
 
-def _seconds(documents, wanted):
+def _seconds(documents: Iterable[slow.Sample], wanted: str) -> list[float]:
     return [seconds for document in documents for name, seconds in document["phases"] if name == wanted]
 
 
-def _measurements(warm, knobs):
+def _measurements(warm: list[slow.Sample], knobs: Mapping[str, slow.Sample]) -> dict[str, Measurement]:
     found = {"peak_memory": measure(max(one["peak_memory"] for one in warm), "B")}
     for name, document in knobs.items():
         if "phases" in document:
@@ -127,7 +132,7 @@ def _measurements(warm, knobs):
     return found
 
 
-def _summary(warm):
+def _summary(warm: list[slow.Sample]) -> str:
     imports = sorted(_seconds(warm, "import"))
     spread = imports[-1] - imports[0]
     return "import {0:.2f} s (median of {1} warm, spread {2:.2f} s)".format(
@@ -135,12 +140,12 @@ def _summary(warm):
     )
 
 
-def cuda_cache_size(folder):
+def cuda_cache_size(folder: str) -> int:
     """Count the bytes of a kernel cache."""
     return sum(os.path.getsize(os.path.join(place, name)) for place, _, files in os.walk(folder) for name in files)
 
 
-def evict():
+def evict() -> int:
     """Drop TensorFlow's own files from the page cache, so that a sample reads them from disk; return the bytes."""
     total = 0
     roots = [tensorflow_files.tensorflow_folder() or "", *framework.wheel_folders()]
@@ -152,7 +157,7 @@ def evict():
     return total
 
 
-def _drop(path):
+def _drop(path: str) -> int:
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except OSError:
@@ -164,14 +169,14 @@ def _drop(path):
         os.close(descriptor)
 
 
-def cuda_level(facts):
+def cuda_level(facts: Facts) -> Answer:
     """Time the CUDA driver's own phases, cold and warm, in fresh processes and without any framework."""
     if not driver.look().present:
         return skipped(driver.NO_DRIVER)
     if facts.get("simulated"):
         return skipped("a simulated driver's times say nothing")
     folder = tempfile.mkdtemp(prefix="kernels-")
-    runs = {"cold": [], "warm": []}
+    runs: dict[str, list[dict[str, Any]]] = {"cold": [], "warm": []}
     try:
         for index in range(int(facts.get("samples", 5))):
             cache = os.path.join(folder, str(index))
@@ -182,14 +187,15 @@ def cuda_level(facts):
     return slow.cuda_answer(runs)
 
 
-def _cuda_run(env):
+def _cuda_run(env: Mapping[str, str]) -> dict[str, Any]:
     text = subprocess.check_output(
         [sys.executable, cuda_timeline.__file__], env=dict(os.environ, **env), timeout=SAMPLE_LIMIT_S
     )
-    return json.loads(text.decode())
+    document: dict[str, Any] = json.loads(text.decode())
+    return document
 
 
-def loading(facts):
+def loading(facts: Facts) -> Answer:
     """Split the import: Python modules, mapping and relocating shared objects, their initialisers (registration)."""
     split = imports.split()
     return judged(

@@ -1,9 +1,11 @@
 """Check that Keras learns: loss must fall on data that can be learnt."""
 
-from .answer import finding, judged, measure
+from __future__ import annotations
+
+from .answer import Answer, Facts, finding, judged, measure
 
 
-def keras_fit(facts):
+def keras_fit(facts: Facts) -> Answer:
     """Fit a tiny model to a line in a few epochs; a loss that does not fall tenfold is no learning."""
     import numpy as np
     import tensorflow as tf

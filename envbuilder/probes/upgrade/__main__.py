@@ -4,7 +4,10 @@ The arguments are one JSON document. The probes take what they share from the su
 one, and neither folder's names stand in the framework's way.
 """
 
+from __future__ import annotations
+
 import time
+from typing import Any
 
 STARTED = time.perf_counter()
 
@@ -18,7 +21,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 PACKAGE = "envbuilder_probes"
 
 
-def load_package():
+def load_package() -> None:
     """Make the folder above a package of its own name, so that no module here can shadow another of that name."""
     sys.path[:] = [path for path in sys.path if os.path.abspath(path or ".") != HERE]
     package = types.ModuleType(PACKAGE)
@@ -26,7 +29,7 @@ def load_package():
     sys.modules[PACKAGE] = package
 
 
-def main(words):
+def main(words: list[str]) -> Any:
     """Run the probe of this name with its arguments; what it answers is printed as JSON, one document a line."""
     load_package()
     order = json.loads(words[1]) if len(words) > 1 else {}

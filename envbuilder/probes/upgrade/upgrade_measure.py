@@ -5,8 +5,14 @@ many repetitions, taken in turn with the other workloads over seconds: what othe
 adds time, and rarely for so long.
 """
 
+from __future__ import annotations
+
 import os
 import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from .upgrade_answer import Channel
 
 DEFAULTS = {
     "matmul": {"size": 512, "calls": 10},
@@ -22,7 +28,7 @@ SECONDS = 3.0
 """How long the workloads are repeated together."""
 
 
-def main(channel, wanted):
+def main(channel: Channel, wanted: Mapping[str, Any]) -> None:
     """Print the durations as one JSON document."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     durations = start_up(channel.started)
@@ -30,12 +36,12 @@ def main(channel, wanted):
     channel.say({"seconds": durations})
 
 
-def start_up(started):
+def start_up(started: float) -> dict[str, float]:
     """Time the phases from nothing to the first eager result and the first traced function."""
     durations = {}
     last = [time.perf_counter()]
 
-    def phase(name):
+    def phase(name: str) -> None:
         now = time.perf_counter()
         durations["start." + name] = now - last[0]
         last[0] = now
@@ -54,14 +60,14 @@ def start_up(started):
     return durations
 
 
-def work(wanted):
+def work(wanted: Mapping[str, Any]) -> dict[str, float]:
     """Repeat the workloads in turn and return the fastest call of each, in seconds."""
     makers = {"matmul": matmul, "convolution": convolution, "step": step}
     options = {name: dict(DEFAULTS[name], **wanted.get(name, {})) for name in makers}
     calls = {name: make(options[name]["size"]) for name, make in makers.items()}
     for call in calls.values():
         call()
-    best = {}
+    best: dict[str, float] = {}
     begun = time.perf_counter()
     done = 0
     while done < REPETITIONS or time.perf_counter() - begun < SECONDS:
@@ -72,7 +78,7 @@ def work(wanted):
     return {"work." + name: took for name, took in best.items()}
 
 
-def repeated(call, calls):
+def repeated(call: Callable[[], object], calls: int) -> float:
     """Time so many calls."""
     begun = time.perf_counter()
     for _ in range(calls):
@@ -80,7 +86,7 @@ def repeated(call, calls):
     return time.perf_counter() - begun
 
 
-def matmul(size):
+def matmul(size: int) -> Callable[[], Any]:
     """Multiply two square matrices."""
     import tensorflow as tf
 
@@ -89,7 +95,7 @@ def matmul(size):
     return lambda: product().numpy()
 
 
-def convolution(size):
+def convolution(size: int) -> Callable[[], Any]:
     """Convolve eight images with sixteen filters of three by three."""
     import tensorflow as tf
 
@@ -99,15 +105,15 @@ def convolution(size):
     return lambda: convolved().numpy()
 
 
-def step(size):
+def step(size: int) -> Callable[[], Any]:
     """Take a gradient step of a network with two dense layers."""
     import tensorflow as tf
 
     inputs = tf.random.stateless_normal([64, size], seed=(1, 2))
     weights = [tf.Variable(tf.random.stateless_normal(shape, seed=(3, 4))) for shape in ((size, 256), (256, 10))]
 
-    @tf.function
-    def train():
+    @tf.function  # type: ignore[untyped-decorator]
+    def train() -> Any:
         with tf.GradientTape() as tape:
             loss = tf.reduce_mean(tf.square(tf.matmul(tf.nn.relu(tf.matmul(inputs, weights[0])), weights[1])))
         for variable, gradient in zip(weights, tape.gradient(loss, weights)):

@@ -4,12 +4,18 @@ Inputs come from NumPy's ``RandomState``, whose stream is frozen, so both sides 
 bytes; their digest is in the answer. The error is the largest absolute one, relative to the largest reference value.
 """
 
+from __future__ import annotations
+
 import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from .upgrade_answer import Channel
 
 SEED = 20
 
 
-def operations(tf):
+def operations(tf: Any) -> tuple[tuple[str, Callable[..., Any], tuple[tuple[int, ...], ...]], ...]:
     """List name, function of tensors, and the shapes of its inputs."""
     return (
         ("matmul", tf.matmul, ((192, 160), (160, 128))),
@@ -40,7 +46,7 @@ def operations(tf):
     )
 
 
-def gradient(tf, one, other):
+def gradient(tf: Any, one: Any, other: Any) -> Any:
     """Differentiate the sum of squares of a product."""
     with tf.GradientTape() as tape:
         tape.watch(one)
@@ -48,7 +54,7 @@ def gradient(tf, one, other):
     return tape.gradient(loss, one)
 
 
-def main(channel, wanted):
+def main(channel: Channel, wanted: Mapping[str, Any]) -> None:
     """Print every operation's errors as one JSON document."""
     import numpy as np
     import tensorflow as tf
@@ -64,7 +70,7 @@ def main(channel, wanted):
     channel.say({"operations": rows})
 
 
-def compute(np, tf, operation, inputs, dtype):
+def compute(np: Any, tf: Any, operation: Callable[..., Any], inputs: Sequence[Any], dtype: str) -> dict[str, Any]:
     """Compute one operation in a precision and in double precision from the same (already rounded) inputs."""
     digest = hashlib.sha256(b"".join(one.tobytes() for one in inputs)).hexdigest()[:16]
     try:

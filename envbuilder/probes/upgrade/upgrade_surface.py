@@ -4,11 +4,20 @@ A name is public when every part of its path is: no leading underscore, reached 
 Classes are listed with the attributes that they or a framework's base class define.
 """
 
+from __future__ import annotations
+
 import importlib
 import inspect
 import re
 import types
 import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any, List
+
+from .upgrade_answer import Channel
+
+Row = List[Any]
+"""Kind, signature, whether it is deprecated."""
 
 OURS = ("tensorflow", "keras", "tf_keras", "tensorflow_estimator")
 """Packages whose classes may define public attributes."""
@@ -25,16 +34,16 @@ SKIPPED = ("compat.v2", "compat.v1.compat")
 KINDS = {0: "p", 1: "a", 2: "v", 3: "k", 4: "w"}
 
 
-def main(channel, wanted):
+def main(channel: Channel, wanted: Mapping[str, Any]) -> None:
     """Print the surface as one JSON document: path → [kind, signature, deprecated]."""
     warnings.simplefilter("ignore")
     root = importlib.import_module(wanted.get("module", "tensorflow"))
-    found = {}
+    found: dict[str, Row] = {}
     walk(root, "", found, set())
     channel.say({"version": str(attribute(root, "__version__") or ""), "names": found})
 
 
-def walk(module, prefix, found, open_modules):
+def walk(module: types.ModuleType, prefix: str, found: dict[str, Row], open_modules: set[int]) -> None:
     """Add a module's public names below ``prefix``, and those of its public modules."""
     open_modules = open_modules | {id(module)}
     for name in public(module):
@@ -50,7 +59,7 @@ def walk(module, prefix, found, open_modules):
             add(path, value, found)
 
 
-def public(value):
+def public(value: object) -> list[str]:
     """List the names of an object that do not begin with an underscore."""
     try:
         return sorted(name for name in dir(value) if not name.startswith("_"))
@@ -58,7 +67,7 @@ def public(value):
         return []
 
 
-def attribute(owner, name):
+def attribute(owner: object, name: str) -> Any:
     """Return an attribute; None where reaching for it raises, as a lazily loaded part may."""
     try:
         return getattr(owner, name, None)
@@ -66,12 +75,12 @@ def attribute(owner, name):
         return None
 
 
-def belongs(module):
+def belongs(module: types.ModuleType) -> bool:
     """Tell whether a module is part of the public interface, not something that it happens to import."""
     return bool(PUBLIC.match(getattr(module, "__name__", "")))
 
 
-def add(path, value, found):
+def add(path: str, value: Any, found: dict[str, Row]) -> None:
     """Add one name, and the attributes of a class."""
     if inspect.isclass(value):
         found[path] = ["class", signature(value.__init__), deprecated(value)]
@@ -81,7 +90,7 @@ def add(path, value, found):
         found[path] = [kind_of(value), signature(value), deprecated(value)]
 
 
-def members(kind):
+def members(kind: type) -> Iterator[tuple[str, Any]]:
     """Yield the public attributes of a class that a framework's class defines."""
     seen = set()
     for base in kind.__mro__:
@@ -93,19 +102,19 @@ def members(kind):
                 yield name, inspect.getattr_static(kind, name)
 
 
-def kind_of(value):
+def kind_of(value: object) -> str:
     """Name what a value is: a function, a property, or a value."""
     if isinstance(value, (property, types.GetSetDescriptorType)):
         return "property"
     return "function" if callable(unwrapped(value)) else "value"
 
 
-def unwrapped(value):
+def unwrapped(value: Any) -> Any:
     """Return the function inside a static or class method."""
     return value.__func__ if isinstance(value, (staticmethod, classmethod)) else value
 
 
-def signature(value):
+def signature(value: Any) -> list[str] | None:
     """List a callable's parameters as ``kind:name=default``; None where it has none that Python knows."""
     value = unwrapped(value)
     if not callable(value):
@@ -119,7 +128,7 @@ def signature(value):
     return [parameter(one) for one in parameters]
 
 
-def parameter(one):
+def parameter(one: inspect.Parameter) -> str:
     """Write one parameter; addresses in a default's text are left out, they differ from run to run."""
     text = KINDS[int(one.kind)] + ":" + one.name
     if one.default is inspect.Parameter.empty:
@@ -128,7 +137,7 @@ def parameter(one):
     return text + "=" + default[:120]
 
 
-def deprecated(value):
+def deprecated(value: object) -> bool:
     """Tell whether the documentation marks a name as deprecated."""
     text = getattr(unwrapped(value), "__doc__", None)
     head = text[:600] if isinstance(text, str) else ""

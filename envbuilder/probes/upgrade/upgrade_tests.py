@@ -5,17 +5,23 @@ A script passes when it exits with 0. pytest comes as files and stands last on t
 own packages are the ones that are tested.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+from .upgrade_answer import Channel
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 KEPT = 1000
 
 
-def main(channel, wanted):
+def main(channel: Channel, wanted: Mapping[str, Any]) -> int:
     """Run every file, or, as a child, one file's tests."""
     if "file" in wanted:
         return pytest_file(channel, wanted)
@@ -27,9 +33,9 @@ def main(channel, wanted):
     return 0
 
 
-def run_tests(channel, path, wanted):
+def run_tests(channel: Channel, path: str, wanted: Mapping[str, Any]) -> None:
     """Run one file's tests, again without those that are done for as long as one more gets an answer."""
-    done = []
+    done: list[str] = []
     while True:
         ended, open_test, code = run_once(channel, path, wanted, done)
         if ended:
@@ -42,20 +48,23 @@ def run_tests(channel, path, wanted):
         channel.say(result(name, "timeout" if code is None else "error", "the process ended: " + how(code)))
 
 
-def how(code):
+def how(code: int | None) -> str:
     """Say in words how a process ended."""
     if code is None:
         return "killed at its time limit"
     return "signal {0}".format(-code) if code < 0 else "exit code {0}".format(code)
 
 
-def run_once(channel, path, wanted, done):
+def run_once(
+    channel: Channel, path: str, wanted: Mapping[str, Any], done: list[str]
+) -> tuple[bool, str | None, int | None]:
     """Run one file in a child and pass its answers on; return whether it ended, the open test, the exit code."""
     order = {"file": path, "done": done, "pytest": wanted["pytest"], "root": wanted["root"]}
     command = [sys.executable, HERE, "upgrade_tests", json.dumps(order)]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, cwd=wanted["root"])
     watch = Watch(child, wanted["limit_s"])
     ended, open_test = False, None
+    assert child.stdout is not None  # asked for above
     for line in child.stdout:
         watch.renew()
         document = json.loads(line.decode())
@@ -75,7 +84,7 @@ def run_once(channel, path, wanted, done):
 class Watch:
     """Kills a child that has said nothing for so many seconds."""
 
-    def __init__(self, child, limit):
+    def __init__(self, child: subprocess.Popen[bytes], limit: float) -> None:
         import threading
 
         self.child, self.limit, self.expired = child, limit, False
@@ -85,7 +94,7 @@ class Watch:
         self.thread.daemon = True
         self.thread.start()
 
-    def watch(self):
+    def watch(self) -> None:
         """Wait for silence."""
         while not self.stopped.wait(0.2):
             if time.monotonic() - self.last > self.limit:
@@ -93,17 +102,17 @@ class Watch:
                 self.child.kill()
                 return
 
-    def renew(self):
+    def renew(self) -> None:
         """Note that the child is alive."""
         self.last = time.monotonic()
 
-    def stop(self):
+    def stop(self) -> None:
         """End the watch."""
         self.stopped.set()
         self.thread.join()
 
 
-def pytest_file(channel, order):
+def pytest_file(channel: Channel, order: Mapping[str, Any]) -> NoReturn:
     """Run one file under pytest and say what each test answered."""
     sys.path.append(order["pytest"])
     import pytest
@@ -122,31 +131,31 @@ def pytest_file(channel, order):
 class Reporter:
     """A pytest plugin that leaves out what is done and says what happens."""
 
-    def __init__(self, channel, done):
+    def __init__(self, channel: Channel, done: set[str]) -> None:
         self.channel, self.done, self.failed_to_collect = channel, done, False
 
-    def pytest_collection_modifyitems(self, items):
+    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
         """Leave out the tests that have their answer."""
         items[:] = [item for item in items if item.nodeid not in self.done]
 
-    def pytest_collectreport(self, report):
+    def pytest_collectreport(self, report: Any) -> None:
         """Say that a file cannot even be imported."""
         if report.failed:
             self.failed_to_collect = True
             self.channel.say(result(report.nodeid or "collection", "error", last_lines(report)))
 
-    def pytest_runtest_logstart(self, nodeid):
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
         """Say which test begins, so that a crash has a name."""
         self.channel.say({"begin": nodeid})
 
-    def pytest_runtest_logreport(self, report):
+    def pytest_runtest_logreport(self, report: Any) -> None:
         """Say what a test answered: by its call, or by the set-up or tear-down that went wrong."""
         if report.when == "call" or report.outcome != "passed":
             outcome = report.outcome if report.when == "call" or report.skipped else "error"
             self.channel.say(result(report.nodeid, outcome, last_lines(report), report.duration))
 
 
-def last_lines(report):
+def last_lines(report: Any) -> str:
     """Return the message of a failure: the exception's own line, or the end of what pytest would print."""
     crash = getattr(getattr(report, "longrepr", None), "reprcrash", None)
     if crash is not None:
@@ -158,7 +167,7 @@ def last_lines(report):
     return "\n".join(errors[-3:]) or "\n".join(text.splitlines()[-3:])
 
 
-def run_script(path, wanted):
+def run_script(path: str, wanted: Mapping[str, Any]) -> dict[str, Any]:
     """Run one script in a process of its own."""
     command = ["sh", path] if path.endswith(".sh") else [sys.executable, path]
     begun = time.monotonic()
@@ -179,6 +188,6 @@ def run_script(path, wanted):
     return result(path, "failed" if done.returncode else "passed", message, time.monotonic() - begun)
 
 
-def result(name, outcome, message, seconds=0.0):
+def result(name: str, outcome: str, message: str, seconds: float = 0.0) -> dict[str, Any]:
     """Give a test's answer its shape."""
     return {"name": name, "outcome": outcome, "message": message.strip()[:KEPT], "seconds": seconds}

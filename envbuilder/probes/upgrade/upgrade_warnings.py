@@ -4,11 +4,17 @@ The work runs in a child process with all of Python's warnings switched on; what
 normalised (clock, process ids, addresses, line numbers), so that two runs of the same version print the same.
 """
 
+from __future__ import annotations
+
 import os
 import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
+from typing import Any
+
+from .upgrade_answer import Channel
 
 NORMAL = (
     (re.compile(r"\x1b\[[0-9;]*m"), ""),
@@ -58,12 +64,12 @@ part("lite", lambda: tf.lite.TFLiteConverter.from_concrete_functions(
 """
 
 
-def main(channel, wanted):
+def main(channel: Channel, wanted: Mapping[str, Any]) -> None:
     """Print the normalised lines as one JSON document."""
     channel.say({"imported": printed({"ENVBUILDER_IMPORT_ONLY": "1"}, wanted), "used": printed({}, wanted)})
 
 
-def printed(extra, wanted):
+def printed(extra: Mapping[str, str], wanted: Mapping[str, Any]) -> list[str]:
     """Run the work and return its distinct warning lines, sorted."""
     env = dict(os.environ, PYTHONWARNINGS="always", TF_CPP_MIN_LOG_LEVEL="0", **extra)
     with tempfile.TemporaryFile() as log:
@@ -78,7 +84,7 @@ def printed(extra, wanted):
     return sorted(line for line in found if line)
 
 
-def normal(line):
+def normal(line: str) -> str:
     """Take out of a line what differs from run to run."""
     for pattern, text in NORMAL:
         line = pattern.sub(text, line)
