@@ -26,7 +26,6 @@ class Recorder:
         self.sessions = 0
         self.copied = 0
         self._undo: list[tuple[Any, str, Any]] = []
-        self._shape = None
         self._parts: dict[str, float] = {}
 
     def __enter__(self) -> Recorder:

@@ -11,7 +11,6 @@ from typing import Literal
 import msgspec
 
 from envbuilder.environment import Flavor
-from envbuilder.finding import Code
 from envbuilder.validation.checks.specification import Check, Profile
 from envbuilder.validation.checks.suite_table import CHECKS, GROUPS
 from envbuilder.verdict import TIERS
@@ -120,11 +119,6 @@ def digest_of(checks: tuple[Check, ...], files: Mapping[str, bytes]) -> str:
         hashed.update(f"{len(name)}:{name}:{len(content)}:".encode())
         hashed.update(content)
     return f"sha256:{hashed.hexdigest()}"
-
-
-def codes_of(name: str) -> tuple[Code, ...]:
-    """Return the codes that a check may find; empty for a name that the table lacks."""
-    return next((check.codes for check in CHECKS if check.name == name), ())
 
 
 def as_markdown() -> str:
