@@ -72,7 +72,8 @@ def session(tmp_path) -> Iterator[Session]:
     (context / "Dockerfile").write_text("FROM scratch\n")
     (context / "requirements.lock").write_text(f"numpy==2.1.3 \\\n    --hash=sha256:{'a' * 64}\n")
     (context / "tools.lock").write_text(f"uv==0.5.1 \\\n    --hash=sha256:{'b' * 64}\n")
-    yield Session(engine, workspace, [].append, {"HOME": str(tmp_path)})
+    said: list[str] = []
+    yield Session(engine, workspace, said.append, {"HOME": str(tmp_path)})
     with suppress(InfrastructureError):
         engine.remove(TAG)
 

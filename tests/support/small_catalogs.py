@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import strategies as st
 
 from envbuilder.catalog.model import (
@@ -18,7 +20,7 @@ from envbuilder.catalog.model import (
 from envbuilder.environment import Combination
 from envbuilder.matrix import Targets
 
-SEEN = {"source": ("a test",), "verified": "2026-11-20 made up"}
+SEEN: dict[str, Any] = {"source": ("a test",), "verified": "2026-11-20 made up"}
 
 PYTHONS = ("3.8", "3.9", "3.10")
 SYSTEMS = (

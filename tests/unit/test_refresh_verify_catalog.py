@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -21,7 +22,7 @@ from envbuilder.refresh.propose import Proposer, missing, refresh
 from envbuilder.refresh.runpath import NEEDED
 from envbuilder.refresh.verify_catalog import verify, verify_binary
 
-SOURCE = {"source": ("a test",), "verified": "2026-11-20 by a test"}
+SOURCE: dict[str, Any] = {"source": ("a test",), "verified": "2026-11-20 by a test"}
 EXTRA = 'Requires-Dist: nvidia-cudnn-cu12<10,>=9.3; extra == "and-cuda"\n'
 EXTRA += 'Requires-Dist: nvidia-cuda-runtime-cu12<13,>=12.5.82; extra == "and-cuda"\n'
 INFO = (

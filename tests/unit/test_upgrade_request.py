@@ -19,7 +19,8 @@ from envbuilder.engine.port import ContainerSpec
 from envbuilder.environment import Combination, Environment
 from envbuilder.errors import UnsatisfiableError, UsageError
 from envbuilder.matrix import Axes, Matrix, Targets
-from envbuilder.upgrade.bisect_trial import Unbuildable, candidates, of_check, resolved
+from envbuilder.upgrade.bisect import Unbuildable
+from envbuilder.upgrade.bisect_trial import candidates, of_check, resolved
 from envbuilder.upgrade.measure import measure
 from envbuilder.upgrade.observe import Output, Place, observe
 from envbuilder.upgrade.policy import Policy
