@@ -32,12 +32,13 @@ class Combination(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 class Environment(msgspec.Struct, frozen=True, kw_only=True):
     """A resolved combination: everything that locking, rendering and judging need, and nothing that a clock knows.
 
-    ``id`` is a valid image tag. ``requirements`` are what the lock starts from, ``cuda_wheels`` the exactly pinned
-    CUDA set that gets its own layer, ``constraints`` the bounds that the lock keeps. ``libraries`` are the sonames
-    that this TensorFlow opens at run time. ``cuda`` and ``cudnn`` are what the wheels bring, ``built_cuda`` and
-    ``built_cudnn`` what this TensorFlow was compiled with; these and ``minimum_driver`` are None for a CPU flavour.
-    ``chosen`` names the axes that the resolver filled in. ``findings`` are the warnings that hold although it was
-    accepted.
+    ``id`` is a valid image tag. ``requirements`` are what the lock starts from, ``cuda_wheels`` the exactly pinned CUDA
+    set that gets its own layer, ``constraints`` the bounds that the lock keeps. ``libraries`` are the sonames that this
+    TensorFlow opens at run time, ``loader_folders`` the folders under ``nvidia`` that it does not look into by itself
+    and that the loader has to be told of (``*``: every one). ``cuda`` and ``cudnn`` are what the wheels bring,
+    ``built_cuda`` and ``built_cudnn`` what this TensorFlow was compiled with; these and ``minimum_driver`` are None for
+    a CPU flavour. ``chosen`` names the axes that the resolver filled in. ``findings`` are the warnings that hold
+    although it was accepted.
     """
 
     id: str
@@ -54,6 +55,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     cuda_wheels: tuple[str, ...]
     constraints: tuple[str, ...]
     libraries: tuple[str, ...]
+    loader_folders: tuple[str, ...] = ()
     built_cuda: str | None = None
     built_cudnn: str | None = None
     cubins: tuple[str, ...] = ()

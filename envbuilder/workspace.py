@@ -52,7 +52,7 @@ def cache_dir() -> Path:
 
 
 def shipped(kind: str) -> Path:
-    """Return the folder of ``templates`` or ``matrices`` that ship with the package, or stand in its checkout."""
+    """Return ``templates``, ``matrices`` or ``policies``: as they ship with the package, or stand in its checkout."""
     installed = _PACKAGE / "data" / kind
     return installed if installed.is_dir() else _PACKAGE.parent / kind
 
@@ -68,8 +68,7 @@ def find_matrix(name: str | None, root: Path) -> Path:
             return candidate
     if name and (shipped("matrices") / Path(name).name).is_file() and Path(name).parent.name == "matrices":
         return shipped("matrices") / Path(name).name
-    every = sorted(shipped("matrices").glob("*.yaml"))
-    ships = ", ".join(path.stem for path in every if b"\naxes:" in path.read_bytes())
+    ships = ", ".join(sorted(path.stem for path in shipped("matrices").glob("*.yaml")))
     raise UsageError(f"{wanted}: no such matrix", hint=f"give the path of a matrix file, or one of: {ships}")
 
 

@@ -6,7 +6,11 @@ Versions are texts as their vendors print them; compute capabilities are texts s
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
+
+FindsCuda = Literal["system", "wheels", "partly", "unfindable"]
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -26,6 +30,13 @@ class WheelSet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     tag: str
 
 
+class Search(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What one library of a wheel names in its RUNPATH: the folders under ``nvidia`` of the CUDA wheels."""
+
+    object: str
+    folders: tuple[str, ...]
+
+
 class Contradiction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A place where the artefact or the documentation disagrees with what is true; recorded, not mended.
 
@@ -42,14 +53,15 @@ class Contradiction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 class TensorflowRelease(Row, frozen=True, kw_only=True):
     """One distribution on the index: ``tensorflow``, ``tensorflow-gpu`` or ``tensorflow-cpu`` at one version.
 
-    ``cuda`` and ``cudnn`` are what it was compiled with. ``cubins`` and ``ptx`` are the compute capabilities for
-    which it holds machine code and PTX. ``finds_cuda`` is where it looks for CUDA: ``system`` (the loader's path
-    only), ``wheels`` (nvidia-* packages too, by RUNPATH), ``unfindable`` (declares the wheels, but does not look
-    there). ``and_cuda`` are the extra's requirements as the wheel states them; ``cuda_wheels`` what it was built
-    and tested with, exactly pinned, with what those load in turn (cuDNN 8 for CUDA 11 loads NVRTC, which no extra
-    brings). ``libraries`` are the sonames opened at run time. ``caps`` are bounds that its
-    own metadata lacks and that it needs to import. ``extra_fails_on`` are the Pythons on which no installer can
-    resolve the extra ``and-cuda`` (its pins are gone from the index), and ``extra_fails_because`` says why.
+    ``cuda`` and ``cudnn`` are what it was compiled with. ``cubins`` and ``ptx`` are the compute capabilities for which
+    it holds machine code and PTX. ``searches`` are the folders of CUDA wheels that its libraries look into, by library.
+    ``finds_cuda`` is what follows for ``libraries`` (`runpath.finds_cuda`): ``system`` (found on the loader's path
+    only), ``wheels`` (all in the nvidia-* packages too), ``partly`` (there all but some), ``unfindable`` (the run time
+    there at most, although it declares the wheels). ``and_cuda`` are the extra's requirements as the wheel states them;
+    ``cuda_wheels`` what it was built and tested with, exactly pinned, with what those load in turn (cuDNN 8 for CUDA 11
+    loads NVRTC, which no extra brings). ``libraries`` are the sonames opened at run time. ``caps`` are bounds that its
+    own metadata lacks and that it needs to import. ``extra_fails_on`` are the Pythons on which no installer can resolve
+    the extra ``and-cuda`` (its pins are gone from the index), and ``extra_fails_because`` says why.
     """
 
     package: str
@@ -62,7 +74,8 @@ class TensorflowRelease(Row, frozen=True, kw_only=True):
     cudnn: str | None = None
     cubins: tuple[str, ...] = ()
     ptx: tuple[str, ...] = ()
-    finds_cuda: str | None = None
+    finds_cuda: FindsCuda | None = None
+    searches: tuple[Search, ...] = ()
     and_cuda: tuple[str, ...] = ()
     cuda_wheels: tuple[str, ...] = ()
     libraries: tuple[str, ...] = ()

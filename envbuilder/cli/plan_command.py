@@ -38,7 +38,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     Examples:
       envbuilder plan
       envbuilder plan tensorflow -s 'tf2.1[89]*' --format json
-      envbuilder plan tensorflow --fleet matrices/fleet.example.yaml
+      envbuilder plan tensorflow --fleet fleets/example.yaml
       envbuilder plan --newest --driver 470.57.02 --gpu V100
     """
     from envbuilder.jobs.plan_matrix import (

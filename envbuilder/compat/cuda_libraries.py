@@ -1,4 +1,4 @@
-"""Rules about the CUDA and cuDNN that are loaded: file names, versions, and where they are looked for."""
+"""Rules about the CUDA and cuDNN that are loaded: file names and versions."""
 
 from __future__ import annotations
 
@@ -123,55 +123,6 @@ def cudnn_loads(candidate: Candidate, _facts: Facts) -> Iterator[Finding]:
             fix=f"Use the cuDNN {release.cudnn} that was made for CUDA {versions.major(toolkit.version)}.",
             rows=(row,),
         )
-
-
-def library_path(candidate: Candidate, _facts: Facts) -> Iterator[Finding]:
-    """LIBRARY_PATH, MISSING_LIBRARY: the libraries are where this build does not look, or nothing brings them."""
-    release = candidate.release
-    if not on_gpu(candidate):
-        return
-    if candidate.install == "and-cuda" and release.finds_cuda == "unfindable":
-        yield phrases.error(
-            Code.LIBRARY_PATH,
-            phrases.name(release),
-            f"{phrases.name(release)} does not look into the nvidia-* packages that its own extra installs, so it "
-            "finds no GPU.",
-            requires="the CUDA packages on the loader's path",
-            found="a RUNPATH without them",
-            fix="Put the nvidia-* packages' lib folders on LD_LIBRARY_PATH before Python starts, or take the next "
-            "patch release.",
-            rows=(release,),
-        )
-    elif candidate.install == "and-cuda" and not release.and_cuda and candidate.image is None:
-        yield _nothing_brings(candidate, f"{phrases.name(release)} has no extra and-cuda; the installer ignores it")
-    elif candidate.install == "plain" and candidate.cuda is None and candidate.image is None:
-        yield _nothing_brings(candidate, "the package alone brings no CUDA")
-    image = candidate.image
-    if image is not None and image.cudnn is None and candidate.cudnn is None and candidate.install != "and-cuda":
-        soname = next((name for name in release.libraries if name.startswith("libcudnn")), "libcudnn")
-        yield phrases.error(
-            Code.MISSING_LIBRARY,
-            soname,
-            f"{image.name} holds no cuDNN, and {phrases.name(release)} opens {soname}.",
-            requires=soname,
-            found="no cuDNN in the image",
-            fix="Use the image's cudnn variant, or install the pinned CUDA wheels.",
-            rows=(image,),
-        )
-
-
-def _nothing_brings(candidate: Candidate, why: str) -> Finding:
-    release = candidate.release
-    first = next(iter(release.libraries), "the CUDA libraries")
-    return phrases.error(
-        Code.MISSING_LIBRARY,
-        first,
-        f"Nothing brings CUDA to {phrases.name(release)}: {why}.",
-        requires=phrases.words(release.libraries),
-        found="no CUDA",
-        fix=f"Bring CUDA {release.cuda} and cuDNN {release.cudnn} with a base image, the system or pinned wheels.",
-        rows=(release,),
-    )
 
 
 def one_stack(candidate: Candidate, _facts: Facts) -> Iterator[Finding]:

@@ -163,10 +163,15 @@ EXPLANATIONS: tuple[Explanation, ...] = (
     Explanation(
         Code.LIBRARY_PATH,
         "The libraries are installed, and this build does not look where they are.",
-        "Since 2.14 wheels look into the nvidia-* packages by their RUNPATH; 2.16.1 was published without these "
-        "entries, and older wheels never had them.",
-        "Put the packages' lib folders on LD_LIBRARY_PATH before Python starts, or take 2.16.2.",
-        ("https://github.com/tensorflow/tensorflow/issues/63362",),
+        "Since 2.14 wheels look into the nvidia-* packages by the RUNPATH of the library that opens CUDA; 2.16.1 was "
+        "published with these entries in another library, 2.21.0 with the one of cuSOLVER there, and older wheels "
+        "never had them. One library that is not found makes TensorFlow skip every GPU.",
+        "Put the packages' lib folders on LD_LIBRARY_PATH before Python starts, or in a file of /etc/ld.so.conf.d: for "
+        "2.21.0 site-packages/nvidia/cusolver/lib; for 2.16.1 take 2.16.2.",
+        (
+            "https://github.com/tensorflow/tensorflow/issues/63362",
+            "https://github.com/tensorflow/tensorflow/issues/117538",
+        ),
     ),
     Explanation(
         Code.XLA_TOOLS_MISSING,

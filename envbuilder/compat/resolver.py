@@ -17,6 +17,7 @@ from envbuilder.compat.sides import NO_SIDE, Host, Side, gpu_side, host_side, st
 from envbuilder.environment import Combination, Environment, Flavor, Rejection
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.matrix import Targets
+from envbuilder.refresh.runpath import loader_folders
 
 NO_TARGETS = Targets()
 
@@ -164,6 +165,7 @@ def _environment(
         cuda_wheels=stack.wheels if stack else (),
         constraints=tuple(text for text in release.caps if parse(text).name not in pinned),
         libraries=release.libraries if gpu else (),
+        loader_folders=loader_folders(release) if stack and stack.wheels else (),
         built_cuda=release.cuda if gpu else None,
         built_cudnn=release.cudnn if gpu else None,
         cubins=release.cubins if gpu else (),

@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 
 from envbuilder.catalog.facts import Facts
-from envbuilder.compat import container, cuda_libraries, hardware, software
+from envbuilder.compat import container, cuda_libraries, hardware, library_path, software
 from envbuilder.compat.question import Candidate
 from envbuilder.finding import Code, Finding, Severity
 
@@ -37,7 +37,7 @@ RULES: tuple[Rule, ...] = (
     Rule("host", (Code.CPU_FEATURE_MISSING,), software.cpu_features),
     Rule("gpu", (Code.CUDA_MISMATCH,), cuda_libraries.cuda_loads),
     Rule("gpu", (Code.CUDNN_MISMATCH,), cuda_libraries.cudnn_loads),
-    Rule("gpu", (Code.LIBRARY_PATH, Code.MISSING_LIBRARY), cuda_libraries.library_path),
+    Rule("gpu", (Code.LIBRARY_PATH, Code.MISSING_LIBRARY), library_path.libraries_found),
     Rule("gpu", (Code.DRIVER_TOO_OLD, Code.DRIVER_FORWARD_COMPAT, Code.DRIVER_MINOR_COMPAT), hardware.driver_runs_cuda),
     Rule("gpu", (Code.GPU_UNSUPPORTED_BY_DRIVER,), hardware.driver_knows_gpu),
     Rule("gpu", (Code.GPU_UNSUPPORTED_BY_CUDA,), hardware.cuda_knows_gpu),

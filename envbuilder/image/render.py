@@ -10,9 +10,10 @@ import msgspec
 
 from envbuilder.environment import Environment
 from envbuilder.image import lockfile
-from envbuilder.versions import key, major, minor
+from envbuilder.versions import major, minor
 
 _WORD = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._:/@+-]*\Z")
+_FOLDER = re.compile(r"^(?:\*|[a-z0-9_]+)\Z")
 
 _HOST_README = """\
 What the build host adds to the steps that reach the network, and to no layer of the image:
@@ -63,16 +64,6 @@ def required_cuda(cuda: str) -> str:
 _FOLLOWS_TENSORFLOW = "nvidia-nccl-"
 
 
-def needs_loader_path(environment: Environment) -> bool:
-    """Tell whether this TensorFlow finds CUDA wheels only where the loader is told to look.
-
-    Its own libraries search the wheels' folders since 2.14, but for 2.16.1 (the catalogue's ``finds_cuda``, read from
-    each wheel's RUNPATH).
-    """
-    release = key(_word(environment.tensorflow))
-    return bool(environment.cuda_wheels) and (release < key("2.14.0") or release == key("2.16.1"))
-
-
 def needs_nvrtc_link(environment: Environment) -> bool:
     """Tell whether cuDNN asks for ``libnvrtc.so``, which NVRTC's wheel holds as ``libnvrtc.so.11.2`` alone.
 
@@ -94,11 +85,11 @@ def _dockerfile(environment: Environment, lock: str, templates: Mapping[str, str
         autoescape=False,  # noqa: S701 - a Dockerfile, not HTML; `word` checks every value
     )
     engine.filters["word"] = _word
+    engine.filters["folder"] = _folder
     return engine.get_template("Dockerfile.j2").render(
         environment=environment,
         lock_digest=lockfile.digest(lock),
         require_cuda=required_cuda(environment.cuda) if environment.cuda else "",
-        on_loader_path=needs_loader_path(environment),
         links_nvrtc=needs_nvrtc_link(environment),
     )
 
@@ -106,5 +97,12 @@ def _dockerfile(environment: Environment, lock: str, templates: Mapping[str, str
 def _word(value: str) -> str:
     """Return a value that is one plain word; refuse everything else."""
     if not _WORD.match(value):
+        raise ValueError(f"not fit for a Dockerfile: {value!r}")
+    return value
+
+
+def _folder(value: str) -> str:
+    """Return the name of a folder of CUDA wheels, or the ``*`` that stands for every one; refuse everything else."""
+    if not _FOLDER.match(value):
         raise ValueError(f"not fit for a Dockerfile: {value!r}")
     return value

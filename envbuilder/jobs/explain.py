@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
@@ -16,7 +15,7 @@ from envbuilder.compat.check_text import explained, finding_lines
 from envbuilder.compat.explanations import Explanation, explanation
 from envbuilder.compat.plan import plan
 from envbuilder.environment import Environment, Rejection
-from envbuilder.errors import InputError, UsageError
+from envbuilder.errors import UsageError
 from envbuilder.finding import Code
 from envbuilder.matrix import Matrix
 from envbuilder.workspace import find_matrix, shipped
@@ -61,14 +60,12 @@ def explain(name: str, matrix: str | None, root: Path) -> ExplainDocument:
 
 
 def _matrices(matrix: str | None, root: Path) -> Iterator[Matrix]:
-    """Read the matrix that was named, else every file that ships and is one (policies and fleets are not)."""
+    """Read the matrix that was named, else every one that ships."""
     if matrix is not None:
         yield read_matrix(find_matrix(matrix, root))
         return
     paths = sorted(shipped("matrices").glob("*.yaml"), key=lambda path: (path.stem != "tensorflow", path.stem))
-    for path in paths:
-        with suppress(InputError):
-            yield read_matrix(path)
+    yield from (read_matrix(path) for path in paths)
 
 
 def _environment(matrix: str, environment: Environment) -> ExplainDocument:

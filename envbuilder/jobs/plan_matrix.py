@@ -152,7 +152,8 @@ def newest_table(hosts: tuple[FleetHost, ...], found: tuple[Newest, ...]) -> str
     rows = []
     for host, row in zip(hosts, found, strict=True):
         name = f"{row.package} {row.tensorflow}" if row.tensorflow else "none"
-        stack = f"CUDA {row.cuda}, cuDNN {row.cudnn}" if row.cuda else "-"
+        told = [finding.requires for finding in row.findings if finding.code is Code.LIBRARY_PATH]
+        stack = ", ".join([f"CUDA {row.cuda}", f"cuDNN {row.cudnn}", *told]) if row.cuda else "-"
         against = f"{row.newer}: {row.why_not_newer}" if row.newer else row.why_not_newer
         rows.append((host.name, host.driver or "-", ", ".join(host.gpus) or "-", name, stack, against))
     return table(("host", "driver", "gpus", "newest", "with", "what stands against a newer one"), rows)

@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 
 from envbuilder import versions
-from envbuilder.catalog.model import TensorflowRelease, WheelSet
+from envbuilder.catalog.model import Search, TensorflowRelease, WheelSet
 from envbuilder.refresh.artefact import BuildInfo, Metadata, normal
 
 Outcome = Literal["agrees", "recorded", "disagrees", "unchecked"]
@@ -108,6 +108,18 @@ def with_binary(row: TensorflowRelease, cubins: tuple[str, ...], ptx: tuple[str,
     """Compare the capabilities with what the wheel's main library really holds."""
     for field, mine, theirs in (("cubins", row.cubins, cubins), ("ptx", row.ptx, ptx)):
         yield judge(row, field, " ".join(mine), " ".join(theirs), agrees=set(mine) == set(theirs))
+
+
+def with_searches(row: TensorflowRelease, searches: tuple[Search, ...], follows: str | None) -> Iterator[Comparison]:
+    """Compare where the libraries look for CUDA wheels, and what ``follows`` for those that the release opens."""
+    mine, theirs = searches_text(row.searches), searches_text(searches)
+    yield judge(row, "searches", mine, theirs, agrees=mine == theirs)
+    yield judge(row, "finds_cuda", row.finds_cuda or "", follows or "", agrees=row.finds_cuda == follows)
+
+
+def searches_text(searches: Iterable[Search]) -> str:
+    """Write in one line what libraries look into: ``libtensorflow_framework.so.2: cublas cudnn``; '' where nothing."""
+    return "; ".join(sorted(f"{one.object}: {' '.join(sorted(one.folders))}" for one in searches if one.folders))
 
 
 def _yes(*, value: bool) -> str:

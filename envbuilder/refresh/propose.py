@@ -139,7 +139,8 @@ def _with_binary(row: TensorflowRelease, seen: Evidence) -> TensorflowRelease:
         row,
         cubins=seen.code.cubins,
         ptx=seen.code.ptx,
-        finds_cuda=finds_cuda(seen.folders),
+        finds_cuda=finds_cuda(row.libraries, seen.searches),
+        searches=seen.searches,
         source=(*row.source, f"{seen.code.fat_binaries} fat binaries of {seen.library}"),
     )
 

@@ -12,14 +12,14 @@ from packaging.requirements import Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from envbuilder import versions
-from envbuilder.catalog.model import Catalog, CudnnWheel, TensorflowRelease
+from envbuilder.catalog.model import Catalog, CudnnWheel, Search, TensorflowRelease
 from envbuilder.console import Console, Task
 from envbuilder.errors import NoClaimError, UsageError
 from envbuilder.probes.suite.fatbin import Architectures, architectures
-from envbuilder.pypi.package_index import DistFile, IndexUnavailableError, PackageIndex
+from envbuilder.pypi.package_index import DistFile, IndexUnavailableError, Member, PackageIndex
 from envbuilder.refresh import agreement, artefact
 from envbuilder.refresh.agreement import Comparison, VerifyDocument
-from envbuilder.refresh.runpath import OPENER, Watch, finds_cuda
+from envbuilder.refresh.runpath import OBJECTS, Watch, finds_cuda, folders
 
 JOBS = 16
 
@@ -262,11 +262,11 @@ def _cudnn_line(row: CudnnWheel, held: Holdings) -> Comparison:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a wheel's main library holds: its GPU code, and the folders of CUDA wheels that its RUNPATH names."""
+    """What a wheel's libraries hold: the GPU code of the main one, and the folders that each one's RUNPATH names."""
 
     library: str
     code: Architectures
-    folders: tuple[str, ...]
+    searches: tuple[Search, ...]
 
 
 def verify_binary(
@@ -274,8 +274,8 @@ def verify_binary(
 ) -> tuple[Comparison, ...]:
     """Compare a row's capabilities, and where it looks for CUDA, with the wheel's main library.
 
-    Reads that one member of the wheel (up to 0.4 GB), keeps none of it. Raises NoClaimError where the index has no
-    such wheel or the wheel no GPU code.
+    Reads that one member of the wheel (up to 0.4 GB) and the beginning of another, keeps none of it. Raises
+    NoClaimError where the index has no such wheel or the wheel no GPU code.
     """
     file = newest_python(Holdings(index, [row.package]).wheels(row.package, row.version))
     if file is None:
@@ -286,32 +286,37 @@ def verify_binary(
     if seen is None:
         raise NoClaimError(f"{file.filename} holds no GPU code in its largest libraries", hint="it may be a CPU build")
     note = f"{seen.code.fat_binaries} fat binaries in {seen.library}"
-    every = [*agreement.with_binary(row, seen.code.cubins, seen.code.ptx), _looks(row, seen)]
-    return tuple(one if one.note else msgspec.structs.replace(one, note=note) for one in every)
-
-
-def _looks(row: TensorflowRelease, seen: Evidence) -> Comparison:
-    theirs = finds_cuda(seen.folders)
-    return agreement.judge(row, "finds_cuda", row.finds_cuda or "", theirs, agrees=row.finds_cuda == theirs)
+    code = agreement.with_binary(row, seen.code.cubins, seen.code.ptx)
+    told = (one if one.note else msgspec.structs.replace(one, note=note) for one in code)
+    return (*told, *agreement.with_searches(row, seen.searches, finds_cuda(row.libraries, seen.searches)))
 
 
 def read_binary(file: DistFile, index: PackageIndex, progress: Progress = lambda _: None) -> Evidence | None:
-    """Read the largest library of a wheel that holds GPU code, and the RUNPATH of the one that opens CUDA.
+    """Read the largest library of a wheel that holds GPU code, and the RUNPATH of each of `runpath.OBJECTS`.
 
-    None where none of the largest holds GPU code.
+    Where the RUNPATH alone is wanted, a library is read no further than that. None where none of the largest holds
+    GPU code.
     """
     libraries = sorted((one for one in index.members(file) if ".so" in one.name), key=lambda one: -one.size)
-    watched = {one.name: Watch() for one in libraries if OPENER in one.name}
+    looks: dict[str, tuple[str, ...]] = {}
     found: tuple[str, Architectures] | None = None
     for place, member in enumerate(libraries):
-        if (found or place >= _LIBRARIES) and member.name not in watched:
-            continue
-        progress(f"{file.filename}: {member.name} ({member.packed / 1e6:.0f} MB)")
-        code = architectures(watched.get(member.name, Watch()).over(index.stream(file, member)))
-        if code.fat_binaries and found is None:
-            found = (member.name, code)
-    folders = sorted({folder for watch in watched.values() for folder in watch.folders})
-    return Evidence(library=found[0], code=found[1], folders=tuple(folders)) if found else None
+        matters = _base(member).startswith(OBJECTS)
+        if found is None and place < _LIBRARIES:
+            progress(f"{file.filename}: {member.name} ({member.packed / 1e6:.0f} MB)")
+            watch = Watch()
+            code = architectures(watch.over(index.stream(file, member)))
+            found = (member.name, code) if code.fat_binaries else None
+            looks |= {_base(member): watch.folders or ()} if matters else {}
+        elif matters:
+            progress(f"{file.filename}: {member.name} (its RUNPATH)")
+            looks[_base(member)] = folders(index.stream(file, member))
+    searches = tuple(Search(object=name, folders=looks[name]) for name in sorted(looks, reverse=True))
+    return Evidence(library=found[0], code=found[1], searches=searches) if found else None
+
+
+def _base(member: Member) -> str:
+    return member.name.rpartition("/")[2]
 
 
 _LIBRARIES = 3

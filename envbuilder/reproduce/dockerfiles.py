@@ -32,24 +32,35 @@ def requirement(text: str) -> str:
     return f"'{text}'"
 
 
-def on_top(pins: tuple[str, ...]) -> str:
-    """Write the Dockerfile that installs what deviates over one of our images (build argument ``BASE``)."""
+def on_top(pins: tuple[str, ...], *, untold: bool = False) -> str:
+    """Write the Dockerfile that installs what deviates over one of our images (build argument ``BASE``).
+
+    ``untold`` takes back what our images tell the loader of CUDA wheels.
+    """
     wanted = " ".join(requirement(pin) for pin in pins)
-    return (
-        "# Made by `envbuilder reproduce`: what the report has otherwise, over the environment as it should be.\n"
-        "ARG BASE\n"
-        "FROM ${BASE}\n"
-        "USER root\n"
-        "COPY tools.lock /run/tools.lock\n"
-        f"{_WITH_HOST}"
-        "    python3 -m venv /run/tools && \\\n"
-        "    /run/tools/bin/pip install --quiet --disable-pip-version-check --no-deps --require-hashes"
-        " -r /run/tools.lock && \\\n"
-        "    /run/tools/bin/uv pip install --python /opt/venv/bin/python --no-deps --no-progress --no-cache"
-        f" {wanted} && \\\n"
-        "    rm -rf /run/tools /run/tools.lock\n"
-        "USER envbuilder\n"
-    )
+    lines = [
+        "# Made by `envbuilder reproduce`: what the report has otherwise, over the environment as it should be.",
+        "ARG BASE",
+        "FROM ${BASE}",
+        "USER root",
+    ]
+    if pins:
+        lines += [
+            "COPY tools.lock /run/tools.lock",
+            f"{_WITH_HOST}    python3 -m venv /run/tools && \\",
+            (
+                "    /run/tools/bin/pip install --quiet --disable-pip-version-check --no-deps --require-hashes"
+                " -r /run/tools.lock && \\"
+            ),
+            (
+                "    /run/tools/bin/uv pip install --python /opt/venv/bin/python --no-deps --no-progress --no-cache"
+                f" {wanted} && \\"
+            ),
+            "    rm -rf /run/tools /run/tools.lock",
+        ]
+    if untold:
+        lines += ["RUN rm /etc/ld.so.conf.d/cuda-wheels.conf && ldconfig"]
+    return "\n".join([*lines, "USER envbuilder", ""])
 
 
 def on_image(image: str, tensorflow: str, pins: tuple[str, ...], caps: tuple[str, ...]) -> str:

@@ -15,7 +15,8 @@ from envbuilder.compat.question import Question
 from envbuilder.compat.resolve import resolve
 from envbuilder.environment import Combination, Environment, Rejection
 from envbuilder.finding import Code, Finding
-from envbuilder.image.render import needs_loader_path, needs_nvrtc_link
+from envbuilder.image.render import needs_nvrtc_link
+from envbuilder.refresh.runpath import EVERY
 from envbuilder.reproduce.dockerfiles import requirement, word
 from envbuilder.reproduce.predict import without_jit
 from envbuilder.reproduce.report.reported import Reported
@@ -27,11 +28,6 @@ _LINK_NVRTC = (
     "ln -s ../../cuda_nvrtc/lib/libnvrtc.so.11.2 libnvrtc.so)"
 )
 """Gives NVRTC the name by which cuDNN 8 for CUDA 11 asks for it (see `envbuilder.image.render.needs_nvrtc_link`)."""
-_TELL_LOADER = (
-    "export LD_LIBRARY_PATH=\"$(python -c 'import glob, nvidia; "
-    'print(":".join(glob.glob(nvidia.__path__[0] + "/*/lib")))\')"'
-)
-"""Names the wheels' folders to the loader, for releases that look nowhere else."""
 
 
 def mend(
@@ -138,10 +134,17 @@ def _commands(question: Question, near: Question, environment: Environment | Non
     lines = [f"pip install {' '.join(dict.fromkeys(wanted))}"] if wanted else []
     if wanted and environment is not None and environment.cuda_wheels:
         lines += [_LINK_NVRTC] if needs_nvrtc_link(environment) else []
-        lines += [_TELL_LOADER] if needs_loader_path(environment) else []
+        lines += [_tell_loader(environment.loader_folders)] if environment.loader_folders else []
     if environment is None and near.gpu and near.cuda != question.cuda:
         lines.append(f"docker run --rm --gpus all -it {word(f'tensorflow/tensorflow:{version}-gpu')}")
     return tuple(lines)
+
+
+def _tell_loader(folders: tuple[str, ...]) -> str:
+    """Name the wheels' folders to the loader; where several are not found by themselves, all of them."""
+    folder = word(folders[0]) if len(folders) == 1 and folders[0] != EVERY else EVERY
+    code = f'import glob, nvidia; print(":".join(glob.glob(nvidia.__path__[0] + "/{folder}/lib")))'
+    return f"export LD_LIBRARY_PATH=\"$(python -c '{code}')\""
 
 
 def matrix_of(wish: Combination, environment: Environment) -> str:

@@ -9,6 +9,7 @@ from packaging.version import InvalidVersion, Version
 from envbuilder import versions
 from envbuilder.catalog.facts import PACKAGES as DISTRIBUTIONS
 from envbuilder.catalog.facts import Facts
+from envbuilder.catalog.model import TensorflowRelease
 from envbuilder.compat.question import Install, Question
 from envbuilder.reproduce.messages.message import Symptom
 from envbuilder.reproduce.messages.recognise import get
@@ -22,6 +23,7 @@ LIBRARY_SYMPTOMS = frozenset({"library_not_loaded", "cuda_not_found", "cannot_dl
 _GPU_LAYERS = frozenset(
     {"container", "driver", "loader", "cudnn", "cublas", "architecture", "xla", "memory", "distribution"}
 )
+_LEAVE_OUT = frozenset({"partly", "unfindable"})
 _CODENAMES = {"9": "stretch", "10": "buster", "11": "bullseye", "12": "bookworm", "13": "trixie"}
 _PRE = re.compile(r"[-._]?(rc|alpha|beta|a|b|dev|post)[-.]?([0-9]*)", re.IGNORECASE)
 _SHORT = {"alpha": "a", "beta": "b"}
@@ -75,15 +77,20 @@ def means_gpu(reported: Reported, symptoms: tuple[Symptom, ...]) -> bool:
     return any(stated) or any(get(row.signature).layer in _GPU_LAYERS for row in symptoms)
 
 
-def install_of(reported: Reported, symptoms: tuple[Symptom, ...]) -> Install | None:
-    """Say how CUDA came to TensorFlow, as far as the report tells."""
+def install_of(reported: Reported, symptoms: tuple[Symptom, ...], release: TensorflowRelease | None) -> Install | None:
+    """Say how CUDA came to TensorFlow, as far as the report tells.
+
+    CUDA wheels beside a release that does not find all of its own extra's are as good as that extra where the log
+    says that a library is missing.
+    """
+    missing = bool(LIBRARY_SYMPTOMS & {row.signature for row in symptoms})
     if any("[and-cuda]" in row.text for row in reported.evidence):
         return "and-cuda"
     if any(name.startswith("nvidia-") for name in reported.packages):
-        return None
+        return "and-cuda" if missing and release is not None and release.finds_cuda in _LEAVE_OUT else None
     if reported.cuda or reported.cudnn:
         return "system"
-    return "plain" if LIBRARY_SYMPTOMS & {row.signature for row in symptoms} else None
+    return "plain" if missing else None
 
 
 def pins_of(reported: Reported) -> tuple[str, ...]:
@@ -107,6 +114,8 @@ def question_of(reported: Reported, symptoms: tuple[Symptom, ...], facts: Facts)
         return None
     gpu = means_gpu(reported, symptoms)
     image = reported.image if reported.image and facts.image(reported.image) else None
+    version = facts.version(release_of(reported.tensorflow))
+    release = next((row for row in facts.releases(version) if row.gpu), None) if version else None
     return Question(
         tensorflow=release_of(reported.tensorflow),
         package=reported.distribution if reported.distribution in DISTRIBUTIONS[1:] else None,
@@ -116,7 +125,7 @@ def question_of(reported: Reported, symptoms: tuple[Symptom, ...], facts: Facts)
         driver=driver_of(reported, facts),
         gpus=gpus_of(reported),
         capabilities=() if gpus_of(reported) else reported.compute_capabilities,
-        install=install_of(reported, symptoms) if gpu else None,
+        install=install_of(reported, symptoms, release) if gpu else None,
         base_image=image,
         os=None if image else system_of(reported.os, facts),
         arch="aarch64" if reported.arch in {"aarch64", "arm64"} else "x86_64",

@@ -46,7 +46,8 @@ def plan(
     host = _host(reported, question, release, known, here)
     if reported.image is not None and reported.image.startswith("tensorflow/tensorflow:"):
         return Rebuild(_on_published(reported.image, (), release, host))
-    return _from_wheels(reported, question, release, catalog, host) or _from_image(
+    untold = any(row.code is Code.LIBRARY_PATH and row.severity is Severity.ERROR for row in predicted)
+    return _from_wheels(reported, question, release, catalog, host, untold=untold) or _from_image(
         reported, question, release, known, host
     )
 
@@ -76,10 +77,13 @@ def _release(reported: Reported, question: Question, known: Facts) -> Tensorflow
     return gpu if question.gpu and question.package is None and exact is not None and not exact.gpu else exact or gpu
 
 
-def _from_wheels(
-    reported: Reported, question: Question, release: TensorflowRelease, catalog: Catalog, host: str
+def _from_wheels(  # noqa: PLR0913 - what is rebuilt, and how it differs from ours
+    reported: Reported, question: Question, release: TensorflowRelease, catalog: Catalog, host: str, *, untold: bool
 ) -> Rebuild | None:
-    """Start from one of our environments and install what deviates on top; None where no wheels can make it."""
+    """Start from one of our environments and install what deviates on top; None where no wheels can make it.
+
+    With ``untold`` the loader is not told of wheels that the release does not find: the reporter's was not either.
+    """
     bare = not question.gpu or question.install == "plain" or not release.gpu
     cuda = versions.minor(reported.cuda) if reported.cuda and "." in reported.cuda and not bare else None
     own = versions.minor(release.cuda) if release.cuda else None
@@ -96,6 +100,7 @@ def _from_wheels(
     deviations = _deviations(reported, made, facts(catalog))
     if deviations is None:
         return None
+    untold = untold and bool(made.loader_folders)
     return Rebuild(
         Recipe(
             kind="wheels",
@@ -103,7 +108,8 @@ def _from_wheels(
             base=made.os,
             deviations=deviations,
             host=host,
-            dockerfile=on_top(deviations) if deviations else "",
+            untold=untold,
+            dockerfile=on_top(deviations, untold=untold) if deviations or untold else "",
         ),
         made,
     )

@@ -18,15 +18,17 @@ Kind = Literal["wheels", "image", "none"]
 class Recipe(msgspec.Struct, frozen=True, kw_only=True):
     """How the reported environment is rebuilt.
 
-    ``kind`` is ``wheels`` (one of our environments, with ``deviations`` installed on top), ``image`` (a published
-    image that brings its CUDA) or ``none``, where ``why_not`` says why it cannot be. ``host`` is the simulated driver
-    and GPU ('' where this host's own serve). ``dockerfile`` is the text that is built.
+    ``kind`` is ``wheels`` (one of our environments, with ``deviations`` installed on top, and where ``untold`` without
+    what ours tells the loader of CUDA wheels), ``image`` (a published image that brings its CUDA) or ``none``, where
+    ``why_not`` says why it cannot be. ``host`` is the simulated driver and GPU ('' where this host's own serve).
+    ``dockerfile`` is the text that is built.
     """
 
     kind: Kind
     environment: str | None = None
     base: str | None = None
     deviations: tuple[str, ...] = ()
+    untold: bool = False
     host: str = ""
     dockerfile: str = ""
     why_not: str = ""

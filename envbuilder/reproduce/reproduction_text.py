@@ -67,8 +67,9 @@ def _recipe(document: ReproduceDocument) -> list[str]:
         return [f"not rebuilt: {recipe.why_not}"]
     base = recipe.environment or recipe.base
     deviations = f" with {', '.join(recipe.deviations)} on top" if recipe.deviations else ""
+    untold = ", the loader not told of its CUDA wheels" if recipe.untold else ""
     host = f", on a simulated {recipe.host}" if recipe.host else ""
-    return [f"rebuilt as: {base}{deviations}{host}"]
+    return [f"rebuilt as: {base}{deviations}{untold}{host}"]
 
 
 def _run(run: Run | None) -> list[str]:

@@ -75,7 +75,7 @@ def image_of(recipe: Recipe, environment: Environment | None, tools: Tools) -> s
     if environment is None:
         return _on_published(recipe, tools)
     base = environment_image(environment, tools)
-    return _on_top(recipe, base, tools) if recipe.deviations else base
+    return _on_top(recipe, base, tools) if recipe.deviations or recipe.untold else base
 
 
 def environment_image(environment: Environment, tools: Tools) -> str:

@@ -105,7 +105,7 @@ def _demand_version(text: str) -> None:
 
 def read_policy(name: str | None, root: Path) -> Policy:
     """Read a policy file; None is the one that ships."""
-    path = root / name if name else shipped("matrices") / f"{DEFAULT_POLICY}.yaml"
+    path = root / name if name else shipped("policies") / f"{DEFAULT_POLICY}.yaml"
     return read_yaml(path, Policy)
 
 

@@ -17,7 +17,7 @@ from packaging.requirements import Requirement
 from envbuilder import versions
 from envbuilder.catalog import listing, lookup, store
 from envbuilder.catalog.model import Catalog, Gpu, TensorflowRelease
-from envbuilder.refresh import emit
+from envbuilder.refresh import emit, runpath
 
 CATALOG = store.load()
 TABLES = tuple(Catalog.__struct_fields__)
@@ -92,7 +92,8 @@ def test_gpu_builds_are_complete(row: TensorflowRelease) -> None:
     toolkit = lookup.cuda_toolkit(CATALOG, row.cuda)
     assert toolkit is not None
     assert lookup.cudnn(CATALOG, row.cudnn) is not None
-    assert row.finds_cuda in {"system", "wheels", "unfindable"}
+    assert row.finds_cuda == runpath.finds_cuda(row.libraries, row.searches)
+    assert bool(row.searches) == (row.finds_cuda != "system")
     assert set(row.ptx) <= set(row.cubins)
     assert set(row.cubins) <= set(toolkit.capabilities)
     assert set(row.libraries) - set(toolkit.sonames) == {f"libcudnn.so.{versions.major(row.cudnn)}"}
@@ -102,7 +103,10 @@ def test_gpu_builds_are_complete(row: TensorflowRelease) -> None:
 
 @pytest.mark.parametrize("row", [row for row in GPU_BUILDS if row.cuda_wheels], ids=lambda row: row.version)
 def test_cuda_wheels_are_what_it_was_built_with(row: TensorflowRelease) -> None:
-    """Every CUDA wheel is pinned exactly, within the extra's own bounds, at the row's CUDA and cuDNN lines."""
+    """Every CUDA wheel is pinned exactly, within the extra's own bounds, at the row's CUDA and cuDNN lines.
+
+    Each library that the release opens is in one of them.
+    """
     assert all(re.fullmatch(r"nvidia-[a-z0-9-]+==[0-9.]+", pin) for pin in row.cuda_wheels)
     pins = dict(pin.split("==") for pin in row.cuda_wheels)
     for bound in map(Requirement, row.and_cuda):
@@ -111,6 +115,8 @@ def test_cuda_wheels_are_what_it_was_built_with(row: TensorflowRelease) -> None:
     major = versions.major(row.cuda or "0")
     assert versions.minor(pins[f"nvidia-cuda-runtime-cu{major}"]) == row.cuda
     assert versions.is_prefix(row.cudnn or "", pins[f"nvidia-cudnn-cu{major}"])
+    brought = {re.sub(r"^nvidia-|-cu\d+$", "", name).replace("-", "_") for name in pins}
+    assert {runpath.folder_of(soname) for soname in row.libraries} <= brought
 
 
 def test_the_vetted_releases_are_pinned() -> None:
@@ -128,6 +134,8 @@ def test_known_facts() -> None:
     assert release["2.4.1"].libraries[5] == "libcusolver.so.10"
     assert "libcusolver.so.11" in release["2.5.0"].libraries
     assert release["2.16.1"].finds_cuda == "unfindable"
+    assert [version for version, row in release.items() if row.finds_cuda == "partly"] == ["2.21.0"]
+    assert runpath.unfound(release["2.21.0"].libraries, release["2.21.0"].searches) == ("libcusolver.so.11",)
     assert release["2.15.0"].extra_fails_on == ("3.9", "3.10", "3.11")
     assert release["2.14.1"].extra_fails_on == ("3.11",)
     assert not release["2.0.0"].gpu

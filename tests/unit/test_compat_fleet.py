@@ -16,7 +16,7 @@ from envbuilder.compat.fleet import FleetHost, newest, place
 from envbuilder.compat.plan import plan
 from envbuilder.matrix import Axes, Matrix
 
-EXAMPLE = Path(__file__).parents[2] / "matrices" / "fleet.example.yaml"
+EXAMPLE = Path(__file__).parents[2] / "fleets" / "example.yaml"
 HOSTS = read_fleet(EXAMPLE)
 ENVIRONMENTS = plan(
     Matrix(

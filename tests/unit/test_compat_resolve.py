@@ -58,6 +58,21 @@ def test_ids_are_readable(wish, name) -> None:
     assert environment(**wish).id == name
 
 
+def test_an_environment_names_what_the_loader_has_to_be_told_of() -> None:
+    """Only where a release does not find its CUDA wheels by itself, never for a CPU image; the id stays as it is."""
+    made = {
+        version: environment(tensorflow=version, os=os, flavor="gpu")
+        for version, os in (("2.13.1", "debian-bookworm"), ("2.20.0", "debian-bookworm"), ("2.21.0", "debian-bookworm"))
+    }
+    assert {version: one.loader_folders for version, one in made.items()} == {
+        "2.13.1": ("*",),
+        "2.20.0": (),
+        "2.21.0": ("cusolver",),
+    }
+    assert environment(tensorflow="2.13.1", os="debian-bookworm").loader_folders == ()
+    assert made["2.21.0"].id == "tf2.21.0-py311-cu12.5-cudnn9.3-bookworm"
+
+
 def test_ids_tell_combinations_apart_and_are_valid_tags() -> None:
     """Different extra requirements, controls and versions give different ids, each a valid image tag."""
     wishes: list[dict[str, Any]] = [

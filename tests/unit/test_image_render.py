@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 import pytest
 
@@ -90,11 +92,22 @@ def test_the_start_up_requirement_counts_minor_version_compatibility() -> None:
     assert required_cuda("10.1") == "10.1"
 
 
-@pytest.mark.parametrize(("release", "told"), [("2.5.3", True), ("2.13.1", True), ("2.16.1", True), ("2.14.1", False)])
-def test_the_loader_is_told_of_wheels_that_tensorflow_does_not_look_for(release: str, *, told: bool) -> None:
-    """Releases that search the loader's path alone get the wheels' folders onto it; the others stay as they are."""
-    context = render_context(msgspec.structs.replace(GPU, tensorflow=release), LOCK, templates())
-    assert ("/etc/ld.so.conf.d/" in context["Dockerfile"].decode()) is told
+@pytest.mark.parametrize(("folders", "told"), [(("*",), ["*"]), (("cusolver", "nccl"), ["cusolver", "nccl"]), ((), [])])
+def test_the_loader_is_told_of_wheels_that_tensorflow_does_not_look_for(
+    folders: tuple[str, ...], told: list[str]
+) -> None:
+    """The folders that an environment names get onto the loader's path, and no other; the rest stay as they are."""
+    context = render_context(msgspec.structs.replace(GPU, loader_folders=folders), LOCK, templates())
+    text = context["Dockerfile"].decode()
+    assert re.findall(r"RUN ls -d|/opt/venv/lib/python3.11/site-packages/nvidia/(\S+)/lib", text)[1:] == told
+    assert ("/etc/ld.so.conf.d/" in text) is bool(told)
+
+
+@pytest.mark.parametrize("evil", ["", "a b", "$(id)", "*;id", "../x", "a\nRUN id", "**"])
+def test_nothing_but_a_folder_is_put_on_the_loaders_path(evil: str) -> None:
+    """A folder with anything in it that could mean more to a shell is refused."""
+    with pytest.raises(ValueError, match="not fit for a Dockerfile"):
+        render_context(msgspec.structs.replace(GPU, loader_folders=(evil,)), LOCK, templates())
 
 
 def test_nvrtc_gets_the_name_that_cudnn_8_for_cuda_11_asks_for() -> None:

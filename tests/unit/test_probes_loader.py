@@ -189,6 +189,42 @@ def test_what_is_loaded_already_is_not_searched_again(tmp_path: Path) -> None:
     assert closure.unmet(search, str(tmp_path / "module.so")) == []
 
 
+def test_a_plug_in_finds_what_tensorflow_has_loaded(tmp_path: Path) -> None:
+    """Another package's object may need TensorFlow's own library by its name alone; TensorFlow's objects may not."""
+    search = loader.Search("", {}, [])
+    own = tmp_path / "tensorflow" / "libtensorflow_framework.so.2"
+    plugin = tmp_path / "tensorflow_io" / "libplugin.so"
+    module = tmp_path / "tensorflow" / "python" / "module.so"
+    known(search, own, needed=[])
+    known(search, plugin, needed=[own.name, "libtensorflow_framework.so.1"])
+    (tmp_path / "tensorflow").mkdir(exist_ok=True)
+    known(search, module, needed=[own.name])
+    objects = [one for one in [search.read(str(own))] if one is not None]
+    lacks = {
+        path.name: [
+            name for name, _, _ in closure.unmet(search, str(path), framework.loaded_before(str(path), objects))
+        ]
+        for path in (plugin, module)
+    }
+    assert lacks == {"libplugin.so": ["libtensorflow_framework.so.1"], "module.so": [own.name]}
+
+
+def test_only_the_object_that_opens_cuda_decides_what_is_found(tmp_path: Path) -> None:
+    """As in 2.21.0: a folder in the RUNPATH of libtensorflow_cc alone does not count, but where there is no opener."""
+    put(tmp_path / "cusolver", "libcusolver.so.11")
+    machine = elf.Elf(str(tmp_path / "cusolver" / "libcusolver.so.11")).machine
+    search = loader.Search("", {}, [])
+
+    def one(name: str, folder: str) -> Any:
+        return SimpleNamespace(path=str(tmp_path / name), rpath=[], runpath=[str(tmp_path / folder)], machine=machine)
+
+    code, opener = one("libtensorflow_cc.so.2", "cusolver"), one("libtensorflow_framework.so.2", "cublas")
+    found, tried = framework.find(search, "libcusolver.so.11", [opener, code])
+    assert found is None
+    assert tried == [str(tmp_path / "cublas" / "libcusolver.so.11")]
+    assert framework.find(search, "libcusolver.so.11", [code])[0] is not None
+
+
 @pytest.mark.parametrize("lacks", ["ptxas", "libdevice.10.bc"])
 def test_xla_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacks: str) -> None:
     """Both tools are found in the nvcc wheel beside TensorFlow; each is missed by its name."""

@@ -11,7 +11,7 @@ import pytest
 from index_server import wheel
 
 from envbuilder.catalog import store
-from envbuilder.catalog.model import Catalog, Contradiction, CudaToolkit, TensorflowRelease, WheelSet
+from envbuilder.catalog.model import Catalog, Contradiction, CudaToolkit, Search, TensorflowRelease, WheelSet
 from envbuilder.errors import NoClaimError, UsageError
 from envbuilder.probes.suite.fatbin import MAGIC
 from envbuilder.pypi.answer_cache import Cache
@@ -19,9 +19,9 @@ from envbuilder.pypi.index_config import IndexConfig
 from envbuilder.pypi.simple_api import Client
 from envbuilder.refresh import agreement, emit
 from envbuilder.refresh.propose import Proposer, missing, refresh
-from envbuilder.refresh.runpath import NEEDED
 from envbuilder.refresh.verify_catalog import verify, verify_binary
 
+FOLDERS = ("cuda_runtime", "cudnn")
 SOURCE: dict[str, Any] = {"source": ("a test",), "verified": "2026-11-20 by a test"}
 EXTRA = 'Requires-Dist: nvidia-cudnn-cu12<10,>=9.3; extra == "and-cuda"\n'
 EXTRA += 'Requires-Dist: nvidia-cuda-runtime-cu12<13,>=12.5.82; extra == "and-cuda"\n'
@@ -42,6 +42,7 @@ ROW = TensorflowRelease(
     cubins=("8.0", "9.0"),
     ptx=("9.0",),
     finds_cuda="wheels",
+    searches=(Search(object="libtensorflow_framework.so.2", folders=FOLDERS),),
     requires=("numpy>=1.26.0",),
     and_cuda=("nvidia-cudnn-cu12<10,>=9.3", "nvidia-cuda-runtime-cu12<13,>=12.5.82"),
     cuda_wheels=("nvidia-cudnn-cu12==9.3.0.75", "nvidia-cuda-runtime-cu12==12.5.82"),
@@ -64,8 +65,8 @@ CATALOG = Catalog(tensorflow=(ROW,), cuda=(CUDA,))
 def library(*entries: tuple[int, int]) -> bytes:
     """Make the bytes of a library with GPU code (kind, architecture) and a RUNPATH."""
     body = b"".join(struct.pack("<HHIQIIHHI", k, 0x101, 64, 8, 0, 0, 0, 0, n).ljust(72, b"\0") for k, n in entries)
-    path = b":".join(b"$ORIGIN/../nvidia/%s/lib" % name.encode() for name in sorted(NEEDED))
-    return b"\x7fELF" + path + b"\0" * 64 + MAGIC + struct.pack("<HHQ", 1, 16, len(body)) + body
+    path = b":".join(b"$ORIGIN/../nvidia/%s/lib" % name.encode() for name in FOLDERS)
+    return b"\x7fELF\0" + path + b"\0" * 64 + MAGIC + struct.pack("<HHQ", 1, 16, len(body)) + body
 
 
 def add(root: Path, project: str, filename: str, content: bytes) -> None:
@@ -174,6 +175,7 @@ def test_the_library_itself_is_compared(index: Client) -> None:
     assert set(outcomes(verify_binary(ROW, index)).items()) == {
         ("cubins", "agrees"),
         ("ptx", "agrees"),
+        ("searches", "agrees"),
         ("finds_cuda", "agrees"),
     }
     boastful = msgspec.structs.replace(ROW, cubins=("8.0", "9.0", "12.0"))
@@ -182,12 +184,24 @@ def test_the_library_itself_is_compared(index: Client) -> None:
         verify_binary(msgspec.structs.replace(ROW, version="2.19.0"), index)
 
 
+def test_a_library_that_is_opened_and_not_looked_for_is_found(index: Client) -> None:
+    """A row that opens one library more than the RUNPATH finds disagrees, as does one that claims another RUNPATH."""
+    more = msgspec.structs.replace(ROW, libraries=(*ROW.libraries, "libcusolver.so.11"))
+    found = {one.field: one for one in verify_binary(more, index)}
+    assert (found["searches"].outcome, found["finds_cuda"].outcome) == ("agrees", "disagrees")
+    assert (found["finds_cuda"].catalog, found["finds_cuda"].artefact) == ("wheels", "partly")
+    claims = (Search(object="libtensorflow_framework.so.2", folders=(*FOLDERS, "cusolver")),)
+    wrong = msgspec.structs.replace(ROW, searches=claims)
+    assert outcomes(verify_binary(wrong, index))["searches"] == "disagrees"
+
+
 def test_what_is_missing_is_proposed_whole(index: Client) -> None:
     """A release without a row is proposed with every field, from the library where build_info is silent."""
     assert missing(CATALOG, index) == ("2.21.0rc0",)
     (row,) = refresh(Proposer(CATALOG, index, "2026-11-20"), ()).proposals
     assert (row.version, row.reviewed, row.gpu) == ("2.21.0rc0", False, True)
     assert (row.cuda, row.cudnn, row.finds_cuda) == ("12.5", "9.3", "wheels")
+    assert row.searches == ROW.searches
     assert (row.cubins, row.ptx) == (("8.0", "9.0"), ("9.0",))
     assert set(row.cuda_wheels) == {"nvidia-cuda-runtime-cu12==12.5.82", "nvidia-cudnn-cu12==9.3.0.75"}
     assert row.libraries == ROW.libraries

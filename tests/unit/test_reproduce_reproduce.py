@@ -215,7 +215,39 @@ def test_the_way_by_hand_is_one_that_can_be_gone() -> None:
     for near in (by_extra_in_vain, plain):
         assert any("'nvidia-cudnn-cu11==8.7.0.84'" in line for line in near.commands)
         assert any("libnvrtc.so.11.2" in line for line in near.commands)
-    assert any(line.startswith("export LD_LIBRARY_PATH=") for line in plain.commands)
+    assert any(line.startswith("export LD_LIBRARY_PATH=") and "/*/lib" in line for line in plain.commands)
+
+
+@pytest.mark.parametrize(("version", "foreseen"), [("2.21.0", True), ("2.20.0", False)])
+def test_listed_wheels_beside_a_message_are_as_good_as_the_extra(version: str, *, foreseen: bool) -> None:
+    """Listed CUDA wheels and a missing library are explained where the release looks past one of them."""
+    text = (
+        f"tensorflow=={version}\nnvidia-cusolver-cu12==11.6.3.83\nnvidia-cublas-cu12==12.5.3.2\nPython 3.11.9\n"
+        "W0000 00:00:1772800000.000000 412 gpu_device.cc:2342] Cannot dlopen some GPU libraries. Please make sure the "
+        "missing libraries mentioned above are installed properly if you would like to use GPU.\n"
+    )
+    assert (Code.LIBRARY_PATH in codes(foresee(text, load()).document)) is foreseen
+
+
+def test_a_release_that_finds_all_but_one_library_is_told_of_that_one() -> None:
+    """A plain install of 2.21.0 is foreseen to miss cuSOLVER, and the way by hand names its folder and no other."""
+    text = (
+        "pip install tensorflow[and-cuda]==2.21.0\nPython 3.11.9\nUbuntu 22.04\n"
+        "W0000 00:00:1772800000.000000 412 gpu_device.cc:2342] Cannot dlopen some GPU libraries. Please make sure the "
+        "missing libraries mentioned above are installed properly if you would like to use GPU.\n"
+    )
+    document = foresee(text, load()).document
+    found = next(one for one in document.predicted if one.code is Code.LIBRARY_PATH)
+    assert found.severity is Severity.ERROR
+    assert "libcusolver.so.11" in found.message
+    assert document.nearest is not None
+    assert document.nearest.changes == ("install and-cuda → pinned CUDA wheels",)
+    assert document.recipe.untold
+    assert "RUN rm /etc/ld.so.conf.d/cuda-wheels.conf && ldconfig" in document.recipe.dockerfile
+    assert "tools.lock" not in document.recipe.dockerfile
+    (told,) = (line for line in document.nearest.commands if line.startswith("export LD_LIBRARY_PATH="))
+    assert "/cusolver/lib" in told
+    assert "*" not in told
 
 
 def seen(word: Word, text: str = "", *codes: Code) -> Seen:

@@ -23,7 +23,7 @@ from envbuilder.verdict import ImageRef
 from envbuilder.workspace import shipped
 from envbuilder.yaml_reader import read_yaml
 
-POLICY: Policy = read_yaml(shipped("matrices") / "upgrade-policy.yaml", Policy)
+POLICY: Policy = read_yaml(shipped("policies") / "upgrade-policy.yaml", Policy)
 
 
 def side(version: str, **more: object) -> Side:

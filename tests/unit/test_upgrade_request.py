@@ -40,7 +40,7 @@ from envbuilder.verdict import CheckResult, ImageRef
 from envbuilder.workspace import shipped
 from envbuilder.yaml_reader import read_yaml
 
-POLICY: Policy = read_yaml(shipped("matrices") / "upgrade-policy.yaml", Policy)
+POLICY: Policy = read_yaml(shipped("policies") / "upgrade-policy.yaml", Policy)
 
 
 def engine(script: Any) -> FakeEngine:

@@ -44,25 +44,26 @@ def complete(facts: Facts) -> Answer:
     names = {(one and one.soname) or os.path.basename(path) for path, one in read.items()}
     needed = {name for one in read.values() if one is not None for name in one.needed}
     roots = [p for p, one in read.items() if ((one and one.soname) or os.path.basename(p)) not in needed]
+    own = framework.callers(search)
     missing: dict[str, list[Unmet]] = {}
     for root in roots:
-        for name, user, tried in unmet(search, root):
+        for name, user, tried in unmet(search, root, framework.loaded_before(root, own)):
             missing.setdefault(name, []).append((root, user, tried))
     findings = [_missing(name, places, brought=name in names) for name, places in sorted(missing.items())]
     observed = "; ".join(one["message"] for one in findings) or "every need of {0} objects is found".format(len(paths))
     return judged(findings, "every need found", observed, measurements={"objects": measure(len(paths), "1")})
 
 
-def unmet(search: Search, root: str) -> list[Unmet]:
+def unmet(search: Search, root: str, before: Iterable[str] = ()) -> list[Unmet]:
     """Go through an object's needs breadth first; list those that are not found: name, who needs it, paths tried.
 
-    A name that is loaded already is not searched for again, and an RPATH counts for the needs of needs too, as it
-    does for the loader (a RUNPATH does not).
+    A name that is loaded already (``before``: by what opens this object) is not searched for again, and an RPATH
+    counts for the needs of needs too, as it does for the loader (a RUNPATH does not).
     """
     first = search.read(root)
     if first is None or not first.dynamic:
         return []
-    loaded: set[str] = set()
+    loaded = set(before)
     found: list[Unmet] = []
     queue: list[tuple[Elf, tuple[Elf, ...]]] = [(first, ())]
     while queue:

@@ -11,7 +11,7 @@ from . import installed, loader, tensorflow_files
 from .elf import Elf
 from .loader import Search
 
-# The objects that may call dlopen for CUDA: which of them it is has changed with the releases.
+# TensorFlow's own large objects, by release: what it loads itself, and what opens CUDA.
 CALLERS = (
     "libtensorflow_framework.so*",
     "libtensorflow_cc.so*",
@@ -34,10 +34,26 @@ def callers(search: Search, folder: str | None = None) -> list[Elf]:
     return found
 
 
+def openers(objects: Sequence[Elf]) -> Sequence[Elf]:
+    """Choose the objects whose code opens CUDA: libtensorflow_framework, or all where there is none.
+
+    The RUNPATH of the others does not count: 2.16.1 names nearly every wheel's folder in libtensorflow_cc, 2.21.0 the
+    one of cuSOLVER, and neither is found.
+    """
+    return [one for one in objects if os.path.basename(one.path).startswith("libtensorflow_framework.so")] or objects
+
+
+def loaded_before(path: str, objects: Sequence[Elf]) -> tuple[str, ...]:
+    """Name what a process has loaded that opens this object: TensorFlow's own libraries, for a plug-in beside it."""
+    folders = {os.path.dirname(one.path) for one in objects}
+    inside = any(os.path.realpath(path).startswith(folder + os.sep) for folder in folders)
+    return () if inside else tuple(one.soname or os.path.basename(one.path) for one in objects)
+
+
 def find(search: Search, name: str, objects: Sequence[Elf]) -> tuple[str | None, list[str]]:
-    """Return (path or None, paths tried) for a library that any of TensorFlow's objects opens by name."""
+    """Return (path or None, paths tried) for a library that TensorFlow opens by name."""
     tried: list[str] = []
-    for caller in objects or (None,):
+    for caller in openers(objects) or (None,):
         path, places = search.find(name, caller)
         tried += [place for place in places if place not in tried]
         if path:

@@ -1,0 +1,113 @@
+"""The rule about finding CUDA: nothing brings its libraries, or they are where a build does not look."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from envbuilder import versions
+from envbuilder.catalog.facts import Facts
+from envbuilder.catalog.model import BaseImage, TensorflowRelease
+from envbuilder.compat import phrases
+from envbuilder.compat.cuda_libraries import on_gpu
+from envbuilder.compat.question import Candidate
+from envbuilder.finding import Code, Finding
+from envbuilder.refresh import runpath
+
+
+def libraries_found(candidate: Candidate, facts: Facts) -> Iterator[Finding]:
+    """LIBRARY_PATH, MISSING_LIBRARY: the libraries are where this build does not look, or nothing brings them."""
+    release, image = candidate.release, candidate.image
+    if not on_gpu(candidate):
+        return
+    if release.finds_cuda in {"unfindable", "partly"} and candidate.install in {"and-cuda", None}:
+        yield from _not_searched(candidate, facts)
+    elif candidate.install == "and-cuda" and not release.and_cuda and image is None:
+        yield _nothing_brings(candidate, f"{phrases.name(release)} has no extra and-cuda; the installer ignores it")
+    elif candidate.install == "plain" and candidate.cuda is None and image is None:
+        yield _nothing_brings(candidate, "the package alone brings no CUDA")
+    if image is not None and image.cudnn is None and candidate.cudnn is None and candidate.install != "and-cuda":
+        soname = next((name for name in release.libraries if name.startswith("libcudnn")), "libcudnn")
+        yield phrases.error(
+            Code.MISSING_LIBRARY,
+            soname,
+            f"{image.name} holds no cuDNN, and {phrases.name(release)} opens {soname}.",
+            requires=soname,
+            found="no cuDNN in the image",
+            fix="Use the image's cudnn variant, or install the pinned CUDA wheels.",
+            rows=(image,),
+        )
+
+
+def _not_searched(candidate: Candidate, facts: Facts) -> Iterator[Finding]:
+    """LIBRARY_PATH: wheels bring these libraries, and this build does not look there.
+
+    An install by the extra fails by that. Where nobody says how the pinned wheels come, it is worth knowing: an
+    environment of ours tells the loader, an installation by hand has to.
+    """
+    release, image = candidate.release, candidate.image
+    brought = _of_image(image, facts) if image is not None else frozenset()
+    lost = [soname for soname in runpath.unfound(release.libraries, release.searches) if soname not in brought]
+    if not lost or (image is not None and candidate.install is None):
+        return
+    folders = phrases.words([f"nvidia/{folder}/lib" for folder in dict.fromkeys(map(runpath.folder_of, lost))])
+    does = f"{phrases.name(release)} opens {phrases.words(lost)} and does not look into {folders}"
+    requires, found = f"{folders} on the loader's path", f"a RUNPATH of {runpath.OPENER} without that"
+    by_hand = (
+        f"ut site-packages' {folders} on LD_LIBRARY_PATH before Python starts, or into a file of /etc/ld.so.conf.d "
+        "(then `ldconfig`)"
+    )
+    if candidate.install is None:
+        yield phrases.info(
+            Code.LIBRARY_PATH,
+            phrases.name(release),
+            f"{does} in the CUDA wheels: environments made by envbuilder tell the loader.",
+            requires=requires,
+            found=found,
+            fix=f"Nothing to do there; in an installation of your own p{by_hand}.",
+            rows=(release,),
+        )
+        return
+    later = _first_that_finds(release, facts)
+    yield phrases.error(
+        Code.LIBRARY_PATH,
+        phrases.name(release),
+        f"{does}, where its own extra installs what it opens, so it finds no GPU.",
+        requires=requires,
+        found=found,
+        fix=f"P{by_hand}{f', or take {later}' if later else ''}.",
+        rows=(release,),
+    )
+
+
+def _of_image(image: BaseImage, facts: Facts) -> frozenset[str]:
+    """Name the libraries that an image brings where the loader looks."""
+    toolkit = facts.toolkit(image.cuda)
+    cudnn = {f"libcudnn.so.{versions.major(image.cudnn)}"} if image.cudnn else set()
+    return frozenset(toolkit.sonames if toolkit and image.flavor != "base" else ()) | cudnn
+
+
+def _first_that_finds(release: TensorflowRelease, facts: Facts) -> str | None:
+    """Name the next patch of a release that finds all that it opens."""
+    later = (
+        row.version
+        for version in facts.versions
+        if versions.minor(version) == versions.minor(release.version)
+        and versions.key(version) > versions.key(release.version)
+        for row in facts.releases(version)
+        if row.package == release.package and row.finds_cuda == "wheels"
+    )
+    return next(later, None)
+
+
+def _nothing_brings(candidate: Candidate, why: str) -> Finding:
+    release = candidate.release
+    first = next(iter(release.libraries), "the CUDA libraries")
+    return phrases.error(
+        Code.MISSING_LIBRARY,
+        first,
+        f"Nothing brings CUDA to {phrases.name(release)}: {why}.",
+        requires=phrases.words(release.libraries),
+        found="no CUDA",
+        fix=f"Bring CUDA {release.cuda} and cuDNN {release.cudnn} with a base image, the system or pinned wheels.",
+        rows=(release,),
+    )

@@ -1,0 +1,121 @@
+"""What the documents name exists: files, commands with their options, make targets, links and their anchors."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+
+from envbuilder.cli import root
+
+TOP = Path(__file__).parents[2]
+PAGES = sorted([TOP / "README.md", TOP / "CONTRIBUTING.md", *(TOP / "docs").rglob("*.md")])
+
+_SPAN = re.compile(r"`([^`\n]+)`")
+_FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_FOLDERS = "benchmarks|docs|envbuilder|fleets|images|matrices|policies|scripts|templates|tests"
+_PATH = re.compile(rf"^(?:{_FOLDERS})/(?!.*/v\d$)[\w./*<>{{}},-]*$")
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
+_TARGET = re.compile(r"^make ([a-z-]+)")
+
+
+def spans(text: str) -> list[str]:
+    """Give every inline code of a page."""
+    return _SPAN.findall(_FENCE.sub("", text))
+
+
+def command_lines(text: str) -> list[str]:
+    """Give every line of a page that calls ``envbuilder``, in fences and inline, continuation lines joined."""
+    lines = [line for _, body in _FENCE.findall(text) for line in body.replace("\\\n", " ").splitlines()]
+    found = [line.strip().removeprefix("$ ") for line in (*lines, *spans(text))]
+    return [line for line in found if re.match(r"^envbuilder [a-z]", line)]
+
+
+def words(line: str) -> list[str]:
+    """Split a command line up to a comment, a pipe or a redirection; an ellipsis is left out."""
+    lexer = shlex.shlex(
+        line.replace("…", " ").replace("[", " ").replace("]", " "), posix=True, punctuation_chars="|>;&"
+    )
+    lexer.whitespace_split = True
+    lexer.commenters = "#"
+    kept: list[str] = []
+    for word in lexer:
+        if word in ("|", ">", ";", "&&", ">>"):
+            break
+        kept.append(word)
+    return kept
+
+
+def unknown_in(line: str) -> str:
+    """Say what a command line names that the command line does not have; '' where there is nothing."""
+    _, *rest = words(line)
+    command: click.Command = root
+    while isinstance(command, click.Group) and rest and not rest[0].startswith("-"):
+        name, *rest = rest
+        if re.search(r"[A-Z<…]", name):
+            return ""
+        child = command.get_command(click.Context(command), name.split("|")[0].rstrip(",.:"))
+        if child is None:
+            return f"no command {name!r}"
+        command = child
+    known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+    known |= {"--help", "-h", "--version"}
+    if "--" in rest:
+        rest = rest[: rest.index("--")]
+    given = [word.split("=")[0] for word in rest if re.match(r"^--?[a-z]", word)]
+    return next((f"no option {option} of {command.name}" for option in given if option not in known), "")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(TOP)))
+def test_commands_in_documents_exist(page: Path) -> None:
+    """Every ``envbuilder`` line of a page names a command that exists, with options that it takes."""
+    wrong = {line: problem for line in command_lines(page.read_text()) if (problem := unknown_in(line))}
+    assert not wrong
+
+
+def test_some_commands_are_found() -> None:
+    """The search itself finds what the README shows, and sees a wrong option and a wrong command."""
+    assert len(command_lines((TOP / "README.md").read_text())) > 10
+    assert unknown_in("envbuilder check --tensorflow 2.20.0 --gpus H100") == "no option --gpus of check"
+    assert unknown_in("envbuilder chekc") == "no command 'chekc'"
+    assert not unknown_in("envbuilder upgrade --bisect 2.12.1 2.20.0 -- python --version")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(TOP)))
+def test_paths_in_documents_exist(page: Path) -> None:
+    """Every path of the repository that a page names in code exists; a pattern matches something."""
+    named = [span.rstrip(".,") for span in spans(page.read_text()) if _PATH.match(span)]
+    gone = [path for path in named if not list(TOP.glob(re.sub(r"<[^>]*>|\{[^}]*\}", "*", path.rstrip("/"))))]
+    assert not gone
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(TOP)))
+def test_links_in_documents_lead_somewhere(page: Path) -> None:
+    """A relative link leads to a file, and its anchor to a heading there."""
+    broken = []
+    for link in _LINK.findall(page.read_text()):
+        if re.match(r"^[a-z]+:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = page if not path else (page.parent / path).resolve()
+        headings = (
+            re.findall(r"^#+ (.*)$", target.read_text(), re.MULTILINE) if target.suffix == ".md" and anchor else []
+        )
+        slugs = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+        if not target.exists() or (anchor and anchor not in slugs):
+            broken.append(link)
+    assert not broken
+
+
+def test_make_targets_in_documents_exist() -> None:
+    """Every ``make`` target that a page names is in the Makefile."""
+    targets = set(re.findall(r"^([a-z-]+):", (TOP / "Makefile").read_text(), re.MULTILINE))
+    texts = [page.read_text() for page in PAGES]
+    lines = [line for text in texts for _, body in _FENCE.findall(text) for line in body.splitlines()]
+    lines += [span for text in texts for span in spans(text)]
+    named = {found[1] for line in lines if (found := _TARGET.match(line))}
+    assert named
+    assert named <= targets
