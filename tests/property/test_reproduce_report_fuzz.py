@@ -137,7 +137,7 @@ LARGE: dict[str, Callable[[], str]] = {
 }
 
 
-@pytest.mark.no_cover  # it measures time, and so does coverage take some
+@pytest.mark.no_cover  # what is timed is not to be slowed
 @pytest.mark.parametrize("name", LARGE)
 def test_100_kb_in_50_ms(name: str) -> None:
     """A report of 100 kB, friendly or not, is read and searched within 50 ms of processor time (best of five)."""
