@@ -21,7 +21,7 @@ test: setup ## Everything that CI runs: formats, types, unit, property, golden a
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/mypy
 	@$(ENVBUILDER) render --check
-	@$(PYTEST) -m "not long"
+	@$(PYTEST) -m "not long" --cov
 
 test-long: setup ## What `make test` leaves out: minutes of measuring, further GPU images, new examples for properties
 	@$(PYTEST) --hypothesis-profile=explore -m "not engine and not network and not slow and not long" tests/unit tests/property
@@ -48,4 +48,4 @@ bench: setup ## Measure: figures for the README, side by side in one run
 	@for script in benchmarks/*.py; do echo "== $$script"; $(VENV)/bin/python $$script; done
 
 clean: ## Remove results, caches and the virtual environment; images stay
-	rm -rf out .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis dist
+	rm -rf out .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage dist

@@ -1,9 +1,21 @@
-"""How property tests choose their examples: the same in every run, unless a run is there to explore."""
+"""What holds for every test: examples are the same in every run, and what is not marked stays on this machine."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import pytest
+from closed import closed
 from hypothesis import settings
 
 settings.register_profile("fixed", derandomize=True, deadline=None)
 settings.register_profile("explore", max_examples=1_000, deadline=None)
 settings.load_profile("fixed")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Close network and engine to a test, and to the fixtures that are made for it, unless its marks open them."""
+    marks = {mark.name for mark in item.iter_markers()}
+    with closed(network="network" in marks, engine="engine" in marks):
+        return (yield)

@@ -15,7 +15,7 @@ from envbuilder.choice import choose
 from envbuilder.console import Console, steps
 from envbuilder.controls.control import Base, Control, Copy, FromWheel
 from envbuilder.controls.control_verdict import answer
-from envbuilder.controls.recipe import broken_lock, dockerfile
+from envbuilder.controls.recipe import broken_lock, defect_probes, dockerfile
 from envbuilder.engine.port import BuildRequest, Engine, Step
 from envbuilder.environment import Environment
 from envbuilder.errors import InfrastructureError, UnsatisfiableError
@@ -106,6 +106,7 @@ class Controller:
             profile=self.profile,
             lock=broken_lock(control, good.lock),
             extra=control.extra,
+            probes=defect_probes(control),
             simulate=compiler.simulation(profiles.parse(control.simulate, self.catalog)) if control.simulate else None,
         )
         verdict = validate(self.engine, request)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from importlib.resources import files
 from typing import assert_never
 
 from envbuilder.controls.control import Control, Copy, Env, Run
@@ -36,6 +37,13 @@ def _instruction(step: Run | Copy | Env, site: str) -> str:
             return f"ENV {name}={value}"
         case _:
             assert_never(step)
+
+
+def defect_probes(control: Control) -> dict[str, bytes]:
+    """Return the files of the control's own checks, by name: they ship with the controls, never with the suite."""
+    folder = files("envbuilder.controls") / "defects"
+    names = {check.probe.partition(":")[0] + ".py" for check in control.extra}
+    return {name: (folder / name).read_bytes() for name in sorted(names)}
 
 
 def broken_lock(control: Control, lock: str) -> str:

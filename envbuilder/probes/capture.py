@@ -16,6 +16,7 @@ import re
 import socket
 import subprocess
 import sys
+from typing import Any, Dict, List, Optional, Tuple
 
 SCHEMA = "envbuilder/capture/v1"
 TIME_LIMIT = 180
@@ -97,7 +98,7 @@ print("captured" + json.dumps(answer))
 """
 
 
-def run(command, seconds=20, env=None):
+def run(command: List[str], seconds: float = 20, env: Optional[Dict[str, str]] = None) -> str:
     """Run a command and return what it printed on both streams; an empty text where it cannot be run."""
     try:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=env)
@@ -111,7 +112,7 @@ def run(command, seconds=20, env=None):
     return output.decode("utf-8", "replace")
 
 
-def content(path):
+def content(path: str) -> str:
     """Return a file's text, empty where it cannot be read."""
     try:
         with open(path, "rb") as file:
@@ -120,7 +121,7 @@ def content(path):
         return ""
 
 
-def first(pattern, text):
+def first(pattern: str, text: str) -> Optional[str]:
     """Return a pattern's first group in a text, or None."""
     found = re.search(pattern, text, re.MULTILINE)
     return found.group(1) if found else None
@@ -133,7 +134,7 @@ KEYS = "gh[pousr]_|github_pat_|glpat-|hf_|sk-|xox[abp]-|AKIA|ASIA|eyJ"
 class Redactor:
     """Takes out of texts what identifies a person, a machine or an account."""
 
-    def __init__(self, home, user, host):
+    def __init__(self, home: str, user: str, host: str) -> None:
         """Remember this machine's own names; those that are ordinary words are left alone."""
         self.rules = [
             (re.compile(r"[A-Za-z]+://[^/\s:@]+:[^/\s@]+@"), "url-with-credentials://"),
@@ -152,25 +153,25 @@ class Redactor:
         ]
         if home and home not in ("/", "/root"):
             self.rules.insert(0, (re.compile(re.escape(home)), "~"))
-        for name, instead in ((user, "user"), (host, "host"), (host.split(".")[0], "host")):
+        for name, instead in ((user, "user"), (host, "host"), (host.split(".", maxsplit=1)[0], "host")):
             if len(name) > 2 and name.lower() not in COMMON_NAMES:
                 self.rules.append((re.compile(r"(?<![\w])" + re.escape(name) + r"(?![\w])"), instead))
 
-    def __call__(self, text):
+    def __call__(self, text: str) -> str:
         """Return the text without what identifies anybody."""
         for pattern, instead in self.rules:
             text = pattern.sub(instead, text)
         return text
 
 
-def redactor():
+def redactor() -> Redactor:
     """Make the redactor for this machine and this user."""
     home = os.path.expanduser("~")
     user = os.environ.get("USER") or os.environ.get("USERNAME") or os.path.basename(home)
     return Redactor(home, user, socket.gethostname())
 
 
-def system():
+def system() -> Dict[str, Any]:
     """Say which system this is: its name, kind, machine, C library, and what encloses it."""
     name = first(r"^PRETTY_NAME=[\"']?([^\"'\n]+)", content("/etc/os-release"))
     kind = {"Linux": "linux", "Windows": "windows", "Darwin": "macos"}.get(platform.system())
@@ -191,7 +192,7 @@ def system():
     }
 
 
-def installed():
+def installed() -> Dict[str, str]:
     """List the packages that came from an index, by name; a package from a folder or a repository is the user's own."""
     found = {}
     try:
@@ -206,22 +207,22 @@ def installed():
     return found
 
 
-def c_library():
+def c_library() -> Optional[str]:
     """Ask the C library for its version; None where it is not glibc."""
     try:
         ask = ctypes.CDLL(None).gnu_get_libc_version
     except (OSError, AttributeError):
         return None
     ask.restype = ctypes.c_char_p
-    return ask().decode()
+    return str(ask().decode())
 
 
-def private(origin):
+def private(origin: Optional[str]) -> bool:
     """Tell whether a package came from a folder, a file or a repository of the user's own instead of an index."""
-    return bool(origin) and not re.search(r"feedstock_root|/croot/|/conda-bld/", origin)
+    return origin is not None and bool(origin) and not re.search(r"feedstock_root|/croot/|/conda-bld/", origin)
 
 
-def scanned():
+def scanned() -> Dict[str, str]:
     """List packages by their folders' names, for Pythons without importlib.metadata."""
     found = {}
     for folder in sys.path:
@@ -232,7 +233,7 @@ def scanned():
     return found
 
 
-def driver():
+def driver() -> Dict[str, Any]:
     """Say what the driver says of itself and of its GPUs."""
     table = run(["nvidia-smi"])
     rows = run(["nvidia-smi", "--query-gpu=name,compute_cap", "--format=csv,noheader"])
@@ -253,7 +254,7 @@ def driver():
     }
 
 
-def promised():
+def promised() -> Optional[str]:
     """Ask libcuda which CUDA it serves; None where there is none."""
     try:
         version = ctypes.c_int()
@@ -265,7 +266,7 @@ def promised():
     return "%d.%d" % (version.value // 1000, version.value % 1000 // 10)
 
 
-def toolkit():
+def toolkit() -> Dict[str, Any]:
     """Say which CUDA toolkit and which libraries the system holds."""
     compiler = first(r"release ([0-9]+\.[0-9]+)", run(["nvcc", "--version"]))
     file = content("/usr/local/cuda/version.json") or content("/usr/local/cuda/version.txt")
@@ -273,7 +274,7 @@ def toolkit():
     return {"nvcc": compiler, "version_file": first(r"([0-9]+\.[0-9]+\.[0-9]+)", file), "libraries": lines[:80]}
 
 
-def framework():
+def framework() -> Tuple[Dict[str, Any], List[str]]:
     """Import TensorFlow in a process of its own, ask it, and keep what its loader says."""
     env = dict(os.environ)
     env["TF_CPP_MIN_LOG_LEVEL"] = "0"
@@ -290,12 +291,12 @@ def framework():
     return answer, kept[-MOST_LINES:]
 
 
-def dotted(number):
+def dotted(number: Optional[int]) -> Optional[str]:
     """Spell out a run-time's number: 12050 is 12.5."""
     return "%d.%d" % (number // 1000, number % 1000 // 10) if number else None
 
 
-def dotted_cudnn(number):
+def dotted_cudnn(number: Optional[int]) -> Optional[str]:
     """Spell out cuDNN's number: 8907 is 8.9.7, 90300 is 9.3.0."""
     if not number:
         return None
@@ -303,7 +304,7 @@ def dotted_cudnn(number):
     return "%d.%d.%d" % (number // factor, number % factor // 100, number % 100)
 
 
-def built_with(answer):
+def built_with(answer: Dict[str, Any]) -> Dict[str, str]:
     """Say what TensorFlow was built with, as far as it tells in a form that can be read."""
     found = {}
     for name, key in (("cuda", "cuda_version"), ("cudnn", "cudnn_version")):
@@ -316,7 +317,7 @@ def built_with(answer):
     return found
 
 
-def installer():
+def installer() -> str:
     """Say whether conda or pip put the packages here, where that can be told."""
     if os.path.isdir(os.path.join(sys.prefix, "conda-meta")):
         names = os.listdir(os.path.join(sys.prefix, "conda-meta"))
@@ -325,26 +326,26 @@ def installer():
     return "pip"
 
 
-def kind_of_build(with_cuda, distribution):
+def kind_of_build(with_cuda: Any, distribution: Optional[str]) -> Optional[str]:
     """Say gpu or cpu where TensorFlow or its distribution's name tells."""
     if with_cuda is None:
         return "cpu" if distribution in WITHOUT_CUDA else None
     return "gpu" if with_cuda else "cpu"
 
 
-def wheel(packages, part):
+def wheel(packages: Dict[str, str], part: str) -> Optional[str]:
     """Return the version of one of the vendor's wheels."""
     return next((packages[name] for name in sorted(packages) if re.match("nvidia-%s(-cu[0-9]+)?$" % part, name)), None)
 
 
-def capture():
+def capture() -> Dict[str, Any]:
     """Gather everything into one document."""
     clean = redactor()
     packages = {clean(name): version for name, version in installed().items()}
     answer, log = framework()
     card, kit = driver(), toolkit()
     distribution = next((name for name in DISTRIBUTIONS if name in packages), None)
-    document = {"schema": SCHEMA, "tensorflow": answer.get("tensorflow") or packages.get(distribution)}
+    document = {"schema": SCHEMA, "tensorflow": answer.get("tensorflow") or packages.get(str(distribution))}
     document["distribution"] = distribution
     document["build"] = kind_of_build(answer.get("is_cuda_build"), distribution)
     document["install"] = installer() if distribution else None
@@ -367,7 +368,7 @@ def capture():
     return document
 
 
-def main():
+def main() -> None:
     """Print the document."""
     print(json.dumps(capture(), indent=1, sort_keys=False))
 

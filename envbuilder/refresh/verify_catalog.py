@@ -16,7 +16,7 @@ from envbuilder.catalog.model import Catalog, CudnnWheel, Search, TensorflowRele
 from envbuilder.catalog.runpath import OBJECTS, Watch, finds_cuda, folders
 from envbuilder.console import Console, Task
 from envbuilder.errors import NoClaimError, UsageError
-from envbuilder.fatbin import Architectures, architectures
+from envbuilder.probes.suite.fatbin import Architectures, architectures
 from envbuilder.pypi.package_index import DistFile, IndexUnavailableError, Member, PackageIndex
 from envbuilder.refresh import agreement, artefact
 from envbuilder.refresh.agreement import Comparison, VerifyDocument

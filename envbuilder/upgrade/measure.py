@@ -9,7 +9,7 @@ from envbuilder.upgrade.observe import Gap, Place, ask
 from envbuilder.upgrade.observed import Timed
 from envbuilder.upgrade.statistics import Samples
 
-PROBE = "upgrade_measure.py"
+PROBE = "upgrade_measure"
 
 Arguments = Mapping[str, object]
 

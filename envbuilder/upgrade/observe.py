@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib import resources
 from typing import TypeVar
 
@@ -13,6 +14,10 @@ import msgspec
 from envbuilder.console import Task
 from envbuilder.engine.port import FILES_AT, ContainerSpec, Engine
 from envbuilder.upgrade.observed import Inventory, Numerics, Observed, Printed, Surface
+
+PROBES = "probes"
+SHARED = ("__init__.py", "installed.py", "tensorflow_files.py")
+"""What the upgrade probes take from the suite's folder."""
 
 _STDERR_KEPT = 4000
 _MAX_ANSWER = 64 << 20
@@ -47,9 +52,13 @@ class Output:
     wrong: str
 
 
-def probe_source(name: str) -> bytes:
-    """Return the source of one of the upgrade probes."""
-    return (resources.files("envbuilder") / "probes" / name).read_bytes()
+@cache
+def probe_files() -> Mapping[str, bytes]:
+    """Return the upgrade probes' sources by path, and what they share with the suite in its folder."""
+    probes = resources.files("envbuilder") / "probes"
+    own = [f"upgrade/{item.name}" for item in (probes / "upgrade").iterdir() if item.name.endswith(".py")]
+    shared = [f"suite/{name}" for name in SHARED]
+    return {f"{PROBES}/{path}": (probes / path).read_bytes() for path in (*own, *shared)}
 
 
 def run_probe(
@@ -64,9 +73,9 @@ def run_probe(
     stdout, stderr = bytearray(), bytearray()
     spec = ContainerSpec(
         image=place.image,
-        command=("python", f"{FILES_AT}/{probe}", json.dumps(arguments)),
+        command=("python", f"{FILES_AT}/{PROBES}/upgrade", probe, json.dumps(arguments)),
         env={"HOME": "/tmp", "PYTHONDONTWRITEBYTECODE": "1"},  # noqa: S108 - inside the container
-        files={probe: probe_source(probe), "upgrade_answer.py": probe_source("upgrade_answer.py"), **(files or {})},
+        files={**probe_files(), **(files or {})},
         gpus=place.gpus,
         memory=place.memory,
         time_limit=limit_s,
@@ -115,8 +124,8 @@ def observe(place: Place, task: Task) -> Observed:
             return None
         return found
 
-    inventory = answer("packages", "upgrade_inventory.py", Inventory)
-    surface = answer("public names", "upgrade_surface.py", Surface)
-    numerics = answer("numerics", "upgrade_numerics.py", Numerics)
-    printed = answer("warnings", "upgrade_warnings.py", Printed)
+    inventory = answer("packages", "upgrade_inventory", Inventory)
+    surface = answer("public names", "upgrade_surface", Surface)
+    numerics = answer("numerics", "upgrade_numerics", Numerics)
+    printed = answer("warnings", "upgrade_warnings", Printed)
     return Observed(inventory=inventory, surface=surface, numerics=numerics, printed=printed, gaps=tuple(gaps))

@@ -161,14 +161,6 @@ def _change(ratio: Interval, settings: Settings, *, significant: bool) -> Change
     return "same" if inside else "unclear"
 
 
-def rounds_needed(quantities: int, settings: Settings) -> int:
-    """Return the fewest rounds with which a change in one of ``quantities`` durations could be claimed at all."""
-    rounds = 1
-    while 2 * quantities / sum(_ways(blocks(rounds))) > settings.alpha:
-        rounds += 1
-    return rounds
-
-
 def median_interval(values: Sequence[float], confidence: float) -> Interval:
     """Return the median and its distribution-free interval (order statistics, by the binomial distribution)."""
     ordered = sorted(values)

@@ -16,7 +16,7 @@ from envbuilder.upgrade.observe import Output, Place, run_probe
 from envbuilder.upgrade.observed import UserTest
 from envbuilder.workspace import cache_dir, folder_contents
 
-PROBE = "upgrade_tests.py"
+PROBE = "upgrade_tests"
 TEST_LIMIT_S = 300
 SUITE_LIMIT_S = 3600.0
 MAX_BYTES = 256 << 20

@@ -12,6 +12,8 @@ from envbuilder.errors import InfrastructureError, UsageError
 from envbuilder.validation.checks.suite_plan import probe_files
 from envbuilder.validation.process import follow
 
+PROBES = "probes"
+"""The suite's folder there; a probe that is no part of the suite is put beside the suite's own."""
 _STDERR_KEPT = 8000
 
 
@@ -31,11 +33,11 @@ def in_container(engine: Engine, place: Place, plan: bytes, on_output: Callable[
 
     Raises InfrastructureError where the engine cannot run it, UsageError where the image has no TensorFlow.
     """
-    files = {f"probes/{name}": content for name, content in probe_files().items()}
+    files = {f"{PROBES}/{name}": content for name, content in probe_files().items()}
     stderr = bytearray()
     spec = ContainerSpec(
         image=place.image,
-        command=("/bin/sh", f"{FILES_AT}/probes/start.sh", f"{FILES_AT}/plan.json"),
+        command=("/bin/sh", f"{FILES_AT}/{PROBES}/start.sh", f"{FILES_AT}/plan.json"),
         env={"HOME": "/tmp", "TF_CPP_MIN_LOG_LEVEL": "0", **(place.env or {})},  # noqa: S108 - inside the container
         files={**files, "plan.json": plan, **(place.files or {})},
         gpus=place.gpus,

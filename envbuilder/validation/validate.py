@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Self
@@ -21,7 +21,7 @@ from envbuilder.validation.checks.specification import Check, Profile
 from envbuilder.validation.checks.suite_plan import Facts
 from envbuilder.validation.events import Identity, Progress, Session
 from envbuilder.validation.judge import budget_results, judge
-from envbuilder.validation.launcher import Place, here, in_container
+from envbuilder.validation.launcher import PROBES, Place, here, in_container
 from envbuilder.validation.layers import check_layers
 from envbuilder.verdict import CheckResult, EngineRef, HostRef, ImageRef, Verdict
 
@@ -37,7 +37,8 @@ class ValidationRequest:
     holds is then asked of it, and ``catalog`` says what that should come to. ``lock`` is the text of the lock that it
     was made from. ``gpus`` is ``none``, ``all``, a list of indices, or ``auto``: those that the engine can hand over.
     ``base`` and ``base_id`` are the reference and the image id of what it was built on, where that is known. ``extra``
-    are checks beside the table's (the suite's own controls).
+    are checks beside the table's (the suite's own controls), ``probes`` the files that those need beside the suite's,
+    by name.
     """
 
     image: str
@@ -51,6 +52,7 @@ class ValidationRequest:
     lock: str = ""
     simulate: Simulation | None = None
     extra: tuple[Check, ...] = ()
+    probes: Mapping[str, bytes] = field(default_factory=dict)
 
     @classmethod
     def of(  # noqa: PLR0913 - how to validate, each from the command's own options
@@ -168,11 +170,13 @@ class _Subject:
 
 
 def _place(engine: Engine, image: Image, request: ValidationRequest) -> Place:
-    if request.simulate is not None:
-        return Place(image.id, gpus="none", env=request.simulate.environment(image.env), files=request.simulate.files)
-    if request.gpus == "auto":
-        return Place(image.id, gpus="all" if engine.info().gpu_runtime else "none")
-    return Place(image.id, gpus=request.gpus)
+    probes = {f"{PROBES}/{name}": content for name, content in request.probes.items()}
+    if (host := request.simulate) is not None:
+        return Place(image.id, gpus="none", env=host.environment(image.env), files={**host.files, **probes})
+    gpus = request.gpus
+    if gpus == "auto":
+        gpus = "all" if engine.info().gpu_runtime else "none"
+    return Place(image.id, gpus=gpus, files=probes)
 
 
 def _subject(engine: Engine, place: Place, image: Image, request: ValidationRequest) -> _Subject:

@@ -265,7 +265,9 @@ def test_a_registrys_base_is_built_on_by_digest(engine: DockerEngine, base: str,
     (tmp_path / "Dockerfile").write_text("ARG BASE\nFROM ${BASE}\nRUN echo on the base\n")
     wish = replace(request(tmp_path, base), build_args={"BASE": found.reference})
     image = engine.build(wish, lambda _: None)
-    assert image.layers[0] == engine.image(found.id).layers[0]
+    under = engine.image(found.id)
+    assert under is not None
+    assert image.layers[0] == under.layers[0]
     engine.remove(name)
 
 

@@ -75,7 +75,8 @@ def session(tmp_path) -> Iterator[Session]:
     (context / "Dockerfile").write_text("FROM scratch\n")
     (context / "requirements.lock").write_text(f"numpy==2.1.3 \\\n    --hash=sha256:{'a' * 64}\n")
     (context / "tools.lock").write_text(f"uv==0.5.1 \\\n    --hash=sha256:{'b' * 64}\n")
-    yield Session(engine, workspace, [].append, {"HOME": str(tmp_path)})
+    said: list[str] = []
+    yield Session(engine, workspace, said.append, {"HOME": str(tmp_path)})
     with suppress(InfrastructureError):
         engine.remove(TAG)
 
@@ -89,6 +90,7 @@ def choice() -> Choice:
 def test_the_bill_and_the_provenance_of_a_real_image(session) -> None:
     """What the engine holds is what the bill lists, in CycloneDX's shape; the context's digests are the files'."""
     built = standing(ENVIRONMENT, session.workspace)
+    assert built is not None
     describe = _Describe(built, session, sbom=True)
     image = session.engine.image(built.record.image)
     made = {one.predicate_type: bytes(one.predicate) for one in describe("a.b/c", digest("manifest"), image)}

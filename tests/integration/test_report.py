@@ -26,6 +26,7 @@ from envbuilder.finding import Code
 from envbuilder.image.build import LayerSize
 from envbuilder.report.collect import Material
 from envbuilder.report.page import write
+from envbuilder.verdict import Verdict
 
 pytestmark = pytest.mark.slow  # and needs Chromium, which `scripts/setup browser` installs
 
@@ -46,7 +47,7 @@ def many() -> Material:
     every = [*passed, failed_verdict(), gpu_verdict(environment=gpu_environment(id="tf2.20.0-gpu-h100"))]
     every.append(inconclusive_verdict())
     again = gpu_verdict(environment=every[-2].environment, finished="2026-11-19T10:00:00+00:00")
-    by_name = {one.environment.id: (one,) for one in every}
+    by_name: dict[str, tuple[Verdict, ...]] = {one.environment.id: (one,) for one in every if one.environment}
     by_name["tf2.20.0-gpu-h100"] = (again, *by_name["tf2.20.0-gpu-h100"])
     return Material(
         verdicts=by_name,

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from misbehaving import MISBEHAVE
 
 from envbuilder.catalog.store import load
 from envbuilder.choice import choose
@@ -19,6 +20,7 @@ from envbuilder.errors import UsageError
 from envbuilder.finding import Severity
 from envbuilder.image.bases import ensure_base
 from envbuilder.image.ensure import ensure
+from envbuilder.upgrade import observe
 from envbuilder.validation.checks import suite_plan
 from envbuilder.validation.checks.specification import Check
 from envbuilder.validation.checks.suite_plan import Facts
@@ -81,14 +83,18 @@ def test_probes_run_on_every_python(engine: DockerEngine, name: str, version: st
         check("secrets", "secrets_left:in_files"),
         check("driver", "driver:identity"),
     ]
-    files = {f"probes/{item}": content for item, content in suite_plan.probe_files().items()}
+    files = {f"probes/{item}": content for item, content in {**suite_plan.probe_files(), **MISBEHAVE}.items()}
     files["plan.json"] = json.dumps({"facts": {}, "groups": [{"name": "g", "checks": checks}]}).encode()
     modules = [item.removesuffix(".py") for item in suite_plan.probe_files() if item.endswith(".py") and item[0] != "_"]
+    files |= {name.replace("probes/", "both/", 1): content for name, content in observe.probe_files().items()}
+    upgrade = [Path(name).stem for name in observe.probe_files() if "/upgrade/upgrade_" in name]
     files["all.py"] = "\n".join(
         [
             "import importlib, runpy, sys, json",
             "runpy.run_path('/envbuilder/probes/__main__.py')['load_package']()",
             f"for name in {modules!r}: importlib.import_module('envbuilder_probes.' + name)",
+            "runpy.run_path('/envbuilder/both/upgrade/__main__.py')['load_package']()",
+            f"for name in {upgrade!r}: importlib.import_module('envbuilder_probes.upgrade.' + name)",
             "print(json.dumps({'event': 'imported', 'python': sys.version_info[:2]}))",
         ]
     ).encode()
@@ -134,7 +140,8 @@ def test_an_image_by_its_name_alone_is_known_by_what_it_carries(
         codes=(),
         needs=("import",),
     )
-    verdict = validate(engine, ValidationRequest(image=request_for_cpu.image, catalog=load(), extra=(stopped,)))
+    request = ValidationRequest(image=request_for_cpu.image, catalog=load(), extra=(stopped,), probes=MISBEHAVE)
+    verdict = validate(engine, request)
     assert request_for_cpu.environment is not None
     assert verdict.environment == msgspec.structs.replace(request_for_cpu.environment, chosen=())
     assert {"locked", "claims", "extra"} <= {one.name for one in verdict.checks}
@@ -193,10 +200,10 @@ def test_a_container_that_is_killed_leaves_no_check_unsaid(
         Check(name=name, tier="static", group="static", probe=f"misbehave:{name}", proves="x", codes=(), limit_s=600)
         for name in ("well", "hang", "throw")
     )
+    files = {f"probes/{name}": content for name, content in MISBEHAVE.items()}
+    place = Place(request_for_cpu.image, files=files, time_limit=8)
     session = Session(checks, lambda _: None)
-    why = in_container(
-        engine, Place(request_for_cpu.image, time_limit=8), suite_plan.plan(checks, Facts(flavor="cpu")), session.feed
-    )
+    why = in_container(engine, place, suite_plan.plan(checks, Facts(flavor="cpu")), session.feed)
     outcomes = {one.name: one.outcome for one in session.results(why)}
     assert outcomes == {"well": "passed", "hang": "error", "throw": "error"}
     assert "time limit" in why

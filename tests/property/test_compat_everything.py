@@ -8,17 +8,18 @@ import json
 import jsonschema
 import msgspec
 
+from envbuilder.catalog.model import DriverBranch
 from envbuilder.catalog.store import load
 from envbuilder.cli.schema_command import schema
 from envbuilder.compat.check import CheckDocument, check
-from envbuilder.compat.question import Question
+from envbuilder.compat.question import Install, Question
 from envbuilder.finding import Code, Severity
 
 CATALOG = load()
 VALIDATOR = jsonschema.Draft202012Validator(schema("check"))
 
 
-def driver_of(branch) -> str:
+def driver_of(branch: DriverBranch) -> str:
     """Take a branch's newest known release, or its first."""
     return branch.releases[-1] if branch.releases else branch.first
 
@@ -73,11 +74,14 @@ def test_every_gpu_is_found_by_each_of_its_names_on_every_branch() -> None:
             consistent(check(Question(tensorflow="2.14.1", driver=driver_of(branch), gpus=(gpu.name,)), CATALOG))
 
 
+INSTALLS: tuple[Install | None, ...] = (None, "and-cuda", "plain")
+
+
 def test_every_image_with_every_release_is_answered_without_contradiction() -> None:
     """Base images and installs too: no exception, no contradiction, and the JSON follows its schema."""
     shapes: dict[tuple[object, ...], CheckDocument] = {}
     rows = [row for row in CATALOG.tensorflow if row.package == "tensorflow"]
-    for row, image, install in itertools.product(rows, CATALOG.images, (None, "and-cuda", "plain")):
+    for row, image, install in itertools.product(rows, CATALOG.images, INSTALLS):
         asked = Question(
             tensorflow=row.version, base_image=image.name, install=install, driver="535.104.05", gpus=("RTX 3090",)
         )

@@ -53,7 +53,7 @@ def host_works(release: TensorflowRelease, python: str | None, system: str | Non
 
 def wheel_sets(catalog: Catalog) -> Iterator[tuple[str, str]]:
     """List every CUDA and cuDNN that can be installed: the sets of some release, with any cuDNN of their line."""
-    for cuda in {row.cuda for row in catalog.tensorflow if row.cuda_wheels}:
+    for cuda in {row.cuda for row in catalog.tensorflow if row.cuda_wheels and row.cuda}:
         line = next(row for row in WHEELS if row.package.endswith(cuda.split(".")[0]))
         yield from ((cuda, version) for version in line.versions)
 
@@ -63,7 +63,9 @@ def stack_works(release: TensorflowRelease, cuda: str, cudnn: str, wished: Targe
     toolkit = next(row for row in TOOLKITS if row.version == cuda)
     built = next(row for row in TOOLKITS if row.version == release.cuda)
     kernels = next(row for row in CUDNNS if numbers(cudnn)[:2] == numbers(row.version))
+    assert kernels.first_capability is not None, "every cuDNN of the small catalogue has one"
     loads = all(name in toolkit.sonames or "cudnn" in name for name in release.libraries)
+    assert release.cudnn is not None, "every release of the small catalogue has one"
     accepted = numbers(cudnn)[0] == numbers(release.cudnn)[0] and numbers(cudnn)[:2] >= numbers(release.cudnn)
     made_for = numbers(cuda)[0] in {numbers(text)[0] for text in kernels.cuda}
     gpus = [gpu for gpu in GPUS if gpu.name in wished.gpus]
@@ -91,10 +93,12 @@ def satisfiable(wish: Combination, catalog: Catalog, wished: Targets) -> bool:
         return False
     if wish.flavor == "cpu":
         return True
+    assert release.cuda is not None, "every release of the small catalogue has one"
+    line = numbers(release.cuda)[0]
     return release.gpu and any(
         wish.cuda in {None, cuda}
         and (wish.cudnn is None or numbers(cudnn)[:2] == numbers(wish.cudnn))
-        and (wish.cuda is not None or numbers(cuda)[0] == numbers(release.cuda)[0])
+        and (wish.cuda is not None or numbers(cuda)[0] == line)
         and stack_works(release, cuda, cudnn, wished)
         for cuda, cudnn in wheel_sets(catalog)
     )

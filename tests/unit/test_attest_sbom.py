@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import tarfile
+from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 import pytest
@@ -45,11 +47,11 @@ LOCK = (
 )
 
 
-def tar(files: dict[str, bytes | str], links: dict[str, str] | None = None, mode: str = "w") -> bytes:
+def tar(files: Mapping[str, object], links: dict[str, str] | None = None, mode: str = "w") -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode=mode) as archive:  # type: ignore[call-overload]
         for name, content in files.items():
-            data = content.encode() if isinstance(content, str) else content
+            data = content if isinstance(content, bytes) else str(content).encode()
             info = tarfile.TarInfo(name)
             info.size = len(data)
             archive.addfile(info, io.BytesIO(data))
@@ -65,7 +67,7 @@ VENV = {f"{SITE}/numpy-2.1.3.dist-info/METADATA": NUMPY, f"{SITE}/numpy/data.bin
 CUDA = {f"{SITE}/nvidia_cublas_cu12-12.5.3.2.dist-info/METADATA": CUBLAS}
 
 
-def saved(*layers: dict[str, bytes | str], layout: str = "docker", compress: bool = False) -> bytes:
+def saved(*layers: Mapping[str, object], layout: str = "docker", compress: bool = False) -> bytes:
     """Write an image as ``docker save`` does: of engines before 25 (one folder a layer) or since (blobs)."""
     names = [f"layer{i}/layer.tar" if layout == "docker" else f"blobs/sha256/{i:064x}" for i in range(len(layers))]
     parts: dict[str, bytes | str] = {} if layout == "docker" else {"blobs/sha256/config": '{"not": "a layer"}'}
@@ -120,10 +122,11 @@ def test_what_is_no_archive_is_an_error_of_the_engine(data) -> None:
         read(chunks(data))
 
 
-def document() -> dict:
+def document() -> dict[str, Any]:
     contents = read(chunks(saved(BASE, VENV, CUDA)))
     made = bom("registry.example.org/team/image", digest("image"), contents, lockfile.parse(LOCK))
-    return json.loads(msgspec.json.encode(made))
+    decoded: dict[str, Any] = json.loads(msgspec.json.encode(made))
+    return decoded
 
 
 def test_the_document_is_cyclonedx() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from typing import Any
 
 import msgspec
 import pytest
@@ -38,9 +39,10 @@ def key(tmp_path_factory) -> PrivateKey:
     return create(tmp_path_factory.mktemp("key"))
 
 
-def predicate(made: statement.Statement | None) -> dict:
+def predicate(made: statement.Statement | None) -> dict[str, Any]:
     assert made is not None
-    return json.loads(bytes(made.predicate))
+    found: dict[str, Any] = json.loads(bytes(made.predicate))
+    return found
 
 
 @pytest.mark.parametrize("make", [verdict, gpu_verdict, failed_verdict])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from envbuilder.catalog import lookup, store
 from envbuilder.catalog.model import Search
 from envbuilder.catalog.runpath import Watch, finds_cuda, folder_of, folders, loader_folders, unfound
-from envbuilder.probes.elf import Elf
+from envbuilder.probes.suite.elf import Elf
 
 OPENED = ("libcudart.so.12", "libcublas.so.12", "libcublasLt.so.12", "libcusolver.so.11", "libcudnn.so.9")
 ALL = ("cublas", "cuda_runtime", "cudnn", "cusolver")

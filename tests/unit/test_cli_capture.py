@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -31,13 +32,14 @@ OLD_PYTHONS = [
 
 
 @pytest.fixture(scope="module")
-def document() -> dict:
+def document() -> dict[str, Any]:
     """Run the script once for the Python that runs these tests."""
     done = subprocess.run([sys.executable, str(SCRIPT)], capture_output=True, text=True, check=True, timeout=300)
-    return json.loads(done.stdout)
+    made: dict[str, Any] = json.loads(done.stdout)
+    return made
 
 
-def test_describes_this_python(document: dict) -> None:
+def test_describes_this_python(document: dict[str, Any]) -> None:
     """The document names this Python, this machine and the packages that are installed here."""
     assert document["schema"] == "envbuilder/capture/v1"
     assert document["python"] == ".".join(map(str, sys.version_info[:3]))
@@ -45,13 +47,13 @@ def test_describes_this_python(document: dict) -> None:
     assert document["packages"]["pytest"] == pytest.__version__
 
 
-def test_documents_satisfy_their_schema(document: dict) -> None:
+def test_documents_satisfy_their_schema(document: dict[str, Any]) -> None:
     """This machine's document, and a GPU machine's, are of the published type, with no field beside it."""
     for each in (document, FULL):
         assert msgspec.convert(each, CaptureDocument).python == each["python"]
 
 
-def test_read_without_loss(document: dict) -> None:
+def test_read_without_loss(document: dict[str, Any]) -> None:
     """Every field of the document is a field of what is read from it, with the same value."""
     reported = read(json.dumps(document, indent=1))
     for field in SCALARS:
@@ -63,7 +65,7 @@ def test_read_without_loss(document: dict) -> None:
     assert reported.gpus == tuple(document["gpus"])
 
 
-FULL = {
+FULL: dict[str, Any] = {
     "schema": "envbuilder/capture/v1", "tensorflow": "2.20.0", "distribution": "tensorflow", "build": "gpu",
     "install": "pip", "git_version": "v2.20.0-rc0-4-g72fbba3d20f", "python": "3.12.3", "os": "Ubuntu 24.04.2 LTS",
     "platform": "linux", "arch": "x86_64", "glibc": "2.39", "container": True, "wsl": False, "avx": True,
@@ -93,7 +95,7 @@ def test_full_document_is_read_without_loss_in_any_wrapping() -> None:
         assert {row.trust for row in reported.evidence} == {Trust.PROVED}
 
 
-def test_a_captured_document_is_parsed_into_its_type(document: dict) -> None:
+def test_a_captured_document_is_parsed_into_its_type(document: dict[str, object]) -> None:
     """What the script printed here, and on a GPU machine, is read as the document that it was, in any wrapping."""
     for each in (document, FULL):
         text = json.dumps(each, indent=1)
@@ -109,7 +111,19 @@ def test_fields_of_a_newer_script_are_passed_over() -> None:
     assert parsed == msgspec.convert(FULL, CaptureDocument)
 
 
-ODD = (None, 7, 1.5, True, "text", [], {}, ["a", 3, None], {"a": "b", "c": 4, "d": None}, [["x"]], {"e": {"f": "g"}})
+ODD: tuple[object, ...] = (
+    None,
+    7,
+    1.5,
+    True,
+    "text",
+    [],
+    {},
+    ["a", 3, None],
+    {"a": "b", "c": 4, "d": None},
+    [["x"]],
+    {"e": {"f": "g"}},
+)
 
 
 @pytest.mark.parametrize("odd", ODD, ids=repr)
@@ -204,7 +218,7 @@ def test_private_data_is_left_out() -> None:
     assert clean(kept) == kept
 
 
-def test_this_machine_is_not_in_its_document(document: dict) -> None:
+def test_this_machine_is_not_in_its_document(document: dict[str, Any]) -> None:
     """This host's name and this user's home do not appear in its own document."""
     text = json.dumps(document)
     host, home = socket.gethostname(), str(Path.home())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
@@ -15,9 +16,9 @@ from envbuilder.cli.error_document import wants_json
 from envbuilder.cli.schema_command import schema
 
 
-def error(text: str) -> dict:
+def error(text: str) -> dict[str, Any]:
     """Read an error document, held to its schema."""
-    document = json.loads(text)
+    document: dict[str, Any] = json.loads(text)
     jsonschema.validate(document, schema("error"))
     assert list(document) == ["schema", "exit_code", "message", "next", "where"]
     assert document["schema"] == "envbuilder/error/v1"

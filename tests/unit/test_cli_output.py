@@ -374,7 +374,7 @@ PHRASES: dict[tuple[str, ...], str] = {
     "nobody tell them nothing is skipped",
     (
         "reproduce",
-    ): "weight nothing stated TensorFlow Python GPUs GPU installed with system on not dry-run rebuilt as a "
+    ): "$ weight nothing stated TensorFlow Python GPUs GPU installed with system on not dry-run rebuilt as a "
     "simulated suite stand-ins no cannot be known here that works the same versions from lock this and",
     (
         "doctor",
@@ -422,8 +422,8 @@ def cases(folder: Path) -> Iterator[Case]:
     yield Case(("doctor",), BARE, doctor_text.as_text)
     yield Case(("clean",), CLEANED, clean_text.as_text)
     for table in (None, *listing.TABLES):
-        document = listing.list_catalog(CATALOG, table)
-        yield Case(("catalog", "list"), document, partial(listing.as_text, table=table))
+        listed = listing.list_catalog(CATALOG, table)
+        yield Case(("catalog", "list"), listed, partial(listing.as_text, table=table))
     for everything in (False, True):
         yield Case(("catalog", "verify"), COMPARED, partial(agreement.as_text, everything=everything))
     rows = RefreshDocument(proposals=CATALOG.tensorflow[-2:])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import msgspec
 import pytest
@@ -74,7 +75,7 @@ def test_an_environment_names_what_the_loader_has_to_be_told_of() -> None:
 
 def test_ids_tell_combinations_apart_and_are_valid_tags() -> None:
     """Different extra requirements, controls and versions give different ids, each a valid image tag."""
-    wishes = [
+    wishes: list[dict[str, Any]] = [
         {"packages": ("numpy==2.0.0",)},
         {"packages": ("numpy>=2,<3",)},
         {"packages": ("numpy>=2,<4",)},

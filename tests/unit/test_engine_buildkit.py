@@ -19,7 +19,8 @@ RECORDED = Path(__file__).parents[1] / "golden" / "buildkit"
 
 def replay(name: str) -> tuple[Trace, list[Step]]:
     """Feed a recorded build's messages to a fresh decoder."""
-    trace, steps = Trace(), []
+    steps: list[Step] = []
+    trace = Trace()
     for line in (RECORDED / name).read_text().splitlines():
         record = json.loads(line)
         if record.get("id") == "moby.buildkit.trace":

@@ -36,7 +36,8 @@ def published() -> FakeEngine:
 
 def test_a_registry_base_is_pinned_by_digest(tmp_path: Path) -> None:
     """What a registry gives is named by its digest from then on, and pulled once."""
-    engine, said = published(), []
+    said: list[str] = []
+    engine = published()
     first = ensure_base(engine, BOOKWORM, tmp_path, said.append)
     engine.registry.clear()
     assert first.reference == "debian@sha256:" + "a" * 64
@@ -77,7 +78,8 @@ def mirror(folder: Path, monkeypatch: pytest.MonkeyPatch, content: str) -> None:
 
 def test_a_bootstrapped_base_is_renewed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Asked to renew, the packages of today are taken; where they are the same, so is the base."""
-    engine, said = FakeEngine(), []
+    said: list[str] = []
+    engine = FakeEngine()
     mirror(tmp_path, monkeypatch, "monday")
     first = ensure_base(engine, BOOKWORM, tmp_path / "cache", said.append)
     assert ensure_base(engine, BOOKWORM, tmp_path / "cache", said.append, renew=True) == first

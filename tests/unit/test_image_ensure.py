@@ -59,7 +59,8 @@ def made(workspace: Workspace, engine: FakeEngine, options: BuildOptions | None 
 
 def test_an_environment_is_built_on_its_base(workspace: Workspace) -> None:
     """The build gets the context and the base, and its record says what it was made of and by what."""
-    engine, steps = engine_with_base(), []
+    engine = engine_with_base()
+    steps: list[Step] = []
     before = folder_contents(workspace.context(quickstart().id))
     built = ensure(quickstart(), load(), workspace, engine, steps.append)
     (request,) = engine.builds
@@ -72,7 +73,9 @@ def test_an_environment_is_built_on_its_base(workspace: Workspace) -> None:
     assert (built.record.base, built.record.base_id, built.record.base_origin) == (BASE, base.id, "bootstrapped")
     assert built.record.engine == EngineRef(name="fake", version="1", builder="fake")
     assert built.record.builder == "fake 1 fake"
-    assert engine.image(f"envbuilder/tensorflow:{quickstart().id}").id == built.record.image
+    image = engine.image(f"envbuilder/tensorflow:{quickstart().id}")
+    assert image is not None
+    assert image.id == built.record.image
     assert folder_contents(workspace.context(quickstart().id)) == before
     assert "✓ FROM ${BASE} AS system" in workspace.build_log(quickstart().id).read_text()
     assert {step.kind for step in steps} == {"started", "done"}

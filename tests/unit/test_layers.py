@@ -28,9 +28,76 @@ ROOM_OF = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
 
 
+PROBES = "envbuilder.probes"
+
+
 def room(path: Path) -> str:
     """Name the room (top-level module or folder) that a file belongs to."""
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def name_of(path: Path) -> str:
+    """Name a module as it is imported."""
+    parts = ("envbuilder", *path.relative_to(PACKAGE).with_suffix("").parts)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+KNOWN = {name_of(path): path for path in [PACKAGE / "__init__.py", *MODULES]}
+CONTAINER_NAMES = {
+    "suite": "envbuilder.probes.suite",
+    "upgrade": "envbuilder.probes",
+    "defects": "envbuilder.probes.suite",
+}
+"""What ``envbuilder_probes`` is, in a container, for the code of a folder."""
+
+
+def modules_imported(path: Path) -> set[str]:
+    """Name the modules of ours that a file imports: at its top, inside functions, for types, and named in strings.
+
+    A string counts where it is a module's whole name, or what is put behind a package's name (``PACKAGE + ".worker"``).
+    """
+    named: set[str] = set()
+    own = name_of(path) if path.name == "__init__.py" else name_of(path).rpartition(".")[0]
+    alias = CONTAINER_NAMES.get(path.parent.name, "")
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            base = ".".join(own.split(".")[: len(own.split(".")) - node.level + 1]) if node.level else ""
+            start = ".".join(part for part in (base, node.module or "") if part)
+            named |= {f"{start}.{name.name}" if f"{start}.{name.name}" in KNOWN else start for name in node.names}
+        elif isinstance(node, ast.Import):
+            named |= {name.name for name in node.names}
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and "." in node.value:
+            named |= {node.value, f"{alias}{node.value}" if node.value.startswith(".") else ""}
+    named = {alias + name.removeprefix("envbuilder_probes") if "envbuilder_probes" in name else name for name in named}
+    return (named & KNOWN.keys()) - {name_of(path)}
+
+
+def cycles(graph: dict[str, set[str]]) -> list[list[str]]:
+    """List the groups of names that reach each other (Tarjan's strongly connected components of two and more)."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[list[str]] = []
+
+    def visit(name: str) -> None:
+        index[name] = low[name] = len(index)
+        stack.append(name)
+        for other in graph.get(name, ()):
+            if other not in index:
+                visit(other)
+                low[name] = min(low[name], low[other])
+            elif other in stack:
+                low[name] = min(low[name], index[other])
+        if low[name] == index[name]:
+            group = stack[stack.index(name) :]
+            del stack[stack.index(name) :]
+            if len(group) > 1:
+                found.append(sorted(group))
+
+    for name in graph:
+        if name not in index:
+            visit(name)
+    return found
 
 
 def rooms_imported(path: Path) -> set[str]:
@@ -85,6 +152,34 @@ def test_only_commands_load_the_catalogue(path: Path) -> None:
         or (isinstance(node, ast.ImportFrom) and ast.unparse(node) == "from envbuilder.catalog.store import load")
     ]
     assert room(path) == "cli" or not loads
+
+
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    """No circle of imports in the whole package, the probes' included: not by lazy imports, types or strings either."""
+    assert not cycles({name: modules_imported(path) for name, path in KNOWN.items()})
+
+
+def test_circles_are_found() -> None:
+    """The search itself: circles of two and of three are named, a diamond is none."""
+    assert cycles({"a": {"b", "c"}, "b": {"d"}, "c": {"d"}, "d": set()}) == []
+    assert cycles({"a": {"b"}, "b": {"a"}, "c": {"d"}, "d": {"e"}, "e": {"c"}}) == [["a", "b"], ["c", "d", "e"]]
+
+
+def test_imports_are_seen_wherever_they_stand() -> None:
+    """A module named in a string, a lazy import and a relative one all count."""
+    assert f"{PROBES}.suite.worker" in modules_imported(KNOWN[f"{PROBES}.suite.__main__"])
+    assert f"{PROBES}.upgrade.upgrade_answer" in modules_imported(KNOWN[f"{PROBES}.upgrade.__main__"])
+    assert f"{PROBES}.suite.packages" in modules_imported(KNOWN[f"{PROBES}.suite.startup"])
+    assert f"{PROBES}.suite.installed" in modules_imported(KNOWN[f"{PROBES}.upgrade.upgrade_inventory"])
+    assert f"{PROBES}.suite.answer" in modules_imported(KNOWN["envbuilder.controls.defects.misbehave"])
+
+
+def test_no_room_imports_itself_by_way_of_others() -> None:
+    """No circle of rooms either: what lies on one floor is still in an order."""
+    graph: dict[str, set[str]] = {}
+    for path in MODULES:
+        graph.setdefault(room(path), set()).update(rooms_imported(path) - {room(path)})
+    assert not cycles(graph)
 
 
 def test_module_stems_are_unique() -> None:

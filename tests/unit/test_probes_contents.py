@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from envbuilder.probes import claims, layers_left, secrets_left
+from envbuilder.probes.suite import claims, layers_left, secrets_left
 
 PEM = b"-----BEGIN CERTIFICATE-----\nQUJD\n-----END CERTIFICATE-----\n"
 OTHER = b"-----BEGIN CERTIFICATE-----\nREVG\n-----END CERTIFICATE-----\n"

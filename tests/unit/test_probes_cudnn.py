@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from envbuilder.probes import libraries
+from envbuilder.probes.suite import libraries
 
 
 def shared_object(folder: Path, name: str, code: str) -> str:

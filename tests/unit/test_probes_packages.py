@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from envbuilder.probes import installed, packages
+from envbuilder.probes.suite import installed, packages
 
 LOCKED = [("numpy", "1.26.4"), ("tensorflow", "2.20.0"), ("opt-einsum", "3.4.0")]
 

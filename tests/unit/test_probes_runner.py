@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from misbehaving import write_suite
 
-from envbuilder.probes import runner
-
-PROBES = Path(__file__).parents[2] / "envbuilder" / "probes"
+from envbuilder.probes.suite import runner
 
 
 def check(function: str, name: str = "", **more: Any) -> dict[str, Any]:
@@ -34,7 +33,10 @@ def run(
     plan = {"facts": facts, "groups": [{"name": "g", "lane": "main", "env": {}, "checks": list(checks)}]}
     (tmp_path / "plan.json").write_text(json.dumps(plan))
     done = subprocess.run(
-        [sys.executable, str(PROBES), str(tmp_path / "plan.json")], capture_output=True, timeout=120, check=True
+        [sys.executable, str(write_suite(tmp_path / "probes")), str(tmp_path / "plan.json")],
+        capture_output=True,
+        timeout=120,
+        check=True,
     )
     events = [json.loads(line) for line in done.stdout.splitlines()]
     results = [event["result"] for event in events if event["event"] == "result"]
@@ -152,7 +154,10 @@ def test_quiet_checks_run_alone(tmp_path: Path) -> None:
     }
     (tmp_path / "plan.json").write_text(json.dumps(plan))
     done = subprocess.run(
-        [sys.executable, str(PROBES), str(tmp_path / "plan.json")], capture_output=True, timeout=60, check=True
+        [sys.executable, str(write_suite(tmp_path / "probes")), str(tmp_path / "plan.json")],
+        capture_output=True,
+        timeout=60,
+        check=True,
     )
     order = [
         (event["event"], event.get("name") or event["result"]["name"])

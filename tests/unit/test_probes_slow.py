@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from envbuilder.probes import cuda_timeline, imports, slow, timeline
+from envbuilder.probes.suite import cuda_timeline, imports, slow, timeline
 
 
-def document(grew: int = 0, gpus: int = 1, **changes: float) -> dict[str, Any]:
+def document(*, grew: int = 0, gpus: int = 1, imported: float = 2.5, **changes: float) -> dict[str, Any]:
     """Make one sample's document with ordinary times on a GPU."""
-    phases = {"process start": 0.02, "import": 2.5, "device listing": 0.3, "contexts and allocator": 0.4}
+    phases = {"process start": 0.02, "import": imported, "device listing": 0.3, "contexts and allocator": 0.4}
     phases |= {"GPU first op": 0.02, "GPU first matmul": 0.1, "GPU first convolution": 0.2, "GPU first function": 0.05}
     phases |= {name.replace("_", " ").replace("GPU", "GPU "): value for name, value in changes.items()}
     return {"phases": list(phases.items()), "gpus": gpus, "cache_grew": grew, "peak_memory": 10**9}
@@ -33,7 +33,7 @@ def test_compilation_from_ptx_is_proven() -> None:
 
 def test_a_slow_disk() -> None:
     """An import that is slow from disk alone is the storage's."""
-    (found,) = slow.causes([document(**{"import": 40.0})], [document()], {}, [])
+    (found,) = slow.causes([document(imported=40.0)], [document()], {}, [])
     assert (found["code"], found["subject"]) == ("SLOW_PHASE", "import")
 
 
@@ -54,7 +54,7 @@ def test_persistence_mode() -> None:
 
 def test_phases_keep_every_sample() -> None:
     """A phase's samples are kept apart, cold and warm, in the order in which phases happen."""
-    phases = timeline.phases([document(), document(**{"import": 3.0})], [document(**{"import": 2.0})])
+    phases = timeline.phases([document(), document(imported=3.0)], [document(imported=2.0)])
     assert phases["import"] == {"cold_s": [2.5, 3.0], "warm_s": [2.0]}
     assert list(phases)[:2] == ["process start", "import"]
 

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envbuilder.probes import stalls
+from envbuilder.probes.suite import stalls
 
 STEPS = 160
 
@@ -16,7 +16,15 @@ def recorded(**changes: Any) -> list[dict[str, Any]]:
     """Record a healthy loop of 2 ms steps; ``changes`` are functions of the step's index, by key."""
     steps = []
     for index in range(STEPS):
-        step = {"data": 0.0003, "step": 0.001, "sync": 0.0005, "other": 0.0002, "traces": 1, "nodes": 9, "sessions": 1}
+        step: dict[str, Any] = {
+            "data": 0.0003,
+            "step": 0.001,
+            "sync": 0.0005,
+            "other": 0.0002,
+            "traces": 1,
+            "nodes": 9,
+            "sessions": 1,
+        }
         step |= {"copied": 128 * index, "faults": 5 * index, "rss": 10**9, "transient": 0, "cpu": 0.002 * index}
         step |= {"waited": 0.001 * index, "shape": "(32, 64)"}
         steps.append(step | {key: change(index) for key, change in changes.items()})

@@ -14,14 +14,13 @@ import pytest
 
 import envbuilder
 
-PROBES = Path(envbuilder.__file__).parent / "probes"
-UPGRADE = sorted(PROBES.glob("upgrade_*.py"))
+UPGRADE = Path(envbuilder.__file__).parent / "probes" / "upgrade"
 
 
 def answer(probe: str, arguments: object = None, **env: str) -> list[Any]:
     """Run a probe in a process of its own and return the documents that it printed."""
     done = subprocess.run(
-        [sys.executable, str(PROBES / probe), json.dumps(arguments or {})],
+        [sys.executable, str(UPGRADE), probe, json.dumps(arguments or {})],
         capture_output=True,
         text=True,
         check=True,
@@ -30,7 +29,7 @@ def answer(probe: str, arguments: object = None, **env: str) -> list[Any]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-@pytest.mark.parametrize("path", UPGRADE, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", sorted(UPGRADE.glob("*.py")), ids=lambda path: path.name)
 def test_probes_parse_on_the_oldest_python(path: Path) -> None:
     """Every probe is written in the grammar of Python 3.7 and imports nothing of ours."""
     tree = ast.parse(path.read_text(), feature_version=(3, 7))
@@ -41,7 +40,7 @@ def test_probes_parse_on_the_oldest_python(path: Path) -> None:
 
 def test_inventory_names_versions_licences_and_sizes() -> None:
     """Distributions are found with their version, the licence of their metadata and the bytes of their files."""
-    (found,) = answer("upgrade_inventory.py")
+    (found,) = answer("upgrade_inventory")
     packages = {package["name"]: package for package in found["packages"]}
     assert packages["pytest"]["version"] == pytest.__version__
     assert packages["pytest"]["licence"] == "MIT"
@@ -79,7 +78,7 @@ def framework(folder: Path, extra: str = "") -> dict[str, str]:
 
 def test_surface_walks_what_a_user_reaches(tmp_path: Path) -> None:
     """Public modules, classes, members and signatures are listed; implementation, private and foreign names are not."""
-    (found,) = answer("upgrade_surface.py", {"module": "keras"}, **framework(tmp_path))
+    (found,) = answer("upgrade_surface", {"module": "keras"}, **framework(tmp_path))
     assert found["names"] == {
         "layers": ["module", None, False],
         "layers.Dense": ["class", ["a:self", "a:units", "a:activation=None", "w:more"], False],
@@ -99,7 +98,7 @@ def test_warnings_are_reported_without_what_differs_from_run_to_run(tmp_path: Pa
         "print('W0000 00:00:1795222467.123    6150 y.cc:7] ignored', file=sys.stderr)\n"
         "print('2026-01-01 10:00:00.123: I tensorflow/core/x.cc:12] fine', file=sys.stderr)\n"
     )
-    (found,) = answer("upgrade_warnings.py", {"work": work})
+    (found,) = answer("upgrade_warnings", {"work": work})
     assert found["used"] == [
         "<script>: DeprecationWarning: old at 0x…",
         "W tensorflow/core/x.cc] slow",
@@ -109,7 +108,7 @@ def test_warnings_are_reported_without_what_differs_from_run_to_run(tmp_path: Pa
 
 def test_a_crash_while_using_the_framework_is_a_line() -> None:
     """A process that dies is reported as such, not as silence."""
-    (found,) = answer("upgrade_warnings.py", {"work": "import os; os._exit(9)"})
+    (found,) = answer("upgrade_warnings", {"work": "import os; os._exit(9)"})
     assert found["used"] == ["ERROR: the process ended with exit code 9"]
 
 
@@ -146,7 +145,7 @@ def test_users_tests_are_run_one_by_one_whatever_they_do(tmp_path: Path) -> None
         "pytest": str(site),
         "limit_s": 10,
     }
-    *documents, end = answer("upgrade_tests.py", order)
+    *documents, end = answer("upgrade_tests", order)
     assert end == {"end": True}
     outcomes = {document["name"]: (document["outcome"], document["message"]) for document in documents}
     assert {name: outcome for name, (outcome, _) in outcomes.items()} == {

@@ -144,6 +144,7 @@ def workspace(tmp_path, monkeypatch) -> Workspace:
     monkeypatch.chdir(tmp_path)
     made = Workspace(tmp_path)
     for one in (verdict(), inconclusive_verdict()):
+        assert one.environment is not None
         write_document(made.results(one.environment.id) / "verdict.json", one)
     write_document(made.out / "controls" / "x" / "verdict.json", failed_verdict())
     return made

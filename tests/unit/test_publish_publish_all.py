@@ -33,7 +33,7 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
     shutil.copytree(ROOT / "images" / environment.id, Workspace(tmp_path).context(environment.id))
     engine = FakeEngine()
     engine.add("envbuilder/base:debian-bookworm", b"root", {BASE_KEY_LABEL: debian.recipe("bookworm")})
-    return Session(engine, Workspace(tmp_path), [].append, {})
+    return Session(engine, Workspace(tmp_path), lambda _: None, {})
 
 
 def built(session: Session) -> Built:

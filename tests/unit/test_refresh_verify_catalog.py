@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -12,7 +13,7 @@ from index_server import wheel
 from envbuilder.catalog import store
 from envbuilder.catalog.model import Catalog, Contradiction, CudaToolkit, Search, TensorflowRelease, WheelSet
 from envbuilder.errors import NoClaimError, UsageError
-from envbuilder.fatbin import MAGIC
+from envbuilder.probes.suite.fatbin import MAGIC
 from envbuilder.pypi.answer_cache import Cache
 from envbuilder.pypi.index_config import IndexConfig
 from envbuilder.pypi.simple_api import Client
@@ -21,7 +22,7 @@ from envbuilder.refresh.propose import Proposer, missing, refresh
 from envbuilder.refresh.verify_catalog import verify, verify_binary
 
 FOLDERS = ("cuda_runtime", "cudnn")
-SOURCE = {"source": ("a test",), "verified": "2026-11-20 by a test"}
+SOURCE: dict[str, Any] = {"source": ("a test",), "verified": "2026-11-20 by a test"}
 EXTRA = 'Requires-Dist: nvidia-cudnn-cu12<10,>=9.3; extra == "and-cuda"\n'
 EXTRA += 'Requires-Dist: nvidia-cuda-runtime-cu12<13,>=12.5.82; extra == "and-cuda"\n'
 INFO = (

@@ -6,6 +6,7 @@ import json
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import msgspec
@@ -58,7 +59,7 @@ def xml_schemas() -> list[xmlschema.XMLSchema]:
     return [xmlschema.XMLSchema(str(path)) for path in (SCHEMAS / "junit.xsd", published) if path]
 
 
-def sarif_schemas() -> list[dict]:
+def sarif_schemas() -> list[dict[str, Any]]:
     published = os.environ.get("ENVBUILDER_SARIF_SCHEMA")
     return [json.loads(Path(path).read_text()) for path in (SCHEMAS / "sarif.json", published) if path]
 

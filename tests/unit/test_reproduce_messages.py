@@ -89,6 +89,7 @@ def test_no_catastrophic_backtracking(signature: Signature) -> None:
     assert (time.perf_counter() - start) / (7 * len(signature.literals)) < 0.05
 
 
+@pytest.mark.no_cover  # what is timed is not to be slowed
 def test_100_kb_is_fast() -> None:
     """100 kB made of every sample is searched within the budget of a report, and names the signatures it holds."""
     text = "\n".join(sample for signature in SIGNATURES for sample in signature.samples)

@@ -19,7 +19,8 @@ GROUPS = ("packages", "built", "environment")
 
 def expected(path: Path) -> dict[str, Any]:
     """Read what stands beside a report: its fields, their lines, contradictions, pauses and symptoms."""
-    return yaml.safe_load(path.with_suffix(".yaml").read_text())
+    document: dict[str, Any] = yaml.safe_load(path.with_suffix(".yaml").read_text())
+    return document
 
 
 def text_of(path: Path) -> str:

@@ -63,6 +63,6 @@ def test_the_version_is_the_real_librarys_word(
         done = subprocess.run(["python3", "-c", program], env=env, capture_output=True, text=True, check=True)
         assert done.stdout.strip() == version
     monkeypatch.setenv("ENVBUILDER_CUDA_RUNTIME", "12050")
-    version = ctypes.c_int()
-    assert ctypes.CDLL(str(path)).cudaRuntimeGetVersion(ctypes.byref(version)) == 0
-    assert version.value == 12050
+    number = ctypes.c_int()
+    assert ctypes.CDLL(str(path)).cudaRuntimeGetVersion(ctypes.byref(number)) == 0
+    assert number.value == 12050

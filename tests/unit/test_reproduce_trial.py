@@ -77,7 +77,7 @@ def tools(tmp_path: Path, environment: Environment, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("PATH", str(tmp_path))
     workspace = Workspace(tmp_path)
     shutil.copytree(ROOT / "images" / environment.id, workspace.context(environment.id))
-    return Tools(load(), workspace, FakeEngine(), [].append)
+    return Tools(load(), workspace, FakeEngine(), lambda _: None)
 
 
 def based(tools: Tools) -> FakeEngine:

@@ -49,7 +49,7 @@ def test_a_page_reads_back_as_it_was_written() -> None:
         ({NAME: changed(level="load")}, True),
     ],
 )
-def test_what_has_no_good_row_of_its_lock_is_due(rows: dict[str, object], *, due: bool) -> None:
+def test_what_has_no_good_row_of_its_lock_is_due(rows: dict[str, shipped.Row], *, due: bool) -> None:
     """Another suite asks for nothing; another lock, no row, a failure, and less than level cpu do."""
     assert shipped.stale(rows, {NAME: LOCK}) == ((NAME,) if due else ())
 

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 FACTS = {"minimum_driver": "525.60.13", "cuda": "12.5", "simulated": True}
 PROGRAM = """
 import json, sys
-from envbuilder.probes import driver
+from envbuilder.probes.suite import driver
 print(json.dumps(driver.identity(json.loads(sys.argv[1]))))
 """
 

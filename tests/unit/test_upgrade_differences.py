@@ -7,21 +7,21 @@ import pytest
 from envbuilder.catalog import store
 from envbuilder.compat.fleet import FleetHost
 from envbuilder.compat.resolve import resolve
-from envbuilder.environment import Combination, Environment
+from envbuilder.environment import Combination, Environment, Flavor
 from envbuilder.upgrade import hosts, inventory, outcomes, surface
 from envbuilder.upgrade.observed import Inventory, Name, Numerics, Operation, Package, Printed, Surface, UserTest
 from envbuilder.upgrade.upgrade_document import LayerSeen, Side
-from envbuilder.verdict import CheckResult
+from envbuilder.verdict import CheckResult, Outcome
 
 
-def environment(version: str, flavor: str = "cpu") -> Environment:
+def environment(version: str, flavor: Flavor = "cpu") -> Environment:
     """Resolve a plain environment from the catalogue."""
     found = resolve(Combination(tensorflow=version, python="3.11", flavor=flavor), store.load())
     assert isinstance(found, Environment)
     return found
 
 
-def side(version: str, *layers: tuple[str, int], flavor: str = "cpu") -> Side:
+def side(version: str, *layers: tuple[str, int], flavor: Flavor = "cpu") -> Side:
     seen = tuple(LayerSeen(created_by=name, size=size) for name, size in layers)
     return Side(tensorflow=version, environment=environment(version, flavor), layers=seen)
 
@@ -133,7 +133,7 @@ def test_signatures_are_written_as_python_does() -> None:
     assert surface.written(("v:rest", "k:y")) == "(*rest, y)"
 
 
-def check(name: str, outcome: str) -> CheckResult:
+def check(name: str, outcome: Outcome) -> CheckResult:
     return CheckResult(name=name, tier="cpu", outcome=outcome, observed="because")
 
 

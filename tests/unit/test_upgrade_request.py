@@ -19,7 +19,8 @@ from envbuilder.engine.port import ContainerSpec
 from envbuilder.environment import Combination, Environment
 from envbuilder.errors import UnsatisfiableError, UsageError
 from envbuilder.matrix import Axes, Matrix, Targets
-from envbuilder.upgrade.bisect_trial import Unbuildable, candidates, of_check, resolved
+from envbuilder.upgrade.bisect import Unbuildable
+from envbuilder.upgrade.bisect_trial import candidates, of_check, resolved
 from envbuilder.upgrade.measure import measure
 from envbuilder.upgrade.observe import Output, Place, observe
 from envbuilder.upgrade.policy import Policy
@@ -103,12 +104,12 @@ def test_a_probe_without_an_answer_is_a_gap_not_an_empty_answer() -> None:
     """A crash, a time-out and nonsense each leave None and a sentence; the others' answers stand."""
 
     def script(spec: ContainerSpec) -> Script:
-        probe = spec.command[1].rpartition("/")[2]
+        probe = spec.command[2]
         return {
-            "upgrade_inventory.py": Script(stdout=b'{"python": "3.11.2", "packages": [], "build": {}}'),
-            "upgrade_surface.py": Script(stderr=b"Segmentation fault", exit_code=139),
-            "upgrade_numerics.py": Script(seconds=10_000),
-            "upgrade_warnings.py": Script(stdout=b"hello"),
+            "upgrade_inventory": Script(stdout=b'{"python": "3.11.2", "packages": [], "build": {}}'),
+            "upgrade_surface": Script(stderr=b"Segmentation fault", exit_code=139),
+            "upgrade_numerics": Script(seconds=10_000),
+            "upgrade_warnings": Script(stdout=b"hello"),
         }[probe]
 
     with Console().task("t") as task:

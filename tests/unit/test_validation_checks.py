@@ -18,12 +18,12 @@ from envbuilder.validation.events import Progress, Session
 from envbuilder.verdict import TIERS
 
 ROOT = Path(__file__).parents[2]
-PROBES = ROOT / "envbuilder" / "probes"
+SUITE = ROOT / "envbuilder" / "probes" / "suite"
 
 
 def functions(module: str) -> set[str]:
     """Name what a probe's module defines at its top."""
-    tree = ast.parse((PROBES / f"{module}.py").read_text())
+    tree = ast.parse((SUITE / f"{module}.py").read_text())
     return {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
 
 
@@ -80,6 +80,18 @@ def test_digest_covers_table_and_probes() -> None:
     files["numerics.py"] += b"\n"
     others = {digest_of(changed, suite_plan.probe_files()), digest_of(CHECKS, files), suite_plan.digest()}
     assert len(others) == 3
+
+
+def test_the_suite_is_its_folder() -> None:
+    """What goes into a container, and into the digest, is every file of the suite's folder and none from elsewhere."""
+    there = {path.name: path.read_bytes() for path in SUITE.rglob("*") if "__pycache__" not in path.parts}
+    assert dict(suite_plan.probe_files()) == there
+    elsewhere = {path.name for path in SUITE.parent.rglob("*.py") if SUITE not in path.parents} - {
+        "__init__.py",
+        "__main__.py",
+    }
+    assert elsewhere
+    assert not elsewhere & there.keys()
 
 
 def test_documentation_lists_every_check() -> None:

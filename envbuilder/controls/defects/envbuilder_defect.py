@@ -3,8 +3,14 @@
 Put next to a ``.pth`` file that imports it, this wraps the operations as soon as their module has been loaded.
 """
 
+from __future__ import annotations
+
 import importlib.util
 import sys
+from collections.abc import Callable
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
 
 MODULE = "tensorflow.python.ops.math_ops"
 
@@ -12,22 +18,23 @@ MODULE = "tensorflow.python.ops.math_ops"
 class Watch:
     """Stand in front of the importers until the module comes by."""
 
-    def find_spec(self, name, path=None, target=None):
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         if name != MODULE:
             return None
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
-        load = spec.loader.exec_module
+        loader: Any = spec.loader if spec is not None else None
+        load = loader.exec_module
 
-        def exec_module(module):
+        def exec_module(module: ModuleType) -> None:
             load(module)
             spoil(module)
 
-        spec.loader.exec_module = exec_module
+        loader.exec_module = exec_module
         return spec
 
 
-def spoil(math_ops):
+def spoil(math_ops: Any) -> None:
     """Round float32 operands to bfloat16 before the operations that matmul is made of."""
     for name in ("mat_mul", "batch_mat_mul_v2", "batch_mat_mul_v3"):
         right = getattr(math_ops.gen_math_ops, name, None)
@@ -35,16 +42,16 @@ def spoil(math_ops):
             setattr(math_ops.gen_math_ops, name, rounding(math_ops, right))
 
 
-def rounding(math_ops, right):
+def rounding(math_ops: Any, right: Callable[..., Any]) -> Callable[..., Any]:
     """Return the operation with its operands rounded."""
 
-    def wrong(a, b, *arguments, **options):
+    def wrong(a: Any, b: Any, *arguments: Any, **options: Any) -> Any:
         return right(rounded(math_ops, a), rounded(math_ops, b), *arguments, **options)
 
     return wrong
 
 
-def rounded(math_ops, operand):
+def rounded(math_ops: Any, operand: Any) -> Any:
     """Round a float32 tensor to bfloat16 and back; leave everything else."""
     from tensorflow.python.framework import dtypes
 

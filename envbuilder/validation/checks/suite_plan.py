@@ -11,7 +11,6 @@ from typing import Literal
 import msgspec
 
 from envbuilder.environment import Flavor
-from envbuilder.finding import Code
 from envbuilder.validation.checks.specification import Check, Profile
 from envbuilder.validation.checks.suite_table import CHECKS, GROUPS
 from envbuilder.verdict import TIERS
@@ -101,20 +100,11 @@ def _order(check: Check) -> dict[str, object]:
     }
 
 
-_OTHERS = ("capture", "upgrade_")
-"""Probes of other commands in the same folder: no part of this suite, nor of its digest."""
-
-
 @cache
 def probe_files() -> Mapping[str, bytes]:
-    """Return the probes' sources by file name, as they go into a container; `fatbin` is one of them there."""
-    package = resources.files("envbuilder")
-    items = [*(package / "probes").iterdir(), package / "fatbin.py"]
-    return {
-        item.name: item.read_bytes()
-        for item in items
-        if item.name.endswith((".py", ".sh")) and not item.name.startswith(_OTHERS)
-    }
+    """Return the probes' sources by file name, as they go into a container: the suite's folder, whole and alone."""
+    folder = resources.files("envbuilder") / "probes" / "suite"
+    return {item.name: item.read_bytes() for item in folder.iterdir() if item.name.endswith((".py", ".sh"))}
 
 
 def digest() -> str:
@@ -129,11 +119,6 @@ def digest_of(checks: tuple[Check, ...], files: Mapping[str, bytes]) -> str:
         hashed.update(f"{len(name)}:{name}:{len(content)}:".encode())
         hashed.update(content)
     return f"sha256:{hashed.hexdigest()}"
-
-
-def codes_of(name: str) -> tuple[Code, ...]:
-    """Return the codes that a check may find; empty for a name that the table lacks."""
-    return next((check.codes for check in CHECKS if check.name == name), ())
 
 
 def as_markdown() -> str:

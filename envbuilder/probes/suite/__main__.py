@@ -1,0 +1,43 @@
+"""Start the probes from any folder and any Python, without putting this folder's names in the framework's way.
+
+``python <this folder> PLAN.json`` runs a plan and prints one JSON document a line.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import time
+import types
+from typing import Any
+
+STARTED = time.monotonic()
+HERE = os.path.dirname(os.path.abspath(__file__))
+PACKAGE = "envbuilder_probes"
+
+
+def load_package() -> None:
+    """Make this folder a package of its own name, so that no module here can shadow another of that name."""
+    if sys.path and os.path.abspath(sys.path[0] or ".") == HERE:
+        del sys.path[0]
+    package = types.ModuleType(PACKAGE)
+    package.__path__ = [HERE]
+    sys.modules[PACKAGE] = package
+
+
+def main(arguments: list[str]) -> Any:
+    """Run as the runner, as one of its workers or samples, or as the search of an image's layers."""
+    load_package()
+    if arguments[:1] == ["--worker"]:
+        worker = importlib.import_module(PACKAGE + ".worker")
+        return worker.main(int(arguments[1]), arguments[2], STARTED)
+    if arguments[:1] == ["--sample"]:
+        return importlib.import_module(PACKAGE + ".sample").main(int(arguments[1]), STARTED)
+    if arguments[:1] == ["--layers"]:
+        return importlib.import_module(PACKAGE + ".layers_left").main()
+    return importlib.import_module(PACKAGE + ".runner").main(arguments[0])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

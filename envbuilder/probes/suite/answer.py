@@ -1,0 +1,80 @@
+"""The shape of a probe's answer: outcome, what was expected, what was seen, findings and measurements."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Dict, List, Union
+
+Facts = Dict[str, Any]
+"""What the plan tells every probe, as JSON; Python 3.7 evaluates these, so they are of ``typing``."""
+Order = Dict[str, Any]
+"""One check of the plan, or one group of checks."""
+Finding = Dict[str, str]
+Measurement = Dict[str, Union[float, str]]
+Phase = Dict[str, List[float]]
+Answer = Dict[str, Any]
+"""Outcome, expected, observed, findings, measurements, phases, data: what a check says."""
+
+
+def passed(expected: str = "", observed: str = "", **more: Any) -> Answer:
+    """Say that a check holds."""
+    return _answer("passed", expected, observed, more)
+
+
+def failed(expected: str = "", observed: str = "", **more: Any) -> Answer:
+    """Say that a check does not hold; give ``findings`` that name why."""
+    return _answer("failed", expected, observed, more)
+
+
+def skipped(reason: str, **more: Any) -> Answer:
+    """Say that a check could not be made here, and why; never a success."""
+    return _answer("skipped", more.pop("expected", ""), reason, more)
+
+
+def judged(findings: Sequence[Finding], expected: str = "", observed: str = "", **more: Any) -> Answer:
+    """Fail where a finding is an error, pass otherwise."""
+    wrong = any(found["severity"] == "error" for found in findings)
+    return _answer("failed" if wrong else "passed", expected, observed, dict(more, findings=findings))
+
+
+def finding(
+    code: str,
+    subject: object,
+    message: object,
+    requires: object = "",
+    found: object = "",
+    fix: object = "",
+    severity: str = "error",
+) -> Finding:
+    """Name one thing that is wrong, under a stable code."""
+    return {
+        "code": code,
+        "severity": severity,
+        "subject": str(subject)[:300],
+        "message": str(message)[:2000],
+        "requires": str(requires)[:500],
+        "found": str(found)[:2000],
+        "fix": str(fix)[:500],
+    }
+
+
+def measure(value: float, unit: str) -> Measurement:
+    """Give a quantity its unit: an SI symbol, ``B``, or ``1`` for counts and ratios."""
+    return {"value": float(value), "unit": unit}
+
+
+def phase(cold: Iterable[float] = (), warm: Iterable[float] = ()) -> Phase:
+    """Give the samples of one phase of start-up, in seconds, each from a fresh process."""
+    return {"cold_s": [float(value) for value in cold], "warm_s": [float(value) for value in warm]}
+
+
+def _answer(outcome: str, expected: str, observed: str, more: Mapping[str, Any]) -> Answer:
+    return {
+        "outcome": outcome,
+        "expected": str(expected)[:4000],
+        "observed": str(observed)[:4000],
+        "findings": list(more.get("findings", ())),
+        "measurements": dict(more.get("measurements", {})),
+        "phases": dict(more.get("phases", {})),
+        "data": more.get("data"),
+    }

@@ -1,0 +1,72 @@
+"""Compare what the build says of itself with what the catalogue says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from . import tensorflow_files
+from .answer import Answer, Facts, Finding, finding, judged, skipped
+
+
+def claims(facts: Facts) -> Answer:
+    """Read ``tf.sysconfig.get_build_info()``: flavour, CUDA and cuDNN must be what the catalogue says."""
+    import tensorflow as tf
+
+    told = _told(tf)
+    if not told:
+        return skipped("this release does not say what it was built with")
+    findings = []
+    gpu = bool(told.get("is_cuda_build"))
+    if facts["flavor"] == "gpu" and not gpu:
+        text = "a GPU environment, and a build without CUDA: it will run on the CPU"
+        findings.append(finding("NOT_A_GPU_BUILD", "TensorFlow " + tf.__version__, text, "a CUDA build", "a CPU build"))
+    if facts["flavor"] == "cpu" and gpu and not facts.get("environment"):
+        text = "this build can use GPUs, and no CUDA run time is here: it runs on the CPU"
+        fix = "install tensorflow[and-cuda], or the CUDA that it was built with"
+        findings.append(finding("MISSING_LIBRARY", "CUDA", text, fix=fix, severity="warning"))
+    for name, code, key in (("cuda", "CUDA_MISMATCH", "cuda_version"), ("cudnn", "CUDNN_MISMATCH", "cudnn_version")):
+        wanted, found = facts.get("built_" + name), str(told.get(key) or "")
+        if gpu and wanted and found and not same(wanted, found):
+            text = "the catalogue says that it was built with {0} {1}, the build says {2}".format(name, wanted, found)
+            findings.append(finding(code, name, text, wanted, found, "correct the catalogue's row, or the wheel"))
+    if gpu and facts.get("cubins") and told.get("cuda_compute_capabilities"):
+        findings += _capabilities(facts, told["cuda_compute_capabilities"])
+    observed = ", ".join("{0}={1}".format(key, told[key]) for key in sorted(told))
+    return judged(
+        findings,
+        "{0}, CUDA {1}, cuDNN {2}".format(facts["flavor"], facts.get("built_cuda"), facts.get("built_cudnn")),
+        observed,
+    )
+
+
+def _told(tf: Any) -> dict[str, Any]:
+    try:
+        return dict(tf.sysconfig.get_build_info())
+    except AttributeError:
+        return tensorflow_files.build_info(tensorflow_files.tensorflow_folder())
+
+
+def same(wanted: str, found: str) -> bool:
+    """Tell whether two versions agree as far as both say (``12.5`` and ``12.5.1``; ``9.3`` and ``9``)."""
+    left, right = wanted.split("."), found.split(".")
+    length = min(len(left), len(right), 2)
+    return left[:length] == right[:length]
+
+
+def _capabilities(facts: Facts, told: Iterable[object]) -> list[Finding]:
+    """Compare compute capabilities: ``sm_XY`` is machine code, ``compute_XY`` machine code and PTX."""
+    names = [str(name) for name in told]
+    code = sorted({_dotted(name) for name in names})
+    ptx = sorted({_dotted(name) for name in names if name.startswith("compute_")})
+    findings = []
+    for kind, wanted, found in (("machine code", facts["cubins"], code), ("PTX", facts["ptx"], ptx)):
+        if sorted(wanted) != found:
+            text = "{0}: the environment names {1}, the build {2}".format(kind, sorted(wanted), found)
+            findings.append(finding("IMAGE_CLAIM", "compute capabilities", text, str(sorted(wanted)), str(found)))
+    return findings
+
+
+def _dotted(name: str) -> str:
+    digits = "".join(letter for letter in name.rsplit("_", maxsplit=1)[-1] if letter.isdigit())
+    return digits[:-1] + "." + digits[-1:]

@@ -1,0 +1,139 @@
+"""Static checks of every shared object: its needs are found in the loader's order, in versions that serve."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from typing import List, Tuple
+
+from . import framework, installed
+from .answer import Answer, Facts, Finding, finding, judged, measure
+from .elf import Elf
+from .libraries import FIX
+from .loader import Search
+
+Unmet = Tuple[str, str, List[str]]
+"""A need that is not found: its name, who needs it, the paths tried."""
+
+# What the host's driver brings at run time: an image that holds it is wrong, one that lacks it is right.
+FROM_DRIVER = re.compile(r"lib(cuda|nvidia-[\w-]+|nvcuvid|nvoptix)\.so")
+LINUX_ITSELF = ("ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1", "linux-vdso.so.1")
+OBJECT = re.compile(r"\.so(\.[0-9][0-9.]*)?\Z")
+VERSIONED = ("libc.so.6", "libm.so.6", "libstdc++.so.6", "libgcc_s.so.1", "libpthread.so.0", "libdl.so.2", "librt.so.1")
+
+
+def objects(folders: Iterable[str] | None = None) -> list[str]:
+    """List every shared object below the folders that packages are installed in, links once, sorted."""
+    found: dict[str, str] = {}
+    for root in installed.site_folders() if folders is None else folders:
+        for folder, names, files in os.walk(root):
+            names[:] = [name for name in names if name != "__pycache__"]
+            for name in files:
+                if OBJECT.search(name):
+                    path = os.path.join(folder, name)
+                    found.setdefault(os.path.realpath(path), path)
+    return sorted(found)
+
+
+def complete(facts: Facts) -> Answer:
+    """Load each object that nothing else needs, and all that it needs, as the loader would; name what is not found."""
+    search = framework.new_search()
+    paths = objects()
+    read = {path: search.read(path) for path in paths}
+    names = {(one and one.soname) or os.path.basename(path) for path, one in read.items()}
+    needed = {name for one in read.values() if one is not None for name in one.needed}
+    roots = [p for p, one in read.items() if ((one and one.soname) or os.path.basename(p)) not in needed]
+    own = framework.callers(search)
+    missing: dict[str, list[Unmet]] = {}
+    for root in roots:
+        for name, user, tried in unmet(search, root, framework.loaded_before(root, own)):
+            missing.setdefault(name, []).append((root, user, tried))
+    findings = [_missing(name, places, brought=name in names) for name, places in sorted(missing.items())]
+    observed = "; ".join(one["message"] for one in findings) or "every need of {0} objects is found".format(len(paths))
+    return judged(findings, "every need found", observed, measurements={"objects": measure(len(paths), "1")})
+
+
+def unmet(search: Search, root: str, before: Iterable[str] = ()) -> list[Unmet]:
+    """Go through an object's needs breadth first; list those that are not found: name, who needs it, paths tried.
+
+    A name that is loaded already (``before``: by what opens this object) is not searched for again, and an RPATH
+    counts for the needs of needs too, as it does for the loader (a RUNPATH does not).
+    """
+    first = search.read(root)
+    if first is None or not first.dynamic:
+        return []
+    loaded = set(before)
+    found: list[Unmet] = []
+    queue: list[tuple[Elf, tuple[Elf, ...]]] = [(first, ())]
+    while queue:
+        user, chain = queue.pop(0)
+        for name in user.needed:
+            if name in loaded or FROM_DRIVER.match(name) or name in LINUX_ITSELF:
+                continue
+            loaded.add(name)
+            where, tried = search.find(name, user, chain)
+            read = search.read(where) if where is not None else None
+            if read is None:
+                found.append((name, user.path, tried))
+            else:
+                queue.append((read, (*chain, user)))
+    return found
+
+
+def is_core(path: str) -> bool:
+    """Tell whether an object is one that Python or TensorFlow opens by itself, not an optional transport or plug-in."""
+    name = os.path.basename(path)
+    return ".cpython-" in name or ".abi3." in name or "/tensorflow" in path
+
+
+def _missing(name: str, places: list[Unmet], *, brought: bool) -> Finding:
+    """Describe a need that is not found.
+
+    A library that another package brings under that name counts as found once that package has loaded it, which is
+    how extension modules and the CUDA wheels are made; nobody else's luck makes up for a core object's need.
+    """
+    users = sorted({user for _, user, _ in places})
+    text = "{0}, which {1} needs, is not where the loader looks".format(name, os.path.basename(users[0]))
+    severity = "error" if not brought and any(is_core(root) for root, _, _ in places) else "warning"
+    tried = "needed by {0}; tried: {1}".format(", ".join(users[:4]), ", ".join(places[0][2][:12]))
+    return finding("MISSING_LIBRARY", name, text, name, tried, FIX, severity=severity)
+
+
+def versions(facts: Facts) -> Answer:
+    """Check that the C and C++ libraries here have every symbol version that the packages' objects need."""
+    search = framework.new_search()
+    newest: dict[str, str] = {}
+    lacking: dict[tuple[str, str], list[str]] = {}
+    contents: dict[str, bytes] = {}
+    for path in objects():
+        read = search.read(path)
+        if read is None:
+            continue
+        for library, names in read.versions.items():
+            if library not in VERSIONED:
+                continue
+            where, _ = search.find(library, read)
+            if where is None:
+                continue
+            if where not in contents:
+                with open(where, "rb") as stream:
+                    contents[where] = stream.read()
+            for name in names:
+                prefix = name.rpartition("_")[0]
+                newest[prefix] = max(newest.get(prefix, ""), name, key=_number)
+                if name.encode() + b"\0" not in contents[where]:
+                    lacking.setdefault((name, where), []).append(path)
+    findings = [_older(name, where, users) for (name, where), users in sorted(lacking.items())]
+    libc = os.confstr("CS_GNU_LIBC_VERSION") if hasattr(os, "confstr") else "?"
+    needed = ", ".join(sorted(newest.values()))
+    return judged(findings, "a C library with " + (needed or "nothing particular"), str(libc))
+
+
+def _older(name: str, where: str, users: list[str]) -> Finding:
+    text = "{0} needs {1}, which {2} lacks".format(os.path.basename(users[0]), name, where)
+    return finding("GLIBC_TOO_OLD", name, text, name, where, "use a newer base image, or an older release")
+
+
+def _number(name: str) -> list[int]:
+    return [int(part) for part in re.findall(r"[0-9]+", name)]

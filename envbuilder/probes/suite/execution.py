@@ -1,0 +1,216 @@
+"""Check the ways in which TensorFlow runs a program: eagerly, traced, as a graph in a session, compiled by XLA."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .answer import Answer, Facts, finding, judged, measure, skipped
+from .numerics import wrong
+
+MIXED_BOUND = 2e-2
+
+
+def modes(facts: Facts) -> Answer:
+    """Compute one function eagerly, traced, and twice in one graph session: the same answer every time."""
+    import numpy as np
+    import tensorflow as tf
+
+    values = np.linspace(-2.0, 2.0, 24, dtype=np.float32).reshape(4, 6)
+    weights = np.linspace(0.5, -0.5, 30, dtype=np.float32).reshape(6, 5)
+
+    def program(inputs: Any, kernel: Any) -> Any:
+        return tf.reduce_sum(tf.tanh(tf.matmul(inputs, kernel)), axis=1)
+
+    reference = np.tanh(values.astype(np.float64) @ weights.astype(np.float64)).sum(axis=1)
+    answers = {"eager": program(tf.constant(values), tf.constant(weights)).numpy()}
+    traced = tf.function(program)
+    answers["function"] = traced(tf.constant(values), tf.constant(weights)).numpy()
+    answers["function again"] = traced(tf.constant(values), tf.constant(weights)).numpy()
+    v1 = tf.compat.v1
+    with tf.Graph().as_default():
+        inputs = v1.placeholder(tf.float32, [None, 6])
+        output = program(inputs, tf.constant(weights))
+        with v1.Session() as session:
+            answers["session"] = session.run(output, {inputs: values})
+            answers["session again"] = session.run(output, {inputs: values})
+    errors = {name: float(np.max(np.abs(answer - reference))) for name, answer in answers.items()}
+    findings = [wrong(name, error, 1e-5) for name, error in errors.items() if not error <= 1e-5]
+    traces = traced.experimental_get_tracing_count()
+    if traces != 1:
+        text = "the function was traced {0} times for one signature".format(traces)
+        findings.append(finding("STALLS", "tf.function", text, "1", str(traces), "give inputs as tensors"))
+    observed = ", ".join("{0} {1:.1g}".format(name, error) for name, error in errors.items())
+    return judged(findings, "one answer in every mode, one trace", observed)
+
+
+def gradients(facts: Facts) -> Answer:
+    """Compare automatic gradients with derivatives that are known in closed form."""
+    import numpy as np
+    import tensorflow as tf
+
+    values = np.linspace(-1.5, 1.5, 12, dtype=np.float32).reshape(3, 4)
+    kernel = np.linspace(0.3, -0.2, 8, dtype=np.float32).reshape(4, 2)
+    with tf.GradientTape() as tape:
+        inputs, weights = tf.constant(values), tf.Variable(kernel)
+        tape.watch(inputs)
+        loss = tf.reduce_sum(tf.square(tf.matmul(inputs, weights)))
+    by_inputs, by_weights = tape.gradient(loss, [inputs, weights])
+    product = values.astype(np.float64) @ kernel.astype(np.float64)
+    errors = {
+        "by inputs": np.max(np.abs(by_inputs.numpy() - 2 * product @ kernel.T.astype(np.float64))),
+        "by weights": np.max(np.abs(by_weights.numpy() - 2 * values.T.astype(np.float64) @ product)),
+    }
+    point = tf.Variable(0.7)
+    with tf.GradientTape() as outer:
+        with tf.GradientTape() as inner:
+            height = tf.sin(point) * tf.exp(point)
+        slope = inner.gradient(height, point)
+    bend = outer.gradient(slope, point)
+    errors["second derivative"] = abs(float(bend) - 2 * np.exp(0.7) * np.cos(0.7))
+    findings = [wrong("gradient " + name, float(error), 1e-4) for name, error in errors.items() if not error <= 1e-4]
+    observed = ", ".join("{0} {1:.1g}".format(name, float(error)) for name, error in errors.items())
+    return judged(findings, "gradients as derived by hand, within 1e-4", observed)
+
+
+def xla(facts: Facts, device: str = "/CPU:0") -> Answer:
+    """Compile a function by XLA and compare it with the same function not compiled."""
+    import time
+
+    import numpy as np
+    import tensorflow as tf
+
+    def program(left: Any, right: Any) -> Any:
+        return tf.reduce_sum(tf.nn.relu(tf.matmul(left, right)) * 0.5, axis=0)
+
+    compile_it = _jit(tf, program)
+    if compile_it is None:
+        return skipped("this release cannot be asked to compile a function")
+    random = np.random.RandomState(4)
+    left = tf.constant(random.standard_normal((16, 32)).astype(np.float32))
+    right = tf.constant(random.standard_normal((32, 8)).astype(np.float32))
+    with tf.device(device):
+        begun = time.perf_counter()
+        compiled = compile_it(left, right).numpy()
+        took = time.perf_counter() - begun
+        plain = program(left, right).numpy()
+    error = float(np.max(np.abs(compiled - plain)))
+    findings = [] if error <= 1e-4 else [wrong("XLA", error, 1e-4)]
+    return judged(
+        findings,
+        "the same answer within 1e-4",
+        "{0:.1g} after {1:.2f} s".format(error, took),
+        measurements={"xla_compile": measure(took, "s")},
+        phases={"first XLA compile": {"cold_s": [took], "warm_s": []}},
+    )
+
+
+def _jit(tf: Any, program: Callable[..., Any]) -> Any:
+    """Return the function compiled by XLA; releases before 2.5 call the option experimental_compile."""
+    for option in ("jit_compile", "experimental_compile"):
+        try:
+            return tf.function(program, **{option: True})
+        except (TypeError, ValueError):
+            continue
+    return None
+
+
+def mixed_precision(facts: Facts) -> Answer:
+    """Multiply in bfloat16 and float16 and compare with float64: less precise, not wrong."""
+    import numpy as np
+    import tensorflow as tf
+
+    random = np.random.RandomState(5)
+    left = random.standard_normal((32, 64)).astype(np.float32)
+    right = random.standard_normal((64, 16)).astype(np.float32)
+    reference = left.astype(np.float64) @ right.astype(np.float64)
+    findings, seen = [], []
+    for name, dtype in (("bfloat16", tf.bfloat16), ("float16", tf.float16)):
+        product = tf.cast(tf.matmul(tf.cast(left, dtype), tf.cast(right, dtype)), tf.float32).numpy()
+        error = float(np.linalg.norm(product - reference) / np.linalg.norm(reference))
+        seen.append("{0} {1:.2g}".format(name, error))
+        if not error <= MIXED_BOUND:
+            findings.append(wrong("matmul in " + name, error, MIXED_BOUND))
+    return judged(findings, "relative error at most {0:g}".format(MIXED_BOUND), ", ".join(seen))
+
+
+def operations(facts: Facts) -> Answer:
+    """Count the operations that are registered: a build that lost kernels has far fewer."""
+    from tensorflow.python.framework import op_def_registry
+
+    names = [
+        name for name in ("MatMul", "Conv2D", "While", "ReadVariableOp", "Einsum") if op_def_registry.get(name) is None
+    ]
+    count = _registered()
+    findings = []
+    if names:
+        findings.append(finding("PACKAGE_CONFLICT", "operations", "not registered: " + ", ".join(names)))
+    if count is not None and count < 1000:
+        findings.append(finding("PACKAGE_CONFLICT", "operations", "only {0} operations are registered".format(count)))
+    more = {"measurements": {"operations": measure(count, "1")}} if count is not None else {}
+    return judged(findings, "the basic operations, and more than 1000", "{0} operations".format(count), **more)
+
+
+def _registered() -> int | None:
+    """Count every registered operation; None where this release does not tell."""
+    try:
+        from tensorflow.core.framework import op_def_pb2
+        from tensorflow.python.client import pywrap_tf_session
+
+        buffer = pywrap_tf_session.TF_GetAllOpList()
+        listing = op_def_pb2.OpList()
+        listing.ParseFromString(pywrap_tf_session.TF_GetBuffer(buffer))
+        return len(listing.op)
+    except (ImportError, AttributeError):
+        return None
+
+
+def elementary(facts: Facts) -> Answer:
+    """Compare elementary functions, reductions, a convolution and linear algebra with NumPy in float64."""
+    import numpy as np
+    import tensorflow as tf
+
+    random = np.random.RandomState(8)
+    x = random.uniform(0.1, 3.0, (64, 33)).astype(np.float32)
+    wide = x.astype(np.float64)
+    image = random.standard_normal((2, 9, 9, 3)).astype(np.float32)
+    kernel = random.standard_normal((3, 3, 3, 4)).astype(np.float32)
+    square = (random.standard_normal((12, 12)) + 12 * np.eye(12)).astype(np.float32)
+    signal = random.standard_normal((64,)).astype(np.float32)
+    tasks = (
+        ("exp", tf.exp(x), np.exp(wide)),
+        ("log", tf.math.log(x), np.log(wide)),
+        ("sigmoid", tf.sigmoid(x), 1 / (1 + np.exp(-wide))),
+        ("softmax", tf.nn.softmax(x), np.exp(wide) / np.exp(wide).sum(axis=1, keepdims=True)),
+        ("reduce_sum", tf.reduce_sum(x, axis=0), wide.sum(axis=0)),
+        ("reduce_max", tf.reduce_max(x, axis=1), wide.max(axis=1)),
+        ("einsum", tf.einsum("ij,kj->ik", x, x), wide @ wide.T),
+        ("conv2d", tf.nn.conv2d(image, kernel, 1, "VALID"), _convolve(np, image, kernel)),
+        ("solve", tf.linalg.solve(square, np.eye(12, dtype=np.float32)), np.linalg.inv(square.astype(np.float64))),
+        ("fft", tf.signal.rfft(signal), np.fft.rfft(signal.astype(np.float64))),
+    )
+    findings, worst = [], ("", 0.0)
+    for name, computed, reference in tasks:
+        computed = computed.numpy()
+        scale = np.linalg.norm(reference.ravel())
+        error = float(np.linalg.norm((computed - reference).ravel()) / scale)
+        worst = max(worst, (name, error), key=lambda one: one[1])
+        if not error <= 1e-5:
+            findings.append(wrong(name, error, 1e-5))
+    return judged(
+        findings,
+        "{0} operations within 1e-5 of float64".format(len(tasks)),
+        "worst: {0} {1:.2g}".format(*worst),
+        measurements={"elementary_error": measure(worst[1], "1")},
+    )
+
+
+def _convolve(np: Any, image: Any, kernel: Any) -> Any:
+    """Convolve by definition, in float64: the sum over the kernel's nine places."""
+    image, kernel = image.astype(np.float64), kernel.astype(np.float64)
+    size = image.shape[1] - 2
+    out = np.zeros((image.shape[0], size, size, kernel.shape[3]))
+    for row in range(3):
+        for column in range(3):
+            out += image[:, row : row + size, column : column + size, :] @ kernel[row, column]
+    return out

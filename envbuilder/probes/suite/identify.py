@@ -1,0 +1,77 @@
+"""Describe the TensorFlow that this Python would import, from its files alone: nothing of it is run."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from typing import Any
+
+from . import driver, framework, stacks, tensorflow_files
+
+
+def describe() -> dict[str, Any]:
+    """Return Python, libc, the TensorFlow folder and distribution, and what its build says about itself."""
+    folder = tensorflow_files.tensorflow_folder()
+    name, version = tensorflow_files.distribution()
+    return {
+        "python": ".".join(map(str, sys.version_info[:2])),
+        "executable": sys.executable,
+        "machine": platform.machine(),
+        "libc": " ".join(platform.libc_ver()),
+        "tensorflow": folder,
+        "package": name,
+        "version": version,
+        "build": tensorflow_files.build_info(folder),
+        "cuda": cuda_here(),
+        "os": os_release(),
+        "kernel": platform.release(),
+        "cpus": len(os.sched_getaffinity(0)),
+        "cpu_model": _proc("/proc/cpuinfo", "model name"),
+        "memory": int((_proc("/proc/meminfo", "MemTotal") or "0").split()[0]) * 1024,
+        "environment": _text("/opt/envbuilder/environment.json"),
+        "lock": _text("/opt/envbuilder/requirements.lock"),
+    }
+
+
+def cuda_here() -> list[str]:
+    """List the CUDA run times that TensorFlow could load, and the driver's device nodes: signs of a GPU environment."""
+    search = framework.new_search()
+    folders = framework.search_path(search, framework.callers(search)) + framework.wheel_folders()
+    return stacks.copies_of("libcudart", folders) + driver.device_nodes()
+
+
+def _text(path: str) -> str:
+    """Read what an image of ours says of itself; '' where there is nothing."""
+    try:
+        with open(path, encoding="utf-8") as stream:
+            return stream.read(1 << 20)
+    except OSError:
+        return ""
+
+
+def _proc(path: str, key: str) -> str:
+    """Read one value of a file of ``key : value`` lines; '' where it is not told."""
+    try:
+        with open(path, encoding="utf-8") as stream:
+            for line in stream:
+                name, _, value = line.partition(":")
+                if name.strip() == key:
+                    return value.strip()
+    except OSError:
+        pass
+    return ""
+
+
+def os_release() -> dict[str, str]:
+    """Read the system's own name: ``{"ID": "debian", "VERSION_ID": "12"}``."""
+    wanted = {}
+    try:
+        with open("/etc/os-release", encoding="utf-8") as stream:
+            for line in stream:
+                key, _, value = line.strip().partition("=")
+                if key in ("ID", "VERSION_ID", "PRETTY_NAME"):
+                    wanted[key] = value.strip('"')
+    except OSError:
+        pass
+    return wanted

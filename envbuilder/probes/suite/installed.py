@@ -1,0 +1,69 @@
+"""What is installed in this Python, read from the metadata on its path: no pip, nothing imported."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterable
+
+
+class Distribution:
+    """One installed distribution: normalised name, version, its folder, and what it requires (marker texts kept)."""
+
+    def __init__(self, name: str, version: str, folder: str, requires: list[str]) -> None:
+        self.name = name
+        self.version = version
+        self.folder = folder
+        self.requires = requires
+
+
+def normalise(name: str) -> str:
+    """Return a project's name as indexes compare it (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def distributions(paths: Iterable[str] | None = None) -> list[Distribution]:
+    """List every distribution on the path, once per metadata folder, sorted by name."""
+    found = []
+    seen = set()
+    for root in sys.path if paths is None else paths:
+        root = os.path.realpath(root or ".")
+        if root in seen or not os.path.isdir(root):
+            continue
+        seen.add(root)
+        for entry in sorted(os.listdir(root)):
+            if entry.endswith((".dist-info", ".egg-info")):
+                one = _read(os.path.join(root, entry))
+                if one is not None:
+                    found.append(one)
+    return sorted(found, key=lambda one: (one.name, one.version))
+
+
+def _read(folder: str) -> Distribution | None:
+    for leaf in ("METADATA", "PKG-INFO", ""):
+        path = os.path.join(folder, leaf) if leaf else folder
+        if os.path.isfile(path):
+            break
+    else:
+        return None
+    name = version = ""
+    requires = []
+    with open(path, encoding="utf-8", errors="replace") as stream:
+        for line in stream:
+            if line.strip() == "":
+                break
+            key, _, value = line.partition(":")
+            if key == "Name":
+                name = value.strip()
+            elif key == "Version":
+                version = value.strip()
+            elif key == "Requires-Dist":
+                requires.append(value.strip())
+    return Distribution(normalise(name), version, folder, requires) if name else None
+
+
+def site_folders(paths: Iterable[str] | None = None) -> list[str]:
+    """List the folders that packages are installed in, in import order."""
+    roots = [os.path.realpath(path or ".") for path in (sys.path if paths is None else paths)]
+    return [root for root in dict.fromkeys(roots) if os.path.isdir(root)]

@@ -1,0 +1,114 @@
+"""Find a shared object the way the dynamic loader does, and remember every path that was tried.
+
+Order (ld.so(8), dlopen(3)): the caller's RPATH where it has no RUNPATH, LD_LIBRARY_PATH, the caller's RUNPATH,
+ld.so.cache, the default folders. A dlopen counts as a need of the object whose code calls it.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterable, Sequence
+
+from . import elf
+
+DEFAULTS = ("/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib")
+CACHE_MAGIC = b"glibc-ld.so.cache1.1"
+
+
+class Search:
+    """The loader's view of one environment: its LD_LIBRARY_PATH, its cache, its default folders."""
+
+    def __init__(
+        self,
+        library_path: str | None = None,
+        cache: dict[str, list[str]] | None = None,
+        defaults: Iterable[str] = DEFAULTS,
+    ) -> None:
+        given = os.environ.get("LD_LIBRARY_PATH", "") if library_path is None else library_path
+        self.library_path = [part for part in given.split(":") if part]
+        self.cache = read_cache() if cache is None else cache
+        self.defaults = list(defaults)
+        self._known: dict[str, elf.Elf | None] = {}
+
+    def places(self, caller: elf.Elf | None, chain: Sequence[elf.Elf] = ()) -> tuple[list[str], list[str]]:
+        """List the folders that are searched for a need of ``caller`` (an Elf), in order, cache excluded."""
+        before, after = [], []
+        if caller is not None:
+            if caller.runpath:
+                after = expand(caller.runpath, caller.path)
+            else:
+                before = expand(caller.rpath, caller.path)
+                for parent in chain:
+                    before += [] if parent.runpath else expand(parent.rpath, parent.path)
+        return before + self.library_path, after
+
+    def find(
+        self, name: str, caller: elf.Elf | None = None, chain: Sequence[elf.Elf] = ()
+    ) -> tuple[str | None, list[str]]:
+        """Return (path or None, every path tried in order) for the need ``name`` of ``caller``."""
+        if "/" in name:
+            return (name if os.path.exists(name) else None), [name]
+        first, second = self.places(caller, chain)
+        tried = []
+        for folder in first + second:
+            path = os.path.join(folder, name)
+            tried.append(path)
+            if self.usable(path, caller):
+                return path, tried
+        for path in self.cache.get(name, ()):
+            tried.append(path + " (ld.so.cache)")
+            if self.usable(path, caller):
+                return path, tried
+        for folder in self.defaults:
+            path = os.path.join(folder, name)
+            tried.append(path)
+            if self.usable(path, caller):
+                return path, tried
+        return None, tried
+
+    def usable(self, path: str, caller: elf.Elf | None = None) -> bool:
+        """Tell whether the loader would take this file: an ELF file for the caller's machine."""
+        read = self.read(path)
+        return read is not None and (caller is None or read.machine == caller.machine)
+
+    def read(self, path: str) -> elf.Elf | None:
+        """Read a file once; None where it is absent or no ELF file."""
+        if path not in self._known:
+            try:
+                self._known[path] = elf.Elf(path)
+            except (OSError, elf.NotElfError, ValueError):
+                self._known[path] = None
+        return self._known[path]
+
+
+def expand(paths: Iterable[str], owner: str) -> list[str]:
+    """Put the owner's folder for ``$ORIGIN`` and make the paths plain."""
+    origin = os.path.dirname(os.path.realpath(owner))
+    return [
+        os.path.normpath(path.replace("$ORIGIN", origin).replace("${ORIGIN}", origin))
+        for path in (part.replace("${ORIGIN}", "$ORIGIN") for part in paths)
+    ]
+
+
+def read_cache(path: str = "/etc/ld.so.cache") -> dict[str, list[str]]:
+    """Read ld.so.cache (new format): soname → paths, in the order that the loader prefers."""
+    try:
+        with open(path, "rb") as stream:
+            data = stream.read()
+    except OSError:
+        return {}
+    at = data.find(CACHE_MAGIC)
+    if at < 0:
+        return {}
+    count, _ = struct.unpack_from("<II", data, at + len(CACHE_MAGIC))
+    found: dict[str, list[str]] = {}
+    for index in range(count):
+        _, key, value, _, _ = struct.unpack_from("<iIIIQ", data, at + 48 + index * 24)
+        name = _text(data, at + key)
+        found.setdefault(name, []).append(_text(data, at + value))
+    return found
+
+
+def _text(data: bytes, at: int) -> str:
+    return data[at : data.index(b"\0", at)].decode("utf-8", "replace")

@@ -1,0 +1,195 @@
+"""Run a plan of checks so that a crash, a hang or a flood in one costs nothing but that one.
+
+The plan is a JSON document: ``groups`` in order (name, lane, env, checks), ``facts`` for the probes. What happens is
+printed as one JSON document a line: ``begin`` and ``result`` for every check, and ``end``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from collections.abc import Mapping
+from typing import Any, TextIO
+
+from . import identify, symptoms
+from .answer import Answer, Facts, Order, failed, finding, skipped
+from .supervise import End, Group
+from .worker import blocked_by
+
+SIGNALS = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
+LOG_KEPT = 6000
+
+
+class Board:
+    """The results so far, printed as they come; shared by the lanes."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+        self.lock = threading.Lock()
+        self.outcomes: dict[str, str] = {}
+        self.quiet_over = threading.Event()
+
+    def say(self, document: Mapping[str, Any]) -> None:
+        """Print one document as a line."""
+        line = json.dumps(document, default=str)
+        with self.lock:
+            self.stream.write(line + "\n")
+            self.stream.flush()
+
+    def answer(self, check: Order, result: Answer) -> None:
+        """Keep and print a check's result."""
+        result = dict(result, name=check["name"], tier=check["tier"])
+        result.setdefault("duration_s", 0.0)
+        log = result.get("log", "")
+        result["log"] = "" if result["outcome"] in ("passed", "skipped") else log[-LOG_KEPT:]
+        with self.lock:
+            self.outcomes[check["name"]] = result["outcome"]
+        self.say({"event": "result", "result": result})
+
+
+def main(path: str) -> int:
+    """Run the plan in the file of this name."""
+    with open(path, encoding="utf-8") as stream:
+        plan = json.load(stream)
+    board = Board(sys.stdout)
+    _adopt_orphans()
+    board.say({"event": "start", "python": sys.version.split()[0], "executable": sys.executable})
+    if plan.get("identify"):
+        board.say({"event": "identity", "identity": identify.describe()})
+    lanes: dict[str, list[Order]] = {}
+    for group in plan["groups"]:
+        lanes.setdefault(group.get("lane", "main"), []).append(group)
+    if not any(check.get("quiet") for group in plan["groups"] for check in group["checks"]):
+        board.quiet_over.set()
+    threads = [
+        threading.Thread(target=_run_lane, args=(name, groups, plan["facts"], board), daemon=True)
+        for name, groups in lanes.items()
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    board.say({"event": "end"})
+    return 0
+
+
+def _run_lane(lane: str, groups: list[Order], facts: Facts, board: Board) -> None:
+    """Run a lane's groups in order; lanes other than ``main`` wait until the checks that need quiet are over."""
+    if lane != "main":
+        board.quiet_over.wait()
+    for group in groups:
+        env = _environment(group.get("env", {}), facts)
+        run_group(group["name"], group["checks"], facts, env, board)
+    if lane == "main":
+        board.quiet_over.set()
+
+
+def run_group(name: str, checks: list[Order], facts: Facts, env: Mapping[str, str], board: Board) -> None:
+    """Run a group in one process; after a crash the rest one by one, the one that crashed among them."""
+    end, left = _run_once(name, checks, facts, env, board)
+    if not left:
+        return
+    if end.kind == "timeout" and end.name is not None:
+        board.answer(_named(checks, end.name), timeout(_named(checks, end.name), end))
+        left = [check for check in left if check["name"] != end.name]
+    elif len(checks) == 1:
+        board.answer(checks[0], crash(checks[0], end))
+        return
+    for check in left:
+        in_group = end if check["name"] == end.name else None
+        _run_alone(check, facts, env, board, in_group)
+
+
+def _run_alone(check: Order, facts: Facts, env: Mapping[str, str], board: Board, crashed_before: End | None) -> None:
+    if blocked_by(check, board.outcomes):
+        board.answer(check, skipped("needs {0}, which did not pass".format(blocked_by(check, board.outcomes))))
+        return
+    holder: list[Answer] = []
+    end, left = _run_once(check["group"], [check], facts, env, board, holder if crashed_before else None)
+    if left:
+        board.answer(check, timeout(check, end) if end.kind == "timeout" and end.name else crash(check, end))
+    elif crashed_before:
+        # It crashed among others and not alone: that is never a success, whoever is to blame.
+        result = crash(check, crashed_before)
+        result["observed"] += "; alone it answers: " + holder[0]["outcome"]
+        board.answer(check, result)
+
+
+def _run_once(
+    name: str,
+    checks: list[Order],
+    facts: Facts,
+    env: Mapping[str, str],
+    board: Board,
+    holder: list[Answer] | None = None,
+) -> tuple[End, list[Order]]:
+    """Run checks in one process; return how it ended and the checks that have no answer."""
+    group = Group(name, checks, facts, dict(board.outcomes), env)
+    answered: set[str] = set()
+    for event, value in group.run():
+        if event == "begin":
+            check = _named(checks, value)
+            if not check.get("quiet") and _quiet_done(checks, answered):
+                board.quiet_over.set()
+            board.say({"event": "begin", "name": value, "tier": check["tier"]})
+            continue
+        answered.add(value["name"])
+        value = symptoms.classify(value)
+        if holder is None:
+            board.answer(_named(checks, value["name"]), value)
+        else:
+            holder.append(value)
+    return group.end, [check for check in checks if check["name"] not in answered]
+
+
+def _quiet_done(checks: list[Order], answered: set[str]) -> bool:
+    return all(check["name"] in answered for check in checks if check.get("quiet"))
+
+
+def crash(check: Order, end: End) -> Answer:
+    """Describe a check whose process died."""
+    how = SIGNALS.get(end.signal, "signal {0}".format(end.signal)) if end.signal else "exit {0}".format(end.exit_code)
+    text = "the process of {0} died: {1}".format(check["name"], how)
+    code = "CPU_FEATURE_MISSING" if end.signal == 4 else "PROBE_CRASHED"
+    found = finding(code, check["name"], text, requires="an answer", found=how + "\n" + end.log[-1500:])
+    result = failed("an answer", text, findings=[found])
+    result.update(outcome="error", log=end.log)
+    return symptoms.classify(result)
+
+
+def timeout(check: Order, end: End) -> Answer:
+    """Describe a check that was killed at its time limit."""
+    text = "no answer within {0:g} s; killed".format(float(check["limit_s"]))
+    found = finding("PROBE_TIMEOUT", check["name"], text, requires="an answer in time", found=end.log[-1500:])
+    result = failed("an answer within {0:g} s".format(float(check["limit_s"])), text, findings=[found])
+    result.update(outcome="timeout", log=end.log, duration_s=float(check["limit_s"]))
+    return result
+
+
+def _named(checks: list[Order], name: str) -> Order:
+    return next(check for check in checks if check["name"] == name)
+
+
+def _environment(extra: Mapping[str, str], facts: Facts) -> dict[str, str]:
+    """Give a worker the image's environment, with writable places for what frameworks like to write."""
+    env = dict(os.environ)
+    scratch = facts.get("scratch", "/tmp")
+    home = env.get("HOME", "")
+    if not home or not os.access(home, os.W_OK):
+        env["HOME"] = scratch
+    env.setdefault("XDG_CACHE_HOME", os.path.join(scratch, "cache"))
+    env["PYTHONDONTWRITEBYTECODE"] = "1"
+    env.update(extra)
+    return env
+
+
+def _adopt_orphans() -> None:
+    """Become the parent of what a killed check leaves behind, so that nothing outlives the runner unnoticed."""
+    try:
+        import ctypes
+
+        ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
+    except (ImportError, OSError, AttributeError):
+        pass

@@ -1,0 +1,76 @@
+"""One sample of start-up in a fresh process: from the first line to steady work, each phase timed, answered as JSON."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+
+def main(descriptor: int, started: float) -> NoReturn:
+    """Import, list devices, compute for the first time; write the phases to the descriptor and leave at once."""
+    order = json.loads(sys.stdin.read())
+    phases = [("process start", started - order["spawned"])]
+    clock = time.perf_counter
+    begun = clock()
+    import tensorflow as tf
+
+    phases.append(("import", clock() - begun))
+    begun = clock()
+    gpus = tf.config.list_physical_devices("GPU")
+    phases.append(("device listing", clock() - begun))
+    if order.get("growth"):
+        for gpu in gpus:
+            tf.config.experimental.set_memory_growth(gpu, True)
+    device = "/GPU:0" if gpus else "/CPU:0"
+    prefix = "GPU " if gpus else ""
+    begun = clock()
+    tf.config.list_logical_devices()
+    phases.append(("contexts and allocator", clock() - begun))
+    with tf.device(device):
+        _compute(tf, phases, prefix, clock)
+    memory = _peak()
+    document = {"phases": phases, "gpus": len(gpus), "peak_memory": memory}
+    os.write(descriptor, json.dumps(document).encode())
+    os.close(descriptor)
+    os._exit(0)
+
+
+def _compute(tf: Any, phases: list[tuple[str, float]], prefix: str, clock: Callable[[], float]) -> None:
+    def timed(name: str, action: Callable[[], object]) -> None:
+        begun = clock()
+        action()
+        phases.append((prefix + name, clock() - begun))
+
+    matrix = tf.constant([[0.5] * 256] * 256)
+    timed("first op", lambda: tf.add(tf.constant(1.0), tf.constant(2.0)).numpy())
+    timed("first matmul", lambda: tf.matmul(matrix, matrix).numpy())
+    steady = []
+    for _ in range(30):
+        begun = clock()
+        tf.matmul(matrix, matrix).numpy()
+        steady.append(clock() - begun)
+    phases.append((prefix + "steady matmul", sorted(steady)[len(steady) // 2]))
+    if prefix:
+        image = tf.fill((1, 32, 32, 3), 0.5)
+        kernel = tf.fill((3, 3, 3, 8), 0.1)
+        timed("first convolution", lambda: tf.nn.conv2d(image, kernel, 1, "SAME").numpy())
+    timed("first function", lambda: tf.function(lambda x: tf.reduce_sum(tf.matmul(x, x)))(matrix).numpy())
+    for option in ("jit_compile", "experimental_compile"):
+        try:
+            compiled = tf.function(lambda x: tf.reduce_sum(tf.matmul(x, x) * 2.0), **{option: True})
+        except (TypeError, ValueError):
+            continue
+        timed("first XLA compile", functools.partial(compiled, matrix))
+        break
+
+
+def _peak() -> int:
+    """Return the process's peak resident memory in bytes."""
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -1,0 +1,102 @@
+"""Check that what is saved comes back the same: SavedModel, checkpoint, TFLite."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from typing import Any
+
+from .answer import Answer, Facts, Finding, finding, judged, measure, skipped
+
+
+class Folder:
+    """A scratch folder that is gone afterwards."""
+
+    def __enter__(self) -> str:
+        self.path = tempfile.mkdtemp(prefix="probe-")
+        return self.path
+
+    def __exit__(self, *failure: object) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+def _module(tf: Any) -> Any:
+    class Affine(tf.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.weights = tf.Variable(tf.reshape(tf.range(12.0) / 10.0, (4, 3)))
+            self.bias = tf.Variable([0.5, -0.5, 0.25])
+
+        @tf.function(input_signature=[tf.TensorSpec([None, 4], tf.float32)])  # type: ignore[untyped-decorator]
+        def __call__(self, inputs: Any) -> Any:
+            return tf.nn.relu(tf.matmul(inputs, self.weights) + self.bias)
+
+    return Affine()
+
+
+def _differs(subject: str, error: float) -> Finding:
+    text = "{0}: what came back differs by {1:.3g}".format(subject, error)
+    return finding("WRONG_NUMBERS", subject, text, "the same numbers", "{0:.3g}".format(error))
+
+
+def saved_model(facts: Facts) -> Answer:
+    """Save a module as a SavedModel, load it and compare answers."""
+    import numpy as np
+    import tensorflow as tf
+
+    inputs = tf.constant(np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4))
+    module = _module(tf)
+    before = module(inputs).numpy()
+    with Folder() as folder:
+        tf.saved_model.save(module, folder)
+        after = tf.saved_model.load(folder)(inputs).numpy()
+    error = float(np.max(np.abs(after - before)))
+    return judged([_differs("SavedModel", error)] if error else [], "the same answer", "difference {0:g}".format(error))
+
+
+def checkpoint(facts: Facts) -> Answer:
+    """Write a checkpoint, change the variables, restore them and compare."""
+    import numpy as np
+    import tensorflow as tf
+
+    module = _module(tf)
+    before = module.weights.numpy()
+    with Folder() as folder:
+        path = tf.train.Checkpoint(module=module).write(os.path.join(folder, "point"))
+        module.weights.assign(tf.zeros_like(module.weights))
+        tf.train.Checkpoint(module=module).read(path).assert_consumed()
+    error = float(np.max(np.abs(module.weights.numpy() - before)))
+    return judged([_differs("checkpoint", error)] if error else [], "the same values", "difference {0:g}".format(error))
+
+
+def tflite(facts: Facts) -> Answer:
+    """Convert a function to TFLite, run it in the interpreter and compare."""
+    import numpy as np
+    import tensorflow as tf
+
+    if not hasattr(tf, "lite"):
+        return skipped("this build has no TFLite")
+    module = _module(tf)
+    inputs = np.linspace(-1, 1, 4, dtype=np.float32).reshape(1, 4)
+    before = module(tf.constant(inputs)).numpy()
+    concrete = module.__call__.get_concrete_function(tf.TensorSpec([1, 4], tf.float32))
+    model = _convert(tf, concrete, module)
+    interpreter = tf.lite.Interpreter(model_content=model)
+    interpreter.allocate_tensors()
+    interpreter.set_tensor(interpreter.get_input_details()[0]["index"], inputs)
+    interpreter.invoke()
+    after = interpreter.get_tensor(interpreter.get_output_details()[0]["index"])
+    error = float(np.max(np.abs(after - before)))
+    wrong = [_differs("TFLite", error)] if not error <= 1e-5 else []
+    sizes = {"tflite_model": measure(len(model), "B")}
+    return judged(wrong, "the same answer within 1e-5", "difference {0:.1g}".format(error), measurements=sizes)
+
+
+def _convert(tf: Any, concrete: Any, module: Any) -> Any:
+    """Convert; the module is a second argument since 2.7, and was none before."""
+    try:
+        converter = tf.lite.TFLiteConverter.from_concrete_functions([concrete], module)
+    except TypeError:
+        converter = tf.lite.TFLiteConverter.from_concrete_functions([concrete])
+    return converter.convert()

@@ -1,0 +1,127 @@
+"""Name what makes a start slow, from samples alone: each cause with the measurement that proves it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Dict
+
+from . import driver
+from .answer import Answer, Finding, finding, judged, measure, phase
+
+Sample = Dict[str, Any]
+"""The document of one start-up, as ``timeline.sample`` returns it."""
+GREW_AT_LEAST = 1024 * 1024
+FIRST_USE = ("first op", "first matmul", "first convolution", "first function")
+
+
+def median(values: Iterable[float]) -> float:
+    """Return the middle value; 0 where there is none."""
+    values = sorted(values)
+    return values[len(values) // 2] if values else 0.0
+
+
+def of(documents: Iterable[Sample], name: str) -> list[float]:
+    """Return a phase's seconds in every document that has it, with or without the GPU prefix."""
+    return [
+        seconds for one in documents for phase_name, seconds in one["phases"] if phase_name in (name, "GPU " + name)
+    ]
+
+
+def causes(
+    cold: list[Sample], warm: list[Sample], knobs: Mapping[str, Sample], persistence: Sequence[bool | None]
+) -> list[Finding]:
+    """Return a warning for every phase that stands out.
+
+    ``cold`` and ``warm`` are samples' documents, ``knobs`` documents by knob, ``persistence`` each GPU's persistence
+    mode (None where it is not told).
+    """
+    findings = []
+    findings += _jit(cold, warm, knobs)
+    findings += _disk(cold, warm)
+    findings += _many(warm, knobs)
+    findings += _persistence(warm, persistence)
+    return findings
+
+
+def _jit(cold: list[Sample], warm: list[Sample], knobs: Mapping[str, Sample]) -> list[Finding]:
+    """Kernels compiled from PTX: the cache grew, first use became fast with it, and fails where JIT is forbidden."""
+    grew = median([one.get("cache_grew", 0) for one in cold])
+    first, again = (sum(median(of(rows, name)) for name in FIRST_USE) for rows in (cold, warm))
+    if grew < GREW_AT_LEAST or first < 5 * max(again, 0.05):
+        return []
+    proof = "error" in knobs.get("no JIT from PTX", {})
+    text = "kernels are compiled from PTX at first use: {0:.1f} s cold, {1:.1f} s warm".format(first, again)
+    text += "; the kernel cache grew {0:.0f} MB".format(grew / 1e6)
+    text += "; with CUDA_DISABLE_PTX_JIT=1 the same program fails" if proof else ""
+    fix = "keep CUDA_CACHE_PATH on a volume, or use a release with machine code for this GPU"
+    return [finding("PTX_JIT", "first use", text, fix=fix, severity="warning")]
+
+
+def _disk(cold: list[Sample], warm: list[Sample]) -> list[Finding]:
+    first, again = median(of(cold, "import")), median(of(warm, "import"))
+    if first < 2 * again or first - again < 2:
+        return []
+    text = "import takes {0:.1f} s from disk and {1:.1f} s from memory: the image's storage is slow".format(
+        first, again
+    )
+    fix = "put the image on a local disk, or read it once before it is needed"
+    return [finding("SLOW_PHASE", "import", text, fix=fix, severity="warning")]
+
+
+def _many(warm: list[Sample], knobs: Mapping[str, Sample]) -> list[Finding]:
+    alone = knobs.get("one visible GPU", {})
+    if "phases" not in alone or alone.get("gpus", 0) == median([one["gpus"] for one in warm]):
+        return []
+    every, one = median(of(warm, "contexts and allocator")), median(of([alone], "contexts and allocator"))
+    if every < 2 * one or every - one < 1:
+        return []
+    text = "contexts on every GPU take {0:.1f} s, on one {1:.1f} s".format(every, one)
+    fix = "set CUDA_VISIBLE_DEVICES to the GPUs that the process uses"
+    return [finding("SLOW_PHASE", "contexts", text, fix=fix, severity="warning")]
+
+
+def _persistence(warm: list[Sample], persistence: Sequence[bool | None]) -> list[Finding]:
+    took = median(of(warm, "device listing"))
+    if False not in persistence or took < 1.0 * max(1, len(persistence)):
+        return []
+    text = "listing {0} GPU(s) takes {1:.1f} s".format(len(persistence), took)
+    text += ", and persistence mode is off: the driver starts anew for every process"
+    fix = "run nvidia-persistenced on the host"
+    return [finding("SLOW_PHASE", "driver", text, fix=fix, severity="warning")]
+
+
+def broken(log: str) -> Finding:
+    """Say that a sample gave no answer."""
+    return finding("PROBE_CRASHED", "sample of start-up", "a fresh process gave no answer", found=log[-1500:])
+
+
+def cuda_answer(runs: Mapping[str, list[dict[str, Any]]]) -> Answer:
+    """Turn runs of the framework-free timeline, cold and warm, into an answer with the time to a context."""
+    errors = [one["error"] for one in runs["cold"] + runs["warm"] if one["error"]]
+    if errors:
+        text = errors[0]["text"]
+        _, code = driver.RESULTS.get(errors[0].get("code"), ("", "GPU_NOT_VISIBLE"))
+        return judged([finding(code, "CUDA driver", text, fix=driver.FIXES.get(code, ""))], "every phase", text)
+    names = list(dict.fromkeys(row["phase"] for one in runs["cold"] + runs["warm"] for row in one["phases"]))
+    phases = {"CUDA: " + name: phase(_times(runs["cold"], name), _times(runs["warm"], name)) for name in names}
+    wrong = [gpu["name"] for one in runs["warm"] for gpu in one["facts"]["gpus"] if not gpu.get("kernel_right")]
+    findings = [finding("WRONG_NUMBERS", "PTX kernel", "wrong on " + ", ".join(wrong))] if wrong else []
+    to_context = median(
+        [sum(row["seconds"] for row in one["phases"] if _before_work(row["phase"])) for one in runs["warm"]]
+    )
+    grew = median([one["facts"]["cache_after"] - one["facts"]["cache_before"] for one in runs["cold"]])
+    return judged(
+        findings,
+        "every phase, and a kernel that computes",
+        "{0:.2f} s to the contexts".format(to_context),
+        phases=phases,
+        measurements={"context": measure(to_context, "s"), "kernel_cache_grew": measure(grew, "B")},
+    )
+
+
+def _before_work(name: str) -> bool:
+    return name in ("driver open", "cuInit", "device enumeration") or name.startswith("primary context")
+
+
+def _times(documents: Iterable[dict[str, Any]], name: str) -> list[float]:
+    return [row["seconds"] for one in documents for row in one["phases"] if row["phase"] == name]

@@ -1,0 +1,142 @@
+"""Static checks for what must be there once: one CUDA, one cuDNN, and no link-time stub where the driver belongs."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Iterable, Sequence
+
+from . import framework, libraries
+from .answer import Answer, Facts, Finding, finding, judged
+
+FAMILIES = (
+    "libcudart",
+    "libcublas",
+    "libcublasLt",
+    "libcufft",
+    "libcurand",
+    "libcusolver",
+    "libcusparse",
+    "libcudnn",
+    "libnccl",
+)
+CUDNN = "libcudnn"
+STUB_AT_MOST = 512 * 1024
+
+
+def only_one(facts: Facts) -> Answer:
+    """Look for a second CUDA or cuDNN on the loader's path; the copy in front wins, silently and often wrongly."""
+    search = framework.new_search()
+    folders = framework.search_path(search, framework.callers(search))
+    findings = []
+    seen = {}
+    for family in FAMILIES:
+        copies = copies_of(family, folders)
+        seen[family] = copies
+        if len(copies) > 1 and not (family == CUDNN and _wrong_cudnn_in_front(copies, facts)):
+            findings.append(_two(family, copies))
+    findings = _one_per_stack(findings)
+    observed = "; ".join("{0} in {1}".format(family, ", ".join(copies)) for family, copies in seen.items() if copies)
+    return judged(findings, "each library once", observed or "no CUDA libraries on the loader's path")
+
+
+def copies_of(family: str, folders: Iterable[str]) -> list[str]:
+    """List the different files of one library on the path (links to one file count once)."""
+    pattern = re.compile(re.escape(family) + r"\.so\.[0-9][0-9.]*\Z")
+    files: dict[tuple[int, int], str] = {}
+    for folder in folders:
+        try:
+            names = sorted(os.listdir(folder))
+        except OSError:
+            continue
+        for name in names:
+            if pattern.match(name):
+                path = os.path.realpath(os.path.join(folder, name))
+                if os.path.exists(path):
+                    status = os.stat(path)
+                    files.setdefault((status.st_dev, status.st_ino), path)
+    return sorted(set(files.values()), key=lambda path: list(files.values()).index(path))
+
+
+def _wrong_cudnn_in_front(copies: Sequence[str], facts: Facts) -> bool:
+    """Leave an older cuDNN in front to the check that compares it with the build: that names the cause."""
+    return libraries.cudnn_conflict(copies[0], facts) is not None
+
+
+def _two(family: str, copies: Sequence[str]) -> Finding:
+    same = len({os.path.getsize(path) for path in copies}) == 1
+    text = "{0} copies of {1} on the loader's path; {2} comes first".format(len(copies), family, copies[0])
+    return finding(
+        "TWO_CUDA_STACKS",
+        family,
+        text,
+        requires="one {0}".format(family),
+        found=", ".join(copies),
+        fix="remove all but one CUDA (system packages, nvidia-* wheels, conda), or take one off LD_LIBRARY_PATH",
+        severity="warning" if same else "error",
+    )
+
+
+def _one_per_stack(findings: list[Finding]) -> list[Finding]:
+    """Fold the many libraries of one second stack into one finding: it is one mistake."""
+    if len(findings) < 2:
+        return findings
+    severity = "error" if any(one["severity"] == "error" for one in findings) else "warning"
+    names = ", ".join(one["subject"] for one in findings)
+    return [
+        finding(
+            "TWO_CUDA_STACKS",
+            names,
+            "; ".join(one["message"] for one in findings),
+            requires="each library once",
+            found="; ".join(one["found"] for one in findings),
+            fix=findings[0]["fix"],
+            severity=severity,
+        )
+    ]
+
+
+def no_stub(facts: Facts) -> Answer:
+    """Check that what the loader takes for the driver is the driver: the toolkit's link-time stub answers nothing."""
+    search = framework.new_search()
+    findings = []
+    for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
+        path, _ = framework.find(search, name, framework.callers(search))
+        if path and is_stub(path):
+            findings.append(_stub(name, path))
+    on_path = [folder for folder in search.library_path if _holds_stub(folder)]
+    for folder in on_path:
+        if not any(folder in one["found"] for one in findings):
+            findings.append(_stub("libcuda.so", folder))
+    observed = "; ".join(one["message"] for one in findings) or "no stub where the driver belongs"
+    return judged(findings, "the driver's own library, or none", observed)
+
+
+def is_stub(path: str) -> bool:
+    """Tell a stub by where it lies (``stubs/``) or by its size: drivers are megabytes, stubs some kilobytes.
+
+    What lies on another file system than the image was put there from outside, as container runtimes do.
+    """
+    real = os.path.realpath(path)
+    if os.path.basename(os.path.dirname(real)) == "stubs":
+        return True
+    status = os.stat(real)
+    return status.st_size < STUB_AT_MOST and status.st_dev == os.stat("/").st_dev
+
+
+def _holds_stub(folder: str) -> bool:
+    return os.path.basename(os.path.normpath(folder)) == "stubs" and bool(
+        glob.glob(os.path.join(folder, "libcuda.so*"))
+    )
+
+
+def _stub(name: str, place: str) -> Finding:
+    return finding(
+        "STUB_LIBCUDA",
+        name,
+        "{0} on the loader's path is the toolkit's link-time stub: {1}".format(name, place),
+        requires="the driver's library, put there by the container runtime",
+        found=place,
+        fix="take the stubs folder off LD_LIBRARY_PATH and out of ld.so.conf; it is for linking only",
+    )

@@ -1,0 +1,113 @@
+"""Import TensorFlow and compute for the first time, with the time that each step takes."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import sys
+import time
+from typing import Any
+
+from .answer import Answer, Facts, finding, judged, measure, phase
+
+
+def import_tensorflow(facts: Facts) -> Answer:
+    """Import it; split the time into shared objects (mapping, relocation, static initialisers) and Python modules."""
+    worker = facts["worker"]
+    before = len(sys.modules)
+    with Objects() as objects:
+        begun = time.perf_counter()
+        import tensorflow as tf
+
+        took = time.perf_counter() - begun
+    start = worker["started"] - worker["spawned"]
+    expected = facts.get("tensorflow") or ""
+    observed = "TensorFlow {0} in {1:.2f} s".format(tf.__version__, took)
+    more = {
+        "measurements": {
+            "process_start": measure(start, "s"),
+            "import": measure(took, "s"),
+            "import_shared_objects": measure(objects.seconds, "s"),
+            "modules": measure(len(sys.modules) - before, "1"),
+        },
+        "phases": {
+            "process start": phase([start]),
+            "import": phase([took]),
+            "import: shared objects": phase([objects.seconds]),
+            "import: Python modules": phase([took - objects.seconds]),
+        },
+    }
+    findings = []
+    if expected and not same_release(expected, tf.__version__):
+        text = "the environment names TensorFlow {0}, and {1} is imported".format(expected, tf.__version__)
+        findings.append(finding("LOCK_MISMATCH", "tensorflow", text, expected, tf.__version__))
+    return judged(findings, expected or "an import", observed, **more)
+
+
+def same_release(wheel: str, module: str) -> bool:
+    """Compare a wheel's version with ``tf.__version__``: ``2.21.0rc1`` says ``2.21.0-rc1``, a post-release its base."""
+    from .packages import key  # not before the import is timed
+
+    return key(wheel.split(".post", maxsplit=1)[0]) == key(module)
+
+
+class Objects:
+    """Adds up the time that extension modules take to load while it is entered."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._depth = 0
+        self._kind: Any = importlib.machinery.ExtensionFileLoader
+
+    def __enter__(self) -> Objects:
+        self._plain = self._kind.create_module
+        outer = self
+
+        def timed(self: Any, spec: Any) -> Any:
+            begun = time.perf_counter()
+            outer._depth += 1
+            try:
+                return outer._plain(self, spec)
+            finally:
+                outer._depth -= 1
+                if outer._depth == 0:
+                    outer.seconds += time.perf_counter() - begun
+
+        self._kind.create_module = timed
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self._kind.create_module = self._plain
+
+
+def first_op(facts: Facts, device: str = "/CPU:0", prefix: str = "") -> Answer:
+    """Time the first operation, the first and the steady matmul, and the first traced function."""
+    import tensorflow as tf
+
+    clock = time.perf_counter
+    with tf.device(device):
+        begun = clock()
+        three = tf.add(tf.constant(1.0), tf.constant(2.0)).numpy()
+        op = clock() - begun
+        matrix = tf.fill((256, 256), 0.5)
+        begun = clock()
+        product = tf.matmul(matrix, matrix).numpy()
+        matmul = clock() - begun
+        steady = []
+        for _ in range(20):
+            begun = clock()
+            tf.matmul(matrix, matrix).numpy()
+            steady.append(clock() - begun)
+        traced = tf.function(lambda x: tf.reduce_sum(tf.matmul(x, x)))
+        begun = clock()
+        total = float(traced(matrix))
+        function = clock() - begun
+    steady.sort()
+    right = three == 3.0 and abs(float(product[0, 0]) - 64.0) < 1e-3 and abs(total / (64.0 * 65536) - 1) < 1e-4
+    times = (("first op", op), ("first matmul", matmul), ("steady matmul", steady[10]), ("first function", function))
+    more = {
+        "measurements": {prefix + name.replace(" ", "_"): measure(value, "s") for name, value in times},
+        "phases": {prefix + name: phase([value]) for name, value in times},
+    }
+    observed = "1+2={0:g}, product {1:g}, sum {2:g}".format(float(three), float(product[0, 0]), total)
+    findings = [] if right else [finding("WRONG_NUMBERS", prefix + "first operations", observed)]
+    return judged(findings, "1+2=3, product 64, sum {0:g}".format(64.0 * 65536), observed, **more)

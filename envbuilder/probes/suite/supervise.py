@@ -1,0 +1,184 @@
+"""Run a group of checks in one process: answers on a pipe, log on another, killed at the limit of the check at hand."""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from .answer import Facts, Order
+from .capped import Split
+
+START_LIMIT_S = 60.0
+ANSWER_LIMIT = 4 * 1024 * 1024
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+class End:
+    """How a group ended: which check was at work (None where none was), and whether by crash or by time limit."""
+
+    def __init__(self, kind: str, name: str | None, signal_number: int, exit_code: int | None, log: str) -> None:
+        self.kind = kind
+        self.name = name
+        self.signal = signal_number
+        self.exit_code = exit_code
+        self.log = log
+
+
+class Group:
+    """One worker process; ``run`` yields ``("begin", name)`` and ``("result", document)`` and sets ``end``."""
+
+    def __init__(
+        self,
+        name: str,
+        checks: list[Order],
+        facts: Facts,
+        outcomes: Mapping[str, str],
+        env: Mapping[str, str],
+        python: str | None = None,
+    ) -> None:
+        self.checks = checks
+        self.limits = {check["name"]: float(check["limit_s"]) for check in checks}
+        self.log = Split("")
+        self.end = End("crash", None, 0, None, "")
+        self.order: dict[str, Any] = {"group": name, "checks": checks, "facts": facts, "outcomes": outcomes}
+        self.env = env
+        self.python = python or sys.executable
+        self.answers = b""
+        self.current: str | None = None
+        self.deadline = 0.0
+
+    def run(self) -> Iterator[tuple[str, Any]]:
+        """Start the process and yield what it reports until it ends or has to be ended."""
+        token = uuid.uuid4().hex
+        self.log = Split(token)
+        read_answers, write_answers = os.pipe()
+        read_log, write_log = os.pipe()
+        self.order["spawned"] = time.monotonic()
+        process = subprocess.Popen(
+            [self.python, HERE, "--worker", str(write_answers), token],
+            stdin=subprocess.PIPE,
+            stdout=write_log,
+            stderr=write_log,
+            pass_fds=(write_answers,),
+            env=self.env,
+            start_new_session=True,
+        )
+        os.close(write_answers)
+        os.close(write_log)
+        try:
+            _give(process, json.dumps(self.order).encode())
+            yield from self._watch(read_answers, read_log)
+            timed_out = self.deadline <= time.monotonic()
+        finally:
+            _kill(process)
+            self._drain(read_log)
+            os.close(read_answers)
+            os.close(read_log)
+        self._conclude(process.returncode, timed_out=timed_out)
+
+    def _watch(self, read_answers: int, read_log: int) -> Iterator[tuple[str, Any]]:
+        os.set_blocking(read_log, False)
+        os.set_blocking(read_answers, False)
+        self.deadline = time.monotonic() + START_LIMIT_S
+        with selectors.DefaultSelector() as selector:
+            selector.register(read_answers, selectors.EVENT_READ, "answers")
+            selector.register(read_log, selectors.EVENT_READ, "log")
+            while time.monotonic() < self.deadline:
+                ready = selector.select(max(0.0, self.deadline - time.monotonic()))
+                for key, _ in ready:
+                    if key.data == "log":
+                        self._read_log(read_log)
+                        continue
+                    data = _read(read_answers)
+                    if data == b"":
+                        return
+                    self.answers += data or b""
+                    if len(self.answers) > ANSWER_LIMIT:
+                        return
+                    yield from self._parse(read_log)
+
+    def _parse(self, read_log: int) -> Iterator[tuple[str, Any]]:
+        while b"\n" in self.answers:
+            line, _, self.answers = self.answers.partition(b"\n")
+            document = json.loads(line.decode())
+            if document["event"] == "begin":
+                self.current = document["name"]
+                self.deadline = time.monotonic() + self.limits[self.current]
+                yield "begin", self.current
+            else:
+                result = document["result"]
+                self._await_log(read_log, result["name"])
+                result["log"] = self.log.text(result["name"])
+                result["log_bytes"] = self.log.total(result["name"])
+                self.current = None
+                self.deadline = time.monotonic() + START_LIMIT_S
+                yield "result", result
+
+    def _await_log(self, read_log: int, name: str) -> None:
+        """Read the log up to the marker that the worker wrote before it answered."""
+        while name not in self.log.ended:
+            if not self._read_log(read_log):
+                return
+
+    def _read_log(self, read_log: int) -> bool:
+        data = _read(read_log)
+        if data:
+            self.log.feed(data)
+        return bool(data)
+
+    def _drain(self, read_log: int) -> None:
+        for _ in range(64):
+            if not self._read_log(read_log):
+                break
+        self.log.close()
+
+    def _conclude(self, code: int | None, *, timed_out: bool) -> None:
+        number = -code if code is not None and code < 0 else 0
+        if timed_out:
+            kind = "timeout"
+        elif self.current is not None or code != 0:
+            kind = "crash"
+        else:
+            kind = "done"
+        name = self.current
+        self.end = End(kind, name, number, code, self.log.text(name or ""))
+
+
+def _give(process: subprocess.Popen[bytes], data: bytes) -> None:
+    assert process.stdin is not None  # asked for where it is started
+    try:
+        process.stdin.write(data)
+        process.stdin.close()
+    except BrokenPipeError:
+        pass
+
+
+def _read(descriptor: int) -> bytes | None:
+    """Read what is there: bytes, empty at the end, None where nothing waits."""
+    try:
+        return os.read(descriptor, 65536)
+    except BlockingIOError:
+        return None
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """End the process's whole group (harmless where it has ended) and reap it."""
+    if process.poll() is None:
+        # A worker that has closed its answers is on its way out; give it the moment that its exit takes.
+        try:
+            process.wait(timeout=0.2)
+        except subprocess.TimeoutExpired:
+            pass
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        pass
+    process.wait()

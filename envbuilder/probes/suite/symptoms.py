@@ -1,0 +1,77 @@
+"""Tell a known cause from what a framework raised or printed; the rest stays a crash without a name."""
+
+from __future__ import annotations
+
+import re
+
+from .answer import Answer, finding
+
+# (pattern, code, what it means, what mends it); the first that matches names the cause.
+CAUSES = (
+    (
+        r"compiled using NumPy 1\.x cannot be run in|_ARRAY_API not found"
+        r"|numpy\.core\.(_multiarray_umath|umath|multiarray) failed to import|numpy\.dtype size changed"
+        r"|compiled against (ABI|API) version",
+        "NUMPY_ABI",
+        "a compiled module was built for another NumPy than the one installed",
+        "install a NumPy below 2 (numpy<2) next to this build",
+    ),
+    (
+        r"Descriptors cannot (not )?be created directly|cannot import name 'builder' from 'google\.protobuf"
+        r"|'(MessageFactory|SymbolDatabase)' object has no attribute 'GetPrototype'|runtime_version.*protobuf"
+        r"|Detected incompatible Protobuf",
+        "PROTOBUF_ABI",
+        "the generated code and the installed protobuf do not belong together",
+        "install the protobuf that this release was made for",
+    ),
+    (
+        r"version `?(GLIBC|GLIBCXX|CXXABI)_[0-9.]+'? not found",
+        "GLIBC_TOO_OLD",
+        "the system's C or C++ library is older than the wheel needs",
+        "use a newer base image",
+    ),
+    (
+        r"(?P<name>lib[\w.+-]+\.so[\w.]*): cannot open shared object file",
+        "MISSING_LIBRARY",
+        "a shared library that the framework is linked with is absent",
+        "install the package that brings it",
+    ),
+    (
+        r"CUDA driver version is insufficient for CUDA runtime version",
+        "DRIVER_TOO_OLD",
+        "the driver is older than the CUDA run time that this build loads",
+        "use a newer driver, or an environment built with an older CUDA",
+    ),
+    (
+        r"No module named 'keras[.']|cannot import name '\w+' from 'keras|Keras cannot be imported",
+        "KERAS_MISMATCH",
+        "the installed Keras does not belong to this TensorFlow",
+        "install the Keras that this release names in its requirements",
+    ),
+)
+
+
+def classify(result: Answer) -> Answer:
+    """Add the finding that a failed answer's text points to; a result that explains itself stays as it is."""
+    if result["outcome"] in ("passed", "skipped"):
+        return result
+    known = [found["code"] for found in result["findings"]]
+    if known and known != ["PROBE_CRASHED"]:
+        return result
+    text = result.get("observed", "") + "\n" + result.get("log", "")
+    for pattern, code, meaning, fix in CAUSES:
+        found = re.search(pattern, text)
+        if found:
+            subject = found.groupdict().get("name") or result.get("name", "")
+            line = _line_at(text, found.start())
+            return dict(result, findings=[finding(code, subject, meaning, found=line, fix=fix)])
+    if not known and result["outcome"] == "error":
+        raised = finding("PROBE_CRASHED", result.get("name", ""), result["observed"] or "the check raised")
+        return dict(result, findings=[raised])
+    return result
+
+
+def _line_at(text: str, position: int) -> str:
+    start = text.rfind("\n", 0, position) + 1
+    end = text.find("\n", position)
+    return text[start : end if end >= 0 else len(text)].strip()

@@ -1,0 +1,210 @@
+"""Time start-up in fresh processes, cold and warm, and with each knob that changes it; name what stands out."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from . import cuda_timeline, driver, framework, imports, slow, tensorflow_files
+from .answer import Answer, Facts, Measurement, Phase, judged, measure, phase, skipped
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+SAMPLE_LIMIT_S = 240.0
+
+# Name, variables, options of the sample; the base case has none. GPU knobs are left out where there is no GPU.
+KNOBS: tuple[tuple[str, dict[str, str], dict[str, bool], bool], ...] = (
+    ("one visible GPU", {"CUDA_VISIBLE_DEVICES": "0"}, {}, True),
+    ("memory growth", {}, {"growth": True}, True),
+    ("eager module loading", {"CUDA_MODULE_LOADING": "EAGER"}, {}, True),
+    ("lazy module loading", {"CUDA_MODULE_LOADING": "LAZY"}, {}, True),
+    ("no kernel cache", {"CUDA_CACHE_DISABLE": "1"}, {}, True),
+    ("kernel cache of 4 GiB", {"CUDA_CACHE_MAXSIZE": "4294967296"}, {}, True),
+    ("no JIT from PTX", {"CUDA_DISABLE_PTX_JIT": "1"}, {}, True),
+    ("no GPU", {"CUDA_VISIBLE_DEVICES": "-1"}, {}, True),
+    ("no oneDNN", {"TF_ENABLE_ONEDNN_OPTS": "0"}, {}, False),
+    ("quiet log", {"TF_CPP_MIN_LOG_LEVEL": "3"}, {}, False),
+)
+
+
+class SampleError(Exception):
+    """A sample that gave no answer."""
+
+
+def sample(env: Mapping[str, str], options: Mapping[str, Any] | None = None) -> slow.Sample:
+    """Run one sample in a fresh process; return its document. Raises SampleError with the log's end."""
+    reading, writing = os.pipe()
+    order = dict(options or {}, spawned=time.monotonic())
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(
+            [sys.executable, HERE, "--sample", str(writing)],
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            pass_fds=(writing,),
+            env=dict(os.environ, **env),
+        )
+        os.close(writing)
+        with os.fdopen(reading, "rb") as answers:
+            try:
+                process.communicate(json.dumps(order).encode(), timeout=SAMPLE_LIMIT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            text = answers.read()
+        if not text:
+            log.seek(0)
+            raise SampleError(log.read()[-2000:].decode("utf-8", "replace"))
+        document: slow.Sample = json.loads(text.decode())
+        return document
+
+
+def measured(facts: Facts) -> Answer:
+    """Take samples cold and warm in turn, then one for each knob; judge what stands out and name its cause."""
+    count = int(facts.get("samples", 5))
+    folder = tempfile.mkdtemp(prefix="kernels-")
+    cold, warm = [], []
+    # A simulated driver carries TensorFlow no further than the listing: it is timed without.
+    hidden = {"CUDA_VISIBLE_DEVICES": "-1"} if facts.get("simulated") else {}
+    try:
+        for index in range(count):
+            cache = os.path.join(folder, str(index))
+            os.mkdir(cache)
+            evicted = evict()
+            env = dict(hidden, CUDA_CACHE_PATH=cache)
+            before = cuda_cache_size(cache)
+            document = sample(env)
+            document["cache_grew"] = cuda_cache_size(cache) - before
+            document["evicted"] = evicted
+            cold.append(document)
+            warm.append(sample(env))
+        knobs = _knobs(env, has_gpu=warm[0]["gpus"] > 0)
+    except SampleError as error:
+        return judged([slow.broken(str(error))], "{0} samples".format(2 * count), str(error)[-500:])
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    seen = driver.look()
+    findings = slow.causes(cold, warm, knobs, [gpu.get("persistence") for gpu in seen.gpus])
+    return judged(
+        findings,
+        "{0} cold and {0} warm samples, nothing stands out".format(count),
+        "; ".join(one["message"] for one in findings) or _summary(warm),
+        phases=phases(cold, warm),
+        measurements=_measurements(warm, knobs),
+    )
+
+
+def _knobs(env: Mapping[str, str], *, has_gpu: bool) -> dict[str, slow.Sample]:
+    found = {}
+    for name, variables, options, for_gpu in KNOBS:
+        if for_gpu and not has_gpu:
+            continue
+        try:
+            found[name] = sample(dict(env, **variables), options)
+        except SampleError as error:
+            found[name] = {"error": str(error)[-500:]}
+    return found
+
+
+def phases(cold: list[slow.Sample], warm: list[slow.Sample]) -> dict[str, Phase]:
+    """Gather the samples of each phase, in the order of the phases."""
+    names = list(dict.fromkeys(name for document in cold + warm for name, _ in document["phases"]))
+    return {name: phase(_seconds(cold, name), _seconds(warm, name)) for name in names}
+
+
+def _seconds(documents: Iterable[slow.Sample], wanted: str) -> list[float]:
+    return [seconds for document in documents for name, seconds in document["phases"] if name == wanted]
+
+
+def _measurements(warm: list[slow.Sample], knobs: Mapping[str, slow.Sample]) -> dict[str, Measurement]:
+    found = {"peak_memory": measure(max(one["peak_memory"] for one in warm), "B")}
+    for name, document in knobs.items():
+        if "phases" in document:
+            found["knob: " + name] = measure(sum(seconds for _, seconds in document["phases"]), "s")
+    base = sorted(sum(seconds for _, seconds in one["phases"]) for one in warm)
+    found["knob: none"] = measure(base[len(base) // 2], "s")
+    return found
+
+
+def _summary(warm: list[slow.Sample]) -> str:
+    imports = sorted(_seconds(warm, "import"))
+    spread = imports[-1] - imports[0]
+    return "import {0:.2f} s (median of {1} warm, spread {2:.2f} s)".format(
+        imports[len(imports) // 2], len(imports), spread
+    )
+
+
+def cuda_cache_size(folder: str) -> int:
+    """Count the bytes of a kernel cache."""
+    return sum(os.path.getsize(os.path.join(place, name)) for place, _, files in os.walk(folder) for name in files)
+
+
+def evict() -> int:
+    """Drop TensorFlow's own files from the page cache, so that a sample reads them from disk; return the bytes."""
+    total = 0
+    roots = [tensorflow_files.tensorflow_folder() or "", *framework.wheel_folders()]
+    for root in roots:
+        for folder, _, files in os.walk(root) if root else ():
+            for name in files:
+                if name.endswith((".pyc", ".py")) or ".so" in name:
+                    total += _drop(os.path.join(folder, name))
+    return total
+
+
+def _drop(path: str) -> int:
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError:
+        return 0
+    try:
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        return os.fstat(descriptor).st_size
+    finally:
+        os.close(descriptor)
+
+
+def cuda_level(facts: Facts) -> Answer:
+    """Time the CUDA driver's own phases, cold and warm, in fresh processes and without any framework."""
+    if not driver.look().present:
+        return skipped(driver.NO_DRIVER)
+    if facts.get("simulated"):
+        return skipped("a simulated driver's times say nothing")
+    folder = tempfile.mkdtemp(prefix="kernels-")
+    runs: dict[str, list[dict[str, Any]]] = {"cold": [], "warm": []}
+    try:
+        for index in range(int(facts.get("samples", 5))):
+            cache = os.path.join(folder, str(index))
+            for kind in ("cold", "warm"):
+                runs[kind].append(_cuda_run({"CUDA_CACHE_PATH": cache}))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return slow.cuda_answer(runs)
+
+
+def _cuda_run(env: Mapping[str, str]) -> dict[str, Any]:
+    text = subprocess.check_output(
+        [sys.executable, cuda_timeline.__file__], env=dict(os.environ, **env), timeout=SAMPLE_LIMIT_S
+    )
+    document: dict[str, Any] = json.loads(text.decode())
+    return document
+
+
+def loading(facts: Facts) -> Answer:
+    """Split the import: Python modules, mapping and relocating shared objects, their initialisers (registration)."""
+    split = imports.split()
+    return judged(
+        [],
+        "a split of the import",
+        ", ".join("{0} {1:.2f} s".format(name, seconds) for name, seconds in split["seconds"].items()),
+        phases={"import: " + name: phase((), [seconds]) for name, seconds in split["seconds"].items()},
+        measurements={
+            "objects": measure(split["objects"], "1"),
+            "slowest initialiser": measure(split["slowest"][1], "s"),
+        },
+    )

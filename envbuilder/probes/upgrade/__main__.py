@@ -1,0 +1,41 @@
+"""Start one of the upgrade probes from any folder and any Python: ``python <this folder> MODULE [ARGUMENTS]``.
+
+The arguments are one JSON document. The probes take what they share from the suite's folder, which lies beside this
+one, and neither folder's names stand in the framework's way.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+STARTED = time.perf_counter()
+
+import importlib  # noqa: E402 - the clock starts before anything is imported
+import json  # noqa: E402
+import os  # noqa: E402
+import sys  # noqa: E402
+import types  # noqa: E402
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+PACKAGE = "envbuilder_probes"
+
+
+def load_package() -> None:
+    """Make the folder above a package of its own name, so that no module here can shadow another of that name."""
+    sys.path[:] = [path for path in sys.path if os.path.abspath(path or ".") != HERE]
+    package = types.ModuleType(PACKAGE)
+    package.__path__ = [os.path.dirname(HERE)]
+    sys.modules[PACKAGE] = package
+
+
+def main(words: list[str]) -> Any:
+    """Run the probe of this name with its arguments; what it answers is printed as JSON, one document a line."""
+    load_package()
+    order = json.loads(words[1]) if len(words) > 1 else {}
+    channel = importlib.import_module(PACKAGE + ".upgrade.upgrade_answer").Channel(STARTED)
+    return importlib.import_module(PACKAGE + ".upgrade." + words[0]).main(channel, order)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

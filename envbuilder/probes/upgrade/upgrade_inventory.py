@@ -1,0 +1,98 @@
+"""List what an image's Python holds: every distribution with its licence and size, and what TensorFlow was built with.
+
+Reads files only; nothing of the framework is imported, so it answers for an image whose TensorFlow does not start.
+"""
+
+from __future__ import annotations
+
+import csv
+import email.parser
+import importlib.util
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from ..suite import installed, tensorflow_files
+from .upgrade_answer import Channel
+
+
+def main(channel: Channel, wanted: Mapping[str, Any]) -> None:
+    """Print the inventory as one JSON document."""
+    found: dict[str, dict[str, Any]] = {}
+    for folder in sys.path:
+        for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
+            if name.endswith(".dist-info"):
+                package = describe(folder, os.path.join(folder, name))
+                found.setdefault(package["name"], package)
+    channel.say(
+        {
+            "python": "{0}.{1}.{2}".format(*sys.version_info[:3]),
+            "packages": [found[name] for name in sorted(found)],
+            "build": build_info(),
+            "requires": requires(found),
+        }
+    )
+
+
+def describe(site: str, folder: str) -> dict[str, Any]:
+    """Describe one installed distribution."""
+    with open(os.path.join(folder, "METADATA"), encoding="utf-8", errors="replace") as stream:
+        metadata = email.parser.Parser().parse(stream, headersonly=True)
+    return {
+        "name": installed.normalise(metadata.get("Name", "")),
+        "version": metadata.get("Version", ""),
+        "licence": licence(metadata),
+        "size": size(site, os.path.join(folder, "RECORD")),
+        "requires": metadata.get_all("Requires-Dist", []),
+    }
+
+
+def requires(packages: Mapping[str, dict[str, Any]]) -> list[str]:
+    """Return what the installed TensorFlow states that it requires, and drop the same of all others."""
+    stated = {name: package.pop("requires") for name, package in packages.items()}
+    return next((stated[name] for name in tensorflow_files.DISTRIBUTIONS if name in stated), [])
+
+
+def licence(metadata: email.message.Message) -> str:
+    """Return the licence as the distribution states it: expression, classifiers, or the free text's first line."""
+    expression = (metadata.get("License-Expression") or "").strip()
+    if expression:
+        return expression
+    classifiers = [value for value in metadata.get_all("Classifier", []) if value.startswith("License ::")]
+    names = sorted({value.split(" :: ")[-1] for value in classifiers} - {"OSI Approved"})
+    if names:
+        return " / ".join(names)
+    lines = (metadata.get("License") or "").strip().splitlines()
+    return lines[0].strip()[:80] if lines else ""
+
+
+def size(site: str, record: str) -> int:
+    """Sum the bytes of a distribution's files, compiled bytecode included."""
+    if not os.path.exists(record):
+        return 0
+    total = 0
+    with open(record, encoding="utf-8", newline="") as stream:
+        for row in csv.reader(stream):
+            path = os.path.join(site, row[0]) if row else ""
+            total += _bytes(path)
+            if path.endswith(".py"):
+                total += _bytes(importlib.util.cache_from_source(path))
+    return total
+
+
+def _bytes(path: str) -> int:
+    try:
+        return os.lstat(path).st_size
+    except OSError:
+        return 0
+
+
+def build_info() -> dict[str, str | list[str]]:
+    """Return what the installed TensorFlow says that it was built with; empty where it says nothing."""
+    said = tensorflow_files.build_info(tensorflow_files.tensorflow_folder())
+    return {key: _plain(value) for key, value in said.items()}
+
+
+def _plain(value: object) -> str | list[str]:
+    return [str(item) for item in value] if isinstance(value, (list, tuple)) else str(value)

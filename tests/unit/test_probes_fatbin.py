@@ -1,0 +1,73 @@
+"""Reading GPU architectures out of fat binaries, real ones and hand-made ones."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from envbuilder.probes.suite.fatbin import MAGIC, Architectures, architectures
+
+DATA = Path(__file__).parents[1] / "data" / "fatbin"
+
+
+def entry(kind: int, number: int, payload: bytes = b"\0" * 24) -> bytes:
+    """Write one entry as the format has it: a header of 64 bytes and its payload."""
+    head = struct.pack("<HHIQIIHHI", kind, 0x0101, 64, len(payload), 0, 0, 0, 0, number)
+    return head.ljust(64, b"\0") + payload
+
+
+def container(*entries: bytes) -> bytes:
+    """Write a fat binary."""
+    body = b"".join(entries)
+    return MAGIC + struct.pack("<HHQ", 1, 16, len(body)) + body
+
+
+def pieces(content: bytes, size: int) -> list[bytes]:
+    return [content[at : at + size] for at in range(0, len(content), size)]
+
+
+@pytest.mark.parametrize(
+    ("name", "cubins", "ptx"),
+    [("twice.fatbin", ("7.5", "8.6"), ("8.6",)), ("libtwice.so", ("8.0", "9.0", "12.0"), ("12.0",))],
+)
+@pytest.mark.parametrize("size", [7, 4096, 1 << 20])
+def test_what_nvcc_wrote_is_found(name: str, cubins: tuple[str, ...], ptx: tuple[str, ...], size: int) -> None:
+    """A file that nvcc made holds exactly the architectures that nvcc was told, however its bytes arrive."""
+    found = architectures(pieces((DATA / name).read_bytes(), size))
+    assert found == Architectures(cubins=cubins, ptx=ptx, fat_binaries=1)
+
+
+@given(
+    wanted=st.lists(st.tuples(st.sampled_from([1, 2]), st.integers(30, 130)), min_size=1, max_size=8),
+    before=st.binary(max_size=200),
+    size=st.integers(1, 300),
+)
+def test_every_entry_is_found_wherever_it_stands(wanted: list[tuple[int, int]], before: bytes, size: int) -> None:
+    """What was put into a fat binary comes out, whatever stands before it and however the file is cut."""
+    content = before.replace(MAGIC, b"") + container(*(entry(kind, number) for kind, number in wanted)) + b"tail"
+    found = architectures(pieces(content, size))
+    assert set(found.cubins) == {f"{number // 10}.{number % 10}" for kind, number in wanted if kind == 2}
+    assert set(found.ptx) == {f"{number // 10}.{number % 10}" for kind, number in wanted if kind == 1}
+
+
+def test_two_fat_binaries_are_summed() -> None:
+    """Architectures of all fat binaries of a file are taken together, each once, in order."""
+    found = architectures([container(entry(2, 90)), b"\0" * 40, container(entry(2, 80), entry(1, 90), entry(2, 90))])
+    assert found == Architectures(cubins=("8.0", "9.0"), ptx=("9.0",), fat_binaries=2)
+
+
+@given(st.binary(max_size=400))
+def test_noise_is_no_gpu_code(noise: bytes) -> None:
+    """Bytes that merely contain the magic number are no fat binary, and nothing is raised."""
+    found = architectures([noise.replace(MAGIC, b""), MAGIC + b"\xff" * 60])
+    assert found.fat_binaries == 0
+
+
+def test_a_file_that_ends_early_gives_what_was_read() -> None:
+    """A truncated fat binary gives the entries before the cut and no error."""
+    content = container(entry(2, 80), entry(2, 90))
+    assert architectures([content[: 16 + 64 + 24 + 10]]).cubins == ("8.0",)
