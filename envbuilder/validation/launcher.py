@@ -66,17 +66,25 @@ def _why(image: str, ended: Ended, stderr: str) -> str:
     return f"not run: the runner ended with exit code {ended.exit_code}: {stderr.strip()[-1000:]}"
 
 
-def here(python: str, plan: bytes, on_output: Callable[[bytes], None], *, time_limit: float = 1800.0) -> str:
+def here(
+    python: str,
+    plan: bytes,
+    on_output: Callable[[bytes], None],
+    *,
+    files: Mapping[str, bytes] | None = None,
+    time_limit: float = 1800.0,
+) -> str:
     """Run a plan with a Python of this host; return '' where it ran to its end, else why it did not.
 
-    ``time_limit``, in seconds, bounds the whole run as a container's does. Raises InfrastructureError where that Python
-    cannot be started.
+    ``time_limit``, in seconds, bounds the whole run as a container's does; ``files`` are put beside the suite's, by
+    their paths. Raises InfrastructureError where that Python cannot be started.
     """
     with tempfile.TemporaryDirectory(prefix="envbuilder-") as folder:
-        probes = Path(folder) / "probes"
+        probes = Path(folder) / PROBES
         probes.mkdir()
-        for name, content in probe_files().items():
-            (probes / name).write_bytes(content)
+        suite = {f"{PROBES}/{name}": content for name, content in probe_files().items()}
+        for name, content in {**suite, **(files or {})}.items():
+            (Path(folder) / name).write_bytes(content)
         (Path(folder) / "plan.json").write_bytes(plan)
         try:
             code = follow([python, str(probes), str(Path(folder) / "plan.json")], on_output, time_limit=time_limit)

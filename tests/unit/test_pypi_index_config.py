@@ -349,7 +349,7 @@ def test_an_index_that_fails_is_named_without_credentials(tmp_path: Path) -> Non
 
 
 def test_a_lock_holds_no_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An index of pip's with a password is used for the lock, by the real uv, and is not in it."""
+    """An index of pip's with a password (on loopback) is used for the lock, by the real uv, and is not in it."""
     site = Site(secret=SIGNED)
     site.add("tensorflow-cpu", "tensorflow_cpu-2.20.0-py3-none-any.whl", wheel("tensorflow_cpu", "2.20.0", {"a": b"b"}))
     with serving(site):
@@ -357,7 +357,7 @@ def test_a_lock_holds_no_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyP
         write(tmp_path, {"user": f"[global]\nindex-url = {scheme}://{CREDENTIALS}@{rest}\n"})
         for name, value in {**environ(tmp_path), "UV_NO_CACHE": "1"}.items():
             monkeypatch.setenv(name, value)
-        for name in [name for name in os.environ if name.startswith("PIP_")]:
+        for name in [name for name in os.environ if name.startswith("PIP_") or name == "UV_OFFLINE"]:
             monkeypatch.delenv(name)
         monkeypatch.chdir(tmp_path / "project")
         text = lock.lock(_environment(), "2.36")

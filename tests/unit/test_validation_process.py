@@ -8,13 +8,14 @@ import time
 from pathlib import Path
 
 import pytest
+from misbehaving import MISBEHAVE
 
 from envbuilder.errors import InfrastructureError
 from envbuilder.validation.checks import suite_plan
 from envbuilder.validation.checks.specification import Check
 from envbuilder.validation.checks.suite_plan import Facts
 from envbuilder.validation.events import Session
-from envbuilder.validation.launcher import here
+from envbuilder.validation.launcher import PROBES, here
 from envbuilder.validation.process import follow
 
 LIMIT_S = 1.0
@@ -116,7 +117,8 @@ def test_a_run_here_ends_at_its_limit_like_a_container() -> None:
     session = Session(checks("well", "hang", "throw"), lambda _: None)
     plan = suite_plan.plan(checks("well", "hang", "throw"), Facts(flavor="cpu"))
     began = time.monotonic()
-    why = here(sys.executable, plan, session.feed, time_limit=4)
+    files = {f"{PROBES}/{name}": content for name, content in MISBEHAVE.items()}
+    why = here(sys.executable, plan, session.feed, files=files, time_limit=4)
     assert time.monotonic() - began < 4 + SLACK_S
     found = {one.name: one for one in session.results(why)}
     assert {name: one.outcome for name, one in found.items()} == {"well": "passed", "hang": "error", "throw": "error"}
