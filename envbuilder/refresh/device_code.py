@@ -2,8 +2,10 @@
 
 **The criterion** is the section in which a fat binary stands. nvcc puts what the CUDA runtime is to load into
 ``.nv_fatbin``, and what is still to be linked into ``__nv_relfatbin``. The kernel generator embeds its fat binaries as
-constants of the program, among its read-only data (``.rodata``), and the program hands them to the driver itself. That
-follows from how each is loaded, and it holds for every release; PTX versions and capabilities do not tell them apart.
+constants of the program, among its data (``.rodata``), and the program hands them to the driver itself. That follows
+from how each is loaded, and the runtime's own list bears it out: ``.nvFatBinSegment``, 24 bytes an entry, has as many
+entries as nvcc's two sections have fat binaries, in every release but 2.3 (relocatable ones are listed, and gone).
+PTX versions and capabilities would not do: in 2.4 both kinds hold machine code for the same ones.
 
 A union over fat binaries hides what a GPU lacks: a program needs *each* fat binary. So they are counted by what they
 hold, and `coverage` says what is in every one of them.
@@ -11,6 +13,7 @@ hold, and `coverage` says what is in every one of them.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -31,7 +34,7 @@ _MOST = 1 << 18
 
 
 class Origin(StrEnum):
-    """Where a fat binary comes from; unknown in a file whose sections cannot be read.
+    """Where a fat binary comes from; unknown in a file whose sections cannot be read, and in any other section.
 
     Relocatable ones are what nvcc linked the program's one fat binary from; the driver compiles and links their PTX
     anew where that one has no machine code for the GPU (NVIDIA's nvcc manual, "Using Separate Compilation").
@@ -44,6 +47,8 @@ class Origin(StrEnum):
 
 
 _SECTIONS = {".nv_fatbin": Origin.HAND_WRITTEN, "__nv_relfatbin": Origin.RELOCATABLE}
+_DATA = re.compile(r"\.l?(?:rodata|data)(?:\.|$)")
+"""The sections of a program's constants and variables; with an l those of large ones, far from the code."""
 
 
 class Group(msgspec.Struct, frozen=True, order=True):
@@ -151,4 +156,5 @@ def _origin(sections: tuple[Section, ...], offset: int) -> Origin:
     place = bisect_right(sections, offset, key=lambda section: section.offset) - 1
     if place < 0 or offset >= sections[place].offset + sections[place].size:
         return Origin.UNKNOWN
-    return _SECTIONS.get(sections[place].name, Origin.GENERATED)
+    name = sections[place].name
+    return _SECTIONS.get(name, Origin.GENERATED if _DATA.match(name) else Origin.UNKNOWN)

@@ -68,6 +68,34 @@ def test_a_file_without_sections_says_that_the_origin_is_unknown() -> None:
     assert groups([b"no GPU code"]) == ()
 
 
+@pytest.mark.parametrize(
+    ("section", "origin"),
+    [
+        (".nv_fatbin", HAND),
+        ("__nv_relfatbin", RELOCATABLE),
+        (".rodata", GENERATED),
+        (".lrodata.cst", GENERATED),
+        (".data.rel.ro", GENERATED),
+        (".text", Origin.UNKNOWN),
+        (".database", Origin.UNKNOWN),
+    ],
+)
+def test_the_section_decides(section: str, origin: Origin) -> None:
+    """One and the same fat binary has the origin of its section; a section of no known use gives none."""
+    assert groups([_elf(section, fat_binary(80, SM90))]) == (Group(origin, ("8.0",), (SM90,), 1),)
+
+
+def _elf(section: str, content: bytes) -> bytes:
+    """Make a shared object with one section, as the ELF format has it."""
+    names = f"\0.shstrtab\0{section}\0".encode()
+    places = [(0, 0, 0, 0), (1, 3, 64, len(names)), (11, 1, 64 + len(names), len(content))]
+    rows = (struct.pack("<IIQQQQIIQQ", name, kind, 0, 0, at, size, 0, 0, 1, 0) for name, kind, at, size in places)
+    table = 64 + len(names) + len(content)
+    ident = b"\x7fELF\x02\x01\x01"
+    head = struct.pack("<16sHHIQQQIHHHHHH", ident, 3, 62, 1, 0, 0, table, 0, 64, 0, 0, 64, len(places), 1)
+    return head + names + content + b"".join(rows)
+
+
 def test_groups_are_counted_and_hide_nothing() -> None:
     """Fat binaries that hold the same in another order are one group; any difference makes another."""
     content = [fat_binary(80, 90, SM90), fat_binary(90, SM90, 80), fat_binary(80, SM90), fat_binary(80, SM90A)]
