@@ -24,8 +24,8 @@ LZ4, ZSTD = 0x2000, 0x8000
 """The flags of an entry whose payload is packed."""
 
 _FIELDS = struct.Struct("<HHIQIIHHIIIQQQ")
-_HEAD = 16 * 1024
-"""How much of the text is looked at, in bytes: the directives follow a comment."""
+_HEADS = (512, 16 * 1024)
+"""How much of the text is looked at, in bytes; more where the directives follow a long comment."""
 
 _LARGEST_WINDOW = 24
 """The logarithm of the most memory, in bytes, that a zstd frame may ask for."""
@@ -49,20 +49,22 @@ def read(entry: Entry) -> Ptx:
     if len(entry.header) < _FIELDS.size:
         return Ptx(None, "")
     _, _, _, stored, packed, _, minor, major, _, _, _, flags, *_ = _FIELDS.unpack_from(entry.header)
-    text = _text(entry.payload[: packed or stored], flags)
-    version = _VERSION.search(text)
-    target = _TARGET.search(text, version.end()) if version else None
-    if version is None or target is None:
-        return Ptx(None, f"{major}.{minor}")
-    return Ptx(target[1].decode(), version[1].decode())
+    payload = entry.payload[: packed or stored]
+    for length in _HEADS:
+        text = _text(payload, flags, length)
+        version = _VERSION.search(text)
+        target = _TARGET.search(text, version.end()) if version else None
+        if version and target and target.end() < length:  # a name at the edge may be cut
+            return Ptx(target[1].decode(), version[1].decode())
+    return Ptx(None, f"{major}.{minor}")
 
 
-def _text(payload: bytes, flags: int) -> bytes:
+def _text(payload: bytes, flags: int, length: int) -> bytes:
     if flags & LZ4:
-        return lz4_head(payload, _HEAD)
+        return lz4_head(payload, length)
     if flags & ZSTD:
-        return zstd_head(payload, _HEAD)
-    return payload[:_HEAD]
+        return zstd_head(payload, length)
+    return payload[:length]
 
 
 def zstd_head(packed: bytes, limit: int) -> bytes:

@@ -122,6 +122,14 @@ def test_directives_are_read_as_ptx_writes_them(text: bytes, expected: Ptx) -> N
     assert ptx_text.read(ptx_entry(text)) == expected
 
 
-def test_directives_may_follow_a_long_comment() -> None:
-    """A comment of some kilobytes before the directives does not hide them."""
+@given(st.integers(0, 600), st.sampled_from([0, LZ4]))
+def test_directives_may_follow_a_comment_of_any_length(length: int, flags: int) -> None:
+    """A comment before the directives neither hides them nor cuts them: an ``a`` at an edge is not lost."""
+    text = b"/" * length + b"\n" + TEXT
+    assert ptx_text.read(ptx_entry(last(text) if flags else text, flags)) == Ptx("sm_90a", "8.5")
+
+
+def test_directives_may_follow_kilobytes() -> None:
+    """Ten kilobytes of comments are looked behind; megabytes are not."""
     assert ptx_text.read(ptx_entry(b"// generated\n" * 800 + TEXT)) == Ptx("sm_90a", "8.5")
+    assert ptx_text.read(ptx_entry(b"// generated\n" * 80_000 + TEXT)) == Ptx(None, "7.4")
