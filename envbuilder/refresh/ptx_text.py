@@ -20,10 +20,8 @@ try:
         from compression import zstd
     else:
         from backports import zstd
-except (
-    ImportError
-):  # the extra ``refresh``: no release so far has such an entry, and one that had would read as unknown
-    zstd = None
+except ImportError:  # the extra `refresh`: no release so far has such an entry; without it one would be unknown
+    zstd = None  # type: ignore[assignment]
 
 LZ4, ZSTD = 0x2000, 0x8000
 """The flags of an entry whose payload is packed."""
@@ -73,7 +71,7 @@ def _text(payload: bytes, flags: int, length: int) -> bytes:
 
 
 def zstd_head(packed: bytes, limit: int) -> bytes:
-    """Unpack the first ``limit`` bytes of a zstd frame; nothing where it is damaged, too large or cannot be unpacked."""
+    """Unpack the first ``limit`` bytes of a zstd frame; nothing where it is damaged, too large or zstd is absent."""
     if zstd is None:
         return b""
     options = {int(zstd.DecompressionParameter.window_log_max): _LARGEST_WINDOW}
