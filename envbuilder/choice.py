@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from envbuilder.catalog.model import Catalog
-from envbuilder.catalog.store import load
 from envbuilder.compat.fleet import FleetHost
 from envbuilder.compat.plan import Plan, plan
 from envbuilder.compat.selectors import select
@@ -31,14 +30,13 @@ class Choice:
     environments: tuple[Environment, ...]
 
 
-def choose(matrix: str | None, selectors: Sequence[str], workspace: Workspace) -> Choice:
+def choose(matrix: str | None, selectors: Sequence[str], workspace: Workspace, catalog: Catalog) -> Choice:
     """Read a matrix, resolve it and select.
 
     Raises InputError for a bad matrix, UnsatisfiableError where every combination was rejected,
     NothingSelectedError where the selectors leave nothing.
     """
     wishes = read_matrix(find_matrix(matrix, workspace.root))
-    catalog = load()
     resolved = plan(wishes, catalog)
     if not resolved.environments:
         reasons = "\n".join(f"{rejection.id}: {rejection.sentence}" for rejection in resolved.rejections)
@@ -48,10 +46,10 @@ def choose(matrix: str | None, selectors: Sequence[str], workspace: Workspace) -
     return Choice(wishes, catalog, resolved, select(resolved.environments, tuple(selectors)))
 
 
-def choose_all(matrices: Sequence[str], selectors: Sequence[str], root: Path) -> tuple[Choice, ...]:
+def choose_all(matrices: Sequence[str], selectors: Sequence[str], root: Path, catalog: Catalog) -> tuple[Choice, ...]:
     """Choose from several matrices; an environment that two of them give is kept in the first alone."""
     workspace = Workspace(root)
-    choices = [choose(name, (), workspace) for name in matrices or VETTED]
+    choices = [choose(name, (), workspace, catalog) for name in matrices or VETTED]
     every: dict[str, Environment] = {}
     for choice in choices:
         for environment in choice.environments:

@@ -33,6 +33,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
       envbuilder build
       envbuilder build tensorflow -s flavor=gpu -j 1
     """
+    from envbuilder.catalog.store import load
     from envbuilder.choice import choose
     from envbuilder.console import Console, table
     from envbuilder.engine.docker import connect
@@ -41,7 +42,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     from envbuilder.workspace import Workspace
 
     workspace = Workspace(Path.cwd())
-    choice = choose(matrix, selectors, workspace)
+    choice = choose(matrix, selectors, workspace, load())
     options = RunOptions(jobs=jobs, no_cache=no_cache, pull=pull)
     document = build_rows(choice, workspace, connect(), Console(), options)
     if form == "json":

@@ -29,6 +29,7 @@ def command(matrix: str | None, selectors: tuple[str, ...], form: str) -> None:
       envbuilder doctor --format json
     """
     from envbuilder import host
+    from envbuilder.catalog.store import load
     from envbuilder.choice import choose
     from envbuilder.engine.docker import connect
     from envbuilder.jobs.doctor import diagnose, find_tools
@@ -36,7 +37,7 @@ def command(matrix: str | None, selectors: tuple[str, ...], form: str) -> None:
     from envbuilder.workspace import Workspace, cache_dir
 
     workspace = Workspace(Path.cwd())
-    choice = choose(matrix or "tensorflow", selectors, workspace)
+    choice = choose(matrix or "tensorflow", selectors, workspace, load())
     diagnosis = diagnose(
         host.describe(),
         connect,

@@ -22,11 +22,12 @@ def command(matrices: tuple[str, ...], selectors: tuple[str, ...]) -> None:
       envbuilder lock                              every environment of the vetted matrices
       envbuilder lock my.yaml -s tensorflow=2.20.0
     """
+    from envbuilder.catalog.store import load
     from envbuilder.choice import choose_all
     from envbuilder.console import Console
     from envbuilder.image.context import relock
     from envbuilder.workspace import Workspace
 
-    choices = choose_all(matrices, selectors, Path.cwd())
+    choices = choose_all(matrices, selectors, Path.cwd(), load())
     changed = relock(choices, Workspace(Path.cwd()), Console())
     click.echo(f"{changed.changed} locks changed, {changed.same} stayed as they were")

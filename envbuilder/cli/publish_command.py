@@ -54,6 +54,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
       envbuilder publish -s flavor=gpu --to registry.example.org/ml/tensorflow --key k --allow inconclusive
       envbuilder publish --to registry.example.org/ml/tensorflow --dry-run
     """
+    from envbuilder.catalog.store import load
     from envbuilder.choice import choose
     from envbuilder.console import Console, table
     from envbuilder.engine.docker import connect
@@ -72,7 +73,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     from envbuilder.workspace import Workspace
 
     workspace = Workspace(Path.cwd())
-    choice = choose(matrix, selectors, workspace)
+    choice = choose(matrix, selectors, workspace, load())
     wish = Wish(
         to=parse(to),
         moving=moving,

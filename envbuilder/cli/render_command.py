@@ -22,12 +22,13 @@ def command(matrices: tuple[str, ...], selectors: tuple[str, ...], *, check: boo
       envbuilder render --check            in CI: are the committed contexts what facts and wishes give?
       envbuilder render my.yaml -s 'tf2.20*'
     """
+    from envbuilder.catalog.store import load
     from envbuilder.choice import choose_all
     from envbuilder.console import Console
     from envbuilder.image.context import prepare_all, stale_all
     from envbuilder.workspace import Workspace
 
-    choices = choose_all(matrices, selectors, Path.cwd())
+    choices = choose_all(matrices, selectors, Path.cwd(), load())
     workspace = Workspace(Path.cwd())
     if not check:
         count = prepare_all(choices, workspace, Console())

@@ -47,6 +47,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
       envbuilder run matrices/tensorflow.yaml -s 'tf2.20.0-py311-*'
       envbuilder run tensorflow -s flavor=cpu -j 4 --format json
     """
+    from envbuilder.catalog.store import load
     from envbuilder.choice import choose
     from envbuilder.console import Console, table
     from envbuilder.engine.docker import connect
@@ -55,7 +56,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     from envbuilder.workspace import Workspace
 
     workspace, console = Workspace(Path.cwd()), Console()
-    choice = choose(matrix, selectors, workspace)
+    choice = choose(matrix, selectors, workspace, load())
     options = RunOptions(jobs=jobs, profile="full" if profile == "full" else "quick", gpus=gpus, fresh=fresh, pull=pull)
     document = run(choice, workspace, connect(), console, options)
     if form == "json":

@@ -6,7 +6,6 @@ from typing import Literal
 
 import msgspec
 
-from envbuilder.catalog.facts import Facts, facts
 from envbuilder.catalog.model import Catalog
 from envbuilder.compat.question import Candidate, Question
 from envbuilder.compat.rules import judge, ordered
@@ -54,17 +53,17 @@ class CheckDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 def findings_of(question: Question, catalog: Catalog) -> tuple[Finding, ...]:
     """Predict what a combination will run into, most serious first."""
-    return _findings(settle(question, facts(catalog)), facts(catalog))
+    return _findings(settle(question, catalog), catalog)
 
 
 def check(question: Question, catalog: Catalog) -> CheckDocument:
     """Judge one combination against the catalogue."""
-    settled = settle(question, facts(catalog))
-    found = _findings(settled, facts(catalog))
+    settled = settle(question, catalog)
+    found = _findings(settled, catalog)
     return CheckDocument(compatible=compatible(found), environment=_environment(question, settled), findings=found)
 
 
-def _findings(settled: Settled, known: Facts) -> tuple[Finding, ...]:
+def _findings(settled: Settled, known: Catalog) -> tuple[Finding, ...]:
     ruled = judge(settled.candidate, known) if settled.candidate is not None else ()
     return ordered((*ruled, *settled.unknown))
 

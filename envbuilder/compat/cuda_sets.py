@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import msgspec
 
 from envbuilder import versions
-from envbuilder.catalog.facts import Facts
-from envbuilder.catalog.model import TensorflowRelease
+from envbuilder.catalog.model import Catalog
+from envbuilder.catalog.rows import TensorflowRelease
 from envbuilder.compat.requirement import parse
 
 
@@ -21,16 +21,16 @@ class Stack(msgspec.Struct, frozen=True):
     chosen: tuple[str, ...] = ()
 
 
-def stacks(release: TensorflowRelease, cuda: str | None, cudnn: str | None, facts: Facts) -> Iterator[Stack]:
+def stacks(release: TensorflowRelease, cuda: str | None, cudnn: str | None, catalog: Catalog) -> Iterator[Stack]:
     """List the sets for a wish, the best first; the rules judge which of them fit.
 
     A release that was published before the CUDA wheels borrows the set of a later one with the same CUDA major. Where
     cuDNN is left open, the set's own comes first, then one of each range of GPUs that the index's wheels serve.
     """
     chosen = (*(() if cuda else ("cuda",)), *(() if cudnn else ("cudnn",)))
-    for donor in _donors(release, cuda, facts):
+    for donor in _donors(release, cuda, catalog):
         line, pinned = _cudnn_pin(donor)
-        for version in _cudnns(release, cudnn, line, pinned, facts):
+        for version in _cudnns(release, cudnn, line, pinned, catalog):
             yield Stack(
                 cuda=cuda or versions.minor(donor.cuda or "0"),
                 cudnn=version,
@@ -39,9 +39,9 @@ def stacks(release: TensorflowRelease, cuda: str | None, cudnn: str | None, fact
             )
 
 
-def why_none(release: TensorflowRelease, cuda: str | None, cudnn: str | None, facts: Facts) -> str:
+def why_none(release: TensorflowRelease, cuda: str | None, cudnn: str | None, catalog: Catalog) -> str:
     """Say what is missing where there is no set of wheels for a wish."""
-    donor = next(iter(_donors(release, cuda, facts)), None)
+    donor = next(iter(_donors(release, cuda, catalog)), None)
     if donor is None:
         wish = f"CUDA {cuda or release.cuda}"
         return f"No set of {wish} wheels is known for {release.package} {release.version}: NVIDIA published none."
@@ -49,27 +49,27 @@ def why_none(release: TensorflowRelease, cuda: str | None, cudnn: str | None, fa
     return f"No wheel of cuDNN {cudnn or release.cudnn} is known for CUDA {versions.major(donor.cuda or '0')} ({line})."
 
 
-def stand_in(cuda: str, facts: Facts) -> str | None:
+def stand_in(cuda: str, catalog: Catalog) -> str | None:
     """Find a CUDA whose wheels are known and whose files have the same names as those of one without wheels.
 
     A report's mismatch can be rebuilt with it: what a build opens and what is there are the same.
     """
-    asked = facts.toolkit(cuda)
-    for row in sorted(facts.donors, key=lambda row: versions.key(row.version), reverse=True):
-        other = facts.toolkit(row.cuda)
+    asked = catalog.toolkit(cuda)
+    for row in sorted(catalog.donors, key=lambda row: versions.key(row.version), reverse=True):
+        other = catalog.toolkit(row.cuda)
         if asked is not None and other is not None and _files(asked.sonames) == _files(other.sonames):
             return other.version
     return None
 
 
-def stand_in_cudnn(release: TensorflowRelease, cuda: str | None, cudnn: str, facts: Facts) -> str | None:
+def stand_in_cudnn(release: TensorflowRelease, cuda: str | None, cudnn: str, catalog: Catalog) -> str | None:
     """Find the nearest cuDNN wheel of the same major that the build accepts, or refuses, like the one asked for."""
     line = f"nvidia-cudnn-cu{versions.major(cuda or release.cuda or '0')}"
     built = versions.minor(release.cudnn or "0")
     accepted = versions.at_least(versions.minor(cudnn), built)
     alike = [
         text
-        for text in facts.wheel_versions(line)
+        for text in catalog.wheel_versions(line)
         if versions.major(text) == versions.major(cudnn) and versions.at_least(versions.minor(text), built) is accepted
     ]
     wanted = versions.numbers(cudnn)
@@ -85,7 +85,7 @@ def _files(sonames: tuple[str, ...]) -> frozenset[str]:
     return frozenset(name for name in sonames if not name.startswith("libcupti"))
 
 
-def _donors(release: TensorflowRelease, cuda: str | None, facts: Facts) -> Iterator[TensorflowRelease]:
+def _donors(release: TensorflowRelease, cuda: str | None, catalog: Catalog) -> Iterator[TensorflowRelease]:
     """Give the releases whose set may be used, its own first; one for each CUDA version."""
     if release.cuda is None:
         return
@@ -94,7 +94,7 @@ def _donors(release: TensorflowRelease, cuda: str | None, facts: Facts) -> Itera
         yield release
     seen = {versions.minor(release.cuda)} if own else set()
     wanted = versions.minor(cuda) if cuda is not None else str(versions.major(release.cuda))
-    rows = [row for row in facts.donors if versions.is_prefix(wanted, row.cuda or "0")]
+    rows = [row for row in catalog.donors if versions.is_prefix(wanted, row.cuda or "0")]
     for row in sorted(rows, key=lambda row: _closeness(row, release), reverse=True):
         if versions.minor(row.cuda or "0") not in seen:
             seen.add(versions.minor(row.cuda or "0"))
@@ -123,17 +123,17 @@ def _cudnn_pin(donor: TensorflowRelease) -> tuple[str, str]:
     return bound.name, bound.bounds[0][1]
 
 
-def _cudnns(release: TensorflowRelease, cudnn: str | None, line: str, pinned: str, facts: Facts) -> Iterator[str]:
+def _cudnns(release: TensorflowRelease, cudnn: str | None, line: str, pinned: str, catalog: Catalog) -> Iterator[str]:
     """Give the versions of the cuDNN wheel to try: as wished, or what this release accepts, the set's own first."""
     if cudnn is not None:
-        alike = pinned if versions.is_prefix(cudnn, pinned) else facts.newest_wheel(line, (("==", f"{cudnn}.*"),))
-        found = alike or facts.newest_wheel(line, (("==", cudnn),))
+        alike = pinned if versions.is_prefix(cudnn, pinned) else catalog.newest_wheel(line, (("==", f"{cudnn}.*"),))
+        found = alike or catalog.newest_wheel(line, (("==", cudnn),))
         yield from () if found is None else (found,)
         return
     built = versions.minor(release.cudnn or "0")
     accepted = (("==", f"{versions.major(built)}.*"), (">=", built))
-    first = pinned if _accepts(built, pinned) else facts.newest_wheel(line, (("==", f"{built}.*"),))
-    yield from dict.fromkeys((*((first,) if first else ()), *facts.wheel_kinds(line, accepted)))
+    first = pinned if _accepts(built, pinned) else catalog.newest_wheel(line, (("==", f"{built}.*"),))
+    yield from dict.fromkeys((*((first,) if first else ()), *catalog.wheel_kinds(line, accepted)))
 
 
 def _accepts(built: str, loaded: str) -> bool:

@@ -7,7 +7,6 @@ from typing import Annotated
 import msgspec
 
 from envbuilder import versions
-from envbuilder.catalog.facts import facts
 from envbuilder.catalog.model import Catalog
 from envbuilder.compat import phrases
 from envbuilder.compat.question import Candidate, Question
@@ -89,8 +88,8 @@ def findings_on(
         return ()
     if driver is None or not gpus:
         return (_no_gpu(environment),)
-    known = facts(catalog)
-    release = known.release(environment.package, environment.tensorflow)
+    known = catalog
+    release = known.release(environment.tensorflow, environment.package)
     if release is None:
         return (phrases.unknown(environment.id, f"The catalogue has no row for TensorFlow {environment.tensorflow}."),)
     devices, missing = find_devices(Question(tensorflow=release.version, gpus=gpus), known)
@@ -101,7 +100,7 @@ def findings_on(
         cudnn=environment.cudnn,
         toolkit=known.toolkit(environment.cuda),
         built=known.toolkit(release.cuda),
-        cudnn_row=known.cudnn(environment.cudnn),
+        cudnn_row=known.cudnn_row(environment.cudnn),
         driver=driver,
         branch=known.branch(driver),
         devices=devices,
@@ -130,7 +129,7 @@ def _no_gpu(environment: Environment) -> Finding:
 
 def newest(host: FleetHost, catalog: Catalog) -> Newest:
     """Find the newest final TensorFlow that uses a host's GPUs, with its libraries as it was built with them."""
-    known = facts(catalog)
+    known = catalog
     if host.driver is None or not host.gpus:
         return Newest(host=host.name, tensorflow=None, why_not_newer="This host has no NVIDIA driver with a GPU.")
     refused: list[tuple[str, str]] = []

@@ -9,7 +9,6 @@ from functools import partial
 import msgspec
 
 from envbuilder import versions
-from envbuilder.catalog.facts import Facts, facts
 from envbuilder.catalog.model import Catalog
 from envbuilder.compat.question import Candidate, Question
 from envbuilder.compat.requirement import exact_pin
@@ -33,7 +32,7 @@ def nearest(
     TensorFlow, then the version nearest to it, then the newer. None where no change but of driver, GPU or system helps.
     ``compat`` False asks for what works without CUDA's forward-compatibility package, as in the images built here.
     """
-    known = facts(catalog)
+    known = catalog
     works = partial(_works, known=known, compat=compat)
     if works(question):
         return question, ()
@@ -51,7 +50,7 @@ def nearest(
     return None
 
 
-def _works(question: Question, *, known: Facts, compat: bool | None) -> bool:
+def _works(question: Question, *, known: Catalog, compat: bool | None) -> bool:
     settled = settle(question, known)
     candidate = settled.candidate
     if candidate is None:
@@ -62,7 +61,7 @@ def _works(question: Question, *, known: Facts, compat: bool | None) -> bool:
 
 
 def _candidates(
-    question: Question, given: tuple[str, ...], count: int, usable: list[str], known: Facts
+    question: Question, given: tuple[str, ...], count: int, usable: list[str], known: Catalog
 ) -> Iterator[Question]:
     """Give every question with so many changes: first those that keep the version, then by its distance."""
     own = known.version(question.tensorflow)
@@ -76,7 +75,7 @@ def _candidates(
             yield from _leave(question, axes, version, known)
 
 
-def _leave(question: Question, axes: tuple[str, ...], version: str, known: Facts) -> Iterator[Question]:
+def _leave(question: Question, axes: tuple[str, ...], version: str, known: Catalog) -> Iterator[Question]:
     """Leave axes open; a base image is first replaced by another of its system, then left away."""
     opened = {axis: _OPEN[axis] for axis in axes}
     for image in _images_beside(question, version, known) if "base_image" in axes else ():
@@ -88,15 +87,17 @@ _IMAGES = 3
 """So many of the nearest images are tried before the image is left away."""
 
 
-def _images_beside(question: Question, version: str, known: Facts) -> list[str]:
+def _images_beside(question: Question, version: str, known: Catalog) -> list[str]:
     """Name the nearest other images of the same system with the CUDA and cuDNN majors that a version was built with."""
     image = known.image(question.base_image) if question.base_image else None
-    release = next((row for row in known.releases(known.version(version) or version) if row.cuda and row.cudnn), None)
+    release = next(
+        (row for row in known.distributions(known.version(version) or version) if row.cuda and row.cudnn), None
+    )
     if image is None or release is None:
         return []
     alike = [
         row
-        for row in known.catalog.images
+        for row in known.images
         if row.os == image.os and row != image and _majors(row.cuda, row.cudnn) == _majors(release.cuda, release.cudnn)
     ]
     return [row.name for row in sorted(alike, key=lambda row: (_gap(row.cuda, image.cuda), row.name))[:_IMAGES]]
@@ -110,7 +111,7 @@ def _gap(version: str, other: str) -> tuple[int, ...]:
     return tuple(abs(a - b) for a, b in zip(versions.numbers(version), versions.numbers(other), strict=False))
 
 
-def _by_distance(version: str, known: Facts) -> list[str]:
+def _by_distance(version: str, known: Catalog) -> list[str]:
     final = [text for text in known.versions if versions.key(text)[1] >= 0]
     own = known.version(version)
     here = sum(versions.key(text) < versions.key(own or version) for text in final)
@@ -119,7 +120,7 @@ def _by_distance(version: str, known: Facts) -> list[str]:
     return [own, *ordered] if own is not None else ordered
 
 
-def _told(question: Question, near: Question, known: Facts) -> tuple[Question, tuple[str, ...]]:
+def _told(question: Question, near: Question, known: Catalog) -> tuple[Question, tuple[str, ...]]:
     """Write out what was chosen in place of what was asked."""
     before, after = settle(question, known).candidate, settle(near, known).candidate
     assert after is not None  # noqa: S101 - it works, so it has rows

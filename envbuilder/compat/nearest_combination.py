@@ -44,7 +44,7 @@ class Nearest:
 
     def __init__(self, resolver: Resolver) -> None:
         self.resolver = resolver
-        self.versions = tuple(text for text in resolver.facts.versions if versions.key(text)[1] >= 0)
+        self.versions = tuple(text for text in resolver.catalog.versions if versions.key(text)[1] >= 0)
         self._place = {text: place for place, text in enumerate(self.versions)}
         self._hosts = cache(self._near_host)
         self._sides = cache(self._near_side)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import msgspec
 
-from envbuilder.catalog.facts import facts
 from envbuilder.catalog.model import Catalog
 from envbuilder.compat.nearest_combination import Nearest
 from envbuilder.compat.resolver import Resolver
@@ -23,7 +22,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 def plan(matrix: Matrix, catalog: Catalog) -> Plan:
     """Resolve every combination of a matrix for its targets; each rejection names the nearest that would work."""
     wanted, excluded = expand(matrix)
-    resolver = Resolver(facts(catalog), matrix.targets)
+    resolver = Resolver(catalog, matrix.targets)
     nearest = Nearest(resolver)
     environments: dict[str, Environment] = {}
     rejections: list[Rejection] = []

@@ -6,15 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from envbuilder.catalog.model import (
-    BaseImage,
-    CudaToolkit,
-    Cudnn,
-    DriverBranch,
-    Gpu,
-    OperatingSystem,
-    TensorflowRelease,
-)
+from envbuilder.catalog.rows import BaseImage, CudaToolkit, Cudnn, DriverBranch, Gpu, OperatingSystem, TensorflowRelease
 
 Install = Literal["and-cuda", "plain", "system"]
 

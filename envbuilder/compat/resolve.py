@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from envbuilder.catalog.facts import facts
 from envbuilder.catalog.model import Catalog
 from envbuilder.compat.plan import Plan, plan
 from envbuilder.compat.resolver import NO_TARGETS, Resolver
@@ -21,4 +20,4 @@ def resolve(
     combination names ``controls``) a mismatch is kept as a finding instead of rejected, as long as it can be built:
     that is how a user's broken environment is rebuilt.
     """
-    return Resolver(facts(catalog), targets).resolve(combination, as_reported=as_reported)
+    return Resolver(catalog, targets).resolve(combination, as_reported=as_reported)

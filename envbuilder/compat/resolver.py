@@ -7,8 +7,8 @@ from functools import cache
 from typing import NamedTuple
 
 from envbuilder import versions
-from envbuilder.catalog.facts import Facts
-from envbuilder.catalog.model import TensorflowRelease
+from envbuilder.catalog.model import Catalog
+from envbuilder.catalog.rows import TensorflowRelease
 from envbuilder.compat import phrases
 from envbuilder.compat.identifier import environment_id, short, suffixes, wished_id
 from envbuilder.compat.requirement import parse
@@ -41,8 +41,8 @@ class Resolver:
     The parts are remembered by texts, not by rows: hashing a row costs more than judging it.
     """
 
-    def __init__(self, facts: Facts, targets: Targets = NO_TARGETS) -> None:
-        self.facts = facts
+    def __init__(self, catalog: Catalog, targets: Targets = NO_TARGETS) -> None:
+        self.catalog = catalog
         self.targets = targets
         self._releases = cache(self._find_releases)
         self._host = cache(self._judge_host)
@@ -57,7 +57,7 @@ class Resolver:
         release, host, side = self.parts(wish)
         deliberate = as_reported or bool(wish.controls)
         if deliberate and release is not None and side.stack is None and wish.flavor == "gpu":
-            side = standing_in(release, wish, self.targets, self.facts) or side
+            side = standing_in(release, wish, self.targets, self.catalog) or side
         findings = joined(host.findings, side.findings)
         stops = _prevents if deliberate else bool
         if (
@@ -93,13 +93,13 @@ class Resolver:
         A CPU image takes tensorflow-cpu where it has a wheel for this Python: the same code without the CUDA kernels,
         less than half the size. Otherwise tensorflow, whose CUDA build falls back to the CPU.
         """
-        known = self.facts.version(version)
+        known = self.catalog.version(version)
         if known is None:
             return ()
         if package is not None:
-            row = self.facts.release(package, known)
+            row = self.catalog.release(known, package)
             return () if row is None else (row,)
-        rows = self.facts.releases(known)
+        rows = self.catalog.distributions(known)
         if flavor == "gpu":
             return tuple(sorted(rows, key=lambda row: not row.gpu))[:1]
         usable = tuple(row for row in rows if row.installable and row.package != "tensorflow-gpu")
@@ -107,7 +107,7 @@ class Resolver:
 
     def _say_missing(self, version: str, package: str | None) -> Host:
         name = f"{package or 'tensorflow'} {version}"
-        near = [text for text in self.facts.versions if versions.minor(text) == versions.minor(version)]
+        near = [text for text in self.catalog.versions if versions.minor(text) == versions.minor(version)]
         hint = f"; it knows {phrases.words(near)}" if near else ""
         return Host("", None, (), (phrases.unknown(name, f"The catalogue has no row for {name}{hint}."),), fails=True)
 
@@ -115,16 +115,16 @@ class Resolver:
         self, package: str, version: str, python: str | None, os: str | None, arch: str, packages: tuple[str, ...]
     ) -> Host:
         wish = Combination(tensorflow=version, python=python, os=os, arch=arch, packages=packages)
-        return host_side(self._row(package, version), wish, self.facts)
+        return host_side(self._row(package, version), wish, self.catalog)
 
     def _judge_side(  # noqa: PLR0913, PLR0917 - the wishes, one by one, are the key
         self, package: str, version: str, flavor: Flavor, arch: str, cuda: str | None, cudnn: str | None
     ) -> Side:
         wish = Combination(tensorflow=version, flavor=flavor, arch=arch, cuda=cuda, cudnn=cudnn)
-        return gpu_side(self._row(package, version), wish, self.targets, self.facts)
+        return gpu_side(self._row(package, version), wish, self.targets, self.catalog)
 
     def _row(self, package: str, version: str) -> TensorflowRelease:
-        row = self.facts.release(package, version)
+        row = self.catalog.release(version, package)
         assert row is not None  # noqa: S101 - `_find_releases` found it
         return row
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from envbuilder import versions
-from envbuilder.catalog.facts import Facts, admits
-from envbuilder.catalog.model import TensorflowRelease, WheelSet
+from envbuilder.catalog.model import Catalog
+from envbuilder.catalog.rows import TensorflowRelease, WheelSet
 from envbuilder.compat import phrases
 from envbuilder.compat.question import Candidate
 from envbuilder.compat.requirement import Bound, holds_for, parse
 from envbuilder.finding import Code, Finding
 
 
-def installable(candidate: Candidate, _facts: Facts) -> Iterator[Finding]:
+def installable(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
     """NOT_INSTALLABLE: an sdist that raises, no wheel for the machine, or an extra whose pins are gone."""
     release = candidate.release
     what = phrases.name(release)
@@ -67,7 +67,7 @@ def wheels(candidate: Candidate) -> WheelSet | None:
     return next((row for row in candidate.release.wheels if row.arch == candidate.arch), None)
 
 
-def python_supported(candidate: Candidate, _facts: Facts) -> Iterator[Finding]:
+def python_supported(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
     """PYTHON_UNSUPPORTED: no wheel for this Python, or the system brings another one."""
     found, release = wheels(candidate), candidate.release
     if candidate.python is None:
@@ -100,7 +100,7 @@ def _closest(python: str, pythons: tuple[str, ...]) -> str:
     return min(pythons, key=lambda text: [abs(a - b) for a, b in zip(versions.numbers(text), wanted, strict=False)])
 
 
-def glibc_new_enough(candidate: Candidate, _facts: Facts) -> Iterator[Finding]:
+def glibc_new_enough(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
     """GLIBC_TOO_OLD: the system's C library is older than the wheel's tag promises to need."""
     found = wheels(candidate)
     if found is None or candidate.glibc is None or versions.at_least(candidate.glibc, found.glibc):
@@ -116,7 +116,7 @@ def glibc_new_enough(candidate: Candidate, _facts: Facts) -> Iterator[Finding]:
     )
 
 
-def cpu_features(candidate: Candidate, _facts: Facts) -> Iterator[Finding]:
+def cpu_features(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
     """CPU_FEATURE_MISSING: the wheel is compiled for instructions that the processor lacks (SIGILL at import)."""
     needs = [feature for feature in candidate.release.cpu_features if feature.lower().startswith("avx")]
     if candidate.avx or not needs or candidate.arch != "x86_64":
@@ -142,13 +142,13 @@ _CODE_OF = {
 _TITLE = {"numpy": "NumPy", "protobuf": "protobuf", "keras": "Keras"}
 
 
-def packages_fit(candidate: Candidate, _facts: Facts) -> Iterator[Finding]:
+def packages_fit(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
     """NUMPY_ABI, PROTOBUF_ABI, KERAS_MISMATCH, PACKAGE_CONFLICT: a pinned package outside this build's bounds."""
     release = candidate.release
     for package, version in candidate.packages:
         title = _TITLE.get(package, package)
         for bound, declared in bounds_on(candidate, package):
-            if admits(bound.bounds, version):
+            if versions.admits(bound.bounds, version):
                 continue
             why = "its own metadata says so" if declared else "its metadata lacks the bound, but it fails when imported"
             yield phrases.error(
@@ -192,7 +192,7 @@ _FIRST_PYTHON = {
 """The oldest Python that a release at the ceiling installs on (its Requires-Python): older ones never receive it."""
 
 
-def uncapped(candidate: Candidate, _facts: Facts) -> Iterator[Finding]:
+def uncapped(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
     """NUMPY_ABI, PROTOBUF_ABI: an unpinned install brings a newer package than the build can load."""
     if candidate.install not in {"and-cuda", "plain"}:
         return
@@ -203,7 +203,7 @@ def uncapped(candidate: Candidate, _facts: Facts) -> Iterator[Finding]:
         if cap.name not in {"numpy", "protobuf"} or cap.name in pinned or ceiling is None:
             continue
         declared = [bound for bound, stated in bounds_on(candidate, cap.name) if stated]
-        if any(not admits(bound.bounds, ceiling) and _is_ceiling(bound) for bound in declared):
+        if any(not versions.admits(bound.bounds, ceiling) and _is_ceiling(bound) for bound in declared):
             continue
         first = _FIRST_PYTHON.get((cap.name, ceiling))
         if first and candidate.python and not versions.at_least(candidate.python, first):

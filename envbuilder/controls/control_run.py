@@ -107,7 +107,7 @@ class Controller:
     def good(self, base: Base) -> Good:
         """Return the good environment that controls of this kind break, built where it is not yet."""
         if base not in self._good:
-            choice = choose(MATRIX, (), self.workspace)
+            choice = choose(MATRIX, (), self.workspace, store.load())
             environment = environment_of(base, choice.environments)
             lock = ensure_lock(environment, choice.catalog, self.workspace)
             write_context(environment, lock, self.workspace)

@@ -9,7 +9,7 @@ from typing import TextIO
 
 import msgspec
 
-from envbuilder.catalog.model import OperatingSystem
+from envbuilder.catalog.rows import OperatingSystem
 from envbuilder.engine.port import BuildRequest, Engine, EngineInfo, Image, Step
 from envbuilder.environment import Environment
 from envbuilder.errors import UsageError

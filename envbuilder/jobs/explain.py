@@ -10,7 +10,6 @@ from typing import Literal
 
 import msgspec
 
-from envbuilder.catalog.facts import facts
 from envbuilder.catalog.store import load
 from envbuilder.compat.check_text import explained, finding_lines
 from envbuilder.compat.explanations import Explanation, explanation
@@ -72,9 +71,9 @@ def _matrices(matrix: str | None, root: Path) -> Iterator[Matrix]:
 
 
 def _environment(matrix: str, environment: Environment) -> ExplainDocument:
-    known = facts(load())
-    release = known.release(environment.package, environment.tensorflow)
-    system = next(iter(known.systems(environment.os)), None)
+    known = load()
+    release = known.release(environment.tensorflow, environment.package)
+    system = known.system(environment.os)
     toolkit = known.toolkit(environment.cuda)
     rows = [row for row in (release, system, toolkit) if row is not None]
     return ExplainDocument(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
+from envbuilder.catalog.store import load
 from envbuilder.choice import choose
 from envbuilder.environment import Environment, Rejection
 from envbuilder.image.build import ImageRecord, LayerSize
@@ -47,7 +48,7 @@ def collect(workspace: Workspace, matrices: Sequence[str], store: Path | None, s
     current = current_verdicts(workspace)
     if current:
         history.add(current)
-    plans = [choose(name, (), workspace).plan for name in matrices]
+    plans = [choose(name, (), workspace, load()).plan for name in matrices]
     environments = {one.id: one for plan in plans for one in plan.environments}
     kept = history.since(since)
     return Material(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from envbuilder.catalog.store import load
 from envbuilder.choice import choose
 from envbuilder.compat.selectors import select
 from envbuilder.errors import InputError, NothingSelectedError, Problem, UsageError
@@ -62,6 +63,6 @@ def export_bake(matrix: str | None, selectors: Sequence[str], to: str | None, wo
     """Write ``docker-bake.json`` for a matrix's environments, on the bases that a registry gives."""
     if to is None:
         raise UsageError("a bake file needs to know where its images go", hint="--to registry.example.org/team/image")
-    choice = choose(matrix, selectors, workspace)
+    choice = choose(matrix, selectors, workspace, load())
     bases = {system.name: system.image for system in choice.catalog.systems}
     return bake(choice.environments, parse(to).name, bases)

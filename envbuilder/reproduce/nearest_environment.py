@@ -7,7 +7,6 @@ import json
 import msgspec
 
 from envbuilder import versions
-from envbuilder.catalog.facts import Facts, facts
 from envbuilder.catalog.model import Catalog
 from envbuilder.compat.check import check
 from envbuilder.compat.nearest import nearest
@@ -43,7 +42,7 @@ def mend(
     """
     if question is None:
         return None
-    asked = _answerable(question, facts(catalog))
+    asked = _answerable(question, catalog)
     found = _found(reported, asked, predicted, catalog)
     if found is None:
         return None
@@ -65,15 +64,17 @@ def mend(
     )
 
 
-def _answerable(question: Question, known: Facts) -> Question:
+def _answerable(question: Question, known: Catalog) -> Question:
     """Leave out what the catalogue has no row for: it can say nothing about it, and changes nothing of it."""
     return msgspec.structs.replace(
         question,
         gpus=tuple(name for name in question.gpus if known.gpu(name) is not None),
         driver=question.driver if question.driver and known.branch(question.driver) else None,
-        os=question.os if question.os and known.systems(question.os) else None,
+        os=question.os if question.os and known.system(question.os) else None,
         cuda=question.cuda if question.cuda and known.toolkit(question.cuda) else None,
-        cudnn=question.cudnn if question.cudnn and ("." not in question.cudnn or known.cudnn(question.cudnn)) else None,
+        cudnn=question.cudnn
+        if question.cudnn and ("." not in question.cudnn or known.cudnn_row(question.cudnn))
+        else None,
     )
 
 
@@ -97,9 +98,9 @@ def _system_change(reported: Reported, near: Question) -> tuple[str, ...]:
 
 def _wish(question: Question, near: Question, catalog: Catalog) -> Combination:
     """Ask for the environment; bounds that the release sets itself hold without being asked for."""
-    known = facts(catalog)
+    known = catalog
     version = known.version(near.tensorflow) or near.tensorflow
-    release = next((row for row in known.releases(version) if row.gpu), None)
+    release = next((row for row in known.distributions(version) if row.gpu), None)
     gpu = near.gpu and release is not None
     return Combination(
         tensorflow=version,
@@ -120,9 +121,9 @@ def _diff(change: str) -> tuple[str, str]:
 
 def _commands(question: Question, near: Question, environment: Environment | None, catalog: Catalog) -> tuple[str, ...]:
     """Write the commands that mend an installation by hand; each word satisfies a grammar."""
-    known = facts(catalog)
+    known = catalog
     version = known.version(near.tensorflow) or near.tensorflow
-    release = known.release(near.package or "tensorflow", version)
+    release = known.release(version, near.package or "tensorflow")
     wanted: list[str] = []
     findable = release is not None and release.and_cuda and release.finds_cuda == "wheels"
     installable = release is None or near.python not in release.extra_fails_on

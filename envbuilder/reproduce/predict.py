@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 
 from envbuilder import versions
-from envbuilder.catalog.facts import facts
 from envbuilder.catalog.model import Catalog
 from envbuilder.compat.check import findings_of
 from envbuilder.compat.question import Question
@@ -52,7 +51,7 @@ _OF_LIBRARIES = frozenset(
 
 def predict(reported: Reported, symptoms: tuple[Symptom, ...], catalog: Catalog) -> tuple[Finding, ...]:
     """List what must go wrong, most serious first: the rules' findings, then what only the report's lines show."""
-    question = question_of(reported, symptoms, facts(catalog))
+    question = question_of(reported, symptoms, catalog)
     other = _other_system(reported)
     ruled = () if question is None or _elsewhere(reported) else findings_of(question, catalog)
     ruled = tuple(finding for finding in ruled if not _refuted(finding, reported, symptoms))
@@ -140,7 +139,7 @@ def _shown(symptom: Symptom, signature: Signature) -> Finding:
 
 def without_jit(question: Question, catalog: Catalog) -> tuple[Question, tuple[str, ...]] | None:
     """Find the nearest release that holds machine code for the GPU, for reports whose trouble is the waiting."""
-    known = facts(catalog)
+    known = catalog
     own = known.version(question.tensorflow)
     final = [text for text in known.versions if key(text)[1] >= 0]
     if own is None or own not in final:
@@ -160,8 +159,8 @@ def without_jit(question: Question, catalog: Catalog) -> tuple[Question, tuple[s
 
 
 def _changes(question: Question, near: Question, catalog: Catalog) -> tuple[str, ...]:
-    known = facts(catalog)
-    release = known.releases(near.tensorflow)
+    known = catalog
+    release = known.distributions(near.tensorflow)
     row = next((row for row in release if row.gpu), None)
     lines = [f"tensorflow {known.version(question.tensorflow)} → {near.tensorflow}"]
     for axis in ("cuda", "cudnn"):

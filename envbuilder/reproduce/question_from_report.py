@@ -7,8 +7,7 @@ import re
 from packaging.version import InvalidVersion, Version
 
 from envbuilder import versions
-from envbuilder.catalog.facts import PACKAGES as DISTRIBUTIONS
-from envbuilder.catalog.facts import Facts
+from envbuilder.catalog.model import DISTRIBUTIONS, Catalog
 from envbuilder.compat.question import Install, Question
 from envbuilder.reproduce.messages.message import Symptom
 from envbuilder.reproduce.messages.recognise import get
@@ -41,26 +40,26 @@ def release_of(text: str) -> str:
     return f"{base}.{kind}{number}" if kind in {"dev", "post"} else f"{base}{kind}{number}"
 
 
-def system_of(os: str | None, facts: Facts) -> str | None:
+def system_of(os: str | None, catalog: Catalog) -> str | None:
     """Find the catalogue's system for a name such as ``Ubuntu 20.04.2 LTS``; None where it has none."""
     words = re.findall(r"[a-z]+|[0-9]+(?:\.[0-9]+)?", (os or "").lower())
     if not words:
         return None
     name, number = words[0], next((word for word in words if word[0].isdigit()), "")
     for candidate in (f"{name}-{number}", f"{name}-{_CODENAMES.get(number.partition('.')[0], '')}"):
-        if any(row.name == candidate for row in facts.systems()):
+        if any(row.name == candidate for row in catalog.systems):
             return candidate
     return None
 
 
-def driver_of(reported: Reported, facts: Facts) -> str | None:
+def driver_of(reported: Reported, catalog: Catalog) -> str | None:
     """Return the driver in a form that rules can compare; a ceiling alone names the first driver that has it."""
     if reported.platform == "windows":
         return None
     if reported.driver is not None:
-        branch = facts.branch(reported.driver)
+        branch = catalog.branch(reported.driver)
         return branch.first if branch is not None and "." not in reported.driver else reported.driver
-    rows = [row for row in facts.catalog.drivers if row.cuda == reported.driver_cuda]
+    rows = [row for row in catalog.drivers if row.cuda == reported.driver_cuda]
     return min((row.first for row in rows), key=versions.key, default=None)
 
 
@@ -101,24 +100,24 @@ def is_version(text: str) -> bool:
     return True
 
 
-def question_of(reported: Reported, symptoms: tuple[Symptom, ...], facts: Facts) -> Question | None:
+def question_of(reported: Reported, symptoms: tuple[Symptom, ...], catalog: Catalog) -> Question | None:
     """Ask about the environment of a report; None where it does not say which TensorFlow."""
     if reported.tensorflow is None:
         return None
     gpu = means_gpu(reported, symptoms)
-    image = reported.image if reported.image and facts.image(reported.image) else None
+    image = reported.image if reported.image and catalog.image(reported.image) else None
     return Question(
         tensorflow=release_of(reported.tensorflow),
         package=reported.distribution if reported.distribution in DISTRIBUTIONS[1:] else None,
         python=versions.minor(reported.python) if reported.python else None,
         cuda=reported.cuda if gpu else None,
         cudnn=reported.cudnn if gpu else None,
-        driver=driver_of(reported, facts),
+        driver=driver_of(reported, catalog),
         gpus=gpus_of(reported),
         capabilities=() if gpus_of(reported) else reported.compute_capabilities,
         install=install_of(reported, symptoms) if gpu else None,
         base_image=image,
-        os=None if image else system_of(reported.os, facts),
+        os=None if image else system_of(reported.os, catalog),
         arch="aarch64" if reported.arch in {"aarch64", "arm64"} else "x86_64",
         packages=pins_of(reported),
         gpu=gpu,

@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 
 from envbuilder import versions
-from envbuilder.catalog.facts import Facts, facts
-from envbuilder.catalog.model import Catalog, TensorflowRelease
+from envbuilder.catalog.model import Catalog
+from envbuilder.catalog.rows import TensorflowRelease
 from envbuilder.compat.question import Question
 from envbuilder.compat.resolve import resolve
 from envbuilder.environment import Combination, Environment, Rejection
@@ -36,7 +36,7 @@ def plan(
     reported: Reported, question: Question | None, predicted: tuple[Finding, ...], catalog: Catalog, here: str | None
 ) -> Rebuild:
     """Plan the rebuilding of what was reported; ``here`` is this host's driver (None where it has none)."""
-    known = facts(catalog)
+    known = catalog
     why_not = _why_not(reported, question, predicted, known)
     if question is None or why_not:
         return Rebuild(Recipe(kind="none", why_not=why_not))
@@ -51,7 +51,7 @@ def plan(
     )
 
 
-def _why_not(reported: Reported, question: Question | None, predicted: tuple[Finding, ...], known: Facts) -> str:
+def _why_not(reported: Reported, question: Question | None, predicted: tuple[Finding, ...], known: Catalog) -> str:
     """Say what stands in the way of rebuilding at all; '' where nothing does."""
     if question is None:
         return "the report does not say which TensorFlow it is about"
@@ -65,12 +65,12 @@ def _why_not(reported: Reported, question: Question | None, predicted: tuple[Fin
     return f"there is nothing to install: {blocking[0].message}" if blocking else ""
 
 
-def _release(reported: Reported, question: Question, known: Facts) -> TensorflowRelease | None:
+def _release(reported: Reported, question: Question, known: Catalog) -> TensorflowRelease | None:
     version = known.version(question.tensorflow)
     name = question.package or reported.distribution or "tensorflow"
     if version is None:
         return None
-    rows = known.releases(version)
+    rows = known.distributions(version)
     exact = next((row for row in rows if row.package == name), None)
     gpu = next((row for row in rows if row.gpu), None)
     return gpu if question.gpu and question.package is None and exact is not None and not exact.gpu else exact or gpu
@@ -93,7 +93,7 @@ def _from_wheels(
     made = resolve(wish, catalog, as_reported=True)
     if isinstance(made, Rejection) or (cuda and made.cuda and not versions.is_prefix(cuda, made.cuda)):
         return None
-    deviations = _deviations(reported, made, facts(catalog))
+    deviations = _deviations(reported, made, catalog)
     if deviations is None:
         return None
     return Rebuild(
@@ -109,7 +109,7 @@ def _from_wheels(
     )
 
 
-def _deviations(reported: Reported, made: Environment, known: Facts) -> tuple[str, ...] | None:
+def _deviations(reported: Reported, made: Environment, known: Catalog) -> tuple[str, ...] | None:
     """List what the report has otherwise, as exact pins; None where its cuDNN is not on the package index."""
     pins = list(pins_of(reported))
     ours = dict(wheel.split("==") for wheel in made.cuda_wheels)
@@ -132,14 +132,16 @@ def _same(short: str, full: str) -> bool:
     return versions.is_prefix(short, full) or ("." not in short and versions.major(short) == versions.major(full))
 
 
-def _cudnn_wheel(version: str, line: str, known: Facts) -> str | None:
+def _cudnn_wheel(version: str, line: str, known: Catalog) -> str | None:
     return known.newest_wheel(line, (("==", version),)) or known.newest_wheel(line, (("==", f"{version}.*"),))
 
 
-def _from_image(reported: Reported, question: Question, release: TensorflowRelease, known: Facts, host: str) -> Rebuild:
+def _from_image(
+    reported: Reported, question: Question, release: TensorflowRelease, known: Catalog, host: str
+) -> Rebuild:
     """Start from a published image that brings the reported CUDA."""
     cuda, cudnn = reported.cuda or release.cuda, reported.cudnn or release.cudnn
-    rows = [row for row in known.catalog.images if _brings(row.cuda, cuda) and _brings(row.cudnn, cudnn)]
+    rows = [row for row in known.images if _brings(row.cuda, cuda) and _brings(row.cudnn, cudnn)]
     if not rows:
         what = " ".join(f"{name} {text}" for name, text in (("CUDA", cuda), ("cuDNN", cudnn)) if text)
         return Rebuild(Recipe(kind="none", why_not=f"no wheels and no published image bring {what}"))
@@ -169,7 +171,7 @@ def _on_published(image: str, pins: tuple[str, ...], release: TensorflowRelease,
     )
 
 
-def _host(reported: Reported, question: Question, release: TensorflowRelease, known: Facts, here: str | None) -> str:
+def _host(reported: Reported, question: Question, release: TensorflowRelease, known: Catalog, here: str | None) -> str:
     """Name the simulated host: the reporter's driver and GPUs; '' where none is needed or this host is it."""
     if not question.gpu or not release.gpu:
         return ""

@@ -9,7 +9,7 @@ from typing import cast
 
 from envbuilder import versions
 from envbuilder.catalog import store
-from envbuilder.catalog.model import TensorflowRelease
+from envbuilder.catalog.rows import TensorflowRelease
 from envbuilder.choice import read_fleet
 from envbuilder.console import Console
 from envbuilder.engine.docker import connect

@@ -92,7 +92,7 @@ def _environment(
                 hint="envbuilder build, or docker pull",
             )
         return None
-    for choice in choose_all((words.matrix,) if words.matrix else (), (), workspace.root):
+    for choice in choose_all((words.matrix,) if words.matrix else (), (), workspace.root, store.load()):
         for environment in choice.environments:
             if environment.id == target:
                 return environment, record, choice.matrix.budgets

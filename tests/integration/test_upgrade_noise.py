@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from envbuilder.catalog.store import load
 from envbuilder.choice import choose
 from envbuilder.engine.docker import connect
 from envbuilder.image.build import build
@@ -82,7 +83,7 @@ def place() -> Place:
     """Build the quickstart's image and give the place where its probes run."""
     engine = connect()
     workspace = Workspace(ROOT)
-    choice = choose("quickstart", (), workspace)
+    choice = choose("quickstart", (), workspace, load())
     (environment,) = choice.environments
     built = build(environment, system_of(environment, choice.catalog), workspace, engine, on_step=lambda _: None)
     return Place(engine, built.record.image)

@@ -52,7 +52,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
 @pytest.fixture(scope="module")
 def request_for_cpu(engine: DockerEngine, workspace: Workspace) -> ValidationRequest:
     """Build the quickstart's environment and say how to validate it."""
-    choice = choose("quickstart", (), workspace)
+    choice = choose("quickstart", (), workspace, load())
     (environment,) = choice.environments
     built = build(environment, system_of(environment, choice.catalog), workspace, engine, on_step=lambda _: None)
     return ValidationRequest(image=built.record.image, environment=environment, budgets=choice.matrix.budgets)

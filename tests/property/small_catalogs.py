@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from envbuilder.catalog.model import (
-    Catalog,
+from envbuilder.catalog.model import Catalog
+from envbuilder.catalog.rows import (
     CudaToolkit,
     Cudnn,
     CudnnWheel,

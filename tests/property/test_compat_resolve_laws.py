@@ -21,8 +21,8 @@ from small_catalogs import (
     targets,
 )
 
-from envbuilder.catalog.facts import facts
-from envbuilder.catalog.model import Catalog, TensorflowRelease
+from envbuilder.catalog.model import Catalog
+from envbuilder.catalog.rows import TensorflowRelease
 from envbuilder.compat.nearest_combination import Nearest, changes
 from envbuilder.compat.plan import plan
 from envbuilder.compat.resolve import resolve
@@ -139,7 +139,7 @@ def neighbours(wish: Combination) -> Iterator[Combination]:
 @given(catalogs(), st.one_of(combinations, full_combinations), targets)
 def test_the_nearest_works_and_no_fewer_changes_would(catalog: Catalog, wish: Combination, wished: Targets) -> None:
     """The nearest resolves, keeps the system, and brute force finds nothing with fewer changed axes."""
-    resolver = Resolver(facts(catalog), wished)
+    resolver = Resolver(catalog, wished)
     near = Nearest(resolver).to(wish)
     fewest = min(
         (len(changes(wish, other)) for other in neighbours(wish) if satisfiable(other, catalog, wished)), default=None

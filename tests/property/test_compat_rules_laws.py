@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from envbuilder import versions
-from envbuilder.catalog.facts import facts
 from envbuilder.catalog.store import load
 from envbuilder.compat.check import check, findings_of
 from envbuilder.compat.nearest import nearest
@@ -19,7 +18,6 @@ from envbuilder.compat.settle import settle
 from envbuilder.finding import Code, compatible
 
 CATALOG = load()
-FACTS = facts(CATALOG)
 
 VERSIONS = [row.version for row in CATALOG.tensorflow if row.package == "tensorflow"]
 DRIVERS = [row.releases[-1] if row.releases else row.first for row in CATALOG.drivers]
@@ -51,7 +49,7 @@ questions = st.builds(
 
 def candidate_of(question: Question) -> Candidate:
     """Settle a question that is known to have a release."""
-    found = settle(question, FACTS).candidate
+    found = settle(question, CATALOG).candidate
     assert found is not None
     return found
 
@@ -60,11 +58,11 @@ def candidate_of(question: Question) -> Candidate:
 @given(questions, st.randoms(use_true_random=False))
 def test_findings_do_not_depend_on_order(question: Question, random) -> None:
     """Rules asked in another order, GPUs and packages named in another order: the same findings in the same order."""
-    if settle(question, FACTS).candidate is None:
+    if settle(question, CATALOG).candidate is None:
         return
     candidate = candidate_of(question)
     rules = random.sample(RULES, len(RULES))
-    assert ordered(finding for rule in rules for finding in rule.find(candidate, FACTS)) == judge(candidate, FACTS)
+    assert ordered(finding for rule in rules for finding in rule.find(candidate, CATALOG)) == judge(candidate, CATALOG)
     other = msgspec.structs.replace(
         question,
         gpus=tuple(random.sample(question.gpus, len(question.gpus))),
@@ -78,26 +76,26 @@ def test_findings_do_not_depend_on_order(question: Question, random) -> None:
 @given(questions)
 def test_no_rule_reads_the_other_side(question: Question) -> None:
     """A rule finds the same when the fields of the other side are empty: that is why the sides are judged apart."""
-    if settle(question, FACTS).candidate is None:
+    if settle(question, CATALOG).candidate is None:
         return
     whole = candidate_of(question)
     host = msgspec.structs.replace(
         whole, cuda=None, cudnn=None, toolkit=None, built=None, cudnn_row=None, driver=None, branch=None, devices=()
     )
     gpu = msgspec.structs.replace(whole, python=None, system=None, glibc=None, glibc_of="", avx=True, packages=())
-    assert judge(host, FACTS, ("host",)) == judge(whole, FACTS, ("host",))
-    assert judge(gpu, FACTS, ("gpu",)) == judge(whole, FACTS, ("gpu",))
+    assert judge(host, CATALOG, ("host",)) == judge(whole, CATALOG, ("host",))
+    assert judge(gpu, CATALOG, ("gpu",)) == judge(whole, CATALOG, ("gpu",))
 
 
 @settings(max_examples=200, deadline=None)
 @given(questions)
 def test_each_rule_gives_only_its_own_codes(question: Question) -> None:
     """The table says which codes a rule may give; every finding can be followed and is written in sentences."""
-    if settle(question, FACTS).candidate is None:
+    if settle(question, CATALOG).candidate is None:
         return
     candidate = candidate_of(question)
     for rule in RULES:
-        for finding in rule.find(candidate, FACTS):
+        for finding in rule.find(candidate, CATALOG):
             assert finding.code in rule.codes
             assert finding.message[0].isalnum()
             assert finding.message.endswith(".")

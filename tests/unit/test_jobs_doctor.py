@@ -31,7 +31,7 @@ def no_engine() -> Engine:
 
 def doctor(host: HostRef, connect: Callable[[], Engine] = no_engine, *, avx: bool | None = True) -> Diagnosis:
     """Diagnose a host for the vetted environments of TensorFlow 2.20.0 on Python 3.11."""
-    choice = choose("tensorflow", ("tf2.20.0-py311-*",), Workspace(Path("/nonexistent")))
+    choice = choose("tensorflow", ("tf2.20.0-py311-*",), Workspace(Path("/nonexistent")), load())
     return diagnose(
         host,
         connect,

@@ -10,7 +10,8 @@ import pytest
 from index_server import wheel
 
 from envbuilder.catalog import store
-from envbuilder.catalog.model import Catalog, Contradiction, CudaToolkit, TensorflowRelease, WheelSet
+from envbuilder.catalog.model import Catalog
+from envbuilder.catalog.rows import Contradiction, CudaToolkit, TensorflowRelease, WheelSet
 from envbuilder.errors import NoClaimError, UsageError
 from envbuilder.fatbin import MAGIC
 from envbuilder.pypi.answer_cache import Cache
