@@ -115,8 +115,9 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     def toolkit(self, text: str | None) -> CudaToolkit | None:
         """Return the toolkit line that a CUDA version belongs to: ``11.2``, ``11.2.152`` and ``V11.2.67`` alike."""
-        bare = text.lstrip("vV") if text is not None else ""
-        return self._toolkits.get(versions.minor(bare)) if versions.key_or_none(bare) else None
+        if text is None or versions.key_or_none(text.lstrip("vV")) is None:
+            return None
+        return self._toolkits.get(versions.minor(text.lstrip("vV")))
 
     @cached_property
     def _toolkits(self) -> dict[str, CudaToolkit]:
@@ -132,7 +133,7 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
         A major alone (``8``) says too little to name one.
         """
-        wanted = versions.key_or_none(text or "")
+        wanted = versions.key_or_none(text) if text is not None else None
         if text is None or wanted is None or len(versions.numbers(text)) < 2:  # noqa: PLR2004 - see above
             return None
         return self._cudnns.get(".".join(map(str, wanted[0]))) or self._cudnns.get(versions.minor(text))

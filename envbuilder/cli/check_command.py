@@ -46,17 +46,11 @@ def command(form: str, *, no_avx: bool, **given: Any) -> None:  # noqa: ANN401 -
       envbuilder check --tensorflow 2.20.0 --install and-cuda --gpu "Tesla V100-SXM2-16GB" --format json
     """
     from envbuilder.catalog.store import load
-    from envbuilder.compat.check import check
+    from envbuilder.compat.check import answer
     from envbuilder.compat.check_text import told
-    from envbuilder.compat.nearest import nearest
     from envbuilder.compat.words import Words, question
     from envbuilder.schemas import as_json
 
-    asked = question(Words(avx=not no_avx, **given))
-    document = check(asked, load())
-    if form == "json":
-        click.echo(as_json(document))
-    else:
-        near = nearest(asked, load()) if document.compatible is False else None
-        click.echo(told(document, near[1] if near else ()))
+    document = answer(question(Words(avx=not no_avx, **given)), load())
+    click.echo(as_json(document) if form == "json" else told(document))
     raise click.exceptions.Exit(_EXIT[document.compatible])

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from envbuilder import versions
 from envbuilder.catalog.model import Catalog
 from envbuilder.compat import phrases
-from envbuilder.compat.question import Candidate
+from envbuilder.compat.candidate import Candidate
 from envbuilder.finding import Code, Finding
 
 _CONDITION = re.compile(r"^(cuda|driver|arch|brand)(>=|<=|!=|=|<|>)([A-Za-z0-9.]+)$")

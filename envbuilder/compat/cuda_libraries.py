@@ -8,7 +8,7 @@ from envbuilder import versions
 from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import CudaToolkit
 from envbuilder.compat import phrases
-from envbuilder.compat.question import Candidate
+from envbuilder.compat.candidate import Candidate
 from envbuilder.finding import Code, Finding
 
 _OWN_LIBRARIES = ("libcudnn", "libcuda.", "libnccl", "libnvinfer", "libnvrtc", "libnvshmem")

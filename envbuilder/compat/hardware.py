@@ -7,18 +7,23 @@ from collections.abc import Iterator
 from envbuilder import versions
 from envbuilder.catalog.model import Catalog
 from envbuilder.compat import phrases
+from envbuilder.compat.candidate import Candidate, Device
 from envbuilder.compat.cuda_libraries import on_gpu
-from envbuilder.compat.question import Candidate, Device
 from envbuilder.finding import Code, Finding
 
 
 def forward_compatible(candidate: Candidate) -> bool:
     """Tell whether CUDA's forward-compatibility package can lift this driver on these GPUs."""
-    toolkit, devices = candidate.toolkit, candidate.devices
-    if toolkit is None or candidate.driver is None or candidate.compat is False or not devices:
+    devices = candidate.devices
+    if candidate.compat is False or not devices or not forward_branch(candidate):
         return False
-    named = str(versions.major(candidate.driver)) in toolkit.forward_compat
-    return named and all(device.row is not None and device.row.data_center for device in devices)
+    return all(device.row is not None and device.row.data_center for device in devices)
+
+
+def forward_branch(candidate: Candidate) -> bool:
+    """Tell whether the toolkit's forward-compatibility package names this driver's branch."""
+    toolkit, driver = candidate.toolkit, candidate.driver
+    return toolkit is not None and driver is not None and str(versions.major(driver)) in toolkit.forward_compat
 
 
 def driver_runs_cuda(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
@@ -58,14 +63,14 @@ def driver_runs_cuda(candidate: Candidate, _catalog: Catalog) -> Iterator[Findin
 def _too_old(candidate: Candidate, subject: str, cuda: str) -> Finding:
     toolkit = candidate.toolkit
     assert toolkit is not None  # noqa: S101 - the caller looked
-    branch = versions.major(candidate.driver or "0")
+    lifted = forward_branch(candidate)
     barred = [device.name for device in candidate.devices if device.row is None or not device.row.data_center]
     note = ""
-    if str(branch) in toolkit.forward_compat and barred and candidate.compat is not False:
+    if lifted and barred and candidate.compat is not False:
         note = (
             f" Its forward-compatibility package does not work on {phrases.words(barred)}, which is no data-centre GPU."
         )
-    elif str(branch) in toolkit.forward_compat and not candidate.devices:
+    elif lifted and not candidate.devices:
         note = " On a data-centre GPU the forward-compatibility package could lift it."
     return phrases.error(
         Code.DRIVER_TOO_OLD,
@@ -159,14 +164,16 @@ def cuda_knows_gpu(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]:
 def _cuda_fix(candidate: Candidate, device: Device, catalog: Catalog, *, dropped: bool) -> str:
     if dropped:
         return "Take a TensorFlow of an older CUDA."
-    major = versions.major(candidate.cuda or "0")
     rows = [
-        row for row in catalog.cuda if versions.major(row.version) == major and _code_runs(row.capabilities, device)
+        row
+        for row in catalog.cuda
+        if versions.same_major(row.version, candidate.cuda) and _code_runs(row.capabilities, device)
     ]
     if not rows:
         return "Take a TensorFlow of a newer CUDA."
     first = min(rows, key=lambda row: versions.key(row.version)).version
-    return f"Use the libraries of CUDA {first} or a newer {major}.x, which this build can load too."
+    line = f"{versions.major(first)}.x"
+    return f"Use the libraries of CUDA {first} or a newer {line}, which this build can load too."
 
 
 def cudnn_knows_gpu(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]:
@@ -204,11 +211,10 @@ def cudnn_knows_gpu(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]
 def _cudnn_fix(candidate: Candidate, device: Device, catalog: Catalog, *, dropped: bool) -> str:
     if not dropped:
         return "Use a newer cuDNN of the same major."
-    major = versions.major(candidate.cudnn or "0")
     rows = [
         row
         for row in catalog.cudnn
-        if versions.major(row.version) == major
+        if versions.same_major(row.version, candidate.cudnn)
         and row.first_capability is not None
         and versions.key(row.first_capability) <= versions.key(device.capability)
     ]

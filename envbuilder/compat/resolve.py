@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from envbuilder.catalog.model import Catalog
-from envbuilder.compat.plan import Plan, plan
 from envbuilder.compat.resolver import NO_TARGETS, Resolver
 from envbuilder.environment import Combination, Environment, Rejection
 from envbuilder.matrix import Targets
-
-__all__ = ["Plan", "Resolver", "plan", "resolve"]
 
 
 def resolve(

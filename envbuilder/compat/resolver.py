@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 from typing import NamedTuple
 
-from envbuilder import versions
 from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import TensorflowRelease
-from envbuilder.compat import phrases
+from envbuilder.compat import missing
+from envbuilder.compat.binding import distributions
 from envbuilder.compat.identifier import environment_id, short, suffixes, wished_id
 from envbuilder.compat.requirement import parse
 from envbuilder.compat.rules import joined
@@ -22,9 +21,6 @@ NO_TARGETS = Targets()
 
 _UNBUILDABLE = frozenset({Code.NOT_INSTALLABLE, Code.PYTHON_UNSUPPORTED})
 """What no wish to rebuild a broken environment can overcome: there is nothing to install."""
-
-Finder = Callable[[Combination], Combination | None]
-"""Finds what works near a combination that does not."""
 
 
 class Parts(NamedTuple):
@@ -49,10 +45,8 @@ class Resolver:
         self._side = cache(self._judge_side)
         self._missing = cache(self._say_missing)
 
-    def resolve(
-        self, combination: Combination, *, as_reported: bool = False, nearest: Finder | None = None
-    ) -> Environment | Rejection:
-        """Resolve one combination, as `compat.resolve.resolve` does; ``nearest`` finds what a rejection names."""
+    def resolve(self, combination: Combination, *, as_reported: bool = False) -> Environment | Rejection:
+        """Resolve one combination, as `compat.resolve.resolve` does."""
         wish = combination
         release, host, side = self.parts(wish)
         deliberate = as_reported or bool(wish.controls)
@@ -66,7 +60,7 @@ class Resolver:
             or (wish.flavor == "gpu" and side.stack is None)
             or ((host.fails or side.fails) and stops(findings))
         ):
-            return _rejected(wish, findings, nearest(wish) if nearest is not None else None)
+            return _rejected(wish, findings)
         # What is merely worth knowing depends on the targets; two matrices must give one environment the same file.
         kept = findings if deliberate else tuple(row for row in findings if row.severity is not Severity.INFO)
         return _environment(wish, release, host, side, kept)
@@ -88,28 +82,10 @@ class Resolver:
         return found
 
     def _find_releases(self, version: str, package: str | None, flavor: Flavor) -> tuple[TensorflowRelease, ...]:
-        """List the distributions that may be installed, the best first.
-
-        A CPU image takes tensorflow-cpu where it has a wheel for this Python: the same code without the CUDA kernels,
-        less than half the size. Otherwise tensorflow, whose CUDA build falls back to the CPU.
-        """
-        known = self.catalog.version(version)
-        if known is None:
-            return ()
-        if package is not None:
-            row = self.catalog.release(known, package)
-            return () if row is None else (row,)
-        rows = self.catalog.distributions(known)
-        if flavor == "gpu":
-            return tuple(sorted(rows, key=lambda row: not row.gpu))[:1]
-        usable = tuple(row for row in rows if row.installable and row.package != "tensorflow-gpu")
-        return tuple(sorted(usable, key=lambda row: row.package != "tensorflow-cpu")) or rows[:1]
+        return distributions(version, package, flavor, self.catalog)
 
     def _say_missing(self, version: str, package: str | None) -> Host:
-        name = f"{package or 'tensorflow'} {version}"
-        near = [text for text in self.catalog.versions if versions.minor(text) == versions.minor(version)]
-        hint = f"; it knows {phrases.words(near)}" if near else ""
-        return Host("", None, (), (phrases.unknown(name, f"The catalogue has no row for {name}{hint}."),), fails=True)
+        return Host("", None, (), (missing.no_release(version, package, self.catalog),), fails=True)
 
     def _judge_host(  # noqa: PLR0913, PLR0917 - the wishes, one by one, are the key
         self, package: str, version: str, python: str | None, os: str | None, arch: str, packages: tuple[str, ...]
@@ -174,6 +150,6 @@ def _environment(
     )
 
 
-def _rejected(wish: Combination, findings: tuple[Finding, ...], nearest: Combination | None) -> Rejection:
+def _rejected(wish: Combination, findings: tuple[Finding, ...]) -> Rejection:
     sentence = findings[0].message if findings else "It cannot be built."
-    return Rejection(combination=wish, id=wished_id(wish), findings=findings, sentence=sentence, nearest=nearest)
+    return Rejection(combination=wish, id=wished_id(wish), findings=findings, sentence=sentence)

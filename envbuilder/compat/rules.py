@@ -10,7 +10,7 @@ import msgspec
 
 from envbuilder.catalog.model import Catalog
 from envbuilder.compat import container, cuda_libraries, hardware, software
-from envbuilder.compat.question import Candidate
+from envbuilder.compat.candidate import Candidate
 from envbuilder.finding import SEVERITY_RANK, Code, Finding
 
 Side = Literal["host", "gpu"]

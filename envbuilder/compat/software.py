@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
+
 from envbuilder import versions
 from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import TensorflowRelease, WheelSet
 from envbuilder.compat import phrases
-from envbuilder.compat.question import Candidate
-from envbuilder.compat.requirement import Bound, holds_for, parse
+from envbuilder.compat.candidate import Candidate
+from envbuilder.compat.requirement import Bound, exact_pin, holds_for, parse
 from envbuilder.finding import Code, Finding
 
 
@@ -96,8 +98,7 @@ def python_supported(candidate: Candidate, _catalog: Catalog) -> Iterator[Findin
 
 
 def _closest(python: str, pythons: tuple[str, ...]) -> str:
-    wanted = versions.numbers(python)
-    return min(pythons, key=lambda text: [abs(a - b) for a, b in zip(versions.numbers(text), wanted, strict=False)])
+    return min(pythons, key=lambda text: versions.distance(text, python))
 
 
 def glibc_new_enough(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
@@ -142,7 +143,7 @@ _CODE_OF = {
 _TITLE = {"numpy": "NumPy", "protobuf": "protobuf", "keras": "Keras"}
 
 
-def packages_fit(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
+def packages_fit(candidate: Candidate, _catalog: Catalog | None = None) -> Iterator[Finding]:
     """NUMPY_ABI, PROTOBUF_ABI, KERAS_MISMATCH, PACKAGE_CONFLICT: a pinned package outside this build's bounds."""
     release = candidate.release
     for package, version in candidate.packages:
@@ -168,9 +169,14 @@ def packages_fit(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
                 f"tf-keras {version} belongs to TensorFlow {versions.minor(version)}, not to {release.version}.",
                 requires=f"tf-keras {versions.minor(release.version)}",
                 found=f"tf-keras {version}",
-                fix=f"Install `tf-keras~={versions.minor(release.version)}.0`.",
+                fix=f"Install `tf-keras{_own_keras(release)}`.",
                 rows=(release,),
             )
+
+
+def _own_keras(release: TensorflowRelease) -> str:
+    """Return the bound of the tf-keras that belongs to a release."""
+    return f"~={versions.minor(release.version)}.0"
 
 
 def bounds_on(candidate: Candidate, package: str) -> Iterator[tuple[Bound, bool]]:
@@ -180,6 +186,29 @@ def bounds_on(candidate: Candidate, package: str) -> Iterator[tuple[Bound, bool]
         bound = parse(text)
         if bound.name == package and bound.bounds and holds_for(text, candidate.python, candidate.arch):
             yield bound, declared
+
+
+def repinned(
+    packages: tuple[str, ...], candidate: Candidate
+) -> tuple[tuple[str, ...], tuple[tuple[str, str, str | None], ...]]:
+    """Replace the pins that a release refuses by its own bounds, and name them: ``(numpy, 2.0.0, <2)``.
+
+    A pin that it refuses without stating bounds goes (None); everything else stays as it is.
+    """
+    kept: list[str] = []
+    changed: list[tuple[str, str, str | None]] = []
+    for text in packages:
+        pin = exact_pin(text)
+        if pin is None or not any(packages_fit(msgspec.structs.replace(candidate, packages=(pin,)))):
+            kept.append(text)
+            continue
+        bounds = [bound for bound, _ in bounds_on(candidate, pin[0])]
+        bounds = next(([bound] for bound in bounds if "<" in bound.text), bounds)
+        own = [_own_keras(candidate.release)] if pin[0] == "tf-keras" else []
+        wanted = ",".join(dict.fromkeys((*(bound.text for bound in bounds), *own))) or None
+        kept += [f"{pin[0]}{wanted}"] if wanted else []
+        changed.append((*pin, wanted))
+    return tuple(kept), tuple(changed)
 
 
 _FIRST_PYTHON = {

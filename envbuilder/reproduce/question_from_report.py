@@ -24,6 +24,8 @@ _GPU_LAYERS = frozenset(
 _CODENAMES = {"9": "stretch", "10": "buster", "11": "bullseye", "12": "bookworm", "13": "trixie"}
 _PRE = re.compile(r"[-._]?(rc|alpha|beta|a|b|dev|post)[-.]?([0-9]*)", re.IGNORECASE)
 _SHORT = {"alpha": "a", "beta": "b"}
+_UNNUMBERED = "0"
+"""What a pre-release without a number means on the package index: ``2.4.0-rc`` is ``2.4.0rc0`` (PEP 440)."""
 
 
 def release_of(text: str) -> str:
@@ -36,7 +38,7 @@ def release_of(text: str) -> str:
     base = numbers[0].rstrip(".")
     if rest is None:
         return base
-    kind, number = _SHORT.get(rest[1], rest[1]), rest[2] or "0"
+    kind, number = _SHORT.get(rest[1], rest[1]), rest[2] or _UNNUMBERED
     return f"{base}.{kind}{number}" if kind in {"dev", "post"} else f"{base}{kind}{number}"
 
 
@@ -59,7 +61,8 @@ def driver_of(reported: Reported, catalog: Catalog) -> str | None:
     if reported.driver is not None:
         branch = catalog.branch(reported.driver)
         return branch.first if branch is not None and "." not in reported.driver else reported.driver
-    rows = [row for row in catalog.drivers if row.cuda == reported.driver_cuda]
+    ceiling = versions.key_or_none(reported.driver_cuda) if reported.driver_cuda is not None else None
+    rows = [row for row in catalog.drivers if versions.key(row.cuda) == ceiling]
     return min((row.first for row in rows), key=versions.key, default=None)
 
 
