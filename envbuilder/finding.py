@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 
 import msgspec
@@ -13,6 +14,10 @@ class Severity(StrEnum):
     ERROR = "error"
     WARNING = "warning"
     INFO = "info"
+
+
+SEVERITY_RANK = {severity: rank for rank, severity in enumerate(Severity)}
+"""Where a severity stands: findings are shown most serious first, in the order of the enumeration."""
 
 
 class Code(StrEnum):
@@ -73,6 +78,11 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     found: str = ""
     fix: str = ""
     sources: tuple[str, ...] = ()
+
+
+def worst_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Sort findings by severity, the most serious first; those of one severity keep their order."""
+    return tuple(sorted(findings, key=lambda finding: SEVERITY_RANK[finding.severity]))
 
 
 def compatible(findings: tuple[Finding, ...]) -> bool | None:

@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from envbuilder.catalog.model import Catalog, TensorflowRelease
+from envbuilder.catalog.model import Catalog
+from envbuilder.catalog.rows import TensorflowRelease
 from envbuilder.console import table as aligned
 from envbuilder.errors import UsageError
 

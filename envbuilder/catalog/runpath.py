@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from envbuilder.catalog.model import FindsCuda, Search, TensorflowRelease
+from envbuilder.catalog.rows import FindsCuda, Search, TensorflowRelease
 
 _TEXT = re.compile(rb"\$ORIGIN[\x20-\x7e]*\0")
 _BEGUN = re.compile(rb"\$(?:O(?:R(?:I(?:G(?:I(?:N[\x20-\x7e]*)?)?)?)?)?)?\Z")

@@ -5,24 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from envbuilder import versions
-from envbuilder.catalog import lookup
-from envbuilder.catalog.facts import Facts
+from envbuilder.catalog.model import Catalog
 from envbuilder.compat import phrases
+from envbuilder.compat.candidate import Candidate, Device
 from envbuilder.compat.cuda_libraries import on_gpu
-from envbuilder.compat.question import Candidate, Device
 from envbuilder.finding import Code, Finding
 
 
 def forward_compatible(candidate: Candidate) -> bool:
     """Tell whether CUDA's forward-compatibility package can lift this driver on these GPUs."""
-    toolkit, devices = candidate.toolkit, candidate.devices
-    if toolkit is None or candidate.driver is None or candidate.compat is False or not devices:
+    devices = candidate.devices
+    if candidate.compat is False or not devices or not forward_branch(candidate):
         return False
-    named = str(versions.major(candidate.driver)) in toolkit.forward_compat
-    return named and all(device.row is not None and device.row.data_center for device in devices)
+    return all(device.row is not None and device.row.data_center for device in devices)
 
 
-def driver_runs_cuda(candidate: Candidate, _facts: Facts) -> Iterator[Finding]:
+def forward_branch(candidate: Candidate) -> bool:
+    """Tell whether the toolkit's forward-compatibility package names this driver's branch."""
+    toolkit, driver = candidate.toolkit, candidate.driver
+    return toolkit is not None and driver is not None and str(versions.major(driver)) in toolkit.forward_compat
+
+
+def driver_runs_cuda(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
     """DRIVER_TOO_OLD, DRIVER_FORWARD_COMPAT, DRIVER_MINOR_COMPAT: what this driver makes of this toolkit."""
     toolkit, driver = candidate.toolkit, candidate.driver
     if not on_gpu(candidate) or toolkit is None or driver is None or versions.at_least(driver, toolkit.driver):
@@ -59,14 +63,14 @@ def driver_runs_cuda(candidate: Candidate, _facts: Facts) -> Iterator[Finding]:
 def _too_old(candidate: Candidate, subject: str, cuda: str) -> Finding:
     toolkit = candidate.toolkit
     assert toolkit is not None  # noqa: S101 - the caller looked
-    branch = versions.major(candidate.driver or "0")
+    lifted = forward_branch(candidate)
     barred = [device.name for device in candidate.devices if device.row is None or not device.row.data_center]
     note = ""
-    if str(branch) in toolkit.forward_compat and barred and candidate.compat is not False:
+    if lifted and barred and candidate.compat is not False:
         note = (
             f" Its forward-compatibility package does not work on {phrases.words(barred)}, which is no data-centre GPU."
         )
-    elif str(branch) in toolkit.forward_compat and not candidate.devices:
+    elif lifted and not candidate.devices:
         note = " On a data-centre GPU the forward-compatibility package could lift it."
     return phrases.error(
         Code.DRIVER_TOO_OLD,
@@ -79,16 +83,18 @@ def _too_old(candidate: Candidate, subject: str, cuda: str) -> Finding:
     )
 
 
-def driver_knows_gpu(candidate: Candidate, facts: Facts) -> Iterator[Finding]:
+def driver_knows_gpu(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]:
     """GPU_UNSUPPORTED_BY_DRIVER: the branch is older than the GPU, or has dropped it."""
     branch, driver = candidate.branch, candidate.driver
     if not candidate.gpu or driver is None:
         return
     for device in candidate.devices:
-        floor = device.row.minimum_driver if device.row is not None else facts.floors.get(device.capability, "")
+        floor = (
+            device.row.minimum_driver if device.row is not None else catalog.first_drivers.get(device.capability, "")
+        )
         label = _label(device)
         if branch is not None and versions.key(device.capability) < versions.key(branch.first_capability):
-            last = _last_branch(device, facts)
+            last = _last_branch(device, catalog)
             yield phrases.error(
                 Code.GPU_UNSUPPORTED_BY_DRIVER,
                 device.name,
@@ -113,10 +119,10 @@ def driver_knows_gpu(candidate: Candidate, facts: Facts) -> Iterator[Finding]:
             )
 
 
-def _last_branch(device: Device, facts: Facts) -> str:
+def _last_branch(device: Device, catalog: Catalog) -> str:
     rows = [
         row
-        for row in facts.catalog.drivers
+        for row in catalog.drivers
         if versions.key(row.first_capability) <= versions.key(device.capability) <= versions.key(row.last_capability)
     ]
     return max(rows, key=lambda row: versions.key(row.branch)).branch if rows else ""
@@ -128,7 +134,7 @@ def _label(device: Device) -> str:
     return f"{device.name} (compute capability {device.capability})"
 
 
-def cuda_knows_gpu(candidate: Candidate, facts: Facts) -> Iterator[Finding]:
+def cuda_knows_gpu(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]:
     """GPU_UNSUPPORTED_BY_CUDA: the toolkit's libraries have no machine code for the GPU."""
     toolkit = candidate.toolkit
     if not on_gpu(candidate) or toolkit is None:
@@ -150,27 +156,27 @@ def cuda_knows_gpu(candidate: Candidate, facts: Facts) -> Iterator[Finding]:
             text,
             requires=f"CUDA libraries with code for {device.capability}",
             found=f"{toolkit.first_capability} to {toolkit.last_capability}",
-            fix=_cuda_fix(candidate, device, facts, dropped=dropped),
+            fix=_cuda_fix(candidate, device, catalog, dropped=dropped),
             rows=(toolkit,),
         )
 
 
-def _cuda_fix(candidate: Candidate, device: Device, facts: Facts, *, dropped: bool) -> str:
+def _cuda_fix(candidate: Candidate, device: Device, catalog: Catalog, *, dropped: bool) -> str:
     if dropped:
         return "Take a TensorFlow of an older CUDA."
-    major = versions.major(candidate.cuda or "0")
     rows = [
         row
-        for row in facts.catalog.cuda
-        if versions.major(row.version) == major and _code_runs(row.capabilities, device)
+        for row in catalog.cuda
+        if versions.same_major(row.version, candidate.cuda) and _code_runs(row.capabilities, device)
     ]
     if not rows:
         return "Take a TensorFlow of a newer CUDA."
     first = min(rows, key=lambda row: versions.key(row.version)).version
-    return f"Use the libraries of CUDA {first} or a newer {major}.x, which this build can load too."
+    line = f"{versions.major(first)}.x"
+    return f"Use the libraries of CUDA {first} or a newer {line}, which this build can load too."
 
 
-def cudnn_knows_gpu(candidate: Candidate, facts: Facts) -> Iterator[Finding]:
+def cudnn_knows_gpu(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]:
     """GPU_UNSUPPORTED_BY_CUDNN: this cuDNN has no kernels for the GPU."""
     row = candidate.cudnn_row
     if not on_gpu(candidate) or row is None:
@@ -197,19 +203,18 @@ def cudnn_knows_gpu(candidate: Candidate, facts: Facts) -> Iterator[Finding]:
             text,
             requires=f"a cuDNN with kernels for {device.capability}",
             found=f"cuDNN {candidate.cudnn}",
-            fix=_cudnn_fix(candidate, device, facts, dropped=dropped),
+            fix=_cudnn_fix(candidate, device, catalog, dropped=dropped),
             rows=(row,),
         )
 
 
-def _cudnn_fix(candidate: Candidate, device: Device, facts: Facts, *, dropped: bool) -> str:
+def _cudnn_fix(candidate: Candidate, device: Device, catalog: Catalog, *, dropped: bool) -> str:
     if not dropped:
         return "Use a newer cuDNN of the same major."
-    major = versions.major(candidate.cudnn or "0")
     rows = [
         row
-        for row in facts.catalog.cudnn
-        if versions.major(row.version) == major
+        for row in catalog.cudnn
+        if versions.same_major(row.version, candidate.cudnn)
         and row.first_capability is not None
         and versions.key(row.first_capability) <= versions.key(device.capability)
     ]
@@ -217,7 +222,7 @@ def _cudnn_fix(candidate: Candidate, device: Device, facts: Facts, *, dropped: b
     return f"Pin cuDNN to {last} or older." if last else "Use an older cuDNN."
 
 
-def own_kernels(candidate: Candidate, facts: Facts) -> Iterator[Finding]:
+def own_kernels(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]:
     """NO_KERNEL_IMAGE, PTX_JIT: what TensorFlow's own kernels are on this GPU."""
     release = candidate.release
     if not on_gpu(candidate) or not (release.cubins or release.ptx):
@@ -225,7 +230,7 @@ def own_kernels(candidate: Candidate, facts: Facts) -> Iterator[Finding]:
     for device in candidate.devices:
         if _code_runs(release.cubins, device):
             continue
-        usable = [text for text in release.ptx if lookup.runs_ptx(text, device.capability)]
+        usable = [text for text in release.ptx if runs_ptx(text, device.capability)]
         if not usable:
             yield _no_kernel(
                 candidate,
@@ -243,7 +248,7 @@ def own_kernels(candidate: Candidate, facts: Facts) -> Iterator[Finding]:
                 f"Update the driver to {candidate.built.driver if candidate.built else 'a newer one'} or newer.",
             )
         else:
-            yield from _from_ptx(candidate, device, max(usable, key=versions.key), facts)
+            yield from _from_ptx(candidate, device, max(usable, key=versions.key), catalog)
 
 
 def _compiles(candidate: Candidate) -> bool:
@@ -271,8 +276,8 @@ def _no_kernel(candidate: Candidate, device: Device, message: str, fix: str) -> 
     )
 
 
-def _from_ptx(candidate: Candidate, device: Device, ptx: str, facts: Facts) -> Iterator[Finding]:
-    release, report = candidate.release, facts.report(candidate.release, device.capability)
+def _from_ptx(candidate: Candidate, device: Device, ptx: str, catalog: Catalog) -> Iterator[Finding]:
+    release, report = candidate.release, catalog.report(candidate.release, device.capability)
     if report is not None and report.works is False:
         finding = _no_kernel(
             candidate,
@@ -307,8 +312,19 @@ def _from_ptx(candidate: Candidate, device: Device, ptx: str, facts: Facts) -> I
 
 
 def _code_runs(built_for: tuple[str, ...], device: Device) -> bool:
-    return any(lookup.runs_cubin(built, device.capability) for built in built_for)
+    return any(runs_cubin(built, device.capability) for built in built_for)
 
 
 def _sm(capability: str) -> str:
     return f"sm_{capability.replace('.', '')}"
+
+
+def runs_cubin(built: str, device: str) -> bool:
+    """Tell whether machine code for ``built`` runs on ``device``: same major, minor not newer (8.0 code on 8.6)."""
+    code, silicon = versions.numbers(built), versions.numbers(device)
+    return code[0] == silicon[0] and code[1:] <= silicon[1:]
+
+
+def runs_ptx(built: str, device: str) -> bool:
+    """Tell whether PTX for ``built`` can be compiled for ``device`` (a driver that knows the PTX version provided)."""
+    return versions.numbers(built) <= versions.numbers(device)

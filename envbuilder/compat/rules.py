@@ -8,10 +8,10 @@ from typing import Literal
 
 import msgspec
 
-from envbuilder.catalog.facts import Facts
+from envbuilder.catalog.model import Catalog
 from envbuilder.compat import container, cuda_libraries, hardware, library_path, software
-from envbuilder.compat.question import Candidate
-from envbuilder.finding import Code, Finding, Severity
+from envbuilder.compat.candidate import Candidate
+from envbuilder.finding import SEVERITY_RANK, Code, Finding
 
 Side = Literal["host", "gpu"]
 
@@ -26,7 +26,7 @@ class Rule(msgspec.Struct, frozen=True):
 
     side: Side
     codes: tuple[Code, ...]
-    find: Callable[[Candidate, Facts], Iterator[Finding]]
+    find: Callable[[Candidate, Catalog], Iterator[Finding]]
 
 
 RULES: tuple[Rule, ...] = (
@@ -55,13 +55,12 @@ RULES: tuple[Rule, ...] = (
 )
 """Every rule, from what stops earliest to what costs least; findings are shown in this order."""
 
-_SEVERITY = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.INFO: 2}
 _PLACE = {code: place for place, rule in reversed(list(enumerate(RULES))) for code in rule.codes} | {Code.UNKNOWN: 99}
 
 
-def judge(candidate: Candidate, facts: Facts, sides: tuple[Side, ...] = ("host", "gpu")) -> tuple[Finding, ...]:
+def judge(candidate: Candidate, catalog: Catalog, sides: tuple[Side, ...] = ("host", "gpu")) -> tuple[Finding, ...]:
     """Ask every rule of these sides; the findings come in the order of `ordered`."""
-    return ordered(finding for rule in RULES if rule.side in sides for finding in rule.find(candidate, facts))
+    return ordered(finding for rule in RULES if rule.side in sides for finding in rule.find(candidate, catalog))
 
 
 def ordered(findings: Iterator[Finding] | tuple[Finding, ...]) -> tuple[Finding, ...]:
@@ -76,4 +75,4 @@ def joined(*sides: tuple[Finding, ...]) -> tuple[Finding, ...]:
 
 
 def _rank(finding: Finding) -> tuple[int, int, str, str]:
-    return _SEVERITY[finding.severity], _PLACE.get(finding.code, 98), finding.subject, finding.message
+    return SEVERITY_RANK[finding.severity], _PLACE.get(finding.code, 98), finding.subject, finding.message

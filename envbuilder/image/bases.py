@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from envbuilder.catalog.model import OperatingSystem
+from envbuilder.catalog.rows import OperatingSystem
 from envbuilder.engine.port import Engine, Image
 from envbuilder.errors import InfrastructureError
 from envbuilder.image import debian, names

@@ -6,8 +6,8 @@ import difflib
 from dataclasses import dataclass
 from pathlib import Path
 
-from envbuilder.catalog import lookup
-from envbuilder.catalog.model import Catalog, OperatingSystem
+from envbuilder.catalog.model import Catalog
+from envbuilder.catalog.rows import OperatingSystem
 from envbuilder.choice import Choice
 from envbuilder.console import Console
 from envbuilder.environment import Environment
@@ -29,7 +29,7 @@ class Difference:
 
 def system_of(environment: Environment, catalog: Catalog) -> OperatingSystem:
     """Return the catalogue's row of an environment's operating system. Raises NoClaimError where there is none."""
-    system = lookup.system(catalog, environment.os)
+    system = catalog.system(environment.os)
     if system is None:
         raise NoClaimError(f"the catalogue has no operating system {environment.os}", hint="envbuilder catalog list")
     return system

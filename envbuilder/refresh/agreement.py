@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 
 from envbuilder import versions
-from envbuilder.catalog.model import Search, TensorflowRelease, WheelSet
+from envbuilder.catalog.rows import Search, TensorflowRelease, WheelSet
 from envbuilder.refresh.artefact import BuildInfo, Metadata, normal
 
 Outcome = Literal["agrees", "recorded", "disagrees", "unchecked"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from envbuilder.catalog.model import Row
+from envbuilder.catalog.rows import Row
 
 WIDTH = 120
 

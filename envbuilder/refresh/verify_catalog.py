@@ -12,7 +12,8 @@ from packaging.requirements import Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from envbuilder import versions
-from envbuilder.catalog.model import Catalog, CudnnWheel, Search, TensorflowRelease
+from envbuilder.catalog.model import Catalog
+from envbuilder.catalog.rows import CudnnWheel, Search, TensorflowRelease
 from envbuilder.catalog.runpath import OBJECTS, Watch, finds_cuda, folders
 from envbuilder.console import Console, Task
 from envbuilder.errors import NoClaimError, UsageError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from envbuilder.environment import Environment
-from envbuilder.finding import Finding, Severity
+from envbuilder.finding import Finding, worst_first
 from envbuilder.report import drawing
 from envbuilder.report.collect import Material
 from envbuilder.report.formats.titles import name_of
@@ -26,8 +26,6 @@ from envbuilder.upgrade.upgrade_document import UpgradeDocument
 from envbuilder.upgrade.upgrade_text import sections
 from envbuilder.verdict import TIERS, CheckResult, Verdict
 from envbuilder.versions import key
-
-_ORDER = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.INFO: 2}
 
 
 @dataclass(frozen=True)
@@ -181,7 +179,7 @@ def _environment(name: str, runs: tuple[Verdict, ...], material: Material) -> En
 def _findings(verdict: Verdict) -> tuple[Finding, ...]:
     planned = verdict.environment.findings if verdict.environment else ()
     every = dict.fromkeys((*verdict.findings, *planned))
-    return tuple(sorted(every, key=lambda finding: _ORDER[finding.severity]))
+    return worst_first(every)
 
 
 def _tiers(verdict: Verdict) -> tuple[TierView, ...]:

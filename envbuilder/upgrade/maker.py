@@ -7,7 +7,6 @@ from pathlib import Path
 
 import msgspec
 
-from envbuilder.catalog import lookup
 from envbuilder.catalog.model import Catalog
 from envbuilder.console import Console, steps
 from envbuilder.engine.port import Engine
@@ -120,7 +119,7 @@ class Maker:
 def described(built: Built, verdict: Verdict, catalog: Catalog) -> Side:
     """Describe a side for the document."""
     environment = built.environment
-    release = lookup.release(catalog, environment.tensorflow, environment.package)
+    release = catalog.release(environment.tensorflow, environment.package)
     sets = release.wheels if release else ()
     return Side(
         tensorflow=environment.tensorflow,

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import cast
 
 from envbuilder import versions
-from envbuilder.catalog.model import Catalog, TensorflowRelease
+from envbuilder.catalog.model import Catalog
+from envbuilder.catalog.rows import TensorflowRelease
 from envbuilder.choice import read_fleet
 from envbuilder.console import Console
 from envbuilder.engine.docker import connect

@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 
 from envbuilder import versions
-from envbuilder.catalog import lookup
-from envbuilder.catalog.model import Catalog, TensorflowRelease
+from envbuilder.catalog.model import Catalog
+from envbuilder.catalog.rows import TensorflowRelease
 from envbuilder.compat.fleet import FleetHost
 from envbuilder.compat.resolve import resolve
 from envbuilder.environment import Combination, Environment, Flavor, Rejection
@@ -111,7 +111,7 @@ def _no_row(version: str, package: str) -> TensorflowRelease:
 def _unknown(request: UpgradeRequest, catalog: Catalog) -> tuple[str, ...]:
     wanted = dict.fromkeys((request.old, request.new))
     package = request.package or "tensorflow"
-    return tuple(version for version in wanted if lookup.release(catalog, version, package) is None)
+    return tuple(version for version in wanted if catalog.release(version, package) is None)
 
 
 def _row(request: UpgradeRequest) -> Combination:

@@ -6,7 +6,8 @@ import re
 
 import msgspec
 
-from envbuilder.catalog.model import Catalog, TensorflowRelease
+from envbuilder.catalog.model import Catalog
+from envbuilder.catalog.rows import TensorflowRelease
 from envbuilder.engine.port import Image
 from envbuilder.environment import Environment, Flavor
 from envbuilder.image import lockfile

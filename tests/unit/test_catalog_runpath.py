@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envbuilder.catalog import lookup, store
-from envbuilder.catalog.model import Search
+from envbuilder.catalog import store
+from envbuilder.catalog.rows import Search
 from envbuilder.catalog.runpath import Watch, finds_cuda, folder_of, folders, loader_folders, unfound
 from envbuilder.probes.suite.elf import Elf
 
@@ -89,6 +89,6 @@ def test_what_is_not_found_is_counted_by_library() -> None:
 )
 def test_the_loader_is_told_of_just_what_a_release_does_not_find(version: str, told: tuple[str, ...]) -> None:
     """Every folder where a release looks into none of the wheels, and only those that it leaves out otherwise."""
-    release = lookup.release(store.load(), version)
+    release = store.load().release(version)
     assert release is not None
     assert loader_folders(release) == told

@@ -11,7 +11,8 @@ import pytest
 from index_server import wheel
 
 from envbuilder.catalog import store
-from envbuilder.catalog.model import Catalog, Contradiction, CudaToolkit, Search, TensorflowRelease, WheelSet
+from envbuilder.catalog.model import Catalog
+from envbuilder.catalog.rows import Contradiction, CudaToolkit, Search, TensorflowRelease, WheelSet
 from envbuilder.errors import NoClaimError, UsageError
 from envbuilder.probes.suite.fatbin import MAGIC
 from envbuilder.pypi.answer_cache import Cache

@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from envbuilder.catalog import store
-from envbuilder.catalog.model import TensorflowRelease
+from envbuilder.catalog.rows import TensorflowRelease
 from envbuilder.console import Console
 from envbuilder.engine.fake import FakeEngine, Script
 from envbuilder.engine.port import ContainerSpec

@@ -15,8 +15,10 @@ from hypothesis import strategies as st
 from packaging.requirements import Requirement
 
 from envbuilder import versions
-from envbuilder.catalog import listing, lookup, runpath, store
-from envbuilder.catalog.model import Catalog, Gpu, TensorflowRelease
+from envbuilder.catalog import listing, runpath, store
+from envbuilder.catalog.model import Catalog
+from envbuilder.catalog.rows import Gpu, TensorflowRelease
+from envbuilder.compat import hardware
 from envbuilder.refresh import emit
 
 CATALOG = store.load()
@@ -89,9 +91,9 @@ def test_gpu_builds_are_complete(row: TensorflowRelease) -> None:
     assert row.cubins
     assert row.ptx
     assert row.libraries
-    toolkit = lookup.cuda_toolkit(CATALOG, row.cuda)
+    toolkit = CATALOG.toolkit(row.cuda)
     assert toolkit is not None
-    assert lookup.cudnn(CATALOG, row.cudnn) is not None
+    assert CATALOG.cudnn_row(row.cudnn) is not None
     assert row.finds_cuda == runpath.finds_cuda(row.libraries, row.searches)
     assert bool(row.searches) == (row.finds_cuda != "system")
     assert set(row.ptx) <= set(row.cubins)
@@ -128,7 +130,7 @@ def test_the_vetted_releases_are_pinned() -> None:
 
 def test_known_facts() -> None:
     """Facts that other rooms rest on, as their sources say."""
-    release = {row.version: row for row in lookup.releases(CATALOG, "tensorflow")}
+    release = {row.version: row for row in CATALOG.releases("tensorflow")}
     assert "3.9" in release["2.20.0"].pythons
     assert "3.9" not in release["2.21.0"].pythons
     assert release["2.4.1"].libraries[5] == "libcusolver.so.10"
@@ -141,7 +143,7 @@ def test_known_facts() -> None:
     assert not release["2.0.0"].gpu
     assert release["1.15.0"].gpu
     assert not release["1.15.2"].gpu
-    removed = lookup.release(CATALOG, "2.12.0", "tensorflow-gpu")
+    removed = CATALOG.release("2.12.0", "tensorflow-gpu")
     assert removed is not None
     assert not removed.installable
 
@@ -168,7 +170,7 @@ def test_drivers_move_forward() -> None:
 def test_every_toolkit_s_own_driver_has_a_branch() -> None:
     """The branch of a toolkit's own driver is catalogued and brings at least that CUDA."""
     for row in CATALOG.cuda:
-        branch = lookup.branch_of(CATALOG, row.driver)
+        branch = CATALOG.branch(row.driver)
         assert branch is not None
         assert versions.at_least(branch.cuda, row.version)
 
@@ -203,7 +205,7 @@ def test_every_toolkit_s_own_driver_has_a_branch() -> None:
 )
 def test_gpus_as_people_write_them(text: str, capability: str) -> None:
     """A GPU is recognised by marketing name, nvidia-smi's name, and the ways in which reports write it."""
-    found = lookup.gpu(CATALOG, text)
+    found = CATALOG.gpu(text)
     assert found is not None
     assert found.compute_capability == capability
 
@@ -211,7 +213,7 @@ def test_gpus_as_people_write_them(text: str, capability: str) -> None:
 @pytest.mark.parametrize("text", ["", "GPU", "NVIDIA", "Radeon RX 7900", "RTX 9999", "Intel UHD 620", "80GB", "Tesla"])
 def test_what_is_no_gpu_of_ours_is_none(text: str) -> None:
     """Unknown text gives no row rather than a guess."""
-    assert lookup.gpu(CATALOG, text) is None
+    assert CATALOG.gpu(text) is None
 
 
 @given(row=st.sampled_from(CATALOG.gpus), upper=st.booleans(), gap=st.sampled_from([" ", "  ", "-"]))
@@ -219,7 +221,7 @@ def test_every_name_of_a_gpu_leads_to_its_capability(row: Gpu, *, upper: bool, g
     """Each name in the catalogue finds a GPU of the same capability, in any case and spacing."""
     for name in (row.name, *row.smi_names, *row.aliases):
         text = (name.upper() if upper else name.lower()).replace(" ", gap)
-        found = lookup.gpu(CATALOG, text)
+        found = CATALOG.gpu(text)
         assert found is not None, text
         assert found.compute_capability == row.compute_capability, (text, found.name)
 
@@ -227,38 +229,40 @@ def test_every_name_of_a_gpu_leads_to_its_capability(row: Gpu, *, upper: bool, g
 @given(st.text(max_size=40))
 def test_lookups_take_any_text(text: str) -> None:
     """No text makes a lookup raise."""
-    for look in (lookup.gpu, lookup.cudnn, lookup.cuda_toolkit, lookup.branch_of, lookup.system, lookup.base_image):
-        look(CATALOG, text)
-    lookup.release(CATALOG, text)
+    looks = (CATALOG.gpu, CATALOG.cudnn_row, CATALOG.toolkit, CATALOG.branch, CATALOG.system, CATALOG.image)
+    for look in looks:
+        look(text)
+    CATALOG.release(text)
+    CATALOG.version(text)
 
 
 @given(row=st.sampled_from(CATALOG.tensorflow))
 def test_releases_are_found_by_what_they_are(row: TensorflowRelease) -> None:
     """Every release is found under its package and version."""
-    assert lookup.release(CATALOG, row.version, row.package) is row
+    assert CATALOG.release(row.version, row.package) is row
 
 
 def test_lines_are_found_by_longer_versions() -> None:
     """Patch versions lead to their line; a cuDNN major alone and unknown lines lead nowhere."""
-    toolkit, found = lookup.cuda_toolkit(CATALOG, "V11.2.152"), lookup.cudnn(CATALOG, "8.1.1.33")
+    toolkit, found = CATALOG.toolkit("V11.2.152"), CATALOG.cudnn_row("8.1.1.33")
     assert toolkit is not None
     assert found is not None
     assert (toolkit.version, found.version) == ("11.2", "8.1")
-    assert lookup.cuda_toolkit(CATALOG, "12.7") is None
-    assert lookup.cudnn(CATALOG, "99.1") is None
-    branch = lookup.branch_of(CATALOG, "R535")
+    assert CATALOG.toolkit("12.7") is None
+    assert CATALOG.cudnn_row("99.1") is None
+    branch = CATALOG.branch("R535")
     assert branch is not None
-    assert branch is lookup.branch_of(CATALOG, "535.104.05")
+    assert branch is CATALOG.branch("535.104.05")
 
 
 def test_images_and_systems_by_their_names() -> None:
     """A registry's host and a digest do not hide an image; a system answers to its short name and image."""
     name = "nvidia/cuda:12.6.3-cudnn-runtime-ubuntu22.04"
-    assert lookup.base_image(CATALOG, name) is not None
-    assert lookup.base_image(CATALOG, f"docker.io/{name}@sha256:{'0' * 64}") is lookup.base_image(CATALOG, name)
-    system = lookup.system(CATALOG, "bookworm")
+    assert CATALOG.image(name) is not None
+    assert CATALOG.image(f"docker.io/{name}@sha256:{'0' * 64}") is CATALOG.image(name)
+    system = CATALOG.system("bookworm")
     assert system is not None
-    assert system is lookup.system(CATALOG, "debian-bookworm")
+    assert system is CATALOG.system("debian-bookworm")
 
 
 @pytest.mark.parametrize(
@@ -272,13 +276,13 @@ def test_images_and_systems_by_their_names() -> None:
 def test_siblings_of_an_image_share_its_requirement(name: str, flavor: str, cudnn: str | None) -> None:
     """An image of another flavor has the same start-up requirement, and cuDNN only where its tag says so."""
     found, known = (
-        lookup.base_image(CATALOG, name),
-        lookup.base_image(CATALOG, "nvidia/cuda:12.6.3-cudnn-runtime-ubuntu22.04"),
+        CATALOG.image(name),
+        CATALOG.image("nvidia/cuda:12.6.3-cudnn-runtime-ubuntu22.04"),
     )
     assert found is not None
     assert known is not None
     assert (found.flavor, found.cudnn, found.require_cuda) == (flavor, cudnn, known.require_cuda)
-    assert lookup.base_image(CATALOG, name.replace("12.6.3", "12.6.9")) is None
+    assert CATALOG.image(name.replace("12.6.3", "12.6.9")) is None
 
 
 @pytest.mark.parametrize(
@@ -287,24 +291,24 @@ def test_siblings_of_an_image_share_its_requirement(name: str, flavor: str, cudn
 )
 def test_cubins_run_upward_within_a_major(built: str, device: str, *, runs: bool) -> None:
     """Machine code runs on the same major from its own minor on; PTX runs on anything newer."""
-    assert lookup.runs_cubin(built, device) is runs
-    assert lookup.runs_ptx(built, device) is (built <= device or device == "12.0")
+    assert hardware.runs_cubin(built, device) is runs
+    assert hardware.runs_ptx(built, device) is (built <= device or device == "12.0")
 
 
 def test_a_catalogue_of_ones_own_is_indexed_by_itself() -> None:
     """Lookups in one catalogue never answer from another."""
     empty = Catalog()
-    assert lookup.release(CATALOG, "2.20.0") is not None
-    assert lookup.release(empty, "2.20.0") is None
-    assert lookup.release(CATALOG, "2.20.0") is not None
+    assert CATALOG.release("2.20.0") is not None
+    assert empty.release("2.20.0") is None
+    assert CATALOG.release("2.20.0") is not None
 
 
 def test_start_up_is_fast() -> None:
     """A start with a warm cache loads and looks up within 60 ms of processor time, msgspec's own import aside."""
     program = (
         "import msgspec, time; t = time.process_time()\n"
-        "from envbuilder.catalog import lookup, store\n"
-        "assert lookup.release(store.load(), '2.20.0')\n"
+        "from envbuilder.catalog import store\n"
+        "assert store.load().release('2.20.0')\n"
         "print(time.process_time() - t)"
     )
     spent = [
