@@ -90,7 +90,9 @@ EXITS: Mapping[str, Callable[[Any], int]] = {
     "envbuilder/controls/v1": lambda controls: _ANSWERS[all(row.right for row in controls.rows)],
     "envbuilder/control-list/v1": _done,
     "envbuilder/publish/v1": lambda publish: first(row.exit_code for row in publish.rows),
-    "envbuilder/verify/v1": lambda found: ExitCode.DONE if found.accepted else ExitCode.PUBLISH_FAILED,
+    "envbuilder/verify/v1": lambda found: (
+        ExitCode.DONE if found.accepted else ExitCode.INFRASTRUCTURE if found.unanswered else ExitCode.PUBLISH_FAILED
+    ),
     "envbuilder/upgrade/v1": lambda upgrade: _DECISIONS[upgrade.decision],
     # Skipped versions between the last good and the first bad: nobody can tell which of them it is.
     "envbuilder/bisect/v1": lambda found: (

@@ -24,7 +24,7 @@ from envbuilder.jobs.plan_matrix import NewestDocument, PlanDocument
 from envbuilder.jobs.run import RunDocument
 from envbuilder.matrix import Matrix
 from envbuilder.publish.publish_document import PublishDocument
-from envbuilder.publish.verify import Verification
+from envbuilder.publish.verify_document import Verification
 from envbuilder.refresh.agreement import VerifyDocument
 from envbuilder.refresh.propose import RefreshDocument
 from envbuilder.reproduce.report.captured import CaptureDocument

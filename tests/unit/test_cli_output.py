@@ -34,7 +34,7 @@ from verdicts import (
     verdict,
 )
 
-from envbuilder.attest.trust import Demand, Refusal, Refused
+from envbuilder.attest.demand import Demand, Refusal, Refused
 from envbuilder.catalog import listing
 from envbuilder.catalog.store import load
 from envbuilder.compat import check_text
@@ -52,9 +52,9 @@ from envbuilder.jobs.clean import CleanDocument, ImageGone
 from envbuilder.jobs.doctor import Diagnosis, Disk, EngineSeen, ToolSeen, Trouble
 from envbuilder.jobs.plan_matrix import NewestOptions, PlanOptions
 from envbuilder.jobs.run import RunDocument, RunRow
-from envbuilder.publish import publish_text, verify_request
+from envbuilder.publish import publish_text, verify_document
 from envbuilder.publish.publish_document import PublishDocument, PublishRow, Tag
-from envbuilder.publish.verify import Verification
+from envbuilder.publish.verify_document import Verification
 from envbuilder.refresh import agreement, emit
 from envbuilder.refresh.agreement import Comparison, VerifyDocument
 from envbuilder.refresh.propose import RefreshDocument
@@ -366,7 +366,7 @@ PHRASES: dict[tuple[str, ...], str] = {
     ("validate",): "s",
     ("controls",): "must find time nothing red as it s",
     ("publish",): "result failed refused would new",
-    ("verify",): "ACCEPTED REFUSED at on by",
+    ("verify",): "ACCEPTED REFUSED at on by ago a host with seconds minutes hours days passed over no of ours",
     (
         "upgrade",
     ): "Sides Policy Platform Why Your Checks Fleet Durations Packages What that Layers Numerics Warnings Newly "
@@ -412,8 +412,8 @@ def cases(folder: Path) -> Iterator[Case]:
     yield Case(("controls",), controls_text.listed(CONTROLS), controls_text.list_text)
     yield Case(("publish",), PUBLISHED, publish_text.as_text)
     yield Case(("publish",), PLANNED_TAGS, publish_text.as_text)
-    yield Case(("verify",), ACCEPTED, verify_request.as_text)
-    yield Case(("verify",), REFUSED, verify_request.as_text)
+    yield Case(("verify",), ACCEPTED, verify_document.as_text)
+    yield Case(("verify",), REFUSED, verify_document.as_text)
     yield Case(("upgrade",), DIFFERENT, upgrade_text.as_text)
     yield Case(("upgrade",), BISECTED, bisect.as_text)
     for document in (foreseen("01"), foreseen("53"), followed("01")):

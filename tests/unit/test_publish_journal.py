@@ -18,7 +18,7 @@ from envbuilder.errors import EnvbuilderError, PublishError, UsageError
 from envbuilder.publish.journal import Entry, Journal
 from envbuilder.publish.publish import config_digest, staging_tag
 from envbuilder.publish.publish_all import allowance, sealer_of
-from envbuilder.publish.verify import duration
+from envbuilder.publish.verify_request import duration
 from envbuilder.registry.client import Manifest
 from envbuilder.registry.reference import parse
 from envbuilder.workspace import Workspace, write_document
