@@ -17,7 +17,7 @@ KEPT = re.compile(
     r"(?:^|/)(?:[^/]+\.(?:dist-info|egg-info)/(?:RECORD|WHEEL|METADATA|PKG-INFO|entry_points\.txt|INSTALLER|direct_url\.json"
     r"|installed-files\.txt)|[^/]+\.pth|[^/]+\.egg-link|pyvenv\.cfg|build_info\.py)\Z"
     r"|^opt/envbuilder/(?:environment\.json|requirements\.lock)\Z"
-    r"|^etc/(?:ld\.so\.conf|ld\.so\.preload|ld\.so\.conf\.d/[^/]+|ssl/certs/ca-certificates\.crt)\Z"
+    r"|^etc/(?:passwd|ld\.so\.conf|ld\.so\.preload|ld\.so\.conf\.d/[^/]+|ssl/certs/ca-certificates\.crt)\Z"
     r"|^usr/share/ca-certificates/.+\.crt\Z|^var/lib/dpkg/info/[^/]+\.list\Z|(?:^|/)conda-meta/[^/]+\.json\Z"
 )
 """Files whose content the judgement reads."""
@@ -121,7 +121,7 @@ class _Reading:
             size=self._size,
             modified=file.modified,
             digest=self._hash.digest(),
-            head=self.head if file.path.endswith(".pyc") else b"",
+            head=self.head if file.path.endswith((".pyc", ".bc")) else b"",
             binary=self._binary(),
         )
 

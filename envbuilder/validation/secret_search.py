@@ -31,7 +31,7 @@ _SHAPES: tuple[tuple[str, bytes, str], ...] = (
     ("a Google API key", b"AIza", r"(?<![A-Za-z0-9_-])AIza[A-Za-z0-9_-]{35}(?![A-Za-z0-9_-])"),
     ("a package index token", b"pypi-AgE", r"pypi-AgE[A-Za-z0-9_-]{30,}"),
     ("an npm token", b"npm_", r"(?<![A-Za-z0-9_])npm_[A-Za-z0-9]{36}(?![A-Za-z0-9_])"),
-    ("an npm token", b"_authToken", r"_authToken\s*=\s*[^\s${<]{8,}"),
+    ("an npm token", b"_authToken", r"_authToken\s*=\s*[^\s${<]{3,}"),
     ("a Stripe key", b"_live_", r"(?<![A-Za-z0-9])[sr]k_live_[A-Za-z0-9]{20,}"),
     ("an API key", b"sk-", r"(?<![A-Za-z0-9_-])sk-(?:ant-|proj-)?[A-Za-z0-9_-]{40,}"),
     ("a DigitalOcean token", b"dop_v1_", r"dop_v1_[a-f0-9]{64}"),
@@ -60,7 +60,10 @@ NAMES = re.compile(
 """Files in which tools keep credentials: a plain password in one of them is found too."""
 
 _KEY_FILE = re.compile(r"(?:^|/)(?:id_(?:rsa|dsa|ecdsa|ed25519)|[^/]+\.(?:p12|pfx|jks|keystore|ppk))\Z")
-_ALWAYS = re.compile(r"(?:^|/)(?:\.git-credentials|\.pgpass|\.vault-token|huggingface/token|\.huggingface/token)\Z")
+_HEADER = re.compile(rb"-----BEGIN (?:[A-Z0-9]{1,20} ){0,4}PRIVATE KEY")
+_ALWAYS = re.compile(
+    r"(?:^|/)(?:\.netrc|_netrc|\.git-credentials|\.pgpass|\.vault-token|huggingface/token|\.huggingface/token)\Z"
+)
 _PLAIN = re.compile(
     rb"(?im)(?:(?:passw(?:or)?d|passphrase|secret|token|api_?key|access_?key|_auth|credentials?)[\w-]{0,40}[\"']?\s*[=:]"
     rb"\s*[\"']?(?![\s$<{*\"'])[^\s\"'$<{]{6,}|\bpassword\s+[^\s$<{=:]{3,}|\"auth\"\s*:\s*\"[A-Za-z0-9+/=]{8,}\")"
@@ -73,7 +76,6 @@ _VARIABLE = re.compile(
     r"|auth_key|_pat)\Z"
 )
 _ASSIGNED = re.compile(r"(?:^|[\s|'\"])([A-Za-z_][A-Za-z0-9_]*)=(\"[^\"]*\"|'[^']*'|[^\s;&|]*)")
-_SHORTEST = 4
 _FLAG = re.compile(r"(?i)--?(?:password|passwd|token|api-?key|secret)[= ]+(?![\s$<{])\S{4,}")
 
 
@@ -87,6 +89,8 @@ class Secret(msgspec.Struct, frozen=True):
 def in_text(path: str, text: bytes) -> tuple[Secret, ...]:
     """Search a file's text: shapes of known credentials in any file, plain passwords where tools keep such."""
     found = [Secret(path, what) for what, hint, shape in _COMPILED if hint in text and shape.search(text)]
+    if not found and path.endswith((".key", ".pem")) and _HEADER.search(text):
+        found.append(Secret(path, "a private key"))
     if not found and text.strip() and (_KEY_FILE.search(path) or _ALWAYS.search(path)):
         found.append(Secret(path, "a credential"))
     if not found and NAMES.search(path) and (_PLAIN.search(text) or _ADDRESS.search(text)):
@@ -119,5 +123,4 @@ def _shaped(text: str) -> str:
 
 def _is_value(value: str) -> bool:
     """Tell a value from nothing, a reference, a placeholder, a switch and a file's name (a mounted secret's)."""
-    switch = value.lower() in ("true", "false", "none")
-    return len(value) >= _SHORTEST and not value.startswith(("$", "<", "{", "/")) and not switch
+    return bool(value) and not value.startswith(("$", "<", "{", "/")) and value.lower() not in ("true", "false", "none")
