@@ -273,6 +273,24 @@ EXPLANATIONS: tuple[Explanation, ...] = (
         ("https://github.com/opencontainers/image-spec/blob/main/annotations.md", _STATIC),
     ),
     Explanation(
+        Code.FILES_DIFFER,
+        "Files in the image are not those that its packages brought, or code is there that no package brings.",
+        "Every installed file is held against its package's RECORD, and that against the RECORD of the locked wheel. A "
+        "file that was swapped, cut short or deleted after the installation differs, and so does a .pth file, a "
+        "sitecustomize, an editable link or a library that a later step put where Python or the loader looks.",
+        "Build the image anew from its lock, and bring what it needs beside that as a package of the lock.",
+        (_STATIC, "https://packaging.python.org/en/latest/specifications/recording-installed-packages/"),
+    ),
+    Explanation(
+        Code.IMAGE_CONFIGURATION,
+        "The image's own configuration breaks what runs in it, or changes it for every program.",
+        "Variables such as PYTHONHOME, LD_PRELOAD, KERAS_BACKEND or XLA_FLAGS, an entry point or a user that is not in "
+        "the image, and a PATH that leads to another Python act before any program of yours does. Programs with "
+        "another's rights, code that anybody may change, and root as the user are told as warnings.",
+        "Leave the variable out of the image and set it where one program needs it; name what is in the image.",
+        (_STATIC, "https://docs.docker.com/reference/dockerfile/"),
+    ),
+    Explanation(
         Code.SECRET_IN_IMAGE,
         "A credential was left in the image.",
         "A token in an environment variable, a build argument or a file such as .netrc or pip.conf stays in a layer "

@@ -107,6 +107,7 @@ class Controller:
             lock=broken_lock(control, good.lock),
             extra=control.extra,
             probes=defect_probes(control),
+            index=self.index,
             simulate=compiler.simulation(profiles.parse(control.simulate, self.catalog)) if control.simulate else None,
         )
         verdict = validate(self.engine, request)

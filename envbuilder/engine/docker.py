@@ -7,7 +7,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,11 @@ from docker.errors import DockerException, ImageNotFound
 from docker.utils import parse_repository_tag
 from requests.exceptions import ReadTimeout
 
-from envbuilder.engine import archive, containers
+from envbuilder.engine import archive, containers, layer_files
 from envbuilder.engine.buildkit import Failure, Trace
 from envbuilder.engine.calls import NO_ENGINE, answers, asking, checked, records
 from envbuilder.engine.images import to_image
-from envbuilder.engine.port import BuildRequest, ContainerSpec, Ended, EngineInfo, Image, Step
+from envbuilder.engine.port import BuildRequest, ContainerSpec, Ended, EngineInfo, Image, LayerStream, Step
 from envbuilder.errors import BuildFailedError, InfrastructureError
 
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "NO_PROXY", "ALL_PROXY")
@@ -172,6 +172,18 @@ class DockerEngine:
             )
         with closing(checked(what, response)):
             yield answers(what, response.iter_content(1 << 20))
+
+    @contextmanager
+    def layer_files(self, reference: str, known: Container[str]) -> Iterator[Iterator[LayerStream]]:
+        """Yield an image's layers: from overlay2's folders where this process may read them, else from its archive."""
+        with asking(f"look {reference} up"):
+            inspected: dict[str, Any] = self._api.inspect_image(reference)  # type: ignore[no-untyped-call]
+        folders = layer_files.overlay_folders(inspected)
+        if folders is not None:
+            yield layer_files.from_folders(folders, known)
+            return
+        with self.export(reference) as chunks:
+            yield layer_files.from_archive(chunks)
 
     def sweep(self) -> int:
         """Remove containers that an interrupted run of ours left behind."""

@@ -32,6 +32,8 @@ def to_image(inspected: dict[str, Any], history: list[dict[str, Any]]) -> Image:
         entrypoint=_words(config.get("Entrypoint")),
         command=_words(config.get("Cmd")),
         created=inspected.get("Created") or "",
+        workdir=config.get("WorkingDir") or "",
+        history=tuple(entry.get("CreatedBy") or "" for entry in history),
     )
 
 

@@ -27,6 +27,7 @@ from envbuilder.image import lockfile
 from envbuilder.image.build import Built, standing
 from envbuilder.publish.publish import Publication, Tools, publish
 from envbuilder.publish.publish_document import PublishDocument, PublishRow, Tag
+from envbuilder.pypi.open_index import open_index
 from envbuilder.registry.client import Repository
 from envbuilder.registry.reference import Reference
 from envbuilder.validation.checks.specification import Profile
@@ -139,7 +140,12 @@ def _validator(built: Built, choice: Choice, wish: Wish, session: Session) -> Ca
 
     def judge(reference: str) -> Verdict:
         request = ValidationRequest.of(
-            built, image=reference, profile=wish.profile, budgets=choice.matrix.budgets, gpus=wish.gpus
+            built,
+            image=reference,
+            profile=wish.profile,
+            budgets=choice.matrix.budgets,
+            gpus=wish.gpus,
+            index=open_index(),
         )
         image = session.engine.image(reference)
         digest = reference.rpartition("@")[2]

@@ -18,6 +18,7 @@ from envbuilder.image.ensure import Given, ensure
 from envbuilder.image.lock import lock
 from envbuilder.image.lockfile import LOCK
 from envbuilder.image.names import AFTER
+from envbuilder.pypi.open_index import open_index
 from envbuilder.upgrade.upgrade_document import LayerSeen, Side
 from envbuilder.upgrade.upgrade_request import UpgradeRequest
 from envbuilder.validation.record import validate_and_record
@@ -105,6 +106,7 @@ class Maker:
                     profile="full" if request.profile == "full" else "quick",
                     budgets=request.budgets,
                     gpus=request.gpus,
+                    index=open_index(),
                 ),
                 self.engine,
                 self._place(side),

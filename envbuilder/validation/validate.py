@@ -13,16 +13,21 @@ from envbuilder.engine.port import Engine, Image
 from envbuilder.environment import Environment
 from envbuilder.errors import InfrastructureError, UsageError
 from envbuilder.image.names import BASE_NAME_LABEL
+from envbuilder.image.wheel_records import WheelRecords
 from envbuilder.matrix import Budgets
+from envbuilder.pypi.package_index import PackageIndex
 from envbuilder.simulated.compiler import Simulation
 from envbuilder.validation import expectations as facts_of
 from envbuilder.validation.checks import suite_plan
 from envbuilder.validation.checks.specification import Check, Profile
 from envbuilder.validation.checks.suite_plan import Facts
 from envbuilder.validation.events import Identity, Progress, Session
+from envbuilder.validation.host_checks import check_outside
+from envbuilder.validation.image_claims import DOCUMENT, ENVIRONMENT_LABEL, brings_cuda, carried_lock, document
+from envbuilder.validation.image_files import ImageFiles, read_image
 from envbuilder.validation.judge import budget_results, judge
 from envbuilder.validation.launcher import PROBES, Place, here, in_container
-from envbuilder.validation.layers import check_layers
+from envbuilder.validation.outside import Outside
 from envbuilder.verdict import CheckResult, EngineRef, HostRef, ImageRef, Verdict
 
 if TYPE_CHECKING:
@@ -38,7 +43,7 @@ class ValidationRequest:
     was made from. ``gpus`` is ``none``, ``all``, a list of indices, or ``auto``: those that the engine can hand over.
     ``base`` and ``base_id`` are the reference and the image id of what it was built on, where that is known. ``extra``
     are checks beside the table's (the suite's own controls), ``probes`` the files that those need beside the suite's,
-    by name.
+    by name. ``index`` is asked what the locked wheels hold, where that is not known on this host yet.
     """
 
     image: str
@@ -53,6 +58,7 @@ class ValidationRequest:
     simulate: Simulation | None = None
     extra: tuple[Check, ...] = ()
     probes: Mapping[str, bytes] = field(default_factory=dict)
+    index: PackageIndex | None = None
 
     @classmethod
     def of(  # noqa: PLR0913 - how to validate, each from the command's own options
@@ -64,6 +70,7 @@ class ValidationRequest:
         budgets: Budgets | None = None,
         gpus: str = "auto",
         simulate: Simulation | None = None,
+        index: PackageIndex | None = None,
     ) -> Self:
         """Ask for the validation of a built image; ``image`` is another reference to it, such as a registry's."""
         return cls(
@@ -76,6 +83,7 @@ class ValidationRequest:
             base_id=built.record.base_id,
             lock=built.lock,
             simulate=simulate,
+            index=index,
         )
 
 
@@ -104,13 +112,16 @@ def validate(
         raise UsageError(f"{request.image}: no such image", hint="build it (envbuilder build) or pull it first")
     started = clock()
     place = _place(engine, image, request)
-    subject = _subject(engine, place, image, request)
+    files = read_image(engine, image)
+    subject = _subject(engine, place, image, files, request)
     selected = suite_plan.select(subject.facts)
     checks = (*(check for check in selected if check.group != "host"), *request.extra)
     session, results = _run(
         checks, subject.facts, on_progress, lambda plan, take: in_container(engine, place, plan, take)
     )
-    results += tuple(check_layers(engine, image.id, check) for check in selected if check.group == "host")
+    outside = Outside(image, files, subject.facts, subject.lock, WheelRecords(request.index))
+    looked = {check.name: check_outside(outside, check) for check in selected if check.group == "host"}
+    results = _in_order(selected, results, looked)
     results += budget_results(results, request.budgets, image.size)
     info = engine.info()
     return _verdict(
@@ -167,6 +178,7 @@ class _Subject:
 
     environment: Environment | None
     facts: Facts
+    lock: str = ""
 
 
 def _place(engine: Engine, image: Image, request: ValidationRequest) -> Place:
@@ -179,19 +191,38 @@ def _place(engine: Engine, image: Image, request: ValidationRequest) -> Place:
     return Place(image.id, gpus=gpus, files=probes)
 
 
-def _subject(engine: Engine, place: Place, image: Image, request: ValidationRequest) -> _Subject:
+def _subject(engine: Engine, place: Place, image: Image, files: ImageFiles, request: ValidationRequest) -> _Subject:
+    """Say what the image is to be judged as: the host's word, then the labels that the engine reports, then its files.
+
+    An environment document in the image counts only where the label names it; what else disagrees, `claims` finds.
+    """
     environment, lock = request.environment, request.lock
     profile, simulated = request.profile, request.simulate is not None
-    if environment is None:
-        identity = _identify(lambda plan, take: in_container(engine, place, plan, take), request.image)
-        environment, lock = facts_of.carried(identity)
-        if environment is None:
-            if request.catalog is None:
-                raise ValueError("an image of others is judged by the catalogue: give one")
-            foreign = facts_of.of_foreign(identity, request.catalog, image, profile=profile, simulated=simulated)
-            return _Subject(None, facts_of.with_gpus(foreign, place.gpus))
-    own = facts_of.of_environment(environment, lock, image, profile=profile, simulated=simulated)
-    return _Subject(environment, facts_of.with_gpus(own, place.gpus))
+    label = image.labels.get(ENVIRONMENT_LABEL, "")
+    if environment is None and (found := document(files)) is not None and found.id == label:
+        environment, lock = found, carried_lock(files)
+    if environment is not None:
+        own = facts_of.of_environment(environment, lock, image, profile=profile, simulated=simulated)
+        return _Subject(environment, facts_of.with_gpus(own, place.gpus), lock)
+    identity = _identify(lambda plan, take: in_container(engine, place, plan, take), request.image)
+    if request.catalog is None:
+        raise ValueError("an image of others is judged by the catalogue: give one")
+    foreign = facts_of.of_foreign(
+        identity, request.catalog, image, profile=profile, simulated=simulated, for_gpus=brings_cuda(files)
+    )
+    if label or files.file(DOCUMENT) is not None:
+        foreign = facts_of.of_claimed(foreign, files, image)
+    return _Subject(None, facts_of.with_gpus(foreign, place.gpus), carried_lock(files) if label else "")
+
+
+def _in_order(
+    selected: tuple[Check, ...], results: tuple[CheckResult, ...], looked: Mapping[str, CheckResult]
+) -> tuple[CheckResult, ...]:
+    """Put what was looked at from outside where the table has it."""
+    ran = {result.name: result for result in results}
+    named = [check.name for check in selected]
+    table = tuple(looked.get(name) or ran[name] for name in named if name in looked or name in ran)
+    return (*table, *(result for result in results if result.name not in named))
 
 
 def _identify(run: Runner, subject: str) -> Identity:

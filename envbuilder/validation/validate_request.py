@@ -14,6 +14,7 @@ from envbuilder.engine.port import Engine
 from envbuilder.errors import UsageError
 from envbuilder.image.build import Built, ImageRecord, standing
 from envbuilder.matrix import Budgets
+from envbuilder.pypi.open_index import open_index
 from envbuilder.simulated import compiler
 from envbuilder.simulated import profile as profiles
 from envbuilder.validation.checks.specification import Profile
@@ -64,11 +65,18 @@ def _in_container(  # noqa: PLR0913, PLR0917 - what was asked, and the ports
     with console.live(), console.task(target) as task:
         if known is None:
             request = ValidationRequest(
-                image=target, catalog=catalog, profile=profile, gpus=options.gpus, simulate=simulated
+                image=target,
+                catalog=catalog,
+                profile=profile,
+                gpus=options.gpus,
+                simulate=simulated,
+                index=open_index(),
             )
             return validate(engine, request, on_progress=lambda progress: task.update(said(progress)))
         built, budgets = known
-        request = ValidationRequest.of(built, profile=profile, budgets=budgets, gpus=options.gpus, simulate=simulated)
+        request = ValidationRequest.of(
+            built, profile=profile, budgets=budgets, gpus=options.gpus, simulate=simulated, index=open_index()
+        )
         if simulated is not None:  # what a simulated driver leads to never takes the place of a real verdict
             return validate(engine, request, on_progress=lambda progress: task.update(said(progress)))
         verdict, _ = validate_and_record(request, engine, workspace, on_progress=task.update, fresh=options.fresh)

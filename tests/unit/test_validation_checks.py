@@ -15,6 +15,7 @@ from envbuilder.validation.checks.specification import Check
 from envbuilder.validation.checks.suite_plan import Facts, digest_of
 from envbuilder.validation.checks.suite_table import CHECKS, GROUPS
 from envbuilder.validation.events import Progress, Session
+from envbuilder.validation.host_checks import LOOKS
 from envbuilder.verdict import TIERS
 
 ROOT = Path(__file__).parents[2]
@@ -30,8 +31,11 @@ def functions(module: str) -> set[str]:
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
 def test_each_check_can_run(check: Check) -> None:
     """Its probe exists, its group exists, and what it needs is another check that is made wherever it is."""
-    module, _, function = check.probe.partition(":")
-    assert function in functions(module)
+    if check.group == "host":
+        assert (check.name in LOOKS, check.probe, check.only_with != "") == (True, "", True)
+    else:
+        module, _, function = check.probe.partition(":")
+        assert function in functions(module)
     assert check.group in {group.name for group in GROUPS}
     assert check.codes
     assert check.proves
@@ -74,12 +78,15 @@ def test_a_plan_holds_every_check_once_in_its_group() -> None:
 
 def test_digest_covers_table_and_probes() -> None:
     """The digest changes with a limit in the table and with one byte of a probe."""
-    assert suite_plan.digest() == digest_of(CHECKS, suite_plan.probe_files())
+    outside = suite_plan.outside_files()
+    assert suite_plan.digest() == digest_of(CHECKS, {**suite_plan.probe_files(), **outside})
+    assert {"host/installed_files.py", "host/layer_scan.py", "host/secret_search.py"} <= outside.keys()
     changed = (msgspec.structs.replace(CHECKS[0], limit_s=1.5), *CHECKS[1:])
-    files = dict(suite_plan.probe_files())
-    files["numerics.py"] += b"\n"
-    others = {digest_of(changed, suite_plan.probe_files()), digest_of(CHECKS, files), suite_plan.digest()}
-    assert len(others) == 3
+    files = {**suite_plan.probe_files(), **outside}
+    probe = {**files, "numerics.py": files["numerics.py"] + b"\n"}
+    host = {**files, "host/stray_files.py": files["host/stray_files.py"] + b"\n"}
+    others = {digest_of(changed, files), digest_of(CHECKS, probe), digest_of(CHECKS, host), suite_plan.digest()}
+    assert len(others) == 4
 
 
 def test_the_suite_is_its_folder() -> None:

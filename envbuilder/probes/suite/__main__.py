@@ -27,15 +27,13 @@ def load_package() -> None:
 
 
 def main(arguments: list[str]) -> Any:
-    """Run as the runner, as one of its workers or samples, or as the search of an image's layers."""
+    """Run as the runner, or as one of its workers or samples."""
     load_package()
     if arguments[:1] == ["--worker"]:
         worker = importlib.import_module(PACKAGE + ".worker")
         return worker.main(int(arguments[1]), arguments[2], STARTED)
     if arguments[:1] == ["--sample"]:
         return importlib.import_module(PACKAGE + ".sample").main(int(arguments[1]), STARTED)
-    if arguments[:1] == ["--layers"]:
-        return importlib.import_module(PACKAGE + ".layers_left").main()
     return importlib.import_module(PACKAGE + ".runner").main(arguments[0])
 
 

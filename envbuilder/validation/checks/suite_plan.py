@@ -109,7 +109,14 @@ def probe_files() -> Mapping[str, bytes]:
 
 def digest() -> str:
     """Return the suite's own digest (``sha256:…``): what a verdict was reached with."""
-    return digest_of(CHECKS, probe_files())
+    return digest_of(CHECKS, {**probe_files(), **outside_files()})
+
+
+@cache
+def outside_files() -> Mapping[str, bytes]:
+    """Return the sources of the checks that are made on the host: what they find is the suite's word as well."""
+    folder = resources.files("envbuilder") / "validation"
+    return {f"host/{item.name}": item.read_bytes() for item in folder.iterdir() if item.name.endswith(".py")}
 
 
 def digest_of(checks: tuple[Check, ...], files: Mapping[str, bytes]) -> str:
