@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 from dataclasses import dataclass
 from typing import ClassVar
@@ -76,6 +78,45 @@ class InfrastructureError(EnvbuilderError):
     """The engine, the package index, the registry or the disk failed: not a statement about the image."""
 
     exit_code = ExitCode.INFRASTRUCTURE
+
+
+_CLEAN = "free disk space; envbuilder clean --cache frees what builds and controls left"
+_NEXT = {
+    errno.ENOSPC: _CLEAN,
+    errno.EDQUOT: f"the user's quota is used up: {_CLEAN}",
+    errno.EROFS: "work in a folder on a disk that can be written",
+    errno.EACCES: "check its owner and permissions (ls -ld)",
+    errno.EPERM: "check its owner and permissions (ls -ld)",
+    errno.EISDIR: "a folder stands where a file belongs: move it away",
+    errno.ENOTDIR: "a file stands where a folder belongs: move it away",
+    errno.EEXIST: "something else stands there: move it away",
+    errno.EMFILE: "raise the limit of open files (ulimit -n)",
+    errno.ENFILE: "the host has too many files open: end other programs",
+    errno.ENOMEM: "free memory, or give this host more",
+    errno.EIO: "the disk is failing: look at the kernel's log",
+    errno.EFBIG: "raise the limit of a file's size (ulimit -f)",
+    errno.ELOOP: "a symbolic link leads to itself: remove it",
+    errno.ENAMETOOLONG: "use a shorter path",
+    errno.ESTALE: "the network file system lost the file: run the same command again",
+    errno.ENOENT: "run the same command again, in a folder that nobody removes meanwhile",
+}
+"""What to do next about the machine's own troubles, by errno."""
+
+
+def of_system(error: OSError, doing: str = "", *, users: bool = False) -> EnvbuilderError:
+    """Turn an OSError into the error that users see: what could not be done, where, why and what to do next.
+
+    ``doing`` says what was tried (``write out/x/build.log``); without it the error's own path stands there. A path
+    that the user gave (``users``) is the command's fault (UsageError), any other the machine's (InfrastructureError).
+    """
+    paths = [os.fsdecode(name) for name in (error.filename, error.filename2) if isinstance(name, str | bytes)]
+    what = f"cannot {doing}" if doing else " and ".join(paths) or "the system refused"
+    reason = error.strerror or str(error) or type(error).__name__
+    hint = _NEXT.get(error.errno or 0, "look at the kernel's log (dmesg), then run the same command again")
+    if users:
+        missing = error.errno in (errno.ENOENT, errno.ENOTDIR)
+        return UsageError(f"{what}: {reason}", hint="give the path of a file that is there" if missing else hint)
+    return InfrastructureError(f"{what}: {reason}", hint=hint)
 
 
 class BuildFailedError(EnvbuilderError):

@@ -7,10 +7,12 @@ from typing import Any
 
 import msgspec
 
+from envbuilder import printable
+
 
 def as_json(document: object) -> str:
     """Write a document as indented JSON, in the field order of its type."""
-    return json.dumps(json.loads(msgspec.json.encode(document)), indent=2, ensure_ascii=False)
+    return printable.json_text(json.dumps(json.loads(msgspec.json.encode(document)), indent=2, ensure_ascii=False))
 
 
 def json_schema(kind: Any) -> dict[str, Any]:  # noqa: ANN401 - a file's type may be a list of structs

@@ -6,7 +6,10 @@ Every path below ``out/`` is named here and nowhere else: who reads one finds it
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
+import re
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -15,6 +18,7 @@ from typing import TypeVar
 
 import msgspec
 
+from envbuilder import console, decode, errors
 from envbuilder.errors import InfrastructureError, UsageError
 
 _PACKAGE = Path(__file__).resolve().parent
@@ -151,43 +155,158 @@ def find_matrix(name: str | None, root: Path) -> Path:
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Write a file so that a reader sees the old content or the new, never a part. Makes the folder."""
+    """Write a file so that a reader sees the old content or the new, never a part. Makes the folder.
+
+    Raises InfrastructureError that says why it cannot be written.
+    """
+    with writing(path), _temporary_beside(path) as temporary:
+        temporary.write_bytes(data)
+        temporary.chmod(0o644)
+        temporary.replace(path)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Make a file's folder, and turn an OSError within into the InfrastructureError that names the file."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with _temporary_beside(path) as temporary:
-            temporary.write_bytes(data)
-            temporary.chmod(0o644)
-            temporary.replace(path)
+        yield
     except OSError as error:
-        raise InfrastructureError(
-            f"cannot write {path}: {error.strerror}", hint="free disk space or check permissions"
-        ) from error
+        raise errors.of_system(error, f"write {path}") from error
+
+
+_COUNT = itertools.count()
+_STALE_S = 60.0
+"""A temporary file of a process that is gone is removed after this long: on a shared disk it may live elsewhere."""
 
 
 @contextmanager
 def _temporary_beside(path: Path) -> Iterator[Path]:
-    import tempfile  # noqa: PLC0415 - a command that only reads does not pay for it
-
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    os.close(handle)
+    """Yield a file of ours beside a path, which is gone when the block ends; the name is known before it is made."""
+    _remove_stale(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{next(_COUNT)}.tmp")
     try:
-        yield Path(name)
+        os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        yield temporary
     finally:
-        with suppress(FileNotFoundError):
-            Path(name).unlink()
+        temporary.unlink(missing_ok=True)
+
+
+def _remove_stale(path: Path) -> None:
+    """Remove what a process that was killed left beside a path."""
+    for left in path.parent.glob(f".{_literal(path.name)}.*.tmp"):
+        pid = left.name.split(".")[-3]
+        with suppress(OSError):
+            if pid.isdigit() and not is_alive(int(pid)) and time.time() - left.stat().st_mtime > _STALE_S:
+                left.unlink()
+
+
+def is_alive(pid: int) -> bool:
+    """Tell whether a process of this host is there."""
+    return Path(f"/proc/{pid}").exists()
+
+
+def _literal(name: str) -> str:
+    return re.sub(r"([*?\[])", r"[\1]", name)
+
+
+_UNSEALED = b'"checksum": ""'
+_SEALED = re.compile(rb'"checksum": "([^"]+)"')
 
 
 def write_document(path: Path, document: object) -> None:
-    """Write a msgspec value as indented JSON, atomically."""
-    write_atomically(path, msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n")
+    """Write a msgspec value as indented JSON, atomically.
+
+    A document with a field ``checksum`` is written with the digest of its own text, that field left empty.
+    """
+    data = msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
+    sealed = _UNSEALED.replace(b'""', b'"%b"' % digest(data).encode())
+    write_atomically(path, data.replace(_UNSEALED, sealed, 1) if hasattr(document, "checksum") else data)
 
 
 def read_document(path: Path, kind: type[_Document]) -> _Document | None:
-    """Read a JSON document of ours; None where there is none, or where it is not one that this version wrote."""
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
-    except (OSError, msgspec.MsgspecError):
+    """Read a JSON document of ours; None where there is none, or where it is not one that this version wrote.
+
+    One that is damaged is set aside (``<name>.damaged``) and named on standard error: whoever asked makes it anew.
+    Raises InfrastructureError where a file is there that cannot be read.
+    """
+    data = read_kept(path)
+    if data is None:
         return None
+    try:
+        plain = _unsealed(data)
+    except decode.DamagedError as error:
+        set_aside(path, str(error))
+        return None
+    try:
+        return decode.from_json(plain, kind)
+    except decode.DamagedError:
+        return None  # whole, but of another version
+
+
+def _unsealed(data: bytes) -> bytes:
+    """Return a document without its checksum. Raises DamagedError where it does not match, or is not JSON at all."""
+    decode.from_json(data, msgspec.Raw, "is not JSON")
+    decode.text(data, "is not UTF-8")
+    found = _SEALED.search(data)
+    plain = data.replace(found[0], _UNSEALED, 1) if found else data
+    if found and digest(plain).encode() != found[1]:
+        raise decode.DamagedError("does not match its checksum")
+    return plain
+
+
+def read_kept(path: Path) -> bytes | None:
+    """Read a file of ours; None where there is none. Raises InfrastructureError where it cannot be read."""
+    try:
+        return path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise errors.of_system(error, f"read {path}") from error
+
+
+def read_users(path: Path) -> bytes:
+    """Read a file that the user gave or edits. Raises UsageError that says why it cannot be read."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise errors.of_system(error, f"read {path}", users=True) from error
+
+
+def set_aside(path: Path, why: str) -> None:
+    """Rename a damaged file of ours to ``<name>.damaged``, and say so on standard error."""
+    aside = path.with_name(f"{path.name}.damaged")
+    try:
+        path.replace(aside)
+    except OSError:
+        console.warn(f"{path} {why}; it is left out")
+    else:
+        console.warn(f"{path} {why}; it is set aside as {aside.name} and made anew")
+
+
+def cached(path: Path) -> bytes | None:
+    """Return what `cache` kept in a file, where it is whole; None for anything else: a cache is no source of errors."""
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return None
+    content = data[_CHECKSUM:]
+    return content if data[:_CHECKSUM] == hashlib.blake2b(content, digest_size=_CHECKSUM).digest() else None
+
+
+def cache(path: Path, content: bytes) -> None:
+    """Keep what can be made again, with its checksum; a folder that cannot be written to is no error."""
+    with suppress(OSError, InfrastructureError):
+        write_atomically(path, hashlib.blake2b(content, digest_size=_CHECKSUM).digest() + content)
+
+
+_CHECKSUM = 16
+"""Bytes of BLAKE2b before a cached file's content."""
+
+
+def digest(data: bytes) -> str:
+    """Return the sha256 of a content (``sha256:…``)."""
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 
 def content_key(parts: Mapping[str, bytes]) -> str:
@@ -200,8 +319,11 @@ def content_key(parts: Mapping[str, bytes]) -> str:
 
 
 def folder_contents(folder: Path) -> dict[str, bytes]:
-    """Read every file below a folder, by its path relative to it; empty where there is no folder."""
+    """Read every file below a folder, by its path relative to it; empty where there is no folder.
+
+    Raises UsageError for a file that cannot be read.
+    """
     if not folder.is_dir():
         return {}
     files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
+    return {path.relative_to(folder).as_posix(): read_users(path) for path in files}

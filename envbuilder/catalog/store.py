@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
+from envbuilder import decode
 from envbuilder.catalog.model import Catalog
-from envbuilder.errors import InfrastructureError
-from envbuilder.workspace import cache_dir, write_atomically
+from envbuilder.workspace import cache, cache_dir, cached
 
 FILES = (
     "tensorflow.yaml",
@@ -28,7 +28,7 @@ FILES = (
 )
 """The files, each a mapping from a field of `Catalog` to its rows."""
 
-_FORMAT = b"1"
+_FORMAT = b"2"
 
 
 @lru_cache(maxsize=1)
@@ -43,12 +43,11 @@ def load() -> Catalog:
     if folder is None:
         return parse(texts)
     kept = folder / f"catalog-{digest(texts)}.msgpack"
-    try:
-        return msgspec.msgpack.decode(kept.read_bytes(), type=Catalog)
-    except (OSError, msgspec.DecodeError):
-        catalog = parse(texts)
-    with suppress(InfrastructureError):
-        write_atomically(kept, msgspec.msgpack.encode(catalog))
+    with suppress(decode.DamagedError):
+        found: Catalog = decode.from_msgpack(cached(kept) or b"", Catalog)
+        return found
+    catalog = parse(texts)
+    cache(kept, msgspec.msgpack.encode(catalog))
     return catalog
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import importlib
-import signal
+import io
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import click
 
-from envbuilder import __version__
-from envbuilder.errors import EnvbuilderError
+from envbuilder import __version__, printable
+from envbuilder.cli import termination
+from envbuilder.errors import EnvbuilderError, UsageError, of_system
 from envbuilder.exits import ExitCode
 
 COMMANDS: tuple[tuple[str, str], ...] = (
@@ -54,10 +57,31 @@ class LazyGroup(click.Group):
         command: click.Command = importlib.import_module(f"envbuilder.cli.{cmd_name}_command").command
         return _as_written(command)
 
+    def make_context(self, *arguments: Any, **settings: Any) -> click.Context:  # noqa: ANN401 - click's signature
+        """Parse the command line, which prints the help where that is asked for."""
+        with _output():
+            return super().make_context(*arguments, **settings)
+
+    def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's signature
+        """Run the command."""
+        with _output():
+            return super().invoke(ctx)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """List the commands without importing any."""
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS))
+
+
+@contextmanager
+def _output() -> Iterator[None]:
+    """Tell a reader of our output that has gone from any other pipe that broke: the engine's, a child's."""
+    try:
+        yield
+    except BrokenPipeError as error:
+        if termination.reader_has_gone():
+            raise _OutputError(error) from error
+        raise of_system(error) from error
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
@@ -90,42 +114,73 @@ def main(arguments: list[str] | None = None) -> Any:  # noqa: ANN401 - click's o
 
     A request to terminate, as CI sends to a cancelled job, ends it as Ctrl-C does: containers go, finished work stays.
     """
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    termination.open_missing_streams()
+    termination.end_on_signals()
     words = sys.argv[1:] if arguments is None else arguments
     try:
         code = root.main(words, standalone_mode=False)
     except click.exceptions.Exit as done:
         code = done.exit_code
+    except _OutputError as error:
+        code = termination.unwritten(error.cause)
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the one place where everything is caught
         code = _report(error)
         _print_document(error, code, words)
-    sys.exit(code if isinstance(code, int) else 0)
+    sys.exit(termination.flush(code if isinstance(code, int) else 0))
+
+
+class _OutputError(Exception):
+    """Standard output cannot be written. It is no OSError: click would end with code 1 for one, which is a verdict."""
+
+    def __init__(self, cause: OSError) -> None:
+        self.cause = cause
+        super().__init__(str(cause))
 
 
 def _report(error: BaseException) -> int:
     """Say on standard error what ended the command, and return its exit code."""
     match error:
         case click.ClickException():
-            error.show()
+            termination.complain(printable.text(_shown(error)))
             return ExitCode.USAGE
         case click.Abort() | KeyboardInterrupt():
-            click.echo("interrupted; what was finished is kept, run the same command to go on", err=True)
+            termination.complain("interrupted; what was finished is kept, run the same command to go on")
             return ExitCode.INTERRUPTED
         case EnvbuilderError():
-            click.echo(f"error: {error}", err=True)
+            termination.complain(f"error: {printable.text(str(error))}")
             return error.exit_code
+        case OSError():
+            return _report(_of_system(error))
         case _:
             import traceback
 
-            traceback.print_exception(error)
+            termination.complain("".join(traceback.format_exception(error)).rstrip())
             return ExitCode.BUG
+
+
+def _of_system(error: OSError) -> EnvbuilderError:
+    """Name the machine's trouble. A working folder that is gone raises an error without a path."""
+    try:
+        Path.cwd()
+    except OSError as gone:
+        return UsageError(
+            f"the working folder cannot be used: {gone.strerror}", hint="change to a folder that is there"
+        )
+    return of_system(error)
+
+
+def _shown(error: click.ClickException) -> str:
+    """Return what click would show of an error."""
+    written = io.StringIO()
+    error.show(written)
+    return written.getvalue().rstrip()
 
 
 def _print_document(error: BaseException, code: int, words: list[str]) -> None:
     """Print an error as a document where the command was asked for JSON; the exit code stands whatever comes of it."""
-    with suppress(ImportError):  # a broken installation was the error already
+    with suppress(ImportError, OSError):  # a broken installation, or a full disk, was the error already
         from envbuilder.cli.error_document import document_of, wants_json
         from envbuilder.schemas import as_json
 
         if wants_json(root, words):
-            click.echo(as_json(document_of(error, code)))
+            click.echo(as_json(document_of(_of_system(error) if isinstance(error, OSError) else error, code)))

@@ -7,7 +7,7 @@ from typing import NoReturn, TypeVar
 
 import click
 
-from envbuilder import exits
+from envbuilder import errors, exits, printable
 from envbuilder.schemas import as_json
 
 _Document = TypeVar("_Document", bound=exits.Document)
@@ -22,9 +22,19 @@ def finish(
     """Print a document as ``table`` (by ``as_text``), ``json`` or ``markdown``, and end the command."""
     match form:
         case "json":
-            click.echo(as_json(document))
+            _print(as_json(document))
         case "markdown" if as_markdown is not None:
-            click.echo(as_markdown(document))
+            _print(as_markdown(document))
         case _:
-            click.echo(as_text(document))
+            _print(as_text(document))
     raise click.exceptions.Exit(exits.of(document))
+
+
+def _print(text: str) -> None:
+    """Print an answer. Raises InfrastructureError where it cannot be written, but for a reader that has gone."""
+    try:
+        click.echo(printable.text(text))
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise errors.of_system(error, "write the answer to standard output") from error

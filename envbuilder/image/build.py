@@ -48,6 +48,7 @@ class ImageRecord(msgspec.Struct, frozen=True, kw_only=True):
     engine: EngineRef | None = None
     seconds: float
     layers: tuple[LayerSize, ...]
+    checksum: str = ""
 
 
 @dataclass(frozen=True)

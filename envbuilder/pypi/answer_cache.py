@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from contextlib import suppress
 from pathlib import Path
 
-from envbuilder.errors import EnvbuilderError
-from envbuilder.workspace import write_atomically
+from envbuilder.workspace import cache, cached
 
-_FORMAT = "1"
+_FORMAT = "2"
 
 
 class Cache:
@@ -19,16 +17,12 @@ class Cache:
         self._folder = folder
 
     def get(self, key: str, kind: str) -> bytes | None:
-        """Return what was kept about ``key``; None where nothing was."""
-        try:
-            return self._path(key, kind).read_bytes()
-        except OSError:
-            return None
+        """Return what was kept about ``key``; None where nothing was, or where it is damaged."""
+        return cached(self._path(key, kind))
 
     def put(self, key: str, kind: str, content: bytes) -> None:
         """Keep an answer, so that another process reads all of it or nothing."""
-        with suppress(OSError, EnvbuilderError):
-            write_atomically(self._path(key, kind), content)
+        cache(self._path(key, kind), content)
 
     def age_stamp(self, key: str, kind: str) -> float:
         """Return when an answer was kept, in seconds since the epoch; 0 where none was."""

@@ -15,6 +15,7 @@ from envbuilder.matrix import Excluded
 from envbuilder.report.formats.titles import name_of
 from envbuilder.upgrade.upgrade_document import UpgradeDocument
 from envbuilder.validation.history import History
+from envbuilder.validation.stored import read_verdict
 from envbuilder.verdict import Verdict
 from envbuilder.workspace import Workspace, read_document
 
@@ -68,7 +69,7 @@ def current_verdicts(workspace: Workspace) -> tuple[Verdict, ...]:
 
 
 def _read(paths: tuple[Path, ...]) -> tuple[Verdict, ...]:
-    found = (read_document(path, Verdict) for path in paths)
+    found = (read_verdict(path) for path in paths)
     return tuple(verdict for verdict in found if verdict is not None)
 
 
@@ -85,7 +86,7 @@ def _layers(workspace: Workspace) -> dict[str, tuple[LayerSize, ...]]:
 
 
 def _controls(workspace: Workspace) -> dict[str, Verdict]:
-    found = ((path.parent.name, read_document(path, Verdict)) for path in workspace.control_verdicts())
+    found = ((path.parent.name, read_verdict(path)) for path in workspace.control_verdicts())
     return {name: verdict for name, verdict in found if verdict is not None}
 
 

@@ -17,8 +17,9 @@ from envbuilder.report.formats import FORMATS
 from envbuilder.report.formats.bake import bake
 from envbuilder.report.formats.titles import name_of
 from envbuilder.validation.history import History
+from envbuilder.validation.stored import users_verdict
 from envbuilder.verdict import Verdict
-from envbuilder.workspace import Workspace, read_document
+from envbuilder.workspace import Workspace
 
 
 @dataclass(frozen=True)
@@ -46,11 +47,16 @@ def export_verdicts(form: str, source: Source, selectors: Sequence[str], workspa
 
 
 def _from_files(files: Sequence[Path]) -> tuple[Verdict, ...]:
-    found = [(path, read_document(path, Verdict)) for path in files]
-    problems = tuple(Problem(str(path), 0, "", "no verdict that can be read") for path, one in found if one is None)
+    found: list[Verdict] = []
+    problems: list[Problem] = []
+    for path in files:
+        try:
+            found.append(users_verdict(path))
+        except InputError as error:
+            problems += error.problems
     if problems:
-        raise InputError(problems, hint="envbuilder run writes out/<id>/verdict.json")
-    return tuple(one for _, one in found if one is not None)
+        raise InputError(tuple(problems), hint="envbuilder run writes out/<id>/verdict.json")
+    return tuple(found)
 
 
 def _stored(workspace: Workspace, source: Source) -> tuple[Verdict, ...]:

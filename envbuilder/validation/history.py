@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from envbuilder import decode
 from envbuilder.errors import InfrastructureError, UsageError
 from envbuilder.verdict import Verdict
 
@@ -51,14 +52,15 @@ class History:
     def since(self, start: datetime | None = None) -> tuple[Verdict, ...]:
         """Return the verdicts that were reached at or after a time (all of them by default), oldest first.
 
-        Those that another version wrote and this one cannot read stay in the file and are left out; `count` has them.
+        Those that cannot be believed stay in the file and are left out: another version wrote them, or they were
+        altered and their digest is not their key. `count` has them. They are not judged again: they say what was said.
         """
         if not self.path.exists():
             return ()
-        query = "SELECT document FROM verdicts WHERE finished >= ? ORDER BY finished, environment, key"
+        query = "SELECT key, document FROM verdicts WHERE finished >= ? ORDER BY finished, environment, key"
         with self._open() as connection:
             found = connection.execute(query, (_utc(start) if start else "",)).fetchall()
-        return tuple(verdict for (document,) in found if (verdict := _readable(document)) is not None)
+        return tuple(verdict for row in found if (verdict := _readable(*row)) is not None)
 
     def count(self, start: datetime | None = None) -> int:
         """Count the rows since a time, readable or not."""
@@ -100,10 +102,12 @@ def _version(connection: sqlite3.Connection) -> int:
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
-def _readable(document: bytes) -> Verdict | None:
+def _readable(key: object, document: object) -> Verdict | None:
+    if not isinstance(document, bytes) or hashlib.sha256(document).hexdigest() != key:
+        return None
     try:
-        return msgspec.json.decode(document, type=Verdict)
-    except msgspec.MsgspecError:
+        return decode.from_json(document, Verdict)
+    except decode.DamagedError:
         return None
 
 

@@ -12,18 +12,31 @@ from envbuilder.errors import UsageError
 from envbuilder.validation.checks import suite_plan
 from envbuilder.validation.events import Progress
 from envbuilder.validation.history import History
+from envbuilder.validation.stored import read_verdict
 from envbuilder.validation.validate import ValidationRequest, validate
 from envbuilder.verdict import Verdict
-from envbuilder.workspace import VERDICT, Workspace, content_key, read_document, write_atomically, write_document
+from envbuilder.workspace import (
+    VERDICT,
+    Workspace,
+    content_key,
+    digest,
+    read_document,
+    read_kept,
+    set_aside,
+    write_atomically,
+    write_document,
+)
 
 DRIVER_VERSION = Path("/proc/driver/nvidia/version")
 
 
 class Validated(msgspec.Struct, frozen=True, kw_only=True):
-    """What a kept verdict was reached with (``out/<id>/validated.json``)."""
+    """What a kept verdict was reached with (``out/<id>/validated.json``), and the digest of its file."""
 
     schema: str = "envbuilder/validated/v1"
     key: str
+    verdict: str = ""
+    checksum: str = ""
 
 
 def validate_and_record(
@@ -45,14 +58,25 @@ def validate_and_record(
     folder = workspace.results(environment.id)
     key = _key(request, engine)
     stands = read_document(folder / "validated.json", Validated)
-    kept = read_document(workspace.verdict(environment.id), Verdict)
-    if not fresh and kept is not None and stands is not None and stands.key == key:
+    kept = None if fresh or stands is None or stands.key != key else _unaltered(folder / VERDICT, stands.verdict)
+    if kept is not None:
         return kept, False
     verdict = validate(engine, request, on_progress=lambda progress: on_progress(said(progress)))
     record(folder, verdict)
-    write_document(folder / "validated.json", Validated(key=key))
+    whole = digest((read_kept(folder / VERDICT)) or b"")
+    write_document(folder / "validated.json", Validated(key=key, verdict=whole))
     History(workspace.history).add((verdict,))  # out/<id>/ holds the newest alone; here none is lost
     return verdict, True
+
+
+def _unaltered(path: Path, expected: str) -> Verdict | None:
+    """Read a verdict that is, byte for byte, the one that was kept; None where it is another, or there is none."""
+    content = read_kept(path)
+    if content is None or digest(content) == expected:
+        return read_verdict(path)
+    if expected:
+        set_aside(path, "was altered after it was written")
+    return None
 
 
 def record(folder: Path, verdict: Verdict) -> None:
@@ -74,7 +98,7 @@ def said(progress: Progress) -> str:
 def _key(request: ValidationRequest, engine: Engine) -> str:
     """Return what a verdict depends on, as one digest; the host's driver is part of it."""
     info = engine.info()
-    driver = DRIVER_VERSION.read_bytes() if DRIVER_VERSION.is_file() else b""
+    driver = read_kept(DRIVER_VERSION) or b""
     simulated = request.simulate.profile.text if request.simulate else ""
     host = (info.name, info.version, info.gpu_runtime, request.gpus, simulated)
     return content_key(

@@ -100,6 +100,7 @@ def verdict(**given: Any) -> Verdict:
         "requires": ("static", "load", "cpu"),
         "checks": (
             check("labels", tier="static", duration_s=0.01),
+            check("libraries", tier="load", duration_s=0.1),
             check("import", measurements={"import": Measurement(3.2, "s"), "peak": Measurement(6e8, "B")}),
         ),
         "timeline": (

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
-from verdicts import failed_verdict, inconclusive_verdict, verdict
+from verdicts import check, failed_verdict, inconclusive_verdict, verdict
 
 from envbuilder.attest.keys import PRIVATE, PUBLIC
 from envbuilder.cli import root
@@ -143,7 +143,9 @@ def test_verify_refuses_words_that_do_not_fit(tmp_path, words, message) -> None:
 def workspace(tmp_path, monkeypatch) -> Workspace:
     monkeypatch.chdir(tmp_path)
     made = Workspace(tmp_path)
-    for one in (verdict(), inconclusive_verdict()):
+    tiers = (check("labels", tier="static"), check("libraries", tier="load"), check())
+    unproved = inconclusive_verdict(level="cpu", checks=(*tiers, check("matmul", "skipped", tier="gpu")))
+    for one in (verdict(), unproved):
         assert one.environment is not None
         write_document(made.results(one.environment.id) / "verdict.json", one)
     write_document(made.out / "controls" / "x" / "verdict.json", failed_verdict())

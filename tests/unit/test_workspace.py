@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import msgspec
@@ -13,6 +14,8 @@ from envbuilder.errors import InfrastructureError, UsageError
 from envbuilder.verdict import Measurement
 from envbuilder.workspace import (
     Workspace,
+    cache,
+    cached,
     content_key,
     find_matrix,
     folder_contents,
@@ -107,3 +110,88 @@ def test_folders_are_below_the_root(tmp_path: Path) -> None:
     assert workspace.results("a") == tmp_path / "out" / "a"
     assert folder_contents(tmp_path / "absent") == {}
     assert msgspec.json.encode(Measurement(1, "s"))
+
+
+class _Sealed(msgspec.Struct, frozen=True):
+    """A document with a checksum."""
+
+    name: str
+    checksum: str = ""
+
+
+DAMAGE = {"not UTF-8": b'{"value":"\xff"}', "cut": b'{"value":', "empty": b"", "deep": b"[" * 100_000}
+
+
+@pytest.mark.parametrize("data", DAMAGE.values(), ids=DAMAGE.keys())
+def test_damage_is_set_aside_and_named(data: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A damaged document reads as absent, lies beside its name afterwards, and is named on standard error."""
+    path = tmp_path / "m.json"
+    path.write_bytes(data)
+    assert read_document(path, Measurement) is None
+    assert (path.exists(), path.with_name("m.json.damaged").read_bytes()) == (False, data)
+    assert "set aside as m.json.damaged" in capsys.readouterr().err
+
+
+def test_another_versions_document_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """JSON of another shape is no damage: it stays where it is."""
+    path = tmp_path / "m.json"
+    path.write_text('{"schema": "envbuilder/other/v9"}')
+    assert read_document(path, Measurement) is None
+    assert path.exists()
+    assert capsys.readouterr().err == ""
+
+
+def test_a_seal_tells_every_changed_byte(tmp_path: Path) -> None:
+    """A document with a checksum reads as it was written, or not at all: whichever byte changes."""
+    path = tmp_path / "s.json"
+    write_document(path, _Sealed("a name"))
+    whole = path.read_bytes()
+    assert read_document(path, _Sealed) == _Sealed("a name")
+    for place in range(len(whole)):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        assert read_document(path, _Sealed) in (None, _Sealed("a name"))
+
+
+def test_a_cache_answers_whole_or_not_at_all(tmp_path: Path) -> None:
+    """What was kept comes back; one changed byte, a cut or a foreign file is as good as nothing."""
+    path = tmp_path / "c"
+    cache(path, b"content")
+    assert cached(path) == b"content"
+    whole = path.read_bytes()
+    for data in (whole[:-1], whole + b"x", whole[:20] + b"X" + whole[21:], b"", b"content"):
+        path.write_bytes(data)
+        assert cached(path) is None
+    assert cached(tmp_path / "nothing") is None
+
+
+def test_a_cache_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
+    """A file where a folder belongs keeps nothing and stops nothing."""
+    (tmp_path / "file").write_text("")
+    cache(tmp_path / "file" / "c", b"content")
+    assert cached(tmp_path / "file" / "c") is None
+
+
+def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
+    """A temporary file of a process that is gone goes with the next write; a living process's stays."""
+    path = tmp_path / "a[1].json"
+    dead, young, alive = (tmp_path / f".a[1].json.{pid}.0.tmp" for pid in (2**22 + 1, 2**22 + 2, os.getpid()))
+    for left in (dead, young, alive):
+        left.write_text("part")
+    for left in (dead, alive):
+        os.utime(left, (0, 0))
+    write_atomically(path, b"whole")
+    assert sorted(tmp_path.iterdir()) == sorted([path, young, alive])
+
+
+@pytest.mark.parametrize("obstacle", ["a file for a folder", "a folder for the file"])
+def test_what_stands_in_the_way_is_named(obstacle: str, tmp_path: Path) -> None:
+    """A write that cannot be made is exit 5, with the path and the next step."""
+    path = tmp_path / "out" / "a.json"
+    if obstacle == "a folder for the file":
+        path.mkdir(parents=True)
+    else:
+        path.parent.write_text("")
+    with pytest.raises(InfrastructureError, match=r"a\.json") as caught:
+        write_atomically(path, b"")
+    assert caught.value.exit_code == 5
+    assert caught.value.hint

@@ -1,0 +1,79 @@
+"""Decode bytes that came from outside, or from a disk: one exception, whatever is wrong with them."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+
+_SHOWN = 300
+"""Characters of a decoder's own message that are passed on: some quote what they could not read."""
+
+
+class DamagedError(ValueError):
+    """Bytes are not what they should be. It is a ValueError, and its text says what is wrong, without the bytes."""
+
+
+@contextmanager
+def damaged(what: str) -> Iterator[None]:
+    """Turn what any decoder raises within into DamagedError, whose message begins with ``what``.
+
+    A decoder of hostile bytes may end in more ways than its documentation names: nesting without end, a length that
+    no memory holds, an offset outside of the data.
+    """
+    try:
+        yield
+    except DamagedError:
+        raise
+    except (
+        ValueError,  # msgspec's errors, UnicodeError, binascii.Error and json's are ValueErrors
+        LookupError,
+        ArithmeticError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+        MemoryError,
+        EOFError,
+        struct.error,
+        zlib.error,
+    ) as error:
+        raise DamagedError(f"{what}: {_said(error)}") from error
+
+
+def from_json(data: bytes | str, kind: type[T], what: str = "not the document that it should be") -> T:
+    """Decode JSON as a type. Raises DamagedError, and nothing else, where it is not that."""
+    with damaged(what):
+        return msgspec.json.decode(data, type=kind)
+
+
+def from_msgpack(data: bytes, kind: Any, what: str = "not the record that it should be") -> Any:  # noqa: ANN401
+    """Decode MessagePack as a type, which may be a generic one. Raises DamagedError where it is not that."""
+    with damaged(what):
+        return msgspec.msgpack.decode(data, type=kind)
+
+
+def converted(value: object, kind: type[T], what: str = "not the value that it should be") -> T:
+    """Convert plain values to a type. Raises DamagedError where they do not fit."""
+    with damaged(what):
+        return msgspec.convert(value, kind)
+
+
+def text(data: bytes, what: str = "not UTF-8 text") -> str:
+    """Decode UTF-8. Raises DamagedError where it is not that."""
+    with damaged(what):
+        return data.decode("utf-8")
+
+
+def lossy(data: bytes) -> str:
+    """Decode UTF-8 that is shown to people or searched: what is not, is replaced by U+FFFD."""
+    return data.decode("utf-8", "replace")
+
+
+def _said(error: Exception) -> str:
+    return (str(error) or type(error).__name__)[:_SHOWN]

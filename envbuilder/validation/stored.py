@@ -1,0 +1,46 @@
+"""Read stored verdicts: each is judged again, for a file is not believed because it can be parsed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from envbuilder import console, decode
+from envbuilder.errors import InputError, Problem
+from envbuilder.validation.judge import judge
+from envbuilder.verdict import Verdict
+from envbuilder.workspace import read_document, read_users
+
+
+def read_verdict(path: Path) -> Verdict | None:
+    """Read a verdict of ours; None where there is none to believe. Says on standard error what is wrong with one."""
+    verdict = read_document(path, Verdict)
+    why = contradiction(verdict) if verdict else ""
+    if why:
+        console.warn(f"{path} {why}; it is left out")
+        return None
+    return verdict
+
+
+def users_verdict(path: Path) -> Verdict:
+    """Read a verdict from a file that the user names. Raises InputError where it is none, or contradicts itself."""
+    hint = "envbuilder run writes out/<id>/verdict.json"
+    try:
+        verdict = decode.from_json(read_users(path), Verdict, "no verdict that can be read")
+    except decode.DamagedError as error:
+        raise InputError((Problem(str(path), 0, "", str(error)),), hint=hint) from error
+    if why := contradiction(verdict):
+        raise InputError((Problem(str(path), 0, "", why),), hint=hint)
+    return verdict
+
+
+def contradiction(verdict: Verdict) -> str:
+    """Say in what way a verdict says more than its own results do; '' where it does not."""
+    flavor = verdict.environment.flavor if verdict.environment else "gpu" if "gpu" in verdict.requires else "cpu"
+    gpus = max(len(verdict.host.gpus), 2 if "multi-gpu" in verdict.requires else 0)
+    again = judge(verdict.checks, flavor=flavor, gpus=gpus, simulated=verdict.simulated)
+    if (again.verdict, again.level) == (verdict.verdict, verdict.level):
+        return ""
+    return (
+        f"says {verdict.verdict} at level {verdict.level}, "
+        f"and its own results come to {again.verdict} at level {again.level}"
+    )

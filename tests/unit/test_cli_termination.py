@@ -1,0 +1,117 @@
+"""Streams that are closed or full, a reader that has gone, a folder that was removed, a signal: each has its end."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from envbuilder import errors
+from envbuilder.errors import InfrastructureError, UsageError
+
+ENVBUILDER = f"{sys.executable} -m envbuilder"
+
+
+def shell(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a line of shell in a folder; ``E`` is envbuilder."""
+    environment = {**os.environ, "E": ENVBUILDER}
+    return subprocess.run(
+        ["bash", "-c", line], cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+ENDS = {
+    "a full standard output": ("$E plan >/dev/full", 5, "No space left on device"),
+    "the same, as JSON": ("$E plan --format json >/dev/full", 5, "No space left on device"),
+    "a reader that has gone": ("$E plan | true; exit ${PIPESTATUS[0]}", 141, ""),
+    "help for a reader that has gone": ("$E --help | true; exit ${PIPESTATUS[0]}", 141, ""),
+    "no standard output": ("$E plan >&-", 0, ""),
+    "no standard error": ("$E plan 2>&- >/dev/null", 0, ""),
+    "no standard input": ("$E plan <&- >/dev/null", 0, ""),
+    "no stream at all": ("$E plan <&- >&- 2>&-", 0, ""),
+    "an error, and standard error full": ("$E plan nonsuch 2>/dev/full", 2, ""),
+    "an error, and no standard error": ("$E plan nonsuch 2>&-", 2, ""),
+    "an error document for a full disk": ("$E plan nonsuch --format json >/dev/full", 2, "no such matrix"),
+    "a folder that was removed": ("mkdir g; cd g; rmdir ../g; $E plan", 2, "the working folder cannot be used"),
+}
+
+
+@pytest.mark.parametrize(("line", "code", "said"), ENDS.values(), ids=ENDS.keys())
+def test_every_end_has_its_code(line: str, code: int, said: str, tmp_path: Path) -> None:
+    """The code is the contract's, never that of a verdict or a bug, and what can be said is said with a next step."""
+    done = shell(line, tmp_path)
+    assert done.returncode == code, done.stderr
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not said or "next: " in done.stderr
+
+
+def test_closed_streams_leave_files_alone(tmp_path: Path) -> None:
+    """With standard error closed, nothing that is meant for it gets into a file of ours."""
+    done = shell("$E check --tensorflow 2.20.0 2>&- --format json", tmp_path)
+    assert json.loads(done.stdout)["schema"] == "envbuilder/check/v1"
+
+
+SLEEPER = """
+import sys, time
+sys.path.insert(0, {support!r})
+from envbuilder import cli
+from envbuilder.cli import termination
+termination.GRACE_S = 1.0
+def main(*_, **__):
+    print("ready", flush=True)
+    try:
+        time.sleep(60)
+    finally:
+        time.sleep({cleanup})
+cli.root.main = main
+cli.main([])
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+@pytest.mark.parametrize("cleanup", [0, 60], ids=["clean", "cleaning up hangs"])
+def test_a_signal_ends_it_in_time(number: signal.Signals, cleanup: int) -> None:
+    """Each signal interrupts, and where cleaning up hangs the command ends all the same."""
+    code = SLEEPER.format(support="", cleanup=cleanup)
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        began = time.monotonic()
+        process.send_signal(number)
+        assert process.wait(timeout=30) == 130
+        assert time.monotonic() - began < 10.0
+
+
+def test_nohup_is_respected() -> None:
+    """A hang-up that the caller ignores stays ignored."""
+    code = SLEEPER.format(support="", cleanup=0)
+    command = ["nohup", sys.executable, "-c", code]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(signal.SIGHUP)
+        time.sleep(0.3)
+        assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=30) == 130
+
+
+@pytest.mark.parametrize("number", sorted(errno.errorcode))
+def test_every_trouble_of_the_machine_has_a_next_step(number: int) -> None:
+    """Any errno becomes exit 5 with path, reason and next step; 2 where the path is the user's."""
+    ours = errors.of_system(OSError(number, os.strerror(number), "/some/path"))
+    assert isinstance(ours, InfrastructureError)
+    assert "/some/path" in ours.message
+    assert os.strerror(number) in ours.message
+    assert ours.hint
+    users = errors.of_system(OSError(number, os.strerror(number), "/some/path"), "read /some/path", users=True)
+    assert isinstance(users, UsageError)
+    assert users.hint

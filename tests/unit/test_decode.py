@@ -1,0 +1,76 @@
+"""Whatever bytes a decoder is given, it answers a value or raises one exception."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from envbuilder import decode
+from envbuilder.image.build import ImageRecord
+from envbuilder.verdict import Verdict
+
+HOSTILE = {
+    "not UTF-8 in a string": b'{"schema":"\xff"}',
+    "cut": b'{"schema":',
+    "empty": b"",
+    "deep": b"[" * 200_000,
+    "deep objects": b'{"a":' * 200_000,
+    "another shape": b"[1, 2]",
+    "null": b"null",
+    "a huge number": b'{"size": 1' + b"0" * 400 + b"}",
+    "a lone surrogate": b'{"schema":"\\ud800"}',
+    "NUL": b"\0" * 64,
+}
+
+
+@pytest.mark.parametrize("data", HOSTILE.values(), ids=HOSTILE.keys())
+@pytest.mark.parametrize("kind", [ImageRecord, Verdict])
+def test_damaged_json_is_one_exception(data: bytes, kind: type[msgspec.Struct]) -> None:
+    """Nesting, encodings, numbers and shapes that do not fit all end in DamagedError."""
+    with pytest.raises(decode.DamagedError):
+        decode.from_json(data, kind)
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_end_otherwise(data: bytes) -> None:
+    """Arbitrary bytes are decoded or refused, as JSON, as MessagePack and as text."""
+    for read in (
+        lambda: decode.from_json(data, ImageRecord),
+        lambda: decode.from_msgpack(data, tuple[ImageRecord, ...]),
+        lambda: decode.text(data),
+    ):
+        try:
+            found: object = read()
+        except decode.DamagedError as error:
+            found = str(error)
+        assert found is not None
+
+
+@pytest.mark.parametrize(
+    "error", [zlib.error("bad block"), struct.error("too short"), IndexError(), RecursionError(), MemoryError()]
+)
+def test_what_a_parser_of_ours_raises_is_damage_too(error: Exception) -> None:
+    """Errors of zlib and struct, and those without a text, become DamagedError with a name for what is wrong."""
+    with pytest.raises(decode.DamagedError, match=r"a wheel: ."), decode.damaged("a wheel"):
+        raise error
+
+
+def test_what_is_not_about_the_bytes_passes() -> None:
+    """An OSError while reading, or a user's Ctrl-C, is not the bytes' fault."""
+    for error in (OSError(5, "I/O"), KeyboardInterrupt()):
+        with pytest.raises(type(error)), decode.damaged("a wheel"):
+            raise error
+
+
+def test_values_are_converted_or_refused() -> None:
+    """Plain values that do not fit a type are damage as bytes are."""
+    assert decode.converted({"a": 1}, dict[str, int]) == {"a": 1}
+    with pytest.raises(decode.DamagedError):
+        decode.converted({"a": "x"}, dict[str, int])
+    assert decode.text("ä".encode()) == "ä"
+    assert decode.lossy(b"\xff") == "\ufffd"

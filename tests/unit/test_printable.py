@@ -1,0 +1,101 @@
+"""What others wrote steers no terminal, forges no line and orders nothing of a CI system."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from envbuilder import printable
+from envbuilder.console import table
+
+STEERING = {
+    "colour": ("\x1b[31mred\x1b[0m", "red"),
+    "title": ("\x1b]0;owned\x07text", "text"),
+    "title ended by ST": ("\x1b]2;owned\x1b\\text", "text"),
+    "clear": ("\x1b[2J\x1b[Htext", "text"),
+    "C1 CSI": ("\x9b31mtext", "text"),
+    "C1 OSC": ("\x9d0;owned\x9ctext", "text"),
+    "forged by a return": ("FAILED\rPASSED", "PASSED"),
+    "windows ends": ("one\r\ntwo\r\n", "one\ntwo\n"),
+    "bell, backspace, delete": ("a\x07b\x08c\x7fd", "abcd"),
+    "charset": ("\x1b(0text", "text"),
+    "direction": ("user\u202etxt.exe", "usertxt.exe"),
+    "line separator": ("one\u2028two", "onetwo"),
+    "surrogate": ("a\ud800b", "a\ufffdb"),
+    "an escape that ends nowhere": ("text\x1b]0;never ended", "text"),
+    "tabs and newlines stay": ("a\tb\nc", "a\tb\nc"),
+}
+
+
+@pytest.mark.parametrize(("foreign", "printed"), STEERING.values(), ids=STEERING.keys())
+def test_nothing_steers_a_terminal(foreign: str, printed: str) -> None:
+    """Control sequences go with all of their text; what a person should read stays."""
+    assert printable.text(foreign) == printed
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        "::error file=a::forged",
+        "  ::add-mask::x",
+        "\u00a0::set-output name=a::b",
+        "##vso[task.setvariable variable=a]b",
+        "##[error]forged",
+        "##teamcity[buildStatus status='SUCCESS']",
+        "section_start:1:a",
+    ],
+)
+def test_no_ci_system_takes_orders(order: str) -> None:
+    """A command at the start of any line is broken up, and can still be read."""
+    text = printable.text(f"before\n{order}")
+    assert order.strip() not in text
+    assert text.replace(" ", "").endswith(order.strip().replace(" ", ""))
+
+
+def test_what_only_looks_like_an_order_stays() -> None:
+    """C++ names, headings and words inside of a line are left alone."""
+    for text in ("tsl::errors::Internal", "see ::error", "## Title", "::1"):
+        assert printable.text(text) == text
+
+
+@given(st.text())
+def test_cleaning_is_done_once(foreign: str) -> None:
+    """Cleaning twice is cleaning once, a line is one line, and no control character is left."""
+    once = printable.text(foreign)
+    assert printable.text(once) == once
+    assert not [char for char in once if (ord(char) < 32 and char not in "\t\n") or 127 <= ord(char) < 160]
+    assert len(printable.line(foreign).splitlines()) <= 1
+
+
+@given(st.dictionaries(st.text(max_size=8), st.text(max_size=20), max_size=3))
+def test_json_means_the_same(document: dict[str, str]) -> None:
+    """A JSON text says the same afterwards and holds no control of a terminal."""
+    safe = printable.json_text(json.dumps(document, ensure_ascii=False))
+    assert json.loads(safe) == document
+    assert not any(127 <= ord(char) < 160 for char in safe)
+
+
+def test_markdown_is_text_and_mentions_nobody() -> None:
+    """Markup, HTML and mentions are read as they stand."""
+    assert printable.markdown("@everyone **a** <b>\n# c") == "@\u200beveryone \\*\\*a\\*\\* &lt;b&gt; \\# c"
+
+
+def test_a_cell_cannot_forge_a_row() -> None:
+    """A newline in a table's cell stays in its row."""
+    rows = table(("name", "verdict"), (("a\nb  PASSED", "FAILED"),)).splitlines()
+    assert len(rows) == 2
+    assert rows[1].endswith("FAILED")
+
+
+@pytest.mark.parametrize(
+    "foreign", ["a" * 1_000_000, "\x1b]" * 300_000, "\x1b[" * 300_000, "\n" * 500_000, " " * 500_000]
+)
+def test_long_text_is_no_work(foreign: str) -> None:
+    """A megabyte of anything takes linear time: well below the bound of 3 s on a loaded machine."""
+    began = time.perf_counter()
+    printable.text(foreign)
+    assert time.perf_counter() - began < 3.0
