@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Self
 
 from envbuilder.catalog.model import Catalog
 from envbuilder.engine.port import Engine, Image
 from envbuilder.environment import Environment
-from envbuilder.errors import InfrastructureError, UsageError
+from envbuilder.errors import UsageError
 from envbuilder.image.names import BASE_NAME_LABEL
 from envbuilder.matrix import Budgets
 from envbuilder.simulated.compiler import Simulation
@@ -19,11 +19,11 @@ from envbuilder.validation import expectations as facts_of
 from envbuilder.validation.checks import suite_plan
 from envbuilder.validation.checks.specification import Check, Profile
 from envbuilder.validation.checks.suite_plan import Facts
-from envbuilder.validation.events import Identity, Progress, Session
+from envbuilder.validation.events import Identity, Progress, Session, Unfinished, check_protocol
 from envbuilder.validation.judge import budget_results, judge
 from envbuilder.validation.launcher import PROBES, Place, here, in_container
 from envbuilder.validation.layers import check_layers
-from envbuilder.verdict import CheckResult, EngineRef, HostRef, ImageRef, Verdict
+from envbuilder.verdict import TIERS, CheckResult, EngineRef, HostRef, ImageRef, Verdict
 
 if TYPE_CHECKING:
     from envbuilder.image.build import Built
@@ -106,9 +106,9 @@ def validate(
     place = _place(engine, image, request)
     subject = _subject(engine, place, image, request)
     selected = suite_plan.select(subject.facts)
-    checks = (*(check for check in selected if check.group != "host"), *request.extra)
+    checks = (*selected, *request.extra)
     session, results = _run(
-        checks, subject.facts, on_progress, lambda plan, take: in_container(engine, place, plan, take)
+        checks, subject.facts, on_progress, lambda plan, session: in_container(engine, place, plan, session)
     )
     results += tuple(check_layers(engine, image.id, check) for check in selected if check.group == "host")
     results += budget_results(results, request.budgets, image.size)
@@ -143,10 +143,10 @@ def validate_here(  # noqa: PLR0913 - what is there, how to judge it, whom to te
     Raises UsageError where that Python has no TensorFlow.
     """
     started = clock()
-    identity = _identify(lambda plan, take: here(python, plan, take), python)
+    identity = _identify(lambda plan, session: here(python, plan, session, time_limit=IDENTIFY_S), python)
     subject = facts_of.of_foreign(identity, catalog, None, profile=profile, simulated=False)
     checks = suite_plan.select(subject)
-    session, results = _run(checks, subject, on_progress, lambda plan, take: here(python, plan, take))
+    session, results = _run(checks, subject, on_progress, lambda plan, session: here(python, plan, session))
     results += budget_results(results, budgets or Budgets(), None)
     return _verdict(
         session,
@@ -158,7 +158,10 @@ def validate_here(  # noqa: PLR0913 - what is there, how to judge it, whom to te
     )
 
 
-Runner = Callable[[bytes, Callable[[bytes], None]], str]
+IDENTIFY_S = 60.0
+"""How long a Python may take to say what it holds."""
+
+Runner = Callable[[bytes, Session], Unfinished | None]
 
 
 @dataclass(frozen=True)
@@ -183,7 +186,8 @@ def _subject(engine: Engine, place: Place, image: Image, request: ValidationRequ
     environment, lock = request.environment, request.lock
     profile, simulated = request.profile, request.simulate is not None
     if environment is None:
-        identity = _identify(lambda plan, take: in_container(engine, place, plan, take), request.image)
+        asked = replace(place, time_limit=IDENTIFY_S)
+        identity = _identify(lambda plan, session: in_container(engine, asked, plan, session), request.image)
         environment, lock = facts_of.carried(identity)
         if environment is None:
             if request.catalog is None:
@@ -195,10 +199,11 @@ def _subject(engine: Engine, place: Place, image: Image, request: ValidationRequ
 
 
 def _identify(run: Runner, subject: str) -> Identity:
+    """Ask a Python what it holds; an empty identity where it has no answer, which the checks then say too."""
     session = Session((), _ignore)
-    why = run(suite_plan.plan((), Facts(flavor="cpu")), session.feed)
+    run(suite_plan.plan((), Facts(flavor="cpu")), session)
     if session.identity is None:
-        raise InfrastructureError(f"{subject}: cannot be asked what it holds: {why}", hint="see the engine's log")
+        return Identity(python="", executable="")
     if session.identity.tensorflow is None:
         raise UsageError(f"{subject}: this Python has no TensorFlow", hint="give --python, or install it there")
     return session.identity
@@ -207,13 +212,12 @@ def _identify(run: Runner, subject: str) -> Identity:
 def _run(
     checks: tuple[Check, ...], facts: Facts, on_progress: Callable[[Progress], None], run: Runner
 ) -> tuple[Session, tuple[CheckResult, ...]]:
+    """Run the checks of the container, and judge the run itself."""
     session = Session(checks, on_progress)
-    why = run(suite_plan.plan(checks, facts), session.feed)
-    if not session.identity:
-        raise InfrastructureError(
-            f"the probes did not start: {why or 'no output'}", hint="see the engine's log; nothing was judged"
-        )
-    return session, session.results(why or "not run: the runner gave no answer for it")
+    why = run(suite_plan.plan(checks, facts), session)
+    results = session.results(why)
+    results += tuple(check_protocol(session, why, check) for check in checks if check.group == "protocol")
+    return session, tuple(sorted(results, key=lambda result: TIERS.index(result.tier)))
 
 
 def _verdict(  # noqa: PLR0913 - one document, from its parts

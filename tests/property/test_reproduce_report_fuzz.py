@@ -140,7 +140,7 @@ LARGE: dict[str, Callable[[], str]] = {
 @pytest.mark.no_cover  # what is timed is not to be slowed
 @pytest.mark.parametrize("name", LARGE)
 def test_100_kb_is_no_work(name: str) -> None:
-    """A report of 100 kB, friendly or not, is read and searched in 50 ms when all is quiet; the bound is ten times it."""
+    """A report of 100 kB, friendly or not, is read and searched in 50 ms on a quiet host; the bound is ten times it."""
     text = LARGE[name]()[:100_000]
     best = 1.0
     for _ in range(5):

@@ -7,6 +7,14 @@ from envbuilder.validation.checks.specification import IMPORT, Check
 
 CHECKS: tuple[Check, ...] = (
     Check(
+        name="protocol",
+        tier="static",
+        group="protocol",
+        probe="runner:main",
+        proves="the run's messages are sealed, whole, in order and of the plan; none is impossible",
+        codes=(Code.PROTOCOL_VIOLATION,),
+    ),
+    Check(
         name="import",
         tier="load",
         group="framework",
@@ -15,6 +23,8 @@ CHECKS: tuple[Check, ...] = (
         codes=(Code.NUMPY_ABI, Code.PROTOBUF_ABI, Code.KERAS_MISMATCH, Code.GLIBC_TOO_OLD, Code.CPU_FEATURE_MISSING),
         limit_s=120,
         quiet=True,
+        # A tenth of what the fastest import takes on any host that was seen: no module loads a framework in that.
+        at_least=(("import", 0.1),),
     ),
     Check(
         name="build-info",
