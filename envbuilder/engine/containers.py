@@ -26,6 +26,9 @@ HOST_LABEL = "org.envbuilder.host"
 STARTED_LABEL = "org.envbuilder.started"
 _NOT_FOUND = 127
 _PATIENCE = 60
+_REFUSALS = ("unable to start container process: exec:", "unable to find user", "unable to find group", "chdir to cwd")
+"""What the engine says where an image's own words (entrypoint, user, folder) make its start impossible."""
+
 _LOOK_S = 0.5
 """How often a running container is looked at."""
 
@@ -205,7 +208,7 @@ def _start(api: APIClient, container: str) -> str:
             reason = error.explanation or ""
             if "could not select device driver" in reason:
                 raise InfrastructureError(f"this engine cannot hand GPUs over: {reason}", hint=_NO_GPUS) from error
-            if "unable to start container process: exec:" not in reason:
+            if not any(text in reason for text in _REFUSALS):
                 raise
             return reason
     return ""

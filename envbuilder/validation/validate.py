@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import secrets
 import sys
+import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Self
+
+import msgspec
 
 from envbuilder.catalog.model import Catalog
 from envbuilder.engine.port import Engine, Image
@@ -16,6 +21,7 @@ from envbuilder.image.names import BASE_NAME_LABEL
 from envbuilder.matrix import Budgets
 from envbuilder.simulated.compiler import Simulation
 from envbuilder.validation import expectations as facts_of
+from envbuilder.validation.challenge_answers import check_answers, right_answers
 from envbuilder.validation.checks import suite_plan
 from envbuilder.validation.checks.specification import Check, Profile
 from envbuilder.validation.checks.suite_plan import Facts
@@ -23,6 +29,7 @@ from envbuilder.validation.events import Identity, Progress, Session, Unfinished
 from envbuilder.validation.judge import budget_results, judge
 from envbuilder.validation.launcher import PROBES, Place, here, in_container
 from envbuilder.validation.layers import check_layers
+from envbuilder.validation.user_start import check_user_start
 from envbuilder.verdict import TIERS, CheckResult, EngineRef, HostRef, ImageRef, Verdict
 
 if TYPE_CHECKING:
@@ -107,9 +114,15 @@ def validate(
     subject = _subject(engine, place, image, request)
     selected = suite_plan.select(subject.facts)
     checks = (*selected, *request.extra)
-    session, results = _run(
-        checks, subject.facts, on_progress, lambda plan, session: in_container(engine, place, plan, session)
-    )
+    users = [check for check in selected if check.group == "users"]
+    with _Beside(lambda stopped: [check_user_start(engine, image, check, stopped) for check in users]) as beside:
+        session, results = _run(
+            checks,
+            subject.facts,
+            beside.after(checks, on_progress),
+            lambda plan, session: in_container(engine, place, plan, session),
+        )
+        results = tuple(sorted((*results, *beside.results()), key=lambda result: TIERS.index(result.tier)))
     results += tuple(check_layers(engine, image.id, check) for check in selected if check.group == "host")
     results += budget_results(results, request.budgets, image.size)
     info = engine.info()
@@ -127,6 +140,44 @@ def validate(
         engine=EngineRef(name=info.name, version=info.version, builder=info.builder),
         times=(started, clock()),
     )
+
+
+class _Beside:
+    """Makes further checks beside a run, from when its timed checks are over; left early, it ends them at once."""
+
+    def __init__(self, make: Callable[[threading.Event], list[CheckResult]]) -> None:
+        self._make = make
+        self._stopped = threading.Event()
+        self._pool = ThreadPoolExecutor(1)
+        self._made: Future[list[CheckResult]] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self._stopped.set()
+        self._pool.shutdown()
+
+    def after(self, checks: tuple[Check, ...], on_progress: Callable[[Progress], None]) -> Callable[[Progress], None]:
+        """Return what follows a run, and starts these checks when the last of its timed ones has ended."""
+        timed = {check.name for check in checks if check.quiet}
+
+        def follow(progress: Progress) -> None:
+            on_progress(progress)
+            timed.discard(progress.name if progress.kind == "ended" else "")
+            if not timed:
+                self._start()
+
+        return follow
+
+    def results(self) -> list[CheckResult]:
+        """Wait for what they come to."""
+        return self._start().result()
+
+    def _start(self) -> Future[list[CheckResult]]:
+        if self._made is None:
+            self._made = self._pool.submit(self._make, self._stopped)
+        return self._made
 
 
 def validate_here(  # noqa: PLR0913 - what is there, how to judge it, whom to tell
@@ -160,6 +211,9 @@ def validate_here(  # noqa: PLR0913 - what is there, how to judge it, whom to te
 
 IDENTIFY_S = 60.0
 """How long a Python may take to say what it holds."""
+
+CHALLENGE = "challenge"
+"""The check whose answers the host holds against its own."""
 
 Runner = Callable[[bytes, Session], Unfinished | None]
 
@@ -214,8 +268,16 @@ def _run(
 ) -> tuple[Session, tuple[CheckResult, ...]]:
     """Run the checks of the container, and judge the run itself."""
     session = Session(checks, on_progress)
-    why = run(suite_plan.plan(checks, facts), session)
+    nonce = secrets.token_hex(16)
+    with ThreadPoolExecutor(1) as beside:
+        right = beside.submit(right_answers, nonce) if any(check.name == CHALLENGE for check in checks) else None
+        why = run(suite_plan.plan(checks, msgspec.structs.replace(facts, challenge=nonce)), session)
     results = session.results(why)
+    if right is not None:
+        results = tuple(
+            check_answers(result, session.data(CHALLENGE), right.result()) if result.name == CHALLENGE else result
+            for result in results
+        )
     results += tuple(check_protocol(session, why, check) for check in checks if check.group == "protocol")
     return session, tuple(sorted(results, key=lambda result: TIERS.index(result.tier)))
 
