@@ -334,6 +334,22 @@ EXPLANATIONS: tuple[Explanation, ...] = (
         (_ENDS,),
     ),
     Explanation(
+        Code.PROTOCOL_VIOLATION,
+        "The messages of a validation are not those of an honest run: forged, doubled, lost, out of order, impossible.",
+        "Something in the image answers in the suite's place or writes on its channel: a .pth file, a sitecustomize, a "
+        "wrapped python; or it floods its log.",
+        "Start python -I -S in the image and compare; remove what is loaded at start-up and is not the framework.",
+        (_ENDS,),
+    ),
+    Explanation(
+        Code.USER_START,
+        "Started as its users start it, the image does not compute with TensorFlow.",
+        "Its entrypoint swallows the command, its PATH or working folder finds another python or module, or its user "
+        "may not read the files.",
+        "Run docker run IMAGE python -c 'import tensorflow' and mend the entrypoint, PATH, WORKDIR or permissions.",
+        ("https://docs.docker.com/reference/dockerfile/#understand-how-cmd-and-entrypoint-interact",),
+    ),
+    Explanation(
         Code.SLOW_PHASE,
         "A phase of start-up takes much longer than it should.",
         "Kernels compiled at first use, a cold disk, drivers that load again for every process (no persistence mode), "

@@ -99,6 +99,9 @@ class ContainerSpec:
     ``files`` (path relative to `FILES_AT` → content) are copied in before the start, readable by all and
     executable. ``mounts`` are host path → container path, read-only. ``scratch`` paths are writable tmpfs.
     ``gpus`` is ``none``, ``all`` or a comma-separated list of indices. Memory in bytes, ``time_limit`` in seconds.
+    ``stdin`` is what it reads on its standard input, which then ends. ``overdue`` is asked all the time that it runs:
+    where it answers yes, the container is killed. ``user`` may be '' for the image's own, and ``entrypoint`` is whether
+    the image's own is put before the command, as its users have it.
     """
 
     image: str
@@ -117,6 +120,9 @@ class ContainerSpec:
     shm_size: int = 64 << 20
     labels: Mapping[str, str] = field(default_factory=dict)
     time_limit: float = 600.0
+    stdin: bytes = b""
+    overdue: Callable[[], bool] | None = None
+    entrypoint: bool = False
 
 
 @dataclass(frozen=True)

@@ -2,33 +2,40 @@
 
 from __future__ import annotations
 
+import secrets
 import sys
+import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Self
+
+import msgspec
 
 from envbuilder.catalog.model import Catalog
 from envbuilder.engine.port import Engine, Image
 from envbuilder.environment import Environment
-from envbuilder.errors import InfrastructureError, UsageError
+from envbuilder.errors import UsageError
 from envbuilder.image.names import BASE_NAME_LABEL
 from envbuilder.image.wheel_records import WheelRecords
 from envbuilder.matrix import Budgets
 from envbuilder.pypi.package_index import PackageIndex
 from envbuilder.simulated.compiler import Simulation
 from envbuilder.validation import expectations as facts_of
+from envbuilder.validation.challenge_answers import check_answers, right_answers
 from envbuilder.validation.checks import suite_plan
 from envbuilder.validation.checks.specification import Check, Profile
 from envbuilder.validation.checks.suite_plan import Facts
-from envbuilder.validation.events import Identity, Progress, Session
+from envbuilder.validation.events import Identity, Progress, Session, Unfinished, check_protocol
 from envbuilder.validation.host_checks import check_outside
 from envbuilder.validation.image_claims import DOCUMENT, ENVIRONMENT_LABEL, brings_cuda, carried_lock, document
 from envbuilder.validation.image_files import ImageFiles, read_image
 from envbuilder.validation.judge import budget_results, judge
 from envbuilder.validation.launcher import PROBES, Place, here, in_container
 from envbuilder.validation.outside import Outside
-from envbuilder.verdict import CheckResult, EngineRef, HostRef, ImageRef, Verdict
+from envbuilder.validation.user_start import check_user_start
+from envbuilder.verdict import TIERS, CheckResult, EngineRef, HostRef, ImageRef, Verdict
 
 if TYPE_CHECKING:
     from envbuilder.image.build import Built
@@ -115,10 +122,16 @@ def validate(
     files = read_image(engine, image)
     subject = _subject(engine, place, image, files, request)
     selected = suite_plan.select(subject.facts)
-    checks = (*(check for check in selected if check.group != "host"), *request.extra)
-    session, results = _run(
-        checks, subject.facts, on_progress, lambda plan, take: in_container(engine, place, plan, take)
-    )
+    checks = (*selected, *request.extra)
+    users = [check for check in selected if check.group == "users"]
+    with _Beside(lambda stopped: [check_user_start(engine, image, check, stopped) for check in users]) as beside:
+        session, results = _run(
+            checks,
+            subject.facts,
+            beside.after(checks, on_progress),
+            lambda plan, session: in_container(engine, place, plan, session),
+        )
+        results = (*results, *beside.results())
     outside = Outside(image, files, subject.facts, subject.lock, WheelRecords(request.index))
     looked = {check.name: check_outside(outside, check) for check in selected if check.group == "host"}
     results = _in_order(selected, results, looked)
@@ -140,6 +153,44 @@ def validate(
     )
 
 
+class _Beside:
+    """Makes further checks beside a run, from when its timed checks are over; left early, it ends them at once."""
+
+    def __init__(self, make: Callable[[threading.Event], list[CheckResult]]) -> None:
+        self._make = make
+        self._stopped = threading.Event()
+        self._pool = ThreadPoolExecutor(1)
+        self._made: Future[list[CheckResult]] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self._stopped.set()
+        self._pool.shutdown()
+
+    def after(self, checks: tuple[Check, ...], on_progress: Callable[[Progress], None]) -> Callable[[Progress], None]:
+        """Return what follows a run, and starts these checks when the last of its timed ones has ended."""
+        timed = {check.name for check in checks if check.quiet}
+
+        def follow(progress: Progress) -> None:
+            on_progress(progress)
+            timed.discard(progress.name if progress.kind == "ended" else "")
+            if not timed:
+                self._start()
+
+        return follow
+
+    def results(self) -> list[CheckResult]:
+        """Wait for what they come to."""
+        return self._start().result()
+
+    def _start(self) -> Future[list[CheckResult]]:
+        if self._made is None:
+            self._made = self._pool.submit(self._make, self._stopped)
+        return self._made
+
+
 def validate_here(  # noqa: PLR0913 - what is there, how to judge it, whom to tell
     catalog: Catalog,
     *,
@@ -154,10 +205,10 @@ def validate_here(  # noqa: PLR0913 - what is there, how to judge it, whom to te
     Raises UsageError where that Python has no TensorFlow.
     """
     started = clock()
-    identity = _identify(lambda plan, take: here(python, plan, take), python)
+    identity = _identify(lambda plan, session: here(python, plan, session, time_limit=IDENTIFY_S), python)
     subject = facts_of.of_foreign(identity, catalog, None, profile=profile, simulated=False)
     checks = suite_plan.select(subject)
-    session, results = _run(checks, subject, on_progress, lambda plan, take: here(python, plan, take))
+    session, results = _run(checks, subject, on_progress, lambda plan, session: here(python, plan, session))
     results += budget_results(results, budgets or Budgets(), None)
     return _verdict(
         session,
@@ -169,7 +220,13 @@ def validate_here(  # noqa: PLR0913 - what is there, how to judge it, whom to te
     )
 
 
-Runner = Callable[[bytes, Callable[[bytes], None]], str]
+IDENTIFY_S = 60.0
+"""How long a Python may take to say what it holds."""
+
+CHALLENGE = "challenge"
+"""The check whose answers the host holds against its own."""
+
+Runner = Callable[[bytes, Session], Unfinished | None]
 
 
 @dataclass(frozen=True)
@@ -204,7 +261,8 @@ def _subject(engine: Engine, place: Place, image: Image, files: ImageFiles, requ
     if environment is not None:
         own = facts_of.of_environment(environment, lock, image, profile=profile, simulated=simulated)
         return _Subject(environment, facts_of.with_gpus(own, place.gpus), lock)
-    identity = _identify(lambda plan, take: in_container(engine, place, plan, take), request.image)
+    asked = replace(place, time_limit=IDENTIFY_S)
+    identity = _identify(lambda plan, session: in_container(engine, asked, plan, session), request.image)
     if request.catalog is None:
         raise ValueError("an image of others is judged by the catalogue: give one")
     foreign = facts_of.of_foreign(
@@ -218,7 +276,7 @@ def _subject(engine: Engine, place: Place, image: Image, files: ImageFiles, requ
 def _in_order(
     selected: tuple[Check, ...], results: tuple[CheckResult, ...], looked: Mapping[str, CheckResult]
 ) -> tuple[CheckResult, ...]:
-    """Put what was looked at from outside where the table has it."""
+    """Put what was looked at from outside, and what users would meet, where the table has it."""
     ran = {result.name: result for result in results}
     named = [check.name for check in selected]
     table = tuple(looked.get(name) or ran[name] for name in named if name in looked or name in ran)
@@ -226,10 +284,11 @@ def _in_order(
 
 
 def _identify(run: Runner, subject: str) -> Identity:
+    """Ask a Python what it holds; an empty identity where it has no answer, which the checks then say too."""
     session = Session((), _ignore)
-    why = run(suite_plan.plan((), Facts(flavor="cpu")), session.feed)
+    run(suite_plan.plan((), Facts(flavor="cpu")), session)
     if session.identity is None:
-        raise InfrastructureError(f"{subject}: cannot be asked what it holds: {why}", hint="see the engine's log")
+        return Identity(python="", executable="")
     if session.identity.tensorflow is None:
         raise UsageError(f"{subject}: this Python has no TensorFlow", hint="give --python, or install it there")
     return session.identity
@@ -238,13 +297,20 @@ def _identify(run: Runner, subject: str) -> Identity:
 def _run(
     checks: tuple[Check, ...], facts: Facts, on_progress: Callable[[Progress], None], run: Runner
 ) -> tuple[Session, tuple[CheckResult, ...]]:
+    """Run the checks of the container, and judge the run itself."""
     session = Session(checks, on_progress)
-    why = run(suite_plan.plan(checks, facts), session.feed)
-    if not session.identity:
-        raise InfrastructureError(
-            f"the probes did not start: {why or 'no output'}", hint="see the engine's log; nothing was judged"
+    nonce = secrets.token_hex(16)
+    with ThreadPoolExecutor(1) as beside:
+        right = beside.submit(right_answers, nonce) if any(check.name == CHALLENGE for check in checks) else None
+        why = run(suite_plan.plan(checks, msgspec.structs.replace(facts, challenge=nonce)), session)
+    results = session.results(why)
+    if right is not None:
+        results = tuple(
+            check_answers(result, session.data(CHALLENGE), right.result()) if result.name == CHALLENGE else result
+            for result in results
         )
-    return session, session.results(why or "not run: the runner gave no answer for it")
+    results += tuple(check_protocol(session, why, check) for check in checks if check.group == "protocol")
+    return session, tuple(sorted(results, key=lambda result: TIERS.index(result.tier)))
 
 
 def _verdict(  # noqa: PLR0913 - one document, from its parts

@@ -400,7 +400,7 @@ def large_document(stage: Stage) -> None:
     client.transport.send("PUT", address, expect=(201,), headers=kind, body=content, scope="pull,push")
     put = client.put_blob
     described = msgspec.structs.replace(put(b"small", ENVELOPE), digest=digest_of(content), size=len(content))
-    client.put_blob = lambda data, media: described if data == b"large" else put(data, media)  # type: ignore[method-assign]
+    client.put_blob = lambda data, media: described if data == b"large" else put(data, media)  # type: ignore[method-assign,assignment]
     attach(client, stage.image, b"large", ENVELOPE, {})
 
 

@@ -20,6 +20,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """What the probes are told: what the image should hold, and what the host has; never what to answer.
 
     ``cuda`` and ``cudnn`` are the image's, ``built_cuda`` and ``built_cudnn`` what TensorFlow was compiled with.
+    ``challenge`` is what this run's numbers are drawn from; the host computes the same ones by itself.
     """
 
     flavor: Flavor
@@ -46,6 +47,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     place: Literal["container", "here"] = "container"
     scratch: str = "/tmp"  # noqa: S108 - a path inside the container
     samples: int = 5
+    challenge: str = ""
 
 
 def select(facts: Facts) -> tuple[Check, ...]:
