@@ -4,7 +4,7 @@ VENV := .venv
 ENVBUILDER := $(VENV)/bin/envbuilder
 PYTEST := $(VENV)/bin/python -m pytest
 
-.PHONY: help setup run test test-long check unit integration controls shipped bench images docs clean
+.PHONY: help setup run test test-long check unit integration controls hostile shipped bench images docs clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,6 +37,9 @@ unit: ## Tests that need neither engine nor network
 
 controls: setup ## Run the negative controls: images broken on purpose, each of which must fail as it should
 	@$(ENVBUILDER) controls
+
+hostile: setup ## Build every broken and hostile image of tests/hostile, and hold each to its own finding
+	@$(PYTEST) -m engine tests/hostile
 
 shipped: setup ## Build and judge every environment that ships, into docs/shipped.md; goes on where it stopped
 	@$(VENV)/bin/python scripts/shipped.py

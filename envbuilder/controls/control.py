@@ -49,8 +49,9 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
     ``code`` is the only finding that may be an error in its verdict; None means that nothing may be red: then it
     is the good environment itself. ``steps`` are added to the image of ``base``, in which ``{site}`` stands for its
     site-packages; without steps that image is used as it is. ``locked`` are versions that the defect replaces and
-    that the lock is to name, so that the change itself is not what is found. ``simulate`` is a simulated host,
-    ``extra`` are checks that misbehave. ``stub`` asks for the compiled link-time stub in the context.
+    that the lock is to name, so that the change itself is not what is found; ``added`` are packages that it brings.
+    ``simulate`` is a simulated host, ``extra`` are checks that misbehave. ``stub`` asks for the compiled link-time stub
+    in the context.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
     steps: tuple[Run | Copy | Env, ...] = ()
     wheels: tuple[FromWheel, ...] = ()
     locked: tuple[tuple[str, str], ...] = ()
+    added: tuple[tuple[str, str], ...] = ()
     simulate: str = ""
     extra: tuple[Check, ...] = ()
     stub: bool = False

@@ -149,7 +149,7 @@ class Controller:
     def _context(self, control: Control, good: Built) -> Mapping[str, bytes]:
         lock = broken_lock(control, good.lock)
         files = {"Dockerfile": dockerfile(control, good.environment.python, lock).encode()}
-        if control.locked:
+        if control.locked or control.added:
             files[LOCK] = lock.encode()
         for wheel in control.wheels:
             files[wheel.source] = from_wheel(self.index, wheel)

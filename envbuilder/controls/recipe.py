@@ -17,12 +17,12 @@ _SITE = "/opt/venv/lib/python{python}/site-packages"
 def dockerfile(control: Control, python: str, lock: str) -> str:
     """Write the Dockerfile that breaks the image given as ``BASE``; ``python`` is its minor version (``3.11``).
 
-    Where the control replaces locked versions, the image gets the ``lock`` that names them, and its claim with it.
+    Where the control replaces or adds packages, the image gets the ``lock`` that names them, and its claim with it.
     """
     site = _SITE.format(python=python)
     lines = [f"# Negative control: {control.broken}.", "ARG BASE", "FROM ${BASE}", "USER root"]
     lines += [_instruction(step, site) for step in control.steps]
-    if control.locked:
+    if control.locked or control.added:
         lines += [f"COPY {LOCK} /opt/envbuilder/{LOCK}", f'LABEL org.envbuilder.lock="{lockfile.digest(lock)}"']
     return "\n".join([*lines, "USER envbuilder", ""])
 
@@ -56,4 +56,5 @@ def broken_lock(control: Control, lock: str) -> str:
     missing = replaced.keys() - {package.name for package in lockfile.parse(lock)}
     if missing:
         raise ValueError(f"{control.name} replaces what the lock does not hold: {', '.join(sorted(missing))}")
-    return re.sub(r"\n?\Z", "\n", "\n".join(blocks)) if replaced else lock
+    blocks += [f"{name}=={version}" for name, version in control.added]
+    return re.sub(r"\n?\Z", "\n", "\n".join(blocks)) if replaced or control.added else lock

@@ -8,6 +8,18 @@ from envbuilder.finding import Code
 from envbuilder.validation.checks.specification import Check
 
 _PIP = "python3 -m venv /run/tools && /run/tools/bin/pip --python /opt/venv/bin/python install --no-deps --quiet {0}"
+_AS_A_PACKAGE = (
+    "cd {site} && mkdir envbuilder_defect-1.0.dist-info && "
+    "printf 'Metadata-Version: 2.1\\nName: envbuilder-defect\\nVersion: 1.0\\n' "
+    "> envbuilder_defect-1.0.dist-info/METADATA && "
+    "for file in envbuilder_defect.py envbuilder_defect.pth envbuilder_defect-1.0.dist-info/METADATA; do "
+    "echo $file,sha256=$(python3 -ISc 'import base64, hashlib, sys; "
+    'print(base64.urlsafe_b64encode(hashlib.sha256(open(sys.argv[1], "rb").read()).digest()).decode().rstrip("="))\' '
+    "$file),; done > envbuilder_defect-1.0.dist-info/RECORD && "
+    "echo envbuilder_defect-1.0.dist-info/RECORD,, >> envbuilder_defect-1.0.dist-info/RECORD"
+)
+"""Make the defect a package of the lock with a RECORD of its own: what is wrong with it is its numbers alone."""
+
 _OLD_DRIVER = "driver=470.57.02,gpu=A100"
 _CUDNN_OF_VERSION = ("libcudnn.so.9", "libcudnn_graph.so.9")
 """The parts of cuDNN 9 that are needed to ask for its version."""
@@ -24,7 +36,23 @@ CONTROLS: tuple[Control, ...] = (
         steps=(
             Copy("envbuilder_defect.py", "{site}/envbuilder_defect.py"),
             Run("echo 'import envbuilder_defect' > {site}/envbuilder_defect.pth"),
+            Run(_AS_A_PACKAGE),
         ),
+        added=(("envbuilder-defect", "1.0"),),
+    ),
+    Control(
+        name="file-changed",
+        base="cpu",
+        code=Code.FILES_DIFFER,
+        broken="a module was edited after its package was installed",
+        steps=(Run("echo '# edited' >> {site}/termcolor/termcolor.py"),),
+    ),
+    Control(
+        name="variable-astray",
+        base="cpu",
+        code=Code.IMAGE_CONFIGURATION,
+        broken="a variable sends every program to certificates that are not in the image",
+        steps=(Env("SSL_CERT_FILE", "/etc/ssl/nowhere.pem"),),
     ),
     Control(
         name="probe-hangs",

@@ -89,7 +89,12 @@ def _same(name: str, soname: str) -> bool:
 
 
 def _cudnn(subject: Outside) -> Iterator[Finding]:
-    """Say which parts a cuDNN lacks, all of them: since 9 the library in front opens the others by name."""
+    """Say which parts a cuDNN lacks, all of them: since 9 the library in front opens the others by name.
+
+    In an image of ours the wheel's RECORD says which parts there are.
+    """
+    if subject.is_ours:
+        return
     folders = [path.rpartition("/")[0] for path in subject.files.paths if path.endswith("/libcudnn.so.9")]
     for folder in folders:
         parts = [f"{folder}/libcudnn_{part}.so.9" for part in _PARTS]

@@ -135,7 +135,7 @@ def _offset(segments: list[_Row], address: int) -> int:
 
 def _text(image: mmap.mmap, offset: int) -> str:
     end = image.find(b"\0", offset, offset + LONGEST_TEXT)
-    return image[offset:end].decode("utf-8", "replace")
+    return image[offset : end if end >= 0 else offset + LONGEST_TEXT].decode("utf-8", "replace")
 
 
 def _paths(image: mmap.mmap, strings: int, value: int | None) -> list[str]:
