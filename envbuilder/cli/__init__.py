@@ -88,9 +88,12 @@ _as_written(root)
 def main(arguments: list[str] | None = None) -> Any:  # noqa: ANN401 - click's own return type
     """Run the command line and exit with the code that the contract names.
 
-    A request to terminate, as CI sends to a cancelled job, ends it as Ctrl-C does: containers go, finished work stays.
+    A request to terminate, as CI sends to a cancelled job, and a terminal that closes end it as Ctrl-C does:
+    containers go, finished work stays. Under nohup a closed terminal goes on meaning nothing.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.default_int_handler)
     words = sys.argv[1:] if arguments is None else arguments
     try:
         code = root.main(words, standalone_mode=False)
