@@ -112,7 +112,8 @@ _as_written(root)
 def main(arguments: list[str] | None = None) -> Any:  # noqa: ANN401 - click's own return type
     """Run the command line and exit with the code that the contract names.
 
-    A request to terminate, as CI sends to a cancelled job, ends it as Ctrl-C does: containers go, finished work stays.
+    A request to terminate, as CI sends to a cancelled job, and a terminal that closes end it as Ctrl-C does:
+    containers go, finished work stays. Under nohup a closed terminal goes on meaning nothing.
     """
     termination.open_missing_streams()
     termination.end_on_signals()

@@ -34,6 +34,12 @@ class Env(msgspec.Struct, frozen=True):
     value: str
 
 
+class Entrypoint(msgspec.Struct, frozen=True):
+    """What the image runs before the command that its users give."""
+
+    program: str
+
+
 class FromWheel(msgspec.Struct, frozen=True):
     """One file out of a wheel on the package index, read alone: ``member`` goes to ``source`` in the context."""
 
@@ -58,7 +64,7 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
     base: Base
     code: Code | None
     broken: str
-    steps: tuple[Run | Copy | Env, ...] = ()
+    steps: tuple[Run | Copy | Env | Entrypoint, ...] = ()
     wheels: tuple[FromWheel, ...] = ()
     locked: tuple[tuple[str, str], ...] = ()
     added: tuple[tuple[str, str], ...] = ()

@@ -6,7 +6,7 @@ import re
 from importlib.resources import files
 from typing import assert_never
 
-from envbuilder.controls.control import Control, Copy, Env, Run
+from envbuilder.controls.control import Control, Copy, Entrypoint, Env, Run
 from envbuilder.image import lockfile
 from envbuilder.image.lockfile import LOCK
 from envbuilder.image.render import with_host
@@ -27,7 +27,7 @@ def dockerfile(control: Control, python: str, lock: str) -> str:
     return "\n".join([*lines, "USER envbuilder", ""])
 
 
-def _instruction(step: Run | Copy | Env, site: str) -> str:
+def _instruction(step: Run | Copy | Env | Entrypoint, site: str) -> str:
     match step:
         case Run(command, network):
             return "RUN " + (f"{with_host()}\n    " if network else "") + command.replace("{site}", site)
@@ -35,6 +35,8 @@ def _instruction(step: Run | Copy | Env, site: str) -> str:
             return f"COPY {source} {to.replace('{site}', site)}"
         case Env(name, value):
             return f"ENV {name}={value}"
+        case Entrypoint(program):
+            return f'ENTRYPOINT ["{program}"]'
         case _:
             assert_never(step)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from envbuilder.controls.control import Control, Copy, Env, FromWheel, Run
+from envbuilder.controls.control import Control, Copy, Entrypoint, Env, FromWheel, Run
 from envbuilder.errors import UsageError
 from envbuilder.finding import Code
 from envbuilder.validation.checks.specification import Check
@@ -115,6 +115,23 @@ CONTROLS: tuple[Control, ...] = (
         ),
     ),
     Control(
+        name="answers-spoiled",
+        base="cpu",
+        code=Code.PROTOCOL_VIOLATION,
+        broken="a module that Python loads at its start writes on the descriptor of a check's answers",
+        steps=(
+            Copy("envbuilder_forger.py", "{site}/envbuilder_forger.py"),
+            Run("echo 'import envbuilder_forger' > {site}/envbuilder_forger.pth"),
+        ),
+    ),
+    Control(
+        name="entrypoint-swallows",
+        base="cpu",
+        code=Code.USER_START,
+        broken="the image's entrypoint ends well and never runs the command",
+        steps=(Entrypoint("/bin/true"),),
+    ),
+    Control(
         name="numpy-2",
         base="numpy-1",
         code=Code.NUMPY_ABI,
@@ -218,6 +235,27 @@ CONTROLS: tuple[Control, ...] = (
         code=Code.DRIVER_FORWARD_COMPAT,
         broken="a compatibility package on a GPU that it is not for (simulated)",
         simulate="driver=535.104.05,libcuda=555.42.02,gpu=GeForce RTX 3090",
+    ),
+    Control(
+        name="gpu-too-old",
+        base="gpu",
+        code=Code.NO_KERNEL_IMAGE,
+        broken="the build holds no code for the host's GPU (simulated)",
+        simulate="driver=535.104.05,gpu=GTX 980",
+    ),
+    Control(
+        name="gpu-damaged",
+        base="gpu",
+        code=Code.GPU_ERRORS,
+        broken="the GPU has an uncorrectable memory error (simulated)",
+        simulate=f"{_DRIVER},fail=ecc",
+    ),
+    Control(
+        name="gpu-full",
+        base="gpu",
+        code=Code.GPU_MEMORY,
+        broken="another program holds the GPU's memory (simulated)",
+        simulate=f"{_DRIVER},fail=out-of-memory",
     ),
 )
 """Every control. The good environments are among them: a suite that is red everywhere proves nothing."""

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from envbuilder.console import one_line
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.probes.suite.channel import Reader
 from envbuilder.validation.checks.specification import Check
@@ -288,7 +289,7 @@ def check_protocol(session: Session, why: Unfinished | None, check: Check) -> Ch
             code=Code.PROTOCOL_VIOLATION,
             severity=Severity.ERROR,
             subject="the run's messages",
-            message=text,
+            message=one_line(text),
             fix="find what in the image answers in the suite's place: .pth files, sitecustomize, a wrapped python",
         )
         for text in violations[:_SHOWN]
@@ -298,12 +299,24 @@ def check_protocol(session: Session, why: Unfinished | None, check: Check) -> Ch
         tier=check.tier,
         outcome="failed" if violations else "passed",
         expected="messages that are sealed, whole and in order",
-        observed="; ".join(violations[:_SHOWN]) or "so they are",
+        observed=one_line("; ".join(violations[:_SHOWN])) or "so they are",
         findings=findings,
     )
 
 
 _SHOWN = 5
+
+
+def plain_finding(finding: Finding) -> Finding:
+    """Return a finding whose every sentence is one line: an image's words start no line of any report of ours."""
+    return msgspec.structs.replace(
+        finding,
+        subject=one_line(finding.subject),
+        message=one_line(finding.message),
+        requires=one_line(finding.requires),
+        fix=one_line(finding.fix),
+        found=one_line(finding.found),
+    )
 
 
 def _unanswered(check: Check, why: Unfinished) -> Finding:
@@ -316,9 +329,9 @@ def _checked(result: _Result, check: Check) -> CheckResult:
         tier=check.tier,
         outcome=result.outcome,
         duration_s=round(result.duration_s, 4),
-        expected=result.expected,
-        observed=result.observed,
-        findings=result.findings,
+        expected=one_line(result.expected),
+        observed=one_line(result.observed),
+        findings=tuple(plain_finding(finding) for finding in result.findings),
         measurements=result.measurements,
         log=result.log,
     )

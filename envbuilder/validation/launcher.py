@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from envbuilder.console import one_line
 from envbuilder.engine.port import FILES_AT, ContainerSpec, Ended, Engine
 from envbuilder.errors import InfrastructureError, UsageError
 from envbuilder.finding import Code
@@ -66,7 +67,7 @@ _TIME_IS_UP = Unfinished("not run: the run's time limit was reached", Code.PROBE
 
 
 def _why(image: str, ended: Ended, stderr: str) -> Unfinished | None:
-    said = stderr.strip()[-1000:]
+    said = one_line(stderr[-1000:])
     if ended.timed_out:
         return Unfinished("not run: the container's time limit was reached", Code.PROBE_TIMEOUT)
     if ended.out_of_memory:
@@ -76,7 +77,7 @@ def _why(image: str, ended: Ended, stderr: str) -> Unfinished | None:
     if ended.exit_code == _NO_PYTHON:
         return Unfinished(f"not run: the image's Python does not start: {said}")
     if ended.refusal:
-        why = ended.refusal.strip()
+        why = one_line(ended.refusal)
         raise UsageError(f"{image}: the container cannot start: {why}", hint="the image needs /bin/sh")
     if ended.exit_code == 0:
         return None

@@ -124,7 +124,7 @@ def validate(
     selected = suite_plan.select(subject.facts)
     checks = (*selected, *request.extra)
     users = [check for check in selected if check.group == "users"]
-    with _Beside(lambda stopped: [check_user_start(engine, image, check, stopped) for check in users]) as beside:
+    with _Beside(users, lambda check, stopped: check_user_start(engine, image, check, stopped)) as beside:
         session, results = _run(
             checks,
             subject.facts,
@@ -154,10 +154,15 @@ def validate(
 
 
 class _Beside:
-    """Makes further checks beside a run, from when its timed checks are over; left early, it ends them at once."""
+    """Makes further checks beside a run, from when its timed checks are over; left early, it ends them at once.
 
-    def __init__(self, make: Callable[[threading.Event], list[CheckResult]]) -> None:
+    One whose needs did not pass is skipped: what keeps TensorFlow from importing has been named already.
+    """
+
+    def __init__(self, checks: list[Check], make: Callable[[Check, threading.Event], CheckResult]) -> None:
+        self._checks = checks
         self._make = make
+        self._passed: set[str] = set()
         self._stopped = threading.Event()
         self._pool = ThreadPoolExecutor(1)
         self._made: Future[list[CheckResult]] | None = None
@@ -175,9 +180,11 @@ class _Beside:
 
         def follow(progress: Progress) -> None:
             on_progress(progress)
-            timed.discard(progress.name if progress.kind == "ended" else "")
-            if not timed:
-                self._start()
+            if progress.kind == "ended":
+                timed.discard(progress.name)
+                self._passed |= {progress.name} if progress.outcome == "passed" else set()
+                if not timed:
+                    self._start()
 
         return follow
 
@@ -187,8 +194,21 @@ class _Beside:
 
     def _start(self) -> Future[list[CheckResult]]:
         if self._made is None:
-            self._made = self._pool.submit(self._make, self._stopped)
+            self._made = self._pool.submit(self._all)
         return self._made
+
+    def _all(self) -> list[CheckResult]:
+        return [
+            self._make(check, self._stopped)
+            if self._passed.issuperset(check.needs)
+            else CheckResult(
+                name=check.name, tier=check.tier, outcome="skipped", observed=_NEEDS.format(check.needs[0])
+            )
+            for check in self._checks
+        ]
+
+
+_NEEDS = "needs {0}, which did not pass"
 
 
 def validate_here(  # noqa: PLR0913 - what is there, how to judge it, whom to tell

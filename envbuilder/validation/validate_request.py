@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import dataclass
 from typing import cast
@@ -23,6 +24,9 @@ from envbuilder.validation.validate import ValidationRequest, validate, validate
 from envbuilder.verdict import Verdict
 from envbuilder.workspace import Workspace, read_document
 
+_NAME = re.compile(r"[a-z0-9]+([._:@/-]+[A-Za-z0-9_]+)*", re.IGNORECASE)
+"""What can name an image (a reference or an id) or an environment: no space, no empty part, no way out of a folder."""
+
 
 @dataclass(frozen=True)
 class ValidateOptions:
@@ -42,7 +46,7 @@ def validate_target(options: ValidateOptions, workspace: Workspace, console: Con
     """Validate what the options name. Raises UsageError where they do not fit together or name nothing."""
     profile = cast("Profile", options.profile)
     if options.here:
-        if options.target or options.simulate:
+        if options.target or options.simulate is not None:
             raise UsageError("--here takes no image and no simulated driver", hint="leave one of them out")
         with console.live(), console.task("here") as task:
             return validate_here(
@@ -59,8 +63,12 @@ def validate_target(options: ValidateOptions, workspace: Workspace, console: Con
 def _in_container(  # noqa: PLR0913, PLR0917 - what was asked, and the ports
     options: ValidateOptions, target: str, profile: Profile, workspace: Workspace, console: Console, catalog: Catalog
 ) -> Verdict:
+    host = profiles.parse(options.simulate, catalog) if options.simulate is not None else None
+    if not _NAME.fullmatch(target):
+        raise UsageError(f"{target!r} is no name of an image or environment", hint="write it as docker does: name:tag")
     engine = connect()
-    simulated = compiler.simulation(profiles.parse(options.simulate, catalog)) if options.simulate else None
+    engine.sweep()  # what a killed run left
+    simulated = compiler.simulation(host) if host is not None else None
     known = _built(options, target, engine, workspace, catalog)
     with console.live(), console.task(target) as task:
         if known is None:

@@ -35,6 +35,7 @@ CHECKS: tuple[Check, ...] = (
         codes=(Code.USER_START,),
         limit_s=150,
         only_with="container",
+        needs=IMPORT,
     ),
     Check(
         name="fresh-user",
@@ -46,6 +47,7 @@ CHECKS: tuple[Check, ...] = (
         limit_s=150,
         profile="full",
         only_with="container",
+        needs=IMPORT,
         arguments=(("user", "fresh"),),
     ),
     Check(
