@@ -33,7 +33,7 @@ from envbuilder.attest.keys import PrivateKey, create
 from envbuilder.attest.predicates import VerdictPredicate
 from envbuilder.publish.verify import verify
 from envbuilder.publish.verify_document import Verification, as_text
-from envbuilder.registry.client import OCI_MANIFEST, Manifest, Repository, digest_of
+from envbuilder.registry.client import OCI_MANIFEST, Descriptor, Manifest, Repository, digest_of
 from envbuilder.registry.deadline import Deadline
 from envbuilder.registry.reference import Reference
 from envbuilder.registry.referrers import attach, fallback_tag
@@ -63,6 +63,7 @@ class Stage:
     keys: dict[str, PrivateKey]
     state: State | None
     image: Manifest = field(init=False)
+    _client: Repository | None = None
     threshold: int = 1
     trusted: tuple[str, ...] = ("ann", "bob")
     expires: dict[str, str] = field(default_factory=dict)
@@ -77,7 +78,9 @@ class Stage:
 
     def client(self) -> Repository:
         """Speak to the registry itself."""
-        return Repository(Reference(self.upstream, self.name), {})
+        if self._client is None:
+            self._client = Repository(Reference(self.upstream, self.name), {})
+        return self._client
 
     def push(self, tag: str) -> Manifest:
         """Push an image of nothing under a tag."""
@@ -390,7 +393,7 @@ def endless_pages(front: Front) -> None:
 def large_document(stage: Stage) -> None:
     """Attach, past our own limits, a document of 5 MB, as a stranger can."""
     good(stage)
-    client = stage.client()
+    client = Repository(Reference(stage.upstream, stage.name), {})
     content = b" " * 5_000_000
     begun = client.transport.send("POST", f"{stage.name}/blobs/uploads/", expect=(202,), body=b"", scope="pull,push")
     location = begun.headers["Location"]
@@ -400,7 +403,11 @@ def large_document(stage: Stage) -> None:
     client.transport.send("PUT", address, expect=(201,), headers=kind, body=content, scope="pull,push")
     put = client.put_blob
     described = msgspec.structs.replace(put(b"small", ENVELOPE), digest=digest_of(content), size=len(content))
-    client.put_blob = lambda data, media: described if data == b"large" else put(data, media)  # type: ignore[method-assign]
+
+    def lies(content: bytes, media_type: str) -> Descriptor:
+        return described if content == b"large" else put(content, media_type)
+
+    client.put_blob = lies  # type: ignore[method-assign]
     attach(client, stage.image, b"large", ENVELOPE, {})
 
 
