@@ -30,6 +30,7 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
     uri: str = ""
     digest: dict[str, str] = {}
     media_type: str = ""
+    annotations: dict[str, tuple[str, ...]] = {}
 
 
 class Statement(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,11 +15,12 @@ from envbuilder.attest.envelope import KeyOpener, Opener
 from envbuilder.attest.keys import load_public_keys
 from envbuilder.attest.sigstore import SigstoreOpener
 from envbuilder.errors import UsageError
+from envbuilder.publish.tag_names import meant_by
 from envbuilder.publish.verify import published, verify
 from envbuilder.publish.verify_document import Verification
 from envbuilder.registry.client import Repository
 from envbuilder.registry.deadline import Deadline
-from envbuilder.registry.reference import Reference, parse
+from envbuilder.registry.reference import parse
 from envbuilder.verdict import Level, Verdict
 
 ANSWER_S = 25.0
@@ -27,7 +28,6 @@ ANSWER_S = 25.0
 
 _DURATION = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)([smhdw])\Z")
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
-_OURS = re.compile(r"(?:staging-)?(tf[0-9][0-9A-Za-z.]*-py[0-9]+-[A-Za-z0-9_.-]+)\Z")
 _VERSION = re.compile(r"[0-9]+(?:\.[0-9A-Za-z]+)*\Z")
 
 
@@ -60,7 +60,7 @@ def verify_image(options: VerifyOptions) -> Verification:
         driver=options.driver,
         gpu=options.gpu,
         max_age_s=duration(options.max_age),
-        environment=options.environment or meant_by(reference),
+        environment=options.environment or meant_by(reference.tag),
         tensorflow=options.tensorflow,
     )
     openers = openers_of(options.keys, options.identity, options.issuer)
@@ -69,12 +69,6 @@ def verify_image(options: VerifyOptions) -> Verification:
         raise UsageError(f"{options.threshold} of {len(trusted)} signers can never be", hint="give as many --key")
     repository = Repository(reference, os.environ, Deadline(ANSWER_S))
     return verify(repository, openers, demand, datetime.now(UTC), threshold=options.threshold)
-
-
-def meant_by(reference: Reference) -> str | None:
-    """Return the environment that a tag names, where it is an id of ours; None for any other tag."""
-    found = _OURS.match(reference.tag)
-    return found[1] if found else None
 
 
 def duration(text: str) -> float:

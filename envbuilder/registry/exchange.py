@@ -10,7 +10,7 @@ from functools import partial
 from urllib.parse import urljoin, urlsplit
 
 import urllib3
-from urllib3.exceptions import HTTPError, SSLError, TimeoutError  # noqa: A004 - urllib3's own
+from urllib3.exceptions import HTTPError, LocationValueError, SSLError, TimeoutError  # noqa: A004 - urllib3's own
 
 from envbuilder.registry.deadline import Deadline
 from envbuilder.registry.faults import Fault, RegistryFailedError, RegistryRefusedError
@@ -144,6 +144,8 @@ class Exchange:
                 answer.close()  # what has not been read would be taken for the next answer
                 raise
             answer.release_conn()
+        except LocationValueError as error:  # an address that the registry named
+            raise RegistryRefusedError(Fault.BAD_ANSWER, f"{self._host}: {error}") from error
         except SSLError as error:
             raise self._untrusted(error) from error
         except TimeoutError as error:
@@ -153,7 +155,7 @@ class Exchange:
             raise RegistryFailedError(
                 Fault.UNREACHABLE, f"{self._host}: no answer: {error}", hint=_REACHABLE
             ) from error
-        except ValueError as error:  # an address or a header that cannot be sent: made of what the registry answered
+        except ValueError as error:  # a header that cannot be sent: made of what the registry answered
             raise RegistryRefusedError(Fault.BAD_ANSWER, f"{self._host}: {error}") from error
         return Answer(answer.status, answer.headers, content, address)
 

@@ -11,7 +11,7 @@ from envbuilder.registry.faults import Fault, RegistryRefusedError
 from envbuilder.registry.transport import Transport
 
 MAX_PAGES = 1_000
-_LINK = re.compile(r"<([^>]*)>((?:\s*;\s*[^,;\"]+(?:=\"[^\"]*\")?)*)")
+_LINK = re.compile(r'<([^>]*)>((?:\s*;\s*[^,;="]+(?:=(?:"[^"]*"|[^,;"]*))?)*)')
 _NEXT = re.compile(r"\brel\s*=\s*(?:\"(?:[^\"]*\s)?next(?:\s[^\"]*)?\"|next\b)", re.IGNORECASE)
 
 

@@ -25,7 +25,7 @@ from envbuilder.registry.parallel import in_parallel
 EMPTY = b"{}"
 EMPTY_TYPE = "application/vnd.oci.empty.v1+json"
 
-ATTEMPTS = 8
+ATTEMPTS = 5
 """How often a list is written again that somebody else wrote over."""
 
 MAX_ENTRIES = 20_000
@@ -130,7 +130,7 @@ def attach(
     )
     if not repository.put_manifest(descriptor.digest, data, OCI_MANIFEST):
         repository.put_manifest(_own_tag(subject.digest, descriptor.digest), data, OCI_MANIFEST)
-        _list_under_tag(repository, subject.digest, (descriptor,))
+        _list_under_tag(repository, subject.digest, (descriptor,), attempts=1)
     return descriptor
 
 
@@ -139,7 +139,7 @@ def confirm(repository: Repository, subject: str, documents: tuple[Descriptor, .
     for attempt in range(ATTEMPTS):
         from_api = _from_api(repository, subject)
         if from_api is None:
-            _list_under_tag(repository, subject, documents)
+            _list_under_tag(repository, subject, documents, attempts=ATTEMPTS)
         listed = {item.digest for item in listing(repository, subject).items}
         if listed.issuperset(item.digest for item in documents):
             return
@@ -260,12 +260,12 @@ def _own_tag(subject: str, stored: str) -> str:
     return f"{fallback_tag(subject)}.{stored.removeprefix('sha256:')[:16]}"
 
 
-def _list_under_tag(repository: Repository, subject: str, documents: tuple[Descriptor, ...]) -> None:
+def _list_under_tag(repository: Repository, subject: str, documents: tuple[Descriptor, ...], *, attempts: int) -> None:
     """Write into the list what is missing from it, until it stays there or the attempts are spent.
 
-    What the list never takes stands under its own tag all the same.
+    What the list never takes, because others write it or the registry fails, stands under its own tag all the same.
     """
-    for attempt in range(ATTEMPTS):
+    for attempt in range(attempts):
         try:
             current = repository.manifest(fallback_tag(subject), limit=MAX_LIST)
             entries = _decode(current.content).manifests or () if current else ()
@@ -278,9 +278,10 @@ def _list_under_tag(repository: Repository, subject: str, documents: tuple[Descr
             index = msgspec.json.encode(_Index(manifests=(*entries, *more)))
             repository.replace_manifest(fallback_tag(subject), current, index, OCI_INDEX)
         except RegistryFailedError as error:
-            if error.fault is not Fault.SERVER_ERROR or attempt == ATTEMPTS - 1:
+            if error.fault not in (Fault.SERVER_ERROR, Fault.UNREACHABLE):
                 raise
-        time.sleep(random.uniform(0.01, 0.05) * 2 ** min(attempt, 4))  # noqa: S311 - spreads writers
+        if attempt < attempts - 1:
+            time.sleep(random.uniform(0.01, 0.05) * 2 ** min(attempt, 4))  # noqa: S311 - spreads writers
 
 
 def _decode(content: bytes) -> _Index:

@@ -13,7 +13,7 @@ from urllib.parse import urlencode, urljoin, urlsplit
 import msgspec
 from requests.utils import DEFAULT_CA_BUNDLE_PATH, get_environ_proxies, select_proxy
 
-from envbuilder.errors import InfrastructureError, PublishError
+from envbuilder.errors import InfrastructureError
 from envbuilder.registry import credentials
 from envbuilder.registry.bounded_json import MalformedError, decode
 from envbuilder.registry.deadline import Deadline
@@ -136,7 +136,8 @@ class Transport:
     def _token(self, challenge: Mapping[str, str], login: credentials.Login | None, scope: str) -> str:
         realm = challenge.get("realm", "")
         if not realm.startswith("https://") and not (self._reference.loopback and realm.startswith("http://")):
-            raise PublishError(f"{self._reference.host} wants the login sent to {realm!r}, which is not TLS")
+            text = f"{self._reference.host} wants the login sent to {realm[:200]!r}, which is not TLS"
+            raise RegistryRefusedError(Fault.BAD_ANSWER, text)
         query = {
             "service": challenge.get("service", ""),
             "scope": challenge.get("scope") or f"repository:{self._reference.repository}:{scope}",

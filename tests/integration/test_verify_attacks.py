@@ -33,7 +33,7 @@ from envbuilder.attest.keys import PrivateKey, create
 from envbuilder.attest.predicates import VerdictPredicate
 from envbuilder.publish.verify import verify
 from envbuilder.publish.verify_document import Verification, as_text
-from envbuilder.registry.client import OCI_MANIFEST, Manifest, Repository, digest_of
+from envbuilder.registry.client import OCI_MANIFEST, Descriptor, Manifest, Repository, digest_of
 from envbuilder.registry.deadline import Deadline
 from envbuilder.registry.reference import Reference
 from envbuilder.registry.referrers import attach, fallback_tag
@@ -42,8 +42,8 @@ from envbuilder.verdict import GpuSeen, HostRef, ImageRef, Verdict
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 LATER, LATEST = "2026-11-20T11:00:00+00:00", "2026-11-20T11:30:00+00:00"
-LIMIT_S = 4.0
-"""The deadline that the rows give; the command's own is longer."""
+LIMIT_S, SHORT_S = 25.0, 4.0
+"""The deadline of the command, and the one for rows that wait for it."""
 
 H100_HOST = gpu_verdict().host
 T4 = HostRef(driver="535.104.05", gpus=(GpuSeen(name="Tesla T4", compute_capability="7.5"),))
@@ -63,6 +63,7 @@ class Stage:
     keys: dict[str, PrivateKey]
     state: State | None
     image: Manifest = field(init=False)
+    _client: Repository | None = None
     threshold: int = 1
     trusted: tuple[str, ...] = ("ann", "bob")
     expires: dict[str, str] = field(default_factory=dict)
@@ -77,7 +78,9 @@ class Stage:
 
     def client(self) -> Repository:
         """Speak to the registry itself."""
-        return Repository(Reference(self.upstream, self.name), {})
+        if self._client is None:
+            self._client = Repository(Reference(self.upstream, self.name), {})
+        return self._client
 
     def push(self, tag: str) -> Manifest:
         """Push an image of nothing under a tag."""
@@ -118,11 +121,11 @@ class Stage:
             text = text.replace(old, new)
         return text.encode()
 
-    def ask(self, demand: Demand, target: str) -> Verification:
+    def ask(self, demand: Demand, target: str, seconds: float) -> Verification:
         """Verify through the front."""
         keys = tuple(replace(self.keys[name].public, expires=self.expires.get(name, "")) for name in self.trusted)
         reference = Reference(self.front, self.name).at(target)
-        repository = Repository(reference, {"HOME": "/nonexistent"}, Deadline(LIMIT_S))
+        repository = Repository(reference, {"HOME": "/nonexistent"}, Deadline(seconds))
         try:
             return verify(repository, (KeyOpener(keys),), demand, NOW, threshold=self.threshold)
         finally:
@@ -390,7 +393,7 @@ def endless_pages(front: Front) -> None:
 def large_document(stage: Stage) -> None:
     """Attach, past our own limits, a document of 5 MB, as a stranger can."""
     good(stage)
-    client = stage.client()
+    client = Repository(Reference(stage.upstream, stage.name), {})
     content = b" " * 5_000_000
     begun = client.transport.send("POST", f"{stage.name}/blobs/uploads/", expect=(202,), body=b"", scope="pull,push")
     location = begun.headers["Location"]
@@ -400,7 +403,11 @@ def large_document(stage: Stage) -> None:
     client.transport.send("PUT", address, expect=(201,), headers=kind, body=content, scope="pull,push")
     put = client.put_blob
     described = msgspec.structs.replace(put(b"small", ENVELOPE), digest=digest_of(content), size=len(content))
-    client.put_blob = lambda data, media: described if data == b"large" else put(data, media)  # type: ignore[method-assign,assignment]
+
+    def lies(content: bytes, media_type: str) -> Descriptor:
+        return described if content == b"large" else put(content, media_type)
+
+    client.put_blob = lies  # type: ignore[method-assign]
     attach(client, stage.image, b"large", ENVELOPE, {})
 
 
@@ -652,7 +659,7 @@ FAILURES = [
     Row("a FAILED by the second trusted key", after_good(says(failed("cpu"), "bob")), "FAILED"),
     *[
         Row(
-            f"a FAILED of a host without a driver, {name} demanded",
+            f"a FAILED in {tier} of a host without a driver, {name} demanded",
             after_good(says(failed(tier, host=BARE))),
             "FAILED",
             demand,
@@ -855,7 +862,7 @@ LISTS = [
         ),
         "BAD_ANSWER",
     ),
-    Row("pages without end", fronted(REFERRERS, endless_pages), "TOO_MANY"),
+    Row("pages without end", fronted(REFERRERS, endless_pages), "TOO_MANY_OR_TOO_SLOW"),
     Row("20,001 statements", many(20_001, ENVELOPE), "TOO_MANY"),
     Row("the list is HTML", fronted(REFERRERS, HTML), "BAD_ANSWER"),
     Row("the list is empty bytes", fronted(REFERRERS, answers(200, b"", Content_Type=OCI_INDEX)), "BAD_ANSWER"),
@@ -892,6 +899,12 @@ def everywhere(name: str, action: Callable[[Front], None], expected: str) -> lis
     """Let each kind of request meet the same answer."""
     kinds = (("manifest", MANIFESTS), ("list", REFERRERS), ("statement", BLOBS))
     return [Row(f"{name} instead of the {kind}", fronted(pattern, action), expected) for kind, pattern in kinds]
+
+
+def html_token(stage: Stage) -> None:
+    """Send the login to a page for people."""
+    challenge = f'Bearer realm="http://{stage.front}/html",service="x"'
+    stage.rules.on(MANIFESTS, answers(401, WWW_Authenticate=challenge)).on("GET /html", HTML)
 
 
 def busy_once(stage: Stage) -> None:
@@ -943,15 +956,12 @@ WIRE = [
     Row(
         "a token service that is a file",
         fronted(MANIFESTS, answers(401, WWW_Authenticate='Bearer realm="file:///x",service="x"')),
-        "ACCESS_DENIED",
+        "BAD_ANSWER",
     ),
     Row(
         "a token service that answers HTML",
-        fronted(
-            MANIFESTS,
-            lambda f: f.say(401, WWW_Authenticate=f'Bearer realm="http://{f.headers["Host"]}/html",service="x"'),
-        ),
-        "ACCESS_DENIED",
+        html_token,
+        "BAD_ANSWER",
     ),
     Row("tags that are HTML, nothing attached", lambda s: s.rules.on(TAGS, HTML), "NO_STATEMENT_OR_BAD_ANSWER"),
     Row(
@@ -978,7 +988,7 @@ def keys(tmp_path_factory) -> dict[str, PrivateKey]:
 
 @pytest.fixture(scope="module")
 def debian(tmp_path_factory) -> Iterator[str]:
-    with docker_registry(tmp_path_factory.mktemp("registry")) as host:
+    with docker_registry(tmp_path_factory.mktemp("registry"), memory=True) as host:
         yield host
 
 
@@ -1006,8 +1016,9 @@ def test_attack(stage: Stage, row: Row) -> None:
     """The answer is the right one, for the right reason, in time, and it can be written."""
     row.attack(stage)
     begun = time.monotonic()
-    found = stage.ask(row.demand, row.target)
-    assert time.monotonic() - begun < LIMIT_S + 4
+    limit = SHORT_S if "TOO_SLOW" in row.expected else LIMIT_S
+    found = stage.ask(row.demand, row.target, limit)
+    assert time.monotonic() - begun < limit + 4
     reasons = {str(refusal.reason) for refusal in found.refusals}
     assert found.accepted == (not row.expected), reasons
     assert found.accepted == (not reasons)

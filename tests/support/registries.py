@@ -35,16 +35,17 @@ def free_port() -> int:
 
 
 @contextmanager
-def docker_registry(folder: Path, *, extra: str = "", scheme: str = "http") -> Iterator[str]:
-    """Run docker-registry on loopback, its data in a folder; yields ``127.0.0.1:<port>``."""
+def docker_registry(folder: Path, *, extra: str = "", memory: bool = False) -> Iterator[str]:
+    """Run docker-registry on loopback, its data in a folder, or in ``memory``; yields ``127.0.0.1:<port>``."""
     program = shutil.which("docker-registry")
     assert program, "docker-registry is not installed: scripts/setup installs it"
     port = free_port()
     config = folder / "registry.yml"
     config.parent.mkdir(parents=True, exist_ok=True)
+    store = "inmemory: {}" if memory else f"filesystem: {{rootdirectory: {folder / 'data'}}}"
     config.write_text(
         f"version: 0.1\nlog: {{level: error}}\n"
-        f"storage: {{filesystem: {{rootdirectory: {folder / 'data'}}}, delete: {{enabled: true}}}}\n"
+        f"storage: {{{store}, delete: {{enabled: true}}}}\n"
         f"http:\n  addr: 127.0.0.1:{port}\n{extra}"
     )
     with (folder / "registry.log").open("wb") as log:
