@@ -15,16 +15,18 @@ from envbuilder.catalog.model import Catalog
 from envbuilder.console import Console
 from envbuilder.engine.port import Engine
 from envbuilder.environment import Environment
+from envbuilder.image.bases import BaseUnavailableError
 from envbuilder.image.build import Built
 from envbuilder.upgrade.differences import Evidence, differences
-from envbuilder.upgrade.maker import Maker, described
+from envbuilder.upgrade.maker import LockedSide, Maker, described
 from envbuilder.upgrade.measure import measure
 from envbuilder.upgrade.observe import Place, observe
 from envbuilder.upgrade.policy import judge
 from envbuilder.upgrade.quantities import Sides
 from envbuilder.upgrade.statistics import Samples
 from envbuilder.upgrade.upgrade_document import UpgradeDocument
-from envbuilder.upgrade.upgrade_request import Pair, Propose, UpgradeRequest, hosts, pair
+from envbuilder.upgrade.upgrade_request import Propose, UpgradeRequest, hosts
+from envbuilder.upgrade.upgrade_rows import Pair, pairs
 from envbuilder.upgrade.upgrade_text import as_markdown
 from envbuilder.upgrade.user_tests import UserSuite, read_suite, run_suite
 from envbuilder.verdict import Verdict
@@ -51,10 +53,12 @@ def upgrade(request: UpgradeRequest, tools: Tools) -> UpgradeDocument:
     """
     started = tools.clock()
     suite = read_suite(request.suite) if request.suite else None
-    both = pair(request, tools.catalog, tools.propose)
+    rows = pairs(request, tools.catalog, tools.propose)
     with _wheels(request.wheel) as wheels, tools.console.live():
         tools.engine.sweep()
-        maker = Maker(tools.workspace, tools.engine, tools.console, both.catalog, wheels)
+        maker = Maker(tools.workspace, tools.engine, tools.console, rows[0].catalog, wheels)
+        both = buildable(rows, maker)
+        tools.console.say(f"judging {both.old.id} → {both.new.id} ({both.row})")
         made = _make(maker, both, request)
         evidence = [_look(tools, each, suite, both.catalog, request) for each in made]
         samples, gaps = _measure(tools, made, request)
@@ -77,10 +81,24 @@ def _wheels(wheel: Path | None) -> Iterator[Path | None]:
         yield Path(folder)
 
 
+def buildable(rows: tuple[Pair, ...], maker: Maker) -> Pair:
+    """Return the first row whose base can be had on this machine. Raises BaseUnavailableError where none can."""
+    for row in rows[:-1]:
+        try:
+            maker.base(row.old)
+        except BaseUnavailableError as error:
+            maker.console.say(f"{row.row} cannot be built here: {error.registry}; {error.bootstrap}")
+        else:
+            return row
+    maker.base(rows[-1].old)
+    return rows[-1]
+
+
 @dataclass(frozen=True)
 class Made:
-    """One side, built and judged."""
+    """One side, locked, built and judged."""
 
+    side: LockedSide
     built: Built
     verdict: Verdict
 
@@ -91,13 +109,20 @@ class Made:
 
 
 def _make(maker: Maker, both: Pair, request: UpgradeRequest) -> tuple[Made, Made]:
-    """Build both images before either is validated: a build beside it would disturb what is timed."""
+    """Build both images before either is validated: a build beside it would disturb what is timed.
+
+    What the matrix offers is judged as it is offered; what it does not offer yet is proposed close to the old side.
+    """
     old = maker.locked_old(both.old)
-    new = maker.locked_new(both.new, old)
+    offered = maker.locked_offered(both.new) if both.new.id in both.offered else None
+    new = offered or maker.locked_new(both.new, old)
+    if new.proposed:
+        where = maker.workspace.for_upgrades.context(new.environment.id)
+        maker.console.say(f"{both.new.id} is not offered with a lock: proposing {where}")
     images = maker.built(old), maker.built(new)
     return (
-        Made(images[0], maker.judged(old, images[0], request)),
-        Made(images[1], maker.judged(new, images[1], request)),
+        Made(old, images[0], maker.judged(old, images[0], request)),
+        Made(new, images[1], maker.judged(new, images[1], request)),
     )
 
 
@@ -118,7 +143,7 @@ def _look(tools: Tools, made: Made, suite: UserSuite | None, catalog: Catalog, r
             task.update("your tests")
             tests = run_suite(place, suite, made.environment.python)
             observed = msgspec.structs.replace(observed, tests=tests)
-    side = described(made.built, made.verdict, catalog)
+    side = described(made.side, made.built, made.verdict, catalog)
     return Evidence(side, observed, made.verdict.checks)
 
 
@@ -151,6 +176,9 @@ def _document(
         clauses=clauses,
         differences=found,
         rounds=request.rounds,
+        matrix=request.matrix.name if request.matrix and both.offered else "",
+        row=both.row,
+        not_judged=both.others,
         gaps=(
             *(f"old: {gap}" for gap in old.observed.gaps),
             *(f"new: {gap}" for gap in new.observed.gaps),

@@ -15,6 +15,8 @@ Decision = Literal["ADOPT", "ADOPT_WITH_NOTES", "REJECT", "UNDECIDED"]
 Presence = Literal["added", "removed", "changed"]
 HostState = Literal["native", "ptx", "lost", "unknown"]
 ClauseState = Literal["ok", "violated", "unknown", "not asked"]
+LockIs = Literal["committed", "made", "proposed"]
+"""Where a side's lock is from: committed in ``images/``, made for this row, or proposed close to the old side's."""
 Otherwise = Literal["reject", "note"]
 
 
@@ -41,6 +43,7 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
     reasons: tuple[str, ...] = ()
     pythons: tuple[str, ...] = ()
     released: str = ""
+    lock_is: LockIs = "made"
 
 
 class PackageChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -175,7 +178,11 @@ class Clause(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UpgradeDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer of ``envbuilder upgrade``: the decision, the clauses that made it, and every difference."""
+    """The answer of ``envbuilder upgrade``: the decision, the clauses that made it, and every difference.
+
+    ``row`` says on which Python and system it was judged, ``matrix`` what offers it ('' where none does);
+    ``not_judged`` are the new side's environments in the matrix's other rows.
+    """
 
     schema: str = "envbuilder/upgrade/v1"
     old: Side
@@ -188,5 +195,8 @@ class UpgradeDocument(msgspec.Struct, frozen=True, kw_only=True):
     rounds: int
     simulated: bool = False
     gaps: tuple[str, ...] = ()
+    matrix: str = ""
+    row: str = ""
+    not_judged: tuple[str, ...] = ()
     started: str = ""
     finished: str = ""

@@ -24,12 +24,15 @@ from envbuilder.upgrade.maker import Maker
 from envbuilder.upgrade.policy import Policy
 from envbuilder.upgrade.upgrade import Tools, upgrade
 from envbuilder.upgrade.upgrade_document import UpgradeDocument
-from envbuilder.upgrade.upgrade_request import ROUNDS, UpgradeRequest, pinned_row
+from envbuilder.upgrade.upgrade_request import ROUNDS, UpgradeRequest
+from envbuilder.upgrade.upgrade_rows import pinned_row
 from envbuilder.upgrade.user_tests import read_files
 from envbuilder.workspace import Workspace, find_matrix, shipped
 from envbuilder.yaml_reader import read_matrix, read_yaml
 
 DEFAULT_POLICY = "upgrade-policy"
+OFFERED = "tensorflow"
+"""The matrix of what is offered, where --matrix names no other."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,8 @@ class UpgradeOptions:
     rounds: int | None = None
     tensorflow: str | None = None
     check: str | None = None
+    selectors: tuple[str, ...] = ()
+    fresh: bool = False
     command: tuple[str, ...] = ()
 
 
@@ -56,7 +61,7 @@ def compare_versions(options: UpgradeOptions, root: Path, console: Console, cata
     """Compare two versions. Raises UsageError where the options do not fit together."""
     if options.command:
         raise UsageError("a command goes with --bisect", hint="envbuilder upgrade --bisect GOOD BAD -- CMD")
-    request = _request(options, root)
+    request = _offered(_request(options, root), root)
     tools = Tools(
         workspace=Workspace(root),
         engine=connect(),
@@ -66,6 +71,13 @@ def compare_versions(options: UpgradeOptions, root: Path, console: Console, cata
         clock=lambda: datetime.now(UTC).isoformat(timespec="seconds"),
     )
     return upgrade(request, tools)
+
+
+def _offered(request: UpgradeRequest, root: Path) -> UpgradeRequest:
+    """Take what is offered from the matrix that ships where none was named."""
+    if request.matrix is not None:
+        return request
+    return replace(request, matrix=read_matrix(find_matrix(OFFERED, root)), matrix_given=False)
 
 
 def _request(options: UpgradeOptions, root: Path) -> UpgradeRequest:
@@ -82,6 +94,8 @@ def _request(options: UpgradeOptions, root: Path) -> UpgradeRequest:
         wheel=options.wheel,
         rounds=options.rounds or ROUNDS,
         gpus=options.gpus,
+        selectors=options.selectors,
+        fresh=options.fresh,
     )
 
 

@@ -27,9 +27,8 @@ _WIDTH = 100
 
 def as_text(document: UpgradeDocument) -> str:
     """Write a document for the terminal."""
-    parts = [
-        f"TensorFlow {document.old.tensorflow} → {document.new.tensorflow} ({document.flavor}): {document.decision}"
-    ]
+    title = f"TensorFlow {document.old.tensorflow} → {document.new.tensorflow} ({document.flavor}): {document.decision}"
+    parts = ["\n".join([title, *judged_on(document)])]
     for number, (title, headers, rows) in enumerate(sections(document)):
         shown = len(rows) if number < _UNFOLDED else _SHOWN
         cut = [tuple(_short(cell) for cell in row) for row in rows[:shown]]
@@ -48,6 +47,7 @@ def as_markdown(document: UpgradeDocument) -> str:
     parts = [
         f"## TensorFlow {old.tensorflow} → {new.tensorflow} ({document.flavor}): {document.decision}",
         f"Judged by policy `{document.policy}` over {document.rounds} interleaved rounds.",
+        *map(_cell, judged_on(document)),
     ]
     for number, (title, headers, rows) in enumerate(sections(document)):
         if number < _UNFOLDED:
@@ -58,6 +58,20 @@ def as_markdown(document: UpgradeDocument) -> str:
     if document.gaps:
         parts.append("### Not known\n\n" + "\n".join(f"- {_cell(gap)}" for gap in document.gaps))
     return "\n\n".join(parts) + "\n"
+
+
+_LOCKS = {"committed": "committed lock", "made": "locked for this", "proposed": "proposed, locked close to the old"}
+
+
+def judged_on(document: UpgradeDocument) -> Iterator[str]:
+    """Say on which row it was judged and whether that is what is offered; nothing for documents that do not know."""
+    if not document.row:
+        return
+    offered = f"matrix {document.matrix}" if document.matrix else "in no matrix"
+    sides = " → ".join(f"{side.environment.id} ({_LOCKS[side.lock_is]})" for side in (document.old, document.new))
+    yield f"on {document.row}, {offered}: {sides}"
+    if document.not_judged:
+        yield f"offered as well, not judged here (--select): {', '.join(document.not_judged)}"
 
 
 _UNFOLDED = 3
