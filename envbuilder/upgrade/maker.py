@@ -149,8 +149,28 @@ def described(side: LockedSide, built: Built, verdict: Verdict, catalog: Catalog
         lock=lockfile.digest(built.lock),
         verdict=verdict.verdict,
         level=verdict.level,
-        reasons=verdict.reasons,
+        reasons=reasons(verdict),
         pythons=next((wheels.pythons for wheels in sets if wheels.arch == environment.arch), ()),
         released=release.released if release else "",
         lock_is="committed" if side.committed else "proposed" if side.proposed else "made",
     )
+
+
+SHOWN = 6
+"""Checks that are named of those that were not run."""
+
+
+def reasons(verdict: Verdict) -> tuple[str, ...]:
+    """Return a verdict's reasons, what failed first; checks that were not run because of it are one line.
+
+    The verdict has one reason for each required check that did not pass, in their order, and further ones after them.
+    """
+    missing = [check for check in verdict.checks if check.tier in verdict.requires and check.outcome != "passed"]
+    if len(missing) > len(verdict.reasons) or verdict.verdict != "FAILED":
+        return verdict.reasons
+    paired = tuple(zip(missing, verdict.reasons, strict=False))
+    failed = [reason for check, reason in paired if check.outcome != "skipped"]
+    skipped = [check.name for check, _ in paired if check.outcome == "skipped"]
+    more = f" and {len(skipped) - SHOWN} more" if len(skipped) > SHOWN else ""
+    rest = (f"not run because of these: {', '.join(skipped[:SHOWN])}{more}",) if skipped else ()
+    return (*failed, *verdict.reasons[len(missing) :], *rest)

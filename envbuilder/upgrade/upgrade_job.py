@@ -20,9 +20,10 @@ from envbuilder.refresh.propose import Proposer, today
 from envbuilder.upgrade import bisect as bisecting
 from envbuilder.upgrade.bisect import Asked, Axis, BisectDocument
 from envbuilder.upgrade.bisect_trial import ImageTrial, candidates
+from envbuilder.upgrade.gather import Tools
 from envbuilder.upgrade.maker import Maker
 from envbuilder.upgrade.policy import Policy
-from envbuilder.upgrade.upgrade import Tools, upgrade
+from envbuilder.upgrade.upgrade import upgrade
 from envbuilder.upgrade.upgrade_document import UpgradeDocument
 from envbuilder.upgrade.upgrade_request import ROUNDS, UpgradeRequest
 from envbuilder.upgrade.upgrade_rows import pinned_row
