@@ -26,6 +26,7 @@ _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 )
 @click.option("--tensorflow", metavar="VERSION", help="With --axis cuda or cudnn: the release that stays.")
 @click.option("--check", metavar="NAME", help="With --bisect: a check of the validation suite instead of CMD.")
+@click.option("--repeat", type=click.IntRange(1, 100), default=1, help="With --bisect: runs of CMD in each version.")
 @click.option(
     "--matrix", metavar="MATRIX", help="The matrix that offers both, its committed locks [default: tensorflow]."
 )
@@ -47,6 +48,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     axis: str,
     tensorflow: str | None,
     check: str | None,
+    repeat: int,
     matrix: str | None,
     selectors: tuple[str, ...],
     fleet: Path | None,
@@ -93,6 +95,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
         axis=axis,
         tensorflow=tensorflow,
         check=check,
+        repeat=repeat,
         selectors=selectors,
         fresh=fresh,
         command=words,
