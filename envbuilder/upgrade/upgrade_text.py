@@ -35,8 +35,8 @@ def as_text(document: UpgradeDocument) -> str:
     title = f"TensorFlow {document.old.tensorflow} → {document.new.tensorflow} ({document.flavor}): {document.decision}"
     parts = ["\n".join([title, *judged_on(document)])]
     for title, headers, rows in sections(document):
-        shown = len(rows) if title in _WHOLE else _SHOWN
-        cut = [tuple(cell if title in _WHOLE else _short(cell) for cell in row) for row in rows[:shown]]
+        shown = len(rows) if title in WHOLE else _SHOWN
+        cut = [tuple(cell if title in WHOLE else _short(cell) for cell in row) for row in rows[:shown]]
         more = [] if len(rows) <= shown else [f"  … and {len(rows) - shown} more (--format json)"]
         parts.append("\n".join([title, *(f"  {line}" for line in table(headers, cut).splitlines()), *more]))
     parts += [f"gap: {gap}" for gap in document.gaps]
@@ -55,7 +55,7 @@ def as_markdown(document: UpgradeDocument) -> str:
         *map(_cell, judged_on(document)),
     ]
     for title, headers, rows in sections(document):
-        if title in _WHOLE:
+        if title in WHOLE:
             parts.append(f"### {title}\n\n{_pipes(headers, rows)}")
         else:
             summary = f"<summary>{title} ({len(rows)})</summary>"
@@ -80,7 +80,7 @@ def judged_on(document: UpgradeDocument) -> Iterator[str]:
 
 
 REJECTS, OPEN, DECIDES = "Why it is rejected", "What is open", "What would decide it"
-_WHOLE = (REJECTS, OPEN, DECIDES, "Sides", "Policy", "Platform")
+WHOLE = (REJECTS, OPEN, DECIDES, "Sides", "Policy", "Platform")
 """Sections that a reader sees at once and whole."""
 
 
