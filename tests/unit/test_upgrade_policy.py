@@ -8,10 +8,9 @@ from typing import get_args
 
 import pytest
 from msgspec.structs import replace
+from upgrades import CALM, POLICY, judged, occupied, side, suite, timed
 
 from envbuilder.catalog import store
-from envbuilder.compat.resolve import resolve
-from envbuilder.environment import Combination, Environment
 from envbuilder.upgrade import statistics
 from envbuilder.upgrade.differences import Evidence, differences
 from envbuilder.upgrade.figures import Sides
@@ -23,66 +22,12 @@ from envbuilder.upgrade.upgrade_document import (
     Clause,
     Differences,
     HostChange,
-    MemoryChange,
     ModelExchange,
     OutcomeChange,
     OutputChange,
-    Side,
     SurfaceChange,
-    TestCounts,
 )
-from envbuilder.verdict import ImageRef
-from envbuilder.workspace import shipped
 from envbuilder.yaml_reader import read_yaml
-
-POLICY: Policy = read_yaml(shipped("policies") / "upgrade-policy.yaml", Policy)
-
-
-def side(version: str, **more: object) -> Side:
-    environment = resolve(Combination(tensorflow=version, python="3.11"), store.load())
-    assert isinstance(environment, Environment)
-    made = Side(
-        tensorflow=version,
-        environment=environment,
-        image=ImageRef(id="sha256:1", size=1000),
-        verdict="PASSED",
-        pythons=("3.11",),
-    )
-    return replace(made, **more)
-
-
-def timed(ratio: float, rounds: int = 15) -> tuple[statistics.Measured, ...]:
-    samples = [
-        Samples(name=name, old=(1.0,) * rounds, new=(ratio,) * rounds) for name in ("start.total", "work.matmul")
-    ]
-    return statistics.compare(samples, Settings())
-
-
-def occupied(ratio: float) -> tuple[MemoryChange, ...]:
-    (row,) = statistics.compare([Samples(name="memory.start", old=(5e8,) * 15, new=(5e8 * ratio,) * 15)], Settings())
-    found = MemoryChange(name=row.name, rounds=15, old=row.old_s, new=row.new_s, ratio=row.ratio, change=row.change)
-    return (found,)
-
-
-CALM = Differences(
-    packages=(),
-    size_ratio=1.0,
-    timings=timed(1.0),
-    numerics=(),
-    warnings_new=(),
-    surface=SurfaceChange(),
-    checks=(),
-    outputs=(),
-    outputs_compared=84,
-    streams_changed=(),
-    memory=occupied(1.0),
-    models=(),
-)
-
-
-def judged(differences_: Differences, **new: object) -> tuple[str, dict[str, Clause]]:
-    decision, clauses = judge(Sides(side("2.15.1"), side("2.16.2", **new), differences_), POLICY)
-    return decision, {clause.clause: clause for clause in clauses}
 
 
 def test_the_shipped_policy_names_every_quantity_once() -> None:
@@ -255,12 +200,6 @@ def test_one_wheel_file_says_nothing_of_other_pythons() -> None:
     _, clauses = judged(CALM, pythons=())
     assert clauses["pythons-lost"].state == "not asked"
     assert judged(CALM)[1]["pythons-lost"].state == "ok"
-
-
-def suite(passed_both: int, total: int, **more: object) -> Differences:
-    """Make calm differences with a suite that was run."""
-    counts = TestCounts(total=total, passed_both=passed_both, passed_old=passed_both)
-    return replace(CALM, tests=(), tests_run=total, tests_counted=replace(counts, **more))
 
 
 def test_passed_tests_are_counted() -> None:

@@ -6,7 +6,7 @@ import random
 
 import pytest
 from msgspec.structs import replace
-from test_upgrade_policy import CALM, judged, side, suite
+from upgrades import CALM, judged, side, suite
 from verdicts import failed_verdict
 
 from envbuilder.upgrade import statistics
