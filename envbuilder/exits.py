@@ -94,9 +94,9 @@ EXITS: Mapping[str, Callable[[Any], int]] = {
         ExitCode.DONE if found.accepted else ExitCode.INFRASTRUCTURE if found.unanswered else ExitCode.PUBLISH_FAILED
     ),
     "envbuilder/upgrade/v1": lambda upgrade: _DECISIONS[upgrade.decision],
-    # Skipped versions between the last good and the first bad: nobody can tell which of them it is.
+    # Skipped versions between the last good and the first bad, or a command that is not stable: nobody can tell.
     "envbuilder/bisect/v1": lambda found: (
-        ExitCode.NO_CLAIM if found.result is None or found.result.between else ExitCode.DONE
+        ExitCode.NO_CLAIM if found.result is None or found.result.between or found.result.doubt else ExitCode.DONE
     ),
     "envbuilder/reproduce/v1": lambda reproduction: _ANSWERS[reproduction.answered],
     "envbuilder/doctor/v1": _done,

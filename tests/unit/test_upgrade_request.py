@@ -33,7 +33,8 @@ from envbuilder.upgrade.upgrade_document import (
     SurfaceChange,
     UpgradeDocument,
 )
-from envbuilder.upgrade.upgrade_request import UpgradeRequest, hosts, pair, pinned_row
+from envbuilder.upgrade.upgrade_request import UpgradeRequest, hosts
+from envbuilder.upgrade.upgrade_rows import pair, pinned_row
 from envbuilder.upgrade.upgrade_text import as_markdown, as_text
 from envbuilder.upgrade.user_tests import read_suite, results
 from envbuilder.verdict import CheckResult, ImageRef
