@@ -33,7 +33,7 @@ class Unfinished:
     code: Code = Code.PROBE_CRASHED
 
 
-UNANSWERED = Unfinished("not run: the runner gave no answer for it")
+UNANSWERED = Unfinished("not run: the runner gave no answer for it", Code.PROTOCOL_VIOLATION)
 SILENT = Unfinished("not run: the probes said nothing for too long, and were stopped", Code.PROBE_TIMEOUT)
 FLOODED = Unfinished(f"not run: stopped, because it printed more than {NOISE_LIMIT >> 20} MiB", Code.PROTOCOL_VIOLATION)
 

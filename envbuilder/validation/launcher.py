@@ -75,7 +75,7 @@ def _why(image: str, ended: Ended, stderr: str) -> Unfinished | None:
     if ended.exit_code == _NO_TENSORFLOW:
         raise UsageError(f"{image}: no Python in it has TensorFlow", hint="validate an image that brings TensorFlow")
     if ended.exit_code == _NO_PYTHON:
-        return Unfinished(f"not run: the image's Python does not start: {said}")
+        return Unfinished(f"not run: the image's Python does not start: {one_line(stderr[:1000])}")
     if ended.refusal:
         why = one_line(ended.refusal)
         raise UsageError(f"{image}: the container cannot start: {why}", hint="the image needs /bin/sh")
