@@ -28,8 +28,9 @@ def command() -> None:
 @format_option
 def list_command(table: str | None, form: str) -> None:
     """Print a table of the catalogue: tensorflow, cuda, cudnn, drivers, gpus, systems, images, reports."""
-    from envbuilder.catalog import listing, store
+    from envbuilder.catalog import store
     from envbuilder.cli.output import finish
+    from envbuilder.jobs import listing
 
     finish(listing.list_catalog(store.load(), table), form, partial(listing.as_text, table=table))
 

@@ -8,7 +8,6 @@ from typing import Any
 import click
 import msgspec
 
-from envbuilder.catalog.listing import CatalogDocument
 from envbuilder.cli.error_document import ErrorDocument
 from envbuilder.compat.check import CheckDocument
 from envbuilder.compat.fleet import Fleet
@@ -20,6 +19,7 @@ from envbuilder.image.build import ImageRecord
 from envbuilder.jobs.clean import CleanDocument
 from envbuilder.jobs.doctor import Diagnosis
 from envbuilder.jobs.explain import ExplainDocument
+from envbuilder.jobs.listing import CatalogDocument
 from envbuilder.jobs.plan_matrix import NewestDocument, PlanDocument
 from envbuilder.jobs.run import RunDocument
 from envbuilder.matrix import Matrix

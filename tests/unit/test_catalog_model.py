@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from packaging.requirements import Requirement
 
 from envbuilder import versions
-from envbuilder.catalog import listing, runpath, store
+from envbuilder.catalog import runpath, store
 from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import Gpu, TensorflowRelease
 from envbuilder.compat import hardware
+from envbuilder.jobs import listing
 from envbuilder.refresh import emit
 
 CATALOG = store.load()

@@ -35,7 +35,6 @@ from verdicts import (
 )
 
 from envbuilder.attest.demand import Demand, Refusal, Refused
-from envbuilder.catalog import listing
 from envbuilder.catalog.store import load
 from envbuilder.compat import check_text
 from envbuilder.compat.check import CheckDocument
@@ -47,7 +46,7 @@ from envbuilder.controls.control_run import ControlRow, ControlsDocument
 from envbuilder.controls.table import CONTROLS
 from envbuilder.environment import Combination
 from envbuilder.finding import Code
-from envbuilder.jobs import clean_text, doctor_text, explain, plan_matrix, run_text
+from envbuilder.jobs import clean_text, doctor_text, explain, listing, plan_matrix, run_text
 from envbuilder.jobs.clean import CleanDocument, ImageGone
 from envbuilder.jobs.doctor import Diagnosis, Disk, EngineSeen, ToolSeen, Trouble
 from envbuilder.jobs.plan_matrix import NewestOptions, PlanOptions
