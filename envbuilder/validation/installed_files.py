@@ -32,6 +32,7 @@ class _Compared:
     changed: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     against: list[str] = field(default_factory=list)
+    brought: frozenset[str] = frozenset()
     files: int = 0
     unknown: str = ""
     compared_with_wheel: bool = False
@@ -49,7 +50,7 @@ def files(subject: Outside) -> Looked:
         package = locked.get(one.name)
         wheel = _wheel(subject, one, package)
         compared = _compare(subject, one, wheel)
-        owned |= set(one.rows or ()) | set(of_wheel(wheel.content, one)[0] if wheel.content is not None else ())
+        owned |= compared.brought.union(one.rows or ())
         counts["files"] += compared.files
         counts["wheels"] += compared.compared_with_wheel
         if compared.unknown and package is not None:
@@ -82,7 +83,7 @@ def _compare(subject: Outside, one: Distribution, wheel: WheelRecord) -> _Compar
     rewritten: frozenset[str] = frozenset()
     if wheel.content is not None:
         brought, rewritten = of_wheel(wheel.content, one)
-        found.compared_with_wheel = True
+        found.compared_with_wheel, found.brought = True, frozenset(brought)
         found.against += _against(one, brought, rewritten)
         expected = {**expected, **brought}
     for path, digest in expected.items():

@@ -132,6 +132,9 @@ def _in_front(subject: Outside, sites: set[str]) -> Iterator[Finding]:
     files = subject.files
     folders = [("PYTHONPATH", folder) for folder in _entries(subject.image.env.get("PYTHONPATH", ""))]
     folders.append(("WORKDIR", subject.image.workdir.strip("/")))
+    modules = {folder: _modules(subject, folder) for _, folder in folders if folder}
+    if not any(modules.values()):
+        return
     installed = {
         path[len(site) + 1 :].partition("/")[0] for site in sites for path in files.paths if path.startswith(site + "/")
     }
@@ -140,10 +143,14 @@ def _in_front(subject: Outside, sites: set[str]) -> Iterator[Finding]:
     for what, folder in folders:
         if not folder or files.resolve(folder) in sites:
             continue
-        inside = {path[len(folder) + 1 :] for path in files.paths if path.startswith(folder + "/")}
-        tops = {path.partition("/")[0] for path in inside}
-        code = {top for top in tops if top.endswith((".py", ".pyc", ".so")) or f"{top}/__init__.py" in inside}
-        shadowing = [f"{folder}/{top}" for top in code if top.partition(".")[0] in names]
+        shadowing = [f"{folder}/{top}" for top in modules[folder] if top.partition(".")[0] in names]
         if shadowing:
             text = f"{what} puts modules in front of installed ones: {listed(shadowing)}"
             yield error(Code.FILES_DIFFER, what, text, found=listed(shadowing), fix="leave them out, or rename them")
+
+
+def _modules(subject: Outside, folder: str) -> set[str]:
+    """Name what a folder holds that Python would import: modules and packages."""
+    inside = {path[len(folder) + 1 :] for path in subject.files.paths if path.startswith(folder + "/")}
+    tops = {path.partition("/")[0] for path in inside}
+    return {top for top in tops if top.endswith((".py", ".pyc", ".so")) or f"{top}/__init__.py" in inside}

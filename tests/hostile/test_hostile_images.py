@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hostile_table import HOSTILE, Hostile
+from hostile_images import HOSTILE, Hostile
 
 from envbuilder.catalog.store import load
 from envbuilder.choice import choose

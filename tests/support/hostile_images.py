@@ -45,7 +45,7 @@ HOSTILE: tuple[Hostile, ...] = (
     _row("record-deleted", f"RUN rm {SITE}/six-*.dist-info/RECORD", _FILES, fast=True),
     _row("record-rewritten", f"RUN cd {SITE} && echo '# mine' >> six.py && h=$(python -ISc 'import base64,hashlib; "
          "print(base64.urlsafe_b64encode(hashlib.sha256(open(\"six.py\",\"rb\").read()).digest()).decode().rstrip(\"=\"))') && "
-         'sed -i "s|^six.py,sha256=[^,]*|six.py,sha256=$h|" six-*.dist-info/RECORD', _FILES, fast=True),
+         "sed -i \"s|^six.py,sha256=[^,]*|six.py,sha256=$h|\" six-*.dist-info/RECORD", _FILES, fast=True),
     _row("record-without-a-row", f"RUN cd {SITE} && sed -i '/^six.py/d' six-*.dist-info/RECORD", _FILES),
     _row("package-without-metadata", f"RUN mkdir {SITE}/helper && echo x=1 > {SITE}/helper/__init__.py", _FILES),
     _row("loose-module", f"RUN echo x=1 > {SITE}/helper.py", _FILES),
@@ -69,7 +69,7 @@ HOSTILE: tuple[Hostile, ...] = (
          "os.utime('/tmp/six.py',(s.st_mtime,s.st_mtime)); py_compile.compile('/tmp/six.py','__pycache__/six.cpython-311.pyc')\" "
          "&& rm /tmp/six.py", _FILES),
     _row("unchecked-byte-code", f"RUN cd {SITE} && python -Ic \"import py_compile; py_compile.compile('six.py', "
-         'invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)"', _FILES),
+         "invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)\"", _FILES),
     _row("library-in-usr-local", "RUN cp /usr/lib/x86_64-linux-gnu/libz.so.1 /usr/local/lib/libz.so.1", _FILES),
     _row("library-by-ld-so-conf", "RUN mkdir /opt/x && cp /usr/lib/x86_64-linux-gnu/libz.so.1 /opt/x/ && "
          "echo /opt/x > /etc/ld.so.conf.d/x.conf", _FILES),
@@ -102,7 +102,7 @@ HOSTILE: tuple[Hostile, ...] = (
     _row("variable-holds-aws-key", f"ENV NOTHING_SPECIAL={_AWS}", _SECRET),
     _row("history-holds-token", "ARG PIP_TOKEN=hunter2hunter2\nRUN true", _SECRET, fast=True),
     _row("label-holds-token", f"LABEL note={_GITHUB}", _SECRET),
-    _row("command-holds-token", 'CMD ["serve", "--token=hunter2hunter2"]', _SECRET, _CONFIGURED),
+    _row("command-holds-token", "CMD [\"serve\", \"--token=hunter2hunter2\"]", _SECRET, _CONFIGURED),
     _row("secret-deleted-later", f"RUN echo {_GITHUB} > /srv/t\nRUN rm /srv/t", _SECRET, fast=True),
     _row("secret-in-a-script", f"RUN echo 'curl -H \"Authorization: Bearer {_GITHUB}\"' > /usr/local/bin/fetch", _SECRET),
     _row("gcloud-key", "RUN printf '{\"private_key\": \"-----BEGIN PRIVATE KEY-----\\\\\\\\nMIIEvQIBADANBgkqhkiG9w0B\"}' > "
@@ -121,7 +121,7 @@ HOSTILE: tuple[Hostile, ...] = (
     _row("xla-flags-broken", "ENV XLA_FLAGS=--no_such_flag", _CONFIGURED),
     _row("tf-xla-flags-broken", "ENV TF_XLA_FLAGS=banana", _CONFIGURED),
     _row("legacy-keras-absent", "ENV TF_USE_LEGACY_KERAS=1", _CONFIGURED),
-    _row("entry-point-missing", 'ENTRYPOINT ["/no/such/program"]', _CONFIGURED, fast=True),
+    _row("entry-point-missing", "ENTRYPOINT [\"/no/such/program\"]", _CONFIGURED, fast=True),
     _row("path-without-venv", "ENV PATH=/usr/bin:/bin", _CONFIGURED, fast=True),
     _row("user-missing", "USER nobodyknows", _CONFIGURED),
     # GPU images.
