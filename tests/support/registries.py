@@ -79,6 +79,7 @@ class State:
     user: str = ""
     tokens: set[str] = field(default_factory=set)
     page: int = 1_000
+    missing: bool = False
     asked: list[dict[str, list[str]]] = field(default_factory=list)
 
 
@@ -240,6 +241,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _tags(self, _: str, __: bytes, query: dict[str, list[str]]) -> None:
         """List tags in order, ``n`` at a time after ``last``."""
+        if self.state.missing:
+            self._error(404, "NAME_UNKNOWN")
+            return
         names = sorted(name for name in self.state.tags if name > query.get("last", [""])[0])
         count = int(query.get("n", [len(names) or 1])[0])
         headers = {"Content-Type": "application/json"}
