@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from packaging.requirements import Requirement
 
 from envbuilder import versions
-from envbuilder.catalog import listing, runpath, store
+from envbuilder.catalog import gpu_code, listing, runpath, store
 from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import Gpu, TensorflowRelease
 from envbuilder.compat import hardware
@@ -97,6 +97,14 @@ def test_gpu_builds_are_complete(row: TensorflowRelease) -> None:
     assert row.finds_cuda == runpath.finds_cuda(row.libraries, row.searches)
     assert bool(row.searches) == (row.finds_cuda != "system")
     assert set(row.ptx) <= set(row.cubins)
+    assert bool(row.kernels) == (versions.at_least(row.version, "1.15"))
+    if row.kernels:
+        assert row.cubins == gpu_code.cubins(row.kernels)
+        assert row.ptx == gpu_code.ptx(row.kernels)
+        assert all(one.target and one.isa for kind in row.kernels for one in kind.ptx)
+        assert any("fat binaries in all shared objects of tensorflow" in source for source in row.source)
+        has_generated = versions.at_least(row.version, "2.4")
+        assert [kind.origin for kind in row.kernels] == ["hand-written", "generated"][: 1 + has_generated]
     assert set(row.cubins) <= set(toolkit.capabilities)
     assert set(row.libraries) - set(toolkit.sonames) == {f"libcudnn.so.{versions.major(row.cudnn)}"}
     for text in (*row.requires, *row.caps, *row.and_cuda):
