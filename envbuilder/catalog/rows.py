@@ -83,10 +83,11 @@ class TensorflowRelease(Row, frozen=True, kw_only=True):
 
     ``cuda`` and ``cudnn`` are what it was compiled with. ``kernels`` is its GPU code by origin, read from every shared
     object of the wheel; where it is empty, nobody read it. ``cubins`` and ``ptx`` are what the wheel says in sum: the
-    compute capabilities of machine code in some fat binary, and of the PTX of hand-written kernels. ``searches`` are the
-    folders of CUDA wheels that its libraries look into, by library. ``finds_cuda`` is what follows for ``libraries`` (`runpath.finds_cuda`): ``system`` (found on the loader's path
-    only), ``wheels`` (all in the nvidia-* packages too), ``partly`` (there all but some), ``unfindable`` (the run time
-    there at most, although it declares the wheels). ``and_cuda`` are the extra's requirements as the wheel states them;
+    compute capabilities of machine code in some fat binary, and of the PTX of hand-written kernels. ``searches`` are
+    the folders of CUDA wheels that its libraries look into, by library. ``finds_cuda`` is what follows for
+    ``libraries`` (`runpath.finds_cuda`): ``system`` (found on the loader's path only), ``wheels`` (all in the nvidia-*
+    packages too), ``partly`` (there all but some), ``unfindable`` (the run time there at most, although it declares the
+    wheels). ``and_cuda`` are the extra's requirements as the wheel states them;
     ``cuda_wheels`` what it was built and tested with, exactly pinned, with what those load in turn (cuDNN 8 for CUDA 11
     loads NVRTC, which no extra brings). ``libraries`` are the sonames opened at run time. ``caps`` are bounds that its
     own metadata lacks and that it needs to import. ``extra_fails_on`` are the Pythons on which no installer can resolve

@@ -17,8 +17,7 @@ from packaging.requirements import Requirement
 from envbuilder import versions
 from envbuilder.catalog import gpu_code, listing, runpath, store
 from envbuilder.catalog.model import Catalog
-from envbuilder.catalog.rows import Gpu, TensorflowRelease
-from envbuilder.compat import hardware
+from envbuilder.catalog.rows import Gpu, Ptx, TensorflowRelease
 from envbuilder.refresh import emit
 
 CATALOG = store.load()
@@ -298,9 +297,13 @@ def test_siblings_of_an_image_share_its_requirement(name: str, flavor: str, cudn
     [("8.0", "8.6", True), ("8.0", "8.0", True), ("8.9", "8.6", False), ("7.5", "8.0", False), ("9.0", "12.0", False)],
 )
 def test_cubins_run_upward_within_a_major(built: str, device: str, *, runs: bool) -> None:
-    """Machine code runs on the same major from its own minor on; PTX runs on anything newer."""
-    assert hardware.runs_cubin(built, device) is runs
-    assert hardware.runs_ptx(built, device) is (built <= device or device == "12.0")
+    """Machine code runs on the same major from its own minor on; PTX on anything newer, with an a on its own alone."""
+    assert gpu_code.runs_cubin(built, device) is runs
+    plain = f"sm_{built.replace('.', '')}"
+    assert gpu_code.compiles_for(Ptx(plain, "8.5"), device) is (built <= device or device == "12.0")
+    assert gpu_code.compiles_for(Ptx(f"{plain}a", "8.5"), device) is (built == device)
+    assert gpu_code.compiles_for(Ptx(f"{plain}f", "8.5"), device) is runs
+    assert not gpu_code.compiles_for(Ptx(None, "8.5"), device)
 
 
 def test_a_catalogue_of_ones_own_is_indexed_by_itself() -> None:
