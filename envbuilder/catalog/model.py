@@ -123,6 +123,15 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def _toolkits(self) -> dict[str, CudaToolkit]:
         return {row.version: row for row in self.cuda}
 
+    @cached_property
+    def compiler(self) -> Callable[[str], CudaToolkit | None]:
+        """Return the oldest toolkit whose compiler, which its own driver brings too, takes a PTX ISA (``8.3``)."""
+        return cache(self._compiler)
+
+    def _compiler(self, isa: str) -> CudaToolkit | None:
+        rows = [row for row in self.cuda if row.ptx_isa and versions.at_least(row.ptx_isa, isa)]
+        return min(rows, key=lambda row: versions.key(row.version), default=None)
+
     def newest_toolkit(self, major: int) -> CudaToolkit | None:
         """Return the newest toolkit of a major line."""
         rows = [row for row in self.cuda if versions.major(row.version) == major]

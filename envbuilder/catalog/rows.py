@@ -11,6 +11,7 @@ from typing import Literal
 import msgspec
 
 FindsCuda = Literal["system", "wheels", "partly", "unfindable"]
+KernelOrigin = Literal["hand-written", "generated"]
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -37,6 +38,33 @@ class Search(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     folders: tuple[str, ...]
 
 
+class Ptx(msgspec.Struct, frozen=True, order=True, forbid_unknown_fields=True):
+    """A PTX text's target (``sm_90a``) and ISA (``8.5``). ``target`` is None where the text cannot be read.
+
+    A target with an ``a`` is compiled for that capability alone, one with an ``f`` for its major's from there on, one
+    without a letter for it and all later ones.
+    """
+
+    target: str | None
+    isa: str
+
+
+class Kernels(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the fat binaries of one origin hold, over every shared object of a wheel.
+
+    Hand-written ones were compiled by nvcc; generated ones, of which most element-wise operations are made, by MLIR.
+    ``cubins`` are the compute capabilities with machine code, and ``ptx`` the PTX, in *every* one of ``fat_binaries``:
+    a program needs each. ``without_ptx`` of them hold machine code alone, although the others hold PTX (programs that
+    were linked on the device, such as NCCL's); they do not count for ``ptx``.
+    """
+
+    origin: KernelOrigin
+    fat_binaries: int
+    without_ptx: int = 0
+    cubins: tuple[str, ...] = ()
+    ptx: tuple[Ptx, ...] = ()
+
+
 class Contradiction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A place where the artefact or the documentation disagrees with what is true; recorded, not mended.
 
@@ -53,11 +81,13 @@ class Contradiction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 class TensorflowRelease(Row, frozen=True, kw_only=True):
     """One distribution on the index: ``tensorflow``, ``tensorflow-gpu`` or ``tensorflow-cpu`` at one version.
 
-    ``cuda`` and ``cudnn`` are what it was compiled with. ``cubins`` and ``ptx`` are the compute capabilities for which
-    it holds machine code and PTX. ``searches`` are the folders of CUDA wheels that its libraries look into, by library.
-    ``finds_cuda`` is what follows for ``libraries`` (`runpath.finds_cuda`): ``system`` (found on the loader's path
-    only), ``wheels`` (all in the nvidia-* packages too), ``partly`` (there all but some), ``unfindable`` (the run time
-    there at most, although it declares the wheels). ``and_cuda`` are the extra's requirements as the wheel states them;
+    ``cuda`` and ``cudnn`` are what it was compiled with. ``kernels`` is its GPU code by origin, read from every shared
+    object of the wheel; where it is empty, nobody read it. ``cubins`` and ``ptx`` are what the wheel says in sum: the
+    compute capabilities of machine code in some fat binary, and of the PTX of hand-written kernels. ``searches`` are
+    the folders of CUDA wheels that its libraries look into, by library. ``finds_cuda`` is what follows for
+    ``libraries`` (`runpath.finds_cuda`): ``system`` (found on the loader's path only), ``wheels`` (all in the nvidia-*
+    packages too), ``partly`` (there all but some), ``unfindable`` (the run time there at most, although it declares the
+    wheels). ``and_cuda`` are the extra's requirements as the wheel states them;
     ``cuda_wheels`` what it was built and tested with, exactly pinned, with what those load in turn (cuDNN 8 for CUDA 11
     loads NVRTC, which no extra brings). ``libraries`` are the sonames opened at run time. ``caps`` are bounds that its
     own metadata lacks and that it needs to import. ``extra_fails_on`` are the Pythons on which no installer can resolve
@@ -74,6 +104,7 @@ class TensorflowRelease(Row, frozen=True, kw_only=True):
     cudnn: str | None = None
     cubins: tuple[str, ...] = ()
     ptx: tuple[str, ...] = ()
+    kernels: tuple[Kernels, ...] = ()
     finds_cuda: FindsCuda | None = None
     searches: tuple[Search, ...] = ()
     and_cuda: tuple[str, ...] = ()

@@ -54,15 +54,6 @@ class Watch:
             yield piece
 
 
-def folders(pieces: Iterable[bytes]) -> tuple[str, ...]:
-    """Read which folders a library's RUNPATH names, and no further; () where it has none."""
-    watch = Watch()
-    for _ in watch.over(pieces):
-        if watch.folders is not None:
-            break
-    return watch.folders or ()
-
-
 def folder_of(soname: str) -> str:
     """Name the folder under ``nvidia`` in which wheels bring a library."""
     stem = soname.partition(".so")[0]

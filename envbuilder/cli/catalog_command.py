@@ -37,7 +37,7 @@ def list_command(table: str | None, form: str) -> None:
 
 @command.command("verify")
 @click.argument("version", nargs=-1, metavar="[VERSION]...")
-@click.option("--binary", is_flag=True, help="Read the GPU code inside the wheel's main library (up to 0.4 GB each).")
+@click.option("--binary", is_flag=True, help="Read the GPU code inside the wheel's shared objects (up to 0.6 GB each).")
 @click.option("--fresh", is_flag=True, help="Ask the index again instead of believing what was read within the hour.")
 @click.option("--all", "everything", is_flag=True, help="Show what agrees, too.")
 @format_option

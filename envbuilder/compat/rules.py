@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 
 from envbuilder.catalog.model import Catalog
-from envbuilder.compat import container, cuda_libraries, hardware, library_path, software
+from envbuilder.compat import container, cuda_libraries, hardware, kernels, library_path, software
 from envbuilder.compat.candidate import Candidate
 from envbuilder.finding import SEVERITY_RANK, Code, Finding
 
@@ -42,7 +42,11 @@ RULES: tuple[Rule, ...] = (
     Rule("gpu", (Code.GPU_UNSUPPORTED_BY_DRIVER,), hardware.driver_knows_gpu),
     Rule("gpu", (Code.GPU_UNSUPPORTED_BY_CUDA,), hardware.cuda_knows_gpu),
     Rule("gpu", (Code.GPU_UNSUPPORTED_BY_CUDNN,), hardware.cudnn_knows_gpu),
-    Rule("gpu", (Code.NO_KERNEL_IMAGE, Code.PTX_JIT, Code.UNKNOWN), hardware.own_kernels),
+    Rule(
+        "gpu",
+        (Code.NO_KERNEL_IMAGE, Code.PTX_TOO_NEW, Code.PTX_JIT, Code.PTX_JIT_GENERATED, Code.UNKNOWN),
+        kernels.own_kernels,
+    ),
     Rule("gpu", (Code.CONTAINER_REQUIREMENT,), container.container_starts),
     Rule("gpu", (Code.TWO_CUDA_STACKS,), cuda_libraries.one_stack),
     Rule("gpu", (Code.XLA_TOOLS_MISSING,), cuda_libraries.xla_tools),

@@ -8,7 +8,7 @@ entries as nvcc's two sections have fat binaries, in every release but 2.3 (relo
 PTX versions and capabilities would not do: in 2.4 both kinds hold machine code for the same ones.
 
 A union over fat binaries hides what a GPU lacks: a program needs *each* fat binary. So they are counted by what they
-hold, and `coverage` says what is in every one of them.
+hold, and `coverage` says what is in every one of them (`kernels` in the catalogue's words).
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from typing import TypeVar
 
 import msgspec
 
+from envbuilder.catalog.rows import KernelOrigin, Kernels, Ptx
 from envbuilder.probes.suite.fatbin import CUBIN, PTX, FatBinary, capabilities, fat_binaries
 from envbuilder.refresh import ptx_text
-from envbuilder.refresh.ptx_text import Ptx
 from envbuilder.refresh.section_table import Section, SectionWatch
 
 T = TypeVar("T")
@@ -104,7 +104,8 @@ def merged(libraries: Iterable[LibraryCode]) -> tuple[Group, ...]:
 def coverage(libraries: Iterable[LibraryCode], origin: Origin) -> Coverage | None:
     """Say what the fat binaries of one origin hold over several libraries; None where there are none.
 
-    A linked fat binary, which has machine code alone, counts with the PTX of what its library was linked from.
+    A linked fat binary, which has machine code alone, counts with the PTX of what its library was linked from; where
+    that is not there, it does not count for PTX.
     """
     chosen = [
         (group, group.ptx or (_linked_from(library) if origin is Origin.HAND_WRITTEN else ()))
@@ -114,7 +115,8 @@ def coverage(libraries: Iterable[LibraryCode], origin: Origin) -> Coverage | Non
     ]
     if not chosen:
         return None
-    cubins, ptx = [group.cubins for group, _ in chosen], [held for _, held in chosen]
+    cubins = [group.cubins for group, _ in chosen]
+    ptx = [held for _, held in chosen if held or origin is not Origin.HAND_WRITTEN]
     return Coverage(
         fat_binaries=sum(group.fat_binaries for group, _ in chosen),
         cubins=(cubins_in_every := _common(cubins)),
@@ -122,6 +124,32 @@ def coverage(libraries: Iterable[LibraryCode], origin: Origin) -> Coverage | Non
         cubins_in_some=_beyond(cubins, cubins_in_every),
         ptx_in_some=_beyond(ptx, ptx_in_every),
     )
+
+
+_ORIGINS: tuple[tuple[KernelOrigin, Origin], ...] = (
+    ("hand-written", Origin.HAND_WRITTEN),
+    ("generated", Origin.GENERATED),
+)
+
+
+def kernels(libraries: Sequence[LibraryCode]) -> tuple[Kernels, ...]:
+    """Say by origin what every fat binary of a wheel holds, as the catalogue keeps it; see `coverage`."""
+    found = []
+    for name, origin in _ORIGINS:
+        covered = coverage(libraries, origin)
+        if covered is None:
+            continue
+        bare = sum(group.fat_binaries for group in merged(libraries) if group.origin is origin and not group.ptx)
+        found.append(
+            Kernels(
+                origin=name,
+                fat_binaries=covered.fat_binaries,
+                without_ptx=bare if covered.ptx else 0,
+                cubins=covered.cubins,
+                ptx=covered.ptx,
+            )
+        )
+    return tuple(found)
 
 
 def _linked_from(library: LibraryCode) -> tuple[Ptx, ...]:

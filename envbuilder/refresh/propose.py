@@ -10,7 +10,7 @@ import msgspec
 from packaging.requirements import Requirement
 
 from envbuilder import versions
-from envbuilder.catalog import store
+from envbuilder.catalog import gpu_code, store
 from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import TensorflowRelease, WheelSet
 from envbuilder.catalog.runpath import finds_cuda
@@ -138,11 +138,12 @@ class Proposer:
 def _with_binary(row: TensorflowRelease, seen: Evidence) -> TensorflowRelease:
     return msgspec.structs.replace(
         row,
-        cubins=seen.code.cubins,
-        ptx=seen.code.ptx,
+        cubins=gpu_code.cubins(seen.kernels) or row.cubins,
+        ptx=gpu_code.ptx(seen.kernels) or row.ptx,
+        kernels=seen.kernels,
         finds_cuda=finds_cuda(row.libraries, seen.searches),
         searches=seen.searches,
-        source=(*row.source, f"{seen.code.fat_binaries} fat binaries of {seen.library}"),
+        source=(*row.source, f"{seen.fat_binaries} fat binaries in all shared objects of the same wheel"),
     )
 
 

@@ -11,8 +11,7 @@ import re
 import struct
 import sys
 
-import msgspec
-
+from envbuilder.catalog.rows import Ptx
 from envbuilder.probes.suite.fatbin import Entry
 
 try:
@@ -35,16 +34,6 @@ _LARGEST_WINDOW = 24
 
 _VERSION = re.compile(rb"^[ \t]*\.version[ \t]+(\d{1,2}\.\d{1,2})\b", re.MULTILINE)
 _TARGET = re.compile(rb"^[ \t]*\.target[ \t][^\n]{0,64}?\b(sm_\d{2,3}[af]?)\b", re.MULTILINE)
-
-
-class Ptx(msgspec.Struct, frozen=True, order=True):
-    """A PTX text's target (``sm_90a``) and ISA (``8.5``). ``target`` is None where the text cannot be read.
-
-    A target with an ``a`` is compiled for that capability alone; one without for it and all later ones.
-    """
-
-    target: str | None
-    isa: str
 
 
 def read(entry: Entry) -> Ptx:

@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 from packaging.requirements import Requirement
 
 from envbuilder import versions
-from envbuilder.catalog import runpath, store
+from envbuilder.catalog import gpu_code, runpath, store
 from envbuilder.catalog.model import Catalog
-from envbuilder.catalog.rows import Gpu, TensorflowRelease
-from envbuilder.compat import hardware
+from envbuilder.catalog.rows import Gpu, Ptx, TensorflowRelease
 from envbuilder.jobs import listing
 from envbuilder.refresh import emit
 
@@ -98,6 +97,14 @@ def test_gpu_builds_are_complete(row: TensorflowRelease) -> None:
     assert row.finds_cuda == runpath.finds_cuda(row.libraries, row.searches)
     assert bool(row.searches) == (row.finds_cuda != "system")
     assert set(row.ptx) <= set(row.cubins)
+    assert bool(row.kernels) == (versions.at_least(row.version, "1.15"))
+    if row.kernels:
+        assert row.cubins == gpu_code.cubins(row.kernels)
+        assert row.ptx == gpu_code.ptx(row.kernels)
+        assert all(one.target and one.isa for kind in row.kernels for one in kind.ptx)
+        assert any("fat binaries in all shared objects of tensorflow" in source for source in row.source)
+        has_generated = versions.at_least(row.version, "2.4")
+        assert [kind.origin for kind in row.kernels] == ["hand-written", "generated"][: 1 + has_generated]
     assert set(row.cubins) <= set(toolkit.capabilities)
     assert set(row.libraries) - set(toolkit.sonames) == {f"libcudnn.so.{versions.major(row.cudnn)}"}
     for text in (*row.requires, *row.caps, *row.and_cuda):
@@ -291,9 +298,13 @@ def test_siblings_of_an_image_share_its_requirement(name: str, flavor: str, cudn
     [("8.0", "8.6", True), ("8.0", "8.0", True), ("8.9", "8.6", False), ("7.5", "8.0", False), ("9.0", "12.0", False)],
 )
 def test_cubins_run_upward_within_a_major(built: str, device: str, *, runs: bool) -> None:
-    """Machine code runs on the same major from its own minor on; PTX runs on anything newer."""
-    assert hardware.runs_cubin(built, device) is runs
-    assert hardware.runs_ptx(built, device) is (built <= device or device == "12.0")
+    """Machine code runs on the same major from its own minor on; PTX on anything newer, with an a on its own alone."""
+    assert gpu_code.runs_cubin(built, device) is runs
+    plain = f"sm_{built.replace('.', '')}"
+    assert gpu_code.compiles_for(Ptx(plain, "8.5"), device) is (built <= device or device == "12.0")
+    assert gpu_code.compiles_for(Ptx(f"{plain}a", "8.5"), device) is (built == device)
+    assert gpu_code.compiles_for(Ptx(f"{plain}f", "8.5"), device) is runs
+    assert not gpu_code.compiles_for(Ptx(None, "8.5"), device)
 
 
 def test_a_catalogue_of_ones_own_is_indexed_by_itself() -> None:

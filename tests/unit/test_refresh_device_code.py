@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from envbuilder.catalog.rows import Kernels, Ptx
 from envbuilder.probes.suite.fatbin import CUBIN, MAGIC, PTX
-from envbuilder.refresh.device_code import Coverage, Group, LibraryCode, Origin, coverage, groups, merged
-from envbuilder.refresh.ptx_text import Ptx
+from envbuilder.refresh.device_code import Coverage, Group, LibraryCode, Origin, coverage, groups, kernels, merged
 
 DATA = Path(__file__).parents[1] / "data" / "device_code"
 LIBRARY = (DATA / "libkernels.so").read_bytes()
@@ -124,6 +124,23 @@ def test_a_linked_fat_binary_has_the_ptx_of_what_it_was_linked_from() -> None:
     )
     apart = [LibraryCode("a.so", (linked,)), LibraryCode("b.so", (parts,))]
     assert coverage(apart, HAND) == Coverage(fat_binaries=1, cubins=("8.0",))
+
+
+def test_kernels_are_what_every_fat_binary_holds() -> None:
+    """The catalogue's words: each origin apart; linked programs do not hide the others' PTX, and are counted.
+
+    A generated fat binary without PTX does hide it: each is needed.
+    """
+    code = LibraryCode("a.so", (Group(HAND, ("8.0", "9.0"), (), 2), Group(HAND, ("8.0", "9.0"), (SM90,), 281)))
+    more = LibraryCode("b.so", (Group(GENERATED, ("8.0",), (SM90A,), 8), Group(RELOCATABLE, (), (SM90,), 5)))
+    hand = Kernels(origin="hand-written", fat_binaries=283, without_ptx=2, cubins=("8.0", "9.0"), ptx=(SM90,))
+    generated = Kernels(origin="generated", fat_binaries=8, cubins=("8.0",), ptx=(SM90A,))
+    assert kernels([code, more]) == (hand, generated)
+    bare = LibraryCode("c.so", (Group(GENERATED, ("8.0",), (), 1), Group(GENERATED, ("8.0",), (SM90A,), 1)))
+    assert kernels([bare]) == (Kernels(origin="generated", fat_binaries=2, cubins=("8.0",)),)
+    alone = LibraryCode("d.so", (Group(HAND, ("8.0",), (), 2),))
+    assert kernels([alone]) == (Kernels(origin="hand-written", fat_binaries=2, cubins=("8.0",)),)
+    assert kernels([]) == ()
 
 
 def test_libraries_are_summed() -> None:

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from envbuilder.catalog.rows import Ptx
 from envbuilder.probes.suite.fatbin import PTX, Entry, fat_binaries
 from envbuilder.refresh import ptx_text
-from envbuilder.refresh.ptx_text import LZ4, ZSTD, Ptx, lz4_head, zstd_head
+from envbuilder.refresh.ptx_text import LZ4, ZSTD, lz4_head, zstd_head
 
 DATA = Path(__file__).parents[1] / "data" / "device_code"
 TEXT = b"//\n.version 8.5\n.target sm_90a\n.address_size 64\n"
