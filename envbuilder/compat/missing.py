@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from envbuilder import versions
 from envbuilder.catalog.model import Catalog
+from envbuilder.catalog.rows import Gpu
 from envbuilder.compat import phrases
 from envbuilder.compat.candidate import Candidate, Device
 from envbuilder.finding import Finding
@@ -27,14 +28,19 @@ def no_release(version: str, package: str | None, catalog: Catalog) -> Finding:
 
 def no_gpu(name: str, catalog: Catalog) -> Finding:
     """Say that a GPU is not in the catalogue, and which ones are called alike."""
-    known = {_core(row.name): row.name for row in reversed(catalog.gpus)}
-    near = [known[text] for text in difflib.get_close_matches(_core(name), known, n=3, cutoff=0.6)]
+    near = [row.name for row in near_gpus(name, catalog)]
     hint = f" Did you mean {phrases.words(near, 'or')}?" if near else ""
     return phrases.unknown(
         name,
         f"The catalogue has no GPU called {name}.{hint}",
         fix="Write the model as nvidia-smi prints it, or give its compute capability with --compute-capability.",
     )
+
+
+def near_gpus(name: str, catalog: Catalog) -> tuple[Gpu, ...]:
+    """Return the GPUs that are called alike, the most alike first."""
+    known = {_core(row.name): row for row in reversed(catalog.gpus)}
+    return tuple(known[text] for text in difflib.get_close_matches(_core(name), known, n=3, cutoff=0.6))
 
 
 def _core(name: str) -> str:
