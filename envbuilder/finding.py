@@ -21,7 +21,7 @@ SEVERITY_RANK = {severity: rank for rank, severity in enumerate(Severity)}
 
 
 class Code(StrEnum):
-    """The stable names of findings; `rules` holds what each means. More may be added; none is renamed."""
+    """The stable names of findings; `compat/explanations` holds what each means. More may be added; none is renamed."""
 
     PYTHON_UNSUPPORTED = "PYTHON_UNSUPPORTED"
     CUDA_MISMATCH = "CUDA_MISMATCH"
