@@ -42,7 +42,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
         "Push, validate by digest and promote images, with signed statements",
         "publish.publish_document:PublishDocument",
     ),
-    ("verify", "Decide whether an image has a trusted verdict", "publish.verify:Verification"),
+    ("verify", "Decide whether an image has a trusted verdict", "publish.verify_document:Verification"),
     ("keys", "Make and show signing keys"),
     (
         "upgrade",
