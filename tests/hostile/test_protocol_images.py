@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from protocol import LIARS, Liar
+from liars import LIARS, Liar
 
 from envbuilder.catalog.store import load
 from envbuilder.choice import choose

@@ -103,14 +103,8 @@ LIARS: tuple[Liar, ...] = (
             f"_t.{name} = lambda *a, **k: _p{place}(*a, **k) * 2\\n' >> {SITE}/tensorflow/__init__.py",
             _WRONG,
         )
-        for name in (
-            "nn.max_pool2d",
-            "nn.depthwise_conv2d",
-            "cumsum",
-            "math.erf",
-            "gather",
-            "reverse",
-            "math.segment_sum",
+        for place, name in enumerate(
+            ("nn.max_pool2d", "nn.depthwise_conv2d", "cumsum", "math.erf", "gather", "reverse", "math.segment_sum")
         )
     ),
     # As users start it.
