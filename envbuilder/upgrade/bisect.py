@@ -167,7 +167,9 @@ def as_text(document: BisectDocument) -> str:
             lines.append(f"IN DOUBT, the command is not stable: {result.doubt}")
         if result.between:
             lines.append("between them, nobody can tell:")
-            lines += [f"  {name}: {known[name].skipped_for}" for name in result.between]
+            lines += [
+                f"  {name}: {known[name].skipped_for if name in known else 'not tried'}" for name in result.between
+            ]
         lines.append(f"{document.images} images (at most {document.most_images} where nothing is skipped)")
     return "\n".join(lines)
 
