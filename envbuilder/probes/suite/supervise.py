@@ -116,6 +116,8 @@ class Group:
     def _parse(self, data: bytes, read_log: int) -> Iterator[tuple[str, Any]]:
         """Take what came; anything but this group's own next message spoils it."""
         for payload in self.reader.feed(data):
+            if self.reader.wrong or self.reader.strange:
+                break  # what comes behind a line of somebody else counts no more than that line
             document = json.loads(payload.decode())
             if document["event"] == "begin" and self.current is None and self.due[:1] == [document["name"]]:
                 self.current = self.due.pop(0)
