@@ -370,6 +370,7 @@ PHRASES: dict[tuple[str, ...], str] = {
         "upgrade",
     ): "Sides Policy Platform Why Your Checks Fleet Durations Packages What that Layers Numerics Warnings Newly "
     "printed Public Calls can TensorFlow VIOLATED answer duration fact line why GPU MB s of to raises gap → at where "
+    "Why it is rejected new/old within rounds median note x not tried cannot be built "
     "nobody tell them nothing is skipped",
     (
         "reproduce",
