@@ -109,7 +109,8 @@ class ReproduceDocument(msgspec.Struct, frozen=True, kw_only=True):
             refuted = self.nearest is not None and self.nearest.proof is not None and self.nearest.proof.proven is False
             return False if refuted and self.run.reproduced else self.run.reproduced
         known = [row for row in self.predicted if row.code is not Code.UNKNOWN and row.severity is not Severity.INFO]
-        return True if known or (self.reported.tensorflow and not self.predicted) else None
+        unknown = any(row.code is Code.UNKNOWN for row in self.predicted)
+        return True if known or (self.reported.tensorflow and not unknown) else None
 
 
 def matrix_path(document: ReproduceDocument, workspace: Workspace) -> Path:
