@@ -93,6 +93,7 @@ def hold(engine: DockerEngine, bases: dict[str, str], row: Hostile, folder: Path
 
 @pytest.mark.engine
 @pytest.mark.network
+@pytest.mark.long
 @pytest.mark.parametrize("row", [row for row in HOSTILE if row.fast], ids=lambda row: row.name)
 def test_fast(engine: DockerEngine, bases: dict[str, str], row: Hostile, tmp_path: Path) -> None:
     """An image that is broken in one of the commonest ways is red with its own codes, and nothing else is."""

