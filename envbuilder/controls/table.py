@@ -7,18 +7,20 @@ from envbuilder.errors import UsageError
 from envbuilder.finding import Code
 from envbuilder.validation.checks.specification import Check
 
-_PIP = "python3 -m venv /run/tools && /run/tools/bin/pip --python /opt/venv/bin/python install --no-deps --quiet {0}"
+_PIP = (
+    "python3 -m venv /run/tools && "
+    "/run/tools/bin/pip --python /opt/venv/bin/python install --no-deps --no-compile --quiet {0}"
+)
 _AS_A_PACKAGE = (
-    "cd {site} && mkdir envbuilder_defect-1.0.dist-info && "
-    "printf 'Metadata-Version: 2.1\\nName: envbuilder-defect\\nVersion: 1.0\\n' "
-    "> envbuilder_defect-1.0.dist-info/METADATA && "
-    "for file in envbuilder_defect.py envbuilder_defect.pth envbuilder_defect-1.0.dist-info/METADATA; do "
+    "cd {{site}} && mkdir {0}-1.0.dist-info && "
+    "printf 'Metadata-Version: 2.1\\nName: {0}\\nVersion: 1.0\\n' > {0}-1.0.dist-info/METADATA && "
+    "for file in {0}.py {0}.pth {0}-1.0.dist-info/METADATA; do "
     "echo $file,sha256=$(python3 -ISc 'import base64, hashlib, sys; "
     'print(base64.urlsafe_b64encode(hashlib.sha256(open(sys.argv[1], "rb").read()).digest()).decode().rstrip("="))\' '
-    "$file),; done > envbuilder_defect-1.0.dist-info/RECORD && "
-    "echo envbuilder_defect-1.0.dist-info/RECORD,, >> envbuilder_defect-1.0.dist-info/RECORD"
+    "$file),; done > {0}-1.0.dist-info/RECORD && "
+    "echo {0}-1.0.dist-info/RECORD,, >> {0}-1.0.dist-info/RECORD"
 )
-"""Make the defect a package of the lock with a RECORD of its own: what is wrong with it is its numbers alone."""
+"""Make the defect a package of the lock with a RECORD of its own: what is wrong with it is what it does alone."""
 
 _OLD_DRIVER = "driver=470.57.02,gpu=A100"
 _CUDNN_OF_VERSION = ("libcudnn.so.9", "libcudnn_graph.so.9")
@@ -36,7 +38,7 @@ CONTROLS: tuple[Control, ...] = (
         steps=(
             Copy("envbuilder_defect.py", "{site}/envbuilder_defect.py"),
             Run("echo 'import envbuilder_defect' > {site}/envbuilder_defect.pth"),
-            Run(_AS_A_PACKAGE),
+            Run(_AS_A_PACKAGE.format("envbuilder_defect")),
         ),
         added=(("envbuilder-defect", "1.0"),),
     ),
@@ -122,7 +124,9 @@ CONTROLS: tuple[Control, ...] = (
         steps=(
             Copy("envbuilder_forger.py", "{site}/envbuilder_forger.py"),
             Run("echo 'import envbuilder_forger' > {site}/envbuilder_forger.pth"),
+            Run(_AS_A_PACKAGE.format("envbuilder_forger")),
         ),
+        added=(("envbuilder-forger", "1.0"),),
     ),
     Control(
         name="entrypoint-swallows",

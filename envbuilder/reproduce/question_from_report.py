@@ -117,7 +117,8 @@ def question_of(reported: Reported, symptoms: tuple[Symptom, ...], catalog: Cata
     gpu = means_gpu(reported, symptoms)
     image = reported.image if reported.image and catalog.image(reported.image) else None
     version = catalog.version(release_of(reported.tensorflow))
-    release = next((row for row in catalog.releases(version) if row.gpu), None) if version else None
+    rows = (catalog.release(version, package) for package in DISTRIBUTIONS) if version else ()
+    release = next((row for row in rows if row is not None and row.gpu), None)
     return Question(
         tensorflow=release_of(reported.tensorflow),
         package=reported.distribution if reported.distribution in DISTRIBUTIONS[1:] else None,

@@ -358,14 +358,14 @@ PHRASES: dict[tuple[str, ...], str] = {
     ("build",): "where or why work GB",
     (
         "plan",
-    ): "from system rejected works → ? yes uses slow after compiling its kernels on CPU claim not with what stands "
+    ): "from system rejected → ? yes uses slow after compiling its kernels on CPU claim can be with what stands "
     "against a one cuDNN",
-    ("check",): "Python cuDNN incompatible will not use see below the does enough claim",
+    ("check",): "Python cuDNN incompatible not use see below the does enough claim works with this none that GPU",
     ("explain",): "rejected",
     ("validate",): "s",
     ("controls",): "must find time nothing red as it s",
     ("publish",): "result failed refused would new",
-    ("verify",): "ACCEPTED REFUSED at on by ago a host with seconds minutes hours days passed over no of ours",
+    ("verify",): "ACCEPTED REFUSED at on by ago a host with seconds days",
     (
         "upgrade",
     ): "Sides Policy Platform Why Your Checks Fleet Durations Packages What that Layers Numerics Warnings Newly "

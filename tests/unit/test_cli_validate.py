@@ -41,7 +41,9 @@ def test_a_closed_terminal_ends_a_command_as_ctrl_c_does(capsys: pytest.CaptureF
     """SIGHUP raises KeyboardInterrupt, so that containers go; under nohup it stays ignored."""
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     assert ran(capsys, "schema", "verdict")[0] == 0
-    assert signal.getsignal(signal.SIGHUP) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGHUP) is signal.getsignal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGHUP)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     assert ran(capsys, "schema", "verdict")[0] == 0
     assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN

@@ -83,10 +83,7 @@ def start_up(started: float) -> dict[str, float]:
     return durations
 
 
-Call = Callable[[], object]
-
-
-def made(wanted: Mapping[str, Any]) -> tuple[float, dict[str, Call]]:
+def made(wanted: Mapping[str, Any]) -> tuple[float, dict[str, Callable[[], object]]]:
     """Make the workloads, each called once; return what the first training step took, tracing included."""
     makers = {"step": step, "matmul": matmul, "convolution": convolution}
     calls = {}
@@ -99,7 +96,7 @@ def made(wanted: Mapping[str, Any]) -> tuple[float, dict[str, Call]]:
     return first, {name: calls[name] for name in DEFAULTS}
 
 
-def work(wanted: Mapping[str, Any], calls: Mapping[str, Call]) -> dict[str, float]:
+def work(wanted: Mapping[str, Any], calls: Mapping[str, Callable[[], object]]) -> dict[str, float]:
     """Repeat the workloads in turn and return the fastest call of each, in seconds."""
     options = {name: dict(DEFAULTS[name], **wanted.get(name, {})) for name in calls}
     best: dict[str, float] = {}
