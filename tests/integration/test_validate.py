@@ -18,7 +18,7 @@ from envbuilder.choice import choose
 from envbuilder.engine.docker import DockerEngine, connect
 from envbuilder.engine.port import BuildRequest, ContainerSpec
 from envbuilder.errors import UsageError
-from envbuilder.finding import Severity
+from envbuilder.finding import Code, Severity
 from envbuilder.image.bases import ensure_base
 from envbuilder.image.ensure import ensure
 from envbuilder.upgrade import observe
@@ -163,6 +163,7 @@ def foreign(
         f"FROM envbuilder/tensorflow:{request_for_cpu.environment.id}\n"
         "USER root\n"
         "RUN rm -rf /opt/envbuilder\n"
+        'LABEL org.envbuilder.environment="" org.envbuilder.lock=""\n'
         "ENV PATH=/usr/local/bin:/usr/bin:/bin\n"
         'ENTRYPOINT ["/bin/false"]\n'
     )
@@ -172,12 +173,12 @@ def foreign(
 
 
 def test_an_image_of_others(engine: DockerEngine, foreign: str) -> None:
-    """TensorFlow is found off the PATH; its build and the catalogue say what to expect; no claim of ours is checked."""
+    """TensorFlow is found off the PATH, which its users cannot; nothing else is red, and no lock of ours is checked."""
     verdict = validate(engine, ValidationRequest(image=foreign, catalog=load()))
     assert verdict.environment is None
-    assert not {"locked", "claims"} & {one.name for one in verdict.checks}
-    assert (verdict.verdict, verdict.level) == ("PASSED", "cpu"), verdict.reasons
-    assert all(one.severity is Severity.WARNING for one in verdict.findings)
+    assert "locked" not in {one.name for one in verdict.checks}
+    red = {one.code for one in verdict.findings if one.severity is Severity.ERROR}
+    assert (verdict.verdict, red) == ("FAILED", {Code.USER_START}), verdict.reasons
 
 
 def test_an_image_without_tensorflow_is_refused(engine: DockerEngine) -> None:
