@@ -62,7 +62,7 @@ HOSTILE: tuple[Hostile, ...] = (
     _row("egg-link", f"RUN echo /src > {SITE}/mine.egg-link", _FILES),
     _row("pythonpath-in-front", "RUN mkdir -p /opt/vendor/numpy && echo > /opt/vendor/numpy/__init__.py\n"
          "ENV PYTHONPATH=/opt/vendor", _FILES, fast=True),
-    _row("workdir-in-front", "RUN mkdir -p /work/tensorflow && echo > /work/tensorflow/__init__.py\nWORKDIR /work", _FILES),
+    _row("workdir-in-front", "RUN mkdir -p /srv/app/tensorflow && echo > /srv/app/tensorflow/__init__.py\nWORKDIR /srv/app", _FILES),
     _row("stdlib-in-front", "RUN mkdir -p /opt/vendor && echo > /opt/vendor/json.py\nENV PYTHONPATH=/opt/vendor", _FILES),
     _row("byte-code-swapped", f"RUN cd {SITE} && python -Ic \"import py_compile, os, shutil; s=os.stat('six.py'); "
          "b=open('six.py','rb').read(); open('/tmp/six.py','wb').write(b.replace(b'1.',b'9.')); "
