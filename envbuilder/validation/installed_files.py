@@ -87,8 +87,8 @@ def _compare(subject: Outside, one: Distribution, wheel: WheelRecord) -> _Compar
         found.against += _against(one, brought, rewritten)
         expected = {**expected, **brought}
     for path, digest in expected.items():
-        if path.endswith(".pyc") and not digest:
-            continue  # byte code is no wheel's: `stray_files` judges it
+        if _is_cached_code(path) or (path.endswith(".pyc") and not digest):
+            continue
         found.files += 1
         seen = subject.files.file(path)
         if seen is None:
@@ -96,6 +96,14 @@ def _compare(subject: Outside, one: Distribution, wheel: WheelRecord) -> _Compar
         elif path not in rewritten and digest and _differs(seen.row.digest, digest):
             found.changed.append(path)
     return found
+
+
+def _is_cached_code(path: str) -> bool:
+    """Tell byte code that Python keeps beside a source: `stray_files` judges it, never a digest.
+
+    NumPy 1.26 and 2.0 were packed with one such file and its digest; every installer that compiles writes it anew.
+    """
+    return "/__pycache__/" in path and path.endswith(".pyc")
 
 
 def _differs(content: bytes, digest: str) -> bool:
@@ -106,8 +114,14 @@ def _differs(content: bytes, digest: str) -> bool:
 def _against(one: Distribution, brought: Mapping[str, str], rewritten: frozenset[str]) -> list[str]:
     """List what the RECORD in the image says otherwise than the wheel's: another digest, one file less or more."""
     rows = one.rows or {}
-    other = [path for path, digest in brought.items() if path not in rewritten and rows.get(path, "") != digest]
-    more = [path for path in rows if path not in brought and not made_by_installer(path, one)]
+    other = [
+        path
+        for path, digest in brought.items()
+        if path not in rewritten and rows.get(path, "") != digest and not _is_cached_code(path)
+    ]
+    more = [
+        path for path in rows if path not in brought and not made_by_installer(path, one) and not _is_cached_code(path)
+    ]
     return other + more if one.rows is not None else []
 
 
