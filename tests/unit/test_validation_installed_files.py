@@ -64,6 +64,13 @@ def test_what_differs_is_named_with_its_path(layer: Layer, path: str) -> None:
     assert (one.code, path in one.message) == (Code.FILES_DIFFER, True)
 
 
+def test_byte_code_that_was_packed_with_a_digest_may_be_made_anew() -> None:
+    """A wheel may list a cached .pyc with its digest (NumPy 1.26 does); an installer that compiles writes it anew."""
+    cached = "numpy/__pycache__/conv.cpython-311.pyc"
+    packed = package("numpy", "1.26.4", {**NUMPY, cached: byte_code(flags=0, modified=1, size=2)})
+    assert not errors({**packed, f"{SITE}/{cached}": byte_code(flags=0, modified=3, size=2)})
+
+
 @pytest.mark.parametrize(
     ("gone", "code"),
     [
@@ -83,8 +90,8 @@ def test_what_is_gone_has_the_most_telling_code(gone: str, code: Code) -> None:
     ("env", "workdir", "path"),
     [
         ({"PYTHONPATH": "/opt/vendor"}, "", "opt/vendor/numpy/__init__.py"),
-        ({}, "/work", "work/numpy/__init__.py"),
-        ({}, "/work", "work/numpy.py"),
+        ({}, "/srv", "srv/numpy/__init__.py"),
+        ({}, "/srv", "srv/numpy.py"),
     ],
 )
 def test_modules_in_front_are_named(env: dict[str, str], workdir: str, path: str) -> None:
