@@ -19,7 +19,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 OLD, NEW = "tf2.15.1-py311-cpu-bookworm", "tf2.16.2-py311-cpu-bookworm"
 
-pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.slow]
+pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.slow, pytest.mark.long]
 
 USERS_TESTS = """
 import tensorflow as tf
