@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
-from collections.abc import Iterator
 
 import pytest
 from command_line import ran
@@ -26,24 +24,3 @@ def test_an_empty_simulation_is_no_real_validation(capsys: pytest.CaptureFixture
     assert "not a simulated host" in err
     code, _, _ = ran(capsys, "validate", "--here", "--simulate", "")
     assert code == 2
-
-
-@pytest.fixture
-def hangup() -> Iterator[None]:
-    """Put the handler of a closed terminal back."""
-    before = signal.getsignal(signal.SIGHUP)
-    yield
-    signal.signal(signal.SIGHUP, before)
-
-
-@pytest.mark.usefixtures("hangup")
-def test_a_closed_terminal_ends_a_command_as_ctrl_c_does(capsys: pytest.CaptureFixture[str]) -> None:
-    """SIGHUP raises KeyboardInterrupt, so that containers go; under nohup it stays ignored."""
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    assert ran(capsys, "schema", "verdict")[0] == 0
-    assert signal.getsignal(signal.SIGHUP) is signal.getsignal(signal.SIGTERM)
-    with pytest.raises(KeyboardInterrupt):
-        signal.raise_signal(signal.SIGHUP)
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    assert ran(capsys, "schema", "verdict")[0] == 0
-    assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
