@@ -13,7 +13,7 @@ from typing import IO, Literal
 import msgspec
 
 from envbuilder.errors import InfrastructureError
-from envbuilder.image.lockfile import normalised
+from envbuilder.versions import distribution
 
 MAX_FILE = 32 << 20
 """Bytes above which a package's record is not read: Debian's list of 400 packages has 0.4 MB."""
@@ -203,7 +203,7 @@ def _python(text: str) -> Iterator[Package]:
     expression = fields.get("License-Expression", "")
     stated = expression or fields.get("License", "").strip().splitlines()[:1]
     licence = stated if isinstance(stated, str) else "".join(stated)
-    yield Package("pypi", normalised(fields["Name"]), fields["Version"], "", licence[:120], bool(expression))
+    yield Package("pypi", distribution(fields["Name"]), fields["Version"], "", licence[:120], bool(expression))
 
 
 def _fields(paragraph: str) -> dict[str, str]:

@@ -7,6 +7,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from envbuilder.versions import distribution
+
 LOCK = "requirements.lock"
 """The lock's name in a build context."""
 
@@ -30,11 +32,6 @@ def of_context(context: Path) -> str | None:
     return path.read_text() if path.is_file() else None
 
 
-def normalised(name: str) -> str:
-    """Write a distribution's name as the index does: lower case, runs of ``-_.`` as one ``-``."""
-    return re.sub(r"[-_.]+", "-", name).lower()
-
-
 def parse(text: str) -> tuple[Locked, ...]:
     """List a lock's packages in its order. Raises ValueError for a line that pins nothing."""
     packages: list[Locked] = []
@@ -45,7 +42,7 @@ def parse(text: str) -> tuple[Locked, ...]:
         if found is None:
             raise ValueError(f"not a pinned package: {block.splitlines()[0]!r}")
         hashes = tuple(_HASH.findall(block))
-        packages.append(Locked(normalised(found["name"]), found["version"], hashes, block.strip()))
+        packages.append(Locked(distribution(found["name"]), found["version"], hashes, block.strip()))
     return tuple(packages)
 
 
