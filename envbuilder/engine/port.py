@@ -94,6 +94,7 @@ class ContainerSpec:
     ``files`` (path relative to `FILES_AT` → content) are copied in before the start, readable by all and
     executable. ``mounts`` are host path → container path, read-only. ``scratch`` paths are writable tmpfs.
     ``gpus`` is ``none``, ``all`` or a comma-separated list of indices. Memory in bytes, ``time_limit`` in seconds.
+    It is killed where it prints more than ``output`` bytes, or ``lines`` lines, on both streams together.
     """
 
     image: str
@@ -112,13 +113,16 @@ class ContainerSpec:
     shm_size: int = 64 << 20
     labels: Mapping[str, str] = field(default_factory=dict)
     time_limit: float = 600.0
+    output: int = 64 << 20
+    lines: int = 1_000_000
 
 
 @dataclass(frozen=True)
 class Ended:
     """How a container ended; ``timed_out`` where the time limit killed it, ``out_of_memory`` where the kernel did.
 
-    ``refusal`` is why it could not begin, where its image lacks the program; '' where it began.
+    ``flooded`` where it was killed because it printed too much; what came before was passed on. ``refusal`` is why it
+    could not begin, where its image lacks the program; '' where it began.
     """
 
     exit_code: int
@@ -126,6 +130,7 @@ class Ended:
     out_of_memory: bool = False
     seconds: float = 0.0
     refusal: str = ""
+    flooded: bool = False
 
 
 class Engine(Protocol):
