@@ -4,7 +4,7 @@ VENV := .venv
 ENVBUILDER := $(VENV)/bin/envbuilder
 PYTEST := $(VENV)/bin/python -m pytest
 
-.PHONY: help setup run test test-long check unit integration faults controls shipped bench images docs clean
+.PHONY: help setup run test test-long check unit integration faults controls hostile shipped bench images docs clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ faults: setup ## Inject the faults of tests/faults/fault_table.py, every one: fu
 
 controls: setup ## Run the negative controls: images broken on purpose, each of which must fail as it should
 	@$(ENVBUILDER) controls
+
+hostile: setup ## Build every broken and hostile image of tests/hostile, and hold each to its own finding
+	@$(PYTEST) -m engine tests/hostile
 
 shipped: setup ## Build and judge every environment that ships, into docs/shipped.md; goes on where it stopped
 	@$(VENV)/bin/python scripts/shipped.py

@@ -65,11 +65,32 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[Finding, ...] = ()
 
 
+Predicate = Literal["installable", "buildable"]
+"""What "works" means of a nearest: it can be installed and will use the GPU, or envbuilder can build it here."""
+
+
+class Change(msgspec.Struct, frozen=True, gc=False, rename={"old": "from", "new": "to"}):
+    """One thing that differs between what was asked for and what works: ``cuda`` from ``11.2`` to ``11.0``.
+
+    ``field`` is an axis or a package's name. ``to`` is null where it has to go: a base image, or a way to install,
+    whose place the pinned CUDA wheels take.
+    """
+
+    field: str
+    old: str
+    new: str | None
+
+
 class Rejection(msgspec.Struct, frozen=True, kw_only=True):
-    """A combination that cannot work, why, and the nearest combination that would (None where there is none)."""
+    """A combination that cannot work, why, and the nearest combination that would (None where there is none).
+
+    ``changes`` are what differs in the nearest one, and ``predicate`` is what it satisfies.
+    """
 
     combination: Combination
     id: str
     findings: tuple[Finding, ...]
     sentence: str
     nearest: Combination | None = None
+    changes: tuple[Change, ...] = ()
+    predicate: Predicate | None = None

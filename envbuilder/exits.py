@@ -90,11 +90,13 @@ EXITS: Mapping[str, Callable[[Any], int]] = {
     "envbuilder/controls/v1": lambda controls: _ANSWERS[all(row.right for row in controls.rows)],
     "envbuilder/control-list/v1": _done,
     "envbuilder/publish/v1": lambda publish: first(row.exit_code for row in publish.rows),
-    "envbuilder/verify/v1": lambda found: ExitCode.DONE if found.accepted else ExitCode.PUBLISH_FAILED,
+    "envbuilder/verify/v1": lambda found: (
+        ExitCode.DONE if found.accepted else ExitCode.INFRASTRUCTURE if found.unanswered else ExitCode.PUBLISH_FAILED
+    ),
     "envbuilder/upgrade/v1": lambda upgrade: _DECISIONS[upgrade.decision],
-    # Skipped versions between the last good and the first bad: nobody can tell which of them it is.
+    # Skipped versions between the last good and the first bad, or a command that is not stable: nobody can tell.
     "envbuilder/bisect/v1": lambda found: (
-        ExitCode.NO_CLAIM if found.result is None or found.result.between else ExitCode.DONE
+        ExitCode.NO_CLAIM if found.result is None or found.result.between or found.result.doubt else ExitCode.DONE
     ),
     "envbuilder/reproduce/v1": lambda reproduction: _ANSWERS[reproduction.answered],
     "envbuilder/doctor/v1": _done,

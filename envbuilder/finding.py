@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 
 import msgspec
@@ -15,8 +16,12 @@ class Severity(StrEnum):
     INFO = "info"
 
 
+SEVERITY_RANK = {severity: rank for rank, severity in enumerate(Severity)}
+"""Where a severity stands: findings are shown most serious first, in the order of the enumeration."""
+
+
 class Code(StrEnum):
-    """The stable names of findings; `rules` holds what each means. More may be added; none is renamed."""
+    """The stable names of findings; `compat/explanations` holds what each means. More may be added; none is renamed."""
 
     PYTHON_UNSUPPORTED = "PYTHON_UNSUPPORTED"
     CUDA_MISMATCH = "CUDA_MISMATCH"
@@ -30,7 +35,9 @@ class Code(StrEnum):
     GPU_UNSUPPORTED_BY_CUDNN = "GPU_UNSUPPORTED_BY_CUDNN"
     GPU_NOT_VISIBLE = "GPU_NOT_VISIBLE"
     NO_KERNEL_IMAGE = "NO_KERNEL_IMAGE"
+    PTX_TOO_NEW = "PTX_TOO_NEW"
     PTX_JIT = "PTX_JIT"
+    PTX_JIT_GENERATED = "PTX_JIT_GENERATED"
     TWO_CUDA_STACKS = "TWO_CUDA_STACKS"
     STUB_LIBCUDA = "STUB_LIBCUDA"
     MISSING_LIBRARY = "MISSING_LIBRARY"
@@ -47,12 +54,16 @@ class Code(StrEnum):
     LOCK_MISMATCH = "LOCK_MISMATCH"
     PACKAGE_CONFLICT = "PACKAGE_CONFLICT"
     IMAGE_CLAIM = "IMAGE_CLAIM"
+    FILES_DIFFER = "FILES_DIFFER"
+    IMAGE_CONFIGURATION = "IMAGE_CONFIGURATION"
     SECRET_IN_IMAGE = "SECRET_IN_IMAGE"  # noqa: S105 - the name of a finding
     WRONG_NUMBERS = "WRONG_NUMBERS"
     GPU_ERRORS = "GPU_ERRORS"
     GPU_MEMORY = "GPU_MEMORY"
     PROBE_CRASHED = "PROBE_CRASHED"
     PROBE_TIMEOUT = "PROBE_TIMEOUT"
+    PROTOCOL_VIOLATION = "PROTOCOL_VIOLATION"
+    USER_START = "USER_START"
     SLOW_PHASE = "SLOW_PHASE"
     STALLS = "STALLS"
     BUDGET_EXCEEDED = "BUDGET_EXCEEDED"
@@ -73,6 +84,11 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     found: str = ""
     fix: str = ""
     sources: tuple[str, ...] = ()
+
+
+def worst_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Sort findings by severity, the most serious first; those of one severity keep their order."""
+    return tuple(sorted(findings, key=lambda finding: SEVERITY_RANK[finding.severity]))
 
 
 def compatible(findings: tuple[Finding, ...]) -> bool | None:

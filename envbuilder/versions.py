@@ -32,6 +32,14 @@ def key(text: str) -> Key:
     return tuple(numbers), _PRE[found[2] or ""], int(found[3] or 0)
 
 
+def key_or_none(text: str) -> Key | None:
+    """Return a version's key; None for a text that is no version."""
+    try:
+        return key(text)
+    except ValueError:
+        return None
+
+
 @lru_cache(maxsize=65_536)
 def numbers(text: str) -> tuple[int, ...]:
     """Return the leading dotted numbers as integers, trailing zeros kept: ``"8.0.5" -> (8, 0, 5)``."""
@@ -62,3 +70,41 @@ def is_prefix(short: str, full: str) -> bool:
     """Tell whether ``full`` is one of the versions that ``short`` abbreviates: ``8.1`` stands for ``8.1.1``."""
     part = numbers(short)
     return numbers(full)[: len(part)] == part
+
+
+def is_final(text: str) -> bool:
+    """Tell whether a version is a release or a post-release of one: no development, alpha, beta or candidate."""
+    return key(text)[1] >= 0
+
+
+def same_major(text: str | None, other: str | None) -> bool:
+    """Tell whether two versions are known and share their first number; what is not known agrees with nothing."""
+    return text is not None and other is not None and major(text) == major(other)
+
+
+def distance(text: str, other: str) -> tuple[int, ...]:
+    """Return how far two versions are apart, number by number: the smaller tuple is the nearer version."""
+    return tuple(abs(a - b) for a, b in zip(numbers(text), numbers(other), strict=False))
+
+
+def admits(bounds: tuple[tuple[str, str], ...], version: str) -> bool:
+    """Tell whether every bound ``(operator, version)`` of a requirement admits a version."""
+    return all(_admits(operator, bound, version) for operator, bound in bounds)
+
+
+def _admits(operator: str, bound: str, version: str) -> bool:
+    if bound.endswith(".*"):
+        same = is_prefix(bound.removesuffix(".*"), version)
+        return same if operator == "==" else not same
+    if operator == "~=":
+        line = ".".join(map(str, numbers(bound)[:-1]))
+        return at_least(version, bound) and is_prefix(line, version)
+    ours, theirs = key(version), key(bound)
+    return {
+        "==": ours == theirs,
+        "!=": ours != theirs,
+        ">=": ours >= theirs,
+        "<=": ours <= theirs,
+        ">": ours > theirs,
+        "<": ours < theirs,
+    }[operator]

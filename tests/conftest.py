@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -15,7 +16,12 @@ settings.load_profile("fixed")
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Close network and engine to a test, and to the fixtures that are made for it, unless its marks open them."""
+    """Close network and engine to a test and its fixtures, unless its marks open them; keep the handlers of signals."""
     marks = {mark.name for mark in item.iter_markers()}
-    with closed(network="network" in marks, engine="engine" in marks):
-        return (yield)
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+    try:
+        with closed(network="network" in marks, engine="engine" in marks):
+            return (yield)
+    finally:  # a command that ran in this process has set its own, whose grace ends the process
+        for number, handler in handlers.items():
+            signal.signal(number, handler)

@@ -36,6 +36,15 @@ class Hash(msgspec.Struct, frozen=True):
     content: str
 
 
+class Distribution(msgspec.Struct, frozen=True, kw_only=True):
+    """The files that a package is distributed in: one of these was installed."""
+
+    url: str
+    hashes: tuple[Hash, ...]
+    comment: str = "one of these files was installed"
+    type: str = "distribution"
+
+
 class Component(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One thing in the image, or the image itself."""
 
@@ -45,6 +54,7 @@ class Component(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     version: str
     purl: str = ""
     hashes: tuple[Hash, ...] = ()
+    external_references: tuple[Distribution, ...] = msgspec.field(name="externalReferences", default=())
     licenses: tuple[dict[str, object], ...] = ()
     properties: tuple[Property, ...] = ()
 
@@ -59,20 +69,38 @@ class Bom(msgspec.Struct, frozen=True, kw_only=True):
     version: int = 1
     metadata: dict[str, object]
     components: tuple[Component, ...]
+    dependencies: tuple[dict[str, object], ...]
 
 
-def bom(name: str, digest: str, contents: Contents, lock: tuple[Locked, ...]) -> Bom:
-    """Describe an image by its repository, manifest digest, contents and the lock that it was made from."""
+def bom(name: str, digest: str, contents: Contents, lock: tuple[Locked, ...], *, created: str = "") -> Bom:
+    """Describe an image by its repository, manifest digest, contents and the lock that it was made from.
+
+    ``created`` is when it was built (ISO 8601), '' where that is not known: no clock of today is in the document.
+    """
     locked = {(package.name, package.version): package for package in lock}
     image = Component(type="container", bom_ref=digest, name=name, version=digest, purl=_image_purl(name, digest))
     # Two copies of one version (one of them bundled inside another package) are one component.
     parts = {part.purl: part for part in (_component(package, contents, locked) for package in contents.packages)}
+    if contents.distribution:
+        system = _system(contents)
+        parts[system.bom_ref] = system
     tool = Component(type="application", bom_ref="envbuilder", name="envbuilder", version=__version__)
     return Bom(
         serial=f"urn:uuid:{uuid.uuid5(_NAMESPACE, digest)}",
-        metadata={"component": image, "tools": {"components": (tool,)}},
+        metadata={
+            **({"timestamp": created} if created else {}),
+            "component": image,
+            "tools": {"components": (tool,)},
+        },
         components=tuple(parts.values()),
+        dependencies=({"ref": digest, "dependsOn": tuple(part.bom_ref for part in parts.values())},),
     )
+
+
+def _system(contents: Contents) -> Component:
+    version = contents.version or contents.release
+    ref = f"os:{contents.distribution}@{version}"
+    return Component(type="operating-system", bom_ref=ref, name=contents.distribution, version=version)
 
 
 def is_cuda(package: Package) -> bool:
@@ -84,12 +112,15 @@ def _component(package: Package, contents: Contents, locked: dict[tuple[str, str
     purl = _purl(package, contents)
     properties = [Property("envbuilder:cuda", "true")] if is_cuda(package) else []
     hashes: tuple[Hash, ...] = ()
+    files: tuple[Distribution, ...] = ()
     if package.kind == "pypi":
         pinned = locked.get((package.name, package.version))
         properties.append(Property("envbuilder:locked", str(pinned is not None).lower()))
         # A lock lists every file that may be installed; only where it is one alone do we know which it was.
-        if pinned is not None and len(pinned.hashes) == 1:
-            hashes = (Hash("SHA-256", pinned.hashes[0].removeprefix("sha256:")),)
+        every = tuple(Hash("SHA-256", one.removeprefix("sha256:")) for one in pinned.hashes) if pinned else ()
+        hashes = every if len(every) == 1 else ()
+        if len(every) > 1:
+            files = (Distribution(url=purl, hashes=every),)
     return Component(
         type="library",
         bom_ref=purl,
@@ -97,6 +128,7 @@ def _component(package: Package, contents: Contents, locked: dict[tuple[str, str
         version=package.version,
         purl=purl,
         hashes=hashes,
+        external_references=files,
         licenses=_licences(package),
         properties=tuple(properties),
     )
@@ -115,6 +147,7 @@ def _purl(package: Package, contents: Contents) -> str:
     distribution = quote(contents.distribution or "debian", safe="")
     qualifiers = [f"arch={quote(package.arch, safe='')}"] if package.arch else []
     qualifiers += [f"distro={quote(contents.release, safe='')}"] if contents.release else []
+    qualifiers += [f"upstream={quote(package.source.replace(' ', '@'), safe='')}"] if package.source else []
     return f"pkg:deb/{distribution}/{name}@{version}" + (f"?{'&'.join(qualifiers)}" if qualifiers else "")
 
 

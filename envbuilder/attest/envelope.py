@@ -11,13 +11,14 @@ import msgspec
 
 from envbuilder.attest.statement import PAYLOAD_TYPE
 from envbuilder.errors import PublishError
+from envbuilder.registry import bounded_json
 
 
 class Signature(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One signature, base64; ``keyid`` says which key is meant and proves nothing."""
 
     sig: str
-    keyid: str = ""
+    keyid: str | None = ""
 
 
 class Envelope(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -46,6 +47,10 @@ class Verifier(Protocol):
     def keyid(self) -> str:
         """Name the key: the SHA-256 of its public half."""
 
+    @property
+    def expires(self) -> str:
+        """Say until when the key is trusted (ISO 8601 with a zone); '' where that is not limited."""
+
     def verify(self, message: bytes, signature: bytes) -> bool:
         """Tell whether this key made this signature."""
 
@@ -54,11 +59,22 @@ ENVELOPE = "application/vnd.dsse.envelope.v1+json"
 """The media type under which an envelope is stored in a registry."""
 
 
+MAX_SIGNATURES = 64
+"""Signatures of one envelope that are looked at."""
+
+
+class SignedBy(msgspec.Struct, frozen=True, kw_only=True):
+    """Someone trusted whose signature holds, and until when they are trusted ('' where that is not limited)."""
+
+    name: str
+    expires: str = ""
+
+
 class Opened(msgspec.Struct, frozen=True, kw_only=True):
-    """A payload whose signature by someone trusted holds."""
+    """A payload whose signature by someone trusted holds; ``signed_by`` names them all."""
 
     payload: bytes
-    signed_by: str
+    signed_by: tuple[SignedBy, ...]
 
 
 class Rejected(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,6 +102,10 @@ class Opener(Protocol):
     def media_type(self) -> str:
         """Name the form of the sealed documents that it opens."""
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Name everybody who is trusted, as in `SignedBy`."""
+
     def open(self, content: bytes) -> Opened | Rejected:
         """Open a sealed document. Raises PublishError where it is none."""
 
@@ -96,26 +116,26 @@ def pae(payload_type: str, payload: bytes) -> bytes:
     return b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(payload), payload)
 
 
-def seal(payload: bytes, payload_type: str, signer: Signer) -> Envelope:
-    """Sign a payload with one key."""
-    signature = signer.sign(pae(payload_type, payload))
-    return Envelope(
-        payload=base64.b64encode(payload).decode(),
-        payload_type=payload_type,
-        signatures=(Signature(sig=base64.b64encode(signature).decode(), keyid=signer.keyid),),
+def seal(payload: bytes, payload_type: str, *signers: Signer) -> Envelope:
+    """Sign a payload with every key."""
+    message = pae(payload_type, payload)
+    signatures = tuple(
+        Signature(sig=base64.b64encode(signer.sign(message)).decode(), keyid=signer.keyid) for signer in signers
     )
+    return Envelope(payload=base64.b64encode(payload).decode(), payload_type=payload_type, signatures=signatures)
 
 
 @dataclass(frozen=True)
 class KeySealer:
-    """`Sealer` by one private key."""
+    """`Sealer` by one private key, or by several together."""
 
     key: Signer
     media_type: str = ENVELOPE
+    others: tuple[Signer, ...] = ()
 
     def seal(self, payload: bytes) -> bytes:
-        """Seal a statement in a DSSE envelope."""
-        return encode(seal(payload, PAYLOAD_TYPE, self.key))
+        """Seal a statement in a DSSE envelope, signed by every key."""
+        return encode(seal(payload, PAYLOAD_TYPE, self.key, *self.others))
 
 
 @dataclass(frozen=True)
@@ -125,19 +145,25 @@ class KeyOpener:
     trusted: tuple[Verifier, ...]
     media_type: str = ENVELOPE
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Name the trusted keys, each once."""
+        return tuple(dict.fromkeys(key.keyid for key in self.trusted))
+
     def open(self, content: bytes) -> Opened | Rejected:
         """Open a DSSE envelope that one of the keys signed."""
         envelope = decode(content)
         if envelope.payload_type != PAYLOAD_TYPE:
             raise PublishError(f"the envelope holds {envelope.payload_type!r}, not a statement")
-        signed_by = signers(envelope, self.trusted)
-        if signed_by:
-            return Opened(payload=payload_of(envelope), signed_by=signed_by[0])
-        claimed = [signature.keyid for signature in envelope.signatures]
+        holding = set(signers(envelope, self.trusted))
+        if holding:
+            names = tuple(SignedBy(name=key.keyid, expires=key.expires) for key in self.trusted if key.keyid in holding)
+            return Opened(payload=payload_of(envelope), signed_by=names)
+        claimed = [signature.keyid or "" for signature in envelope.signatures]
         if {key.keyid for key in self.trusted} & set(claimed):
             return Rejected(unknown_signer=False, message="the signature does not hold: the statement was altered")
-        names = ", ".join(keyid[:16] or "a key without a name" for keyid in claimed) or "nobody"
-        return Rejected(unknown_signer=True, message=f"signed by {names}, which is not a trusted key")
+        said = ", ".join(keyid[:16] or "a key without a name" for keyid in claimed[:5]) or "nobody"
+        return Rejected(unknown_signer=True, message=f"signed by {said}, which is not a trusted key")
 
 
 def encode(envelope: Envelope) -> bytes:
@@ -147,10 +173,8 @@ def encode(envelope: Envelope) -> bytes:
 
 def decode(text: bytes) -> Envelope:
     """Read an envelope. Raises PublishError where the bytes are none."""
-    try:
-        return msgspec.json.decode(text, type=Envelope)
-    except msgspec.MsgspecError as error:
-        raise PublishError(f"not a DSSE envelope: {error}") from error
+    envelope: Envelope = bounded_json.decode(text, Envelope, "a DSSE envelope")
+    return envelope
 
 
 def payload_of(envelope: Envelope) -> bytes:
@@ -159,19 +183,30 @@ def payload_of(envelope: Envelope) -> bytes:
 
 
 def signers(envelope: Envelope, trusted: tuple[Verifier, ...]) -> tuple[str, ...]:
-    """Name the trusted keys whose signature on this envelope holds; empty where none does."""
+    """Name the trusted keys whose signature on this envelope holds; empty where none does.
+
+    A signature's ``keyid`` is a hint and no more (DSSE v1 protocol): every key is tried on every signature, and one
+    that cannot be read takes nothing from those beside it.
+    """
     message = pae(envelope.payload_type, payload_of(envelope))
-    return tuple(key.keyid for key in trusted if any(_holds(key, message, s) for s in envelope.signatures))
+    signatures = [found for one in envelope.signatures[:MAX_SIGNATURES] if (found := _signature(one)) is not None]
+    return tuple(key.keyid for key in trusted if any(key.verify(message, found) for found in signatures))
 
 
-def _holds(key: Verifier, message: bytes, signature: Signature) -> bool:
-    if signature.keyid not in ("", key.keyid):
-        return False
-    return key.verify(message, _unbase64(signature.sig))
+def _signature(signature: Signature) -> bytes | None:
+    try:
+        return _unbase64(signature.sig)
+    except PublishError:
+        return None
 
 
 def _unbase64(text: str) -> bytes:
+    """Decode base64 in either alphabet, the standard's and the one for addresses, as DSSE wants of a reader."""
     try:
-        return base64.b64decode(text, validate=True)
+        plain = text.encode("ascii").translate(_STANDARD)
+        return base64.b64decode(plain + b"=" * (-len(plain) % 4), validate=True)
     except (binascii.Error, ValueError) as error:
         raise PublishError(f"not base64 in a DSSE envelope: {error}") from error
+
+
+_STANDARD = bytes.maketrans(b"-_", b"+/")

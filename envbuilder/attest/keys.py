@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,14 +18,22 @@ if TYPE_CHECKING:
 PRIVATE, PUBLIC = "envbuilder.key", "envbuilder.pub"
 """The names of the files that `create` makes."""
 
+_EXPIRES = "Expires:"
+_BLOCK = re.compile(rb".*?-----END PUBLIC KEY-----[^\n]*\n?", re.DOTALL)
+"""One key of a file, with what stands above it."""
+
 
 @dataclass(frozen=True)
 class PublicKey:
-    """A trusted key; ``keyid`` is the SHA-256 of its SubjectPublicKeyInfo (DER), in hexadecimal."""
+    """A trusted key; ``keyid`` is the SHA-256 of its SubjectPublicKeyInfo (DER), in hexadecimal.
+
+    ``expires`` is when it ceases to be trusted (ISO 8601 with a zone; '' where that is not limited).
+    """
 
     keyid: str
     pem: str
     _key: Ed25519PublicKey
+    expires: str = ""
 
     def verify(self, message: bytes, signature: bytes) -> bool:
         """Tell whether this key made this signature."""
@@ -53,8 +63,11 @@ class PrivateKey:
         return self._key.sign(message)
 
 
-def create(folder: Path, *, password: str | None = None) -> PrivateKey:
-    """Make a key pair in a folder: the private half readable by its owner alone. Never overwrites a file."""
+def create(folder: Path, *, password: str | None = None, expires: datetime | None = None) -> PrivateKey:
+    """Make a key pair in a folder: the private half readable by its owner alone. Never overwrites a file.
+
+    ``expires`` stands in the public half, above the key, for whoever trusts it.
+    """
     serialization, ed25519 = _cryptography()
     secret, public = folder / PRIVATE, folder / PUBLIC
     taken = next((path for path in (secret, public) if path.exists()), None)
@@ -65,7 +78,8 @@ def create(folder: Path, *, password: str | None = None) -> PrivateKey:
     pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, lock)
     made = _private(key)
     _write_new(secret, pem, 0o600)
-    _write_new(public, made.public.pem.encode(), 0o644)
+    limit = f"{_EXPIRES} {expires.isoformat(timespec='seconds')}\n" if expires else ""
+    _write_new(public, f"{limit}{made.public.pem}".encode(), 0o644)
     return made
 
 
@@ -84,19 +98,54 @@ def load_private(path: Path, *, password: str | None = None) -> PrivateKey:
     return _private(key)
 
 
+def is_private_to_its_owner(path: Path) -> bool:
+    """Tell whether nobody but its owner may read a file."""
+    return not path.stat().st_mode & 0o077
+
+
 def load_public(path: Path) -> PublicKey:
-    """Read a public key. Raises PublishError where the file holds none."""
+    """Read the one public key of a file. Raises PublishError where it holds none, or several."""
+    keys = load_public_keys(path)
+    if len(keys) > 1:
+        raise PublishError(f"{path} holds {len(keys)} keys", hint="give a file with one")
+    return keys[0]
+
+
+def load_public_keys(path: Path) -> tuple[PublicKey, ...]:
+    """Read every public key of a file, with the ``Expires:`` lines above them. Raises PublishError where none is."""
     serialization, ed25519 = _cryptography()
     data = _read(path)
     if b"PRIVATE KEY" in data:
         raise PublishError(f"{path} holds a private key", hint=f"verify with the public half, {PUBLIC}")
+    keys = []
+    for block in _BLOCK.findall(data) or [data]:
+        try:
+            key = serialization.load_pem_public_key(block)
+        except ValueError as error:
+            raise PublishError(f"{path}: not a public key: {error}", hint="it should be a PEM file") from error
+        if not isinstance(key, ed25519.Ed25519PublicKey):
+            raise PublishError(f"{path}: not an ed25519 key", hint="envbuilder keys new makes a pair")
+        keys.append(replace(_public(key), expires=_expiry(path, block)))
+    return tuple(keys)
+
+
+def _expiry(path: Path, block: bytes) -> str:
+    limits = [
+        line.removeprefix(_EXPIRES).strip()
+        for line in block.decode("utf-8", "replace").splitlines()
+        if line.startswith(_EXPIRES)
+    ]
+    if not limits:
+        return ""
     try:
-        key = serialization.load_pem_public_key(data)
-    except ValueError as error:
-        raise PublishError(f"{path}: not a public key: {error}", hint="it should be a PEM file") from error
-    if not isinstance(key, ed25519.Ed25519PublicKey):
-        raise PublishError(f"{path}: not an ed25519 key", hint="envbuilder keys new makes a pair")
-    return _public(key)
+        zoned = datetime.fromisoformat(limits[-1]).tzinfo is not None
+    except ValueError:
+        zoned = False
+    if not zoned:
+        raise PublishError(
+            f"{path}: {_EXPIRES} {limits[-1]!r} is no time with a zone", hint="as in 2027-11-21T00:00:00Z"
+        )
+    return limits[-1]
 
 
 def _private(key: Ed25519PrivateKey) -> PrivateKey:

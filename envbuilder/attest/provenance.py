@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from urllib.parse import quote
+
 import msgspec
 
 from envbuilder import __version__
 from envbuilder.attest.statement import PROVENANCE, Resource, Statement, about, digest_hex, resource
+from envbuilder.image.lockfile import Locked
 
 BUILD_TYPE = "urn:envbuilder:build/v1"
 BUILDER = "urn:envbuilder:builder/v1"
@@ -22,13 +25,29 @@ class _Builder(msgspec.Struct, frozen=True, kw_only=True):
     version: dict[str, str]
 
 
+class _Metadata(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    invocation_id: str = ""
+    started_on: str = ""
+    finished_on: str = ""
+
+
 class _Details(msgspec.Struct, frozen=True, kw_only=True):
     builder: _Builder
+    metadata: _Metadata
 
 
 class _Provenance(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     build_definition: _Definition
     run_details: _Details
+
+
+class Made(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a build beside its context: the locked packages, the commit of its source, and its times."""
+
+    locked: tuple[Locked, ...] = ()
+    revision: str = ""
+    started: str = ""
+    finished: str = ""
 
 
 class Base(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,20 +59,49 @@ class Base(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def provenance(  # noqa: PLR0913 - what a build is made of
-    name: str, digest: str, *, environment: str, context: dict[str, str], base: Base | None, tools: dict[str, str]
+    name: str,
+    digest: str,
+    *,
+    environment: str,
+    context: dict[str, str],
+    base: Base | None,
+    tools: dict[str, str],
+    made: Made | None = None,
 ) -> Statement:
     """State how an image was built: ``context`` is path → sha256 digest, ``tools`` name → version.
 
-    Every tool's version is as the engine or the lock of tools states it; the base's digest is the engine's.
+    Every tool's version is as the engine or the lock of tools states it. The base's digest is its manifest's where it
+    came from a registry, and otherwise the engine's id of what was bootstrapped. A locked package has the digests of
+    every file that may have been installed.
     """
+    made = made or Made()
     materials = [resource(path, value) for path, value in sorted(context.items())]
     if base is not None:
-        materials.append(Resource(name=base.reference, digest={"sha256": digest_hex(base.digest)}))
+        stated = base.reference.rpartition("@")[2] if "@sha256:" in base.reference else base.digest
+        materials.append(Resource(name=base.reference, digest={"sha256": digest_hex(stated)}))
+    materials += [_package(package) for package in made.locked]
+    if made.revision:
+        materials.append(Resource(name="source", digest={"gitCommit": made.revision}))
     parameters = {"environment": environment, **({"base": base.origin} if base and base.origin else {})}
     predicate = _Provenance(
         build_definition=_Definition(
             build_type=BUILD_TYPE, external_parameters=parameters, resolved_dependencies=tuple(materials)
         ),
-        run_details=_Details(builder=_Builder(id=BUILDER, version={"envbuilder": __version__, **tools})),
+        run_details=_Details(
+            builder=_Builder(id=BUILDER, version={"envbuilder": __version__, **tools}),
+            metadata=_Metadata(
+                invocation_id=f"{environment}/{made.started}" if made.started else "",
+                started_on=made.started,
+                finished_on=made.finished,
+            ),
+        ),
     )
     return about(name, digest, PROVENANCE, predicate)
+
+
+def _package(package: Locked) -> Resource:
+    uri = f"pkg:pypi/{quote(package.name, safe='')}@{quote(package.version, safe='')}"
+    hashes = tuple(digest.removeprefix("sha256:") for digest in package.hashes)
+    if len(hashes) == 1:
+        return Resource(uri=uri, digest={"sha256": hashes[0]})
+    return Resource(uri=uri, annotations={"sha256": hashes})

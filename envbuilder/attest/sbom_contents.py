@@ -30,7 +30,11 @@ Files = dict[str, bytes]
 
 @dataclass(frozen=True, order=True)
 class Package:
-    """One installed package; ``licence`` as its metadata states it, ``spdx`` where that is an SPDX expression."""
+    """One installed package; ``licence`` as its metadata states it, ``spdx`` where that is an SPDX expression.
+
+    ``source`` is the Debian source package that it was built from (``name`` or ``name version``), where it has another
+    name or version: vulnerabilities are listed by it.
+    """
 
     kind: Literal["deb", "pypi"]
     name: str
@@ -38,15 +42,17 @@ class Package:
     arch: str = ""
     licence: str = ""
     spdx: bool = False
+    source: str = ""
 
 
 @dataclass(frozen=True)
 class Contents:
-    """What was found: the packages, sorted, and the distribution (``debian``, ``bookworm``)."""
+    """What was found: the packages, sorted, and the distribution (``debian``, ``bookworm``, ``12``)."""
 
     packages: tuple[Package, ...]
     distribution: str = ""
     release: str = ""
+    version: str = ""
 
 
 @dataclass
@@ -174,7 +180,10 @@ def _contents(files: Files) -> Contents:
         (files.get("etc/os-release") or files.get("usr/lib/os-release") or b"").decode("utf-8", "replace")
     )
     return Contents(
-        tuple(sorted(found)), told.get("ID", ""), told.get("VERSION_CODENAME") or told.get("VERSION_ID", "")
+        tuple(sorted(found)),
+        told.get("ID", ""),
+        told.get("VERSION_CODENAME") or told.get("VERSION_ID", ""),
+        told.get("VERSION_ID", ""),
     )
 
 
@@ -182,7 +191,9 @@ def _debian(text: str) -> Iterator[Package]:
     for paragraph in re.split(r"\n\s*\n", text):
         fields = _fields(paragraph)
         if fields.get("Status", "install ok installed").endswith(" installed") and "Package" in fields:
-            yield Package("deb", fields["Package"], fields.get("Version", ""), fields.get("Architecture", ""))
+            source = fields.get("Source", "").replace("(", "").replace(")", "")
+            name, version, arch = fields["Package"], fields.get("Version", ""), fields.get("Architecture", "")
+            yield Package("deb", name, version, arch, source=source)
 
 
 def _python(text: str) -> Iterator[Package]:

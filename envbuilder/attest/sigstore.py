@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from envbuilder.attest.envelope import Opened, Rejected
+from envbuilder.attest.envelope import Opened, Rejected, SignedBy
 from envbuilder.attest.statement import PAYLOAD_TYPE
 from envbuilder.errors import InfrastructureError, PublishError
 
@@ -46,12 +46,17 @@ class SigstoreOpener:
     issuer: str
     media_type: str = BUNDLE
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Name the trusted identity."""
+        return (self.identity,)
+
     def open(self, content: bytes) -> Opened | Rejected:
         """Open a bundle that this identity signed and the log holds."""
         sigstore = _sigstore()
         try:
             bundle = sigstore.models.Bundle.from_json(content)
-        except (sigstore.models.InvalidBundle, ValueError) as error:
+        except (sigstore.models.InvalidBundle, ValueError, RecursionError) as error:
             raise PublishError(f"not a Sigstore bundle: {error}") from error
         policy = sigstore.verify.policy.Identity(identity=self.identity, issuer=self.issuer)
         try:
@@ -62,7 +67,7 @@ class SigstoreOpener:
             raise InfrastructureError(f"Sigstore's trust root cannot be had: {error}") from error
         if kind != PAYLOAD_TYPE:
             raise PublishError(f"the bundle holds {kind!r}, not a statement")
-        return Opened(payload=payload, signed_by=self.identity)
+        return Opened(payload=payload, signed_by=(SignedBy(name=self.identity),))
 
 
 def _sigstore() -> Any:  # noqa: ANN401 - an optional package's modules

@@ -8,10 +8,12 @@ from typing import Any
 import msgspec
 
 from envbuilder.errors import PublishError
+from envbuilder.registry import bounded_json
 
 STATEMENT = "https://in-toto.io/Statement/v1"
 TEST_RESULT = "https://in-toto.io/attestation/test-result/v0.1"
-VERDICT = "urn:envbuilder:attestation/verdict/v1"
+OURS = "urn:envbuilder:attestation/"
+VERDICT = f"{OURS}verdict/v1"
 CYCLONEDX = "https://cyclonedx.org/bom"
 PROVENANCE = "https://slsa.dev/provenance/v1"
 
@@ -28,6 +30,7 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
     uri: str = ""
     digest: dict[str, str] = {}
     media_type: str = ""
+    annotations: dict[str, tuple[str, ...]] = {}
 
 
 class Statement(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,10 +70,7 @@ def encode(statement: Statement) -> bytes:
 
 def decode(payload: bytes) -> Statement:
     """Read a statement. Raises PublishError where the bytes are not an in-toto Statement v1."""
-    try:
-        statement = msgspec.json.decode(payload, type=Statement)
-    except msgspec.MsgspecError as error:
-        raise PublishError(f"not an in-toto statement: {error}") from error
+    statement: Statement = bounded_json.decode(payload, Statement, "an in-toto statement")
     if statement.type != STATEMENT:
         raise PublishError(f"not an in-toto Statement v1: _type is {statement.type!r}")
     return statement

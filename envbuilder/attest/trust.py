@@ -2,187 +2,166 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
-from enum import StrEnum
+from dataclasses import dataclass
+from datetime import datetime
 
 import msgspec
 
+from envbuilder.attest.demand import Demand, Refusal, Refused, moment, shortcomings
+from envbuilder.attest.envelope import SignedBy
 from envbuilder.attest.predicates import VerdictPredicate
-from envbuilder.attest.statement import VERDICT, Statement, digest_hex
-from envbuilder.verdict import TIERS, Level, Verdict
-from envbuilder.versions import DOTTED, is_prefix
-
-CLOCK_SKEW = timedelta(minutes=5)
-"""How far a verdict's end may lie in the future before it is disbelieved: two hosts' clocks differ by that much."""
-
-
-class Refused(StrEnum):
-    """Why a statement was not accepted; stable names for scripts."""
-
-    NO_IMAGE = "NO_IMAGE"
-    NO_STATEMENT = "NO_STATEMENT"
-    TAG_MOVED = "TAG_MOVED"
-    UNREADABLE = "UNREADABLE"
-    UNTRUSTED_KEY = "UNTRUSTED_KEY"
-    BAD_SIGNATURE = "BAD_SIGNATURE"
-    WRONG_SUBJECT = "WRONG_SUBJECT"
-    SIMULATED = "SIMULATED"
-    FAILED = "FAILED"
-    INCONCLUSIVE = "INCONCLUSIVE"
-    EXPIRED = "EXPIRED"
-    LEVEL_TOO_LOW = "LEVEL_TOO_LOW"
-    OTHER_DRIVER = "OTHER_DRIVER"
-    OTHER_GPU = "OTHER_GPU"
-
-
-class Refusal(msgspec.Struct, frozen=True, kw_only=True):
-    """One reason against one statement (``statement`` is the digest it is stored under; '' where there is none)."""
-
-    reason: Refused
-    message: str
-    statement: str = ""
-
-
-class Demand(msgspec.Struct, frozen=True, kw_only=True):
-    """What a deployment needs: a level, a driver (``535`` stands for the branch), a GPU, an age in seconds."""
-
-    level: Level = "cpu"
-    driver: str | None = None
-    gpu: str | None = None
-    max_age_s: float = 90 * 86_400.0
+from envbuilder.attest.revocation import concerns, supersedes
+from envbuilder.attest.statement import OURS, VERDICT, Statement, digest_hex
+from envbuilder.registry.bounded_json import MalformedError, decode
+from envbuilder.schemas import schema_of
+from envbuilder.verdict import Verdict
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     """A statement whose signature by a trusted key holds; ``stored`` is its digest in the registry."""
 
     stored: str
-    signed_by: str
+    signed_by: tuple[SignedBy, ...]
     statement: Statement
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer: the verdict that satisfies the demand, or every reason why none does."""
+    """The answer: the verdict that satisfies the demand, or every reason why none does.
+
+    ``notes`` is what was passed over on the way to a yes.
+    """
 
     accepted: bool
     verdict: Verdict | None = None
-    signed_by: str = ""
+    signed_by: tuple[str, ...] = ()
     refusals: tuple[Refusal, ...] = ()
+    notes: tuple[Refusal, ...] = ()
 
 
-def decide(digest: str, evidence: tuple[Evidence, ...], demand: Demand, now: datetime) -> Decision:
-    """Accept a digest where one verdict meets every demand and no later trusted verdict says FAILED.
+class _Judged(msgspec.Struct, frozen=True, kw_only=True):
+    """A verdict that could be read, who stands for it today, and what is wrong with it for this demand."""
 
-    A FAILED from a driver or GPU other than the one demanded does not count against it.
+    verdict: Verdict
+    stored: str
+    signers: tuple[str, ...]
+    revokes: bool
+    found: tuple[Refusal, ...]
+
+
+@dataclass(frozen=True)
+class _Unread:
+    """Why a trusted statement gives no verdict, and whether that forbids the image."""
+
+    reason: Refused
+    message: str
+    blocks: bool = True
+
+
+class _Header(msgspec.Struct, frozen=True):
+    """What is read of a verdict before anything else: its schema, and its word whatever it may be."""
+
+    schema: str = ""
+    verdict: str = ""
+
+
+class _Headed(msgspec.Struct, frozen=True):
+    verdict: _Header
+
+
+def decide(
+    digest: str, evidence: tuple[Evidence, ...], demand: Demand, now: datetime, *, threshold: int = 1
+) -> Decision:
+    """Accept a digest where one verdict meets every demand, and nothing that trusted keys said speaks against it.
+
+    Against it speak: what they said about this digest and cannot be read, and a FAILED that concerns the demand and
+    that no newer PASSED of its kind supersedes. ``threshold`` is how many keys have to stand for a yes.
     """
+    judged: list[_Judged] = []
+    blocking: list[Refusal] = []
     refusals: list[Refusal] = []
-    accepted: list[tuple[Evidence, Verdict]] = []
-    failed: list[tuple[Evidence, Verdict]] = []
     for item in evidence:
-        verdict, refusal = _read(digest, item)
-        if verdict is None:
-            refusals.extend([refusal] if refusal else [])
-            continue
-        found = _shortcomings(item.stored, verdict, demand, now)
-        if verdict.verdict == "FAILED" and not verdict.simulated and not _elsewhere(found):
-            failed.append((item, verdict))
-        if found:
-            refusals.extend(found)
-        else:
-            accepted.append((item, verdict))
+        read = _read(digest, item)
+        if isinstance(read, Verdict):
+            judged.append(_judge(item, read, demand, now))
+        elif read is not None:
+            refusal = Refusal(reason=read.reason, statement=item.stored, message=read.message)
+            (blocking if read.blocks else refusals).append(refusal)
+    refusals += [refusal for one in judged for refusal in one.found]
+    accepted = [one for one in judged if not one.found]
     if not accepted:
-        return Decision(accepted=False, refusals=tuple(refusals))
-    best, verdict = max(accepted, key=lambda pair: _time(pair[1].finished))
-    later = [item for item, other in failed if _time(other.finished) >= _time(verdict.finished)]
-    if later:
-        return Decision(accepted=False, refusals=tuple(r for r in refusals if r.reason is Refused.FAILED))
-    return Decision(accepted=True, verdict=verdict, signed_by=best.signed_by)
+        return Decision(accepted=False, refusals=(*blocking, *refusals))
+    blocking += [refusal for one in judged for refusal in _standing_failure(one, judged, demand, now)]
+    signers = tuple(dict.fromkeys(name for one in accepted for name in one.signers))
+    if len(signers) < threshold:
+        text = f"{len(signers)} of the {threshold} keys that are demanded stand for this image"
+        blocking.append(Refusal(reason=Refused.TOO_FEW_KEYS, message=text))
+    if blocking:
+        return Decision(accepted=False, refusals=tuple(blocking))
+    best = max(accepted, key=lambda one: moment(one.verdict.finished))
+    # The signers of the verdict that is shown come first: they are named as those who signed it.
+    signers = tuple(dict.fromkeys((*best.signers, *signers)))
+    return Decision(accepted=True, verdict=best.verdict, signed_by=signers, notes=tuple(refusals))
 
 
-def _read(digest: str, item: Evidence) -> tuple[Verdict | None, Refusal | None]:
-    """Return the verdict that a statement holds about this digest; neither where it is of another type."""
-    if item.statement.predicate_type != VERDICT:
-        return None, None
+def _standing_failure(one: _Judged, all_of_them: list[_Judged], demand: Demand, now: datetime) -> tuple[Refusal, ...]:
+    """Return why a verdict forbids the image, whatever others say; empty where it does not."""
+    if not one.revokes or not concerns(one.verdict, demand):
+        return ()
+    if any(other.signers and supersedes(other.verdict, one.verdict, now) for other in all_of_them):
+        return ()
+    return tuple(refusal for refusal in one.found if refusal.reason is Refused.FAILED)
+
+
+def _judge(item: Evidence, verdict: Verdict, demand: Demand, now: datetime) -> _Judged:
+    """Measure a verdict. A key that has expired says yes no more; what it failed before that day stays failed."""
+    signers = tuple(one.name for one in item.signed_by if not one.expires or now <= moment(one.expires))
+    then = moment(verdict.finished)
+    in_time = any(not one.expires or then <= moment(one.expires) for one in item.signed_by)
+    found = shortcomings(item.stored, verdict, demand, now)
+    if not signers:
+        text = f"signed by {item.signed_by[0].name[:16]}, which was trusted until {item.signed_by[0].expires}"
+        found = (*found, Refusal(reason=Refused.EXPIRED_KEY, statement=item.stored, message=text))
+    return _Judged(
+        verdict=verdict,
+        stored=item.stored,
+        signers=signers,
+        revokes=verdict.verdict == "FAILED" and not verdict.simulated and in_time,
+        found=found,
+    )
+
+
+def _read(digest: str, item: Evidence) -> Verdict | _Unread | None:
+    """Return the verdict that a statement holds about this digest; None for a statement that is no verdict of ours.
+
+    A statement about another digest proves nothing here and forbids nothing: anybody may have copied it to this place.
+    """
+    if not item.statement.predicate_type.startswith(OURS):
+        return None
     if all(subject.digest.get("sha256") != digest_hex(digest) for subject in item.statement.subject):
         about = ", ".join(f"sha256:{subject.digest.get('sha256', '?')}" for subject in item.statement.subject)
-        return None, _refusal(Refused.WRONG_SUBJECT, item.stored, f"the statement is about {about}")
+        return _Unread(Refused.WRONG_SUBJECT, f"the statement is about {about or 'nothing'}", blocks=False)
     try:
-        verdict = msgspec.json.decode(item.statement.predicate, type=VerdictPredicate).verdict
-        _time(verdict.finished)
-    except (msgspec.MsgspecError, ValueError) as error:
-        return None, _refusal(Refused.UNREADABLE, item.stored, f"the predicate is no verdict: {error}")
+        return _verdict(digest, item.statement)
+    except (MalformedError, ValueError, OverflowError) as error:
+        return _Unread(Refused.UNREADABLE, f"a trusted statement cannot be read: {error}")
+
+
+def _verdict(digest: str, statement: Statement) -> Verdict | _Unread:
+    """Read a trusted statement about this digest. What it says is not known where it cannot be read: that forbids."""
+    kind = statement.predicate_type
+    if kind != VERDICT:
+        return _Unread(Refused.NEWER_SCHEMA, f"a trusted statement of type {kind}, which this version cannot read")
+    header: _Header = decode(statement.predicate, _Headed, "a verdict").verdict
+    if header.schema != schema_of(Verdict):
+        text = f"a trusted verdict of schema {header.schema!r}, which this version cannot read"
+        return _Unread(Refused.NEWER_SCHEMA, text)
+    if header.verdict not in _WORDS:
+        return _Unread(Refused.UNKNOWN_WORD, f"a trusted verdict says {header.verdict!r}, which is no known word")
+    verdict: Verdict = decode(statement.predicate, VerdictPredicate, "a verdict").verdict
+    moment(verdict.finished)
     if verdict.image.digest != digest:
-        return None, _refusal(Refused.WRONG_SUBJECT, item.stored, f"the verdict is about {verdict.image.digest}")
-    return verdict, None
+        return _Unread(Refused.WRONG_SUBJECT, f"the verdict is about {verdict.image.digest}")
+    return verdict
 
 
-def _shortcomings(stored: str, verdict: Verdict, demand: Demand, now: datetime) -> list[Refusal]:
-    age = now - _time(verdict.finished)
-    allowed = timedelta(seconds=demand.max_age_s)
-    checks = (
-        (Refused.SIMULATED, verdict.simulated, "the verdict was simulated: its driver or GPU was not real"),
-        (Refused.FAILED, verdict.verdict == "FAILED", _because("the verdict is FAILED", verdict)),
-        (Refused.INCONCLUSIVE, verdict.verdict == "INCONCLUSIVE", _because("the verdict is INCONCLUSIVE", verdict)),
-        (Refused.EXPIRED, age > allowed, f"validated {_days(age)} ago; at most {_days(allowed)} is accepted"),
-        (Refused.EXPIRED, age < -CLOCK_SKEW, f"validated {_days(-age)} in the future: a clock is wrong"),
-        (
-            Refused.LEVEL_TOO_LOW,
-            _rank(verdict.level) < _rank(demand.level),
-            f"validated up to {verdict.level}; {demand.level} is demanded",
-        ),
-        (
-            Refused.OTHER_DRIVER,
-            demand.driver is not None and not _driver_matches(demand.driver, verdict.host.driver),
-            f"validated on driver {verdict.host.driver or 'none'}; {demand.driver} is demanded",
-        ),
-        (
-            Refused.OTHER_GPU,
-            demand.gpu is not None and not any(_gpu_matches(demand.gpu, gpu.name) for gpu in verdict.host.gpus),
-            f"validated on {', '.join(gpu.name for gpu in verdict.host.gpus) or 'no GPU'}; {demand.gpu} is demanded",
-        ),
-    )
-    return [_refusal(reason, stored, message) for reason, holds, message in checks if holds]
-
-
-def _elsewhere(found: list[Refusal]) -> bool:
-    return any(refusal.reason in (Refused.OTHER_DRIVER, Refused.OTHER_GPU) for refusal in found)
-
-
-def _refusal(reason: Refused, stored: str, message: str) -> Refusal:
-    return Refusal(reason=reason, statement=stored, message=message)
-
-
-def _because(text: str, verdict: Verdict) -> str:
-    return f"{text}: {'; '.join(verdict.reasons)}" if verdict.reasons else text
-
-
-def _rank(level: Level) -> int:
-    return 0 if level == "none" else 1 + TIERS.index(level)
-
-
-def _driver_matches(wanted: str, ran: str | None) -> bool:
-    return ran is not None and is_prefix(wanted, ran)
-
-
-def _gpu_matches(wanted: str, name: str) -> bool:
-    """Tell whether the words of a demand stand in a GPU's name in order: ``H100`` is in ``NVIDIA H100 80GB HBM3``."""
-    words, parts = wanted.casefold().split(), name.casefold().replace("-", " ").split()
-    wanted_words = [piece for word in words for piece in word.replace("-", " ").split()]
-    return bool(wanted_words) and any(
-        parts[start : start + len(wanted_words)] == wanted_words for start in range(len(parts))
-    )
-
-
-def _time(text: str) -> datetime:
-    """Read an ISO 8601 time. Raises ValueError where it names no zone, since it could then not be compared."""
-    time = datetime.fromisoformat(text)
-    if time.tzinfo is None:
-        raise ValueError(f"{text!r} names no time zone")
-    return time
-
-
-def _days(age: timedelta) -> str:
-    return f"{age.total_seconds() / 86_400:.1f} days"
-
-
-DRIVER_PATTERN = rf"^{DOTTED}\Z"
-"""What a demanded driver looks like: a branch (``535``) or a release (``535.104.05``)."""
+_WORDS = ("PASSED", "FAILED", "INCONCLUSIVE")

@@ -1,212 +1,46 @@
-"""The rows of the catalogue: facts about releases, toolkits, drivers and GPUs, each with its source.
+"""The catalogue: every fact as one value, with the one index over its rows.
 
-Unknown is ``None`` or an empty tuple and means "no claim"; it is never a default that a rule may rely on.
-Versions are texts as their vendors print them; compute capabilities are texts such as ``"8.6"``.
+Whoever loads a catalogue passes it on; the index lives in it, and each part is built at the first question for it.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+import re
+from collections.abc import Callable
+from functools import cache, cached_property
 
 import msgspec
 
-FindsCuda = Literal["system", "wheels", "partly", "unfindable"]
+from envbuilder import versions
+from envbuilder.catalog.gpu_spellings import GpuNames
+from envbuilder.catalog.rows import (
+    BaseImage,
+    CudaToolkit,
+    Cudnn,
+    CudnnWheel,
+    DriverBranch,
+    FieldReport,
+    Gpu,
+    OperatingSystem,
+    TensorflowRelease,
+)
+from envbuilder.versions import Key
+
+DISTRIBUTIONS = ("tensorflow", "tensorflow-gpu", "tensorflow-cpu")
+"""The distributions, in the order in which one is chosen for a GPU."""
+
+_VARIANT = re.compile(
+    r"(?P<cuda>nvidia/cuda:[\d.]+)(?P<cudnn>-cudnn\d*)?-(?P<flavor>base|runtime|devel)-(?P<os>ubuntu[\d.]+)"
+)
+_DRIVER = re.compile(r"^[Rr]?(\d{3,4})(?:\.|\Z)")
+
+Bounds = tuple[tuple[str, str], ...]
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What every fact carries: where it was read, and when and how it was checked (``2026-11-20 wheel metadata``)."""
+class Catalog(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """Every fact, as one value; its methods find rows by the words that people use for them."""
 
-    source: tuple[str, ...]
-    verified: str
-    note: str = ""
-
-
-class WheelSet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Wheels of one release for one machine: their Pythons (``"3.11"``) and the oldest glibc that loads them."""
-
-    arch: str
-    pythons: tuple[str, ...]
-    glibc: str
-    tag: str
-
-
-class Search(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What one library of a wheel names in its RUNPATH: the folders under ``nvidia`` of the CUDA wheels."""
-
-    object: str
-    folders: tuple[str, ...]
-
-
-class Contradiction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A place where the artefact or the documentation disagrees with what is true; recorded, not mended.
-
-    ``field`` is the row's field that it is about; ``says`` is what the artefact says there, word for word as
-    ``catalog verify`` prints it, so that an artefact that says something else is a new disagreement.
-    """
-
-    says: str
-    but: str
-    source: str
-    field: str = ""
-
-
-class TensorflowRelease(Row, frozen=True, kw_only=True):
-    """One distribution on the index: ``tensorflow``, ``tensorflow-gpu`` or ``tensorflow-cpu`` at one version.
-
-    ``cuda`` and ``cudnn`` are what it was compiled with. ``cubins`` and ``ptx`` are the compute capabilities for which
-    it holds machine code and PTX. ``searches`` are the folders of CUDA wheels that its libraries look into, by library.
-    ``finds_cuda`` is what follows for ``libraries`` (`runpath.finds_cuda`): ``system`` (found on the loader's path
-    only), ``wheels`` (all in the nvidia-* packages too), ``partly`` (there all but some), ``unfindable`` (the run time
-    there at most, although it declares the wheels). ``and_cuda`` are the extra's requirements as the wheel states them;
-    ``cuda_wheels`` what it was built and tested with, exactly pinned, with what those load in turn (cuDNN 8 for CUDA 11
-    loads NVRTC, which no extra brings). ``libraries`` are the sonames opened at run time. ``caps`` are bounds that its
-    own metadata lacks and that it needs to import. ``extra_fails_on`` are the Pythons on which no installer can resolve
-    the extra ``and-cuda`` (its pins are gone from the index), and ``extra_fails_because`` says why.
-    """
-
-    package: str
-    version: str
-    gpu: bool
-    wheels: tuple[WheelSet, ...] = ()
-    released: str = ""
-    requires_python: str = ""
-    cuda: str | None = None
-    cudnn: str | None = None
-    cubins: tuple[str, ...] = ()
-    ptx: tuple[str, ...] = ()
-    finds_cuda: FindsCuda | None = None
-    searches: tuple[Search, ...] = ()
-    and_cuda: tuple[str, ...] = ()
-    cuda_wheels: tuple[str, ...] = ()
-    libraries: tuple[str, ...] = ()
-    requires: tuple[str, ...] = ()
-    caps: tuple[str, ...] = ()
-    extra_fails_on: tuple[str, ...] = ()
-    extra_fails_because: str = ""
-    cpu_features: tuple[str, ...] = ()
-    installable: bool = True
-    not_installable_because: str = ""
-    reviewed: bool = True
-    contradictions: tuple[Contradiction, ...] = ()
-
-    @property
-    def pythons(self) -> tuple[str, ...]:
-        """Every Python that some machine's wheel exists for, oldest first."""
-        every = {python for wheels in self.wheels for python in wheels.pythons}
-        return tuple(sorted(every, key=lambda text: tuple(int(part) for part in text.split("."))))
-
-
-class CudaToolkit(Row, frozen=True, kw_only=True):
-    """One CUDA release line (``12.5``).
-
-    ``driver`` is its own driver (Linux), the floor for compiling its PTX; ``minimum_driver`` the floor with
-    minor-version compatibility. ``forward_compat`` names the driver branches on which its compatibility package
-    works. ``first_capability`` and ``last_capability`` bound the GPUs that its libraries have kernels for;
-    ``sonames`` are the file names that programs built with it open.
-    """
-
-    version: str
-    driver: str
-    minimum_driver: str
-    first_capability: str
-    last_capability: str
-    capabilities: tuple[str, ...]
-    ptx_isa: str = ""
-    forward_compat: tuple[str, ...] = ()
-    sonames: tuple[str, ...] = ()
-
-
-class Cudnn(Row, frozen=True, kw_only=True):
-    """One cuDNN release (``8.9.7`` or a line such as ``8.9``), the CUDA majors and GPUs that it serves."""
-
-    version: str
-    cuda: tuple[str, ...]
-    first_capability: str | None = None
-    last_capability: str | None = None
-    minimum_driver: str | None = None
-
-
-class CudnnWheel(Row, frozen=True, kw_only=True):
-    """The versions of one cuDNN wheel line that the index holds, oldest first, read on the row's date."""
-
-    package: str
-    versions: tuple[str, ...]
-
-
-class DriverBranch(Row, frozen=True, kw_only=True):
-    """One driver branch (``535``): the CUDA that it brings, and the GPUs it knows, oldest to newest."""
-
-    branch: str
-    first: str
-    cuda: str
-    first_capability: str
-    last_capability: str
-    releases: tuple[str, ...] = ()
-    kind: str = ""
-    end_of_life: str = ""
-
-
-class Gpu(Row, frozen=True, kw_only=True):
-    """One GPU model: its marketing name, what ``nvidia-smi`` prints for it, and other ways people write it."""
-
-    name: str
-    compute_capability: str
-    architecture: str
-    brand: str
-    data_center: bool
-    smi_names: tuple[str, ...] = ()
-    aliases: tuple[str, ...] = ()
-    memory_gib: tuple[int, ...] = ()
-    minimum_driver: str = ""
-
-
-class OperatingSystem(Row, frozen=True, kw_only=True):
-    """A system that images are built on: its Python, its glibc, and where it comes from.
-
-    ``name`` is ``debian-bookworm``. ``image`` is the registry reference; ``suite`` the Debian suite that
-    bootstraps it where no registry is reachable ('' where that cannot be done).
-    """
-
-    name: str
-    short: str
-    python: str
-    glibc: str
-    image: str
-    suite: str = ""
-    package_source: str = ""
-
-
-class BaseImage(Row, frozen=True, kw_only=True):
-    """A published image that brings CUDA: its contents and its start-up requirement.
-
-    ``require_cuda`` is the image's ``NVIDIA_REQUIRE_CUDA`` (spaces are OR, commas are AND).
-    """
-
-    name: str
-    cuda: str
-    os: str
-    glibc: str
-    cudnn: str | None = None
-    python: str | None = None
-    require_cuda: str = ""
-    flavor: str = "runtime"
-
-
-class FieldReport(Row, frozen=True, kw_only=True):
-    """What users report of builds on GPUs where the vendors' tables give no answer; ``works`` None is undecided.
-
-    It holds for TensorFlow versions from ``first`` to ``last`` (both included) on these compute capabilities.
-    """
-
-    first: str
-    last: str
-    capabilities: tuple[str, ...]
-    works: bool | None
-    symptom: str
-
-
-class Catalog(msgspec.Struct, frozen=True, kw_only=True):
-    """Every fact, as one value; `lookup` finds rows in it."""
+    # None, or an empty tuple, is where the catalogue is silent; no text makes a lookup raise.
 
     tensorflow: tuple[TensorflowRelease, ...] = ()
     cuda: tuple[CudaToolkit, ...] = ()
@@ -217,3 +51,204 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
     systems: tuple[OperatingSystem, ...] = ()
     images: tuple[BaseImage, ...] = ()
     reports: tuple[FieldReport, ...] = ()
+
+    @cached_property
+    def versions(self) -> tuple[str, ...]:
+        """Every TensorFlow version, oldest first."""
+        return tuple(sorted({row.version for row in self.tensorflow}, key=versions.key))
+
+    @cached_property
+    def final_versions(self) -> tuple[str, ...]:
+        """Every TensorFlow version that is no pre-release, oldest first."""
+        return tuple(text for text in self.versions if versions.is_final(text))
+
+    @cached_property
+    def donors(self) -> tuple[TensorflowRelease, ...]:
+        """The releases whose set of CUDA wheels others may borrow."""
+        return tuple(row for row in self.tensorflow if row.cuda_wheels and row.cuda and versions.is_final(row.version))
+
+    @cached_property
+    def first_drivers(self) -> dict[str, str]:
+        """The oldest driver that runs some GPU of a compute capability."""
+        found: dict[str, str] = {}
+        for row in self.gpus:
+            if row.minimum_driver:
+                known = found.setdefault(row.compute_capability, row.minimum_driver)
+                found[row.compute_capability] = min(known, row.minimum_driver, key=versions.key)
+        return found
+
+    @cached_property
+    def version(self) -> Callable[[str], str | None]:
+        """Return the full version that a text means: itself, or the newest final one that it abbreviates."""
+        return cache(self._version)
+
+    def _version(self, text: str) -> str | None:
+        wanted = versions.key_or_none(text)
+        if wanted is None:
+            return None
+        if len(versions.numbers(text)) > 2:  # noqa: PLR2004 - a whole version has three numbers
+            return next((known for known in self.versions if versions.key(known) == wanted), None)
+        longer = [known for known in self.versions if versions.is_prefix(text, known)]
+        known = [text for text in longer if versions.is_final(text)] or longer
+        return known[-1] if known else None
+
+    def release(self, version: str, package: str = "tensorflow") -> TensorflowRelease | None:
+        """Return the row of one distribution at exactly this version (``2.20.0``; ``2.20`` means ``2.20.0``)."""
+        wanted = versions.key_or_none(version)
+        return self._releases.get((package, wanted)) if wanted is not None else None
+
+    @cached_property
+    def _releases(self) -> dict[tuple[str, Key], TensorflowRelease]:
+        return {(row.package, versions.key(row.version)): row for row in self.tensorflow}
+
+    def distributions(self, version: str) -> tuple[TensorflowRelease, ...]:
+        """List the rows of one version, in the order of `DISTRIBUTIONS`."""
+        found = (self.release(version, package) for package in DISTRIBUTIONS)
+        return tuple(row for row in found if row is not None)
+
+    def releases(self, package: str = "tensorflow", *, gpu: bool | None = None) -> tuple[TensorflowRelease, ...]:
+        """Return a distribution's rows, oldest first; with ``gpu`` only those with or without GPU support."""
+        rows = sorted(
+            (row for row in self.tensorflow if row.package == package), key=lambda row: versions.key(row.version)
+        )
+        return tuple(row for row in rows if gpu is None or row.gpu is gpu)
+
+    def toolkit(self, text: str | None) -> CudaToolkit | None:
+        """Return the toolkit line that a CUDA version belongs to: ``11.2``, ``11.2.152`` and ``V11.2.67`` alike."""
+        if text is None or versions.key_or_none(text.lstrip("vV")) is None:
+            return None
+        return self._toolkits.get(versions.minor(text.lstrip("vV")))
+
+    @cached_property
+    def _toolkits(self) -> dict[str, CudaToolkit]:
+        return {row.version: row for row in self.cuda}
+
+    @cached_property
+    def compiler(self) -> Callable[[str], CudaToolkit | None]:
+        """Return the oldest toolkit whose compiler, which its own driver brings too, takes a PTX ISA (``8.3``)."""
+        return cache(self._compiler)
+
+    def _compiler(self, isa: str) -> CudaToolkit | None:
+        rows = [row for row in self.cuda if row.ptx_isa and versions.at_least(row.ptx_isa, isa)]
+        return min(rows, key=lambda row: versions.key(row.version), default=None)
+
+    def newest_toolkit(self, major: int) -> CudaToolkit | None:
+        """Return the newest toolkit of a major line."""
+        rows = [row for row in self.cuda if versions.major(row.version) == major]
+        return max(rows, key=lambda row: versions.key(row.version), default=None)
+
+    def cudnn_row(self, text: str | None) -> Cudnn | None:
+        """Return the row of a cuDNN version, or of its line where it has no row of its own: ``8.1.1.33 -> 8.1``.
+
+        A major alone (``8``) says too little to name one.
+        """
+        wanted = versions.key_or_none(text) if text is not None else None
+        if text is None or wanted is None or len(versions.numbers(text)) < 2:  # noqa: PLR2004 - see above
+            return None
+        return self._cudnns.get(".".join(map(str, wanted[0]))) or self._cudnns.get(versions.minor(text))
+
+    @cached_property
+    def _cudnns(self) -> dict[str, Cudnn]:
+        return {row.version: row for row in self.cudnn}
+
+    def branch(self, driver: str | None) -> DriverBranch | None:
+        """Return the branch of a Linux driver: ``535.104.05``, ``535`` and ``R535`` alike."""
+        found = _DRIVER.match(driver.strip()) if driver is not None else None
+        return self._branches.get(found[1]) if found else None
+
+    @cached_property
+    def _branches(self) -> dict[str, DriverBranch]:
+        return {row.branch: row for row in self.drivers}
+
+    @cached_property
+    def gpu(self) -> Callable[[str], Gpu | None]:
+        """Return the GPU that a text names, as its vendor, ``nvidia-smi`` or a person writes it (see `GpuNames`)."""
+        return cache(GpuNames(self.gpus).find)
+
+    def system(self, name: str) -> OperatingSystem | None:
+        """Return a system by its name (``debian-bookworm``), its short name (``bookworm``) or its image."""
+        return self._systems.get(name.strip().lower())
+
+    @cached_property
+    def _systems(self) -> dict[str, OperatingSystem]:
+        found: dict[str, OperatingSystem] = {}
+        for row in self.systems:
+            for name in (row.name, row.short, row.image):
+                found.setdefault(name, row)
+        return found
+
+    def image(self, name: str) -> BaseImage | None:
+        """Return a published image by its reference; a registry's host and a digest are passed over.
+
+        The catalogue holds the runtime images with cuDNN. Their ``base``, ``runtime`` and ``devel`` siblings are built
+        from the same base image, which sets the start-up requirement, and differ in flavor and cuDNN alone.
+        """
+        reference = name.strip().split("@")[0]
+        head, _, rest = reference.partition("/")
+        bare = rest if "." in head or ":" in head else reference
+        return self._images.get(bare) or self._sibling(bare)
+
+    @cached_property
+    def _images(self) -> dict[str, BaseImage]:
+        return {row.name: row for row in self.images}
+
+    def _sibling(self, name: str) -> BaseImage | None:
+        asked = _VARIANT.fullmatch(name)
+        if asked is None:
+            return None
+        start, end = f"{asked['cuda']}{asked['cudnn'] or '-cudnn'}", f"-runtime-{asked['os']}"
+        row = next((row for row in self.images if row.name.startswith(start) and row.name.endswith(end)), None)
+        if row is None:
+            return None
+        return msgspec.structs.replace(
+            row, name=name, flavor=asked["flavor"], cudnn=row.cudnn if asked["cudnn"] else None
+        )
+
+    def report(self, release: TensorflowRelease, capability: str) -> FieldReport | None:
+        """Find what users report of a release on a compute capability."""
+        wanted = versions.key(release.version)
+        for row in self.reports:
+            inside = versions.key(row.first) <= wanted <= versions.key(row.last)
+            if inside and capability in row.capabilities:
+                return row
+        return None
+
+    def wheel_line(self, package: str) -> CudnnWheel | None:
+        """Return the versions of a cuDNN wheel line (``nvidia-cudnn-cu12``) that the index was seen to hold."""
+        return self._wheel_lines.get(package)
+
+    @cached_property
+    def _wheel_lines(self) -> dict[str, CudnnWheel]:
+        return {row.package: row for row in self.cudnn_wheels}
+
+    def wheel_versions(self, package: str) -> tuple[str, ...]:
+        """List the versions of a cuDNN wheel that the index held, oldest first."""
+        row = self.wheel_line(package)
+        return row.versions if row is not None else ()
+
+    def wheels_seen(self, package: str) -> str:
+        """Return the day on which the index was read for a CUDA wheel (``2026-11-20``), '' where it was not."""
+        row = self.wheel_line(package)
+        return row.verified[:10] if row is not None else ""
+
+    @cached_property
+    def newest_wheel(self) -> Callable[[str, Bounds], str | None]:
+        """Return the newest version of a CUDA wheel that the index held and that the bounds admit."""
+        return cache(self._newest_wheel)
+
+    def _newest_wheel(self, package: str, bounds: Bounds) -> str | None:
+        inside = [text for text in self.wheel_versions(package) if versions.admits(bounds, text)]
+        return max(inside, key=versions.key, default=None)
+
+    @cached_property
+    def wheel_kinds(self) -> Callable[[str, Bounds], tuple[str, ...]]:
+        """Return the newest wheel inside the bounds for each range of GPUs that cuDNN's rows tell apart."""
+        return cache(self._wheel_kinds)
+
+    def _wheel_kinds(self, package: str, bounds: Bounds) -> tuple[str, ...]:
+        kinds: dict[object, str] = {}
+        for text in sorted(self.wheel_versions(package), key=versions.key):
+            if versions.admits(bounds, text):
+                found = self.cudnn_row(text)
+                kinds[(found.first_capability, found.last_capability) if found is not None else None] = text
+        return tuple(reversed(kinds.values()))

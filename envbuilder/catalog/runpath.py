@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from envbuilder.catalog.model import FindsCuda, Search, TensorflowRelease
+from envbuilder.catalog.rows import FindsCuda, Search, TensorflowRelease
 
 _TEXT = re.compile(rb"\$ORIGIN[\x20-\x7e]*\0")
 _BEGUN = re.compile(rb"\$(?:O(?:R(?:I(?:G(?:I(?:N[\x20-\x7e]*)?)?)?)?)?)?\Z")
@@ -52,15 +52,6 @@ class Watch:
                 begun = _BEGUN.search(text)
                 tail = text[begun.start() :] if begun else b""
             yield piece
-
-
-def folders(pieces: Iterable[bytes]) -> tuple[str, ...]:
-    """Read which folders a library's RUNPATH names, and no further; () where it has none."""
-    watch = Watch()
-    for _ in watch.over(pieces):
-        if watch.folders is not None:
-            break
-    return watch.folders or ()
 
 
 def folder_of(soname: str) -> str:

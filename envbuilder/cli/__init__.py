@@ -17,30 +17,62 @@ from envbuilder.cli import termination
 from envbuilder.errors import EnvbuilderError, UsageError, of_system
 from envbuilder.exits import ExitCode
 
-COMMANDS: tuple[tuple[str, str], ...] = (
-    ("run", "Build and validate every environment of a matrix"),
-    ("plan", "Show which environments a matrix gives, and why others are rejected"),
-    ("check", "Ask whether a combination of versions, driver and GPU works"),
-    ("explain", "Explain a finding code or an environment"),
+COMMANDS: tuple[tuple[str, ...], ...] = (
+    ("run", "Build and validate every environment of a matrix", "jobs.run:RunDocument"),
+    (
+        "plan",
+        "Show which environments a matrix gives, and why others are rejected",
+        "jobs.plan_matrix:PlanDocument",
+        "jobs.plan_matrix:NewestDocument",
+    ),
+    ("check", "Ask whether a combination of versions, driver and GPU works", "compat.check:CheckDocument"),
+    ("explain", "Explain a finding code or an environment", "jobs.explain:ExplainDocument"),
     ("lock", "Pin every package of an environment with its hash"),
     ("render", "Write the build contexts in images/, or check that they are current"),
-    ("build", "Build the images of a matrix"),
-    ("validate", "Run the validation suite in an environment's image, any image, or here"),
-    ("controls", "Run the negative controls: images broken on purpose, each of which must fail as it should"),
-    ("publish", "Push, validate by digest and promote images, with signed statements"),
-    ("verify", "Decide whether an image has a trusted verdict"),
+    ("build", "Build the images of a matrix", "jobs.run:RunDocument"),
+    ("validate", "Run the validation suite in an environment's image, any image, or here", "verdict:Verdict"),
+    (
+        "controls",
+        "Run the negative controls: images broken on purpose, each of which must fail as it should",
+        "controls.control_run:ControlsDocument",
+        "controls.controls_text:ControlListDocument",
+    ),
+    (
+        "publish",
+        "Push, validate by digest and promote images, with signed statements",
+        "publish.publish_document:PublishDocument",
+    ),
+    ("verify", "Decide whether an image has a trusted verdict", "publish.verify_document:Verification"),
     ("keys", "Make and show signing keys"),
-    ("upgrade", "Compare two TensorFlow versions and decide whether to adopt the new one"),
-    ("reproduce", "From a user's report to the environment, the cause and the fix"),
-    ("capture", "Describe the environment this runs in, for a report"),
-    ("doctor", "Describe this host and say which environments it can run"),
-    ("clean", "Free the engine's disk of images that were made on the way"),
+    (
+        "upgrade",
+        "Compare two TensorFlow versions and decide whether to adopt the new one",
+        "upgrade.upgrade_document:UpgradeDocument",
+        "upgrade.bisect:BisectDocument",
+    ),
+    (
+        "reproduce",
+        "From a user's report to the environment, the cause and the fix",
+        "reproduce.reproduction:ReproduceDocument",
+    ),
+    ("capture", "Describe the environment this runs in, for a report", "reproduce.report.captured:CaptureDocument"),
+    ("doctor", "Describe this host and say which environments it can run", "jobs.doctor:Diagnosis"),
+    ("clean", "Free the engine's disk of images that were made on the way", "jobs.clean:CleanDocument"),
     ("report", "Write the verdicts as a page"),
     ("export", "Write verdicts and build plans in other tools' formats"),
-    ("catalog", "List, verify and refresh the facts"),
+    (
+        "catalog",
+        "List, verify and refresh the facts",
+        "jobs.listing:CatalogDocument",
+        "refresh.agreement:VerifyDocument",
+        "refresh.propose:RefreshDocument",
+    ),
     ("schema", "Print the JSON Schema of a document"),
 )
-"""Every command, in the order of ``--help``; the module ``<name>_command`` holds a click command called ``command``."""
+"""Every command, in the order of ``--help``: name, what it does, and the types of the documents that it answers with.
+
+The module ``<name>_command`` holds a click command called ``command``; a type is ``module:name`` inside the package.
+"""
 
 
 class LazyGroup(click.Group):
@@ -48,11 +80,11 @@ class LazyGroup(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         """Name the commands in the order of the table."""
-        return [name for name, _ in COMMANDS]
+        return [name for name, *_ in COMMANDS]
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import one command."""
-        if cmd_name not in dict(COMMANDS):
+        if cmd_name not in self.list_commands(ctx):
             return None
         command: click.Command = importlib.import_module(f"envbuilder.cli.{cmd_name}_command").command
         return _as_written(command)
@@ -70,7 +102,7 @@ class LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """List the commands without importing any."""
         with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS))
+            formatter.write_dl([(name, does) for name, does, *_ in COMMANDS])
 
 
 @contextmanager
@@ -112,7 +144,8 @@ _as_written(root)
 def main(arguments: list[str] | None = None) -> Any:  # noqa: ANN401 - click's own return type
     """Run the command line and exit with the code that the contract names.
 
-    A request to terminate, as CI sends to a cancelled job, ends it as Ctrl-C does: containers go, finished work stays.
+    A request to terminate, as CI sends to a cancelled job, and a terminal that closes end it as Ctrl-C does:
+    containers go, finished work stays. Under nohup a closed terminal goes on meaning nothing.
     """
     termination.open_missing_streams()
     termination.end_on_signals()

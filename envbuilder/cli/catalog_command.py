@@ -28,15 +28,16 @@ def command() -> None:
 @format_option
 def list_command(table: str | None, form: str) -> None:
     """Print a table of the catalogue: tensorflow, cuda, cudnn, drivers, gpus, systems, images, reports."""
-    from envbuilder.catalog import listing, store
+    from envbuilder.catalog import store
     from envbuilder.cli.output import finish
+    from envbuilder.jobs import listing
 
     finish(listing.list_catalog(store.load(), table), form, partial(listing.as_text, table=table))
 
 
 @command.command("verify")
 @click.argument("version", nargs=-1, metavar="[VERSION]...")
-@click.option("--binary", is_flag=True, help="Read the GPU code inside the wheel's main library (up to 0.4 GB each).")
+@click.option("--binary", is_flag=True, help="Read the GPU code inside the wheel's shared objects (up to 0.6 GB each).")
 @click.option("--fresh", is_flag=True, help="Ask the index again instead of believing what was read within the hour.")
 @click.option("--all", "everything", is_flag=True, help="Show what agrees, too.")
 @format_option

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import click
@@ -46,12 +45,8 @@ def command(form: str, *, no_avx: bool, **given: Any) -> None:  # noqa: ANN401 -
     """
     from envbuilder.catalog.store import load
     from envbuilder.cli.output import finish
-    from envbuilder.compat.check import check
+    from envbuilder.compat.check import answer
     from envbuilder.compat.check_text import as_text
-    from envbuilder.compat.nearest import nearest
     from envbuilder.compat.words import Words, question
 
-    asked, catalog = question(Words(avx=not no_avx, **given)), load()
-    document = check(asked, catalog)
-    near = nearest(asked, catalog) if document.compatible is False and form == "table" else None
-    finish(document, form, partial(as_text, near=near[1] if near else ()))
+    finish(answer(question(Words(avx=not no_avx, **given)), load()), form, as_text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import click
@@ -21,7 +22,8 @@ def command() -> None:
 
 @command.command("new")
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
-def new(folder: Path) -> None:
+@click.option("--expires", metavar="AGE", help="How long the key is to be trusted: 365d. It stands in the public file.")
+def new(folder: Path, expires: str | None) -> None:
     r"""Make a key pair in FOLDER: envbuilder.key (yours alone) and envbuilder.pub (for everybody).
 
     Nothing is ever overwritten. With ENVBUILDER_KEY_PASSWORD set, the private key is encrypted with it.
@@ -29,10 +31,13 @@ def new(folder: Path) -> None:
     \b
     Example:
       envbuilder keys new ~/.envbuilder
+      envbuilder keys new ~/.envbuilder --expires 365d
     """
     from envbuilder.attest.keys import PRIVATE, PUBLIC, create
+    from envbuilder.publish.verify_request import duration
 
-    made = create(folder, password=os.environ.get("ENVBUILDER_KEY_PASSWORD") or None)
+    until = datetime.now(UTC) + timedelta(seconds=duration(expires)) if expires else None
+    made = create(folder, password=os.environ.get("ENVBUILDER_KEY_PASSWORD") or None, expires=until)
     click.echo(f"{folder / PRIVATE}  the private key: keep it to yourself", err=True)
     click.echo(f"{folder / PUBLIC}  the public key: give it to whoever verifies", err=True)
     click.echo(made.keyid)
@@ -47,7 +52,8 @@ def show(file: Path) -> None:
     Example:
       envbuilder keys show envbuilder.pub
     """
-    from envbuilder.attest.keys import load_public
+    from envbuilder.attest.keys import load_public_keys
 
-    key = load_public(file)
-    click.echo(f"{key.keyid}\n{key.pem}", nl=False)
+    for key in load_public_keys(file):
+        limit = f"trusted until {key.expires}\n" if key.expires else ""
+        click.echo(f"{key.keyid}\n{limit}{key.pem}", nl=False)

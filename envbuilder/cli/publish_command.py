@@ -15,7 +15,13 @@ from envbuilder.cli.options import format_option, gpus_option, matrix_argument, 
 @select_option
 @format_option
 @click.option("--to", "to", required=True, metavar="HOST/REPOSITORY", help="Where the images go.")
-@click.option("--key", type=click.Path(path_type=Path), help="The private key that signs (envbuilder keys new).")
+@click.option(
+    "--key",
+    "keys",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="A private key that signs (envbuilder keys new).",
+)
 @click.option("--keyless", is_flag=True, help="Sign by Sigstore with this CI job's identity instead of a key.")
 @click.option("--moving", multiple=True, metavar="TAG", help="A further tag that moves to this image, such as latest.")
 @click.option(
@@ -33,7 +39,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     selectors: tuple[str, ...],
     form: str,
     to: str,
-    key: Path | None,
+    keys: tuple[Path, ...],
     keyless: bool,  # noqa: FBT001
     moving: tuple[str, ...],
     allow: tuple[str, ...],
@@ -61,22 +67,25 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     from envbuilder.engine.docker import connect
     from envbuilder.publish.publish_all import Session, Wish, allowance, plan_all, publish_all, sealer_of
     from envbuilder.publish.publish_text import as_text
-    from envbuilder.registry.reference import parse
+    from envbuilder.publish.tag_names import check_moving, destination
     from envbuilder.workspace import Workspace
 
+    check_moving(moving)
     workspace = Workspace(Path.cwd())
     choice = choose(matrix, selectors, workspace, load())
     wish = Wish(
-        to=parse(to),
+        to=destination(to),
         moving=moving,
         allow=allowance(allow),
         profile="full" if profile == "full" else "quick",
         gpus=gpus,
         sbom=not no_sbom,
     )
-    session = Session(connect(), workspace, Console().say, dict(os.environ))
+    say = Console().say
+    session = Session(connect(), workspace, say, dict(os.environ))
     if dry_run:
         document = plan_all(choice, wish, session)
     else:
-        document = publish_all(choice, wish, sealer_of(key, keyless=keyless, environment=os.environ), session)
+        sealer = sealer_of(keys, keyless=keyless, environment=os.environ, say=say)
+        document = publish_all(choice, wish, sealer, session)
     finish(document, form, as_text)

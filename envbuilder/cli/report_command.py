@@ -41,6 +41,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     """
     from envbuilder.catalog.store import load
     from envbuilder.choice import VETTED
+    from envbuilder.console import Console
     from envbuilder.publish.verify_request import fetch
     from envbuilder.report.collect import collect
     from envbuilder.report.page import write
@@ -51,6 +52,6 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     start = moment(since, now) if since else None
     workspace = Workspace(Path.cwd())
     if repository is not None:
-        History(store or workspace.history).add(fetch(repository, keys))
+        History(store or workspace.history).add(fetch(repository, keys, Console().say))
     material = collect(workspace, matrices or VETTED, store, start, load())
     click.echo(write(material, output, now))

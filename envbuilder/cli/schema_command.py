@@ -2,38 +2,22 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from typing import Any
 
 import click
 import msgspec
 
-from envbuilder.catalog.listing import CatalogDocument
+from envbuilder.cli import COMMANDS
 from envbuilder.cli.error_document import ErrorDocument
-from envbuilder.compat.check import CheckDocument
 from envbuilder.compat.fleet import Fleet
-from envbuilder.controls.control_run import ControlsDocument
-from envbuilder.controls.controls_text import ControlListDocument
 from envbuilder.environment import Environment
 from envbuilder.errors import UsageError
 from envbuilder.image.build import ImageRecord
-from envbuilder.jobs.clean import CleanDocument
-from envbuilder.jobs.doctor import Diagnosis
-from envbuilder.jobs.explain import ExplainDocument
-from envbuilder.jobs.plan_matrix import NewestDocument, PlanDocument
-from envbuilder.jobs.run import RunDocument
 from envbuilder.matrix import Matrix
-from envbuilder.publish.publish_document import PublishDocument
-from envbuilder.publish.verify import Verification
-from envbuilder.refresh.agreement import VerifyDocument
-from envbuilder.refresh.propose import RefreshDocument
-from envbuilder.reproduce.report.captured import CaptureDocument
-from envbuilder.reproduce.reproduction import ReproduceDocument
 from envbuilder.schemas import json_schema, name_of
-from envbuilder.upgrade.bisect import BisectDocument
 from envbuilder.upgrade.policy import Policy
-from envbuilder.upgrade.upgrade_document import UpgradeDocument
-from envbuilder.verdict import Verdict
 
 FILES: tuple[tuple[str, Any], ...] = (
     ("matrix", Matrix),
@@ -43,27 +27,17 @@ FILES: tuple[tuple[str, Any], ...] = (
 )
 """Files without a ``schema`` of their own, so that their name stands here."""
 
+
+def _type(place: str) -> type[msgspec.Struct]:
+    """Return the type that a row of `COMMANDS` names as ``module:name``."""
+    module, _, name = place.partition(":")
+    kind: type[msgspec.Struct] = getattr(importlib.import_module(f"envbuilder.{module}"), name)
+    return kind
+
+
 DOCUMENTS: tuple[type[msgspec.Struct], ...] = (
-    Verdict,
+    *(_type(place) for place in dict.fromkeys(place for _, _, *answers in COMMANDS for place in answers)),
     ImageRecord,
-    RunDocument,
-    Diagnosis,
-    CheckDocument,
-    PlanDocument,
-    NewestDocument,
-    ExplainDocument,
-    UpgradeDocument,
-    BisectDocument,
-    ReproduceDocument,
-    CaptureDocument,
-    ControlsDocument,
-    ControlListDocument,
-    CatalogDocument,
-    VerifyDocument,
-    RefreshDocument,
-    PublishDocument,
-    CleanDocument,
-    Verification,
     ErrorDocument,
 )
 """Everything that names its schema: what commands print, and what they leave in ``out/``."""

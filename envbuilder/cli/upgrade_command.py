@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from envbuilder.cli.options import gpus_option
+from envbuilder.cli.options import gpus_option, select_option
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
@@ -26,13 +26,18 @@ _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 )
 @click.option("--tensorflow", metavar="VERSION", help="With --axis cuda or cudnn: the release that stays.")
 @click.option("--check", metavar="NAME", help="With --bisect: a check of the validation suite instead of CMD.")
-@click.option("--matrix", metavar="MATRIX", help="Take the row of OLD from this matrix: Python, system, packages.")
+@click.option("--repeat", type=click.IntRange(1, 100), default=1, help="With --bisect: runs of CMD in each version.")
+@click.option(
+    "--matrix", metavar="MATRIX", help="The matrix that offers both, its committed locks [default: tensorflow]."
+)
+@select_option
 @click.option("--fleet", type=_FILE, metavar="FILE", help="YAML list of hosts: which of them would be lost.")
 @click.option("--suite", type=_FOLDER, metavar="DIR", help="Your tests: pytest files or scripts, run on both sides.")
 @click.option("--wheel", type=_FILE, metavar="FILE", help="The wheel of NEW, where no index has it.")
 @click.option("--policy", metavar="FILE", help="What decides (default: upgrade-policy, which ships).")
 @click.option("--flavor", type=click.Choice(["cpu", "gpu"]), default="cpu", show_default=True, help="Which images.")
 @click.option("--rounds", type=click.IntRange(1, 1000), help="Rounds of measurement [default: 15].")
+@click.option("--fresh", is_flag=True, help="Measure and observe anew, whatever was measured before.")
 @gpus_option
 @click.option("--format", "form", type=click.Choice(["table", "json", "markdown"]), default="table", show_default=True)
 def command(  # noqa: PLR0913, PLR0917 - one parameter an option
@@ -43,13 +48,16 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     axis: str,
     tensorflow: str | None,
     check: str | None,
+    repeat: int,
     matrix: str | None,
+    selectors: tuple[str, ...],
     fleet: Path | None,
     suite: Path | None,
     wheel: Path | None,
     policy: str | None,
     flavor: str,
     rounds: int | None,
+    fresh: bool,  # noqa: FBT001
     gpus: str,
     form: str,
 ) -> None:
@@ -87,6 +95,9 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
         axis=axis,
         tensorflow=tensorflow,
         check=check,
+        repeat=repeat,
+        selectors=selectors,
+        fresh=fresh,
         command=words,
     )
     if bisect:

@@ -22,8 +22,11 @@ from envbuilder.cli.options import format_option
     show_default=True,
     help="The level that must have passed.",
 )
+@click.option("--environment", metavar="ID", help="The environment that is meant; default: the tag, where it is an id.")
+@click.option("--tensorflow", metavar="VERSION", help="The TensorFlow that is meant: 2.20.0, or 2.20.")
 @click.option("--driver", metavar="VERSION", help="The driver that it must have passed on: 535, or 535.104.05.")
 @click.option("--gpu", metavar="NAME", help="The GPU that it must have passed on: H100.")
+@click.option("--threshold", type=int, default=1, show_default=True, help="How many trusted keys must have signed.")
 @click.option(
     "--max-age", default="90d", show_default=True, metavar="AGE", help="How old the verdict may be: 90d, 12h."
 )
@@ -34,13 +37,17 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     identity: str | None,
     issuer: str | None,
     level: str,
+    environment: str | None,
+    tensorflow: str | None,
     driver: str | None,
     gpu: str | None,
+    threshold: int,
     max_age: str,
 ) -> None:
     r"""Decide whether IMAGE, in its registry, has a fresh PASSED verdict that somebody trusted signed.
 
-    Whatever cannot be shown is refused, with its reason; the exit code is 0 for accepted and 7 for refused.
+    Whatever cannot be shown is refused, with its reason; the exit code is 0 for accepted, 7 for refused, and 5 where
+    the registry failed, so that nothing is known. It answers within half a minute.
 
     \b
     Examples:
@@ -49,6 +56,10 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
           --level gpu --driver 535 --gpu H100 --max-age 30d
     """
     from envbuilder.cli.output import finish
-    from envbuilder.publish.verify_request import VerifyOptions, as_text, verify_image
+    from envbuilder.publish.verify_document import as_text
+    from envbuilder.publish.verify_request import VerifyOptions, verify_image
 
-    finish(verify_image(VerifyOptions(image, keys, identity, issuer, level, driver, gpu, max_age)), form, as_text)
+    options = VerifyOptions(
+        image, keys, identity, issuer, level, driver, gpu, max_age, environment, tensorflow, threshold
+    )
+    finish(verify_image(options), form, as_text)

@@ -1,4 +1,4 @@
-"""Answer a question: settle it, ask the rules, and write the answer as the document of `envbuilder check`."""
+"""Answer a question: bind it, ask the rules, and write the answer as the document of `envbuilder check`."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ from typing import Literal
 
 import msgspec
 
-from envbuilder.catalog.facts import Facts, facts
 from envbuilder.catalog.model import Catalog
-from envbuilder.compat.question import Candidate, Question
+from envbuilder.compat.binding import Binding, bind
+from envbuilder.compat.candidate import Candidate
+from envbuilder.compat.nearest import nearest
+from envbuilder.compat.question import Question
 from envbuilder.compat.rules import judge, ordered
-from envbuilder.compat.settle import Settled, settle
+from envbuilder.compat.works import Installable
+from envbuilder.environment import Change, Predicate
 from envbuilder.finding import Finding, compatible
 
 
@@ -39,38 +42,63 @@ class EnvironmentAnswer(msgspec.Struct, frozen=True, kw_only=True):
     chosen: tuple[str, ...]
 
 
+class NearestAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The nearest environment that works, what differs in it, and what "works" means.
+
+    ``predicate`` is ``installable`` (it can be installed, and will use the GPU) or ``buildable`` (envbuilder can build
+    it here).
+    """
+
+    environment: EnvironmentAnswer
+    changes: tuple[Change, ...]
+    predicate: Predicate
+
+
 class CheckDocument(msgspec.Struct, frozen=True, kw_only=True):
     """The answer of ``envbuilder check``.
 
     ``compatible`` is true (it will use the GPU), false (it will not start, not use the GPU or not compute) or null
-    (the catalogue makes no claim).
+    (the catalogue makes no claim). ``nearest`` is what works instead where it is false, null where nothing near does.
     """
 
     schema: Literal["envbuilder/check/v1"] = "envbuilder/check/v1"
     compatible: bool | None
     environment: EnvironmentAnswer
     findings: tuple[Finding, ...]
+    nearest: NearestAnswer | None = None
 
 
 def findings_of(question: Question, catalog: Catalog) -> tuple[Finding, ...]:
     """Predict what a combination will run into, most serious first."""
-    return _findings(settle(question, facts(catalog)), facts(catalog))
+    return _findings(bind(question, catalog), catalog)
 
 
 def check(question: Question, catalog: Catalog) -> CheckDocument:
-    """Judge one combination against the catalogue."""
-    settled = settle(question, facts(catalog))
-    found = _findings(settled, facts(catalog))
-    return CheckDocument(compatible=compatible(found), environment=_environment(question, settled), findings=found)
+    """Judge one combination against the catalogue, without a look at what works instead."""
+    bound = bind(question, catalog)
+    found = _findings(bound, catalog)
+    return CheckDocument(compatible=compatible(found), environment=_environment(question, bound), findings=found)
 
 
-def _findings(settled: Settled, known: Facts) -> tuple[Finding, ...]:
-    ruled = judge(settled.candidate, known) if settled.candidate is not None else ()
-    return ordered((*ruled, *settled.unknown))
+def answer(question: Question, catalog: Catalog) -> CheckDocument:
+    """Judge one combination; where it is incompatible, name the nearest that can be installed and uses the GPU."""
+    document = check(question, catalog)
+    near = nearest(question, Installable(catalog)) if document.compatible is False else None
+    if near is None:
+        return document
+    found = NearestAnswer(
+        environment=check(near.wish, catalog).environment, changes=near.changes, predicate=near.predicate
+    )
+    return msgspec.structs.replace(document, nearest=found)
 
 
-def _environment(question: Question, settled: Settled) -> EnvironmentAnswer:
-    candidate = settled.candidate
+def _findings(bound: Binding, catalog: Catalog) -> tuple[Finding, ...]:
+    ruled = judge(bound.candidate, catalog) if bound.candidate is not None else ()
+    return ordered((*ruled, *bound.unknown))
+
+
+def _environment(question: Question, bound: Binding) -> EnvironmentAnswer:
+    candidate = bound.candidate
     return EnvironmentAnswer(
         tensorflow=candidate.release.version if candidate else question.tensorflow,
         package=candidate.release.package if candidate else question.package or "tensorflow",
@@ -84,7 +112,7 @@ def _environment(question: Question, settled: Settled) -> EnvironmentAnswer:
         base_image=question.base_image,
         install=question.install,
         packages=question.packages,
-        chosen=settled.chosen,
+        chosen=bound.chosen,
     )
 
 

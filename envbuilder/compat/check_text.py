@@ -4,24 +4,53 @@ from __future__ import annotations
 
 import textwrap
 
-from envbuilder.compat.check import CheckDocument, EnvironmentAnswer
+from envbuilder.compat.check import CheckDocument, EnvironmentAnswer, NearestAnswer
 from envbuilder.compat.explanations import Explanation
+from envbuilder.environment import Change, Predicate
 from envbuilder.finding import Code, Finding, compatible
 
 _WIDTH = 100
 _WORD = {True: "compatible", False: "incompatible", None: "no claim"}
 
 
-def as_text(document: CheckDocument, near: tuple[str, ...] | None = None) -> str:
-    """Write an answer for people; ``near`` are the changes that lead to the nearest combination that works."""
+def as_text(document: CheckDocument) -> str:
+    """Write an answer for people."""
     lines = [_environment(document.environment), f"{_WORD[document.compatible]}{_because(document)}"]
     for finding in document.findings:
         lines += ["", *finding_lines(finding)]
-    if near:
-        lines += ["", f"nearest that works: {', '.join(near)}"]
-    elif near is not None and document.compatible is False:
-        lines += ["", "nearest that works: none with this driver and GPU"]
+    if document.compatible is False:
+        lines += ["", _nearest(document.nearest)]
     return "\n".join(lines)
+
+
+_NEAREST: dict[Predicate, str] = {
+    "installable": "nearest that works",
+    "buildable": "nearest that can be built here",
+}
+
+
+def nearest_line(predicate: Predicate, changes: tuple[Change, ...]) -> str:
+    """Write what differs in the nearest that works, and what "works" means."""
+    return f"{_NEAREST[predicate]}: {', '.join(map(change_text, changes)) or 'the same, with what is chosen'}"
+
+
+def change_text(change: Change) -> str:
+    """Write one difference: ``cuda 11.2 → 11.0``."""
+    return f"{change.field} {change.old} → {new_text(change)}"
+
+
+def new_text(change: Change) -> str:
+    """Write what stands in place of what was asked for."""
+    return change.new or _GONE.get(change.field, "left open")
+
+
+_GONE = {"install": "pinned CUDA wheels", "base_image": "none (pinned CUDA wheels)"}
+
+
+def _nearest(near: NearestAnswer | None) -> str:
+    if near is None:
+        return "nearest that works: none with this driver and GPU"
+    return nearest_line(near.predicate, near.changes)
 
 
 def _because(document: CheckDocument) -> str:

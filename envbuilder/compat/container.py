@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 
 from envbuilder import versions
-from envbuilder.catalog.facts import Facts
+from envbuilder.catalog.model import Catalog
 from envbuilder.compat import phrases
-from envbuilder.compat.question import Candidate
+from envbuilder.compat.candidate import Candidate
 from envbuilder.finding import Code, Finding
 
 _CONDITION = re.compile(r"^(cuda|driver|arch|brand)(>=|<=|!=|=|<|>)([A-Za-z0-9.]+)$")
@@ -54,7 +54,7 @@ def _condition(text: str, known: dict[str, str | None]) -> Truth:
     }[operator]
 
 
-def container_starts(candidate: Candidate, _facts: Facts) -> Iterator[Finding]:
+def container_starts(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
     """CONTAINER_REQUIREMENT: the runtime refuses to start the image on this driver and GPU."""
     image, driver, branch = candidate.image, candidate.driver, candidate.branch
     if image is None or driver is None or not image.require_cuda or not candidate.gpu:

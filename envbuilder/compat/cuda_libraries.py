@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from envbuilder import versions
-from envbuilder.catalog.facts import Facts
-from envbuilder.catalog.model import CudaToolkit
+from envbuilder.catalog.model import Catalog
+from envbuilder.catalog.rows import CudaToolkit
 from envbuilder.compat import phrases
-from envbuilder.compat.question import Candidate
+from envbuilder.compat.candidate import Candidate
 from envbuilder.finding import Code, Finding
 
 _OWN_LIBRARIES = ("libcudnn", "libcuda.", "libnccl", "libnvinfer", "libnvrtc", "libnvshmem")
 """Files that a CUDA toolkit does not bring."""
 
 
-def gpu_build(candidate: Candidate, facts: Facts) -> Iterator[Finding]:
+def gpu_build(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]:
     """NOT_A_GPU_BUILD: a wheel without CUDA where a GPU is meant to be used."""
     release = candidate.release
     if not candidate.gpu or not release.installable or (release.gpu and candidate.arch == "x86_64"):
@@ -23,7 +23,7 @@ def gpu_build(candidate: Candidate, facts: Facts) -> Iterator[Finding]:
     if release.gpu:
         what, fix = f"The {candidate.arch} wheel", "Use an x86_64 machine, or NVIDIA's own container for this one."
     else:
-        others = [row for row in facts.releases(release.version) if row.gpu]
+        others = [row for row in catalog.distributions(release.version) if row.gpu]
         what = "The wheel"
         fix = (
             f"Install `{others[0].package}=={release.version}`."
@@ -56,7 +56,7 @@ def missing_sonames(candidate: Candidate, toolkit: CudaToolkit) -> tuple[str, ..
     )
 
 
-def cuda_loads(candidate: Candidate, _facts: Facts) -> Iterator[Finding]:
+def cuda_loads(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
     """CUDA_MISMATCH: the toolkit's files have other names than this build opens, or the toolkit is older."""
     release, toolkit = candidate.release, candidate.toolkit
     if not on_gpu(candidate) or candidate.cuda is None or toolkit is None or release.cuda is None:
@@ -89,7 +89,7 @@ def cuda_loads(candidate: Candidate, _facts: Facts) -> Iterator[Finding]:
         )
 
 
-def cudnn_loads(candidate: Candidate, _facts: Facts) -> Iterator[Finding]:
+def cudnn_loads(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
     """CUDNN_MISMATCH: another major, a minor older than the build's, or a cuDNN for another CUDA."""
     release, cudnn = candidate.release, candidate.cudnn
     if not on_gpu(candidate) or cudnn is None or release.cudnn is None:
@@ -125,7 +125,7 @@ def cudnn_loads(candidate: Candidate, _facts: Facts) -> Iterator[Finding]:
         )
 
 
-def one_stack(candidate: Candidate, _facts: Facts) -> Iterator[Finding]:
+def one_stack(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
     """TWO_CUDA_STACKS: the image and the extra each bring a CUDA."""
     image = candidate.image
     if not on_gpu(candidate) or image is None or candidate.install != "and-cuda" or not candidate.release.and_cuda:
@@ -143,7 +143,7 @@ def one_stack(candidate: Candidate, _facts: Facts) -> Iterator[Finding]:
     )
 
 
-def xla_tools(candidate: Candidate, _facts: Facts) -> Iterator[Finding]:
+def xla_tools(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
     """XLA_TOOLS_MISSING: base and runtime images hold neither ptxas nor libdevice."""
     image = candidate.image
     if not on_gpu(candidate) or image is None or image.flavor == "devel":

@@ -16,6 +16,9 @@ _TESTED = "https://www.tensorflow.org/install/source#gpu"
 _PIP = "https://www.tensorflow.org/install/pip"
 _PTX = "https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#just-in-time-compilation"
 _CUBIN = "https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#binary-compatibility"
+_ERRORS = "https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__TYPES.html"
+_ISA = "https://docs.nvidia.com/cuda/parallel-thread-execution/index.html#release-notes"
+_TARGETS = "https://docs.nvidia.com/cuda/parallel-thread-execution/index.html#ptx-module-directives-target"
 _TOOLKIT = "https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/docker-specialized.html"
 _STATIC = "docs/suite.md#static"
 _CPU = "docs/suite.md#cpu"
@@ -128,9 +131,28 @@ EXPLANATIONS: tuple[Explanation, ...] = (
         Code.NO_KERNEL_IMAGE,
         "TensorFlow's own kernels have neither machine code nor usable PTX for this GPU.",
         "Machine code runs on its own compute capability and on newer minors of the same major, never on another "
-        "major. PTX can be compiled for newer GPUs, unless the driver is older than the toolkit that wrote it.",
+        "major. PTX can be compiled for newer GPUs, unless the driver is older than the toolkit that wrote it, or its "
+        "target ends in an a: sm_90a is compiled for 9.0 alone. Each kernel is needed: the generated ones of 2.16 to "
+        "2.20 hold PTX for sm_90a alone, so these releases fail on every Blackwell GPU, whatever the others hold.",
         "Take a TensorFlow that was built for this GPU, or a driver that can compile its PTX.",
-        (_CUBIN, _PTX),
+        (
+            _CUBIN,
+            _PTX,
+            _TARGETS,
+            "https://github.com/tensorflow/tensorflow/issues/99592",
+            "https://github.com/tensorflow/tensorflow/issues/101746",
+            "https://github.com/tensorflow/tensorflow/issues/112272",
+        ),
+    ),
+    Explanation(
+        Code.PTX_TOO_NEW,
+        "Generated kernels have only PTX for this GPU, of an ISA that the driver's compiler does not take.",
+        "A driver compiles PTX up to the ISA of its own CUDA (535: 8.2, 550: 8.4); minor-version compatibility does "
+        "not help. TensorFlow's generated kernels, most element-wise operations, hold no machine code for the newest "
+        "GPUs of their time: none for 9.0 up to 2.22, none for 8.x from 2.10 to 2.15. The GPU is listed and libraries "
+        "work; the first such operation ends with CUDA error 222 (unsupported PTX version).",
+        "Update the driver to the one that the finding names, or take a TensorFlow whose PTX is older.",
+        (_ERRORS, _MINOR, _ISA),
     ),
     Explanation(
         Code.PTX_JIT,
@@ -139,6 +161,15 @@ EXPLANATIONS: tuple[Explanation, ...] = (
         "keeps in its cache. The cache is lost with the container, and too small by default.",
         "Set CUDA_CACHE_PATH to a volume and CUDA_CACHE_MAXSIZE=4294967296, or take a wheel built for the GPU.",
         (_PTX, "https://github.com/tensorflow/tensorflow/issues/46537"),
+    ),
+    Explanation(
+        Code.PTX_JIT_GENERATED,
+        "Generated kernels alone are compiled from PTX, each when it is first used.",
+        "TensorFlow's generated kernels, most element-wise operations, hold no machine code for the newest GPUs of "
+        "their time; all other kernels do. The driver compiles the small texts one by one and keeps them in its "
+        "cache.",
+        "Nothing has to be done; with CUDA_CACHE_PATH on a volume it happens once.",
+        (_PTX,),
     ),
     Explanation(
         Code.TWO_CUDA_STACKS,
@@ -273,6 +304,24 @@ EXPLANATIONS: tuple[Explanation, ...] = (
         ("https://github.com/opencontainers/image-spec/blob/main/annotations.md", _STATIC),
     ),
     Explanation(
+        Code.FILES_DIFFER,
+        "Files in the image are not those that its packages brought, or code is there that no package brings.",
+        "Every installed file is held against its package's RECORD, and that against the RECORD of the locked wheel. A "
+        "file that was swapped, cut short or deleted after the installation differs, and so does a .pth file, a "
+        "sitecustomize, an editable link or a library that a later step put where Python or the loader looks.",
+        "Build the image anew from its lock, and bring what it needs beside that as a package of the lock.",
+        (_STATIC, "https://packaging.python.org/en/latest/specifications/recording-installed-packages/"),
+    ),
+    Explanation(
+        Code.IMAGE_CONFIGURATION,
+        "The image's own configuration breaks what runs in it, or changes it for every program.",
+        "Variables such as PYTHONHOME, LD_PRELOAD, KERAS_BACKEND or XLA_FLAGS, an entry point or a user that is not in "
+        "the image, and a PATH that leads to another Python act before any program of yours does. Programs with "
+        "another's rights, code that anybody may change, and root as the user are told as warnings.",
+        "Leave the variable out of the image and set it where one program needs it; name what is in the image.",
+        (_STATIC, "https://docs.docker.com/reference/dockerfile/"),
+    ),
+    Explanation(
         Code.SECRET_IN_IMAGE,
         "A credential was left in the image.",
         "A token in an environment variable, a build argument or a file such as .netrc or pip.conf stays in a layer "
@@ -314,6 +363,22 @@ EXPLANATIONS: tuple[Explanation, ...] = (
         "Compiling kernels at first use, a deadlock, or a host that is too busy.",
         "Look for PTX_JIT; otherwise repeat on a quiet host.",
         (_ENDS,),
+    ),
+    Explanation(
+        Code.PROTOCOL_VIOLATION,
+        "The messages of a validation are not those of an honest run: forged, doubled, lost, out of order, impossible.",
+        "Something in the image answers in the suite's place or writes on its channel: a .pth file, a sitecustomize, a "
+        "wrapped python; or it floods its log.",
+        "Start python -I -S in the image and compare; remove what is loaded at start-up and is not the framework.",
+        (_ENDS,),
+    ),
+    Explanation(
+        Code.USER_START,
+        "Started as its users start it, the image does not compute with TensorFlow.",
+        "Its entrypoint swallows the command, its PATH or working folder finds another python or module, or its user "
+        "may not read the files.",
+        "Run docker run IMAGE python -c 'import tensorflow' and mend the entrypoint, PATH, WORKDIR or permissions.",
+        ("https://docs.docker.com/reference/dockerfile/#understand-how-cmd-and-entrypoint-interact",),
     ),
     Explanation(
         Code.SLOW_PHASE,

@@ -6,13 +6,11 @@ from typing import Annotated
 
 import msgspec
 
-from envbuilder import versions
-from envbuilder.catalog.facts import facts
 from envbuilder.catalog.model import Catalog
-from envbuilder.compat import phrases
-from envbuilder.compat.question import Candidate, Question
-from envbuilder.compat.rules import judge, ordered
-from envbuilder.compat.settle import find_devices, settle
+from envbuilder.compat import missing, phrases
+from envbuilder.compat.check import CheckDocument, check
+from envbuilder.compat.question import Question
+from envbuilder.compat.sides import on_host
 from envbuilder.environment import Environment
 from envbuilder.finding import Code, Finding, Severity, compatible
 from envbuilder.matrix import DottedText, GpuText
@@ -89,32 +87,10 @@ def findings_on(
         return ()
     if driver is None or not gpus:
         return (_no_gpu(environment),)
-    known = facts(catalog)
-    release = known.release(environment.package, environment.tensorflow)
+    release = catalog.release(environment.tensorflow, environment.package)
     if release is None:
-        return (phrases.unknown(environment.id, f"The catalogue has no row for TensorFlow {environment.tensorflow}."),)
-    devices, missing = find_devices(Question(tensorflow=release.version, gpus=gpus), known)
-    candidate = Candidate(
-        release=release,
-        arch=environment.arch,
-        cuda=environment.cuda,
-        cudnn=environment.cudnn,
-        toolkit=known.toolkit(environment.cuda),
-        built=known.toolkit(release.cuda),
-        cudnn_row=known.cudnn(environment.cudnn),
-        driver=driver,
-        branch=known.branch(driver),
-        devices=devices,
-        compat=False,
-    )
-    return ordered((*judge(candidate, known, ("gpu",)), *missing, *_silent(candidate)))
-
-
-def _silent(candidate: Candidate) -> tuple[Finding, ...]:
-    if candidate.driver is None or candidate.branch is not None:
-        return ()
-    branch = versions.major(candidate.driver)
-    return (phrases.unknown(f"driver {candidate.driver}", f"The catalogue has no driver branch {branch}."),)
+        return (missing.no_release(environment.tensorflow, environment.package, catalog),)
+    return on_host(release, environment.cuda, environment.cudnn, driver, gpus, catalog)
 
 
 def _no_gpu(environment: Environment) -> Finding:
@@ -130,40 +106,29 @@ def _no_gpu(environment: Environment) -> Finding:
 
 def newest(host: FleetHost, catalog: Catalog) -> Newest:
     """Find the newest final TensorFlow that uses a host's GPUs, with its libraries as it was built with them."""
-    known = facts(catalog)
     if host.driver is None or not host.gpus:
         return Newest(host=host.name, tensorflow=None, why_not_newer="This host has no NVIDIA driver with a GPU.")
     refused: list[tuple[str, str]] = []
-    for version in reversed(known.versions):
-        if versions.key(version)[1] < 0:
-            continue
-        settled = settle(Question(tensorflow=version, driver=host.driver, gpus=host.gpus), known)
-        candidate = settled.candidate
-        if candidate is None:
-            continue
-        found = ordered((*judge(_without_compat(candidate), known), *settled.unknown))
-        if compatible(found) is True:
-            return _newest(host, candidate, found, refused)
-        refused.append((version, found[0].message))
+    for version in reversed(catalog.final_versions):
+        asked = Question(tensorflow=version, driver=host.driver, gpus=host.gpus, compat=False)
+        document = check(asked, catalog)
+        if document.compatible is True:
+            return _newest(host, document, refused)
+        refused.append((version, document.findings[0].message))
     if not refused:
         return Newest(host=host.name, tensorflow=None, why_not_newer="The catalogue has no release.")
     return Newest(host=host.name, tensorflow=None, newer=refused[0][0], why_not_newer=refused[0][1])
 
 
-def _without_compat(candidate: Candidate) -> Candidate:
-    return msgspec.structs.replace(candidate, compat=False)
-
-
-def _newest(
-    host: FleetHost, candidate: Candidate, found: tuple[Finding, ...], refused: list[tuple[str, str]]
-) -> Newest:
+def _newest(host: FleetHost, document: CheckDocument, refused: list[tuple[str, str]]) -> Newest:
+    found = document.environment
     return Newest(
         host=host.name,
-        tensorflow=candidate.release.version,
-        package=candidate.release.package,
-        cuda=candidate.cuda,
-        cudnn=candidate.cudnn,
-        findings=found,
+        tensorflow=found.tensorflow,
+        package=found.package,
+        cuda=found.cuda,
+        cudnn=found.cudnn,
+        findings=document.findings,
         newer=refused[-1][0] if refused else None,
         why_not_newer=refused[-1][1] if refused else "",
     )

@@ -1,28 +1,33 @@
-"""Rules about the driver and the GPUs: what the driver can run, and which code there is for each GPU."""
+"""Rules about the driver and the GPUs: what the driver can run, and which code the CUDA libraries have for each GPU."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from envbuilder import versions
-from envbuilder.catalog import lookup
-from envbuilder.catalog.facts import Facts
+from envbuilder.catalog.gpu_code import runs_cubin
+from envbuilder.catalog.model import Catalog
 from envbuilder.compat import phrases
+from envbuilder.compat.candidate import Candidate, Device
 from envbuilder.compat.cuda_libraries import on_gpu
-from envbuilder.compat.question import Candidate, Device
 from envbuilder.finding import Code, Finding
 
 
 def forward_compatible(candidate: Candidate) -> bool:
     """Tell whether CUDA's forward-compatibility package can lift this driver on these GPUs."""
-    toolkit, devices = candidate.toolkit, candidate.devices
-    if toolkit is None or candidate.driver is None or candidate.compat is False or not devices:
+    devices = candidate.devices
+    if candidate.compat is False or not devices or not forward_branch(candidate):
         return False
-    named = str(versions.major(candidate.driver)) in toolkit.forward_compat
-    return named and all(device.row is not None and device.row.data_center for device in devices)
+    return all(device.row is not None and device.row.data_center for device in devices)
 
 
-def driver_runs_cuda(candidate: Candidate, _facts: Facts) -> Iterator[Finding]:
+def forward_branch(candidate: Candidate) -> bool:
+    """Tell whether the toolkit's forward-compatibility package names this driver's branch."""
+    toolkit, driver = candidate.toolkit, candidate.driver
+    return toolkit is not None and driver is not None and str(versions.major(driver)) in toolkit.forward_compat
+
+
+def driver_runs_cuda(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
     """DRIVER_TOO_OLD, DRIVER_FORWARD_COMPAT, DRIVER_MINOR_COMPAT: what this driver makes of this toolkit."""
     toolkit, driver = candidate.toolkit, candidate.driver
     if not on_gpu(candidate) or toolkit is None or driver is None or versions.at_least(driver, toolkit.driver):
@@ -59,14 +64,14 @@ def driver_runs_cuda(candidate: Candidate, _facts: Facts) -> Iterator[Finding]:
 def _too_old(candidate: Candidate, subject: str, cuda: str) -> Finding:
     toolkit = candidate.toolkit
     assert toolkit is not None  # noqa: S101 - the caller looked
-    branch = versions.major(candidate.driver or "0")
+    lifted = forward_branch(candidate)
     barred = [device.name for device in candidate.devices if device.row is None or not device.row.data_center]
     note = ""
-    if str(branch) in toolkit.forward_compat and barred and candidate.compat is not False:
+    if lifted and barred and candidate.compat is not False:
         note = (
             f" Its forward-compatibility package does not work on {phrases.words(barred)}, which is no data-centre GPU."
         )
-    elif str(branch) in toolkit.forward_compat and not candidate.devices:
+    elif lifted and not candidate.devices:
         note = " On a data-centre GPU the forward-compatibility package could lift it."
     return phrases.error(
         Code.DRIVER_TOO_OLD,
@@ -79,20 +84,22 @@ def _too_old(candidate: Candidate, subject: str, cuda: str) -> Finding:
     )
 
 
-def driver_knows_gpu(candidate: Candidate, facts: Facts) -> Iterator[Finding]:
+def driver_knows_gpu(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]:
     """GPU_UNSUPPORTED_BY_DRIVER: the branch is older than the GPU, or has dropped it."""
     branch, driver = candidate.branch, candidate.driver
     if not candidate.gpu or driver is None:
         return
     for device in candidate.devices:
-        floor = device.row.minimum_driver if device.row is not None else facts.floors.get(device.capability, "")
-        label = _label(device)
+        floor = (
+            device.row.minimum_driver if device.row is not None else catalog.first_drivers.get(device.capability, "")
+        )
+        named = label(device)
         if branch is not None and versions.key(device.capability) < versions.key(branch.first_capability):
-            last = _last_branch(device, facts)
+            last = _last_branch(device, catalog)
             yield phrases.error(
                 Code.GPU_UNSUPPORTED_BY_DRIVER,
                 device.name,
-                f"Driver branch {branch.branch} has dropped {label}"
+                f"Driver branch {branch.branch} has dropped {named}"
                 f"{f'; {last} is the last branch that runs it' if last else ''}.",
                 requires=f"a branch up to {last}" if last else "an older branch",
                 found=f"driver {driver}",
@@ -105,7 +112,7 @@ def driver_knows_gpu(candidate: Candidate, facts: Facts) -> Iterator[Finding]:
             yield phrases.error(
                 Code.GPU_UNSUPPORTED_BY_DRIVER,
                 device.name,
-                f"Driver {driver} is older than {label}{f', which needs {floor} or newer' if floor else ''}.",
+                f"Driver {driver} is older than {named}{f', which needs {floor} or newer' if floor else ''}.",
                 requires=f"driver {floor}" if floor else "a newer branch",
                 found=f"driver {driver}",
                 fix=f"Update the driver to {floor} or newer." if floor else "Update the driver.",
@@ -113,34 +120,40 @@ def driver_knows_gpu(candidate: Candidate, facts: Facts) -> Iterator[Finding]:
             )
 
 
-def _last_branch(device: Device, facts: Facts) -> str:
+def _last_branch(device: Device, catalog: Catalog) -> str:
     rows = [
         row
-        for row in facts.catalog.drivers
+        for row in catalog.drivers
         if versions.key(row.first_capability) <= versions.key(device.capability) <= versions.key(row.last_capability)
     ]
     return max(rows, key=lambda row: versions.key(row.branch)).branch if rows else ""
 
 
-def _label(device: Device) -> str:
+def label(device: Device) -> str:
+    """Name a GPU with its compute capability."""
     if device.row is None:
         return f"compute capability {device.capability}"
     return f"{device.name} (compute capability {device.capability})"
 
 
-def cuda_knows_gpu(candidate: Candidate, facts: Facts) -> Iterator[Finding]:
+def code_runs(built_for: tuple[str, ...], device: Device) -> bool:
+    """Tell whether machine code for some of these capabilities runs on a GPU."""
+    return any(runs_cubin(built, device.capability) for built in built_for)
+
+
+def cuda_knows_gpu(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]:
     """GPU_UNSUPPORTED_BY_CUDA: the toolkit's libraries have no machine code for the GPU."""
     toolkit = candidate.toolkit
     if not on_gpu(candidate) or toolkit is None:
         return
     for device in candidate.devices:
         dropped = versions.key(device.capability) < versions.key(toolkit.first_capability)
-        if not dropped and _code_runs(toolkit.capabilities, device):
+        if not dropped and code_runs(toolkit.capabilities, device):
             continue
         text = (
-            f"CUDA {toolkit.version} has dropped {_label(device)}: its libraries start at {toolkit.first_capability}."
+            f"CUDA {toolkit.version} has dropped {label(device)}: its libraries start at {toolkit.first_capability}."
             if dropped
-            else f"CUDA {toolkit.version} is older than {_label(device)}: its libraries end at "
+            else f"CUDA {toolkit.version} is older than {label(device)}: its libraries end at "
             f"{toolkit.last_capability} and have to be compiled from PTX, where they hold any."
         )
         say_it = phrases.error if dropped else phrases.warning
@@ -150,27 +163,27 @@ def cuda_knows_gpu(candidate: Candidate, facts: Facts) -> Iterator[Finding]:
             text,
             requires=f"CUDA libraries with code for {device.capability}",
             found=f"{toolkit.first_capability} to {toolkit.last_capability}",
-            fix=_cuda_fix(candidate, device, facts, dropped=dropped),
+            fix=_cuda_fix(candidate, device, catalog, dropped=dropped),
             rows=(toolkit,),
         )
 
 
-def _cuda_fix(candidate: Candidate, device: Device, facts: Facts, *, dropped: bool) -> str:
+def _cuda_fix(candidate: Candidate, device: Device, catalog: Catalog, *, dropped: bool) -> str:
     if dropped:
         return "Take a TensorFlow of an older CUDA."
-    major = versions.major(candidate.cuda or "0")
     rows = [
         row
-        for row in facts.catalog.cuda
-        if versions.major(row.version) == major and _code_runs(row.capabilities, device)
+        for row in catalog.cuda
+        if versions.same_major(row.version, candidate.cuda) and code_runs(row.capabilities, device)
     ]
     if not rows:
         return "Take a TensorFlow of a newer CUDA."
     first = min(rows, key=lambda row: versions.key(row.version)).version
-    return f"Use the libraries of CUDA {first} or a newer {major}.x, which this build can load too."
+    line = f"{versions.major(first)}.x"
+    return f"Use the libraries of CUDA {first} or a newer {line}, which this build can load too."
 
 
-def cudnn_knows_gpu(candidate: Candidate, facts: Facts) -> Iterator[Finding]:
+def cudnn_knows_gpu(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]:
     """GPU_UNSUPPORTED_BY_CUDNN: this cuDNN has no kernels for the GPU."""
     row = candidate.cudnn_row
     if not on_gpu(candidate) or row is None:
@@ -186,9 +199,9 @@ def cudnn_knows_gpu(candidate: Candidate, facts: Facts) -> Iterator[Finding]:
         if not dropped and not newer:
             continue
         text = (
-            f"cuDNN {candidate.cudnn} has no kernels for {_label(device)}: they start at {row.first_capability}."
+            f"cuDNN {candidate.cudnn} has no kernels for {label(device)}: they start at {row.first_capability}."
             if dropped
-            else f"cuDNN {candidate.cudnn} is older than {_label(device)}: its kernels end at {row.last_capability}."
+            else f"cuDNN {candidate.cudnn} is older than {label(device)}: its kernels end at {row.last_capability}."
         )
         say_it = phrases.error if dropped else phrases.warning
         yield say_it(
@@ -197,118 +210,20 @@ def cudnn_knows_gpu(candidate: Candidate, facts: Facts) -> Iterator[Finding]:
             text,
             requires=f"a cuDNN with kernels for {device.capability}",
             found=f"cuDNN {candidate.cudnn}",
-            fix=_cudnn_fix(candidate, device, facts, dropped=dropped),
+            fix=_cudnn_fix(candidate, device, catalog, dropped=dropped),
             rows=(row,),
         )
 
 
-def _cudnn_fix(candidate: Candidate, device: Device, facts: Facts, *, dropped: bool) -> str:
+def _cudnn_fix(candidate: Candidate, device: Device, catalog: Catalog, *, dropped: bool) -> str:
     if not dropped:
         return "Use a newer cuDNN of the same major."
-    major = versions.major(candidate.cudnn or "0")
     rows = [
         row
-        for row in facts.catalog.cudnn
-        if versions.major(row.version) == major
+        for row in catalog.cudnn
+        if versions.same_major(row.version, candidate.cudnn)
         and row.first_capability is not None
         and versions.key(row.first_capability) <= versions.key(device.capability)
     ]
     last = max(rows, key=lambda row: versions.key(row.version)).version if rows else ""
     return f"Pin cuDNN to {last} or older." if last else "Use an older cuDNN."
-
-
-def own_kernels(candidate: Candidate, facts: Facts) -> Iterator[Finding]:
-    """NO_KERNEL_IMAGE, PTX_JIT: what TensorFlow's own kernels are on this GPU."""
-    release = candidate.release
-    if not on_gpu(candidate) or not (release.cubins or release.ptx):
-        return
-    for device in candidate.devices:
-        if _code_runs(release.cubins, device):
-            continue
-        usable = [text for text in release.ptx if lookup.runs_ptx(text, device.capability)]
-        if not usable:
-            yield _no_kernel(
-                candidate,
-                device,
-                f"{phrases.name(release)} holds neither machine code nor PTX for {_label(device)}: it was built for "
-                f"{phrases.words(release.cubins)}.",
-                "Take a TensorFlow that was built for this GPU.",
-            )
-        elif not _compiles(candidate):
-            yield _no_kernel(
-                candidate,
-                device,
-                f"{phrases.name(release)} holds only PTX for {_label(device)}, and driver {candidate.driver} cannot "
-                f"compile PTX made by CUDA {release.cuda}.",
-                f"Update the driver to {candidate.built.driver if candidate.built else 'a newer one'} or newer.",
-            )
-        else:
-            yield from _from_ptx(candidate, device, max(usable, key=versions.key), facts)
-
-
-def _compiles(candidate: Candidate) -> bool:
-    """Tell whether the driver compiles the build's PTX: it must not be older than the compiler that wrote it.
-
-    Unknown counts as yes: the finding that follows is then a warning about time, not a claim of failure.
-    """
-    driver, built, toolkit = candidate.driver, candidate.built, candidate.toolkit
-    if driver is None or built is None or versions.at_least(driver, built.driver):
-        return True
-    below = toolkit is not None and not versions.at_least(driver, toolkit.minimum_driver)
-    return forward_compatible(candidate) and (below or candidate.compat is True)
-
-
-def _no_kernel(candidate: Candidate, device: Device, message: str, fix: str) -> Finding:
-    release = candidate.release
-    return phrases.error(
-        Code.NO_KERNEL_IMAGE,
-        device.name,
-        message,
-        requires=_sm(device.capability),
-        found=", ".join([*map(_sm, release.cubins), *(f"compute_{text.replace('.', '')} PTX" for text in release.ptx)]),
-        fix=fix,
-        rows=(release, candidate.built),
-    )
-
-
-def _from_ptx(candidate: Candidate, device: Device, ptx: str, facts: Facts) -> Iterator[Finding]:
-    release, report = candidate.release, facts.report(candidate.release, device.capability)
-    if report is not None and report.works is False:
-        finding = _no_kernel(
-            candidate,
-            device,
-            f"{phrases.name(release)} holds no machine code for {_label(device)}, and compiling its PTX is reported "
-            f"to fail: {report.symptom}.",
-            "Use a TensorFlow built for this GPU (from source or the vendor's container); no official wheel is yet.",
-        )
-        yield phrases.error(
-            finding.code,
-            finding.subject,
-            finding.message,
-            requires=finding.requires,
-            found=finding.found,
-            fix=finding.fix,
-            rows=(release, report),
-        )
-        return
-    yield phrases.warning(
-        Code.PTX_JIT,
-        device.name,
-        f"{phrases.name(release)} holds no machine code for {_label(device)}: its kernels are compiled from "
-        f"compute_{ptx.replace('.', '')} PTX at first use, which takes minutes.",
-        requires=_sm(device.capability),
-        found=f"compute_{ptx.replace('.', '')} PTX",
-        fix="Keep CUDA_CACHE_PATH on a volume with CUDA_CACHE_MAXSIZE=4294967296, or take a TensorFlow that was built "
-        "for this GPU.",
-        rows=(release,),
-    )
-    if report is not None and report.works is None:
-        yield phrases.unknown(device.name, f"Whether that succeeds on {_label(device)} is not known: {report.symptom}.")
-
-
-def _code_runs(built_for: tuple[str, ...], device: Device) -> bool:
-    return any(lookup.runs_cubin(built, device.capability) for built in built_for)
-
-
-def _sm(capability: str) -> str:
-    return f"sm_{capability.replace('.', '')}"

@@ -6,21 +6,21 @@ from collections.abc import Iterator
 
 from envbuilder import versions
 from envbuilder.catalog import runpath
-from envbuilder.catalog.facts import Facts
-from envbuilder.catalog.model import BaseImage, TensorflowRelease
+from envbuilder.catalog.model import Catalog
+from envbuilder.catalog.rows import BaseImage, TensorflowRelease
 from envbuilder.compat import phrases
+from envbuilder.compat.candidate import Candidate
 from envbuilder.compat.cuda_libraries import on_gpu
-from envbuilder.compat.question import Candidate
 from envbuilder.finding import Code, Finding
 
 
-def libraries_found(candidate: Candidate, facts: Facts) -> Iterator[Finding]:
+def libraries_found(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]:
     """LIBRARY_PATH, MISSING_LIBRARY: the libraries are where this build does not look, or nothing brings them."""
     release, image = candidate.release, candidate.image
     if not on_gpu(candidate):
         return
     if release.finds_cuda in {"unfindable", "partly"} and candidate.install in {"and-cuda", None}:
-        yield from _not_searched(candidate, facts)
+        yield from _not_searched(candidate, catalog)
     elif candidate.install == "and-cuda" and not release.and_cuda and image is None:
         yield _nothing_brings(candidate, f"{phrases.name(release)} has no extra and-cuda; the installer ignores it")
     elif candidate.install == "plain" and candidate.cuda is None and image is None:
@@ -38,14 +38,14 @@ def libraries_found(candidate: Candidate, facts: Facts) -> Iterator[Finding]:
         )
 
 
-def _not_searched(candidate: Candidate, facts: Facts) -> Iterator[Finding]:
+def _not_searched(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]:
     """LIBRARY_PATH: wheels bring these libraries, and this build does not look there.
 
     An install by the extra fails by that. Where nobody says how the pinned wheels come, it is worth knowing: an
     environment of ours tells the loader, an installation by hand has to.
     """
     release, image = candidate.release, candidate.image
-    brought = _of_image(image, facts) if image is not None else frozenset()
+    brought = _of_image(image, catalog) if image is not None else frozenset()
     lost = [soname for soname in runpath.unfound(release.libraries, release.searches) if soname not in brought]
     if not lost or (image is not None and candidate.install is None):
         return
@@ -67,7 +67,7 @@ def _not_searched(candidate: Candidate, facts: Facts) -> Iterator[Finding]:
             rows=(release,),
         )
         return
-    later = _first_that_finds(release, facts)
+    later = _first_that_finds(release, catalog)
     yield phrases.error(
         Code.LIBRARY_PATH,
         phrases.name(release),
@@ -79,21 +79,21 @@ def _not_searched(candidate: Candidate, facts: Facts) -> Iterator[Finding]:
     )
 
 
-def _of_image(image: BaseImage, facts: Facts) -> frozenset[str]:
+def _of_image(image: BaseImage, catalog: Catalog) -> frozenset[str]:
     """Name the libraries that an image brings where the loader looks."""
-    toolkit = facts.toolkit(image.cuda)
+    toolkit = catalog.toolkit(image.cuda)
     cudnn = {f"libcudnn.so.{versions.major(image.cudnn)}"} if image.cudnn else set()
     return frozenset(toolkit.sonames if toolkit and image.flavor != "base" else ()) | cudnn
 
 
-def _first_that_finds(release: TensorflowRelease, facts: Facts) -> str | None:
+def _first_that_finds(release: TensorflowRelease, catalog: Catalog) -> str | None:
     """Name the next patch of a release that finds all that it opens."""
     later = (
         row.version
-        for version in facts.versions
+        for version in catalog.versions
         if versions.minor(version) == versions.minor(release.version)
         and versions.key(version) > versions.key(release.version)
-        for row in facts.releases(version)
+        for row in catalog.releases(version)
         if row.package == release.package and row.finds_cuda == "wheels"
     )
     return next(later, None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from envbuilder.catalog.model import Row, TensorflowRelease
+from envbuilder.catalog.rows import Row, TensorflowRelease
 from envbuilder.finding import Code, Finding, Severity
 
 

@@ -1,20 +1,10 @@
-"""What is asked (`Question`, as the user wrote it) and what is judged (`Candidate`, every name turned into a row)."""
+"""What is asked about one combination, in the user's words."""
 
 from __future__ import annotations
 
 from typing import Literal
 
 import msgspec
-
-from envbuilder.catalog.model import (
-    BaseImage,
-    CudaToolkit,
-    Cudnn,
-    DriverBranch,
-    Gpu,
-    OperatingSystem,
-    TensorflowRelease,
-)
 
 Install = Literal["and-cuda", "plain", "system"]
 
@@ -26,7 +16,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ``install`` is how the packages came: ``and-cuda`` (the extra, unpinned), ``plain`` (the package alone, unpinned),
     ``system`` (CUDA from the system); None means that every package is pinned to what the build was made with.
     ``packages`` are exact pins such as ``numpy==2.0.0``. ``avx`` is False for a processor without it. ``as_of`` is
-    the day (``2026-11-20``) of an unpinned install. ``gpu`` is False where no GPU is meant to be used.
+    the day (``2026-11-20``) of an unpinned install. ``gpu`` is False where no GPU is meant to be used. ``compat`` is
+    False where CUDA's forward-compatibility package is not to be had, as in the images that are built here.
     """
 
     tensorflow: str
@@ -45,43 +36,4 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     avx: bool = True
     as_of: str | None = None
     gpu: bool = True
-
-
-class Device(msgspec.Struct, frozen=True):
-    """One GPU of a candidate; ``row`` is None where only its compute capability is known."""
-
-    name: str
-    capability: str
-    row: Gpu | None = None
-
-
-class Candidate(msgspec.Struct, frozen=True, kw_only=True):
-    """A question whose names were found in the catalogue; a rule that needs a row that is None says nothing.
-
-    ``cuda`` and ``cudnn`` are the versions that will be loaded; ``toolkit`` and ``cudnn_row`` their rows, and
-    ``built`` the row of the toolkit that the release was compiled with. ``system_python`` is the one Python of the
-    system that an image is built on (None: any may be installed). ``compat`` says whether CUDA's
-    forward-compatibility package is there (None: it could be installed).
-    """
-
-    release: TensorflowRelease
-    arch: str = "x86_64"
-    gpu: bool = True
-    python: str | None = None
-    system: OperatingSystem | None = None
-    system_python: str | None = None
-    glibc: str | None = None
-    glibc_of: str = ""
-    avx: bool = True
-    packages: tuple[tuple[str, str], ...] = ()
-    install: Install | None = None
-    image: BaseImage | None = None
-    cuda: str | None = None
-    cudnn: str | None = None
-    toolkit: CudaToolkit | None = None
-    built: CudaToolkit | None = None
-    cudnn_row: Cudnn | None = None
-    driver: str | None = None
-    branch: DriverBranch | None = None
-    devices: tuple[Device, ...] = ()
     compat: bool | None = None

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from envbuilder.catalog.facts import facts
 from envbuilder.catalog.model import Catalog
-from envbuilder.compat.plan import Plan, plan
 from envbuilder.compat.resolver import NO_TARGETS, Resolver
 from envbuilder.environment import Combination, Environment, Rejection
 from envbuilder.matrix import Targets
-
-__all__ = ["Plan", "Resolver", "plan", "resolve"]
 
 
 def resolve(
@@ -21,4 +17,4 @@ def resolve(
     combination names ``controls``) a mismatch is kept as a finding instead of rejected, as long as it can be built:
     that is how a user's broken environment is rebuilt.
     """
-    return Resolver(facts(catalog), targets).resolve(combination, as_reported=as_reported)
+    return Resolver(catalog, targets).resolve(combination, as_reported=as_reported)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 from typing import NamedTuple
 
-from envbuilder import versions
-from envbuilder.catalog.facts import Facts
-from envbuilder.catalog.model import TensorflowRelease
+from envbuilder.catalog.model import Catalog
+from envbuilder.catalog.rows import TensorflowRelease
 from envbuilder.catalog.runpath import loader_folders
-from envbuilder.compat import phrases
+from envbuilder.compat import missing
+from envbuilder.compat.binding import distributions
 from envbuilder.compat.identifier import environment_id, short, suffixes, wished_id
 from envbuilder.compat.requirement import parse
 from envbuilder.compat.rules import joined
@@ -23,9 +22,6 @@ NO_TARGETS = Targets()
 
 _UNBUILDABLE = frozenset({Code.NOT_INSTALLABLE, Code.PYTHON_UNSUPPORTED})
 """What no wish to rebuild a broken environment can overcome: there is nothing to install."""
-
-Finder = Callable[[Combination], Combination | None]
-"""Finds what works near a combination that does not."""
 
 
 class Parts(NamedTuple):
@@ -42,23 +38,21 @@ class Resolver:
     The parts are remembered by texts, not by rows: hashing a row costs more than judging it.
     """
 
-    def __init__(self, facts: Facts, targets: Targets = NO_TARGETS) -> None:
-        self.facts = facts
+    def __init__(self, catalog: Catalog, targets: Targets = NO_TARGETS) -> None:
+        self.catalog = catalog
         self.targets = targets
         self._releases = cache(self._find_releases)
         self._host = cache(self._judge_host)
         self._side = cache(self._judge_side)
         self._missing = cache(self._say_missing)
 
-    def resolve(
-        self, combination: Combination, *, as_reported: bool = False, nearest: Finder | None = None
-    ) -> Environment | Rejection:
-        """Resolve one combination, as `compat.resolve.resolve` does; ``nearest`` finds what a rejection names."""
+    def resolve(self, combination: Combination, *, as_reported: bool = False) -> Environment | Rejection:
+        """Resolve one combination, as `compat.resolve.resolve` does."""
         wish = combination
         release, host, side = self.parts(wish)
         deliberate = as_reported or bool(wish.controls)
         if deliberate and release is not None and side.stack is None and wish.flavor == "gpu":
-            side = standing_in(release, wish, self.targets, self.facts) or side
+            side = standing_in(release, wish, self.targets, self.catalog) or side
         findings = joined(host.findings, side.findings)
         stops = _prevents if deliberate else bool
         if (
@@ -67,7 +61,7 @@ class Resolver:
             or (wish.flavor == "gpu" and side.stack is None)
             or ((host.fails or side.fails) and stops(findings))
         ):
-            return _rejected(wish, findings, nearest(wish) if nearest is not None else None)
+            return _rejected(wish, findings)
         # What is merely worth knowing depends on the targets; two matrices must give one environment the same file.
         kept = findings if deliberate else tuple(row for row in findings if row.severity is not Severity.INFO)
         return _environment(wish, release, host, side, kept)
@@ -89,43 +83,25 @@ class Resolver:
         return found
 
     def _find_releases(self, version: str, package: str | None, flavor: Flavor) -> tuple[TensorflowRelease, ...]:
-        """List the distributions that may be installed, the best first.
-
-        A CPU image takes tensorflow-cpu where it has a wheel for this Python: the same code without the CUDA kernels,
-        less than half the size. Otherwise tensorflow, whose CUDA build falls back to the CPU.
-        """
-        known = self.facts.version(version)
-        if known is None:
-            return ()
-        if package is not None:
-            row = self.facts.release(package, known)
-            return () if row is None else (row,)
-        rows = self.facts.releases(known)
-        if flavor == "gpu":
-            return tuple(sorted(rows, key=lambda row: not row.gpu))[:1]
-        usable = tuple(row for row in rows if row.installable and row.package != "tensorflow-gpu")
-        return tuple(sorted(usable, key=lambda row: row.package != "tensorflow-cpu")) or rows[:1]
+        return distributions(version, package, flavor, self.catalog)
 
     def _say_missing(self, version: str, package: str | None) -> Host:
-        name = f"{package or 'tensorflow'} {version}"
-        near = [text for text in self.facts.versions if versions.minor(text) == versions.minor(version)]
-        hint = f"; it knows {phrases.words(near)}" if near else ""
-        return Host("", None, (), (phrases.unknown(name, f"The catalogue has no row for {name}{hint}."),), fails=True)
+        return Host("", None, (), (missing.no_release(version, package, self.catalog),), fails=True)
 
     def _judge_host(  # noqa: PLR0913, PLR0917 - the wishes, one by one, are the key
         self, package: str, version: str, python: str | None, os: str | None, arch: str, packages: tuple[str, ...]
     ) -> Host:
         wish = Combination(tensorflow=version, python=python, os=os, arch=arch, packages=packages)
-        return host_side(self._row(package, version), wish, self.facts)
+        return host_side(self._row(package, version), wish, self.catalog)
 
     def _judge_side(  # noqa: PLR0913, PLR0917 - the wishes, one by one, are the key
         self, package: str, version: str, flavor: Flavor, arch: str, cuda: str | None, cudnn: str | None
     ) -> Side:
         wish = Combination(tensorflow=version, flavor=flavor, arch=arch, cuda=cuda, cudnn=cudnn)
-        return gpu_side(self._row(package, version), wish, self.targets, self.facts)
+        return gpu_side(self._row(package, version), wish, self.targets, self.catalog)
 
     def _row(self, package: str, version: str) -> TensorflowRelease:
-        row = self.facts.release(package, version)
+        row = self.catalog.release(version, package)
         assert row is not None  # noqa: S101 - `_find_releases` found it
         return row
 
@@ -176,6 +152,6 @@ def _environment(
     )
 
 
-def _rejected(wish: Combination, findings: tuple[Finding, ...], nearest: Combination | None) -> Rejection:
+def _rejected(wish: Combination, findings: tuple[Finding, ...]) -> Rejection:
     sentence = findings[0].message if findings else "It cannot be built."
-    return Rejection(combination=wish, id=wished_id(wish), findings=findings, sentence=sentence, nearest=nearest)
+    return Rejection(combination=wish, id=wished_id(wish), findings=findings, sentence=sentence)

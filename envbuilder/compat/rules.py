@@ -8,10 +8,10 @@ from typing import Literal
 
 import msgspec
 
-from envbuilder.catalog.facts import Facts
-from envbuilder.compat import container, cuda_libraries, hardware, library_path, software
-from envbuilder.compat.question import Candidate
-from envbuilder.finding import Code, Finding, Severity
+from envbuilder.catalog.model import Catalog
+from envbuilder.compat import container, cuda_libraries, hardware, kernels, library_path, software
+from envbuilder.compat.candidate import Candidate
+from envbuilder.finding import SEVERITY_RANK, Code, Finding
 
 Side = Literal["host", "gpu"]
 
@@ -26,7 +26,7 @@ class Rule(msgspec.Struct, frozen=True):
 
     side: Side
     codes: tuple[Code, ...]
-    find: Callable[[Candidate, Facts], Iterator[Finding]]
+    find: Callable[[Candidate, Catalog], Iterator[Finding]]
 
 
 RULES: tuple[Rule, ...] = (
@@ -42,7 +42,11 @@ RULES: tuple[Rule, ...] = (
     Rule("gpu", (Code.GPU_UNSUPPORTED_BY_DRIVER,), hardware.driver_knows_gpu),
     Rule("gpu", (Code.GPU_UNSUPPORTED_BY_CUDA,), hardware.cuda_knows_gpu),
     Rule("gpu", (Code.GPU_UNSUPPORTED_BY_CUDNN,), hardware.cudnn_knows_gpu),
-    Rule("gpu", (Code.NO_KERNEL_IMAGE, Code.PTX_JIT, Code.UNKNOWN), hardware.own_kernels),
+    Rule(
+        "gpu",
+        (Code.NO_KERNEL_IMAGE, Code.PTX_TOO_NEW, Code.PTX_JIT, Code.PTX_JIT_GENERATED, Code.UNKNOWN),
+        kernels.own_kernels,
+    ),
     Rule("gpu", (Code.CONTAINER_REQUIREMENT,), container.container_starts),
     Rule("gpu", (Code.TWO_CUDA_STACKS,), cuda_libraries.one_stack),
     Rule("gpu", (Code.XLA_TOOLS_MISSING,), cuda_libraries.xla_tools),
@@ -55,13 +59,12 @@ RULES: tuple[Rule, ...] = (
 )
 """Every rule, from what stops earliest to what costs least; findings are shown in this order."""
 
-_SEVERITY = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.INFO: 2}
 _PLACE = {code: place for place, rule in reversed(list(enumerate(RULES))) for code in rule.codes} | {Code.UNKNOWN: 99}
 
 
-def judge(candidate: Candidate, facts: Facts, sides: tuple[Side, ...] = ("host", "gpu")) -> tuple[Finding, ...]:
+def judge(candidate: Candidate, catalog: Catalog, sides: tuple[Side, ...] = ("host", "gpu")) -> tuple[Finding, ...]:
     """Ask every rule of these sides; the findings come in the order of `ordered`."""
-    return ordered(finding for rule in RULES if rule.side in sides for finding in rule.find(candidate, facts))
+    return ordered(finding for rule in RULES if rule.side in sides for finding in rule.find(candidate, catalog))
 
 
 def ordered(findings: Iterator[Finding] | tuple[Finding, ...]) -> tuple[Finding, ...]:
@@ -76,4 +79,4 @@ def joined(*sides: tuple[Finding, ...]) -> tuple[Finding, ...]:
 
 
 def _rank(finding: Finding) -> tuple[int, int, str, str]:
-    return _SEVERITY[finding.severity], _PLACE.get(finding.code, 98), finding.subject, finding.message
+    return SEVERITY_RANK[finding.severity], _PLACE.get(finding.code, 98), finding.subject, finding.message

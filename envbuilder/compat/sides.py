@@ -1,4 +1,4 @@
-"""Judge the two sides of a combination: what stands around the wheel, and the CUDA under it."""
+"""Judge the two sides of a combination that is to be built: what stands around the wheel, and the CUDA under it."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from typing import NamedTuple
 import msgspec
 
 from envbuilder import versions
-from envbuilder.catalog.facts import Facts
-from envbuilder.catalog.model import OperatingSystem, TensorflowRelease
-from envbuilder.compat import phrases
+from envbuilder.catalog.model import Catalog
+from envbuilder.catalog.rows import OperatingSystem, TensorflowRelease
+from envbuilder.compat import missing, phrases
+from envbuilder.compat.candidate import candidate
 from envbuilder.compat.cuda_sets import Stack, stacks, stand_in, stand_in_cudnn, why_none
-from envbuilder.compat.question import Candidate, Device
-from envbuilder.compat.requirement import exact_pin
 from envbuilder.compat.rules import judge, ordered
 from envbuilder.environment import Combination
 from envbuilder.finding import Code, Finding, Severity
@@ -41,16 +40,15 @@ class Side(NamedTuple):
 NO_SIDE = Side(None, None, ())
 
 
-def host_side(release: TensorflowRelease, wish: Combination, facts: Facts) -> Host:
+def host_side(release: TensorflowRelease, wish: Combination, catalog: Catalog) -> Host:
     """Choose the system and the Python: of those that are left open, the ones on which least is wrong."""
     python, os = wish.python, wish.os
-    rows = [row for row in facts.systems(os) if os is not None or python in {None, row.python}]
+    named = catalog.system(os) if os is not None else None
+    rows = [row for row in catalog.systems if (row == named if os is not None else python in {None, row.python})]
     if not rows:
-        what = os or f"Python {python}"
-        known = phrases.words([row.name for row in facts.systems()])
-        silent = phrases.unknown(what, f"The catalogue has no system for {what}; it knows {known}.")
+        silent = missing.no_system(os, catalog) if os is not None else missing.no_system_with(python or "", catalog)
         return Host(python or "", None, (), (silent,), fails=True)
-    tried = [_on_system(release, row, wish, facts) for row in sorted(rows, key=_preference)]
+    tried = [_on_system(release, row, wish, catalog) for row in sorted(rows, key=_preference)]
     return min(tried, key=lambda host: sum(finding.severity is Severity.ERROR for finding in host.findings))
 
 
@@ -59,39 +57,38 @@ def _preference(system: OperatingSystem) -> tuple[bool, tuple[int, ...]]:
     return system.suite == "", tuple(-number for number in versions.numbers(system.python))
 
 
-def _on_system(release: TensorflowRelease, system: OperatingSystem, wish: Combination, facts: Facts) -> Host:
+def _on_system(release: TensorflowRelease, system: OperatingSystem, wish: Combination, catalog: Catalog) -> Host:
     python = wish.python or system.python
-    candidate = Candidate(
-        release=release,
+    found = candidate(
+        release,
+        catalog,
         arch=wish.arch,
         python=python,
         system=system,
         system_python=system.python,
-        glibc=system.glibc,
-        glibc_of=system.name,
-        packages=tuple(pin for text in wish.packages if (pin := exact_pin(text)) is not None),
+        packages=wish.packages,
     )
     chosen = (*(() if wish.python else ("python",)), *(() if wish.os else ("os",)))
-    findings = judge(candidate, facts, ("host",))
+    findings = judge(found, catalog, ("host",))
     return Host(python, system, chosen, findings, fails=fails(findings))
 
 
-def gpu_side(release: TensorflowRelease, wish: Combination, targets: Targets, facts: Facts) -> Side:
+def gpu_side(release: TensorflowRelease, wish: Combination, targets: Targets, catalog: Catalog) -> Side:
     """Choose the CUDA wheels: the first set in which nothing is wrong on any target; else the first of all."""
     if wish.flavor == "cpu":
         return NO_SIDE
     if not release.gpu or wish.arch != "x86_64":
-        wrong = judge(Candidate(release=release, arch=wish.arch), facts, ("gpu",))
+        wrong = judge(candidate(release, catalog, arch=wish.arch), catalog, ("gpu",))
         return Side(None, None, wrong, fails=True)
     first: Side | None = None
-    for stack in stacks(release, wish.cuda, wish.cudnn, facts):
-        side = _with_stack(release, stack, targets, facts)
+    for stack in stacks(release, wish.cuda, wish.cudnn, catalog):
+        side = _with_stack(release, stack, targets, catalog)
         if not side.fails:
             return side
         first = first or side
         if not _another_may_help(side.findings, stack):
             break
-    return first or _without_stack(release, wish, facts)
+    return first or _without_stack(release, wish, catalog)
 
 
 _BY_CUDA = frozenset(
@@ -108,49 +105,44 @@ def _another_may_help(findings: tuple[Finding, ...], stack: Stack) -> bool:
     return all(finding.code in mendable for finding in findings if finding.severity is Severity.ERROR)
 
 
-def _with_stack(release: TensorflowRelease, stack: Stack, targets: Targets, facts: Facts) -> Side:
-    toolkit = facts.toolkit(stack.cuda)
+def _with_stack(release: TensorflowRelease, stack: Stack, targets: Targets, catalog: Catalog) -> Side:
+    toolkit = catalog.toolkit(stack.cuda)
     found = [
         finding
         for driver in targets.drivers or (None,)
-        for finding in _on_target(release, stack, driver, targets.gpus, facts)
+        for finding in on_host(release, stack.cuda, stack.cudnn, driver, targets.gpus, catalog)
     ]
     findings = ordered(tuple(found))
     return Side(stack, toolkit.minimum_driver if toolkit else None, findings, fails=fails(findings))
 
 
-def _on_target(
-    release: TensorflowRelease, stack: Stack, driver: str | None, gpus: tuple[str, ...], facts: Facts
+def on_host(  # noqa: PLR0913, PLR0917 - an environment's GPU side and a host, as texts
+    release: TensorflowRelease,
+    cuda: str | None,
+    cudnn: str | None,
+    driver: str | None,
+    gpus: tuple[str, ...],
+    catalog: Catalog,
 ) -> tuple[Finding, ...]:
-    rows = [(name, facts.gpu(name)) for name in gpus]
-    unknown = [phrases.unknown(name, f"The catalogue has no GPU called {name}.") for name, row in rows if row is None]
-    branch = facts.branch(driver)
-    if driver is not None and branch is None:
-        sentence = f"The catalogue has no driver branch {versions.major(driver)}."
-        unknown.append(phrases.unknown(f"driver {driver}", sentence))
-    candidate = Candidate(
-        release=release,
-        cuda=stack.cuda,
-        cudnn=stack.cudnn,
-        toolkit=facts.toolkit(stack.cuda),
-        built=facts.toolkit(release.cuda),
-        cudnn_row=facts.cudnn(stack.cudnn),
-        driver=driver,
-        branch=branch,
-        devices=tuple(Device(row.name, row.compute_capability, row) for _, row in rows if row is not None),
-        compat=False,
-    )
-    return (*judge(candidate, facts, ("gpu",)), *unknown)
+    """Predict what an environment that is built here runs into on a driver and GPUs.
+
+    It holds no forward-compatibility package, so that one cannot help.
+    """
+    devices, unknown = missing.find_devices(gpus, (), catalog)
+    found = candidate(release, catalog, cuda=cuda, cudnn=cudnn, driver=driver, devices=devices, compat=False)
+    silent = (*unknown, *missing.without_row(found))
+    ruled = judge(found, catalog, ("gpu",))
+    return ordered((*ruled, *silent)) if silent else ruled
 
 
-def standing_in(release: TensorflowRelease, wish: Combination, targets: Targets, facts: Facts) -> Side | None:
+def standing_in(release: TensorflowRelease, wish: Combination, targets: Targets, catalog: Catalog) -> Side | None:
     """Rebuild a report's CUDA or cuDNN that has no wheels by one that this build cannot tell from it; say so."""
     if not release.gpu:
         return None
-    cuda = stand_in(wish.cuda, facts) if wish.cuda is not None else None
-    cudnn = stand_in_cudnn(release, cuda or wish.cuda, wish.cudnn, facts) if wish.cudnn is not None else None
+    cuda = stand_in(wish.cuda, catalog) if wish.cuda is not None else None
+    cudnn = stand_in_cudnn(release, cuda or wish.cuda, wish.cudnn, catalog) if wish.cudnn is not None else None
     side = gpu_side(
-        release, msgspec.structs.replace(wish, cuda=cuda or wish.cuda, cudnn=cudnn or wish.cudnn), targets, facts
+        release, msgspec.structs.replace(wish, cuda=cuda or wish.cuda, cudnn=cudnn or wish.cudnn), targets, catalog
     )
     if side.stack is None:
         return None
@@ -175,22 +167,19 @@ def _stands_in(title: str, asked: str | None, taken: str | None, code: Code) -> 
     )
 
 
-def _without_stack(release: TensorflowRelease, wish: Combination, facts: Facts) -> Side:
+def _without_stack(release: TensorflowRelease, wish: Combination, catalog: Catalog) -> Side:
     """Say why there are no wheels: because the wish does not fit the release, or because nobody published them."""
-    cuda, cudnn = wish.cuda or release.cuda, wish.cudnn or release.cudnn
-    named = Candidate(
-        release=release, cuda=cuda, cudnn=cudnn, toolkit=facts.toolkit(cuda), cudnn_row=facts.cudnn(cudnn)
-    )
-    missing = phrases.error(
+    named = candidate(release, catalog, cuda=wish.cuda or release.cuda, cudnn=wish.cudnn or release.cudnn)
+    lacking = phrases.error(
         Code.NOT_INSTALLABLE,
         f"CUDA wheels for {release.version}",
-        why_none(release, wish.cuda, wish.cudnn, facts),
+        why_none(release, wish.cuda, wish.cudnn, catalog),
         requires=f"CUDA {release.cuda}, cuDNN {release.cudnn}",
         found="no wheels",
         fix="Take a version with CUDA wheels, or validate a foreign image that brings CUDA.",
         rows=(release,),
     )
-    return Side(None, None, ordered((*judge(named, facts, ("gpu",)), missing)), fails=True)
+    return Side(None, None, ordered((*judge(named, catalog, ("gpu",)), lacking)), fails=True)
 
 
 def fails(findings: tuple[Finding, ...]) -> bool:

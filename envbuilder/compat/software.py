@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
+
 from envbuilder import versions
-from envbuilder.catalog.facts import Facts, admits
-from envbuilder.catalog.model import TensorflowRelease, WheelSet
+from envbuilder.catalog.model import Catalog
+from envbuilder.catalog.rows import TensorflowRelease, WheelSet
 from envbuilder.compat import phrases
-from envbuilder.compat.question import Candidate
-from envbuilder.compat.requirement import Bound, holds_for, parse
+from envbuilder.compat.candidate import Candidate
+from envbuilder.compat.requirement import Bound, exact_pin, holds_for, parse
 from envbuilder.finding import Code, Finding
 
 
-def installable(candidate: Candidate, _facts: Facts) -> Iterator[Finding]:
+def installable(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
     """NOT_INSTALLABLE: an sdist that raises, no wheel for the machine, or an extra whose pins are gone."""
     release = candidate.release
     what = phrases.name(release)
@@ -67,7 +69,7 @@ def wheels(candidate: Candidate) -> WheelSet | None:
     return next((row for row in candidate.release.wheels if row.arch == candidate.arch), None)
 
 
-def python_supported(candidate: Candidate, _facts: Facts) -> Iterator[Finding]:
+def python_supported(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
     """PYTHON_UNSUPPORTED: no wheel for this Python, or the system brings another one."""
     found, release = wheels(candidate), candidate.release
     if candidate.python is None:
@@ -96,11 +98,10 @@ def python_supported(candidate: Candidate, _facts: Facts) -> Iterator[Finding]:
 
 
 def _closest(python: str, pythons: tuple[str, ...]) -> str:
-    wanted = versions.numbers(python)
-    return min(pythons, key=lambda text: [abs(a - b) for a, b in zip(versions.numbers(text), wanted, strict=False)])
+    return min(pythons, key=lambda text: versions.distance(text, python))
 
 
-def glibc_new_enough(candidate: Candidate, _facts: Facts) -> Iterator[Finding]:
+def glibc_new_enough(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
     """GLIBC_TOO_OLD: the system's C library is older than the wheel's tag promises to need."""
     found = wheels(candidate)
     if found is None or candidate.glibc is None or versions.at_least(candidate.glibc, found.glibc):
@@ -116,7 +117,7 @@ def glibc_new_enough(candidate: Candidate, _facts: Facts) -> Iterator[Finding]:
     )
 
 
-def cpu_features(candidate: Candidate, _facts: Facts) -> Iterator[Finding]:
+def cpu_features(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
     """CPU_FEATURE_MISSING: the wheel is compiled for instructions that the processor lacks (SIGILL at import)."""
     needs = [feature for feature in candidate.release.cpu_features if feature.lower().startswith("avx")]
     if candidate.avx or not needs or candidate.arch != "x86_64":
@@ -142,13 +143,13 @@ _CODE_OF = {
 _TITLE = {"numpy": "NumPy", "protobuf": "protobuf", "keras": "Keras"}
 
 
-def packages_fit(candidate: Candidate, _facts: Facts) -> Iterator[Finding]:
+def packages_fit(candidate: Candidate, _catalog: Catalog | None = None) -> Iterator[Finding]:
     """NUMPY_ABI, PROTOBUF_ABI, KERAS_MISMATCH, PACKAGE_CONFLICT: a pinned package outside this build's bounds."""
     release = candidate.release
     for package, version in candidate.packages:
         title = _TITLE.get(package, package)
         for bound, declared in bounds_on(candidate, package):
-            if admits(bound.bounds, version):
+            if versions.admits(bound.bounds, version):
                 continue
             why = "its own metadata says so" if declared else "its metadata lacks the bound, but it fails when imported"
             yield phrases.error(
@@ -168,9 +169,14 @@ def packages_fit(candidate: Candidate, _facts: Facts) -> Iterator[Finding]:
                 f"tf-keras {version} belongs to TensorFlow {versions.minor(version)}, not to {release.version}.",
                 requires=f"tf-keras {versions.minor(release.version)}",
                 found=f"tf-keras {version}",
-                fix=f"Install `tf-keras~={versions.minor(release.version)}.0`.",
+                fix=f"Install `tf-keras{_own_keras(release)}`.",
                 rows=(release,),
             )
+
+
+def _own_keras(release: TensorflowRelease) -> str:
+    """Return the bound of the tf-keras that belongs to a release."""
+    return f"~={versions.minor(release.version)}.0"
 
 
 def bounds_on(candidate: Candidate, package: str) -> Iterator[tuple[Bound, bool]]:
@@ -180,6 +186,29 @@ def bounds_on(candidate: Candidate, package: str) -> Iterator[tuple[Bound, bool]
         bound = parse(text)
         if bound.name == package and bound.bounds and holds_for(text, candidate.python, candidate.arch):
             yield bound, declared
+
+
+def repinned(
+    packages: tuple[str, ...], candidate: Candidate
+) -> tuple[tuple[str, ...], tuple[tuple[str, str, str | None], ...]]:
+    """Replace the pins that a release refuses by its own bounds, and name them: ``(numpy, 2.0.0, <2)``.
+
+    A pin that it refuses without stating bounds goes (None); everything else stays as it is.
+    """
+    kept: list[str] = []
+    changed: list[tuple[str, str, str | None]] = []
+    for text in packages:
+        pin = exact_pin(text)
+        if pin is None or not any(packages_fit(msgspec.structs.replace(candidate, packages=(pin,)))):
+            kept.append(text)
+            continue
+        bounds = [bound for bound, _ in bounds_on(candidate, pin[0])]
+        bounds = next(([bound] for bound in bounds if "<" in bound.text), bounds)
+        own = [_own_keras(candidate.release)] if pin[0] == "tf-keras" else []
+        wanted = ",".join(dict.fromkeys((*(bound.text for bound in bounds), *own))) or None
+        kept += [f"{pin[0]}{wanted}"] if wanted else []
+        changed.append((*pin, wanted))
+    return tuple(kept), tuple(changed)
 
 
 _FIRST_PYTHON = {
@@ -192,7 +221,7 @@ _FIRST_PYTHON = {
 """The oldest Python that a release at the ceiling installs on (its Requires-Python): older ones never receive it."""
 
 
-def uncapped(candidate: Candidate, _facts: Facts) -> Iterator[Finding]:
+def uncapped(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
     """NUMPY_ABI, PROTOBUF_ABI: an unpinned install brings a newer package than the build can load."""
     if candidate.install not in {"and-cuda", "plain"}:
         return
@@ -203,7 +232,7 @@ def uncapped(candidate: Candidate, _facts: Facts) -> Iterator[Finding]:
         if cap.name not in {"numpy", "protobuf"} or cap.name in pinned or ceiling is None:
             continue
         declared = [bound for bound, stated in bounds_on(candidate, cap.name) if stated]
-        if any(not admits(bound.bounds, ceiling) and _is_ceiling(bound) for bound in declared):
+        if any(not versions.admits(bound.bounds, ceiling) and _is_ceiling(bound) for bound in declared):
             continue
         first = _FIRST_PYTHON.get((cap.name, ceiling))
         if first and candidate.python and not versions.at_least(candidate.python, first):

@@ -34,6 +34,12 @@ class Env(msgspec.Struct, frozen=True):
     value: str
 
 
+class Entrypoint(msgspec.Struct, frozen=True):
+    """What the image runs before the command that its users give."""
+
+    program: str
+
+
 class FromWheel(msgspec.Struct, frozen=True):
     """One file out of a wheel on the package index, read alone: ``member`` goes to ``source`` in the context."""
 
@@ -49,17 +55,19 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
     ``code`` is the only finding that may be an error in its verdict; None means that nothing may be red: then it
     is the good environment itself. ``steps`` are added to the image of ``base``, in which ``{site}`` stands for its
     site-packages; without steps that image is used as it is. ``locked`` are versions that the defect replaces and
-    that the lock is to name, so that the change itself is not what is found. ``simulate`` is a simulated host,
-    ``extra`` are checks that misbehave. ``stub`` asks for the compiled link-time stub in the context.
+    that the lock is to name, so that the change itself is not what is found; ``added`` are packages that it brings.
+    ``simulate`` is a simulated host, ``extra`` are checks that misbehave. ``stub`` asks for the compiled link-time stub
+    in the context.
     """
 
     name: str
     base: Base
     code: Code | None
     broken: str
-    steps: tuple[Run | Copy | Env, ...] = ()
+    steps: tuple[Run | Copy | Env | Entrypoint, ...] = ()
     wheels: tuple[FromWheel, ...] = ()
     locked: tuple[tuple[str, str], ...] = ()
+    added: tuple[tuple[str, str], ...] = ()
     simulate: str = ""
     extra: tuple[Check, ...] = ()
     stub: bool = False

@@ -107,6 +107,7 @@ class Controller:
             lock=broken_lock(control, good.lock),
             extra=control.extra,
             probes=defect_probes(control),
+            index=self.index,
             simulate=compiler.simulation(profiles.parse(control.simulate, self.catalog)) if control.simulate else None,
         )
         verdict = validate(self.engine, request)
@@ -148,7 +149,7 @@ class Controller:
     def _context(self, control: Control, good: Built) -> Mapping[str, bytes]:
         lock = broken_lock(control, good.lock)
         files = {"Dockerfile": dockerfile(control, good.environment.python, lock).encode()}
-        if control.locked:
+        if control.locked or control.added:
             files[LOCK] = lock.encode()
         for wheel in control.wheels:
             files[wheel.source] = from_wheel(self.index, wheel)

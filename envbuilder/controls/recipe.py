@@ -6,7 +6,7 @@ import re
 from importlib.resources import files
 from typing import assert_never
 
-from envbuilder.controls.control import Control, Copy, Env, Run
+from envbuilder.controls.control import Control, Copy, Entrypoint, Env, Run
 from envbuilder.image import lockfile
 from envbuilder.image.lockfile import LOCK
 from envbuilder.image.render import with_host
@@ -17,17 +17,17 @@ _SITE = "/opt/venv/lib/python{python}/site-packages"
 def dockerfile(control: Control, python: str, lock: str) -> str:
     """Write the Dockerfile that breaks the image given as ``BASE``; ``python`` is its minor version (``3.11``).
 
-    Where the control replaces locked versions, the image gets the ``lock`` that names them, and its claim with it.
+    Where the control replaces or adds packages, the image gets the ``lock`` that names them, and its claim with it.
     """
     site = _SITE.format(python=python)
     lines = [f"# Negative control: {control.broken}.", "ARG BASE", "FROM ${BASE}", "USER root"]
     lines += [_instruction(step, site) for step in control.steps]
-    if control.locked:
+    if control.locked or control.added:
         lines += [f"COPY {LOCK} /opt/envbuilder/{LOCK}", f'LABEL org.envbuilder.lock="{lockfile.digest(lock)}"']
     return "\n".join([*lines, "USER envbuilder", ""])
 
 
-def _instruction(step: Run | Copy | Env, site: str) -> str:
+def _instruction(step: Run | Copy | Env | Entrypoint, site: str) -> str:
     match step:
         case Run(command, network):
             return "RUN " + (f"{with_host()}\n    " if network else "") + command.replace("{site}", site)
@@ -35,6 +35,8 @@ def _instruction(step: Run | Copy | Env, site: str) -> str:
             return f"COPY {source} {to.replace('{site}', site)}"
         case Env(name, value):
             return f"ENV {name}={value}"
+        case Entrypoint(program):
+            return f'ENTRYPOINT ["{program}"]'
         case _:
             assert_never(step)
 
@@ -56,4 +58,5 @@ def broken_lock(control: Control, lock: str) -> str:
     missing = replaced.keys() - {package.name for package in lockfile.parse(lock)}
     if missing:
         raise ValueError(f"{control.name} replaces what the lock does not hold: {', '.join(sorted(missing))}")
-    return re.sub(r"\n?\Z", "\n", "\n".join(blocks)) if replaced else lock
+    blocks += [f"{name}=={version}" for name, version in control.added]
+    return re.sub(r"\n?\Z", "\n", "\n".join(blocks)) if replaced or control.added else lock

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
-from envbuilder.controls.control import Control, Copy, Env, FromWheel, Run
+from envbuilder.controls.control import Control, Copy, Entrypoint, Env, FromWheel, Run
 from envbuilder.errors import UsageError
 from envbuilder.finding import Code
 from envbuilder.validation.checks.specification import Check
 
-_PIP = "python3 -m venv /run/tools && /run/tools/bin/pip --python /opt/venv/bin/python install --no-deps --quiet {0}"
+_PIP = (
+    "python3 -m venv /run/tools && "
+    "/run/tools/bin/pip --python /opt/venv/bin/python install --no-deps --no-compile --quiet {0}"
+)
+_AS_A_PACKAGE = (
+    "cd {{site}} && mkdir {0}-1.0.dist-info && "
+    "printf 'Metadata-Version: 2.1\\nName: {0}\\nVersion: 1.0\\n' > {0}-1.0.dist-info/METADATA && "
+    "for file in {0}.py {0}.pth {0}-1.0.dist-info/METADATA; do "
+    "echo $file,sha256=$(python3 -ISc 'import base64, hashlib, sys; "
+    'print(base64.urlsafe_b64encode(hashlib.sha256(open(sys.argv[1], "rb").read()).digest()).decode().rstrip("="))\' '
+    "$file),; done > {0}-1.0.dist-info/RECORD && "
+    "echo {0}-1.0.dist-info/RECORD,, >> {0}-1.0.dist-info/RECORD"
+)
+"""Make the defect a package of the lock with a RECORD of its own: what is wrong with it is what it does alone."""
+
 _OLD_DRIVER = "driver=470.57.02,gpu=A100"
 _CUDNN_OF_VERSION = ("libcudnn.so.9", "libcudnn_graph.so.9")
 """The parts of cuDNN 9 that are needed to ask for its version."""
@@ -24,7 +38,23 @@ CONTROLS: tuple[Control, ...] = (
         steps=(
             Copy("envbuilder_defect.py", "{site}/envbuilder_defect.py"),
             Run("echo 'import envbuilder_defect' > {site}/envbuilder_defect.pth"),
+            Run(_AS_A_PACKAGE.format("envbuilder_defect")),
         ),
+        added=(("envbuilder-defect", "1.0"),),
+    ),
+    Control(
+        name="file-changed",
+        base="cpu",
+        code=Code.FILES_DIFFER,
+        broken="a module was edited after its package was installed",
+        steps=(Run("echo '# edited' >> {site}/termcolor/termcolor.py"),),
+    ),
+    Control(
+        name="variable-astray",
+        base="cpu",
+        code=Code.IMAGE_CONFIGURATION,
+        broken="a variable sends every program to certificates that are not in the image",
+        steps=(Env("SSL_CERT_FILE", "/etc/ssl/nowhere.pem"),),
     ),
     Control(
         name="probe-hangs",
@@ -85,6 +115,25 @@ CONTROLS: tuple[Control, ...] = (
                 "packages.example.com/simple\\n' > /root/.config/pip/pip.conf && chmod -R a+rX /root"
             ),
         ),
+    ),
+    Control(
+        name="answers-spoiled",
+        base="cpu",
+        code=Code.PROTOCOL_VIOLATION,
+        broken="a module that Python loads at its start writes on the descriptor of a check's answers",
+        steps=(
+            Copy("envbuilder_forger.py", "{site}/envbuilder_forger.py"),
+            Run("echo 'import envbuilder_forger' > {site}/envbuilder_forger.pth"),
+            Run(_AS_A_PACKAGE.format("envbuilder_forger")),
+        ),
+        added=(("envbuilder-forger", "1.0"),),
+    ),
+    Control(
+        name="entrypoint-swallows",
+        base="cpu",
+        code=Code.USER_START,
+        broken="the image's entrypoint ends well and never runs the command",
+        steps=(Entrypoint("/bin/true"),),
     ),
     Control(
         name="numpy-2",
@@ -190,6 +239,27 @@ CONTROLS: tuple[Control, ...] = (
         code=Code.DRIVER_FORWARD_COMPAT,
         broken="a compatibility package on a GPU that it is not for (simulated)",
         simulate="driver=535.104.05,libcuda=555.42.02,gpu=GeForce RTX 3090",
+    ),
+    Control(
+        name="gpu-too-old",
+        base="gpu",
+        code=Code.NO_KERNEL_IMAGE,
+        broken="the build holds no code for the host's GPU (simulated)",
+        simulate="driver=535.104.05,gpu=GTX 980",
+    ),
+    Control(
+        name="gpu-damaged",
+        base="gpu",
+        code=Code.GPU_ERRORS,
+        broken="the GPU has an uncorrectable memory error (simulated)",
+        simulate=f"{_DRIVER},fail=ecc",
+    ),
+    Control(
+        name="gpu-full",
+        base="gpu",
+        code=Code.GPU_MEMORY,
+        broken="another program holds the GPU's memory (simulated)",
+        simulate=f"{_DRIVER},fail=out-of-memory",
     ),
 )
 """Every control. The good environments are among them: a suite that is red everywhere proves nothing."""

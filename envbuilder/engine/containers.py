@@ -33,6 +33,13 @@ STARTED_LABEL = "org.envbuilder.started"
 _NOT_FOUND = 127
 _PATIENCE = 60
 """Seconds for the engine to end a container whose limit is reached, and to say how it ended."""
+
+_REFUSALS = ("unable to start container process: exec:", "unable to find user", "unable to find group", "chdir to cwd")
+"""What the engine says where an image's own words (entrypoint, user, folder) make its start impossible."""
+
+_LOOK_S = 0.5
+"""How often a running container is looked at."""
+
 _NO_GPUS = "install the NVIDIA Container Toolkit on the engine's host, or ask for no GPUs (gpus: none)"
 
 
@@ -54,7 +61,8 @@ def run(
             # The engine's own end of it is the limit; that the engine keeps it, is seen to from beside the stream.
             with (
                 watched(api, "run the container", output._response, spec.time_limit + _PATIENCE),  # noqa: SLF001
-                _Limit(api, container, spec.time_limit) as limit,
+                _Limit(api, container, spec.time_limit, spec.overdue) as limit,
+                _fed(api, container, spec.stdin),
             ):
                 flooded = _follow(spec, output, on_stdout, on_stderr)
                 if flooded:
@@ -112,31 +120,59 @@ def sweep(api: APIClient) -> int:
 
 @dataclass
 class _Limit:
-    """Kills a container when its time is up; ``reached`` says that it did."""
+    """Kills a container when its time is up (``reached`` says that it did) or the caller says that it is overdue."""
 
     api: APIClient
     container: str
     seconds: float
+    overdue: Callable[[], bool] | None = None
     reached: bool = False
     began: float = field(default_factory=time.monotonic)
+    _over: threading.Event = field(default_factory=threading.Event)
 
     def __enter__(self) -> Self:
-        self._timer = threading.Timer(self.seconds, self._reach)
-        self._timer.daemon = True
-        self._timer.start()
+        threading.Thread(target=self._watch, daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._timer.cancel()
+        self._over.set()
 
-    def _reach(self) -> None:
-        self.reached = True
-        self.kill()
+    def _watch(self) -> None:
+        while not self._over.wait(min(_LOOK_S, max(0.0, self.began + self.seconds - time.monotonic()))):
+            self.reached = time.monotonic() - self.began >= self.seconds
+            if self.reached or (self.overdue is not None and self.overdue()):
+                self.kill()
+                return
 
     def kill(self) -> None:
         """Kill the container. It may have ended in this very moment; an engine that hangs is the watch's matter."""
         with contextlib.suppress(DockerException, OSError, HTTPError):
             self.api.kill(self.container)
+
+
+@contextlib.contextmanager
+def _fed(api: APIClient, container: str, data: bytes) -> Iterator[None]:
+    """Hand a container its standard input while the block runs; it may read none of it and end."""
+    if not data:
+        yield
+        return
+    with asking("attach to the container's input"):
+        stream = api.attach_socket(container, params={"stdin": 1, "stream": 1})
+    feeder = threading.Thread(target=_feed, args=(stream, data), daemon=True)
+    feeder.start()
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError, DockerException):
+            stream.close()
+
+
+def _feed(stream: Any, data: bytes) -> None:  # noqa: ANN401 - docker gives a file, or the socket itself
+    """Write all of it and end the input; a container that has ended, or never reads, is none of our errors."""
+    connection = getattr(stream, "_sock", stream)
+    with contextlib.suppress(OSError, ValueError):
+        connection.sendall(data)
+        connection.shutdown(socket.SHUT_WR)
 
 
 @contextlib.contextmanager
@@ -147,10 +183,11 @@ def _container(api: APIClient, spec: ContainerSpec) -> Iterator[str]:
         made = api.create_container(
             image=spec.image,
             # The image's own entrypoint is part of what is published, not of the command that is asked for here.
-            entrypoint=[spec.command[0]] if spec.command else None,
-            command=list(spec.command[1:]),
+            entrypoint=[spec.command[0]] if spec.command and not spec.entrypoint else None,
+            command=list(spec.command if spec.entrypoint else spec.command[1:]),
             environment=dict(spec.env),
-            user=spec.user,
+            user=spec.user or None,
+            stdin_open=bool(spec.stdin),
             labels={**spec.labels, **_marks()},
             host_config=host_config,
             network_disabled=spec.network == "none",
@@ -234,7 +271,7 @@ def _start(api: APIClient, container: str) -> str:
             reason = error.explanation or ""
             if "could not select device driver" in reason:
                 raise InfrastructureError(f"this engine cannot hand GPUs over: {reason}", hint=_NO_GPUS) from error
-            if "unable to start container process: exec:" not in reason:
+            if not any(text in reason for text in _REFUSALS):
                 raise
             return reason
     return ""

@@ -7,7 +7,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,11 +21,11 @@ from docker.utils import parse_repository_tag
 from requests.exceptions import ReadTimeout
 
 from envbuilder import decode, printable
-from envbuilder.engine import archive, containers
+from envbuilder.engine import archive, containers, layer_files
 from envbuilder.engine.buildkit import Failure, Trace
 from envbuilder.engine.calls import CONNECT_S, NO_ENGINE, Record, answers, ask, asking, checked, records, url
 from envbuilder.engine.images import to_image
-from envbuilder.engine.port import BuildRequest, ContainerSpec, Ended, EngineInfo, Image, Step
+from envbuilder.engine.port import BuildRequest, ContainerSpec, Ended, EngineInfo, Image, LayerStream, Step
 from envbuilder.engine.watch import Watch, watched
 from envbuilder.errors import BuildFailedError, InfrastructureError, of_system
 
@@ -194,6 +194,21 @@ class DockerEngine:
             )
         with closing(checked(what, response)), watched(self._api, what, response, _TOTAL_S) as watch:
             yield _unless_cut(watch, what, answers(what, response.iter_content(1 << 20)))
+
+    @contextmanager
+    def layer_files(self, reference: str, known: Container[str]) -> Iterator[Iterator[LayerStream]]:
+        """Yield an image's layers: from overlay2's folders where this process may read them, else from its archive."""
+        what = f"look {reference} up"
+        inspected = ask(self._api, "/images/{}/json", what, dict[str, Any], names=(reference,))
+        if inspected is None:
+            raise InfrastructureError(f"the engine could not {what}: no such image")
+        with asking(what):
+            folders = layer_files.overlay_folders(inspected)
+        if folders is not None:
+            yield layer_files.from_folders(folders, known)
+            return
+        with self.export(reference) as chunks:
+            yield layer_files.from_archive(chunks)
 
     def sweep(self) -> int:
         """Remove containers that an interrupted run of ours left behind."""

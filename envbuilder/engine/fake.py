@@ -9,14 +9,24 @@ import re
 import shlex
 import tarfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from envbuilder.engine.archive import MODIFIED, context_entries, stream
 from envbuilder.engine.meter import Meter
-from envbuilder.engine.port import BuildRequest, ContainerSpec, Ended, EngineInfo, Image, Layer, Step
+from envbuilder.engine.port import (
+    BuildRequest,
+    ContainerSpec,
+    Ended,
+    EngineInfo,
+    Image,
+    Layer,
+    LayerFile,
+    LayerStream,
+    Step,
+)
 from envbuilder.errors import BuildFailedError, InfrastructureError
 
 
@@ -36,7 +46,9 @@ class Script:
 class FakeEngine:
     """An `Engine` whose containers follow ``script`` and whose registry is ``registry`` (reference → image).
 
-    ``builds`` and ``runs`` keep what was asked for. A Dockerfile is followed as far as its shape goes: FROM needs an
+    ``builds`` and ``runs`` keep what was asked for; ``files`` are what layers hold, by diff id.
+
+    A Dockerfile is followed as far as its shape goes: FROM needs an
     image that is there or an earlier stage, ``RUN echo …`` prints, ``RUN exit N`` fails, every other instruction
     succeeds.
     """
@@ -48,6 +60,7 @@ class FakeEngine:
     runs: list[ContainerSpec] = field(default_factory=list)
     left_behind: int = 0
     cache: int = 0
+    files: dict[str, tuple[LayerFile, ...]] = field(default_factory=dict)
     _store: dict[str, Image] = field(default_factory=dict)
 
     def info(self) -> EngineInfo:
@@ -164,6 +177,16 @@ class FakeEngine:
             entry.size, entry.mtime = len(manifest), MODIFIED
             archive.addfile(entry, io.BytesIO(manifest))
         yield [buffer.getvalue()]
+
+    @contextmanager
+    def layer_files(self, reference: str, known: Container[str]) -> Iterator[Iterator[LayerStream]]:
+        """Yield the layers that `files` holds for the image: one with nothing in it where it holds none."""
+        image = self._required(reference, "read the files of")
+        streams = []
+        for layer in image.layers:
+            stream = LayerStream(iter(self.files.get(layer.diff_id, ())), layer.diff_id)
+            streams += [stream] if layer.diff_id not in known else []
+        yield iter(streams)
 
     def sweep(self) -> int:
         """Forget what an interrupted run left behind."""

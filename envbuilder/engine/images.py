@@ -24,6 +24,7 @@ class _Config(msgspec.Struct, rename="pascal"):
     user: str | None = None
     entrypoint: tuple[str, ...] | str | None = None
     cmd: tuple[str, ...] | str | None = None
+    working_dir: str | None = None
 
 
 class _Files(msgspec.Struct, rename="pascal"):
@@ -66,6 +67,8 @@ def to_image(inspected: object, history: object) -> Image:
         entrypoint=_words(config.entrypoint),
         command=_words(config.cmd),
         created=told.created or "",
+        workdir=config.working_dir or "",
+        history=tuple(entry.created_by or "" for entry in entries),
     )
 
 

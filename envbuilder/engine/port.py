@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,7 +46,10 @@ class Layer:
 
 @dataclass(frozen=True)
 class Image:
-    """An image in the engine's store; ``size`` in bytes, ``digests`` as ``repository@sha256:…``."""
+    """An image in the engine's store; ``size`` in bytes, ``digests`` as ``repository@sha256:…``.
+
+    ``history`` are the instructions that made it, newest first, those without a layer among them.
+    """
 
     id: str
     tags: tuple[str, ...]
@@ -60,6 +63,8 @@ class Image:
     entrypoint: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
     created: str = ""
+    workdir: str = ""
+    history: tuple[str, ...] = ()
 
     def pinned(self, name: str) -> str | None:
         """Return the ``repository@sha256:…`` by which it is known in the repository of ``name``, else in any.
@@ -95,6 +100,9 @@ class ContainerSpec:
     executable. ``mounts`` are host path → container path, read-only. ``scratch`` paths are writable tmpfs.
     ``gpus`` is ``none``, ``all`` or a comma-separated list of indices. Memory in bytes, ``time_limit`` in seconds.
     It is killed where it prints more than ``output`` bytes, or ``lines`` lines, on both streams together.
+    ``stdin`` is what it reads on its standard input, which then ends. ``overdue`` is asked all the time that it runs:
+    where it answers yes, the container is killed. ``user`` may be '' for the image's own, and ``entrypoint`` is whether
+    the image's own is put before the command, as its users have it.
     """
 
     image: str
@@ -115,6 +123,9 @@ class ContainerSpec:
     time_limit: float = 600.0
     output: int = 64 << 20
     lines: int = 1_000_000
+    stdin: bytes = b""
+    overdue: Callable[[], bool] | None = None
+    entrypoint: bool = False
 
 
 @dataclass(frozen=True)
@@ -131,6 +142,39 @@ class Ended:
     seconds: float = 0.0
     refusal: str = ""
     flooded: bool = False
+
+
+FileKind = Literal["file", "folder", "link", "same", "deleted", "emptied", "other"]
+"""What an entry of a layer is; ``same`` is a further name of ``target``, ``emptied`` one that hides what is below."""
+
+
+def _nothing() -> Iterator[bytes]:
+    yield from ()
+
+
+@dataclass(frozen=True)
+class LayerFile:
+    """One entry of a layer: its path without a slash in front, permission bits, owner, bytes, and time in seconds.
+
+    ``target`` is where a link leads. ``pieces`` gives the content once, before the next entry is asked for.
+    """
+
+    path: str
+    kind: FileKind
+    mode: int = 0
+    uid: int = 0
+    size: int = 0
+    modified: int = 0
+    target: str = ""
+    pieces: Callable[[], Iterator[bytes]] = _nothing
+
+
+@dataclass
+class LayerStream:
+    """One layer, read once: its files in no order, and its diff id, which is sure to be there after them."""
+
+    files: Iterator[LayerFile]
+    diff_id: str = ""
 
 
 class Engine(Protocol):
@@ -168,6 +212,12 @@ class Engine(Protocol):
 
     def export(self, reference: str) -> AbstractContextManager[Iterable[bytes]]:
         """Stream an image as ``docker save`` would (an OCI or Docker archive)."""
+
+    def layer_files(self, reference: str, known: Container[str]) -> AbstractContextManager[Iterator[LayerStream]]:
+        """Yield an image's layers, oldest first, file by file. Those of a diff id in ``known`` may be left out.
+
+        Nothing is unpacked, and memory does not grow with the image.
+        """
 
     def sweep(self) -> int:
         """Remove containers that an interrupted run of ours left behind; return how many."""

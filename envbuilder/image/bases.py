@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from envbuilder import decode
-from envbuilder.catalog.model import OperatingSystem
+from envbuilder.catalog.rows import OperatingSystem
 from envbuilder.engine.port import Engine, Image
 from envbuilder.errors import InfrastructureError
 from envbuilder.image import debian, names

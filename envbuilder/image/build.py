@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TextIO
 
@@ -19,7 +22,7 @@ from envbuilder.image.bases import Base
 from envbuilder.image.hostfiles import host_files
 from envbuilder.image.names import BASE_DIGEST_LABEL, BASE_NAME_LABEL, reference
 from envbuilder.verdict import EngineRef
-from envbuilder.workspace import Workspace, read_document, write_document, writing
+from envbuilder.workspace import Workspace, folder_contents, read_document, write_document, writing
 
 
 class LayerSize(msgspec.Struct, frozen=True):
@@ -33,7 +36,9 @@ class LayerSize(msgspec.Struct, frozen=True):
 class ImageRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What a build left in the engine: ``out/<id>/image.json``. ``key`` covers the context and the base.
 
-    ``builder`` is ``engine`` as a phrase; a record of an earlier version holds the phrase alone.
+    ``builder`` is ``engine`` as a phrase; a record of an earlier version holds the phrase alone. ``context`` is path →
+    digest of what was built, ``revision`` the commit that it was checked out from ('' where there is none, or where
+    the context differs from it), ``started`` and ``finished`` are ISO 8601.
     """
 
     schema: str = "envbuilder/image/v1"
@@ -49,6 +54,10 @@ class ImageRecord(msgspec.Struct, frozen=True, kw_only=True):
     engine: EngineRef | None = None
     seconds: float
     layers: tuple[LayerSize, ...]
+    context: dict[str, str] = {}
+    revision: str = ""
+    started: str = ""
+    finished: str = ""
     checksum: str = ""
 
 
@@ -95,9 +104,11 @@ def build(  # noqa: PLR0913 - what a build is made of, each from another place
     path = workspace.image_record(environment.id)
     with writing(path):
         path.unlink(missing_ok=True)
-    started = time.monotonic()
+    context = workspace.context(environment.id)
+    begun, started = datetime.now(UTC), time.monotonic()
+    digests, revision = digests_of(folder_contents(context)), _revision(context)
     request = BuildRequest(
-        context=workspace.context(environment.id),
+        context=context,
         tag=reference(environment.id),
         extra=host_files(wheels=options.wheels),
         build_args={"BASE": base.reference},
@@ -106,9 +117,35 @@ def build(  # noqa: PLR0913 - what a build is made of, each from another place
     )
     image = build_logged(request, engine, workspace.build_log(environment.id), on_step)
     record = _record(environment, key, image, base, engine.info())
-    record = msgspec.structs.replace(record, seconds=round(time.monotonic() - started, 1))
+    record = msgspec.structs.replace(
+        record,
+        seconds=round(time.monotonic() - started, 1),
+        context=digests,
+        revision=revision,
+        started=begun.isoformat(timespec="seconds"),
+        finished=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
     write_document(path, record)
     return record
+
+
+def digests_of(files: Mapping[str, bytes]) -> dict[str, str]:
+    """Return the digest of every file of a context."""
+    return {name: f"sha256:{hashlib.sha256(data).hexdigest()}" for name, data in sorted(files.items())}
+
+
+def _revision(context: Path) -> str:
+    """Return the commit that a context was checked out from; '' where it differs, or git knows nothing of it."""
+
+    def git(*words: str) -> str | None:
+        try:
+            done = subprocess.run(["git", *words], cwd=context, capture_output=True, text=True, timeout=20, check=False)
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        return done.stdout.strip() if done.returncode == 0 else None
+
+    commit = git("rev-parse", "HEAD")
+    return commit if commit and git("status", "--porcelain", "--ignored", ".") == "" else ""
 
 
 def build_logged(request: BuildRequest, engine: Engine, log: Path, on_step: Callable[[Step], None]) -> Image:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import msgspec
 
-from envbuilder.catalog.model import Catalog, OperatingSystem
+from envbuilder.catalog.model import Catalog
+from envbuilder.catalog.rows import OperatingSystem
 from envbuilder.compat.check import findings_of
 from envbuilder.compat.fleet import Cell, findings_on
 from envbuilder.compat.question import Question

@@ -9,7 +9,6 @@ from typing import Literal
 
 import msgspec
 
-from envbuilder.catalog.facts import facts
 from envbuilder.catalog.model import Catalog
 from envbuilder.compat.check_text import explanation_text, finding_lines
 from envbuilder.compat.explanations import Explanation, explanation
@@ -69,10 +68,9 @@ def _matrices(matrix: str | None, root: Path) -> Iterator[Matrix]:
 
 
 def _environment(matrix: str, environment: Environment, catalog: Catalog) -> ExplainDocument:
-    known = facts(catalog)
-    release = known.release(environment.package, environment.tensorflow)
-    system = next(iter(known.systems(environment.os)), None)
-    toolkit = known.toolkit(environment.cuda)
+    release = catalog.release(environment.tensorflow, environment.package)
+    system = catalog.system(environment.os)
+    toolkit = catalog.toolkit(environment.cuda)
     rows = [row for row in (release, system, toolkit) if row is not None]
     return ExplainDocument(
         matrix=matrix,

@@ -11,9 +11,8 @@ import msgspec
 
 from envbuilder.catalog.model import Catalog
 from envbuilder.choice import read_fleet
-from envbuilder.compat.check_text import mark
+from envbuilder.compat.check_text import mark, nearest_line
 from envbuilder.compat.fleet import Cell, FleetHost, Newest, newest, place
-from envbuilder.compat.nearest_combination import changes
 from envbuilder.compat.plan import plan
 from envbuilder.compat.selectors import select, select_wishes
 from envbuilder.compat.words import Words, question
@@ -130,10 +129,10 @@ def _environments(document: PlanDocument) -> str:
 
 
 def _rejection(row: Rejection) -> list[str]:
-    near = "none with these drivers and GPUs"
-    if row.nearest is not None:
-        near = ", ".join(changes(row.combination, row.nearest)) or "the same, with what is chosen"
-    return [f"  {row.id}: {row.sentence}", f"    nearest that works: {near}"]
+    near = "nearest that can be built here: none with these drivers and GPUs"
+    if row.predicate is not None:
+        near = nearest_line(row.predicate, row.changes)
+    return [f"  {row.id}: {row.sentence}", f"    {near}"]
 
 
 def _wish(wish: Combination) -> str:

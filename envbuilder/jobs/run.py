@@ -21,6 +21,7 @@ from envbuilder.image.bases import ensure_base
 from envbuilder.image.build import BuildOptions, Built
 from envbuilder.image.context import system_of
 from envbuilder.image.ensure import ensure
+from envbuilder.pypi.open_index import open_index
 from envbuilder.validation.record import validate_and_record
 from envbuilder.validation.validate import ValidationRequest
 from envbuilder.verdict import Level, Verdict, Word
@@ -157,6 +158,7 @@ class _Runner:
                     profile=self.options.profile,
                     budgets=self.choice.matrix.budgets,
                     gpus=self.options.gpus,
+                    index=open_index(),
                 )
                 verdict, fresh = validate_and_record(
                     request, self.engine, self.workspace, on_progress=task.update, fresh=self.options.fresh

@@ -52,8 +52,14 @@ class Journal:
 @contextmanager
 def exclusively(folder: Path) -> Iterator[None]:
     """Hold a folder's lock. Raises PublishError where another process publishes the same environment."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("w") as file:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / ".lock").open("w")
+    except OSError as error:
+        raise InfrastructureError(
+            f"cannot write {folder}: {error.strerror}", hint="free disk space or check permissions"
+        ) from error
+    with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -66,7 +72,7 @@ def _read(path: Path) -> tuple[Entry, ...]:
     for line in path.read_bytes().splitlines() if path.exists() else ():
         try:
             entries.append(msgspec.json.decode(line, type=Entry))
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, RecursionError):
             continue  # a line that a kill cut short: its step was not finished
     return tuple(entries)
 

@@ -20,9 +20,10 @@ from envbuilder.exits import ExitCode
 from envbuilder.publish.journal import Entry, Journal, exclusively
 from envbuilder.publish.promotion import Mover, check_immutable, pin
 from envbuilder.publish.publish_document import PublishRow, Tag
+from envbuilder.publish.tag_names import staging_tag
 from envbuilder.registry.client import Manifest, Repository
 from envbuilder.registry.reference import Reference
-from envbuilder.registry.referrers import attach
+from envbuilder.registry.referrers import attach, confirm
 from envbuilder.verdict import Verdict
 from envbuilder.workspace import read_document, write_document
 
@@ -97,11 +98,6 @@ def publish(publication: Publication, tools: Tools) -> PublishRow:
         tags = [Tag(name=name, moving=False) for name in publication.tags]
         tags += [Tag(name=name, moving=True) for name in publication.moving]
         return msgspec.structs.replace(row, published=True, tags=tuple(tags))
-
-
-def staging_tag(environment_id: str) -> str:
-    """Name the tag under which an environment's image waits for its verdict."""
-    return f"staging-{environment_id}"[:128]
 
 
 def _key(publication: Publication, image: Image) -> str:
@@ -186,7 +182,7 @@ def _unfit(verdict: Verdict, allow: tuple[Allowance, ...]) -> str:
 def _state(
     publication: Publication, tools: Tools, image: Image, manifest: Manifest, verdict: Verdict
 ) -> tuple[str, ...]:
-    """Sign and attach every statement; what is attached already stays as it is."""
+    """Sign and attach every statement, and read back that all are listed; what is attached already stays."""
     name = publication.to.name
     result = result_statement(name, verdict, allowed=publication.allow)
     statements = (
@@ -194,13 +190,14 @@ def _state(
         *((result,) if result else ()),
         *tools.describe(name, manifest.digest, image),
     )
-    digests = []
+    made = []
     for each in statements:
         tools.say(f"attaching {each.predicate_type}")
         sealed = tools.sealer.seal(statement.encode(each))
         annotations = {PREDICATE_TYPE: each.predicate_type}
-        digests.append(attach(tools.repository, manifest, sealed, tools.sealer.media_type, annotations).digest)
-    return tuple(digests)
+        made.append(attach(tools.repository, manifest, sealed, tools.sealer.media_type, annotations))
+    confirm(tools.repository, manifest.digest, tuple(made))
+    return tuple(one.digest for one in made)
 
 
 def _promote(publication: Publication, tools: Tools, manifest: Manifest, journal: Journal) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,9 +11,9 @@ import msgspec
 
 from envbuilder.attest.cyclonedx import bom
 from envbuilder.attest.envelope import KeySealer, Sealer
-from envbuilder.attest.keys import load_private
+from envbuilder.attest.keys import is_private_to_its_owner, load_private
 from envbuilder.attest.predicates import Allowance
-from envbuilder.attest.provenance import Base, provenance
+from envbuilder.attest.provenance import Base, Made, provenance
 from envbuilder.attest.sbom_contents import read
 from envbuilder.attest.sigstore import SigstoreSealer
 from envbuilder.attest.statement import CYCLONEDX, Statement, about
@@ -24,16 +23,17 @@ from envbuilder.environment import Environment
 from envbuilder.errors import EnvbuilderError, InfrastructureError, PublishError, UsageError
 from envbuilder.exits import ExitCode
 from envbuilder.image import lockfile
-from envbuilder.image.build import Built, standing
+from envbuilder.image.build import Built, digests_of, standing
 from envbuilder.publish.publish import Publication, Tools, publish
 from envbuilder.publish.publish_document import PublishDocument, PublishRow, Tag
+from envbuilder.pypi.open_index import open_index
 from envbuilder.registry.client import Repository
 from envbuilder.registry.reference import Reference
 from envbuilder.validation.checks.specification import Profile
 from envbuilder.validation.history import History
 from envbuilder.validation.validate import ValidationRequest, validate
 from envbuilder.verdict import Verdict
-from envbuilder.workspace import Workspace, folder_contents
+from envbuilder.workspace import Workspace, content_key, folder_contents
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,7 @@ class Session:
 
 def publish_all(choice: Choice, wish: Wish, sealer: Sealer, session: Session) -> PublishDocument:
     """Publish every chosen environment's image. A failure of one is its row; the others go on."""
+    session.engine.sweep()  # what an earlier run left that was killed
     rows = []
     for environment in choice.environments:
         try:
@@ -69,13 +70,24 @@ def publish_all(choice: Choice, wish: Wish, sealer: Sealer, session: Session) ->
     return PublishDocument(rows=tuple(rows))
 
 
-def sealer_of(key: Path | None, *, keyless: bool, environment: Mapping[str, str]) -> Sealer:
+def sealer_of(
+    keys: tuple[Path, ...],
+    *,
+    keyless: bool,
+    environment: Mapping[str, str],
+    say: Callable[[str], None] = lambda _: None,
+) -> Sealer:
     """Return who signs. Raises UsageError where nobody does: an unsigned verdict is worth nothing to others."""
-    if (key is None) == (not keyless):
+    if bool(keys) == keyless:
         raise UsageError("say who signs: --key or --keyless", hint="envbuilder keys new ~/.envbuilder makes a key")
-    if key is None:
+    if keyless:
         return SigstoreSealer()
-    return KeySealer(load_private(key, password=environment.get("ENVBUILDER_KEY_PASSWORD") or None))
+    password = environment.get("ENVBUILDER_KEY_PASSWORD") or None
+    first, *others = (load_private(path, password=password) for path in keys)
+    for path in keys:
+        if not is_private_to_its_owner(path):
+            say(f"warning: others can read the private key {path}: chmod 600 {path}")
+    return KeySealer(first, others=tuple(others))
 
 
 def plan_all(choice: Choice, wish: Wish, session: Session) -> PublishDocument:
@@ -139,7 +151,12 @@ def _validator(built: Built, choice: Choice, wish: Wish, session: Session) -> Ca
 
     def judge(reference: str) -> Verdict:
         request = ValidationRequest.of(
-            built, image=reference, profile=wish.profile, budgets=choice.matrix.budgets, gpus=wish.gpus
+            built,
+            image=reference,
+            profile=wish.profile,
+            budgets=choice.matrix.budgets,
+            gpus=wish.gpus,
+            index=open_index(),
         )
         image = session.engine.image(reference)
         digest = reference.rpartition("@")[2]
@@ -169,7 +186,8 @@ class _Describe:
         self.session.say(f"{self.built.environment.id}: reading the image for its bill of materials")
         with self.session.engine.export(image.id) as archive:
             contents = read(archive)
-        return about(name, digest, CYCLONEDX, bom(name, digest, contents, lockfile.parse(self.built.lock)))
+        locked = lockfile.parse(self.built.lock)
+        return about(name, digest, CYCLONEDX, bom(name, digest, contents, locked, created=self.built.record.finished))
 
     def _provenance(self, name: str, digest: str) -> Statement:
         environment, record = self.built.environment, self.built.record
@@ -181,16 +199,32 @@ class _Describe:
             name,
             digest,
             environment=environment.id,
-            context={path: f"sha256:{hashlib.sha256(data).hexdigest()}" for path, data in files.items()},
+            # A record of an earlier version holds no digests; its key says that the files are those of the build.
+            context=record.context or digests_of(files),
             base=Base(reference=record.base, digest=record.base_id, origin=record.base_origin),
             tools={**made_by, **{tool.name: tool.version for tool in tools}},
+            made=Made(
+                locked=lockfile.parse(self.built.lock),
+                revision=record.revision,
+                started=record.started,
+                finished=record.finished,
+            ),
         )
 
 
 def _built(environment: Environment, session: Session) -> Built:
+    """Return what was built. Raises PublishError where it is not what the context of today would give.
+
+    What is stated about an image must be what it was made from, and not what has become of that since.
+    """
+    hint = f"envbuilder build -s {environment.id}"
     built = standing(environment, session.workspace)
     if built is None:
-        raise PublishError(f"{environment.id} is not built", hint=f"envbuilder build -s {environment.id}")
+        raise PublishError(f"{environment.id} is not built", hint=hint)
+    context = session.workspace.context(environment.id)
+    files = folder_contents(context)
+    if content_key({**files, "base": built.record.base_id.encode()}) != built.record.key:
+        raise PublishError(f"{context} is not what the image was built from: it was edited since", hint=hint)
     return built
 
 

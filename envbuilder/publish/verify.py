@@ -2,127 +2,180 @@
 
 from __future__ import annotations
 
-import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from datetime import datetime
 
-import msgspec
-
 from envbuilder.attest import statement
+from envbuilder.attest.demand import Demand, Refusal, Refused, moment
 from envbuilder.attest.envelope import Opener, Rejected
 from envbuilder.attest.predicates import VerdictPredicate
-from envbuilder.attest.trust import Decision, Demand, Evidence, Refusal, Refused, decide
-from envbuilder.errors import PublishError, UsageError
+from envbuilder.attest.trust import Decision, Evidence, decide
+from envbuilder.errors import EnvbuilderError, InfrastructureError, PublishError
+from envbuilder.publish.verify_document import Verification
+from envbuilder.registry.bounded_json import MalformedError, decode
 from envbuilder.registry.client import Manifest, Repository
-from envbuilder.registry.referrers import attached, document, fallback_tag
-from envbuilder.verdict import Level, Verdict, Word
+from envbuilder.registry.deadline import within
+from envbuilder.registry.faults import Fault, RegistryFailedError, RegistryRefusedError
+from envbuilder.registry.parallel import in_parallel
+from envbuilder.registry.referrers import Listing, NotADocumentError, document, listing, subject_of
+from envbuilder.verdict import Verdict
 
-_DURATION = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)([smhdw])\Z")
-_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
-_LISTED = re.compile(r"sha256-[0-9a-f]{64}\Z")
-
-
-class Verification(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer of `verify`: accepted, with the verdict that it rests on, or every reason why not."""
-
-    schema: str = "envbuilder/verify/v1"
-    image: str
-    digest: str = ""
-    accepted: bool
-    demanded: Demand
-    verdict: Word | None = None
-    level: Level | None = None
-    environment: str = ""
-    driver: str | None = None
-    gpus: tuple[str, ...] = ()
-    finished: str = ""
-    signed_by: str = ""
-    refusals: tuple[Refusal, ...] = ()
+_LOOKED_AT = 20
+"""How many other tags are asked about, to tell a tag that was moved from an image that was never published."""
 
 
-def duration(text: str) -> float:
-    """Read ``90d``, ``12h``, ``30m``, ``45s`` or ``2w`` as seconds. Raises UsageError for anything else."""
-    found = _DURATION.match(text)
-    if found is None:
-        raise UsageError(f"{text!r} is not a duration", hint="a number and one of s, m, h, d, w: 90d")
-    return float(found[1]) * _SECONDS[found[2]]
+@dataclass(frozen=True)
+class Published:
+    """The trusted verdicts of a repository, and how many documents each trusted signer signed there."""
+
+    verdicts: tuple[Verdict, ...]
+    signed: Counter[str] = field(default_factory=Counter)
 
 
-def verify(repository: Repository, openers: tuple[Opener, ...], demand: Demand, now: datetime) -> Verification:
-    """Decide about the image that the repository's reference names; whatever cannot be shown is refused."""
+@dataclass(frozen=True)
+class _Found:
+    """What became of one attached document. ``unknown``: nobody knows what it says, so that it forbids a yes."""
+
+    evidence: Evidence | None = None
+    refusal: Refusal | None = None
+    unknown: bool = False
+
+
+def verify(
+    repository: Repository, openers: tuple[Opener, ...], demand: Demand, now: datetime, *, threshold: int = 1
+) -> Verification:
+    """Decide about the image that the repository's reference names; whatever cannot be shown is refused.
+
+    A registry that fails or answers nonsense is a reason of its own, never an error: there is always an answer, and not
+    long after the deadline of the repository's transport.
+    """
+    reference = str(repository.reference)
+    try:
+        return within(repository.transport.deadline, lambda: _verify(repository, openers, demand, now, threshold))
+    except (RegistryFailedError, RegistryRefusedError) as error:
+        text = f"{error.message} (next: {error.hint})" if error.hint else error.message
+        refusal = Refusal(reason=Refused(error.fault.value), message=text)
+        failed = isinstance(error, InfrastructureError)
+        return Verification(image=reference, accepted=False, demanded=demand, refusals=(refusal,), unanswered=failed)
+
+
+def _verify(
+    repository: Repository, openers: tuple[Opener, ...], demand: Demand, now: datetime, threshold: int
+) -> Verification:
     reference = repository.reference
     manifest = repository.manifest(reference.digest or reference.tag or "latest")
     if manifest is None:
         refusal = Refusal(reason=Refused.NO_IMAGE, message=f"the registry has no {reference}")
         return Verification(image=str(reference), accepted=False, demanded=demand, refusals=(refusal,))
-    evidence, refusals = _collect(repository, manifest, openers)
-    if not evidence and not refusals:
-        refusals = (_nothing(repository, manifest),)
-    decision = decide(manifest.digest, evidence, demand, now)
-    if not decision.accepted and not decision.refusals and not refusals:
-        refusals = (Refusal(reason=Refused.NO_STATEMENT, message="what is attached holds no verdict"),)
-    return _answer(str(reference), manifest.digest, demand, decision, refusals)
+    found = _collect(repository, manifest, openers)
+    decision = decide(manifest.digest, tuple(_evidence(found)), demand, now, threshold=threshold)
+    unknown = tuple(one.refusal for one in found if one.refusal and one.unknown)
+    passed_over = tuple(one.refusal for one in found if one.refusal and not one.unknown)
+    if decision.accepted and not unknown:
+        return _accepted(str(reference), manifest.digest, demand, decision, passed_over, now)
+    refusals = (*unknown, *decision.refusals, *(() if unknown or decision.accepted else passed_over))
+    if not refusals:
+        refusals = (_nothing(repository, manifest, attached=bool(found)),)
+    return Verification(
+        image=str(reference), digest=manifest.digest, accepted=False, demanded=demand, refusals=refusals
+    )
 
 
 def published_verdicts(repository: Repository, openers: tuple[Opener, ...]) -> tuple[Verdict, ...]:
-    """Return every trusted verdict in a repository, about whatever its tags and its lists of statements lead to.
+    """Return every trusted verdict in a repository, about whatever its tags and its lists of statements lead to."""
+    return published(repository, openers).verdicts
+
+
+def published(repository: Repository, openers: tuple[Opener, ...]) -> Published:
+    """Collect the trusted verdicts of a repository. Raises PublishError where there is no such repository.
 
     What is not trusted or cannot be read is left out: this is for reports, not for decisions.
     """
-    found: dict[str, Verdict] = {}
-    for digest in _digests(repository):
+    tags = repository.tags_if_there()
+    if tags is None:
+        raise PublishError(f"there is no repository {repository.reference.name}", hint="is its name right?")
+    verdicts: dict[str, Verdict] = {}
+    signed: Counter[str] = Counter()
+    for digest in _digests(repository, tags):
         manifest = repository.manifest(digest)
-        for item in _collect(repository, manifest, openers)[0] if manifest else ():
+        for item in _evidence(_collect(repository, manifest, openers)) if manifest else ():
+            signed.update(one.name for one in item.signed_by)
             if item.statement.predicate_type == statement.VERDICT:
                 try:
-                    found[item.stored] = msgspec.json.decode(item.statement.predicate, type=VerdictPredicate).verdict
-                except msgspec.MsgspecError:
+                    verdicts[item.stored] = decode(item.statement.predicate, VerdictPredicate, "a verdict").verdict
+                except MalformedError:
                     continue  # of another version
-    return tuple(found.values())
+    return Published(tuple(verdicts.values()), signed)
 
 
-def _digests(repository: Repository) -> tuple[str, ...]:
-    """List the digests that the repository's tags lead to, and those that have a list of statements."""
+def _digests(repository: Repository, tags: Iterable[str]) -> tuple[str, ...]:
+    """List the digests that tags lead to, and those that have a list of statements."""
     digests: dict[str, None] = {}
-    for tag in repository.tags():
-        if _LISTED.match(tag):
-            digests[tag.replace("-", ":", 1)] = None
+    for tag in tags:
+        if subject := subject_of(tag):
+            digests[subject] = None
         elif (manifest := repository.manifest(tag)) is not None:
             digests[manifest.digest] = None
     return tuple(digests)
 
 
-def _collect(
-    repository: Repository, manifest: Manifest, openers: tuple[Opener, ...]
-) -> tuple[tuple[Evidence, ...], tuple[Refusal, ...]]:
-    """Open every attached document: those that are trusted, and why the others are not."""
-    evidence: list[Evidence] = []
-    refusals: list[Refusal] = []
-    for opener in openers:
-        for item in attached(repository, manifest.digest, opener.media_type):
-            found = _open(repository, manifest, opener, item.digest)
-            if isinstance(found, Refusal):
-                refusals.append(found)
-            else:
-                evidence.append(found)
-    return tuple(evidence), tuple(refusals)
+def _evidence(found: Iterable[_Found]) -> Iterable[Evidence]:
+    return (one.evidence for one in found if one.evidence is not None)
 
 
-def _open(repository: Repository, manifest: Manifest, opener: Opener, stored: str) -> Evidence | Refusal:
+def _collect(repository: Repository, manifest: Manifest, openers: tuple[Opener, ...]) -> tuple[_Found, ...]:
+    """Open every attached document that could be a statement."""
+    listed = listing(repository, manifest.digest)
+    work = [
+        (opener, item.digest)
+        for opener in openers
+        for item in listed.items
+        if item.artifact_type in ("", opener.media_type)
+    ]
+    deadline = repository.transport.deadline
+    return in_parallel(lambda one: _open(repository, manifest, listed, *one), work, deadline)
+
+
+def _open(repository: Repository, manifest: Manifest, listed: Listing, opener: Opener, stored: str) -> _Found:
+    """Open one document. What can be fetched and is nothing of ours is passed over, since anybody can attach that."""
     try:
         opened = opener.open(document(repository, stored, manifest.digest, opener.media_type))
-        if isinstance(opened, Rejected):
-            reason = Refused.UNTRUSTED_KEY if opened.unknown_signer else Refused.BAD_SIGNATURE
-            return Refusal(reason=reason, statement=stored, message=opened.message)
-        return Evidence(stored=stored, signed_by=opened.signed_by, statement=statement.decode(opened.payload))
+    except RegistryRefusedError as error:
+        return _unfetched(error, stored, claimed=stored in listed.claimed)
     except PublishError as error:
-        return Refusal(reason=Refused.UNREADABLE, statement=stored, message=error.message)
+        return _passed_over(Refused.UNREADABLE, stored, error.message)
+    if isinstance(opened, Rejected):
+        reason = Refused.UNTRUSTED_KEY if opened.unknown_signer else Refused.BAD_SIGNATURE
+        return _passed_over(reason, stored, opened.message)
+    try:
+        said = statement.decode(opened.payload)
+    except PublishError as error:
+        text = f"a trusted key signed what is no statement: {error.message}"
+        return _Found(refusal=Refusal(reason=Refused.UNREADABLE, statement=stored, message=text), unknown=True)
+    return _Found(evidence=Evidence(stored=stored, signed_by=opened.signed_by, statement=said))
 
 
-def _nothing(repository: Repository, manifest: Manifest) -> Refusal:
-    """Say that nothing is attached, and whether that looks like a tag that was moved after publishing."""
-    own = fallback_tag(manifest.digest)
-    others = [tag for tag in repository.tags() if _LISTED.match(tag) and tag != own]
-    if repository.reference.digest or not others:
+def _unfetched(error: RegistryRefusedError, stored: str, *, claimed: bool) -> _Found:
+    """Say what it means that a listed document cannot be had."""
+    if isinstance(error, NotADocumentError) or error.fault is Fault.TOO_LARGE:
+        return _passed_over(Refused.UNREADABLE, stored, error.message)  # no publisher of ours writes such a thing
+    if claimed and error.fault is Fault.NOT_THERE:
+        return _passed_over(Refused.NOT_THERE, stored, error.message)
+    refusal = Refusal(reason=Refused(error.fault.value), statement=stored, message=error.message)
+    return _Found(refusal=refusal, unknown=True)
+
+
+def _passed_over(reason: Refused, stored: str, message: str) -> _Found:
+    return _Found(refusal=Refusal(reason=reason, statement=stored, message=message))
+
+
+def _nothing(repository: Repository, manifest: Manifest, *, attached: bool) -> Refusal:
+    """Say that there is no verdict, and whether that looks like a tag that was moved after publishing."""
+    if attached:
+        return Refusal(reason=Refused.NO_STATEMENT, message="what is attached holds no verdict")
+    if repository.reference.digest or not _others_are_stated(repository, manifest.digest):
         return Refusal(reason=Refused.NO_STATEMENT, message=f"nothing is attached to {manifest.digest}")
     return Refusal(
         reason=Refused.TAG_MOVED,
@@ -131,11 +184,24 @@ def _nothing(repository: Repository, manifest: Manifest) -> Refusal:
     )
 
 
-def _answer(image: str, digest: str, demand: Demand, decision: Decision, refusals: tuple[Refusal, ...]) -> Verification:
+def _others_are_stated(repository: Repository, digest: str) -> bool:
+    """Tell whether another image of the repository has statements. The answer is no already: errors change nothing."""
+    try:
+        tags = repository.tags()
+        if any(subject_of(tag) not in ("", digest) for tag in tags):
+            return True
+        found = {item.digest for tag in tags[:_LOOKED_AT] if (item := repository.manifest(tag)) is not None}
+        return any(listing(repository, other).items for other in found - {digest})
+    except EnvbuilderError:
+        return False
+
+
+def _accepted(  # noqa: PLR0913, PLR0917 - the parts of the answer
+    image: str, digest: str, demand: Demand, decision: Decision, passed_over: tuple[Refusal, ...], now: datetime
+) -> Verification:
     verdict = decision.verdict
-    if verdict is None:
-        every = (*decision.refusals, *refusals)
-        return Verification(image=image, digest=digest, accepted=False, demanded=demand, refusals=every)
+    assert verdict is not None, "a yes rests on a verdict"  # noqa: S101 - for the type checker
+    environment = verdict.environment
     return Verification(
         image=image,
         digest=digest,
@@ -143,9 +209,15 @@ def _answer(image: str, digest: str, demand: Demand, decision: Decision, refusal
         demanded=demand,
         verdict=verdict.verdict,
         level=verdict.level,
-        environment=verdict.environment.id if verdict.environment else "",
+        environment=environment.id if environment else "",
+        tensorflow=environment.tensorflow if environment else "",
         driver=verdict.host.driver,
         gpus=tuple(gpu.name for gpu in verdict.host.gpus),
+        cpu=verdict.host.cpu_model,
+        kernel=verdict.host.kernel,
         finished=verdict.finished,
-        signed_by=decision.signed_by,
+        age_s=max(0.0, round((now - moment(verdict.finished)).total_seconds(), 1)),
+        signed_by=decision.signed_by[0],
+        signers=decision.signed_by,
+        notes=(*decision.notes, *passed_over),
     )

@@ -1,23 +1,34 @@
-"""What ``envbuilder verify`` was asked: whom to trust and what to demand; and its document written for people."""
+"""What ``envbuilder verify`` was asked: whom to trust and what to demand."""
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import cast
 
+from envbuilder.attest.demand import DRIVER_PATTERN, Demand
 from envbuilder.attest.envelope import KeyOpener, Opener
-from envbuilder.attest.keys import load_public
+from envbuilder.attest.keys import load_public_keys
 from envbuilder.attest.sigstore import SigstoreOpener
-from envbuilder.attest.trust import DRIVER_PATTERN, Demand
 from envbuilder.errors import UsageError
-from envbuilder.publish.verify import Verification, duration, published_verdicts, verify
+from envbuilder.publish.tag_names import meant_by
+from envbuilder.publish.verify import published, verify
+from envbuilder.publish.verify_document import Verification
 from envbuilder.registry.client import Repository
+from envbuilder.registry.deadline import Deadline
 from envbuilder.registry.reference import parse
 from envbuilder.verdict import Level, Verdict
+
+ANSWER_S = 25.0
+"""Seconds in which `verify` answers, whatever the registry does."""
+
+_DURATION = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)([smhdw])\Z")
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
+_VERSION = re.compile(r"[0-9]+(?:\.[0-9A-Za-z]+)*\Z")
 
 
 @dataclass(frozen=True)
@@ -32,17 +43,40 @@ class VerifyOptions:
     driver: str | None
     gpu: str | None
     max_age: str
+    environment: str | None = None
+    tensorflow: str | None = None
+    threshold: int = 1
 
 
 def verify_image(options: VerifyOptions) -> Verification:
     """Verify the image that the options name. Raises UsageError where they do not fit together."""
     if options.driver is not None and not re.match(DRIVER_PATTERN, options.driver):
         raise UsageError(f"{options.driver!r} is not a driver", hint="a branch (535) or a release (535.104.05)")
+    if options.tensorflow is not None and not _VERSION.match(options.tensorflow):
+        raise UsageError(f"{options.tensorflow!r} is not a version", hint="as in 2.20 or 2.20.0")
+    reference = parse(options.image)
     demand = Demand(
-        level=cast("Level", options.level), driver=options.driver, gpu=options.gpu, max_age_s=duration(options.max_age)
+        level=cast("Level", options.level),
+        driver=options.driver,
+        gpu=options.gpu,
+        max_age_s=duration(options.max_age),
+        environment=options.environment or meant_by(reference.tag),
+        tensorflow=options.tensorflow,
     )
     openers = openers_of(options.keys, options.identity, options.issuer)
-    return verify(Repository(parse(options.image), os.environ), openers, demand, datetime.now(UTC))
+    trusted = {name for opener in openers for name in opener.names}
+    if not 1 <= options.threshold <= len(trusted):
+        raise UsageError(f"{options.threshold} of {len(trusted)} signers can never be", hint="give as many --key")
+    repository = Repository(reference, os.environ, Deadline(ANSWER_S))
+    return verify(repository, openers, demand, datetime.now(UTC), threshold=options.threshold)
+
+
+def duration(text: str) -> float:
+    """Read ``90d``, ``12h``, ``30m``, ``45s`` or ``2w`` as seconds. Raises UsageError for anything else."""
+    found = _DURATION.match(text)
+    if found is None:
+        raise UsageError(f"{text!r} is not a duration", hint="a number and one of s, m, h, d, w: 90d")
+    return float(found[1]) * _SECONDS[found[2]]
 
 
 def openers_of(keys: tuple[Path, ...], identity: str | None, issuer: str | None) -> tuple[Opener, ...]:
@@ -51,7 +85,7 @@ def openers_of(keys: tuple[Path, ...], identity: str | None, issuer: str | None)
         raise UsageError("--identity and --issuer belong together", hint="an identity means nothing without its issuer")
     openers: list[Opener] = []
     if keys:
-        openers.append(KeyOpener(tuple(load_public(path) for path in keys)))
+        openers.append(KeyOpener(tuple(key for path in keys for key in load_public_keys(path))))
     if identity and issuer:
         openers.append(SigstoreOpener(identity, issuer))
     if not openers:
@@ -61,20 +95,16 @@ def openers_of(keys: tuple[Path, ...], identity: str | None, issuer: str | None)
     return tuple(openers)
 
 
-def fetch(repository: str, keys: tuple[Path, ...]) -> tuple[Verdict, ...]:
-    """Fetch the verdicts that trusted keys signed from a repository that several people publish to."""
-    return published_verdicts(Repository(parse(repository), os.environ), openers_of(keys, None, None))
+def fetch(repository: str, keys: tuple[Path, ...], say: Callable[[str], None]) -> tuple[Verdict, ...]:
+    """Fetch the verdicts that trusted keys signed from a repository that several people publish to.
 
-
-def as_text(found: Verification) -> str:
-    """Write the answer for people: one line where it is accepted, a line a reason where it is not."""
-    if not found.accepted:
-        lines = [f"REFUSED {found.image}" + (f" ({found.digest})" if found.digest else "")]
-        lines += [f"  {refusal.reason}: {refusal.message}" for refusal in found.refusals]
-        return "\n".join(lines)
-    ran = f"driver {found.driver}, {', '.join(found.gpus)}" if found.gpus else f"driver {found.driver or 'none'}"
-    return (
-        f"ACCEPTED {found.image} ({found.digest})\n"
-        f"  {found.verdict} at level {found.level} on {found.finished} ({ran})\n"
-        f"  signed by {found.signed_by}"
-    )
+    ``say`` hears of a key that signed nothing there. Raises PublishError where there is no such repository.
+    """
+    reference = parse(repository)
+    openers = openers_of(keys, None, None)
+    found = published(Repository(reference, os.environ), openers)
+    for name in (name for opener in openers for name in opener.names if not found.signed[name]):
+        say(
+            f"warning: nothing in {reference.name} is signed by the key {name[:16]}: its verdicts are not in the report"
+        )
+    return found.verdicts

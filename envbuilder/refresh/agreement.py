@@ -9,7 +9,8 @@ from typing import Literal
 import msgspec
 
 from envbuilder import versions
-from envbuilder.catalog.model import Search, TensorflowRelease, WheelSet
+from envbuilder.catalog import gpu_code
+from envbuilder.catalog.rows import Kernels, Search, TensorflowRelease, WheelSet
 from envbuilder.refresh.artefact import BuildInfo, Metadata, normal
 
 Outcome = Literal["agrees", "recorded", "disagrees", "unchecked"]
@@ -109,9 +110,12 @@ def _version(row: TensorflowRelease, field: str, mine: str | None, theirs: str |
     return judge(row, field, mine or "", theirs, agrees=agrees)
 
 
-def with_binary(row: TensorflowRelease, cubins: tuple[str, ...], ptx: tuple[str, ...]) -> Iterator[Comparison]:
-    """Compare the capabilities with what the wheel's main library really holds."""
-    for field, mine, theirs in (("cubins", row.cubins, cubins), ("ptx", row.ptx, ptx)):
+def with_binary(row: TensorflowRelease, kernels: tuple[Kernels, ...]) -> Iterator[Comparison]:
+    """Compare the kernels of each origin, and the capabilities in sum, with what the wheel's libraries really hold."""
+    mine_told, theirs_told = gpu_code.in_words(row.kernels), gpu_code.in_words(kernels)
+    yield judge(row, "kernels", mine_told, theirs_told, agrees=row.kernels == kernels)
+    held = (("cubins", row.cubins, gpu_code.cubins(kernels)), ("ptx", row.ptx, gpu_code.ptx(kernels)))
+    for field, mine, theirs in held:
         yield judge(row, field, " ".join(mine), " ".join(theirs), agrees=set(mine) == set(theirs))
 
 

@@ -18,7 +18,7 @@ from packaging.utils import (
 )
 from packaging.version import InvalidVersion, Version
 
-from envbuilder.catalog.model import WheelSet
+from envbuilder.catalog.rows import WheelSet
 
 _BUILD_INFO = "python/platform/build_info.py"
 EXTRA = "and-cuda"

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from envbuilder.catalog.model import Row
+from envbuilder.catalog.rows import Row
 
 WIDTH = 120
 
@@ -35,7 +35,7 @@ def _plain(value: object) -> object:
         return [_plain(one) for one in value]
     if isinstance(value, msgspec.Struct):
         fields = msgspec.structs.fields(value)
-        return {one.name: getattr(value, one.name) for one in fields if getattr(value, one.name) != one.default}
+        return {one.name: _plain(getattr(value, one.name)) for one in fields if getattr(value, one.name) != one.default}
     return value
 
 

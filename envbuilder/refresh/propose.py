@@ -10,8 +10,9 @@ import msgspec
 from packaging.requirements import Requirement
 
 from envbuilder import versions
-from envbuilder.catalog import lookup, store
-from envbuilder.catalog.model import Catalog, TensorflowRelease, WheelSet
+from envbuilder.catalog import gpu_code, store
+from envbuilder.catalog.model import Catalog
+from envbuilder.catalog.rows import TensorflowRelease, WheelSet
 from envbuilder.catalog.runpath import finds_cuda
 from envbuilder.errors import NoClaimError, UsageError
 from envbuilder.pypi.package_index import DistFile, PackageIndex
@@ -43,7 +44,7 @@ def missing(catalog: Catalog, index: PackageIndex, package: str = "tensorflow") 
         for version in there
         if versions.at_least(version, OLDEST)
         and (version in finals or artefact.release_order(version) > newest)
-        and lookup.release(catalog, version, package) is None
+        and catalog.release(version, package) is None
     )
 
 
@@ -137,16 +138,17 @@ class Proposer:
 def _with_binary(row: TensorflowRelease, seen: Evidence) -> TensorflowRelease:
     return msgspec.structs.replace(
         row,
-        cubins=seen.code.cubins,
-        ptx=seen.code.ptx,
+        cubins=gpu_code.cubins(seen.kernels) or row.cubins,
+        ptx=gpu_code.ptx(seen.kernels) or row.ptx,
+        kernels=seen.kernels,
         finds_cuda=finds_cuda(row.libraries, seen.searches),
         searches=seen.searches,
-        source=(*row.source, f"{seen.code.fat_binaries} fat binaries of {seen.library}"),
+        source=(*row.source, f"{seen.fat_binaries} fat binaries in all shared objects of the same wheel"),
     )
 
 
 def _before(catalog: Catalog, package: str, version: str) -> TensorflowRelease | None:
-    older = [row for row in lookup.releases(catalog, package) if versions.key(row.version) < versions.key(version)]
+    older = [row for row in catalog.releases(package) if versions.key(row.version) < versions.key(version)]
     return older[-1] if older else None
 
 
@@ -173,7 +175,7 @@ def _libraries(
     before: TensorflowRelease | None, cuda: str | None, cudnn: str | None, catalog: Catalog
 ) -> tuple[str, ...]:
     """Name what the release before opened, as this release's CUDA and cuDNN call it; () where that is not known."""
-    toolkit = lookup.cuda_toolkit(catalog, cuda) if cuda else None
+    toolkit = catalog.toolkit(cuda) if cuda else None
     if before is None or toolkit is None or cudnn is None:
         return ()
     names = {soname.partition(".so")[0]: soname for soname in toolkit.sonames}

@@ -12,13 +12,13 @@ from packaging.requirements import Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from envbuilder import versions
-from envbuilder.catalog.model import Catalog, CudnnWheel, Search, TensorflowRelease
-from envbuilder.catalog.runpath import OBJECTS, Watch, finds_cuda, folders
+from envbuilder.catalog.model import Catalog
+from envbuilder.catalog.rows import CudnnWheel, Kernels, Search, TensorflowRelease
+from envbuilder.catalog.runpath import OBJECTS, Watch, finds_cuda
 from envbuilder.console import Console, Task
 from envbuilder.errors import NoClaimError, UsageError
-from envbuilder.probes.suite.fatbin import Architectures, architectures
 from envbuilder.pypi.package_index import DistFile, IndexUnavailableError, Member, PackageIndex
-from envbuilder.refresh import agreement, artefact
+from envbuilder.refresh import agreement, artefact, device_code, wheel_code
 from envbuilder.refresh.agreement import Comparison, VerifyDocument
 
 JOBS = 16
@@ -71,7 +71,7 @@ def run(
             return VerifyDocument(comparisons=verify(catalog, index, rows if wanted else None, count.done))
     if not wanted:
         raise UsageError(
-            "--binary reads 0.4 GB for each release", hint="name the versions: catalog verify 2.20.0 --binary"
+            "--binary reads up to 0.6 GB for each release", hint="name the versions: catalog verify 2.20.0 --binary"
         )
     builds = [row for row in rows if row.gpu and row.package == _newest_name(row)]
     return VerifyDocument(comparisons=tuple(one for row in builds for one in verify_binary(row, index, console.say)))
@@ -262,20 +262,21 @@ def _cudnn_line(row: CudnnWheel, held: Holdings) -> Comparison:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a wheel's libraries hold: the GPU code of the main one, and the folders that each one's RUNPATH names."""
+    """What a wheel's shared objects hold: kernels by origin, and the folders that each one's RUNPATH names."""
 
-    library: str
-    code: Architectures
+    fat_binaries: int
+    libraries: int
+    kernels: tuple[Kernels, ...]
     searches: tuple[Search, ...]
 
 
 def verify_binary(
     row: TensorflowRelease, index: PackageIndex, progress: Progress = lambda _: None
 ) -> tuple[Comparison, ...]:
-    """Compare a row's capabilities, and where it looks for CUDA, with the wheel's main library.
+    """Compare a row's GPU code, and where it looks for CUDA, with the wheel's shared objects.
 
-    Reads that one member of the wheel (up to 0.4 GB) and the beginning of another, keeps none of it. Raises
-    NoClaimError where the index has no such wheel or the wheel no GPU code.
+    Reads all of them (up to 0.6 GB) and keeps none. Raises NoClaimError where the index has no such wheel or the wheel
+    no GPU code.
     """
     file = newest_python(Holdings(index, [row.package]).wheels(row.package, row.version))
     if file is None:
@@ -284,40 +285,30 @@ def verify_binary(
         )
     seen = read_binary(file, index, progress)
     if seen is None:
-        raise NoClaimError(f"{file.filename} holds no GPU code in its largest libraries", hint="it may be a CPU build")
-    note = f"{seen.code.fat_binaries} fat binaries in {seen.library}"
-    code = agreement.with_binary(row, seen.code.cubins, seen.code.ptx)
+        raise NoClaimError(f"{file.filename} holds no GPU code", hint="it may be a CPU build")
+    note = f"{seen.fat_binaries} fat binaries in {seen.libraries} shared objects"
+    code = agreement.with_binary(row, seen.kernels)
     told = (one if one.note else msgspec.structs.replace(one, note=note) for one in code)
     return (*told, *agreement.with_searches(row, seen.searches, finds_cuda(row.libraries, seen.searches)))
 
 
 def read_binary(file: DistFile, index: PackageIndex, progress: Progress = lambda _: None) -> Evidence | None:
-    """Read the largest library of a wheel that holds GPU code, and the RUNPATH of each of `runpath.OBJECTS`.
+    """Read every shared object of a wheel, and the RUNPATH of each of `runpath.OBJECTS`; None without GPU code."""
+    watches: dict[str, Watch] = {}
 
-    Where the RUNPATH alone is wanted, a library is read no further than that. None where none of the largest holds
-    GPU code.
-    """
-    libraries = sorted((one for one in index.members(file) if ".so" in one.name), key=lambda one: -one.size)
-    looks: dict[str, tuple[str, ...]] = {}
-    found: tuple[str, Architectures] | None = None
-    for place, member in enumerate(libraries):
-        matters = _base(member).startswith(OBJECTS)
-        if found is None and place < _LIBRARIES:
-            progress(f"{file.filename}: {member.name} ({member.packed / 1e6:.0f} MB)")
-            watch = Watch()
-            code = architectures(watch.over(index.stream(file, member)))
-            found = (member.name, code) if code.fat_binaries else None
-            looks |= {_base(member): watch.folders or ()} if matters else {}
-        elif matters:
-            progress(f"{file.filename}: {member.name} (its RUNPATH)")
-            looks[_base(member)] = folders(index.stream(file, member))
-    searches = tuple(Search(object=name, folders=looks[name]) for name in sorted(looks, reverse=True))
-    return Evidence(library=found[0], code=found[1], searches=searches) if found else None
+    def watched(member: Member, pieces: Iterator[bytes]) -> Iterator[bytes]:
+        name = member.name.rpartition("/")[2]
+        if not name.startswith(OBJECTS):
+            return pieces
+        watches[name] = Watch()
+        return watches[name].over(pieces)
 
-
-def _base(member: Member) -> str:
-    return member.name.rpartition("/")[2]
-
-
-_LIBRARIES = 3
-"""How many of a wheel's largest libraries are read before it is taken for one without GPU code."""
+    libraries = wheel_code.read(file, index, progress, watched)
+    if not libraries:
+        return None
+    return Evidence(
+        fat_binaries=sum(group.fat_binaries for library in libraries for group in library.groups),
+        libraries=len(libraries),
+        kernels=device_code.kernels(libraries),
+        searches=tuple(Search(object=name, folders=watches[name].folders or ()) for name in sorted(watches)[::-1]),
+    )

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import urlencode, urlsplit, urlunsplit
 
 import msgspec
 
-from envbuilder.errors import PublishError
+from envbuilder.registry.bounded_json import MalformedError, decode
+from envbuilder.registry.deadline import Deadline
+from envbuilder.registry.exchange import Answer
+from envbuilder.registry.faults import Fault, RegistryRefusedError
+from envbuilder.registry.paging import pages
 from envbuilder.registry.reference import Reference
 from envbuilder.registry.transport import Transport
 
@@ -20,12 +23,15 @@ OCI_INDEX = "application/vnd.oci.image.index.v1+json"
 DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
 DOCKER_LIST = "application/vnd.docker.distribution.manifest.list.v2+json"
 
-MAX_DOCUMENT = 64 << 20
-"""Bytes above which a manifest or statement is refused: ours are a hundredth of it."""
+MAX_DOCUMENT = 4 << 20
+"""Bytes above which a manifest or statement is refused, written or read: ours are a tenth of it."""
+
+MAX_LIST = 32 << 20
+MAX_TAGS = 100_000
+"""Bytes of one page of a list, and the tags above which a repository is refused."""
 
 _ACCEPT = f"{OCI_MANIFEST}, {OCI_INDEX}, {DOCKER_MANIFEST}, {DOCKER_LIST}"
-_NEXT = re.compile(r'<([^>]+)>\s*;\s*rel="?next"?')
-_OK, _CREATED, _ACCEPTED, _MISSING = 200, 201, 202, 404
+_OK, _CREATED, _ACCEPTED, _MISSING, _CHANGED = 200, 201, 202, 404, 412
 
 
 class Descriptor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -40,11 +46,12 @@ class Descriptor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
 @dataclass(frozen=True)
 class Manifest:
-    """A manifest's very bytes, their type, and the digest that they have."""
+    """A manifest's very bytes, their type, and the digest that they have; ``etag`` as the registry gave it."""
 
     media_type: str
     content: bytes
     digest: str
+    etag: str = field(default="", compare=False)
 
     @property
     def descriptor(self) -> Descriptor:
@@ -60,57 +67,91 @@ def digest_of(content: bytes) -> str:
 class Repository:
     """One repository. Methods raise PublishError on a refusal and InfrastructureError where the registry fails."""
 
-    def __init__(self, reference: Reference, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        reference: Reference,
+        environment: Mapping[str, str] | None = None,
+        deadline: Deadline | None = None,
+    ) -> None:
         self.reference = reference
-        self.transport = Transport(reference, os.environ if environment is None else environment)
+        self.transport = Transport(reference, os.environ if environment is None else environment, deadline)
         self._path = f"{reference.repository}/"
 
-    def manifest(self, target: str) -> Manifest | None:
+    def manifest(self, target: str, *, limit: int = MAX_DOCUMENT) -> Manifest | None:
         """Fetch a manifest by tag or digest; None where there is none."""
         answer = self.transport.send(
-            "GET", f"{self._path}manifests/{target}", expect=(_OK, _MISSING), headers={"Accept": _ACCEPT}
+            "GET",
+            f"{self._path}manifests/{target}",
+            expect=(_OK, _MISSING),
+            headers={"Accept": _ACCEPT},
+            limit=limit,
         )
-        if answer.status_code == _MISSING:
+        if answer.status == _MISSING:
             return None
-        content = _bounded(answer.content)
-        computed = digest_of(content)
+        computed = digest_of(answer.content)
         _agree(computed, answer.headers.get("Docker-Content-Digest"), f"manifest {target}")
         if target.startswith("sha256:"):
             _agree(computed, target, f"manifest {target}")
         kind = answer.headers.get("Content-Type", "").split(";")[0].strip()
-        return Manifest(kind, content, computed)
+        return Manifest(kind, answer.content, computed, answer.headers.get("ETag", ""))
 
     def put_manifest(self, target: str, content: bytes, media_type: str) -> bool:
         """Store a manifest under a tag or its digest; True where the registry says that it handles referrers."""
+        if len(content) > MAX_DOCUMENT:
+            raise RegistryRefusedError(
+                Fault.TOO_LARGE, f"a manifest of {len(content)} bytes is more than anybody would read"
+            )
+        answer = self._put(target, content, {"Content-Type": media_type}, expect=(_CREATED, _ACCEPTED, _OK), again=True)
+        return "OCI-Subject" in answer.headers
+
+    def replace_manifest(self, tag: str, old: Manifest | None, content: bytes, media_type: str) -> bool:
+        """Store a manifest in the place of another (None: of nothing); False where that has changed meanwhile.
+
+        A registry that knows conditional requests refuses by itself; with one that ignores them, the caller has to
+        read back. A failure is not tried again here, since what is to be written may be stale by then.
+        """
+        condition = {"If-Match": old.etag} if old and old.etag else {} if old else {"If-None-Match": "*"}
+        headers = {"Content-Type": media_type, **condition}
+        answer = self._put(tag, content, headers, expect=(_CREATED, _ACCEPTED, _OK, _CHANGED), again=False)
+        return answer.status != _CHANGED
+
+    def _put(
+        self, target: str, content: bytes, headers: Mapping[str, str], *, expect: tuple[int, ...], again: bool
+    ) -> Answer:
         answer = self.transport.send(
             "PUT",
             f"{self._path}manifests/{target}",
-            expect=(_CREATED, _ACCEPTED, _OK),
-            headers={"Content-Type": media_type},
+            expect=expect,
+            headers=headers,
             body=content,
             scope="pull,push",
+            again=again,
         )
-        _agree(digest_of(content), answer.headers.get("Docker-Content-Digest"), f"manifest {target}")
-        return "OCI-Subject" in answer.headers
+        if answer.status != _CHANGED:
+            _agree(digest_of(content), answer.headers.get("Docker-Content-Digest"), f"manifest {target}")
+        return answer
 
     def blob(self, digest: str) -> bytes:
-        """Fetch a small blob. Raises PublishError where it is absent or not what its digest says."""
-        answer = self.transport.send("GET", f"{self._path}blobs/{digest}", expect=(_OK,))
-        content = _bounded(answer.content)
-        _agree(digest_of(content), digest, "blob")
-        return content
+        """Fetch a small blob. Raises RegistryRefusedError where it is absent, too large, or other than its digest."""
+        answer = self.transport.send("GET", f"{self._path}blobs/{digest}", expect=(_OK,), limit=MAX_DOCUMENT)
+        _agree(digest_of(answer.content), digest, "blob")
+        return answer.content
 
     def put_blob(self, content: bytes, media_type: str) -> Descriptor:
         """Store a blob, unless it is there already."""
+        if len(content) > MAX_DOCUMENT:
+            raise RegistryRefusedError(
+                Fault.TOO_LARGE, f"a document of {len(content)} bytes is more than anybody would read"
+            )
         digest = digest_of(content)
         found = self.transport.send("HEAD", f"{self._path}blobs/{digest}", expect=(_OK, _MISSING))
-        if found.status_code == _MISSING:
+        if found.status == _MISSING:
             begun = self.transport.send(
                 "POST", f"{self._path}blobs/uploads/", expect=(_ACCEPTED,), body=b"", scope="pull,push"
             )
             self.transport.send(
                 "PUT",
-                _with_digest(begun.headers["Location"], digest),
+                _with_digest(begun.headers.get("Location", ""), digest),
                 expect=(_CREATED,),
                 headers={"Content-Type": "application/octet-stream"},
                 body=content,
@@ -120,15 +161,20 @@ class Repository:
 
     def tags(self) -> tuple[str, ...]:
         """List every tag; empty where the repository does not exist yet."""
+        return self.tags_if_there() or ()
+
+    def tags_if_there(self) -> tuple[str, ...] | None:
+        """List every tag; None where the repository does not exist. Raises RegistryRefusedError for too many."""
         names: list[str] = []
-        page: str | None = f"{self._path}tags/list?n=1000"
-        while page:
-            answer = self.transport.send("GET", page, expect=(_OK, _MISSING))
-            if answer.status_code == _MISSING:
-                return ()
-            names += msgspec.json.decode(answer.content, type=_Tags).tags or ()
-            following = _NEXT.search(answer.headers.get("Link", ""))
-            page = following[1] if following else None
+        for answer in pages(self.transport, f"{self._path}tags/list?n=1000", expect=(_OK, _MISSING), limit=MAX_LIST):
+            if answer.status == _MISSING:
+                return tuple(sorted(names)) if names else None
+            try:
+                names += decode(answer.content, _Tags, "a list of tags").tags or ()
+            except MalformedError as error:
+                raise RegistryRefusedError(Fault.BAD_ANSWER, f"{self.reference.name}: {error.message}") from error
+            if len(names) > MAX_TAGS:
+                raise RegistryRefusedError(Fault.TOO_MANY, f"{self.reference.name} has more than {MAX_TAGS} tags")
         return tuple(sorted(names))
 
 
@@ -142,15 +188,10 @@ def _with_digest(location: str, digest: str) -> str:
     return urlunsplit(parts._replace(query=query))
 
 
-def _bounded(content: bytes) -> bytes:
-    if len(content) > MAX_DOCUMENT:
-        raise PublishError(f"the registry sent {len(content)} bytes where a small document was expected")
-    return content
-
-
 def _agree(computed: str, stated: str | None, what: str) -> None:
     if stated is not None and stated != computed:
-        raise PublishError(
+        raise RegistryRefusedError(
+            Fault.ALTERED,
             f"{what}: the registry says {stated}, the bytes have {computed}",
             hint="something between here and the registry alters content: do not use this image",
         )

@@ -1,33 +1,32 @@
-"""HTTP to one registry: TLS, its two ways to log in, retries where they are harmless, and errors with a next step."""
+"""Requests to one registry: its scheme, its two ways to log in, and errors with a next step."""
 
 from __future__ import annotations
 
+import base64
 import re
+import ssl
 from collections.abc import Mapping
-from urllib.parse import urljoin, urlsplit
+from functools import lru_cache
+from pathlib import Path
+from urllib.parse import urlencode, urljoin, urlsplit
 
 import msgspec
-import requests
-from requests.adapters import HTTPAdapter, Retry
-from requests.utils import get_environ_proxies
+from requests.utils import DEFAULT_CA_BUNDLE_PATH, get_environ_proxies, select_proxy
 
-from envbuilder.errors import InfrastructureError, PublishError
+from envbuilder.errors import InfrastructureError
 from envbuilder.registry import credentials
+from envbuilder.registry.bounded_json import MalformedError, decode
+from envbuilder.registry.deadline import Deadline
+from envbuilder.registry.exchange import Answer, Exchange
+from envbuilder.registry.faults import Fault, RegistryFailedError, RegistryRefusedError
 from envbuilder.registry.reference import Reference
 
-TIMEOUT = (10.0, 120.0)
-"""Seconds to connect, and seconds without a byte."""
+SMALL = 1 << 20
+"""Bytes of an answer that holds no document of ours."""
 
-_RETRIES = Retry(
-    total=4,
-    connect=1,
-    other=0,
-    backoff_factor=0.3,
-    status_forcelist=(429, 502, 503, 504),
-    allowed_methods=("GET", "HEAD", "PUT"),
-)
+_AUTHORITIES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 _PARAMETER = re.compile(r'([a-zA-Z]+)="([^"]*)"')
-_UNAUTHORIZED, _FORBIDDEN = 401, 403
+_UNAUTHORIZED, _FORBIDDEN, _MISSING, _BUSY = 401, 403, 404, 429
 
 
 class _Token(msgspec.Struct, frozen=True):
@@ -38,16 +37,18 @@ class _Token(msgspec.Struct, frozen=True):
 class Transport:
     """Requests to one host. Credentials go to that host, and to the token service that it names, and nowhere else."""
 
-    def __init__(self, reference: Reference, environment: Mapping[str, str]) -> None:
+    def __init__(self, reference: Reference, environment: Mapping[str, str], deadline: Deadline | None = None) -> None:
         self._reference = reference
         self._environment = environment
-        self._session = requests.Session()
-        self._session.mount("http://", HTTPAdapter(max_retries=_RETRIES))
-        self._session.mount("https://", HTTPAdapter(max_retries=_RETRIES))
-        self._session.trust_env = False  # no .netrc; proxies and authorities are chosen below
-        self._session.verify = _authority(environment)
+        # None of .netrc: proxies and authorities are chosen here.
+        self._exchange = Exchange(reference.host, _authority(environment), self._proxy, deadline or Deadline())
         self._authorization: dict[str, str] = {}
         self._base = ""
+
+    @property
+    def deadline(self) -> Deadline:
+        """The moment by which every request is answered."""
+        return self._exchange.deadline
 
     def send(  # noqa: PLR0913 - the parts of an HTTP request
         self,
@@ -58,61 +59,65 @@ class Transport:
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
         scope: str = "pull",
-    ) -> requests.Response:
+        limit: int = SMALL,
+        again: bool = True,
+    ) -> Answer:
         """Send a request below ``/v2/`` (or to a full address) and return an answer whose status was expected.
 
         Raises PublishError where the registry refuses, InfrastructureError where it fails or cannot be reached.
         """
-        address = urljoin(f"{self._find_base()}/v2/", path)
-        answer = self._once(method, address, headers, body, scope)
-        if answer.status_code == _UNAUTHORIZED and self._log_in(answer, scope):
-            answer = self._once(method, address, headers, body, scope)
-        if answer.status_code not in expect:
-            raise _refused(self._reference, method, path, answer)
+        try:
+            address = urljoin(f"{self._find_base()}/v2/", path)
+        except ValueError as error:
+            raise RegistryRefusedError(Fault.BAD_ANSWER, f"{self._reference.host} names {path[:200]!r}") from error
+
+        def once() -> Answer:
+            return self._exchange.send(
+                method, address, self._with_login(address, headers, scope), body=body, limit=limit, again=again
+            )
+
+        answer = once()
+        if answer.status == _UNAUTHORIZED and self._log_in(answer, scope):
+            answer = once()
+        if answer.status not in expect:
+            raise _refused(self._reference, method, path, answer, scope)
         return answer
 
-    def _once(
-        self, method: str, address: str, headers: Mapping[str, str] | None, body: bytes | None, scope: str
-    ) -> requests.Response:
-        sent = dict(headers or {})
-        if urlsplit(address).netloc == urlsplit(self._base).netloc and scope in self._authorization:
-            sent["Authorization"] = self._authorization[scope]
-        try:
-            return self._session.request(
-                method, address, headers=sent, data=body, timeout=TIMEOUT, proxies=self._proxies(address)
-            )
-        except requests.exceptions.SSLError as error:
-            raise InfrastructureError(
-                f"{self._reference.host}: TLS failed: {error}",
-                hint="for a private authority set SSL_CERT_FILE to its bundle",
-            ) from error
-        except requests.RequestException as error:
-            raise InfrastructureError(
-                f"{self._reference.host}: no answer: {error}", hint="is the registry running and reachable?"
-            ) from error
+    def close(self) -> None:
+        """Close every connection."""
+        self._exchange.close()
 
-    def _proxies(self, address: str) -> dict[str, str]:
-        """Return the proxies for an address, ``no_proxy`` counted; none stands between us and this machine."""
-        return {} if self._reference.loopback else dict(get_environ_proxies(address, None))
+    def _with_login(self, address: str, headers: Mapping[str, str] | None, scope: str) -> dict[str, str]:
+        sent = dict(headers or {})
+        if urlsplit(address)[:2] == urlsplit(self._base)[:2] and scope in self._authorization:
+            sent["Authorization"] = self._authorization[scope]
+        return sent
+
+    def _proxy(self, address: str) -> str:
+        """Name the proxy for an address, ``no_proxy`` counted; none stands between us and this machine."""
+        if self._reference.loopback:
+            return ""
+        return str(select_proxy(address, get_environ_proxies(address, None)) or "")
 
     def _find_base(self) -> str:
         """Choose the scheme: TLS always, except that a registry on this machine may speak plain HTTP, as in Docker."""
         if not self._base:
-            self._base = f"https://{self._reference.host}"
-            if self._reference.loopback and not self._speaks_tls():
-                self._base = f"http://{self._reference.host}"
+            base = f"https://{self._reference.host}"
+            if self._reference.loopback and not self._speaks_tls(base):
+                base = f"http://{self._reference.host}"
+            self._base = base
         return self._base
 
-    def _speaks_tls(self) -> bool:
+    def _speaks_tls(self, base: str) -> bool:
         try:
-            self._session.get(f"{self._base}/v2/", timeout=TIMEOUT)
-        except requests.exceptions.SSLError as error:
-            return "CERTIFICATE_VERIFY_FAILED" in str(error)
-        except requests.RequestException:
-            return False
+            self._exchange.send("HEAD", f"{base}/v2/", {}, limit=SMALL, again=False)
+        except RegistryFailedError as error:
+            return error.fault is Fault.BAD_CERTIFICATE
+        except RegistryRefusedError:
+            return True
         return True
 
-    def _log_in(self, answer: requests.Response, scope: str) -> bool:
+    def _log_in(self, answer: Answer, scope: str) -> bool:
         """Do what a 401 asks for; False where that is impossible or was done already."""
         challenge = answer.headers.get("WWW-Authenticate", "")
         login = credentials.find(self._reference.host, self._environment)
@@ -130,48 +135,68 @@ class Transport:
 
     def _token(self, challenge: Mapping[str, str], login: credentials.Login | None, scope: str) -> str:
         realm = challenge.get("realm", "")
-        if not realm.startswith("https://") and not self._reference.loopback:
-            raise PublishError(f"{self._reference.host} wants the login sent to {realm!r}, which is not TLS")
+        if not realm.startswith("https://") and not (self._reference.loopback and realm.startswith("http://")):
+            text = f"{self._reference.host} wants the login sent to {realm[:200]!r}, which is not TLS"
+            raise RegistryRefusedError(Fault.BAD_ANSWER, text)
         query = {
             "service": challenge.get("service", ""),
             "scope": challenge.get("scope") or f"repository:{self._reference.repository}:{scope}",
         }
+        headers: dict[str, str] = {}
+        if login and login.identity_token:
+            form = {**query, "grant_type": "refresh_token", "refresh_token": login.identity_token}
+            body = urlencode({**form, "client_id": "envbuilder"}).encode()
+            headers["Content-Type"] = "application/x-www-form-urlencoded"
+            answer = self._exchange.send("POST", realm, headers, body=body, limit=SMALL)
+        else:
+            if login:
+                headers["Authorization"] = _basic(login)
+            joint = "&" if "?" in realm else "?"
+            answer = self._exchange.send("GET", f"{realm}{joint}{urlencode(query)}", headers, limit=SMALL)
+        if not 200 <= answer.status < 300:  # noqa: PLR2004 - HTTP's class of success
+            raise _refused(self._reference, "login at", realm, answer, scope)
         try:
-            if login and login.identity_token:
-                form = {**query, "grant_type": "refresh_token", "refresh_token": login.identity_token}
-                form["client_id"] = "envbuilder"
-                answer = self._session.post(realm, data=form, timeout=TIMEOUT, proxies=self._proxies(realm))
-            else:
-                user = (login.user, login.password) if login else None
-                answer = self._session.get(
-                    realm, params=query, auth=user, timeout=TIMEOUT, proxies=self._proxies(realm)
-                )
-        except requests.RequestException as error:
-            raise InfrastructureError(f"{realm}: no answer: {error}") from error
-        if not answer.ok:
-            raise _refused(self._reference, "login at", realm, answer)
-        try:
-            token = msgspec.json.decode(answer.content, type=_Token)
-        except msgspec.MsgspecError as error:
-            raise InfrastructureError(f"{realm}: the answer holds no token: {error}") from error
+            token: _Token = decode(answer.content, _Token, "a token")
+        except MalformedError as error:
+            raise RegistryFailedError(
+                Fault.BAD_ANSWER, f"{realm}: the answer holds no token: {error.message}"
+            ) from error
         return token.token or token.access_token
 
 
 def _basic(login: credentials.Login) -> str:
-    request = requests.Request("GET", "https://localhost", auth=(login.user, login.password)).prepare()
-    return str(request.headers["Authorization"])
+    return "Basic " + base64.b64encode(f"{login.user}:{login.password}".encode()).decode()
 
 
-def _authority(environment: Mapping[str, str]) -> str | bool:
-    """Return the bundle of certificate authorities: the variables that Python, pip and curl read, or the default."""
-    names = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
-    return next((environment[name] for name in names if environment.get(name)), True)
+def _authority(environment: Mapping[str, str]) -> ssl.SSLContext:
+    """Trust the bundle of certificate authorities that Python, pip and curl read, or the default."""
+    name = next((name for name in _AUTHORITIES if environment.get(name)), "")
+    path = Path(environment[name] if name else DEFAULT_CA_BUNDLE_PATH)
+    try:
+        return _trusting(path, path.stat().st_mtime_ns)
+    except OSError as error:
+        raise InfrastructureError(
+            f"{name}={path}: no bundle of certificates: {error.strerror or error}",
+            hint="it should be a file in PEM form",
+        ) from error
 
 
-def _refused(reference: Reference, method: str, path: str, answer: requests.Response) -> Exception:
-    text = f"{reference.host} answered {answer.status_code} to {method} {path}: {answer.text[:300].strip()}"
-    if answer.status_code in (_UNAUTHORIZED, _FORBIDDEN):
-        return PublishError(text, hint=f"docker login {reference.host}, with the right to push")
-    if answer.status_code >= 500:  # noqa: PLR2004 - HTTP's class of server errors
-        return InfrastructureError(text, hint="the registry failed: look at its log, then run again")
-    return PublishError(text)
+@lru_cache(maxsize=4)
+def _trusting(path: Path, _changed: int) -> ssl.SSLContext:
+    """Read a bundle once: it takes longer than a request."""
+    return ssl.create_default_context(capath=str(path)) if path.is_dir() else ssl.create_default_context(cafile=path)
+
+
+def _refused(reference: Reference, method: str, path: str, answer: Answer, scope: str) -> Exception:
+    said = answer.content[:300].decode("utf-8", "replace").strip()
+    text = f"{reference.host} answered {answer.status} to {method} {path}: {said}"
+    if answer.status in (_UNAUTHORIZED, _FORBIDDEN):
+        right = ", with the right to push" if "push" in scope else ""
+        return RegistryRefusedError(Fault.ACCESS_DENIED, text, hint=f"docker login {reference.host}{right}")
+    if answer.status == _BUSY:
+        return RegistryFailedError(Fault.THROTTLED, text, hint="try again later")
+    if answer.status >= 500:  # noqa: PLR2004 - HTTP's class of server errors
+        return RegistryFailedError(
+            Fault.SERVER_ERROR, text, hint="the registry failed: look at its log, then run again"
+        )
+    return RegistryRefusedError(Fault.NOT_THERE if answer.status == _MISSING else Fault.REJECTED, text)

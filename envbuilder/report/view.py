@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from envbuilder.environment import Environment
-from envbuilder.finding import Finding, Severity
+from envbuilder.finding import Finding
 from envbuilder.report import drawing
 from envbuilder.report.collect import Material
-from envbuilder.report.formats.titles import name_of
 from envbuilder.report.grid import (
     EXCLUDED,
     REJECTED,
@@ -22,12 +21,11 @@ from envbuilder.report.grid import (
     grid,
     left_out,
 )
+from envbuilder.report.runs import RunGroup, RunView, every_run, findings, grouped, search_words
 from envbuilder.upgrade.upgrade_document import UpgradeDocument
-from envbuilder.upgrade.upgrade_text import sections
+from envbuilder.upgrade.upgrade_text import WHOLE, sections
 from envbuilder.verdict import TIERS, CheckResult, Verdict
 from envbuilder.versions import key
-
-_ORDER = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.INFO: 2}
 
 
 @dataclass(frozen=True)
@@ -85,23 +83,9 @@ class UpgradeView:
     finished: str
     policy: str
     sections: tuple[tuple[str, tuple[str, ...], tuple[tuple[str, ...], ...]], ...]
+    whole: tuple[str, ...]
+    row: str
     gaps: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class RunView:
-    """One line of the history."""
-
-    finished: str
-    name: str
-    anchor: str
-    verdict: str
-    simulated: bool
-    level: str
-    driver: str
-    size: str
-    image: str
-    search: str
 
 
 @dataclass(frozen=True)
@@ -117,6 +101,7 @@ class Page:
     controls: tuple[ControlView, ...]
     upgrades: tuple[UpgradeView, ...]
     history: tuple[RunView, ...]
+    runs: tuple[RunGroup, ...]
     unreadable: int
 
 
@@ -128,6 +113,7 @@ def view(material: Material) -> Page:
     waiting = tuple(one for one in material.environments if one.id not in material.verdicts)
     judged = [(one.environment, _cell(one)) for one in shown if one.environment is not None]
     columns, rows = grid(material, judged, waiting)
+    history = every_run(material)
     return Page(
         counts=_counts(shown, waiting, material),
         columns=columns,
@@ -137,7 +123,8 @@ def view(material: Material) -> Page:
         left_out=left_out(material),
         controls=tuple(_control(name, verdict) for name, verdict in material.controls.items()),
         upgrades=tuple(_upgrade(one) for one in material.upgrades),
-        history=_history(material),
+        history=history,
+        runs=grouped(history),
         unreadable=material.unreadable,
     )
 
@@ -161,7 +148,7 @@ def _environment(name: str, runs: tuple[Verdict, ...], material: Material) -> En
         word=verdict.verdict,
         verdict=verdict,
         environment=verdict.environment,
-        findings=_findings(verdict),
+        findings=findings(verdict),
         tiers=_tiers(verdict),
         timeline=drawing.timeline(verdict.timeline),
         phases=drawing.phase_rows(verdict.timeline),
@@ -173,15 +160,9 @@ def _environment(name: str, runs: tuple[Verdict, ...], material: Material) -> En
         course=drawing.course(runs),
         size=drawing.size(verdict.image.size) if verdict.image.size else "",
         start=drawing.seconds(start) if start is not None else "",
-        search=_search(verdict),
+        search=search_words(verdict),
         data=f"verdicts/{anchor_of(name).removeprefix('env-')}.json",
     )
-
-
-def _findings(verdict: Verdict) -> tuple[Finding, ...]:
-    planned = verdict.environment.findings if verdict.environment else ()
-    every = dict.fromkeys((*verdict.findings, *planned))
-    return tuple(sorted(every, key=lambda finding: _ORDER[finding.severity]))
 
 
 def _tiers(verdict: Verdict) -> tuple[TierView, ...]:
@@ -193,17 +174,6 @@ def _tiers(verdict: Verdict) -> tuple[TierView, ...]:
         for tier in TIERS
         if of(tier) or tier in verdict.requires
     )
-
-
-def _search(verdict: Verdict) -> str:
-    """Return the words that a search looks in, in lower case."""
-    environment = verdict.environment
-    parts = [name_of(verdict), verdict.verdict, verdict.level, *verdict.reasons]
-    parts += [f"{finding.code} {finding.message} {finding.fix}" for finding in _findings(verdict)]
-    if environment is not None:
-        parts += [environment.tensorflow, environment.python, environment.os, environment.flavor]
-        parts += [f"cuda {environment.cuda}", f"cudnn {environment.cudnn}"] if environment.cuda else []
-    return " ".join(parts).casefold()
 
 
 def _counts(
@@ -230,27 +200,9 @@ def _upgrade(document: UpgradeDocument) -> UpgradeView:
         finished=document.finished,
         policy=document.policy,
         sections=tuple((title, headers, tuple(rows)) for title, headers, rows in sections(document) if rows),
+        whole=WHOLE,
+        row=document.row,
         gaps=document.gaps,
-    )
-
-
-def _history(material: Material) -> tuple[RunView, ...]:
-    """List every run, newest first."""
-    runs = [(name, verdict) for name, group in material.verdicts.items() for verdict in group]
-    return tuple(
-        RunView(
-            finished=verdict.finished,
-            name=name,
-            anchor=anchor_of(name),
-            verdict=verdict.verdict,
-            simulated=verdict.simulated,
-            level=verdict.level,
-            driver=verdict.host.driver or "",
-            size=drawing.size(verdict.image.size) if verdict.image.size else "",
-            image=verdict.image.digest or verdict.image.id,
-            search=_search(verdict),
-        )
-        for name, verdict in sorted(runs, key=lambda run: run[1].finished, reverse=True)
     )
 
 

@@ -7,18 +7,19 @@ import json
 import msgspec
 
 from envbuilder import versions
-from envbuilder.catalog.facts import Facts, facts
 from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.runpath import EVERY
 from envbuilder.compat.check import check
-from envbuilder.compat.nearest import nearest
+from envbuilder.compat.check_text import change_text, new_text
+from envbuilder.compat.nearest import Near, nearest
 from envbuilder.compat.question import Question
 from envbuilder.compat.resolve import resolve
-from envbuilder.environment import Combination, Environment, Rejection
+from envbuilder.compat.works import Installable
+from envbuilder.environment import Change, Combination, Environment, Rejection
 from envbuilder.finding import Code, Finding
 from envbuilder.image.render import needs_nvrtc_link
 from envbuilder.reproduce.dockerfiles import requirement, word
-from envbuilder.reproduce.predict import without_jit
+from envbuilder.reproduce.predict import FIRST_WITHOUT_WINDOWS_GPU
 from envbuilder.reproduce.report.reported import Reported
 from envbuilder.reproduce.reproduction import Nearest
 
@@ -39,12 +40,11 @@ def mend(
     """
     if question is None:
         return None
-    asked = _answerable(question, facts(catalog))
+    asked = _answerable(question, catalog)
     found = _found(reported, asked, predicted, catalog)
     if found is None:
         return None
-    near, changes = found
-    changes = (*_system_change(reported, near), *changes)
+    near, changes = found.wish, (*_system_change(reported, found.wish), *found.changes)
     wish = _wish(question, near, catalog)
     made = resolve(wish, catalog)
     environment = None if isinstance(made, Rejection) else made
@@ -52,7 +52,8 @@ def mend(
     return (
         Nearest(
             environment=answer,
-            changes=changes,
+            changes=tuple(map(change_text, changes)),
+            predicate=found.predicate,
             diff=tuple(line for change in changes for line in _diff(change)),
             commands=_commands(question, near, environment, catalog),
             matrix=matrix_of(wish, environment) if environment is not None else "",
@@ -61,41 +62,52 @@ def mend(
     )
 
 
-def _answerable(question: Question, known: Facts) -> Question:
-    """Leave out what the catalogue has no row for: it can say nothing about it, and changes nothing of it."""
+def _answerable(question: Question, catalog: Catalog) -> Question:
+    """Leave out what the catalogue has no row for: it can say nothing about it, and changes nothing of it.
+
+    What is built to prove an answer holds no forward-compatibility package, so that one cannot help either.
+    """
     return msgspec.structs.replace(
         question,
-        gpus=tuple(name for name in question.gpus if known.gpu(name) is not None),
-        driver=question.driver if question.driver and known.branch(question.driver) else None,
-        os=question.os if question.os and known.systems(question.os) else None,
-        cuda=question.cuda if question.cuda and known.toolkit(question.cuda) else None,
-        cudnn=question.cudnn if question.cudnn and ("." not in question.cudnn or known.cudnn(question.cudnn)) else None,
+        gpus=tuple(name for name in question.gpus if catalog.gpu(name) is not None),
+        driver=question.driver if question.driver and catalog.branch(question.driver) else None,
+        os=question.os if question.os and catalog.system(question.os) else None,
+        cuda=question.cuda if question.cuda and catalog.toolkit(question.cuda) else None,
+        cudnn=question.cudnn
+        if question.cudnn and ("." not in question.cudnn or catalog.cudnn_row(question.cudnn))
+        else None,
+        compat=False,
     )
+
+
+_WAITING = frozenset({Code.PTX_JIT, Code.GPU_UNSUPPORTED_BY_CUDA})
+"""What makes the first use slow: somebody's kernels have to be compiled from PTX."""
 
 
 def _found(
     reported: Reported, question: Question, predicted: tuple[Finding, ...], catalog: Catalog
-) -> tuple[Question, tuple[str, ...]] | None:
-    if reported.pauses and any(finding.code is Code.PTX_JIT for finding in predicted):
-        faster = without_jit(question, catalog)
-        if faster is not None:
-            return faster
-    return nearest(question, catalog, compat=False)
+) -> Near[Question] | None:
+    """Find what works; where the trouble is the waiting, first among what holds machine code for the GPU."""
+    waits = reported.pauses and any(finding.code is Code.PTX_JIT for finding in predicted)
+    faster = nearest(question, Installable(catalog, without=_WAITING)) if waits else None
+    return faster or nearest(question, Installable(catalog))
 
 
-def _system_change(reported: Reported, near: Question) -> tuple[str, ...]:
-    if reported.platform == "macos" or (reported.platform == "windows" and versions.at_least(near.tensorflow, "2.11")):
-        return (
-            f"system {reported.os or reported.platform} → Linux{' (WSL2)' if reported.platform == 'windows' else ''}",
-        )
+def _system_change(reported: Reported, near: Question) -> tuple[Change, ...]:
+    old = reported.os or reported.platform
+    if old is None:
+        return ()
+    if reported.platform == "macos":
+        return (Change("system", old, "Linux"),)
+    if reported.platform == "windows" and versions.at_least(near.tensorflow, FIRST_WITHOUT_WINDOWS_GPU):
+        return (Change("system", old, "Linux (WSL2)"),)
     return ()
 
 
 def _wish(question: Question, near: Question, catalog: Catalog) -> Combination:
     """Ask for the environment; bounds that the release sets itself hold without being asked for."""
-    known = facts(catalog)
-    version = known.version(near.tensorflow) or near.tensorflow
-    release = next((row for row in known.releases(version) if row.gpu), None)
+    version = catalog.version(near.tensorflow) or near.tensorflow
+    release = next((row for row in catalog.distributions(version) if row.gpu), None)
     gpu = near.gpu and release is not None
     return Combination(
         tensorflow=version,
@@ -108,17 +120,14 @@ def _wish(question: Question, near: Question, catalog: Catalog) -> Combination:
     )
 
 
-def _diff(change: str) -> tuple[str, str]:
-    name, _, rest = change.partition(" ")
-    old, _, new = rest.partition(" → ")
-    return f"- {name} {old}", f"+ {name} {new}"
+def _diff(change: Change) -> tuple[str, str]:
+    return f"- {change.field} {change.old}", f"+ {change.field} {new_text(change)}"
 
 
 def _commands(question: Question, near: Question, environment: Environment | None, catalog: Catalog) -> tuple[str, ...]:
     """Write the commands that mend an installation by hand; each word satisfies a grammar."""
-    known = facts(catalog)
-    version = known.version(near.tensorflow) or near.tensorflow
-    release = known.release(near.package or "tensorflow", version)
+    version = catalog.version(near.tensorflow) or near.tensorflow
+    release = catalog.release(version, near.package or "tensorflow")
     wanted: list[str] = []
     findable = release is not None and release.and_cuda and release.finds_cuda == "wheels"
     installable = release is None or near.python not in release.extra_fails_on

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import msgspec
-
-from envbuilder import versions
-from envbuilder.catalog.facts import facts
 from envbuilder.catalog.model import Catalog
 from envbuilder.compat.check import findings_of
-from envbuilder.compat.question import Question
 from envbuilder.compat.rules import ordered
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.reproduce.messages.message import Signature, Symptom
@@ -16,9 +11,9 @@ from envbuilder.reproduce.messages.recognise import get
 from envbuilder.reproduce.question_from_report import question_of
 from envbuilder.reproduce.report.reported import Reported
 from envbuilder.reproduce.slow_start import causes
-from envbuilder.versions import at_least, key
+from envbuilder.versions import at_least
 
-_FIRST_WITHOUT_WINDOWS_GPU = "2.11"
+FIRST_WITHOUT_WINDOWS_GPU = "2.11"
 
 _AT_IMPORT = frozenset(
     {
@@ -52,7 +47,7 @@ _OF_LIBRARIES = frozenset(
 
 def predict(reported: Reported, symptoms: tuple[Symptom, ...], catalog: Catalog) -> tuple[Finding, ...]:
     """List what must go wrong, most serious first: the rules' findings, then what only the report's lines show."""
-    question = question_of(reported, symptoms, facts(catalog))
+    question = question_of(reported, symptoms, catalog)
     other = _other_system(reported)
     ruled = () if question is None or _elsewhere(reported) else findings_of(question, catalog)
     ruled = tuple(finding for finding in ruled if not _refuted(finding, reported, symptoms))
@@ -72,7 +67,7 @@ def _other_system(reported: Reported) -> tuple[Finding, ...]:
     release = reported.tensorflow
     if reported.platform == "macos":
         return (_no_gpu(f"TensorFlow {release or ''} on macOS", "no macOS wheel has CUDA", reported.os),)
-    if reported.platform == "windows" and release and at_least(release, _FIRST_WITHOUT_WINDOWS_GPU):
+    if reported.platform == "windows" and release and at_least(release, FIRST_WITHOUT_WINDOWS_GPU):
         subject = f"TensorFlow {release} on Windows"
         return (_no_gpu(subject, "Windows wheels have had no CUDA since 2.11", reported.os),)
     if reported.arch in {"ppc64le", "i686", "armv7l"}:
@@ -136,36 +131,3 @@ def _shown(symptom: Symptom, signature: Signature) -> Finding:
         fix=signature.fix,
         sources=signature.sources,
     )
-
-
-def without_jit(question: Question, catalog: Catalog) -> tuple[Question, tuple[str, ...]] | None:
-    """Find the nearest release that holds machine code for the GPU, for reports whose trouble is the waiting."""
-    known = facts(catalog)
-    own = known.version(question.tensorflow)
-    final = [text for text in known.versions if key(text)[1] >= 0]
-    if own is None or own not in final:
-        return None
-    newer = final[final.index(own) + 1 :]
-    last_of_line = {versions.minor(text): text for text in newer}
-    for version in last_of_line.values():
-        near = msgspec.structs.replace(
-            question, tensorflow=version, cuda=None, cudnn=None, install=None, base_image=None
-        )
-        codes = {finding.code for finding in findings_of(near, catalog)}
-        bad = codes & {Code.PTX_JIT, Code.GPU_UNSUPPORTED_BY_CUDA, Code.NO_KERNEL_IMAGE, Code.PYTHON_UNSUPPORTED}
-        errors = [row for row in findings_of(near, catalog) if row.severity is Severity.ERROR]
-        if not bad and not errors:
-            return near, _changes(question, near, catalog)
-    return None
-
-
-def _changes(question: Question, near: Question, catalog: Catalog) -> tuple[str, ...]:
-    known = facts(catalog)
-    release = known.releases(near.tensorflow)
-    row = next((row for row in release if row.gpu), None)
-    lines = [f"tensorflow {known.version(question.tensorflow)} → {near.tensorflow}"]
-    for axis in ("cuda", "cudnn"):
-        old, new = getattr(question, axis), getattr(row, axis) if row else None
-        if old and new and not versions.is_prefix(versions.minor(new), old):
-            lines.append(f"{axis} {old} → {versions.minor(new)}")
-    return tuple(lines)

@@ -7,9 +7,8 @@ import re
 from packaging.version import InvalidVersion, Version
 
 from envbuilder import versions
-from envbuilder.catalog.facts import PACKAGES as DISTRIBUTIONS
-from envbuilder.catalog.facts import Facts
-from envbuilder.catalog.model import TensorflowRelease
+from envbuilder.catalog.model import DISTRIBUTIONS, Catalog
+from envbuilder.catalog.rows import TensorflowRelease
 from envbuilder.compat.question import Install, Question
 from envbuilder.reproduce.messages.message import Symptom
 from envbuilder.reproduce.messages.recognise import get
@@ -27,6 +26,8 @@ _LEAVE_OUT = frozenset({"partly", "unfindable"})
 _CODENAMES = {"9": "stretch", "10": "buster", "11": "bullseye", "12": "bookworm", "13": "trixie"}
 _PRE = re.compile(r"[-._]?(rc|alpha|beta|a|b|dev|post)[-.]?([0-9]*)", re.IGNORECASE)
 _SHORT = {"alpha": "a", "beta": "b"}
+_UNNUMBERED = "0"
+"""What a pre-release without a number means on the package index: ``2.4.0-rc`` is ``2.4.0rc0`` (PEP 440)."""
 
 
 def release_of(text: str) -> str:
@@ -39,30 +40,31 @@ def release_of(text: str) -> str:
     base = numbers[0].rstrip(".")
     if rest is None:
         return base
-    kind, number = _SHORT.get(rest[1], rest[1]), rest[2] or "0"
+    kind, number = _SHORT.get(rest[1], rest[1]), rest[2] or _UNNUMBERED
     return f"{base}.{kind}{number}" if kind in {"dev", "post"} else f"{base}{kind}{number}"
 
 
-def system_of(os: str | None, facts: Facts) -> str | None:
+def system_of(os: str | None, catalog: Catalog) -> str | None:
     """Find the catalogue's system for a name such as ``Ubuntu 20.04.2 LTS``; None where it has none."""
     words = re.findall(r"[a-z]+|[0-9]+(?:\.[0-9]+)?", (os or "").lower())
     if not words:
         return None
     name, number = words[0], next((word for word in words if word[0].isdigit()), "")
     for candidate in (f"{name}-{number}", f"{name}-{_CODENAMES.get(number.partition('.')[0], '')}"):
-        if any(row.name == candidate for row in facts.systems()):
+        if any(row.name == candidate for row in catalog.systems):
             return candidate
     return None
 
 
-def driver_of(reported: Reported, facts: Facts) -> str | None:
+def driver_of(reported: Reported, catalog: Catalog) -> str | None:
     """Return the driver in a form that rules can compare; a ceiling alone names the first driver that has it."""
     if reported.platform == "windows":
         return None
     if reported.driver is not None:
-        branch = facts.branch(reported.driver)
+        branch = catalog.branch(reported.driver)
         return branch.first if branch is not None and "." not in reported.driver else reported.driver
-    rows = [row for row in facts.catalog.drivers if row.cuda == reported.driver_cuda]
+    ceiling = versions.key_or_none(reported.driver_cuda) if reported.driver_cuda is not None else None
+    rows = [row for row in catalog.drivers if versions.key(row.cuda) == ceiling]
     return min((row.first for row in rows), key=versions.key, default=None)
 
 
@@ -108,26 +110,27 @@ def is_version(text: str) -> bool:
     return True
 
 
-def question_of(reported: Reported, symptoms: tuple[Symptom, ...], facts: Facts) -> Question | None:
+def question_of(reported: Reported, symptoms: tuple[Symptom, ...], catalog: Catalog) -> Question | None:
     """Ask about the environment of a report; None where it does not say which TensorFlow."""
     if reported.tensorflow is None:
         return None
     gpu = means_gpu(reported, symptoms)
-    image = reported.image if reported.image and facts.image(reported.image) else None
-    version = facts.version(release_of(reported.tensorflow))
-    release = next((row for row in facts.releases(version) if row.gpu), None) if version else None
+    image = reported.image if reported.image and catalog.image(reported.image) else None
+    version = catalog.version(release_of(reported.tensorflow))
+    rows = (catalog.release(version, package) for package in DISTRIBUTIONS) if version else ()
+    release = next((row for row in rows if row is not None and row.gpu), None)
     return Question(
         tensorflow=release_of(reported.tensorflow),
         package=reported.distribution if reported.distribution in DISTRIBUTIONS[1:] else None,
         python=versions.minor(reported.python) if reported.python else None,
         cuda=reported.cuda if gpu else None,
         cudnn=reported.cudnn if gpu else None,
-        driver=driver_of(reported, facts),
+        driver=driver_of(reported, catalog),
         gpus=gpus_of(reported),
         capabilities=() if gpus_of(reported) else reported.compute_capabilities,
         install=install_of(reported, symptoms, release) if gpu else None,
         base_image=image,
-        os=None if image else system_of(reported.os, facts),
+        os=None if image else system_of(reported.os, catalog),
         arch="aarch64" if reported.arch in {"aarch64", "arm64"} else "x86_64",
         packages=pins_of(reported),
         gpu=gpu,

@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 
 from envbuilder import versions
-from envbuilder.catalog.facts import Facts, facts
-from envbuilder.catalog.model import Catalog, TensorflowRelease
+from envbuilder.catalog.model import Catalog
+from envbuilder.catalog.rows import TensorflowRelease
 from envbuilder.compat.question import Question
 from envbuilder.compat.resolve import resolve
 from envbuilder.environment import Combination, Environment, Rejection
@@ -36,23 +36,22 @@ def plan(
     reported: Reported, question: Question | None, predicted: tuple[Finding, ...], catalog: Catalog, here: str | None
 ) -> Rebuild:
     """Plan the rebuilding of what was reported; ``here`` is this host's driver (None where it has none)."""
-    known = facts(catalog)
-    why_not = _why_not(reported, question, predicted, known)
+    why_not = _why_not(reported, question, predicted, catalog)
     if question is None or why_not:
         return Rebuild(Recipe(kind="none", why_not=why_not))
-    release = _release(reported, question, known)
+    release = _release(reported, question, catalog)
     if release is None:
         return Rebuild(Recipe(kind="none", why_not=f"the catalogue has no row for TensorFlow {question.tensorflow}"))
-    host = _host(reported, question, release, known, here)
+    host = _host(reported, question, release, catalog, here)
     if reported.image is not None and reported.image.startswith("tensorflow/tensorflow:"):
         return Rebuild(_on_published(reported.image, (), release, host))
     untold = any(row.code is Code.LIBRARY_PATH and row.severity is Severity.ERROR for row in predicted)
     return _from_wheels(reported, question, release, catalog, host, untold=untold) or _from_image(
-        reported, question, release, known, host
+        reported, question, release, catalog, host
     )
 
 
-def _why_not(reported: Reported, question: Question | None, predicted: tuple[Finding, ...], known: Facts) -> str:
+def _why_not(reported: Reported, question: Question | None, predicted: tuple[Finding, ...], catalog: Catalog) -> str:
     """Say what stands in the way of rebuilding at all; '' where nothing does."""
     if question is None:
         return "the report does not say which TensorFlow it is about"
@@ -60,18 +59,18 @@ def _why_not(reported: Reported, question: Question | None, predicted: tuple[Fin
         return f"it needs a {'Windows' if reported.platform == 'windows' else 'macOS'} host: containers here are Linux"
     if question.arch != "x86_64" or reported.arch in {"ppc64le", "i686", "armv7l"}:
         return f"it needs a host whose processor is {reported.arch}"
-    if known.version(question.tensorflow) is None:
+    if catalog.version(question.tensorflow) is None:
         return f"the catalogue has no row for TensorFlow {question.tensorflow}"
     blocking = [row for row in predicted if row.code in _NOT_BUILT and row.severity is Severity.ERROR]
     return f"there is nothing to install: {blocking[0].message}" if blocking else ""
 
 
-def _release(reported: Reported, question: Question, known: Facts) -> TensorflowRelease | None:
-    version = known.version(question.tensorflow)
+def _release(reported: Reported, question: Question, catalog: Catalog) -> TensorflowRelease | None:
+    version = catalog.version(question.tensorflow)
     name = question.package or reported.distribution or "tensorflow"
     if version is None:
         return None
-    rows = known.releases(version)
+    rows = catalog.distributions(version)
     exact = next((row for row in rows if row.package == name), None)
     gpu = next((row for row in rows if row.gpu), None)
     return gpu if question.gpu and question.package is None and exact is not None and not exact.gpu else exact or gpu
@@ -97,7 +96,7 @@ def _from_wheels(  # noqa: PLR0913 - what is rebuilt, and how it differs from ou
     made = resolve(wish, catalog, as_reported=True)
     if isinstance(made, Rejection) or (cuda and made.cuda and not versions.is_prefix(cuda, made.cuda)):
         return None
-    deviations = _deviations(reported, made, facts(catalog))
+    deviations = _deviations(reported, made, catalog)
     if deviations is None:
         return None
     untold = untold and bool(made.loader_folders)
@@ -115,7 +114,7 @@ def _from_wheels(  # noqa: PLR0913 - what is rebuilt, and how it differs from ou
     )
 
 
-def _deviations(reported: Reported, made: Environment, known: Facts) -> tuple[str, ...] | None:
+def _deviations(reported: Reported, made: Environment, catalog: Catalog) -> tuple[str, ...] | None:
     """List what the report has otherwise, as exact pins; None where its cuDNN is not on the package index."""
     pins = list(pins_of(reported))
     ours = dict(wheel.split("==") for wheel in made.cuda_wheels)
@@ -127,7 +126,7 @@ def _deviations(reported: Reported, made: Environment, known: Facts) -> tuple[st
     ]
     line = next((name for name in ours if name.startswith("nvidia-cudnn")), None)
     if line is not None and reported.cudnn and line not in theirs and not _same(reported.cudnn, ours[line]):
-        version = _cudnn_wheel(reported.cudnn, line, known)
+        version = _cudnn_wheel(reported.cudnn, line, catalog)
         if version is None:
             return None
         pins.append(f"{line}=={version}")
@@ -138,14 +137,16 @@ def _same(short: str, full: str) -> bool:
     return versions.is_prefix(short, full) or ("." not in short and versions.major(short) == versions.major(full))
 
 
-def _cudnn_wheel(version: str, line: str, known: Facts) -> str | None:
-    return known.newest_wheel(line, (("==", version),)) or known.newest_wheel(line, (("==", f"{version}.*"),))
+def _cudnn_wheel(version: str, line: str, catalog: Catalog) -> str | None:
+    return catalog.newest_wheel(line, (("==", version),)) or catalog.newest_wheel(line, (("==", f"{version}.*"),))
 
 
-def _from_image(reported: Reported, question: Question, release: TensorflowRelease, known: Facts, host: str) -> Rebuild:
+def _from_image(
+    reported: Reported, question: Question, release: TensorflowRelease, catalog: Catalog, host: str
+) -> Rebuild:
     """Start from a published image that brings the reported CUDA."""
     cuda, cudnn = reported.cuda or release.cuda, reported.cudnn or release.cudnn
-    rows = [row for row in known.catalog.images if _brings(row.cuda, cuda) and _brings(row.cudnn, cudnn)]
+    rows = [row for row in catalog.images if _brings(row.cuda, cuda) and _brings(row.cudnn, cudnn)]
     if not rows:
         what = " ".join(f"{name} {text}" for name, text in (("CUDA", cuda), ("cuDNN", cudnn)) if text)
         return Rebuild(Recipe(kind="none", why_not=f"no wheels and no published image bring {what}"))
@@ -175,17 +176,19 @@ def _on_published(image: str, pins: tuple[str, ...], release: TensorflowRelease,
     )
 
 
-def _host(reported: Reported, question: Question, release: TensorflowRelease, known: Facts, here: str | None) -> str:
+def _host(
+    reported: Reported, question: Question, release: TensorflowRelease, catalog: Catalog, here: str | None
+) -> str:
     """Name the simulated host: the reporter's driver and GPUs; '' where none is needed or this host is it."""
     if not question.gpu or not release.gpu:
         return ""
     if here is not None and (question.driver is None or versions.key(here) == versions.key(question.driver)):
         return ""
-    toolkit = known.toolkit(release.cuda)
+    toolkit = catalog.toolkit(release.cuda)
     driver = question.driver or (toolkit.driver if toolkit else None)
-    if driver is None or known.branch(driver) is None or "." not in driver:
+    if driver is None or catalog.branch(driver) is None or "." not in driver:
         return ""
-    rows = [row for row in (known.gpu(name) for name in gpus_of(reported)) if row is not None]
+    rows = [row for row in (catalog.gpu(name) for name in gpus_of(reported)) if row is not None]
     names = [row.name for row in rows] or [STAND_IN_GPU]
     count = min(len(reported.gpus), 8) if len(names) == 1 else 1
     words = [f"driver={driver}", *(f"gpu={name}" for name in names), *([f"gpus={count}"] if count > 1 else [])]

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import msgspec
 
-from envbuilder.catalog.facts import facts
 from envbuilder.catalog.model import Catalog
 from envbuilder.environment import Environment
 from envbuilder.errors import InputError, Problem
@@ -74,7 +73,7 @@ def foresee(text: str, catalog: Catalog, driver_here: str | None = None) -> Fore
         )
     transcript = cleaned(text)
     reported, symptoms = read(text, transcript), find(transcript)
-    question = question_of(reported, symptoms, facts(catalog))
+    question = question_of(reported, symptoms, catalog)
     predicted = predict(reported, symptoms, catalog)
     rebuild = plan(reported, question, predicted, catalog, driver_here)
     mended = mend(reported, question, predicted, catalog)

@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 
 from envbuilder.compat.check import EnvironmentAnswer
+from envbuilder.environment import Predicate
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.reproduce.messages.message import Symptom
 from envbuilder.reproduce.report.reported import Reported
@@ -76,10 +77,14 @@ POSTED = "nearest.yaml"
 
 
 class Nearest(msgspec.Struct, frozen=True, kw_only=True):
-    """The nearest environment that works, what differs, how to get it by hand, and the matrix that builds it."""
+    """The nearest environment that works, what differs, how to get it by hand, and the matrix that builds it.
+
+    ``predicate`` says what "works" means, as in the answer of ``envbuilder check``.
+    """
 
     environment: EnvironmentAnswer
     changes: tuple[str, ...]
+    predicate: Predicate = "installable"
     diff: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
     matrix: str = ""
@@ -104,7 +109,8 @@ class ReproduceDocument(msgspec.Struct, frozen=True, kw_only=True):
             refuted = self.nearest is not None and self.nearest.proof is not None and self.nearest.proof.proven is False
             return False if refuted and self.run.reproduced else self.run.reproduced
         known = [row for row in self.predicted if row.code is not Code.UNKNOWN and row.severity is not Severity.INFO]
-        return True if known or (self.reported.tensorflow and not self.predicted) else None
+        unknown = any(row.code is Code.UNKNOWN for row in self.predicted)
+        return True if known or (self.reported.tensorflow and not unknown) else None
 
 
 def matrix_path(document: ReproduceDocument, workspace: Workspace) -> Path:

@@ -7,8 +7,8 @@ import re
 import msgspec
 
 from envbuilder import versions
-from envbuilder.catalog import lookup
-from envbuilder.catalog.model import Catalog, DriverBranch, Gpu
+from envbuilder.catalog.model import Catalog
+from envbuilder.catalog.rows import DriverBranch, Gpu
 from envbuilder.errors import NoClaimError, UsageError
 
 EXAMPLE = "driver=470.57.02,gpu=A100,gpus=8,fail=no-device"
@@ -93,7 +93,7 @@ def parse(text: str, catalog: Catalog) -> Profile:
     module, library = _branch(catalog, driver), _branch(catalog, libcuda)
     gpus = _gpus(given, catalog)
     fail = tuple(dict.fromkeys(given.get("fail", ())))
-    toolkit = lookup.cuda_toolkit(catalog, library.cuda)
+    toolkit = catalog.toolkit(library.cuda)
     return Profile(
         text=text,
         driver=driver,
@@ -151,7 +151,7 @@ def _version(given: dict[str, tuple[str, ...]], key: str) -> str:
 
 
 def _branch(catalog: Catalog, driver: str) -> DriverBranch:
-    row = lookup.branch_of(catalog, driver)
+    row = catalog.branch(driver)
     if row is None:
         raise NoClaimError(
             f"the catalogue has no branch for driver {driver}, so what CUDA it brings is unknown",
@@ -173,7 +173,7 @@ def _gpus(given: dict[str, tuple[str, ...]], catalog: Catalog) -> tuple[tuple[Gp
 
 
 def _gpu(catalog: Catalog, text: str) -> Gpu:
-    row = lookup.gpu(catalog, text)
+    row = catalog.gpu(text)
     if row is None:
         raise NoClaimError(f"the catalogue has no GPU {text!r}", hint="envbuilder catalog list gpus")
     return row
@@ -229,5 +229,5 @@ def _combination(
         return (("cuInit", 803),)
     if not all(gpu.data_center for gpu in gpus):
         return REFUSED
-    toolkit = lookup.cuda_toolkit(catalog, _branch(catalog, libcuda).cuda)
+    toolkit = catalog.toolkit(_branch(catalog, libcuda).cuda)
     return () if toolkit and module.branch in toolkit.forward_compat else (("cuInit", 803),)

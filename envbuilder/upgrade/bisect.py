@@ -11,19 +11,36 @@ import msgspec
 
 from envbuilder.environment import Combination
 from envbuilder.errors import UsageError
-from envbuilder.upgrade.bisect_search import Answer, Ask, Refused, Result, advance, judged, most_images
+from envbuilder.upgrade.bisect_search import (
+    Answer,
+    Ask,
+    Refused,
+    Result,
+    advance,
+    judged,
+    most_images,
+    together,
+)
 from envbuilder.workspace import content_key, read_document, write_document
 
 Axis = Literal["tensorflow", "cuda", "cudnn"]
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """What is searched for: the axis, its versions from good to bad, the row that stays, and the command."""
+    """What is searched for: the axis, its versions from good to bad, the row that stays, and the command.
+
+    ``files`` is the digest of what is brought in for the command, ``lock`` that of the good end's committed lock (''
+    for none), ``gpus`` what the containers get; ``repeat`` is how often each version is run.
+    """
 
     axis: Axis
     candidates: tuple[str, ...]
     row: Combination
     command: tuple[str, ...]
+    files: str = ""
+    lock: str = ""
+    gpus: str = "auto"
+    repeat: int = 1
 
 
 class BisectDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,8 +81,10 @@ def path_of(asked: Asked, folder: Path) -> Path:
     return folder / f"{content_key({'asked': msgspec.json.encode(asked)})[7:23]}.json"
 
 
-def bisect(asked: Asked, trial: Trial, folder: Path, say: Callable[[str], None]) -> BisectDocument:
+def bisect(asked: Asked, trial: Trial, folder: Path, say: Callable[[str], None], *, confirm: int = 0) -> BisectDocument:
     """Search until there is a result; answers of an earlier, interrupted search are not asked again.
+
+    Both bounds are run ``confirm`` times more; where one ends otherwise then, the result is in doubt.
 
     Raises UsageError where an end is not what it was said to be.
     """
@@ -79,7 +98,10 @@ def bisect(asked: Asked, trial: Trial, folder: Path, say: Callable[[str], None])
         step = advance(asked.candidates, document.answers)
         match step:
             case Result():
-                document = msgspec.structs.replace(document, result=step)
+                if document.result is not None:
+                    return document  # confirmed before
+                doubt = _doubt(step, document, trial, confirm)
+                document = msgspec.structs.replace(document, result=msgspec.structs.replace(step, doubt=doubt))
                 write_document(path, document)
                 return document
             case Refused():
@@ -97,12 +119,32 @@ def bisect(asked: Asked, trial: Trial, folder: Path, say: Callable[[str], None])
 
 
 def _asked(candidate: str, document: BisectDocument, trial: Trial) -> Answer:
+    """Run one version as often as was asked for; one without an image is not tried again."""
+    answers: list[Answer] = []
+    while len(answers) < document.asked.repeat:
+        answers.append(_once(candidate, document, trial))
+        if answers[-1].outcome == "unbuildable":
+            return answers[-1]
+    return together(answers)
+
+
+def _once(candidate: str, document: BisectDocument, trial: Trial) -> Answer:
     ran = trial(candidate)
     if isinstance(ran, Unbuildable):
         return Answer(candidate=candidate, outcome="unbuildable", reason=ran.why)
     bad = document.asked.candidates[-1]
     known = next((answer for answer in document.answers if answer.candidate == bad), None)
     return judged(candidate, known, is_bad_end=candidate == bad, exit_code=ran.exit_code, line=ran.line)
+
+
+def _doubt(result: Result, document: BisectDocument, trial: Trial, confirm: int) -> str:
+    """Run both bounds again; say which of them did not end as before, '' where both did."""
+    for candidate, wanted in ((result.last_good, "good"), (result.first_bad, "bad")):
+        found = [_once(candidate, document, trial).outcome for _ in range(confirm)]
+        others = sum(outcome != wanted for outcome in found)
+        if others:
+            return f"{candidate} was {wanted}, and {others} of {confirm} times not when it was run again (--repeat N)"
+    return ""
 
 
 def _with(document: BisectDocument, answer: Answer) -> BisectDocument:
@@ -121,8 +163,13 @@ def as_text(document: BisectDocument) -> str:
     if result is not None:
         lines.append("")
         lines.append(f"last good {result.last_good}, first bad {result.first_bad}: {known[result.first_bad].line}")
+        if result.doubt:
+            lines.append(f"IN DOUBT, the command is not stable: {result.doubt}")
         if result.between:
-            lines.append(f"between them, nobody can tell: {', '.join(result.between)}")
+            lines.append("between them, nobody can tell:")
+            lines += [
+                f"  {name}: {known[name].skipped_for if name in known else 'not tried'}" for name in result.between
+            ]
         lines.append(f"{document.images} images (at most {document.most_images} where nothing is skipped)")
     return "\n".join(lines)
 
@@ -131,6 +178,7 @@ def _line(name: str, answer: Answer | None) -> str:
     if answer is None:
         return f"  {name}"
     why = answer.reason if answer.outcome == "unbuildable" else answer.line
+    why = answer.skipped_for if answer.outcome == "unstable" else why
     return f"  {name}  {answer.outcome}" + (f": {why}" if answer.outcome != "good" and why else "")
 
 

@@ -9,14 +9,15 @@ from typing import Literal
 
 import msgspec
 
-Outcome = Literal["good", "bad", "other", "unbuildable"]
+Outcome = Literal["good", "bad", "other", "unbuildable", "unstable"]
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """What one version answered.
 
-    ``other`` fails, but not as the bad end does; ``unbuildable`` came to no image. ``reason`` is the normalised last
-    line that it printed, or why there is no image; ``line`` the line as it was.
+    ``other`` fails, but not as the bad end does; ``unbuildable`` came to no image; ``unstable`` does not end alike each
+    time. ``reason`` is the normalised last line that it printed, or why there is no image; ``line`` the line as it was.
+    Of ``runs`` runs ``failed`` failed.
     """
 
     candidate: str
@@ -24,14 +25,31 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     exit_code: int = 0
     reason: str = ""
     line: str = ""
+    runs: int = 1
+    failed: int = 0
+
+    @property
+    def skipped_for(self) -> str:
+        """Why this version decides nothing, for people."""
+        match self.outcome:
+            case "unbuildable":
+                return f"cannot be built: {self.reason}"
+            case "unstable":
+                return f"failed {self.failed} of {self.runs} runs: {self.line}"
+            case _:
+                return f"fails otherwise (exit code {self.exit_code}): {self.line}"
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """Where it begins: the last version known good, the first known bad, and those between that nobody can tell."""
+    """Where it begins: the last version known good, the first known bad, and those between that nobody can tell.
+
+    ``doubt`` says why the answer may be wrong: a bound ended otherwise when it was run again; '' for none.
+    """
 
     last_good: str
     first_bad: str
     between: tuple[str, ...] = ()
+    doubt: str = ""
 
 
 class Refused(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,6 +100,8 @@ def _why(answer: Answer, wanted: str) -> str:
             return "said to be bad, but the command succeeds there"
         case "unbuildable":
             return f"cannot be built: {answer.reason}"
+        case "unstable":
+            return f"said to be {wanted}, but the command is not stable there: {answer.skipped_for}"
         case "bad" | "other":
             return f"said to be {wanted}, but the command fails there (exit code {answer.exit_code}): {answer.line}"
 
@@ -94,6 +114,17 @@ def judged(candidate: str, bad_end: Answer | None, *, is_bad_end: bool, exit_cod
     same = bad_end is not None and (bad_end.exit_code, bad_end.reason) == (exit_code, reason)
     outcome: Outcome = "bad" if is_bad_end or same else "other"
     return Answer(candidate=candidate, outcome=outcome, exit_code=exit_code, reason=reason, line=line)
+
+
+def together(answers: Sequence[Answer]) -> Answer:
+    """Return the answer of several runs of one version: that of the first where all are alike, else ``unstable``."""
+    first = answers[0]
+    failed = sum(answer.exit_code != 0 for answer in answers)
+    counted = {"runs": len(answers), "failed": failed}
+    if all(answer.outcome == first.outcome for answer in answers):
+        return msgspec.structs.replace(first, **counted)
+    said = next(answer for answer in answers if answer.exit_code)
+    return msgspec.structs.replace(said, outcome="unstable", **counted)
 
 
 _NORMAL = (

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 import msgspec
 
 from envbuilder import versions
-from envbuilder.catalog import lookup
-from envbuilder.catalog.facts import facts
 from envbuilder.catalog.model import Catalog
 from envbuilder.compat.resolve import resolve
 from envbuilder.engine.port import ContainerSpec
@@ -116,11 +114,11 @@ def candidates(axis: Axis, row: Combination, catalog: Catalog) -> tuple[str, ...
     """List the versions that the catalogue knows on an axis: final releases, CUDA lines, cuDNN lines with wheels."""
     match axis:
         case "tensorflow":
-            rows = lookup.releases(catalog, row.package or "tensorflow")
+            rows = catalog.releases(row.package or "tensorflow")
             return tuple(release.version for release in rows if versions.key(release.version)[1] >= 0)
         case "cuda":
             return tuple(toolkit.version for toolkit in catalog.cuda)
         case "cudnn":
-            release = lookup.release(catalog, row.tensorflow, row.package or "tensorflow")
+            release = catalog.release(row.tensorflow, row.package or "tensorflow")
             line = f"nvidia-cudnn-cu{versions.major((row.cuda or (release and release.cuda)) or '0')}"
-            return tuple(dict.fromkeys(map(versions.minor, facts(catalog).wheel_versions(line))))
+            return tuple(dict.fromkeys(map(versions.minor, catalog.wheel_versions(line))))

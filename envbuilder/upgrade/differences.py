@@ -9,8 +9,9 @@ from envbuilder.catalog.model import Catalog
 from envbuilder.compat.fleet import FleetHost
 from envbuilder.upgrade import hosts, inventory, outcomes, statistics, surface
 from envbuilder.upgrade.observed import Observed
+from envbuilder.upgrade.outputs import compare_outputs, streams
 from envbuilder.upgrade.statistics import Samples, Settings
-from envbuilder.upgrade.upgrade_document import Differences, Side
+from envbuilder.upgrade.upgrade_document import Differences, MemoryChange, ModelExchange, Side
 from envbuilder.verdict import CheckResult
 
 
@@ -30,10 +31,12 @@ def differences(  # noqa: PLR0913, PLR0917 - two sides, what was measured betwee
     fleet: Sequence[FleetHost],
     catalog: Catalog,
     settings: Settings,
+    models: tuple[ModelExchange, ...] | None = None,
 ) -> Differences:
     """Compare two sides in every respect for which both have evidence; the rest is None, never "no difference"."""
     one, other = old.observed, new.observed
     warned = outcomes.warnings(one.printed, other.printed) if one.printed and other.printed else None
+    outputs, compared = compare_outputs(one.numerics, other.numerics) if one.numerics and other.numerics else (None, 0)
     gpu = new.side.environment.flavor == "gpu"
     return Differences(
         packages=inventory.packages(one.inventory, other.inventory) if one.inventory and other.inventory else None,
@@ -47,14 +50,46 @@ def differences(  # noqa: PLR0913, PLR0917 - two sides, what was measured betwee
         else None,
         size_ratio=inventory.size_ratio(old.side, new.side),
         layers=inventory.layers(old.side, new.side),
-        timings=statistics.compare(samples, settings) if samples else None,
+        timings=statistics.compare(_kind(samples, memory=False), settings) if samples else None,
         numerics=outcomes.numerics(one.numerics, other.numerics) if one.numerics and other.numerics else None,
         warnings_new=warned[0] if warned else None,
         warnings_gone=warned[1] if warned else (),
         surface=surface.compare_surfaces(one.surface, other.surface) if one.surface and other.surface else None,
         checks=outcomes.checks(old.checks, new.checks) if old.checks is not None and new.checks is not None else None,
-        tests=outcomes.tests(one.tests, other.tests) if one.tests is not None and other.tests is not None else None,
+        tests=outcomes.compare_tests(one.tests, other.tests, one.again, other.again)
+        if one.tests is not None and other.tests is not None
+        else None,
         tests_run=_run(one, other),
+        tests_counted=outcomes.count_tests(one.tests, other.tests)
+        if one.tests is not None and other.tests is not None
+        else None,
+        outputs=outputs,
+        outputs_compared=compared,
+        streams_changed=streams(one.numerics, other.numerics) if one.numerics and other.numerics else None,
+        memory=_memory(samples, settings),
+        models=models,
+    )
+
+
+MEMORY = "memory."
+"""How the names of samples begin that are bytes; all others are seconds."""
+
+
+def _kind(samples: Sequence[Samples], *, memory: bool) -> list[Samples]:
+    return [one for one in samples if one.name.startswith(MEMORY) == memory]
+
+
+def _memory(samples: Sequence[Samples], settings: Settings) -> tuple[MemoryChange, ...] | None:
+    """Judge peaks of memory as durations are, in a family of their own; None where none were read."""
+    rows = statistics.compare(_kind(samples, memory=True), settings)
+    return (
+        tuple(
+            MemoryChange(
+                name=row.name, rounds=row.rounds, old=row.old_s, new=row.new_s, ratio=row.ratio, change=row.change
+            )
+            for row in rows
+        )
+        or None
     )
 
 
@@ -62,4 +97,4 @@ def _run(one: Observed, other: Observed) -> int | None:
     """Count the tests that ran on either side; None where none were asked for."""
     if one.tests is None and other.tests is None:
         return None
-    return len({test.name for test in (*(one.tests or ()), *(other.tests or ()))})
+    return len({test.name for test in (*(one.tests or ()), *(other.tests or ()))} - {outcomes.THE_RUN})

@@ -2,38 +2,44 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
 
-from envbuilder.catalog import lookup
 from envbuilder.catalog.model import Catalog
 from envbuilder.console import Console, steps
 from envbuilder.engine.port import Engine
 from envbuilder.environment import Environment
 from envbuilder.image import lockfile
+from envbuilder.image.bases import Base, ensure_base
 from envbuilder.image.build import BuildOptions, Built
 from envbuilder.image.context import system_of
 from envbuilder.image.ensure import Given, ensure
 from envbuilder.image.lock import lock
 from envbuilder.image.lockfile import LOCK
 from envbuilder.image.names import AFTER
+from envbuilder.pypi.open_index import open_index
 from envbuilder.upgrade.upgrade_document import LayerSeen, Side
 from envbuilder.upgrade.upgrade_request import UpgradeRequest
 from envbuilder.validation.record import validate_and_record
 from envbuilder.validation.validate import ValidationRequest
 from envbuilder.verdict import ImageRef, Verdict
-from envbuilder.workspace import Workspace, write_atomically
+from envbuilder.workspace import Workspace, cache_dir, write_atomically
 
 
 @dataclass(frozen=True)
 class LockedSide:
-    """One side with its lock; ``committed`` where that lock and its context lie in ``images/`` already."""
+    """One side with its lock.
+
+    ``committed`` where that lock and its context lie in ``images/`` already; ``proposed`` where the lock was made here,
+    as close to the other side's as can be, because nothing is offered yet.
+    """
 
     environment: Environment
     lock: str
     committed: bool
+    proposed: bool = False
 
 
 @dataclass(frozen=True)
@@ -52,11 +58,22 @@ class Maker:
 
     def locked_old(self, environment: Environment) -> LockedSide:
         """Return the old side with the lock that is committed for it, or one made now."""
-        committed = self._committed(environment)
-        if committed is not None:
-            return LockedSide(environment, committed, committed=True)
+        offered = self.locked_offered(environment)
+        if offered is not None:
+            return offered
         kept = lockfile.of_context(self.workspace.for_upgrades.context(environment.id))
         return self._written(environment, self._lock(environment, "") if kept is None else kept)
+
+    def locked_offered(self, environment: Environment) -> LockedSide | None:
+        """Return a side as it is offered, with the lock that is committed for it; None where there is none."""
+        committed = self._committed(environment)
+        return None if committed is None else LockedSide(environment, committed, committed=True)
+
+    def base(self, environment: Environment) -> Base:
+        """Make sure of a side's base. Raises BaseUnavailableError where it cannot be had here."""
+        system = system_of(environment, self.catalog)
+        with self.console.task(environment.id) as task:
+            return ensure_base(self.engine, system, cache_dir() / "bases", task.update)
 
     def locked_new(self, environment: Environment, old: LockedSide) -> LockedSide:
         """Lock the new side so that it differs from the old lock in what it must alone.
@@ -69,7 +86,7 @@ class Maker:
         if committed is not None and lockfile.parse(committed) == lockfile.parse(text):
             return LockedSide(environment, committed, committed=True)
         named = msgspec.structs.replace(environment, id=f"{environment.id}{AFTER}{old.environment.tensorflow}")
-        return self._written(named, text)
+        return replace(self._written(named, text), proposed=True)
 
     def _committed(self, environment: Environment) -> str | None:
         return lockfile.of_context(self.workspace.context(environment.id))
@@ -106,6 +123,7 @@ class Maker:
                     profile="full" if request.profile == "full" else "quick",
                     budgets=request.budgets,
                     gpus=request.gpus,
+                    index=open_index(),
                 ),
                 self.engine,
                 self._place(side),
@@ -117,10 +135,10 @@ class Maker:
         return self.workspace if side.committed else self.workspace.for_upgrades
 
 
-def described(built: Built, verdict: Verdict, catalog: Catalog) -> Side:
+def described(side: LockedSide, built: Built, verdict: Verdict, catalog: Catalog) -> Side:
     """Describe a side for the document."""
     environment = built.environment
-    release = lookup.release(catalog, environment.tensorflow, environment.package)
+    release = catalog.release(environment.tensorflow, environment.package)
     sets = release.wheels if release else ()
     return Side(
         tensorflow=environment.tensorflow,
@@ -132,7 +150,28 @@ def described(built: Built, verdict: Verdict, catalog: Catalog) -> Side:
         lock=lockfile.digest(built.lock),
         verdict=verdict.verdict,
         level=verdict.level,
-        reasons=verdict.reasons,
+        reasons=reasons(verdict),
         pythons=next((wheels.pythons for wheels in sets if wheels.arch == environment.arch), ()),
         released=release.released if release else "",
+        lock_is="committed" if side.committed else "proposed" if side.proposed else "made",
     )
+
+
+SHOWN = 6
+"""Checks that are named of those that were not run."""
+
+
+def reasons(verdict: Verdict) -> tuple[str, ...]:
+    """Return a verdict's reasons, what failed first; checks that were not run because of it are one line.
+
+    The verdict has one reason for each required check that did not pass, in their order, and further ones after them.
+    """
+    missing = [check for check in verdict.checks if check.tier in verdict.requires and check.outcome != "passed"]
+    if len(missing) > len(verdict.reasons) or verdict.verdict != "FAILED":
+        return verdict.reasons
+    paired = tuple(zip(missing, verdict.reasons, strict=False))
+    failed = [reason for check, reason in paired if check.outcome != "skipped"]
+    skipped = [check.name for check, _ in paired if check.outcome == "skipped"]
+    more = f" and {len(skipped) - SHOWN} more" if len(skipped) > SHOWN else ""
+    rest = (f"not run because of these: {', '.join(skipped[:SHOWN])}{more}",) if skipped else ()
+    return (*failed, *verdict.reasons[len(missing) :], *rest)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 
+import msgspec
+
 from envbuilder.console import Task
+from envbuilder.upgrade.kept import Kept, Rounds, key_of
 from envbuilder.upgrade.observe import Gap, Place, ask
 from envbuilder.upgrade.observed import Timed
 from envbuilder.upgrade.statistics import Samples
@@ -14,32 +18,47 @@ PROBE = "upgrade_measure"
 Arguments = Mapping[str, object]
 
 
-def measure(
-    old: Place, new: Place, rounds: int, task: Task, arguments: tuple[Arguments, Arguments] = ({}, {})
+def measure(  # noqa: PLR0913, PLR0917 - both sides, what to ask of them, and what was asked before
+    old: Place,
+    new: Place,
+    rounds: int,
+    task: Task,
+    arguments: tuple[Arguments, Arguments] = ({}, {}),
+    kept: Kept | None = None,
 ) -> tuple[tuple[Samples, ...], tuple[str, ...]]:
     """Measure ``rounds`` times both sides, one right after the other; return samples and what went wrong.
 
     One round before the first is not counted: it fills the page cache for both. Who begins alternates, so that being
-    second is neither's advantage. A side that gives no answer ends it: half a comparison is none.
+    second is neither's advantage. A side that gives no answer ends it: half a comparison is none. Rounds that are kept
+    are not measured again, and every round is kept as soon as both sides have answered.
     """
     sides = (old, new)
-    taken: tuple[list[Timed], list[Timed]] = ([], [])
-    for round_ in range(-1, rounds):
-        task.update(f"round {round_ + 1} of {rounds}" if round_ >= 0 else "warming up")
+    key = key_of(old, new, more={"arguments": json.dumps(arguments, sort_keys=True).encode()})
+    taken = kept.rounds(key) if kept else Rounds(key=key)
+    known = len(taken.old)
+    if known:
+        task.update(f"{min(known, rounds)} rounds were measured before (--fresh measures anew)")
+    for round_ in range(known - 1, rounds) if known < rounds else ():
+        counted = round_ >= known
+        task.update(f"round {round_ + 1} of {rounds}" if counted else "warming up")
+        answers: dict[int, Timed] = {}
         for side in (0, 1) if round_ % 2 == 0 else (1, 0):
             found = ask(sides[side], PROBE, Timed, arguments[side])
             if isinstance(found, Gap):
                 return (), (f"measurement of the {('old', 'new')[side]} side: {found.why}",)
-            if round_ >= 0:
-                taken[side].append(found)
-    return samples(taken[0], taken[1]), ()
+            answers[side] = found
+        if counted:
+            taken = msgspec.structs.replace(taken, old=(*taken.old, answers[0]), new=(*taken.new, answers[1]))
+            if kept:
+                kept.add(taken)
+    return samples(taken.old[:rounds], taken.new[:rounds]), ()
 
 
 def samples(old: Sequence[Timed], new: Sequence[Timed]) -> tuple[Samples, ...]:
-    """Pair the sides' durations by name; a duration that one process lacks is left out."""
-    every = [timed.seconds for timed in (*old, *new)]
-    names = [name for name in (every[0] if every else ()) if all(name in seconds for seconds in every)]
+    """Pair the sides' durations and peaks of memory by name; one that a process lacks is left out."""
+    sides = [[{**timed.seconds, **timed.bytes} for timed in side] for side in (old, new)]
+    every = [*sides[0], *sides[1]]
+    names = [name for name in (every[0] if every else ()) if all(name in values for values in every)]
     return tuple(
-        Samples(name=name, old=tuple(t.seconds[name] for t in old), new=tuple(t.seconds[name] for t in new))
-        for name in names
+        Samples(name=name, old=tuple(v[name] for v in sides[0]), new=tuple(v[name] for v in sides[1])) for name in names
     )

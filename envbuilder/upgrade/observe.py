@@ -100,9 +100,15 @@ def _last_line(text: str) -> str:
     return lines[-1].strip()[:300] if lines else "nothing was printed"
 
 
-def ask(place: Place, probe: str, kind: type[_Answer], arguments: Mapping[str, object] | None = None) -> _Answer | Gap:
-    """Run a probe and read its last line as ``kind``."""
-    output = run_probe(place, probe, arguments or {})
+def ask(
+    place: Place,
+    probe: str,
+    kind: type[_Answer],
+    arguments: Mapping[str, object] | None = None,
+    files: Mapping[str, bytes] | None = None,
+) -> _Answer | Gap:
+    """Run a probe, with files brought in, and read its last line as ``kind``."""
+    output = run_probe(place, probe, arguments or {}, files=files)
     lines = output.stdout.splitlines()
     if output.wrong or not lines:
         return Gap(output.wrong or "it printed no answer")

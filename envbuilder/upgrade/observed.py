@@ -47,19 +47,24 @@ class Surface(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
-    """One operation in one precision: its largest error relative to the largest exact value (None: it raised)."""
+    """One operation in one precision: its largest error relative to the largest exact value (None: it has none).
+
+    ``values`` are its results, compressed and in base 64: doubles for double precision, else single ones.
+    """
 
     name: str
     error: float | None
     failure: str = ""
     inputs: str = ""
     outputs: str = ""
+    values: str = ""
 
 
 class Numerics(msgspec.Struct, frozen=True, kw_only=True):
-    """Every operation's error against double precision."""
+    """Every operation's error and results, and the digests of what seeded generators gave ('': it raised)."""
 
     operations: tuple[Operation, ...] = ()
+    streams: dict[str, str] = {}
 
 
 class Printed(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,9 +75,22 @@ class Printed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Timed(msgspec.Struct, frozen=True, kw_only=True):
-    """One fresh process: its durations in seconds, by name."""
+    """One fresh process: its durations in seconds, and its peaks of memory in bytes, by name."""
 
     seconds: dict[str, float]
+    bytes: dict[str, float] = {}
+
+
+class Saved(msgspec.Struct, frozen=True, kw_only=True):
+    """A small model in every format that a side can write: format → path → content in base 64."""
+
+    saved: dict[str, dict[str, str]]
+
+
+class Loaded(msgspec.Struct, frozen=True, kw_only=True):
+    """How loading each format went: why not, '' where it did."""
+
+    loaded: dict[str, str]
 
 
 class UserTest(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,7 +105,7 @@ class UserTest(msgspec.Struct, frozen=True, kw_only=True):
 class Observed(msgspec.Struct, frozen=True, kw_only=True):
     """Everything observed in one side's image; None where a probe gave no answer, ``gaps`` say why.
 
-    ``tests`` is None where none were asked for.
+    ``tests`` is None where none were asked for; ``again`` are further runs of files in which a test newly failed.
     """
 
     inventory: Inventory | None = None
@@ -95,4 +113,5 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     numerics: Numerics | None = None
     printed: Printed | None = None
     tests: tuple[UserTest, ...] | None = None
+    again: tuple[tuple[UserTest, ...], ...] = ()
     gaps: tuple[str, ...] = ()

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import msgspec
+
 from envbuilder.upgrade.observed import Numerics, Operation, Printed, UserTest
-from envbuilder.upgrade.upgrade_document import NumericChange, OutcomeChange
+from envbuilder.upgrade.upgrade_document import NumericChange, OutcomeChange, TestCounts
 from envbuilder.verdict import CheckResult
 
 FAILURES = frozenset({"failed", "error", "timeout"})
+THE_RUN = "(the run)"
+"""The entry of a run of tests that did not come to its end."""
 
-TOLERANCE: Mapping[str, float] = {"float32": 2e-5, "float16": 2e-2, "bfloat16": 1e-1}
+TOLERANCE: Mapping[str, float] = {"float32": 2e-5, "float16": 2e-2, "bfloat16": 1e-1, "float64": 1e-9}
 """The largest relative error that a sound kernel of this precision makes on the probe's operations.
 
 Read on TensorFlow 2.15.1 and 2.16.2: the worst were 8.4e-7, 4.3e-3 and 5.3e-2 (a cumulative sum of 1024 values).
+Double precision is its own reference; its tolerance is for results across the sides.
 """
 
 RELEVANT = 2.0
@@ -43,8 +48,17 @@ def _said(check: CheckResult | None) -> str:
     return "; ".join(f"{finding.code}: {finding.message}" for finding in check.findings) or check.observed
 
 
-def tests(old: Sequence[UserTest], new: Sequence[UserTest]) -> tuple[OutcomeChange, ...]:
-    """List the user's tests whose outcomes differ, by name; the message is that of the side where it fails."""
+Runs = Sequence[Sequence[UserTest]]
+"""Further runs of a side, each with its tests."""
+
+
+def compare_tests(
+    old: Sequence[UserTest], new: Sequence[UserTest], old_again: Runs = (), new_again: Runs = ()
+) -> tuple[OutcomeChange, ...]:
+    """List the user's tests whose outcomes differ, by name; the message is that of the side where it fails.
+
+    A test that newly fails, but passes on the new side when it is run again, or fails on the old side then, is flaky.
+    """
     before = {test.name: test for test in old}
     after = {test.name: test for test in new}
     changes = []
@@ -52,17 +66,51 @@ def tests(old: Sequence[UserTest], new: Sequence[UserTest]) -> tuple[OutcomeChan
         one, other = before.get(name), after.get(name)
         if _outcome(one) != _outcome(other):
             message = other.message if other and other.outcome != "passed" else one.message if one else ""
-            changes.append(OutcomeChange(name=name, old=_outcome(one), new=_outcome(other), message=message))
+            change = OutcomeChange(name=name, old=_outcome(one), new=_outcome(other), message=message)
+            changes.append(_rerun(change, old_again, new_again) if _newly(change) else change)
     return tuple(changes)
 
 
-def newly_failed(changes: Sequence[OutcomeChange]) -> tuple[OutcomeChange, ...]:
-    """Keep what failed on the new side and did not on the old one; what vanished counts as failed."""
-    return tuple(
-        change
-        for change in changes
-        if change.old not in FAILURES and (change.new in FAILURES or (change.old == "passed" and change.new == ""))
+def _rerun(change: OutcomeChange, old_again: Runs, new_again: Runs) -> OutcomeChange:
+    """Say of a newly failing test how often it fails, counting its first run."""
+    sides = [
+        [first, *(_outcome(_named(run, change.name)) for run in runs)]
+        for first, runs in ((change.old, old_again), (change.new, new_again))
+    ]
+    if len(sides[0]) + len(sides[1]) == 2:  # noqa: PLR2004 - one run of each side: never run again
+        return change
+    bad = [sum(outcome != "passed" for outcome in outcomes) for outcomes in sides]
+    flaky = "passed" in sides[1] or (change.old == "passed" and bad[0] > 0)
+    said = f"failed {bad[1]} of {len(sides[1])} runs on the new side, {bad[0]} of {len(sides[0])} on the old"
+    return msgspec.structs.replace(change, flaky=flaky, again=said)
+
+
+def _named(run: Sequence[UserTest], name: str) -> UserTest | None:
+    return next((test for test in run if test.name == name), None)
+
+
+def count_tests(old: Sequence[UserTest], new: Sequence[UserTest]) -> TestCounts:
+    """Count the user's tests, and name those that failed on the old side already: they say nothing of the new one."""
+    passed = [{test.name for test in side if test.outcome == "passed"} for side in (old, new)]
+    names = {test.name for test in (*old, *new)} - {THE_RUN}
+    return TestCounts(
+        total=len(names),
+        passed_both=len(passed[0] & passed[1]),
+        passed_old=len(passed[0]),
+        failed_before=tuple(
+            f"{test.name}: {test.outcome} on the old side: {test.message}" for test in old if test.outcome in FAILURES
+        ),
+        ended=not any(test.name == THE_RUN for test in (*old, *new)),
     )
+
+
+def newly_failed(changes: Sequence[OutcomeChange]) -> tuple[OutcomeChange, ...]:
+    """Keep what failed on the new side and did not on the old one, unless flaky; what vanished counts as failed."""
+    return tuple(change for change in changes if _newly(change) and not change.flaky)
+
+
+def _newly(change: OutcomeChange) -> bool:
+    return change.old not in FAILURES and (change.new in FAILURES or (change.old == "passed" and change.new == ""))
 
 
 def numerics(old: Numerics, new: Numerics) -> tuple[NumericChange, ...]:

@@ -8,7 +8,8 @@ from typing import Annotated
 import msgspec
 
 from envbuilder.matrix import NameText
-from envbuilder.upgrade.quantities import QUANTITIES, ClauseName, Figures, Sides
+from envbuilder.upgrade.figures import Figures, Sides
+from envbuilder.upgrade.quantities import QUANTITIES, ClauseName
 from envbuilder.upgrade.statistics import Settings
 from envbuilder.upgrade.upgrade_document import Clause, ClauseState, Decision, Otherwise
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from envbuilder.upgrade.observed import Name, Surface
@@ -89,6 +89,25 @@ def _signature_changes(old: Mapping[str, Name], new: Mapping[str, Name]) -> Iter
             yield SignatureChange(
                 name=path, old=written(before), new=written(after), breaks=breaking(_parsed(before), _parsed(after))
             )
+
+
+def folded(changes: Iterable[SignatureChange]) -> Iterator[tuple[str, SignatureChange]]:
+    """Yield the changes by which calls can break, one for each function, with the further names that it goes by.
+
+    ``nn.relu``, ``compat.v1.nn.relu`` and ``raw_ops.Relu`` are one function: a change of one is told once.
+    """
+    groups: dict[str, list[SignatureChange]] = {}
+    for change in changes:
+        if change.breaks:
+            groups.setdefault(change.name.rpartition(".")[2].replace("_", "").lower(), []).append(change)
+    low = [group for group in groups.values() if all(one.name.startswith("raw_ops.") for one in group)]
+    for group in (group for group in groups.values() if group not in low):
+        first, *others = sorted(group, key=lambda one: (one.name.startswith(("compat.", "raw_ops.")), one.name))
+        yield first.name + (f" (and {', '.join(one.name for one in others)})" if others else ""), first
+    if low:
+        named = ", ".join(group[0].name.rpartition(".")[2] for group in low[1:EXAMPLES])
+        more = f" (and {len(low) - 1} more of raw_ops: {named}{' …' if len(low) > EXAMPLES else ''})"
+        yield low[0][0].name + (more if len(low) > 1 else ""), low[0][0]
 
 
 def _parsed(signature: Iterable[str]) -> tuple[Parameter, ...]:

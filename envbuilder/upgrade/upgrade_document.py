@@ -8,13 +8,15 @@ import msgspec
 
 from envbuilder.environment import Environment
 from envbuilder.finding import Finding
-from envbuilder.upgrade.statistics import Measured
+from envbuilder.upgrade.statistics import Change, Interval, Measured
 from envbuilder.verdict import ImageRef, Word
 
 Decision = Literal["ADOPT", "ADOPT_WITH_NOTES", "REJECT", "UNDECIDED"]
 Presence = Literal["added", "removed", "changed"]
 HostState = Literal["native", "ptx", "lost", "unknown"]
 ClauseState = Literal["ok", "violated", "unknown", "not asked"]
+LockIs = Literal["committed", "made", "proposed"]
+"""Where a side's lock is from: committed in ``images/``, made for this row, or proposed close to the old side's."""
 Otherwise = Literal["reject", "note"]
 
 
@@ -41,6 +43,7 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
     reasons: tuple[str, ...] = ()
     pythons: tuple[str, ...] = ()
     released: str = ""
+    lock_is: LockIs = "made"
 
 
 class PackageChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,13 +105,62 @@ class NumericChange(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
 
 
+class OutputChange(msgspec.Struct, frozen=True, kw_only=True):
+    """One operation whose results differ between the sides on the same inputs.
+
+    ``drift`` is the largest difference relative to the largest result, None where they cannot be compared;
+    ``outside`` where that is more than its precision allows.
+    """
+
+    operation: str
+    drift: float | None
+    tolerance: float
+    outside: bool
+
+
+class MemoryChange(msgspec.Struct, frozen=True, kw_only=True):
+    """The peak memory of a process at one point, in bytes, with the ratio new/old and the test's answer."""
+
+    name: str
+    rounds: int
+    old: Interval
+    new: Interval
+    ratio: Interval
+    change: Change
+
+
+class ModelExchange(msgspec.Struct, frozen=True, kw_only=True):
+    """One format in which one side saved a model and the other loaded it; ``wrong`` says what is, '' for nothing."""
+
+    name: str
+    saved_by: Literal["old", "new"]
+    wrong: str = ""
+
+
 class OutcomeChange(msgspec.Struct, frozen=True, kw_only=True):
-    """One check or user's test whose outcome differs; '' where it does not exist on that side."""
+    """One check or user's test whose outcome differs; '' where it does not exist on that side.
+
+    ``flaky`` where running it again showed that it fails now and then; ``again`` says how often.
+    """
 
     name: str
     old: str
     new: str
     message: str = ""
+    flaky: bool = False
+    again: str = ""
+
+
+class TestCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """How many of the user's tests there are, and how many passed where; ``failed_before`` names those that failed."""
+
+    __test__ = False
+
+    total: int
+    passed_both: int
+    passed_old: int
+    failed_before: tuple[str, ...] = ()
+    ended: bool = True
 
 
 class SignatureChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -160,6 +212,12 @@ class Differences(msgspec.Struct, frozen=True, kw_only=True):
     checks: tuple[OutcomeChange, ...] | None = None
     tests: tuple[OutcomeChange, ...] | None = None
     tests_run: int | None = None
+    tests_counted: TestCounts | None = None
+    outputs: tuple[OutputChange, ...] | None = None
+    outputs_compared: int = 0
+    streams_changed: tuple[str, ...] | None = None
+    memory: tuple[MemoryChange, ...] | None = None
+    models: tuple[ModelExchange, ...] | None = None
 
 
 class Clause(msgspec.Struct, frozen=True, kw_only=True):
@@ -175,7 +233,11 @@ class Clause(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UpgradeDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer of ``envbuilder upgrade``: the decision, the clauses that made it, and every difference."""
+    """The answer of ``envbuilder upgrade``: the decision, the clauses that made it, and every difference.
+
+    ``row`` says on which Python and system it was judged, ``matrix`` what offers it ('' where none does);
+    ``not_judged`` are the new side's environments in the matrix's other rows.
+    """
 
     schema: str = "envbuilder/upgrade/v1"
     old: Side
@@ -186,7 +248,11 @@ class UpgradeDocument(msgspec.Struct, frozen=True, kw_only=True):
     clauses: tuple[Clause, ...]
     differences: Differences
     rounds: int
+    would_decide: tuple[str, ...] = ()
     simulated: bool = False
     gaps: tuple[str, ...] = ()
+    matrix: str = ""
+    row: str = ""
+    not_judged: tuple[str, ...] = ()
     started: str = ""
     finished: str = ""

@@ -8,28 +8,37 @@ from pathlib import Path
 from typing import cast
 
 from envbuilder import versions
-from envbuilder.catalog.model import Catalog, TensorflowRelease
+from envbuilder.catalog.model import Catalog
+from envbuilder.catalog.rows import TensorflowRelease
 from envbuilder.choice import read_fleet
+from envbuilder.compat.resolve import resolve
 from envbuilder.console import Console
 from envbuilder.engine.docker import connect
-from envbuilder.environment import Flavor
+from envbuilder.environment import Combination, Environment, Flavor
 from envbuilder.errors import UsageError
+from envbuilder.image import lockfile
 from envbuilder.pypi.open_index import open_index
 from envbuilder.pypi.package_index import DistFile
 from envbuilder.refresh.propose import Proposer, today
 from envbuilder.upgrade import bisect as bisecting
 from envbuilder.upgrade.bisect import Asked, Axis, BisectDocument
 from envbuilder.upgrade.bisect_trial import ImageTrial, candidates
+from envbuilder.upgrade.gather import Tools
 from envbuilder.upgrade.maker import Maker
 from envbuilder.upgrade.policy import Policy
-from envbuilder.upgrade.upgrade import Tools, upgrade
+from envbuilder.upgrade.upgrade import upgrade
 from envbuilder.upgrade.upgrade_document import UpgradeDocument
-from envbuilder.upgrade.upgrade_request import ROUNDS, UpgradeRequest, pinned_row
+from envbuilder.upgrade.upgrade_request import ROUNDS, UpgradeRequest
+from envbuilder.upgrade.upgrade_rows import pinned_row
 from envbuilder.upgrade.user_tests import read_files
-from envbuilder.workspace import Workspace, find_matrix, shipped
+from envbuilder.workspace import Workspace, content_key, find_matrix, shipped
 from envbuilder.yaml_reader import read_matrix, read_yaml
 
 DEFAULT_POLICY = "upgrade-policy"
+CONFIRM = 2
+"""Runs of each bound after a search, to see that the command ends alike each time."""
+OFFERED = "tensorflow"
+"""The matrix of what is offered, where --matrix names no other."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +58,9 @@ class UpgradeOptions:
     rounds: int | None = None
     tensorflow: str | None = None
     check: str | None = None
+    repeat: int = 1
+    selectors: tuple[str, ...] = ()
+    fresh: bool = False
     command: tuple[str, ...] = ()
 
 
@@ -56,7 +68,9 @@ def compare_versions(options: UpgradeOptions, root: Path, console: Console, cata
     """Compare two versions. Raises UsageError where the options do not fit together."""
     if options.command:
         raise UsageError("a command goes with --bisect", hint="envbuilder upgrade --bisect GOOD BAD -- CMD")
-    request = _request(options, root)
+    if options.repeat > 1:
+        raise UsageError("--repeat goes with --bisect", hint="a comparison runs newly failing tests again by itself")
+    request = _offered(_request(options, root), root)
     tools = Tools(
         workspace=Workspace(root),
         engine=connect(),
@@ -66,6 +80,13 @@ def compare_versions(options: UpgradeOptions, root: Path, console: Console, cata
         clock=lambda: datetime.now(UTC).isoformat(timespec="seconds"),
     )
     return upgrade(request, tools)
+
+
+def _offered(request: UpgradeRequest, root: Path) -> UpgradeRequest:
+    """Take what is offered from the matrix that ships where none was named."""
+    if request.matrix is not None:
+        return request
+    return replace(request, matrix=read_matrix(find_matrix(OFFERED, root)), matrix_given=False)
 
 
 def _request(options: UpgradeOptions, root: Path) -> UpgradeRequest:
@@ -82,6 +103,8 @@ def _request(options: UpgradeOptions, root: Path) -> UpgradeRequest:
         wheel=options.wheel,
         rounds=options.rounds or ROUNDS,
         gpus=options.gpus,
+        selectors=options.selectors,
+        fresh=options.fresh,
     )
 
 
@@ -121,7 +144,7 @@ def bisect_versions(options: UpgradeOptions, root: Path, console: Console, catal
     asked, trial = _trial(options, root, axis, Maker(Workspace(root), engine, console, catalog))
     console.say(f"{len(asked.candidates)} versions: {', '.join(asked.candidates)}")
     with console.live():
-        return bisecting.bisect(asked, trial, Workspace(root).bisects, console.say)
+        return bisecting.bisect(asked, trial, Workspace(root).bisects, console.say, confirm=CONFIRM)
 
 
 def _trial(options: UpgradeOptions, root: Path, axis: Axis, maker: Maker) -> tuple[Asked, ImageTrial]:
@@ -136,11 +159,22 @@ def _trial(options: UpgradeOptions, root: Path, axis: Axis, maker: Maker) -> tup
     ends = (options.old, options.new) if axis == "tensorflow" else (str(options.tensorflow),) * 2
     request = _request(replace(options, old=ends[0], new=ends[1]), root)
     row = pinned_row(request, maker.catalog)
+    files = read_files(options.suite) if options.suite else {}
     asked = Asked(
         axis=axis,
         candidates=bisecting.ordered(candidates(axis, row, maker.catalog), options.old, options.new, versions.key),
         row=row,
         command=options.command or ("check", options.check or ""),
+        files=content_key(files) if files else "",
+        lock=_committed(row, maker),
+        gpus=options.gpus,
+        repeat=options.repeat,
     )
-    files = read_files(options.suite) if options.suite else {}
     return asked, ImageTrial(maker, row, axis, options.old, request, options.command, options.check, files)
+
+
+def _committed(row: Combination, maker: Maker) -> str:
+    """Return the digest of the lock that is committed for the good end, '' where none is."""
+    end = resolve(row, maker.catalog)
+    side = maker.locked_offered(end) if isinstance(end, Environment) else None
+    return lockfile.digest(side.lock) if side else ""

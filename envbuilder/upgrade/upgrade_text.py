@@ -6,11 +6,16 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from envbuilder.console import table
 from envbuilder.upgrade.inventory import spdx
+from envbuilder.upgrade.measured_quantities import DRIFTED, drifted
 from envbuilder.upgrade.statistics import Interval, Measured
+from envbuilder.upgrade.surface import folded
 from envbuilder.upgrade.upgrade_document import (
     Clause,
     Differences,
     HostChange,
+    MemoryChange,
+    OutcomeChange,
+    OutputChange,
     PackageChange,
     SurfaceChange,
     UpgradeDocument,
@@ -27,12 +32,11 @@ _WIDTH = 100
 
 def as_text(document: UpgradeDocument) -> str:
     """Write a document for the terminal."""
-    parts = [
-        f"TensorFlow {document.old.tensorflow} → {document.new.tensorflow} ({document.flavor}): {document.decision}"
-    ]
-    for number, (title, headers, rows) in enumerate(sections(document)):
-        shown = len(rows) if number < _UNFOLDED else _SHOWN
-        cut = [tuple(_short(cell) for cell in row) for row in rows[:shown]]
+    title = f"TensorFlow {document.old.tensorflow} → {document.new.tensorflow} ({document.flavor}): {document.decision}"
+    parts = ["\n".join([title, *judged_on(document)])]
+    for title, headers, rows in sections(document):
+        shown = len(rows) if title in WHOLE else _SHOWN
+        cut = [tuple(cell if title in WHOLE else _short(cell) for cell in row) for row in rows[:shown]]
         more = [] if len(rows) <= shown else [f"  … and {len(rows) - shown} more (--format json)"]
         parts.append("\n".join([title, *(f"  {line}" for line in table(headers, cut).splitlines()), *more]))
     parts += [f"gap: {gap}" for gap in document.gaps]
@@ -48,9 +52,10 @@ def as_markdown(document: UpgradeDocument) -> str:
     parts = [
         f"## TensorFlow {old.tensorflow} → {new.tensorflow} ({document.flavor}): {document.decision}",
         f"Judged by policy `{document.policy}` over {document.rounds} interleaved rounds.",
+        *map(_cell, judged_on(document)),
     ]
-    for number, (title, headers, rows) in enumerate(sections(document)):
-        if number < _UNFOLDED:
+    for title, headers, rows in sections(document):
+        if title in WHOLE:
             parts.append(f"### {title}\n\n{_pipes(headers, rows)}")
         else:
             summary = f"<summary>{title} ({len(rows)})</summary>"
@@ -60,8 +65,23 @@ def as_markdown(document: UpgradeDocument) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-_UNFOLDED = 3
-"""Sections that a reader sees at once: sides, clauses, platform."""
+_LOCKS = {"committed": "committed lock", "made": "locked for this", "proposed": "proposed, locked close to the old"}
+
+
+def judged_on(document: UpgradeDocument) -> Iterator[str]:
+    """Say on which row it was judged and whether that is what is offered; nothing for documents that do not know."""
+    if not document.row:
+        return
+    offered = f"matrix {document.matrix}" if document.matrix else "in no matrix"
+    sides = " → ".join(f"{side.environment.id} ({_LOCKS[side.lock_is]})" for side in (document.old, document.new))
+    yield f"on {document.row}, {offered}: {sides}"
+    if document.not_judged:
+        yield f"offered as well, not judged here (--select): {', '.join(document.not_judged)}"
+
+
+REJECTS, OPEN, DECIDES = "Why it is rejected", "What is open", "What would decide it"
+WHOLE = (REJECTS, OPEN, DECIDES, "Sides", "Policy", "Platform")
+"""Sections that a reader sees at once and whole."""
 
 
 def _pipes(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -88,24 +108,37 @@ def _short(text: str) -> str:
 def sections(document: UpgradeDocument) -> Iterator[Section]:
     """Yield every section that has something to say, the decision's grounds first."""
     differences = document.differences
+    for title, state in ((REJECTS, "violated"), (OPEN, "unknown")):
+        details = _details(document.clauses, "reject", state)
+        if details:
+            yield title, ("clause", "detail"), details
+    if document.would_decide:
+        yield DECIDES, ("what",), [(line,) for line in document.would_decide]
     yield "Sides", ("side", "environment", "verdict", "level", "size", "image"), _sides(document)
     yield "Policy", ("clause", "state", "limit", "found", "otherwise"), _clauses(document.clauses)
     yield "Platform", ("fact", "old", "new"), _platform(differences)
     yield from (section for section in _rest(document.clauses, differences) if section[2])
 
 
-def _rest(clauses: Sequence[Clause], differences: Differences) -> Iterator[Section]:
-    details = [
+def _details(clauses: Sequence[Clause], otherwise: str, *states: str) -> Rows:
+    """List what stands behind clauses that are not ok; one without details shows its figure."""
+    return [
         (clause.clause, line)
         for clause in clauses
-        if clause.state in ("violated", "unknown")
-        for line in clause.details
+        if clause.otherwise == otherwise and clause.state in states
+        for line in (clause.details or (f"{clause.found} (limit {clause.limit:g})",))
     ]
-    yield "Why", ("clause", "detail"), details
+
+
+def _rest(clauses: Sequence[Clause], differences: Differences) -> Iterator[Section]:
+    yield "Notes", ("clause", "detail"), _details(clauses, "note", "violated", "unknown")
     yield (
         "Your tests",
         ("test", "old", "new", "message"),
-        [(t.name, t.old, t.new, t.message) for t in differences.tests or ()],
+        [
+            (t.name, t.old, t.new, f"{'FLAKY: ' * t.flaky}{t.message}{t.again and f' ({t.again})'}")
+            for t in differences.tests or ()
+        ],
     )
     yield (
         "Checks",
@@ -115,8 +148,13 @@ def _rest(clauses: Sequence[Clause], differences: Differences) -> Iterator[Secti
     yield "Fleet", ("host", "GPU", "driver", "old", "new", "why"), [_host(row) for row in differences.hosts or ()]
     yield (
         "Durations",
-        ("duration", "old", "new", "ratio", "answer"),
+        ("duration", "new/old within rounds", "answer", "old median", "new median", "note"),
         [_timing(row) for row in differences.timings or ()],
+    )
+    yield (
+        "Peak memory",
+        ("point", "new/old within rounds", "answer", "old MB", "new MB"),
+        [_memory(row) for row in differences.memory or ()],
     )
     yield (
         "Packages",
@@ -127,8 +165,22 @@ def _rest(clauses: Sequence[Clause], differences: Differences) -> Iterator[Secti
     yield "What TensorFlow requires", ("package", "old", "new"), facts
     yield "Layers", ("layer", "old MB", "new MB"), _layers(differences)
     yield "Numerics", ("operation", "old error", "new error", "note"), _numerics(differences)
+    yield (
+        "Results on the same inputs",
+        ("operation", "difference, of the largest", "note"),
+        [_output(row) for row in differences.outputs or ()],
+    )
+    yield (
+        "Models that the other side saved",
+        ("format", "saved by", "what is wrong"),
+        [(row.name, row.saved_by, row.wrong) for row in differences.models or () if row.wrong],
+    )
     yield "Warnings newly printed", ("line",), [(line,) for line in differences.warnings_new or ()]
     yield from _surface(differences.surface)
+
+
+def _why_failed(test: OutcomeChange) -> str:
+    return ": ".join(filter(None, ("flaky" if test.flaky else "", test.again, test.message)))
 
 
 def _sides(document: UpgradeDocument) -> Rows:
@@ -169,7 +221,13 @@ def _host(row: HostChange) -> tuple[str, ...]:
 
 
 def _timing(row: Measured) -> tuple[str, ...]:
-    return row.name, _seconds(row.old_s), _seconds(row.new_s), _between(row.ratio, "{:.2f}"), row.change
+    note = DRIFTED if drifted(row.old_s, row.new_s, row.ratio) else ""
+    return row.name, _between(row.ratio, "{:.2f}") + " x", row.change, _seconds(row.old_s), _seconds(row.new_s), note
+
+
+def _memory(row: MemoryChange) -> tuple[str, ...]:
+    sizes = (f"{one.value / 1e6:.0f}" for one in (row.old, row.new))
+    return row.name, _between(row.ratio, "{:.2f}") + " x", row.change, *sizes
 
 
 def _seconds(interval: Interval) -> str:
@@ -213,12 +271,17 @@ def _numerics(differences: Differences) -> Rows:
     ]
 
 
+def _output(row: OutputChange) -> tuple[str, ...]:
+    drift = "not comparable" if row.drift is None else f"{row.drift:.1e}"
+    return row.operation, drift, f"{'outside' if row.outside else 'within'} {row.tolerance:.0e}"
+
+
 def _surface(surface: SurfaceChange | None) -> Iterator[Section]:
     if surface is None:
         return
     members = [(f"{m.member} (of {m.count} classes: {', '.join(m.classes)})",) for m in surface.removed_members]
     yield "Public names removed", ("name",), [*((f"tf.{name}",) for name in surface.removed), *members]
-    calls: list[tuple[str, ...]] = [(f"tf.{c.name}", c.old, c.new, c.breaks) for c in surface.signatures if c.breaks]
+    calls: list[tuple[str, ...]] = [(f"tf.{name}", c.old, c.new, c.breaks) for name, c in folded(surface.signatures)]
     calls += [(f"{m.member} (of {m.count} classes)", "", "", m.breaks) for m in surface.changed_members if m.breaks]
     yield "Calls that can break", ("name", "old", "new", "why"), calls
     yield "Newly deprecated", ("name",), [(f"tf.{name}",) for name in surface.newly_deprecated]

@@ -2,15 +2,40 @@
 
 from __future__ import annotations
 
+import secrets
+import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import msgspec
 
+from envbuilder.console import one_line
 from envbuilder.finding import Code, Finding, Severity
+from envbuilder.probes.suite.channel import Reader
 from envbuilder.validation.checks.specification import Check
-from envbuilder.verdict import TIERS, CheckResult, GpuSeen, Measurement, Outcome, Phase, Tier, every_on
+from envbuilder.validation.checks.suite_table import HOST_GROUPS
+from envbuilder.validation.protocol import Rules
+from envbuilder.verdict import TIERS, CheckResult, GpuSeen, Measurement, Outcome, Phase, every_on
+
+SILENCE_S = 60.0
+"""How long nothing may come from a run beyond what its checks at work may take: its start, an image's own words."""
+
+NOISE_LIMIT = 64 * 1024 * 1024
+"""Bytes of a run's log: its checks' logs are kept by the runner, so that an honest one has next to none."""
+
+
+@dataclass(frozen=True)
+class Unfinished:
+    """Why a run did not come to its end, and the code of the checks that it leaves without an answer."""
+
+    why: str
+    code: Code = Code.PROBE_CRASHED
+
+
+UNANSWERED = Unfinished("not run: the runner gave no answer for it", Code.PROTOCOL_VIOLATION)
+SILENT = Unfinished("not run: the probes said nothing for too long, and were stopped", Code.PROBE_TIMEOUT)
+FLOODED = Unfinished(f"not run: stopped, because it printed more than {NOISE_LIMIT >> 20} MiB", Code.PROTOCOL_VIOLATION)
 
 
 @dataclass(frozen=True)
@@ -30,7 +55,6 @@ class _Times(msgspec.Struct, frozen=True):
 
 class _Result(msgspec.Struct, frozen=True, kw_only=True):
     name: str
-    tier: Tier
     outcome: Outcome
     duration_s: float = 0.0
     expected: str = ""
@@ -40,6 +64,11 @@ class _Result(msgspec.Struct, frozen=True, kw_only=True):
     phases: dict[str, _Times] = {}
     data: Any = None
     log: str = ""
+
+    def seconds(self) -> dict[str, tuple[float, ...]]:
+        """Return every time that it says it measured."""
+        measured = {name: (one.value,) for name, one in self.measurements.items() if one.unit == "s"}
+        return measured | {f"phase {name}": (*one.cold_s, *one.warm_s) for name, one in self.phases.items()}
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,6 +105,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
 class _Event(msgspec.Struct, frozen=True, kw_only=True):
     event: str
     name: str = ""
+    text: str = ""
     result: _Result | None = None
     identity: Identity | None = None
 
@@ -107,59 +137,132 @@ class Driver(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Session:
-    """Collects a run's events; feed it what the runner prints, in any pieces."""
+    """Collects a run's events; feed it what the runner prints, in any pieces.
 
-    def __init__(self, checks: tuple[Check, ...], on_progress: Callable[[Progress], None]) -> None:
+    ``key`` seals the run's messages; `order` is what the runner is given. ``clock`` counts seconds.
+    """
+
+    def __init__(
+        self,
+        checks: tuple[Check, ...],
+        on_progress: Callable[[Progress], None],
+        *,
+        key: str = "",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._checks = checks
         self._on_progress = on_progress
-        self._partial = b""
         self._results: dict[str, _Result] = {}
-        self.began: list[str] = []
+        self._key = key or secrets.token_hex(32)
+        self._reader = Reader(self._key)
+        self._clock = clock
+        self._begun = self._last = clock()
+        self._noise = 0
+        self._watched = False
+        self._rules = Rules({check.name: check for check in checks if check.group not in HOST_GROUPS})
         self.identity: Identity | None = None
-        self.ended = False
-        self.strange: list[str] = []
+        self.stopped: Unfinished | None = None
+
+    def order(self, plan: bytes) -> bytes:
+        """Return what the runner reads on its standard input: the key and the plan, and nothing else holds the key."""
+        return msgspec.json.encode({"key": self._key, "plan": msgspec.Raw(plan)})
+
+    @property
+    def strange(self) -> list[str]:
+        """Return the first lines that were no message of the runner: a log, never believed."""
+        return self._reader.strange
+
+    @property
+    def began(self) -> list[str]:
+        """Name the checks that began, in order."""
+        return self._rules.began
+
+    @property
+    def ended(self) -> bool:
+        """Tell whether the runner said that it is done."""
+        return self._rules.ended
 
     def feed(self, data: bytes) -> None:
-        """Take more of the runner's output. A line that is no event of ours is kept as strange, never believed."""
-        *lines, self._partial = (self._partial + data).split(b"\n")
-        for line in lines:
+        """Take more of the runner's output. A line that is no message of ours is kept as strange, never believed."""
+        for payload in self._reader.feed(data):
+            self._last = self._clock()
             try:
-                self._take(msgspec.json.decode(line, type=_Event))
-            except msgspec.MsgspecError:
-                self.strange.append(line[:500].decode(errors="replace"))
+                self._take(msgspec.json.decode(payload, type=_Event))
+            except msgspec.MsgspecError as error:
+                self._rules.violate(f"a message cannot be read: {error}")
+        self.noise(0)
+
+    def noise(self, count: int) -> None:
+        """Count what came on the log; beyond `NOISE_LIMIT` bytes of log and strange lines the run is to be stopped."""
+        self._noise += count
+        if self._noise + self._reader.strange_bytes > NOISE_LIMIT and self.stopped is None:
+            self.stopped = FLOODED
+
+    def overdue(self) -> bool:
+        """Tell whether the run is to be stopped now: nothing came for longer than what is at work may take.
+
+        To be asked again and again while it runs; the first time says that it has begun.
+        """
+        if not self._watched:
+            self._watched, self._last = True, self._clock()
+        working = self._rules.at_work
+        limits = [check.limit_s for check in self._checks if check.name in working]
+        patience = max(limits, default=0.0) + SILENCE_S
+        if self.stopped is None and self._clock() - self._last > patience:
+            self.stopped = SILENT
+        return self.stopped is not None
 
     def _take(self, event: _Event) -> None:
+        if not self._rules.take(event.event):
+            return
         match event.event:
             case "begin":
-                self.began.append(event.name)
-                self._on_progress(Progress("began", event.name))
+                if self._rules.begin(event.name, self._clock()):
+                    self._on_progress(Progress("began", event.name))
             case "result" if event.result is not None:
                 result = event.result
-                self._results[result.name] = result
-                self._on_progress(Progress("ended", result.name, result.outcome, result.duration_s))
-            case "identity":
+                if self._rules.result(result, self._clock() - self._begun):
+                    self._results[result.name] = result
+                    self._on_progress(Progress("ended", result.name, result.outcome, result.duration_s))
+            case "identity" if event.identity is not None:
                 self.identity = event.identity
+            case "spoiled":
+                self._rules.violate(f"somebody else wrote on the answers: {event.text}")
             case "end":
-                self.ended = True
-            case _:
+                self._rules.ended = True
+            case "start" | "identity":
                 pass
+            case _:
+                self._rules.violate(f"{event.event!r} is no message of a run")
 
-    def results(self, why_missing: str) -> tuple[CheckResult, ...]:
-        """Return a result for every check of the plan, in its order; what has no answer is an error."""
+    def results(self, why: Unfinished | None = None) -> tuple[CheckResult, ...]:
+        """Return a result for every check of the plan, in its order; what has no answer is an error, for ``why``."""
         order = {check.name: index for index, check in enumerate(self._checks)}
-        made = [_checked(self._results[name]) for name in self._results if name in order]
+        missing = why or UNANSWERED
+        made = [_checked(self._results[check.name], check) for check in self._checks if check.name in self._results]
         made += [
             CheckResult(
                 name=check.name,
                 tier=check.tier,
-                outcome="error",
-                observed=why_missing,
-                findings=(_unanswered(check, why_missing),),
+                outcome="timeout" if missing.code is Code.PROBE_TIMEOUT else "error",
+                observed=missing.why,
+                findings=(_unanswered(check, missing),),
             )
             for check in self._checks
-            if check.name not in self._results
+            if check.name not in self._results and check.group not in HOST_GROUPS
         ]
         return tuple(sorted(made, key=lambda result: (TIERS.index(result.tier), order[result.name])))
+
+    def violations(self, why: Unfinished | None = None) -> tuple[str, ...]:
+        """Return what is amiss with the run's messages, now that it is over for ``why``; nothing for an honest one."""
+        rules = replace(self._rules, violations=list(self._rules.violations))
+        rules.finish(stopped=why is not None)
+        return (*self._reader.wrong, *rules.violations)
+
+    def data(self, name: str) -> Any:  # noqa: ANN401 - each check's own
+        """Return what a check said beside its result; None where it said nothing."""
+        result = self._results.get(name)
+        return result.data if result is not None and result.outcome == "passed" else None
 
     def timeline(self) -> tuple[Phase, ...]:
         """Return every phase of start-up that was timed, in the order in which it was."""
@@ -178,19 +281,57 @@ class Session:
         return msgspec.convert(result.data, Driver)
 
 
-def _unanswered(check: Check, why: str) -> Finding:
-    return Finding(code=Code.PROBE_CRASHED, severity=Severity.ERROR, subject=check.name, message=why)
+def check_protocol(session: Session, why: Unfinished | None, check: Check) -> CheckResult:
+    """Judge the run's messages themselves, now that it is over for ``why`` (None: it came to its end)."""
+    violations = session.violations(why)
+    findings = tuple(
+        Finding(
+            code=Code.PROTOCOL_VIOLATION,
+            severity=Severity.ERROR,
+            subject="the run's messages",
+            message=one_line(text),
+            fix="find what in the image answers in the suite's place: .pth files, sitecustomize, a wrapped python",
+        )
+        for text in violations[:_SHOWN]
+    )
+    return CheckResult(
+        name=check.name,
+        tier=check.tier,
+        outcome="failed" if violations else "passed",
+        expected="messages that are sealed, whole and in order",
+        observed=one_line("; ".join(violations[:_SHOWN])) or "so they are",
+        findings=findings,
+    )
 
 
-def _checked(result: _Result) -> CheckResult:
+_SHOWN = 5
+
+
+def plain_finding(finding: Finding) -> Finding:
+    """Return a finding whose every sentence is one line: an image's words start no line of any report of ours."""
+    return msgspec.structs.replace(
+        finding,
+        subject=one_line(finding.subject),
+        message=one_line(finding.message),
+        requires=one_line(finding.requires),
+        fix=one_line(finding.fix),
+        found=one_line(finding.found),
+    )
+
+
+def _unanswered(check: Check, why: Unfinished) -> Finding:
+    return Finding(code=why.code, severity=Severity.ERROR, subject=check.name, message=why.why)
+
+
+def _checked(result: _Result, check: Check) -> CheckResult:
     return CheckResult(
         name=result.name,
-        tier=result.tier,
+        tier=check.tier,
         outcome=result.outcome,
         duration_s=round(result.duration_s, 4),
-        expected=result.expected,
-        observed=result.observed,
-        findings=result.findings,
+        expected=one_line(result.expected),
+        observed=one_line(result.observed),
+        findings=tuple(plain_finding(finding) for finding in result.findings),
         measurements=result.measurements,
         log=result.log,
     )

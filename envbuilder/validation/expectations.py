@@ -6,13 +6,16 @@ import re
 
 import msgspec
 
-from envbuilder.catalog.model import Catalog, TensorflowRelease
+from envbuilder.catalog.model import Catalog
+from envbuilder.catalog.rows import TensorflowRelease
 from envbuilder.engine.port import Image
 from envbuilder.environment import Environment, Flavor
 from envbuilder.image import lockfile
 from envbuilder.validation.checks.specification import Profile
 from envbuilder.validation.checks.suite_plan import Facts
 from envbuilder.validation.events import Identity
+from envbuilder.validation.image_claims import ENVIRONMENT_LABEL, LOCK_LABEL, carried_lock
+from envbuilder.validation.image_files import ImageFiles
 
 
 def of_environment(environment: Environment, lock: str, image: Image, *, profile: Profile, simulated: bool) -> Facts:
@@ -40,23 +43,36 @@ def of_environment(environment: Environment, lock: str, image: Image, *, profile
     )
 
 
-def carried(identity: Identity) -> tuple[Environment | None, str]:
-    """Return the environment and the lock that an image of ours carries; (None, '') for an image of others."""
-    try:
-        return msgspec.json.decode(identity.environment, type=Environment), identity.lock
-    except msgspec.MsgspecError:
-        return None, ""
+def of_claimed(facts: Facts, files: ImageFiles, image: Image) -> Facts:
+    """Return a foreign image's facts with what its labels claim: claims are checked, whatever became of the documents.
+
+    The engine reports the labels, which nothing in the image can change.
+    """
+    lock = carried_lock(files)
+    return msgspec.structs.replace(
+        facts,
+        environment=image.labels.get(ENVIRONMENT_LABEL, "")[:200] or "(no label)",
+        lock=image.labels.get(LOCK_LABEL, "")[:200],
+        locked=tuple((package.name, package.version) for package in lockfile.parse(lock)),
+    )
 
 
-def of_foreign(
-    identity: Identity, catalog: Catalog, image: Image | None, *, profile: Profile, simulated: bool
+def of_foreign(  # noqa: PLR0913 - what it says, what is known, what it is asked for
+    identity: Identity,
+    catalog: Catalog,
+    image: Image | None,
+    *,
+    profile: Profile,
+    simulated: bool,
+    for_gpus: bool = False,
 ) -> Facts:
     """Return the facts of an image of others, or of the environment at hand: what its build says of itself.
 
-    What the build does not say comes from the catalogue's row of that release; without a row nothing is claimed.
+    ``for_gpus`` is what its files are, where they were looked at: they outrank what it says of itself. What the build
+    does not say comes from the catalogue's row of that release; without a row nothing is claimed.
     """
-    row = _row(identity, catalog)
-    flavor: Flavor = "gpu" if identity.is_for_gpus else "cpu"
+    row = _row(identity, catalog, for_gpus=for_gpus)
+    flavor: Flavor = "gpu" if for_gpus or identity.is_for_gpus else "cpu"
     cuda = _dotted(identity.build.get("cuda_version")) or (row.cuda if row else None)
     cudnn = (row.cudnn if row else None) or _dotted(identity.build.get("cudnn_version"))
     toolkit = next((one for one in catalog.cuda if cuda and one.version == ".".join(cuda.split(".")[:2])), None)
@@ -87,10 +103,10 @@ def with_gpus(facts: Facts, gpus: str) -> Facts:
     return msgspec.structs.replace(facts, gpus_expected=expected)
 
 
-def _row(identity: Identity, catalog: Catalog) -> TensorflowRelease | None:
+def _row(identity: Identity, catalog: Catalog, *, for_gpus: bool) -> TensorflowRelease | None:
     rows = [row for row in catalog.tensorflow if row.version == identity.version]
     exact = [row for row in rows if row.package == identity.package]
-    gpu = [row for row in rows if row.gpu] if identity.is_cuda_build else []
+    gpu = [row for row in rows if row.gpu] if for_gpus or identity.is_cuda_build else []
     return next(iter(exact or gpu), None)
 
 

@@ -8,7 +8,7 @@ from typing import assert_never
 import msgspec
 
 from envbuilder.environment import Flavor
-from envbuilder.finding import Code, Finding, Severity
+from envbuilder.finding import Code, Finding, Severity, worst_first
 from envbuilder.matrix import Budgets
 from envbuilder.verdict import TIERS, CheckResult, Level, Measurement, Outcome, Tier, Word
 
@@ -90,8 +90,7 @@ def _distinct(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     first: dict[tuple[Code, str, str], Finding] = {}
     for finding in findings:
         first.setdefault((finding.code, finding.subject, finding.message), finding)
-    rank = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.INFO: 2}
-    return tuple(sorted(first.values(), key=lambda finding: rank[finding.severity]))
+    return worst_first(first.values())
 
 
 _TIMES: tuple[tuple[str, str, Tier, str], ...] = (

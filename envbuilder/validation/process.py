@@ -6,6 +6,7 @@ import os
 import selectors
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -21,49 +22,69 @@ _REST_S = 1.0
 _PIECE = 65536
 
 
-def follow(
+def follow(  # noqa: PLR0913 - a process, and how it is followed
     command: Sequence[str],
     on_output: Callable[[bytes], None],
     *,
     time_limit: float,
     env: Mapping[str, str] | None = None,
+    stdin: bytes = b"",
+    overdue: Callable[[], bool] = lambda: False,
 ) -> int | None:
     """Run a command, hand on its standard output as it comes, and return its exit code.
 
-    None where it had not ended after ``time_limit`` seconds, whatever it did with its output; what it printed until
-    then has been handed on. At the end, however it comes, its process group and all that descends from it is killed.
+    None where it had not ended after ``time_limit`` seconds, whatever it did with its output, or was ``overdue``; what
+    it printed until then has been handed on. ``stdin`` is what it can read. At the end, however it comes, its process
+    group and all that descends from it is killed.
     Raises OSError where it cannot be started.
     """
     deadline = time.monotonic() + time_limit
     process = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=env, start_new_session=True
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env, start_new_session=True, bufsize=0
     )
     assert process.stdout is not None  # noqa: S101 - asked for above
+    threading.Thread(target=_give, args=(process, stdin), daemon=True).start()  # it may never read
     with process.stdout as stream:
         try:
-            _hand_on(process, stream, on_output, deadline)
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(timeout=max(0.0, deadline - time.monotonic()))
+            if not _hand_on(process, stream, on_output, deadline, overdue):
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(timeout=max(0.0, deadline - time.monotonic()))
             return process.poll()
         finally:
             _end(process)
 
 
+def _give(process: subprocess.Popen[bytes], data: bytes) -> None:
+    """Write a process's standard input and end it; one that has ended, or was killed, needs none."""
+    assert process.stdin is not None  # noqa: S101 - asked for where it is started
+    with suppress(OSError, ValueError), process.stdin as stream:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(stream.fileno(), view) :]
+
+
 def _hand_on(
-    process: subprocess.Popen[bytes], stream: IO[bytes], on_output: Callable[[bytes], None], deadline: float
-) -> None:
-    """Hand on output until its end, the deadline, or the process's end and a moment more."""
+    process: subprocess.Popen[bytes],
+    stream: IO[bytes],
+    on_output: Callable[[bytes], None],
+    deadline: float,
+    overdue: Callable[[], bool],
+) -> bool:
+    """Hand on output until its end, the deadline, or the process's end and a moment more; True where it is overdue."""
     with selectors.DefaultSelector() as selector:
         selector.register(stream, selectors.EVENT_READ)
         over = False
         while (left := deadline - time.monotonic()) > 0:
             if not over and process.poll() is not None:
                 over, deadline = True, min(deadline, time.monotonic() + _REST_S)
+            if overdue():
+                return True
             if selector.select(min(left, _LOOK_S)):
                 data = os.read(stream.fileno(), _PIECE)
                 if not data:
-                    return
+                    return False
                 on_output(data)
+    return False
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

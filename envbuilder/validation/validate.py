@@ -2,28 +2,40 @@
 
 from __future__ import annotations
 
+import secrets
 import sys
+import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Self
+
+import msgspec
 
 from envbuilder.catalog.model import Catalog
 from envbuilder.engine.port import Engine, Image
 from envbuilder.environment import Environment
-from envbuilder.errors import InfrastructureError, UsageError
+from envbuilder.errors import UsageError
 from envbuilder.image.names import BASE_NAME_LABEL
+from envbuilder.image.wheel_records import WheelRecords
 from envbuilder.matrix import Budgets
+from envbuilder.pypi.package_index import PackageIndex
 from envbuilder.simulated.compiler import Simulation
 from envbuilder.validation import expectations as facts_of
+from envbuilder.validation.challenge_answers import check_answers, right_answers
 from envbuilder.validation.checks import suite_plan
 from envbuilder.validation.checks.specification import Check, Profile
 from envbuilder.validation.checks.suite_plan import Facts
-from envbuilder.validation.events import Identity, Progress, Session
+from envbuilder.validation.events import Identity, Progress, Session, Unfinished, check_protocol
+from envbuilder.validation.host_checks import check_outside
+from envbuilder.validation.image_claims import DOCUMENT, ENVIRONMENT_LABEL, brings_cuda, carried_lock, document
+from envbuilder.validation.image_files import ImageFiles, read_image
 from envbuilder.validation.judge import budget_results, judge
 from envbuilder.validation.launcher import PROBES, Place, here, in_container
-from envbuilder.validation.layers import check_layers
-from envbuilder.verdict import CheckResult, EngineRef, HostRef, ImageRef, Verdict
+from envbuilder.validation.outside import Outside
+from envbuilder.validation.user_start import check_user_start
+from envbuilder.verdict import TIERS, CheckResult, EngineRef, HostRef, ImageRef, Verdict
 
 if TYPE_CHECKING:
     from envbuilder.image.build import Built
@@ -38,7 +50,7 @@ class ValidationRequest:
     was made from. ``gpus`` is ``none``, ``all``, a list of indices, or ``auto``: those that the engine can hand over.
     ``base`` and ``base_id`` are the reference and the image id of what it was built on, where that is known. ``extra``
     are checks beside the table's (the suite's own controls), ``probes`` the files that those need beside the suite's,
-    by name.
+    by name. ``index`` is asked what the locked wheels hold, where that is not known on this host yet.
     """
 
     image: str
@@ -53,6 +65,7 @@ class ValidationRequest:
     simulate: Simulation | None = None
     extra: tuple[Check, ...] = ()
     probes: Mapping[str, bytes] = field(default_factory=dict)
+    index: PackageIndex | None = None
 
     @classmethod
     def of(  # noqa: PLR0913 - how to validate, each from the command's own options
@@ -64,6 +77,7 @@ class ValidationRequest:
         budgets: Budgets | None = None,
         gpus: str = "auto",
         simulate: Simulation | None = None,
+        index: PackageIndex | None = None,
     ) -> Self:
         """Ask for the validation of a built image; ``image`` is another reference to it, such as a registry's."""
         return cls(
@@ -76,6 +90,7 @@ class ValidationRequest:
             base_id=built.record.base_id,
             lock=built.lock,
             simulate=simulate,
+            index=index,
         )
 
 
@@ -104,13 +119,22 @@ def validate(
         raise UsageError(f"{request.image}: no such image", hint="build it (envbuilder build) or pull it first")
     started = clock()
     place = _place(engine, image, request)
-    subject = _subject(engine, place, image, request)
+    files = read_image(engine, image)
+    subject = _subject(engine, place, image, files, request)
     selected = suite_plan.select(subject.facts)
-    checks = (*(check for check in selected if check.group != "host"), *request.extra)
-    session, results = _run(
-        checks, subject.facts, on_progress, lambda plan, take: in_container(engine, place, plan, take)
-    )
-    results += tuple(check_layers(engine, image.id, check) for check in selected if check.group == "host")
+    checks = (*selected, *request.extra)
+    users = [check for check in selected if check.group == "users"]
+    with _Beside(users, lambda check, stopped: check_user_start(engine, image, check, stopped)) as beside:
+        session, results = _run(
+            checks,
+            subject.facts,
+            beside.after(checks, on_progress),
+            lambda plan, session: in_container(engine, place, plan, session),
+        )
+        results = (*results, *beside.results())
+    outside = Outside(image, files, subject.facts, subject.lock, WheelRecords(request.index))
+    looked = {check.name: check_outside(outside, check) for check in selected if check.group == "host"}
+    results = _in_order(selected, results, looked)
     results += budget_results(results, request.budgets, image.size)
     info = engine.info()
     return _verdict(
@@ -129,6 +153,64 @@ def validate(
     )
 
 
+class _Beside:
+    """Makes further checks beside a run, from when its timed checks are over; left early, it ends them at once.
+
+    One whose needs did not pass is skipped: what keeps TensorFlow from importing has been named already.
+    """
+
+    def __init__(self, checks: list[Check], make: Callable[[Check, threading.Event], CheckResult]) -> None:
+        self._checks = checks
+        self._make = make
+        self._passed: set[str] = set()
+        self._stopped = threading.Event()
+        self._pool = ThreadPoolExecutor(1)
+        self._made: Future[list[CheckResult]] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self._stopped.set()
+        self._pool.shutdown()
+
+    def after(self, checks: tuple[Check, ...], on_progress: Callable[[Progress], None]) -> Callable[[Progress], None]:
+        """Return what follows a run, and starts these checks when the last of its timed ones has ended."""
+        timed = {check.name for check in checks if check.quiet}
+
+        def follow(progress: Progress) -> None:
+            on_progress(progress)
+            if progress.kind == "ended":
+                timed.discard(progress.name)
+                self._passed |= {progress.name} if progress.outcome == "passed" else set()
+                if not timed:
+                    self._start()
+
+        return follow
+
+    def results(self) -> list[CheckResult]:
+        """Wait for what they come to."""
+        return self._start().result()
+
+    def _start(self) -> Future[list[CheckResult]]:
+        if self._made is None:
+            self._made = self._pool.submit(self._all)
+        return self._made
+
+    def _all(self) -> list[CheckResult]:
+        return [
+            self._make(check, self._stopped)
+            if self._passed.issuperset(check.needs)
+            else CheckResult(
+                name=check.name, tier=check.tier, outcome="skipped", observed=_NEEDS.format(check.needs[0])
+            )
+            for check in self._checks
+        ]
+
+
+_NEEDS = "needs {0}, which did not pass"
+
+
 def validate_here(  # noqa: PLR0913 - what is there, how to judge it, whom to tell
     catalog: Catalog,
     *,
@@ -143,10 +225,10 @@ def validate_here(  # noqa: PLR0913 - what is there, how to judge it, whom to te
     Raises UsageError where that Python has no TensorFlow.
     """
     started = clock()
-    identity = _identify(lambda plan, take: here(python, plan, take), python)
+    identity = _identify(lambda plan, session: here(python, plan, session, time_limit=IDENTIFY_S), python)
     subject = facts_of.of_foreign(identity, catalog, None, profile=profile, simulated=False)
     checks = suite_plan.select(subject)
-    session, results = _run(checks, subject, on_progress, lambda plan, take: here(python, plan, take))
+    session, results = _run(checks, subject, on_progress, lambda plan, session: here(python, plan, session))
     results += budget_results(results, budgets or Budgets(), None)
     return _verdict(
         session,
@@ -158,7 +240,13 @@ def validate_here(  # noqa: PLR0913 - what is there, how to judge it, whom to te
     )
 
 
-Runner = Callable[[bytes, Callable[[bytes], None]], str]
+IDENTIFY_S = 60.0
+"""How long a Python may take to say what it holds."""
+
+CHALLENGE = "challenge"
+"""The check whose answers the host holds against its own."""
+
+Runner = Callable[[bytes, Session], Unfinished | None]
 
 
 @dataclass(frozen=True)
@@ -167,6 +255,7 @@ class _Subject:
 
     environment: Environment | None
     facts: Facts
+    lock: str = ""
 
 
 def _place(engine: Engine, image: Image, request: ValidationRequest) -> Place:
@@ -179,26 +268,47 @@ def _place(engine: Engine, image: Image, request: ValidationRequest) -> Place:
     return Place(image.id, gpus=gpus, files=probes)
 
 
-def _subject(engine: Engine, place: Place, image: Image, request: ValidationRequest) -> _Subject:
+def _subject(engine: Engine, place: Place, image: Image, files: ImageFiles, request: ValidationRequest) -> _Subject:
+    """Say what the image is to be judged as: the host's word, then the labels that the engine reports, then its files.
+
+    An environment document in the image counts only where the label names it; what else disagrees, `claims` finds.
+    """
     environment, lock = request.environment, request.lock
     profile, simulated = request.profile, request.simulate is not None
-    if environment is None:
-        identity = _identify(lambda plan, take: in_container(engine, place, plan, take), request.image)
-        environment, lock = facts_of.carried(identity)
-        if environment is None:
-            if request.catalog is None:
-                raise ValueError("an image of others is judged by the catalogue: give one")
-            foreign = facts_of.of_foreign(identity, request.catalog, image, profile=profile, simulated=simulated)
-            return _Subject(None, facts_of.with_gpus(foreign, place.gpus))
-    own = facts_of.of_environment(environment, lock, image, profile=profile, simulated=simulated)
-    return _Subject(environment, facts_of.with_gpus(own, place.gpus))
+    label = image.labels.get(ENVIRONMENT_LABEL, "")
+    if environment is None and (found := document(files)) is not None and found.id == label:
+        environment, lock = found, carried_lock(files)
+    if environment is not None:
+        own = facts_of.of_environment(environment, lock, image, profile=profile, simulated=simulated)
+        return _Subject(environment, facts_of.with_gpus(own, place.gpus), lock)
+    asked = replace(place, time_limit=IDENTIFY_S)
+    identity = _identify(lambda plan, session: in_container(engine, asked, plan, session), request.image)
+    if request.catalog is None:
+        raise ValueError("an image of others is judged by the catalogue: give one")
+    foreign = facts_of.of_foreign(
+        identity, request.catalog, image, profile=profile, simulated=simulated, for_gpus=brings_cuda(files)
+    )
+    if label or files.file(DOCUMENT) is not None:
+        foreign = facts_of.of_claimed(foreign, files, image)
+    return _Subject(None, facts_of.with_gpus(foreign, place.gpus), carried_lock(files) if label else "")
+
+
+def _in_order(
+    selected: tuple[Check, ...], results: tuple[CheckResult, ...], looked: Mapping[str, CheckResult]
+) -> tuple[CheckResult, ...]:
+    """Put what was looked at from outside, and what users would meet, where the table has it."""
+    ran = {result.name: result for result in results}
+    named = [check.name for check in selected]
+    table = tuple(looked.get(name) or ran[name] for name in named if name in looked or name in ran)
+    return (*table, *(result for result in results if result.name not in named))
 
 
 def _identify(run: Runner, subject: str) -> Identity:
+    """Ask a Python what it holds; an empty identity where it has no answer, which the checks then say too."""
     session = Session((), _ignore)
-    why = run(suite_plan.plan((), Facts(flavor="cpu")), session.feed)
+    run(suite_plan.plan((), Facts(flavor="cpu")), session)
     if session.identity is None:
-        raise InfrastructureError(f"{subject}: cannot be asked what it holds: {why}", hint="see the engine's log")
+        return Identity(python="", executable="")
     if session.identity.tensorflow is None:
         raise UsageError(f"{subject}: this Python has no TensorFlow", hint="give --python, or install it there")
     return session.identity
@@ -207,13 +317,20 @@ def _identify(run: Runner, subject: str) -> Identity:
 def _run(
     checks: tuple[Check, ...], facts: Facts, on_progress: Callable[[Progress], None], run: Runner
 ) -> tuple[Session, tuple[CheckResult, ...]]:
+    """Run the checks of the container, and judge the run itself."""
     session = Session(checks, on_progress)
-    why = run(suite_plan.plan(checks, facts), session.feed)
-    if not session.identity:
-        raise InfrastructureError(
-            f"the probes did not start: {why or 'no output'}", hint="see the engine's log; nothing was judged"
+    nonce = secrets.token_hex(16)
+    with ThreadPoolExecutor(1) as beside:
+        right = beside.submit(right_answers, nonce) if any(check.name == CHALLENGE for check in checks) else None
+        why = run(suite_plan.plan(checks, msgspec.structs.replace(facts, challenge=nonce)), session)
+    results = session.results(why)
+    if right is not None:
+        results = tuple(
+            check_answers(result, session.data(CHALLENGE), right.result()) if result.name == CHALLENGE else result
+            for result in results
         )
-    return session, session.results(why or "not run: the runner gave no answer for it")
+    results += tuple(check_protocol(session, why, check) for check in checks if check.group == "protocol")
+    return session, tuple(sorted(results, key=lambda result: TIERS.index(result.tier)))
 
 
 def _verdict(  # noqa: PLR0913 - one document, from its parts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import dataclass
 from typing import cast
@@ -14,6 +15,7 @@ from envbuilder.engine.port import Engine
 from envbuilder.errors import UsageError
 from envbuilder.image.build import Built, ImageRecord, standing
 from envbuilder.matrix import Budgets
+from envbuilder.pypi.open_index import open_index
 from envbuilder.simulated import compiler
 from envbuilder.simulated import profile as profiles
 from envbuilder.validation.checks.specification import Profile
@@ -21,6 +23,9 @@ from envbuilder.validation.record import said, validate_and_record
 from envbuilder.validation.validate import ValidationRequest, validate, validate_here
 from envbuilder.verdict import Verdict
 from envbuilder.workspace import Workspace, read_document
+
+_NAME = re.compile(r"[a-z0-9]+([._:@/-]+[A-Za-z0-9_]+)*", re.IGNORECASE)
+"""What can name an image (a reference or an id) or an environment: no space, no empty part, no way out of a folder."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +46,7 @@ def validate_target(options: ValidateOptions, workspace: Workspace, console: Con
     """Validate what the options name. Raises UsageError where they do not fit together or name nothing."""
     profile = cast("Profile", options.profile)
     if options.here:
-        if options.target or options.simulate:
+        if options.target or options.simulate is not None:
             raise UsageError("--here takes no image and no simulated driver", hint="leave one of them out")
         with console.live(), console.task("here") as task:
             return validate_here(
@@ -58,17 +63,28 @@ def validate_target(options: ValidateOptions, workspace: Workspace, console: Con
 def _in_container(  # noqa: PLR0913, PLR0917 - what was asked, and the ports
     options: ValidateOptions, target: str, profile: Profile, workspace: Workspace, console: Console, catalog: Catalog
 ) -> Verdict:
+    host = profiles.parse(options.simulate, catalog) if options.simulate is not None else None
+    if not _NAME.fullmatch(target):
+        raise UsageError(f"{target!r} is no name of an image or environment", hint="write it as docker does: name:tag")
     engine = connect()
-    simulated = compiler.simulation(profiles.parse(options.simulate, catalog)) if options.simulate else None
+    engine.sweep()  # what a killed run left
+    simulated = compiler.simulation(host) if host is not None else None
     known = _built(options, target, engine, workspace, catalog)
     with console.live(), console.task(target) as task:
         if known is None:
             request = ValidationRequest(
-                image=target, catalog=catalog, profile=profile, gpus=options.gpus, simulate=simulated
+                image=target,
+                catalog=catalog,
+                profile=profile,
+                gpus=options.gpus,
+                simulate=simulated,
+                index=open_index(),
             )
             return validate(engine, request, on_progress=lambda progress: task.update(said(progress)))
         built, budgets = known
-        request = ValidationRequest.of(built, profile=profile, budgets=budgets, gpus=options.gpus, simulate=simulated)
+        request = ValidationRequest.of(
+            built, profile=profile, budgets=budgets, gpus=options.gpus, simulate=simulated, index=open_index()
+        )
         if simulated is not None:  # what a simulated driver leads to never takes the place of a real verdict
             return validate(engine, request, on_progress=lambda progress: task.update(said(progress)))
         verdict, _ = validate_and_record(request, engine, workspace, on_progress=task.update, fresh=options.fresh)

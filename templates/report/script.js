@@ -9,6 +9,7 @@
   const items = Array.from(document.querySelectorAll("[data-word]"));
   const rows = Array.from(document.querySelectorAll(".grid tbody tr"));
   const cards = Array.from(document.querySelectorAll("#environments article"));
+  const groups = Array.from(document.querySelectorAll("[data-group]"));
   const known = new Set(boxes.map((box) => box.value));
 
   function apply() {
@@ -22,9 +23,20 @@
     for (const row of rows) {
       row.hidden = !row.querySelector("[data-word]:not([hidden])");
     }
+    for (const group of groups) {
+      group.hidden = !group.querySelector("[data-word]:not([hidden])");
+    }
     const visible = cards.filter((card) => !card.hidden).length;
     shown.textContent = visible + " of " + cards.length + " environments shown";
     nothing.hidden = visible > 0 || cards.length === 0;
+  }
+
+  // Only what scrolls is a stop of the Tab key; without this script every table is one.
+  function reach() {
+    for (const box of document.querySelectorAll(".scroll")) {
+      if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;
+      else box.removeAttribute("tabindex");
+    }
   }
 
   function openAt(address) {
@@ -57,6 +69,8 @@
     const link = event.target.closest('a[href^="#"]');
     if (link) openAt(link.getAttribute("href"));
   });
+  document.addEventListener("toggle", reach, true);
+  window.addEventListener("resize", reach);
   let before = [];
   window.addEventListener("beforeprint", () => {
     before = Array.from(document.querySelectorAll("details:not([open])"));
@@ -67,4 +81,5 @@
   });
   openAt(location.hash);
   apply();
+  reach();
 })();

@@ -20,12 +20,15 @@ EXIT = {True: 0, False: 1, None: 8}
 
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
 def test_check_answers_as_the_sources_say(case: dict[str, Any]) -> None:
-    """The answer, each finding with its severity and the exit code are the case's: none is missing or added."""
+    """The answer, each finding with its severity, the nearest and the exit code are the case's, no more, no less."""
     result = CliRunner().invoke(command, [*shlex.split(case["ask"]), "--format", "json"])
     document = json.loads(result.stdout)
     found = {finding["code"]: finding["severity"] for finding in document["findings"]}
     assert (found, document["compatible"]) == (case["findings"], case["compatible"]), document["findings"]
     assert result.exit_code == EXIT[case["compatible"]]
+    near = document["nearest"]
+    assert (near and near["changes"]) == case.get("nearest"), near
+    assert near is None or near["predicate"] == "installable"
     for name, value in case.get("environment", {}).items():
         assert document["environment"][name] == value, name
     if "says" in case:

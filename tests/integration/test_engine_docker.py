@@ -20,7 +20,7 @@ import pytest
 from registries import docker_registry
 from tiny_image import write_tiny_root
 
-from envbuilder.catalog.model import OperatingSystem
+from envbuilder.catalog.rows import OperatingSystem
 from envbuilder.engine.docker import DockerEngine, connect
 from envbuilder.engine.port import BuildRequest, ContainerSpec, Ended, Step
 from envbuilder.image.bases import ensure_base

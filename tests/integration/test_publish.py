@@ -20,15 +20,16 @@ from registries import docker_registry, modern_registry
 from verdicts import digest, failed_verdict, gpu_verdict, inconclusive_verdict
 
 from envbuilder.attest import envelope, statement
+from envbuilder.attest.demand import Demand, Refused
 from envbuilder.attest.envelope import ENVELOPE, KeyOpener, KeySealer
 from envbuilder.attest.keys import create
 from envbuilder.attest.predicates import VerdictPredicate
-from envbuilder.attest.trust import Demand, Refused
 from envbuilder.engine.docker import connect
 from envbuilder.errors import InfrastructureError, PublishError, UsageError
 from envbuilder.publish.journal import Journal, exclusively
 from envbuilder.publish.publish import publish
-from envbuilder.publish.verify import Verification, published_verdicts, verify
+from envbuilder.publish.verify import published_verdicts, verify
+from envbuilder.publish.verify_document import Verification
 from envbuilder.registry.client import Repository
 from envbuilder.registry.reference import Reference
 from envbuilder.registry.referrers import attach, attached, document

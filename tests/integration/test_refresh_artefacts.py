@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from envbuilder.catalog import lookup, store
+from envbuilder.catalog import store
 from envbuilder.catalog.model import Catalog
 from envbuilder.pypi import index_config
 from envbuilder.pypi.answer_cache import Cache
@@ -37,7 +37,7 @@ def test_rows_agree_with_their_artefacts(tmp_path: Path) -> None:
 
 def test_a_wrong_row_is_found_in_the_real_artefact(tmp_path: Path) -> None:
     """A capability that the wheel does not have is not overlooked."""
-    row = lookup.release(store.load(), "2.20.0")
+    row = store.load().release("2.20.0")
     assert row is not None
     wrong = msgspec.structs.replace(row, cubins=(*row.cubins, "12.0"))
     found = verify(Catalog(), Client(index_config.read(), Cache(tmp_path)), (wrong,))

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import axe
 import pytest
 from chromium import Browser, browser
 from verdicts import (
@@ -244,3 +245,42 @@ def test_print_shows_everything_and_no_controls(opened, tmp_path) -> None:
 def test_the_evidence_is_beside_the_page(page) -> None:
     """Every card's verdict stands in the folder as JSON."""
     assert len(list((page.parent / "verdicts").glob("*.json"))) == 11
+
+
+@pytest.mark.network
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390], ids=["screen", "phone"])
+def test_axe_finds_nothing(chromium: Browser, page: Path, *, dark: bool, width: int) -> None:
+    """No rule of axe-core is violated, with everything folded and with everything open, in both colour schemes."""
+    chromium.screen(width, 900, dark=dark, mobile=width < 600)
+    chromium.open(page)
+    assert axe.violations(chromium) == []
+    chromium.js("document.querySelectorAll('details').forEach((one) => { one.open = true })")
+    chromium.js("new Promise((done) => setTimeout(done, 200))")
+    assert axe.violations(chromium) == []
+    chromium.js("document.querySelector('#filter input[type=checkbox]').click()")
+    assert axe.violations(chromium) == []
+
+
+def test_three_hundred_verdicts_are_grouped_and_paged(chromium: Browser, tmp_path: Path) -> None:
+    """330 runs of 30 environments are 30 groups of ten and one, folded to a few screens; a search finds in them."""
+    verdicts = {
+        f"tf2.{number}.0-py311-cpu-bookworm": tuple(
+            verdict(
+                environment=environment(id=f"tf2.{number}.0-py311-cpu-bookworm", tensorflow=f"2.{number}.0"),
+                finished=f"2026-{month:02d}-20T10:00:00+00:00",
+            )
+            for month in range(1, 12)
+        )
+        for number in range(30)
+    }
+    chromium.screen(1280, 900)
+    chromium.open(write(Material(verdicts=verdicts), tmp_path, datetime(2026, 11, 21, tzinfo=UTC)))
+    assert chromium.js("document.querySelectorAll('#history tbody tr').length") == 330
+    assert chromium.js("document.querySelectorAll('#history > [data-group]').length") == 30
+    assert chromium.js("document.querySelector('#history > [data-group]').querySelectorAll('tbody').length") == 2
+    assert chromium.js("document.getElementById('history').getBoundingClientRect().height") < 3000
+    chromium.js(
+        "s = document.querySelector('#search'); s.value = '2.29.0'; s.dispatchEvent(new Event('input', {bubbles: 1}))"
+    )
+    assert chromium.js("document.querySelectorAll('#history > [data-group]:not([hidden])').length") == 1

@@ -8,7 +8,7 @@ import json
 import jsonschema
 import msgspec
 
-from envbuilder.catalog.model import DriverBranch
+from envbuilder.catalog.rows import DriverBranch
 from envbuilder.catalog.store import load
 from envbuilder.cli.schema_command import schema
 from envbuilder.compat.check import CheckDocument, check

@@ -21,12 +21,13 @@ from small_catalogs import (
     targets,
 )
 
-from envbuilder.catalog.facts import facts
-from envbuilder.catalog.model import Catalog, TensorflowRelease
-from envbuilder.compat.nearest_combination import Nearest, changes
+from envbuilder.catalog.model import Catalog
+from envbuilder.catalog.rows import TensorflowRelease
+from envbuilder.compat.nearest import nearest
 from envbuilder.compat.plan import plan
 from envbuilder.compat.resolve import resolve
 from envbuilder.compat.resolver import Resolver
+from envbuilder.compat.works import Buildable
 from envbuilder.environment import Combination, Environment, Rejection
 from envbuilder.matrix import Axes, Exclude, Matrix, Targets
 
@@ -139,21 +140,31 @@ def neighbours(wish: Combination) -> Iterator[Combination]:
         yield msgspec.structs.replace(wish, tensorflow=version, python=python, cuda=cuda, cudnn=cudnn)
 
 
+def differences(wish: Combination, near: Combination) -> dict[str, tuple[str, str]]:
+    """Compare two combinations, field by field."""
+    axes = ("tensorflow", "python", "os", "cuda", "cudnn")
+    pairs = {axis: (getattr(wish, axis), getattr(near, axis)) for axis in axes}
+    return {axis: pair for axis, pair in pairs.items() if pair[0] != pair[1]}
+
+
 @settings(max_examples=300, deadline=None)
 @given(catalogs(), st.one_of(combinations, full_combinations), targets)
 def test_the_nearest_works_and_no_fewer_changes_would(catalog: Catalog, wish: Combination, wished: Targets) -> None:
     """The nearest resolves, keeps the system, and brute force finds nothing with fewer changed axes."""
-    resolver = Resolver(facts(catalog), wished)
-    near = Nearest(resolver).to(wish)
+    resolver = Resolver(catalog, wished)
+    found = nearest(wish, Buildable(resolver))
     fewest = min(
-        (len(changes(wish, other)) for other in neighbours(wish) if satisfiable(other, catalog, wished)), default=None
+        (len(differences(wish, other)) for other in neighbours(wish) if satisfiable(other, catalog, wished)),
+        default=None,
     )
-    if near is None:
+    if found is None:
         assert fewest is None
         return
+    near = found.wish
     assert isinstance(resolver.resolve(near), Environment)
     assert (near.os, near.flavor, near.arch) == (wish.os, wish.flavor, wish.arch)
-    assert len(changes(wish, near)) == fewest
+    assert len(differences(wish, near)) == fewest
+    assert {change.field: (change.old, change.new) for change in found.changes} == differences(wish, near)
 
 
 @settings(max_examples=100, deadline=None)

@@ -12,7 +12,7 @@ from envbuilder.cli import COMMANDS, main, root
 
 def commands() -> Iterator[tuple[tuple[str, ...], click.Command]]:
     """Yield every command and every command of a group, with its words."""
-    for name, _ in COMMANDS:
+    for name, *_ in COMMANDS:
         command = root.get_command(click.Context(root), name)
         assert command is not None
         children = command.commands.items() if isinstance(command, click.Group) else ()

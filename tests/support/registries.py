@@ -1,7 +1,7 @@
 """Registries for tests: Debian's docker-registry as it is, and a small one with what that lacks.
 
-docker-registry 2.8.2 has neither the referrers API nor, without a token service, bearer tokens. `ModernRegistry`
-has both, and nothing that the contract tests do not ask of it.
+docker-registry 2.8.2 has neither the referrers API nor, without a token service, bearer tokens. `modern_registry`
+has both, as the distribution specification 1.1 has them; `test_registry_conformance` holds it to that.
 """
 
 from __future__ import annotations
@@ -35,16 +35,17 @@ def free_port() -> int:
 
 
 @contextmanager
-def docker_registry(folder: Path, *, extra: str = "", scheme: str = "http") -> Iterator[str]:
-    """Run docker-registry on loopback, its data in a folder; yields ``127.0.0.1:<port>``."""
+def docker_registry(folder: Path, *, extra: str = "", memory: bool = False) -> Iterator[str]:
+    """Run docker-registry on loopback, its data in a folder, or in ``memory``; yields ``127.0.0.1:<port>``."""
     program = shutil.which("docker-registry")
     assert program, "docker-registry is not installed: scripts/setup installs it"
     port = free_port()
     config = folder / "registry.yml"
     config.parent.mkdir(parents=True, exist_ok=True)
+    store = "inmemory: {}" if memory else f"filesystem: {{rootdirectory: {folder / 'data'}}}"
     config.write_text(
         f"version: 0.1\nlog: {{level: error}}\n"
-        f"storage: {{filesystem: {{rootdirectory: {folder / 'data'}}}, delete: {{enabled: true}}}}\n"
+        f"storage: {{{store}, delete: {{enabled: true}}}}\n"
         f"http:\n  addr: 127.0.0.1:{port}\n{extra}"
     )
     with (folder / "registry.log").open("wb") as log:
@@ -77,6 +78,8 @@ class State:
     tags: dict[str, str] = field(default_factory=dict)
     user: str = ""
     tokens: set[str] = field(default_factory=set)
+    page: int = 1_000
+    missing: bool = False
     asked: list[dict[str, list[str]]] = field(default_factory=list)
 
 
@@ -85,7 +88,7 @@ def modern_registry(*, user: str = "") -> Iterator[tuple[str, State]]:
     """Run a registry with the referrers API; with ``user`` (``name:password``) it wants a bearer token."""
     state = State(user=user)
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"state": state}))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
     try:
         yield f"127.0.0.1:{server.server_port}", state
     finally:
@@ -103,7 +106,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self._route()
 
-    do_HEAD = do_PUT = do_POST = do_GET  # noqa: N815 - the base class's names
+    do_HEAD = do_PUT = do_POST = do_DELETE = do_GET  # noqa: N815 - the base class's names
 
     def _route(self) -> None:
         url = urlsplit(self.path)
@@ -117,6 +120,7 @@ class _Handler(BaseHTTPRequestHandler):
         table = (
             ("GET", r"/v2/$", self._ping),
             ("PUT", r"/v2/.+/manifests/(.+)", self._put_manifest),
+            ("DELETE", r"/v2/.+/manifests/(.+)", self._delete_manifest),
             ("(GET|HEAD)", r"/v2/.+/manifests/(.+)", self._get_manifest),
             ("(GET|HEAD)", r"/v2/.+/blobs/(sha256:.+)", self._get_blob),
             ("POST", r"/v2/(.+)/blobs/uploads/", self._begin),
@@ -129,7 +133,7 @@ class _Handler(BaseHTTPRequestHandler):
             if found and re.fullmatch(method, self.command):
                 action(found[1] if found.groups() else "", body, parse_qs(url.query))
                 return
-        self._answer(404)
+        self._error(404, "UNSUPPORTED")
 
     def _allowed(self) -> bool:
         header = self.headers.get("Authorization", "")
@@ -154,19 +158,35 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _put_manifest(self, target: str, body: bytes, _: dict[str, list[str]]) -> None:
         digest = f"sha256:{hashlib.sha256(body).hexdigest()}"
+        try:
+            subject = json.loads(body).get("subject")
+        except (ValueError, AttributeError):
+            self._error(400, "MANIFEST_INVALID")
+            return
+        if target.startswith("sha256:") and target != digest:
+            self._error(400, "DIGEST_INVALID")
+            return
         self.state.manifests[digest] = (self.headers["Content-Type"], body)
         if not target.startswith("sha256:"):
             self.state.tags[target] = digest
-        headers = {"Docker-Content-Digest": digest}
-        subject = json.loads(body).get("subject")
+        headers = {"Docker-Content-Digest": digest, "Location": self.path}
         if subject:
             headers["OCI-Subject"] = subject["digest"]
         self._answer(201, headers=headers)
 
+    def _delete_manifest(self, target: str, _: bytes, __: dict[str, list[str]]) -> None:
+        known = target in self.state.tags or target in self.state.manifests
+        self.state.tags.pop(target, None)
+        self.state.manifests.pop(target, None)
+        if known:
+            self._answer(202)
+        else:
+            self._error(404, "MANIFEST_UNKNOWN")
+
     def _get_manifest(self, target: str, _: bytes, __: dict[str, list[str]]) -> None:
         digest = self.state.tags.get(target, target)
         if digest not in self.state.manifests:
-            self._answer(404)
+            self._error(404, "MANIFEST_UNKNOWN")
             return
         kind, content = self.state.manifests[digest]
         self._answer(200, content, {"Content-Type": kind, "Docker-Content-Digest": digest})
@@ -175,34 +195,66 @@ class _Handler(BaseHTTPRequestHandler):
         if digest in self.state.blobs:
             self._answer(200, self.state.blobs[digest])
         else:
-            self._answer(404)
+            self._error(404, "BLOB_UNKNOWN")
 
     def _begin(self, repository: str, _: bytes, __: dict[str, list[str]]) -> None:
         self._answer(202, headers={"Location": f"/v2/{repository}/blobs/uploads/{uuid.uuid4()}?state=1"})
 
     def _put_blob(self, _: str, body: bytes, query: dict[str, list[str]]) -> None:
-        self.state.blobs[query["digest"][0]] = body
-        self._answer(201)
+        digest = query["digest"][0]
+        if digest != f"sha256:{hashlib.sha256(body).hexdigest()}":
+            self._error(400, "DIGEST_INVALID")
+            return
+        self.state.blobs[digest] = body
+        self._answer(201, headers={"Location": f"/v2/team/image/blobs/{digest}"})
 
-    def _referrers(self, subject: str, _: bytes, __: dict[str, list[str]]) -> None:
+    def _referrers(self, subject: str, _: bytes, query: dict[str, list[str]]) -> None:
+        """List referrers, a page at a time; a subject that is not there has none (distribution 1.1)."""
+        if not re.fullmatch(r"sha256:[0-9a-f]{64}", subject):
+            self._error(400, "DIGEST_INVALID")
+            return
         found = []
-        for digest, (kind, content) in self.state.manifests.items():
+        for digest, (kind, content) in list(self.state.manifests.items()):
             document = json.loads(content)
             if (document.get("subject") or {}).get("digest") == subject:
+                config = document.get("config") or {}
                 found.append(
                     {
                         "mediaType": kind,
                         "digest": digest,
                         "size": len(content),
-                        "artifactType": document["artifactType"],
+                        "artifactType": document.get("artifactType") or config.get("mediaType", ""),
                         "annotations": document.get("annotations", {}),
                     }
                 )
-        index = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": found}
-        self._answer(200, json.dumps(index).encode(), {"Content-Type": OCI_INDEX})
+        headers = {"Content-Type": OCI_INDEX}
+        if wanted := query.get("artifactType"):
+            found = [item for item in found if item["artifactType"] == wanted[0]]
+            headers["OCI-Filters-Applied"] = "artifactType"
+        start = int(query.get("start", ["0"])[0])
+        if start + self.state.page < len(found):
+            following = urlsplit(self.path)._replace(query=f"start={start + self.state.page}").geturl()
+            headers["Link"] = f'<{following}>; rel="next"'
+        page = found[start : start + self.state.page]
+        index = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": page}
+        self._answer(200, json.dumps(index).encode(), headers)
 
-    def _tags(self, _: str, __: bytes, ___: dict[str, list[str]]) -> None:
-        self._answer(200, json.dumps({"name": "team/image", "tags": sorted(self.state.tags)}).encode())
+    def _tags(self, _: str, __: bytes, query: dict[str, list[str]]) -> None:
+        """List tags in order, ``n`` at a time after ``last``."""
+        if self.state.missing:
+            self._error(404, "NAME_UNKNOWN")
+            return
+        names = sorted(name for name in self.state.tags if name > query.get("last", [""])[0])
+        count = int(query.get("n", [len(names) or 1])[0])
+        headers = {"Content-Type": "application/json"}
+        if len(names) > count:
+            path = urlsplit(self.path).path
+            headers["Link"] = f'<{path}?n={count}&last={names[count - 1]}>; rel="next"'
+        self._answer(200, json.dumps({"name": "team/image", "tags": names[:count]}).encode(), headers)
+
+    def _error(self, status: int, code: str) -> None:
+        body = json.dumps({"errors": [{"code": code, "message": code.lower()}]}).encode()
+        self._answer(status, body, {"Content-Type": "application/json"})
 
     def _answer(self, status: int, body: bytes = b"", headers: dict[str, str] | None = None) -> None:
         self.send_response(status)
@@ -212,3 +264,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)
+
+
+if __name__ == "__main__":
+    with modern_registry() as (address, _state):
+        print(address, flush=True)  # noqa: T201 - for the test that waits for it
+        threading.Event().wait()

@@ -6,8 +6,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from envbuilder.catalog.model import (
-    Catalog,
+from envbuilder.catalog.model import Catalog
+from envbuilder.catalog.rows import (
     CudaToolkit,
     Cudnn,
     CudnnWheel,

@@ -7,11 +7,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from verdicts import digest, failed_verdict, gpu_verdict, inconclusive_verdict, verdict
+from verdicts import check, digest, failed_verdict, gpu_verdict, inconclusive_verdict, verdict
 
+from envbuilder.attest.demand import Demand, Refused
+from envbuilder.attest.envelope import SignedBy
 from envbuilder.attest.predicates import VerdictPredicate
 from envbuilder.attest.statement import VERDICT, about
-from envbuilder.attest.trust import Demand, Evidence, Refused, decide
+from envbuilder.attest.trust import Evidence, decide
 from envbuilder.verdict import GpuSeen, HostRef, ImageRef, Verdict
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
@@ -20,7 +22,7 @@ SUBJECT = digest("manifest")
 
 def evidence(value: Verdict, subject: str = SUBJECT) -> Evidence:
     statement = about("image", subject, VERDICT, VerdictPredicate(verdict=value))
-    return Evidence(stored=digest(repr(value)), signed_by="key", statement=statement)
+    return Evidence(stored=digest(repr(value)), signed_by=(SignedBy(name="key"),), statement=statement)
 
 
 def reasons(value: Verdict, demand: Demand | None = None) -> list[Refused]:
@@ -91,7 +93,8 @@ def test_a_later_failure_revokes_an_earlier_pass() -> None:
 def test_a_failure_on_another_gpu_does_not_count() -> None:
     """What fails on a T4 may be deployed on an H100, where the H100 was asked for."""
     host = HostRef(driver="535.104.05", gpus=(GpuSeen(name="Tesla T4", compute_capability="7.5"),))
-    failed = failed_verdict(host=host, finished="2026-11-20T20:00:00+00:00")
+    on_gpu = (check("matmul", "failed", tier="gpu"),)
+    failed = failed_verdict(host=host, finished="2026-11-20T20:00:00+00:00", level="cpu", checks=on_gpu)
     both = (evidence(gpu_verdict()), evidence(failed))
     assert decide(SUBJECT, both, Demand(level="gpu", gpu="H100"), NOW).accepted
     assert not decide(SUBJECT, both, Demand(level="gpu"), NOW).accepted

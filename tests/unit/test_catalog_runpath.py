@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envbuilder.catalog import lookup, store
-from envbuilder.catalog.model import Search
-from envbuilder.catalog.runpath import Watch, finds_cuda, folder_of, folders, loader_folders, unfound
+from envbuilder.catalog import store
+from envbuilder.catalog.rows import Search
+from envbuilder.catalog.runpath import Watch, finds_cuda, folder_of, loader_folders, unfound
 from envbuilder.probes.suite.elf import Elf
 
 OPENED = ("libcudart.so.12", "libcublas.so.12", "libcublasLt.so.12", "libcusolver.so.11", "libcudnn.so.9")
@@ -23,6 +24,15 @@ ENTRY = b"\0$ORIGIN/:" + b":".join(b"$ORIGIN/../nvidia/%s/lib" % name.encode() f
 def searches(*names: str, others: tuple[str, ...] = ALL) -> tuple[Search, ...]:
     opener = Search(object="libtensorflow_framework.so.2", folders=names)
     return (Search(object="libtensorflow_cc.so.2", folders=others), opener)
+
+
+def folders(pieces: Iterable[bytes]) -> tuple[str, ...]:
+    """Watch pieces until the RUNPATH has gone by."""
+    watch = Watch()
+    for _ in watch.over(pieces):
+        if watch.folders is not None:
+            break
+    return watch.folders or ()
 
 
 @given(before=st.binary(max_size=300), size=st.integers(1, 200))
@@ -89,6 +99,6 @@ def test_what_is_not_found_is_counted_by_library() -> None:
 )
 def test_the_loader_is_told_of_just_what_a_release_does_not_find(version: str, told: tuple[str, ...]) -> None:
     """Every folder where a release looks into none of the wheels, and only those that it leaves out otherwise."""
-    release = lookup.release(store.load(), version)
+    release = store.load().release(version)
     assert release is not None
     assert loader_folders(release) == told

@@ -34,8 +34,7 @@ from verdicts import (
     verdict,
 )
 
-from envbuilder.attest.trust import Demand, Refusal, Refused
-from envbuilder.catalog import listing
+from envbuilder.attest.demand import Demand, Refusal, Refused
 from envbuilder.catalog.store import load
 from envbuilder.compat import check_text
 from envbuilder.compat.check import CheckDocument
@@ -47,14 +46,14 @@ from envbuilder.controls.control_run import ControlRow, ControlsDocument
 from envbuilder.controls.table import CONTROLS
 from envbuilder.environment import Combination
 from envbuilder.finding import Code
-from envbuilder.jobs import clean_text, doctor_text, explain, plan_matrix, run_text
+from envbuilder.jobs import clean_text, doctor_text, explain, listing, plan_matrix, run_text
 from envbuilder.jobs.clean import CleanDocument, ImageGone
 from envbuilder.jobs.doctor import Diagnosis, Disk, EngineSeen, ToolSeen, Trouble
 from envbuilder.jobs.plan_matrix import NewestOptions, PlanOptions
 from envbuilder.jobs.run import RunDocument, RunRow
-from envbuilder.publish import publish_text, verify_request
+from envbuilder.publish import publish_text, verify_document
 from envbuilder.publish.publish_document import PublishDocument, PublishRow, Tag
-from envbuilder.publish.verify import Verification
+from envbuilder.publish.verify_document import Verification
 from envbuilder.refresh import agreement, emit
 from envbuilder.refresh.agreement import Comparison, VerifyDocument
 from envbuilder.refresh.propose import RefreshDocument
@@ -359,18 +358,19 @@ PHRASES: dict[tuple[str, ...], str] = {
     ("build",): "where or why work GB",
     (
         "plan",
-    ): "from system rejected works → ? yes uses slow after compiling its kernels on CPU claim not with what stands "
+    ): "from system rejected → ? yes uses slow after compiling its kernels on CPU claim can be with what stands "
     "against a one cuDNN",
-    ("check",): "Python cuDNN incompatible will not use see below the does enough claim",
+    ("check",): "Python cuDNN incompatible not use see below the does enough claim works with this none that GPU",
     ("explain",): "rejected",
     ("validate",): "s",
     ("controls",): "must find time nothing red as it s",
     ("publish",): "result failed refused would new",
-    ("verify",): "ACCEPTED REFUSED at on by",
+    ("verify",): "ACCEPTED REFUSED at on by ago a host with seconds days",
     (
         "upgrade",
     ): "Sides Policy Platform Why Your Checks Fleet Durations Packages What that Layers Numerics Warnings Newly "
     "printed Public Calls can TensorFlow VIOLATED answer duration fact line why GPU MB s of to raises gap → at where "
+    "Why it is rejected new/old within rounds median note x not tried cannot be built "
     "nobody tell them nothing is skipped",
     (
         "reproduce",
@@ -412,8 +412,8 @@ def cases(folder: Path) -> Iterator[Case]:
     yield Case(("controls",), controls_text.listed(CONTROLS), controls_text.list_text)
     yield Case(("publish",), PUBLISHED, publish_text.as_text)
     yield Case(("publish",), PLANNED_TAGS, publish_text.as_text)
-    yield Case(("verify",), ACCEPTED, verify_request.as_text)
-    yield Case(("verify",), REFUSED, verify_request.as_text)
+    yield Case(("verify",), ACCEPTED, verify_document.as_text)
+    yield Case(("verify",), REFUSED, verify_document.as_text)
     yield Case(("upgrade",), DIFFERENT, upgrade_text.as_text)
     yield Case(("upgrade",), BISECTED, bisect.as_text)
     for document in (foreseen("01"), foreseen("53"), followed("01")):

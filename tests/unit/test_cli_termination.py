@@ -76,11 +76,26 @@ cli.main([])
 """
 
 
+def test_what_nohup_ignores_stays_ignored() -> None:
+    """A closed terminal means nothing to a command under nohup; a request to terminate goes on ending it."""
+    code = SLEEPER.format(support="", cleanup=0)
+    line = ["nohup", sys.executable, "-c", code]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(signal.SIGHUP)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(timeout=1)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=30) == 130
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 @pytest.mark.parametrize("cleanup", [0, 60], ids=["clean", "cleaning up hangs"])
 def test_a_signal_ends_it_in_time(number: signal.Signals, cleanup: int) -> None:
     """Each signal interrupts, and where cleaning up hangs the command ends all the same."""
     code = SLEEPER.format(support="", cleanup=cleanup)
+    code = f"import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n{code}"  # a job in the background
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from envbuilder.catalog.store import load
-from envbuilder.compat.nearest_combination import changes
+from envbuilder.compat.check_text import change_text
 from envbuilder.compat.plan import plan
 from envbuilder.compat.resolve import resolve
 from envbuilder.environment import Combination, Environment, Rejection
@@ -179,5 +179,7 @@ def test_a_plan_names_the_nearest_and_each_environment_once() -> None:
     (refused,) = found.rejections
     assert "no wheel for Python 3.8" in refused.sentence
     assert refused.nearest is not None
-    (change,) = changes(refused.combination, refused.nearest)
-    assert change.startswith("python 3.8 → 3.")
+    (change,) = refused.changes
+    assert (change.field, change.old, change.new) == ("python", "3.8", refused.nearest.python)
+    assert change_text(change).startswith("python 3.8 → 3.")
+    assert refused.predicate == "buildable"

@@ -11,6 +11,7 @@ import verdicts
 
 from envbuilder.catalog.store import load
 from envbuilder.compat.plan import plan
+from envbuilder.controls import control as control_module
 from envbuilder.controls.control import Control, Copy, Env, FromWheel, Run
 from envbuilder.controls.control_run import environment_of, from_wheel
 from envbuilder.controls.control_verdict import answer
@@ -37,9 +38,16 @@ REQUIRED = {
     Code.DRIVER_TOO_OLD,
     Code.LOCK_MISMATCH,
     Code.SECRET_IN_IMAGE,
+    Code.FILES_DIFFER,
+    Code.IMAGE_CONFIGURATION,
     Code.GPU_NOT_VISIBLE,
     Code.DRIVER_MISMATCH,
     Code.DRIVER_FORWARD_COMPAT,
+    Code.PROTOCOL_VIOLATION,
+    Code.USER_START,
+    Code.NO_KERNEL_IMAGE,
+    Code.GPU_ERRORS,
+    Code.GPU_MEMORY,
 }
 """What a suite that users rely on must be shown to find."""
 
@@ -81,11 +89,13 @@ def test_simulated_hosts_of_controls_are_ones(one: Control) -> None:
 
 def test_every_file_that_a_control_copies_comes_from_somewhere() -> None:
     """What is copied is read out of a wheel, compiled, or ships as a defect; what is replaced is installed."""
+    defects = {path.name for path in (Path(control_module.__file__).parent / "defects").glob("envbuilder_*.py")}
+    assert len(defects) == 2
     for one in CONTROLS:
-        sources = {wheel.source for wheel in one.wheels} | ({"libcuda.so"} if one.stub else set())
+        sources = defects | {wheel.source for wheel in one.wheels} | ({"libcuda.so"} if one.stub else set())
         for step in one.steps:
             if isinstance(step, Copy):
-                assert step.source in sources | {"envbuilder_defect.py"}, one.name
+                assert step.source in sources, one.name
         installed = " ".join(step.command for step in one.steps if isinstance(step, Run))
         assert all(f"{name}=={version}" in installed for name, version in one.locked), one.name
 

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from verdicts import failed_verdict, inconclusive_verdict, upgrade, verdict
 
 from envbuilder import errors, exits
-from envbuilder.attest.trust import Demand
+from envbuilder.attest.demand import Demand
 from envbuilder.cli.schema_command import DOCUMENTS
 from envbuilder.exits import ExitCode
 from envbuilder.jobs.clean import CleanDocument, ImageGone
 from envbuilder.jobs.run import RunDocument, RunRow
 from envbuilder.publish.publish_document import PublishDocument, PublishRow
-from envbuilder.publish.verify import Verification
+from envbuilder.publish.verify_document import Verification
 from envbuilder.refresh.agreement import Comparison, VerifyDocument
 from envbuilder.schemas import schema_of
 from envbuilder.upgrade.bisect import Asked, BisectDocument

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from envbuilder.catalog.model import OperatingSystem
+from envbuilder.catalog.rows import OperatingSystem
 from envbuilder.engine.fake import FakeEngine
 from envbuilder.errors import InfrastructureError
 from envbuilder.image import debian

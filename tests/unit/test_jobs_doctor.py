@@ -21,7 +21,7 @@ from envbuilder.workspace import Workspace
 
 CATALOG = load()
 H100 = GpuSeen(name="NVIDIA H100 80GB HBM3", compute_capability="9.0", memory=80 << 30)
-GPU_HOST = HostRef(driver="535.104.05", gpus=(H100,), cpus=8, persistence=True)
+GPU_HOST = HostRef(driver="570.124.06", gpus=(H100,), cpus=8, persistence=True)
 TOOLS = (ToolSeen(name="uv", path="/usr/bin/uv", purpose=""), ToolSeen(name="mmdebstrap", path=None, purpose=""))
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envbuilder.probes.suite.fatbin import MAGIC, Architectures, architectures
+from envbuilder.probes.suite.fatbin import CUBIN, MAGIC, PTX, Architectures, architectures, fat_binaries
 
 DATA = Path(__file__).parents[1] / "data" / "fatbin"
 
@@ -71,3 +71,27 @@ def test_a_file_that_ends_early_gives_what_was_read() -> None:
     """A truncated fat binary gives the entries before the cut and no error."""
     content = container(entry(2, 80), entry(2, 90))
     assert architectures([content[: 16 + 64 + 24 + 10]]).cubins == ("8.0",)
+
+
+@given(before=st.binary(max_size=200), payload=st.binary(min_size=1, max_size=300), size=st.integers(1, 300))
+def test_a_fat_binary_says_where_it_stands_and_what_its_ptx_is(before: bytes, payload: bytes, size: int) -> None:
+    """Offsets count from the file's beginning; of an entry's bytes its header is kept, and its payload if it is PTX."""
+    before = before.replace(MAGIC, b"")
+    content = before + container(entry(CUBIN, 80), entry(PTX, 90, payload)) + container(entry(CUBIN, 90))
+    first, second = fat_binaries(pieces(content, size))
+    assert (first.offset, second.offset) == (len(before), len(before) + 16 + 64 + 24 + 64 + len(payload))
+    assert [one.payload for one in first.entries] == [b"", payload]
+    assert [one.header for one in first.entries] == [entry(CUBIN, 80)[:64], entry(PTX, 90, payload)[:64]]
+
+
+def test_only_the_beginning_of_a_long_ptx_payload_is_kept() -> None:
+    """Of a PTX payload of a megabyte 132 KiB are kept, and what follows it is found."""
+    content = container(entry(PTX, 90, b"p" * (1 << 20)), entry(CUBIN, 90))
+    (found,) = fat_binaries(pieces(content, 1 << 16))
+    assert [(one.kind, len(one.payload)) for one in found.entries] == [(PTX, 132 * 1024), (CUBIN, 0)]
+
+
+def test_entries_without_end_are_not_all_kept() -> None:
+    """Of a hostile fat binary with thousands of entries 256 are read: none that nvcc makes has as many as 30."""
+    (found,) = fat_binaries([container(*(entry(CUBIN, number, b"") for number in range(5000)))])
+    assert len(found.entries) == 256

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from misbehaving import write_suite
+from probe_messages import opened, order
 
 from envbuilder.probes.suite import runner
 
@@ -31,17 +32,16 @@ def run(
 ) -> tuple[dict[str, dict[str, Any]], list[dict[str, Any]]]:
     """Run checks as one group; return the results by name, and every event."""
     plan = {"facts": facts, "groups": [{"name": "g", "lane": "main", "env": {}, "checks": list(checks)}]}
-    (tmp_path / "plan.json").write_text(json.dumps(plan))
-    done = subprocess.run(
-        [sys.executable, str(write_suite(tmp_path / "probes")), str(tmp_path / "plan.json")],
-        capture_output=True,
-        timeout=120,
-        check=True,
-    )
-    events = [json.loads(line) for line in done.stdout.splitlines()]
+    events = say(tmp_path, plan)
     results = [event["result"] for event in events if event["event"] == "result"]
     assert len({result["name"] for result in results}) == len(results), "a check was answered twice"
     return {result["name"]: result for result in results}, events
+
+
+def say(tmp_path: Path, plan: dict[str, Any]) -> list[dict[str, Any]]:
+    """Run a plan and return every event; nothing of it may be on standard output unsealed."""
+    command = [sys.executable, "-I", "-S", str(write_suite(tmp_path / "probes"))]
+    return opened(subprocess.run(command, input=order(plan), capture_output=True, timeout=120, check=True).stdout)
 
 
 def codes(result: dict[str, Any]) -> list[str]:
@@ -152,20 +152,13 @@ def test_quiet_checks_run_alone(tmp_path: Path) -> None:
             {"name": "g", "lane": "main", "env": {}, "checks": [timed, check("well", "last")]},
         ],
     }
-    (tmp_path / "plan.json").write_text(json.dumps(plan))
-    done = subprocess.run(
-        [sys.executable, str(write_suite(tmp_path / "probes")), str(tmp_path / "plan.json")],
-        capture_output=True,
-        timeout=60,
-        check=True,
-    )
-    order = [
+    told = [
         (event["event"], event.get("name") or event["result"]["name"])
-        for event in map(json.loads, done.stdout.splitlines())
+        for event in say(tmp_path, plan)
         if event["event"] in ("begin", "result")
     ]
-    assert order.index(("result", "timed")) < order.index(("begin", "beside"))
-    assert ("result", "last") in order
+    assert told.index(("result", "timed")) < told.index(("begin", "beside"))
+    assert ("result", "last") in told
 
 
 def test_the_worker_gets_a_writable_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

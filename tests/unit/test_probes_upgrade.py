@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,6 @@ def answer(probe: str, arguments: object = None, **env: str) -> list[Any]:
     done = subprocess.run(
         [sys.executable, str(UPGRADE), probe, json.dumps(arguments or {})],
         capture_output=True,
-        text=True,
         check=True,
         env={**os.environ, **env},
     )
@@ -167,3 +167,98 @@ def test_users_tests_are_run_one_by_one_whatever_they_do(tmp_path: Path) -> None
     assert outcomes["test_all.py::test_crashes"][1].endswith("signal 11")
     assert "no_such_module_here" in outcomes["test_import.py"][1]
     assert outcomes["bad.sh"][1] == "exit code 3: broken pipe dream"
+
+
+def outcomes_of(folder: Path, **files: str) -> dict[str, tuple[str, str]]:
+    """Write a folder of tests, run it, and return each test's outcome and message."""
+    for name, text in files.items():
+        (folder / name.replace("__", ".")).write_text(text)
+    order = {
+        "tests": sorted(path.name for path in folder.glob("test_*.py")),
+        "scripts": sorted(path.name for path in folder.glob("*.sh")),
+        "root": str(folder),
+        "pytest": str(Path(pytest.__file__).parents[1]),
+        "limit_s": 20,
+    }
+    *documents, end = answer("upgrade_tests", order)
+    assert end == {"end": True}
+    return {document["name"]: (document["outcome"], document["message"]) for document in documents}
+
+
+FORKS = """
+import os, time
+def test_leaves_a_child():
+    if os.fork() == 0:
+        time.sleep(120)
+        os._exit(0)
+def test_after(): pass
+def test_child_runs_on(): assert os.fork() >= 0
+def test_last(): pass
+"""
+
+
+def test_a_child_that_a_test_leaves_behind_holds_nothing_up(tmp_path: Path) -> None:
+    """Neither a forked child that holds the pipe nor one that runs on as pytest costs time or adds answers."""
+    began = time.monotonic()
+    found = outcomes_of(tmp_path, test_forks__py=FORKS, s__sh="sleep 120 &\n")
+    assert time.monotonic() - began < 60
+    names = ("test_leaves_a_child", "test_after", "test_child_runs_on", "test_last")
+    assert found == {**{f"test_forks.py::{name}": ("passed", "") for name in names}, "s.sh": ("passed", "")}
+
+
+ODD = r"""
+import os
+def test_odd_message(): raise ValueError(b"caf\xe9".decode("utf-8", "surrogateescape"))
+def test_writes_everywhere():
+    for descriptor in range(3, 64):
+        try:
+            os.write(descriptor, b'not an answer\n[1]\n{"x": \xff')
+        except OSError:
+            pass
+def test_after(): pass
+"""
+
+
+def test_odd_bytes_cost_nothing(tmp_path: Path) -> None:
+    """A message with half a character, and a test that writes to every descriptor, leave all answers readable."""
+    found = outcomes_of(tmp_path, test_odd__py=ODD)
+    assert {name.partition("::")[2]: outcome for name, (outcome, _) in found.items()} == {
+        "test_odd_message": "failed",
+        "test_writes_everywhere": "passed",
+        "test_after": "passed",
+    }
+    assert "caf?" in found["test_odd.py::test_odd_message"][1]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        "[pytest]\naddopts = -n auto --cov-nothing-of-that-name\n",
+        "[pytest]\nrequired_plugins = pytest-no-such-plugin\n",
+        "[pytest]\naddopts = -x\n",
+        "[pytest]\naddopts = -p no_such_plugin_here\n",
+    ],
+    ids=["unknown options", "missing plugin", "stop at the first failure", "plugin that cannot be imported"],
+)
+def test_options_that_the_image_cannot_serve_are_left_out(tmp_path: Path, settings: str) -> None:
+    """Every test is run although the folder asks for plugins that are not there, or to stop at the first failure."""
+    text = "def test_a(): assert 0\ndef test_b(): pass\n"
+    found = outcomes_of(tmp_path, test_some__py=text, pytest__ini=settings)
+    assert {name: outcome for name, (outcome, _) in found.items()} == {
+        "test_some.py::test_a": "failed",
+        "test_some.py::test_b": "passed",
+    }
+
+
+def test_what_a_test_keeps_from_running_is_named(tmp_path: Path) -> None:
+    """Tests behind one that ends the session have an answer: they were not run."""
+    text = "import pytest\ndef test_a(): pass\ndef test_b(): pytest.exit('enough')\ndef test_c(): pass\n"
+    found = outcomes_of(tmp_path, test_some__py=text)
+    assert found["test_some.py::test_a"][0] == "passed"
+    assert found["test_some.py::test_c"] == ("error", "was not run: pytest ended before it")
+
+
+def test_a_broken_conftest_is_said_once(tmp_path: Path) -> None:
+    """A folder whose conftest cannot be imported gives one answer a file, with the reason in words."""
+    found = outcomes_of(tmp_path, test_some__py="def test_a(): pass\n", conftest__py="import no_such_module_here\n")
+    assert {name: outcome for name, (outcome, _) in found.items()} == {"test_some.py": "error"}

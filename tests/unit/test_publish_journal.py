@@ -16,9 +16,10 @@ from envbuilder.attest.keys import PRIVATE, PUBLIC
 from envbuilder.cli import root
 from envbuilder.errors import EnvbuilderError, PublishError, UsageError
 from envbuilder.publish.journal import Entry, Journal
-from envbuilder.publish.publish import config_digest, staging_tag
+from envbuilder.publish.publish import config_digest
 from envbuilder.publish.publish_all import allowance, sealer_of
-from envbuilder.publish.verify import duration
+from envbuilder.publish.tag_names import staging_tag
+from envbuilder.publish.verify_request import duration
 from envbuilder.registry.client import Manifest
 from envbuilder.registry.reference import parse
 from envbuilder.workspace import Workspace, write_document
@@ -82,15 +83,15 @@ def test_nothing_but_inconclusive_can_be_allowed() -> None:
 
 def test_somebody_has_to_sign() -> None:
     """Neither nor both of --key and --keyless is refused."""
-    for key, keyless in ((None, False), (Path("k"), True)):
+    for keys, keyless in (((), False), ((Path("k"),), True)):
         with pytest.raises(UsageError, match="--key"):
-            sealer_of(key, keyless=keyless, environment={})
+            sealer_of(keys, keyless=keyless, environment={})
 
 
 def test_keyless_without_its_package_says_what_to_install() -> None:
     """Where Sigstore's client is absent, the error names the extra; where it is present, there is no identity here."""
     with pytest.raises(EnvbuilderError) as caught:
-        sealer_of(None, keyless=True, environment={}).seal(b"{}")
+        sealer_of((), keyless=True, environment={}).seal(b"{}")
     assert "--key" in str(caught.value)
 
 
@@ -117,8 +118,8 @@ def test_a_protected_key_by_the_environment(tmp_path, monkeypatch) -> None:
     run("keys", "new", str(tmp_path))
     assert b"ENCRYPTED" in (tmp_path / PRIVATE).read_bytes()
     with pytest.raises(PublishError):
-        sealer_of(tmp_path / PRIVATE, keyless=False, environment={})
-    assert sealer_of(tmp_path / PRIVATE, keyless=False, environment={"ENVBUILDER_KEY_PASSWORD": "secret"})
+        sealer_of((tmp_path / PRIVATE,), keyless=False, environment={})
+    assert sealer_of((tmp_path / PRIVATE,), keyless=False, environment={"ENVBUILDER_KEY_PASSWORD": "secret"})
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ import pytest
 from index_server import wheel
 
 from envbuilder.catalog import store
-from envbuilder.catalog.model import Catalog, Contradiction, CudaToolkit, Search, TensorflowRelease, WheelSet
+from envbuilder.catalog.model import Catalog
+from envbuilder.catalog.rows import Contradiction, CudaToolkit, Kernels, Ptx, Search, TensorflowRelease, WheelSet
 from envbuilder.errors import NoClaimError, UsageError
 from envbuilder.probes.suite.fatbin import MAGIC
 from envbuilder.pypi.answer_cache import Cache
@@ -41,6 +42,10 @@ ROW = TensorflowRelease(
     cudnn="9.3",
     cubins=("8.0", "9.0"),
     ptx=("9.0",),
+    kernels=(
+        Kernels(origin="hand-written", fat_binaries=1, cubins=("8.0", "9.0"), ptx=(Ptx("sm_90", "8.3"),)),
+        Kernels(origin="generated", fat_binaries=1, cubins=("8.0",), ptx=(Ptx("sm_90a", "8.5"),)),
+    ),
     finds_cuda="wheels",
     searches=(Search(object="libtensorflow_framework.so.2", folders=FOLDERS),),
     requires=("numpy>=1.26.0",),
@@ -62,11 +67,33 @@ CUDA = CudaToolkit(
 CATALOG = Catalog(tensorflow=(ROW,), cuda=(CUDA,))
 
 
-def library(*entries: tuple[int, int]) -> bytes:
-    """Make the bytes of a library with GPU code (kind, architecture) and a RUNPATH."""
-    body = b"".join(struct.pack("<HHIQIIHHI", k, 0x101, 64, 8, 0, 0, 0, 0, n).ljust(72, b"\0") for k, n in entries)
-    path = b":".join(b"$ORIGIN/../nvidia/%s/lib" % name.encode() for name in FOLDERS)
-    return b"\x7fELF\0" + path + b"\0" * 64 + MAGIC + struct.pack("<HHQ", 1, 16, len(body)) + body
+def fat_binary(ptx: Ptx, *cubins: int) -> bytes:
+    """Make a fat binary with machine code for some architectures, and one PTX text."""
+    text = f".version {ptx.isa}\n.target {ptx.target}\n".encode()
+    entries = [*((2, number, b"\0" * 8) for number in cubins), (1, 90, text)]
+    body = b"".join(
+        struct.pack("<HHIQIIHHI", kind, 0x101, 64, len(held), 0, 0, 0, 0, number).ljust(64, b"\0") + held
+        for kind, number, held in entries
+    )
+    return MAGIC + struct.pack("<HHQ", 1, 16, len(body)) + body
+
+
+def library(sections: dict[str, bytes]) -> bytes:
+    """Make a shared object with a RUNPATH and these sections."""
+    path = b":".join(b"$ORIGIN/../nvidia/%s/lib" % name.encode() for name in FOLDERS) + b"\0"
+    names = b"\0.shstrtab\0" + b"".join(name.encode() + b"\0" for name in sections)
+    content, rows = names + path, [(0, 0, 0, 0), (1, 3, 64, len(names))]
+    for name, held in sections.items():
+        rows.append((names.index(name.encode()), 1, 64 + len(content), len(held)))
+        content += held
+    table = (struct.pack("<IIQQQQIIQQ", name, kind, 0, 0, at, size, 0, 0, 1, 0) for name, kind, at, size in rows)
+    start = struct.pack(
+        "<16sHHIQQQIHHHHHH", b"\x7fELF\x02\x01\x01", 3, 62, 1, 0, 0, 64 + len(content), 0, 64, 0, 0, 64, len(rows), 1
+    )
+    return start + content + b"".join(table)
+
+
+CODE = library({".nv_fatbin": fat_binary(Ptx("sm_90", "8.3"), 80, 90), ".rodata": fat_binary(Ptx("sm_90a", "8.5"), 80)})
 
 
 def add(root: Path, project: str, filename: str, content: bytes) -> None:
@@ -81,7 +108,7 @@ def add(root: Path, project: str, filename: str, content: bytes) -> None:
 def tensorflow(version: str, info: bytes) -> bytes:
     members = {
         "tensorflow/python/platform/build_info.py": info,
-        "tensorflow/libtensorflow_framework.so.2": library((2, 80), (2, 90), (1, 90)),
+        "tensorflow/libtensorflow_framework.so.2": CODE,
     }
     return wheel("tensorflow", version, members, "Requires-Python: >=3.9\nRequires-Dist: numpy>=1.26.0\n" + EXTRA)
 
@@ -201,8 +228,9 @@ def test_a_row_without_wheels_is_unchecked(index: Client) -> None:
 
 
 def test_the_library_itself_is_compared(index: Client) -> None:
-    """Machine code, PTX and RUNPATH are read from the library; a row that claims more disagrees."""
+    """Kernels, machine code, PTX and RUNPATH are read from the library; a row that claims more disagrees."""
     assert set(outcomes(verify_binary(ROW, index)).items()) == {
+        ("kernels", "agrees"),
         ("cubins", "agrees"),
         ("ptx", "agrees"),
         ("searches", "agrees"),
@@ -210,6 +238,17 @@ def test_the_library_itself_is_compared(index: Client) -> None:
     }
     boastful = msgspec.structs.replace(ROW, cubins=("8.0", "9.0", "12.0"))
     assert outcomes(verify_binary(boastful, index))["cubins"] == "disagrees"
+    hand, generated = ROW.kernels
+    for wrong in (
+        msgspec.structs.replace(generated, ptx=(Ptx("sm_90", "8.5"),)),
+        msgspec.structs.replace(generated, ptx=(Ptx("sm_90a", "8.3"),)),
+        msgspec.structs.replace(generated, cubins=("8.0", "9.0")),
+        msgspec.structs.replace(generated, fat_binaries=2),
+    ):
+        found = {one.field: one for one in verify_binary(msgspec.structs.replace(ROW, kernels=(hand, wrong)), index)}
+        assert found["kernels"].outcome == "disagrees"
+        assert found["kernels"].artefact.endswith("1 generated: 8.0, sm_90a 8.5")
+        assert found["kernels"].note == "2 fat binaries in 1 shared objects"
     with pytest.raises(NoClaimError):
         verify_binary(msgspec.structs.replace(ROW, version="2.19.0"), index)
 
@@ -233,6 +272,7 @@ def test_what_is_missing_is_proposed_whole(index: Client) -> None:
     assert (row.cuda, row.cudnn, row.finds_cuda) == ("12.5", "9.3", "wheels")
     assert row.searches == ROW.searches
     assert (row.cubins, row.ptx) == (("8.0", "9.0"), ("9.0",))
+    assert row.kernels == ROW.kernels
     assert set(row.cuda_wheels) == {"nvidia-cuda-runtime-cu12==12.5.82", "nvidia-cudnn-cu12==9.3.0.75"}
     assert row.libraries == ROW.libraries
     assert "inferred" in row.note

@@ -272,3 +272,18 @@ def test_collecting_keeps_what_is_overwritten(tmp_path) -> None:
     shared = tmp_path / "shared" / "history.sqlite3"
     collect(workspace, (), shared, None, load())
     assert len(History(shared).since()) == 1
+
+
+def test_the_history_is_grouped_by_environment_and_paged() -> None:
+    """Runs stand with their environment, the one that ran last first, ten at a time; none is lost or told twice."""
+    many = tuple(verdict(finished=f"2026-10-{day:02d}T10:00:00+00:00") for day in range(1, 24))
+    other = verdict(environment=environment(id="other"), finished="2026-11-01T10:00:00+00:00")
+    page = view(Material(verdicts={"many": many, "other": (other,)}))
+    assert [(group.name, [len(runs) for runs in group.pages]) for group in page.runs] == [
+        ("other", [1]),
+        ("many", [10, 10, 3]),
+    ]
+    flat = [run for group in page.runs for runs in group.pages for run in runs]
+    assert flat == list(page.history)
+    assert page.runs[1].words == (("PASSED", 23),)
+    assert page.runs[1].newest.finished.startswith("2026-10-23")

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from probe_messages import answer_to
 from verdicts import IDENTITY
 
 from envbuilder.catalog.store import load
@@ -26,12 +27,11 @@ from envbuilder.workspace import Workspace
 
 def observe(printed: str, tmp_path: Path) -> Seen:
     """Observe an image whose capture script prints this, and whose probes answer with their identity alone."""
-    suite = "".join(json.dumps(line) + "\n" for line in ({"event": "identity", "identity": IDENTITY}, {"event": "end"}))
 
     def script(spec: ContainerSpec) -> Script:
-        return Script(
-            stdout=(printed if "capture.py" in spec.command[-1] else suite).encode(), stderr=b"its last words"
-        )
+        captured = "capture.py" in spec.command[-1]
+        suite = b"" if captured else answer_to(spec.stdin, {"event": "identity", "identity": IDENTITY})
+        return Script(stdout=printed.encode() if captured else suite, stderr=b"its last words")
 
     engine = FakeEngine(script=script)
     engine.add("ours:1")

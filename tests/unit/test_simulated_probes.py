@@ -16,11 +16,17 @@ from envbuilder.simulated import compiler
 from envbuilder.simulated import profile as profiles
 
 ROOT = Path(__file__).parents[2]
-FACTS = {"minimum_driver": "525.60.13", "cuda": "12.5", "simulated": True}
+FACTS = {
+    "minimum_driver": "525.60.13",
+    "cuda": "12.5",
+    "simulated": True,
+    "cubins": ["6.0", "7.0", "8.0", "8.9", "9.0"],
+    "ptx": ["9.0"],
+}
 PROGRAM = """
 import json, sys
-from envbuilder.probes.suite import driver
-print(json.dumps(driver.identity(json.loads(sys.argv[1]))))
+from envbuilder.probes.suite import contexts, driver
+print(json.dumps((driver.identity if sys.argv[2] == "identity" else contexts.made)(json.loads(sys.argv[1]))))
 """
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the driver's libraries are ELF files")
@@ -31,14 +37,14 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cache")
 
 
-def identity(host: str, cache: Path, place: Path) -> dict[str, Any]:
+def identity(host: str, cache: Path, place: Path, probe: str = "identity") -> dict[str, Any]:
     """Ask the probe in a process of its own, which meets the simulated host."""
     simulation = compiler.simulation(profiles.parse(host, load()), cache=cache, root=str(place))
     for name, content in simulation.files.items():
         (place / name).parent.mkdir(exist_ok=True)
         (place / name).write_bytes(content)
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, json.dumps(FACTS)],
+        [sys.executable, "-c", PROGRAM, json.dumps(FACTS), probe],
         env={**simulation.environment(dict(os.environ)), "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
@@ -62,7 +68,9 @@ def identity(host: str, cache: Path, place: Path) -> dict[str, Any]:
         ("driver=535.104.05,gpu=A100,fail=not-ready", "failed", ["GPU_NOT_VISIBLE"]),
         ("driver=535.104.05,gpu=A100,fail=unknown-error", "failed", ["GPU_NOT_VISIBLE"]),
         ("driver=535.104.05,gpu=A100,fail=stub", "failed", ["STUB_LIBCUDA"]),
-        ("driver=535.104.05,gpu=A100,fail=no-nvml", "passed", []),
+        ("driver=535.104.05,gpu=A100,fail=no-nvml", "failed", ["GPU_NOT_VISIBLE"]),
+        ("driver=535.104.05,gpu=GTX 980", "failed", ["NO_KERNEL_IMAGE"]),
+        ("driver=535.104.05,gpu=GTX 980,gpu=A100", "failed", ["NO_KERNEL_IMAGE"]),
         ("driver=590.44.01,gpu=V100", "failed", ["GPU_NOT_VISIBLE"]),
     ],
 )
@@ -81,3 +89,30 @@ def test_the_host_s_gpus_are_described(cache: Path, tmp_path: Path) -> None:
     assert {gpu["memory"] for gpu in data["gpus"]} == {12 << 30}
     assert len({gpu["uuid"] for gpu in data["gpus"]}) == 2
     assert [gpu["persistence"] for gpu in data["gpus"]] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("host", "codes"),
+    [
+        ("driver=535.104.05,gpu=A100,gpus=2", []),
+        ("driver=535.104.05,gpu=A100,fail=no-nvml", []),
+        ("driver=535.104.05,gpu=A100,fail=busy", ["GPU_NOT_VISIBLE"]),
+        ("driver=535.104.05,gpu=A100,fail=ecc", ["GPU_ERRORS"]),
+        ("driver=535.104.05,gpu=A100,gpus=2,fail=out-of-memory", ["GPU_MEMORY", "GPU_MEMORY"]),
+        ("driver=535.104.05,gpu=A100,fail=cuMemAlloc_v2:2", ["GPU_MEMORY"]),
+        ("driver=535.104.05,gpu=A100,fail=cuCtxPushCurrent_v2:201", ["GPU_NOT_VISIBLE"]),
+    ],
+)
+def test_contexts_are_made(host: str, codes: list[str], cache: Path, tmp_path: Path) -> None:
+    """A GPU that is taken, full or damaged is found by making a context on it, each under its own code."""
+    answer = identity(host, cache, tmp_path, "contexts")
+    assert [finding["code"] for finding in answer["findings"]] == codes, answer
+    assert answer["outcome"] == ("failed" if codes else "passed")
+
+
+@pytest.mark.parametrize(
+    "host", ["driver=535.104.05,gpu=A100,fail=no-device", "driver=535.104.05,gpu=A100,fail=hidden"]
+)
+def test_without_gpus_no_context_is_tried(host: str, cache: Path, tmp_path: Path) -> None:
+    """Where the driver offers no GPU its own check says why; this one is skipped, and nothing is a success."""
+    assert identity(host, cache, tmp_path, "contexts")["outcome"] == "skipped"

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from envbuilder import exits, versions
 from envbuilder.environment import Combination
 from envbuilder.errors import InfrastructureError, UsageError
-from envbuilder.upgrade.bisect import Asked, BisectDocument, Ran, Unbuildable, bisect, ordered, path_of
+from envbuilder.upgrade.bisect import (
+    Asked,
+    BisectDocument,
+    Ran,
+    Unbuildable,
+    as_text,
+    bisect,
+    ordered,
+    path_of,
+)
 from envbuilder.upgrade.bisect_search import Answer, Ask, Result, advance, most_images, normalised
 from envbuilder.workspace import read_document
 
@@ -177,3 +188,64 @@ def test_ends_may_be_given_in_either_direction() -> None:
     assert ordered(every, "2.12.0", "2.10.0", versions.key) == ("2.12.0", "2.11.0", "2.10.0")
     with pytest.raises(UsageError, match="same version"):
         ordered(every, "2.9", "2.9.0", versions.key)
+
+
+class Unsteady(World):
+    """A world in which some versions fail only every other time, beginning with a success."""
+
+    def __init__(self, question: Asked, first_bad: int, unsteady: frozenset[int]) -> None:
+        super().__init__(question, first_bad)
+        self.unsteady = unsteady
+
+    def __call__(self, candidate: str) -> Ran | Unbuildable:
+        ran = super().__call__(candidate)
+        odd = self.tried.count(candidate) % 2
+        return Ran(0, "") if odd and self.question.candidates.index(candidate) in self.unsteady else ran
+
+
+def test_a_command_that_is_not_stable_decides_nothing(tmp_path: Path) -> None:
+    """Run several times, a version that fails now and then is named with its counts and moves no bound."""
+    question = replace(asked(5), repeat=4)
+    found = search(Unsteady(question, 3, frozenset({3})), tmp_path)
+    assert found.result == Result(last_good="2.2.0", first_bad="2.4.0", between=("2.3.0",))
+    answer = {answer.candidate: answer for answer in found.answers}["2.3.0"]
+    assert (answer.outcome, answer.runs, answer.failed) == ("unstable", 4, 2)
+    assert "2.3.0: failed 2 of 4 runs: AttributeError" in as_text(found)
+    assert exits.of(found) == 8
+
+
+def test_a_bound_that_ends_otherwise_when_run_again_is_a_doubt(tmp_path: Path) -> None:
+    """Both bounds are run again after the search; the doubt names the one that changed, and the exit code says so."""
+    steady = bisect(asked(5), World(asked(5), 3), tmp_path / "steady", lambda _: None, confirm=2)
+    assert steady.result == Result(last_good="2.2.0", first_bad="2.3.0")
+    world = Unsteady(asked(5), 2, frozenset({2}))
+    found = bisect(asked(5), world, tmp_path / "unsteady", lambda _: None, confirm=2)
+    assert found.result is not None
+    assert found.result.last_good == "2.2.0"
+    assert "2.2.0 was good, and 1 of 2 times not" in found.result.doubt
+    assert "IN DOUBT" in as_text(found)
+    assert exits.of(found) == 8
+    tried = len(world.tried)
+    assert bisect(asked(5), world, tmp_path / "unsteady", lambda _: None, confirm=2) == found
+    assert len(world.tried) == tried
+
+
+def test_an_end_that_is_not_stable_is_refused(tmp_path: Path) -> None:
+    """A good end that fails now and then is no good end."""
+    question = replace(asked(4), repeat=2)
+    with pytest.raises(UsageError, match=r"not stable there: failed 1 of 2 runs"):
+        search(Unsteady(question, 0, frozenset({0})), tmp_path)
+
+
+@pytest.mark.parametrize("change", [{"files": "sha256:1"}, {"lock": "sha256:2"}, {"gpus": "all"}, {"repeat": 3}])
+def test_whatever_the_answer_depends_on_makes_another_search(tmp_path: Path, change: dict[str, Any]) -> None:
+    """Edited files, another lock of the good end, other GPUs or more runs never find an older answer."""
+    assert path_of(asked(5), tmp_path) != path_of(replace(asked(5), **change), tmp_path)
+
+
+def test_skipped_versions_come_with_their_reasons(tmp_path: Path) -> None:
+    """What lies between the bounds is listed with why: no image, or another failure."""
+    found = search(World(asked(6), 3, unbuildable=frozenset({2}), other=frozenset({3})), tmp_path)
+    text = as_text(found)
+    assert "2.2.0: cannot be built: no wheel" in text
+    assert "2.3.0: fails otherwise (exit code 1): ImportError: something else" in text

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import base64
+import zlib
+from array import array
+
 import pytest
+from msgspec.structs import replace
 
 from envbuilder.catalog import store
 from envbuilder.compat.fleet import FleetHost
 from envbuilder.compat.resolve import resolve
 from envbuilder.environment import Combination, Environment, Flavor
-from envbuilder.upgrade import hosts, inventory, outcomes, surface
+from envbuilder.upgrade import hosts, inventory, outcomes, outputs, surface
 from envbuilder.upgrade.observed import Inventory, Name, Numerics, Operation, Package, Printed, Surface, UserTest
-from envbuilder.upgrade.upgrade_document import LayerSeen, Side
+from envbuilder.upgrade.upgrade_document import LayerSeen, Side, SignatureChange
 from envbuilder.verdict import CheckResult, Outcome
 
 
@@ -149,9 +154,107 @@ def test_newly_failed_checks_are_those_that_did_not_fail_before() -> None:
 def test_a_test_that_vanishes_counts_as_failed() -> None:
     """A user's test that passed and gives no answer any more is newly failed; a repaired one is a change only."""
     old = (UserTest(name="t", outcome="passed"), UserTest(name="r", outcome="failed", message="was broken"))
-    changes = outcomes.tests(old, (UserTest(name="r", outcome="passed"),))
+    changes = outcomes.compare_tests(old, (UserTest(name="r", outcome="passed"),))
     assert {change.name for change in changes} == {"t", "r"}
     assert [change.name for change in outcomes.newly_failed(changes)] == ["t"]
+
+
+def runs(*outcomes_: str) -> tuple[tuple[UserTest, ...], ...]:
+    return tuple((UserTest(name="t", outcome=outcome),) for outcome in outcomes_)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("old_again", "new_again", "flaky"),
+    [
+        ((), (), False),
+        (("passed",) * 5, ("failed",) * 5, False),
+        (("passed",) * 5, ("failed", "passed"), True),
+        (("passed", "failed"), ("failed",) * 5, True),
+        (("passed",) * 5, ("timeout", "failed", "error"), False),
+    ],
+    ids=["not run again", "fails always", "passes now", "failed on the old side", "fails in several ways"],
+)
+def test_a_newly_failing_test_is_flaky_where_it_does_not_always_fail(
+    old_again: tuple[str, ...], new_again: tuple[str, ...], *, flaky: bool
+) -> None:
+    """Flaky is what passed on the new side or failed on the old one when it was run again; how often is counted."""
+    (change,) = outcomes.compare_tests(runs("passed")[0], runs("failed")[0], runs(*old_again), runs(*new_again))
+    assert change.flaky is flaky
+    assert bool(outcomes.newly_failed([change])) is not flaky
+    bad = sum(outcome != "passed" for outcome in new_again) + 1
+    assert change.again == "" if not new_again else change.again.startswith(f"failed {bad} of {len(new_again) + 1} ")
+
+
+def test_tests_are_counted_by_where_they_passed() -> None:
+    """Counts are over both sides; what failed on the old side is named, and a run without an end is no test."""
+    old = (UserTest(name="a", outcome="passed"), UserTest(name="b", outcome="failed", message="no"))
+    new = (UserTest(name="a", outcome="passed"), UserTest(name="(the run)", outcome="error"))
+    found = outcomes.count_tests(old, new)
+    assert (found.total, found.passed_both, found.passed_old, found.ended) == (2, 1, 1, False)
+    assert found.failed_before == ("b: failed on the old side: no",)
+
+
+def results_of(name: str, values: list[float], outputs_: str) -> Operation:
+    """Make an operation with results, as the probe packs them."""
+    kind = "d" if name.endswith("float64") else "f"
+    packed = base64.b64encode(zlib.compress(array(kind, values).tobytes())).decode()
+    return Operation(name=name, error=1e-8, inputs="i", outputs=outputs_, values=packed)
+
+
+def test_an_operation_that_is_wrong_in_every_precision_alike_is_found() -> None:
+    """Results are compared across the sides: 1e-3 off is outside for single and double precision, rounding is not."""
+    values = [0.5, -1.0, 0.25]
+    off = [value * 1.001 for value in values]
+    names = ("gelu.float32", "gelu.float64", "same.float32", "rounded.float32", "rounded.float16")
+    old = Numerics(operations=tuple(results_of(name, values, "old") for name in names))
+    new = Numerics(
+        operations=(
+            results_of(names[0], off, "new"),
+            results_of(names[1], off, "new"),
+            results_of(names[2], values, "old"),
+            results_of(names[3], [0.5, -1.000001, 0.25], "new"),
+            results_of(names[4], off, "new"),
+        )
+    )
+    rows, compared = outputs.compare_outputs(old, new)
+    assert compared == len(names)
+    assert {row.operation: row.outside for row in rows} == {
+        "gelu.float32": True,
+        "gelu.float64": True,
+        "rounded.float32": False,
+        "rounded.float16": False,
+    }
+    assert rows[0].drift == pytest.approx(1e-3, rel=1e-3)
+
+
+def test_results_that_cannot_be_compared_are_outside() -> None:
+    """Another shape, or nothing finite, has no drift; other inputs are no comparison at all."""
+    assert outputs.drift_of(array("f", [1]), array("f", [1, 2])) is None
+    assert outputs.drift_of(array("f", [1]), array("f", [float("nan")])) is None
+    one = Numerics(operations=(results_of("x.float32", [1.0], "a"),))
+    other = Numerics(operations=(replace(one.operations[0], inputs="j", outputs="b"),))
+    assert outputs.compare_outputs(one, other) == ((), 0)
+
+
+def test_other_numbers_for_the_same_seed_are_named() -> None:
+    """A generator whose stream changed, or that raises now, is named; without one side there is no answer."""
+    old, new = Numerics(streams={"a": "1", "b": "2", "c": "3"}), Numerics(streams={"a": "1", "b": "9", "c": ""})
+    assert outputs.streams(old, new) == ("b", "c")
+    assert outputs.streams(old, Numerics()) is None
+
+
+def test_one_function_under_several_names_is_one_change() -> None:
+    """The raw operation and the name of old code are folded into the public name; what is raw alone is one line."""
+    changed = [
+        SignatureChange(name=name, old="(x, name)", new="(x)", breaks="name is gone")
+        for name in ("nn.relu", "compat.v1.nn.relu", "raw_ops.Relu", "raw_ops.Abc", "raw_ops.Def", "keras.f")
+    ]
+    changed.append(SignatureChange(name="added", old="(x)", new="(x, y=1)", breaks=""))
+    assert [name for name, _ in surface.folded(changed)] == [
+        "nn.relu (and compat.v1.nn.relu, raw_ops.Relu)",
+        "keras.f",
+        "raw_ops.Abc (and 1 more of raw_ops: Def)",
+    ]
 
 
 def operations(**errors: float | None) -> Numerics:

@@ -79,7 +79,8 @@ def test_a_new_side_is_made_aside(workspace: Workspace, old: Environment) -> Non
     made = maker(workspace, closer)
     side = made.locked_new(msgspec.structs.replace(old), made.locked_old(old))
     built = made.built(side)
-    assert side == LockedSide(msgspec.structs.replace(old, id=f"{old.id}-after-2.20.0"), closer, committed=False)
+    named = msgspec.structs.replace(old, id=f"{old.id}-after-2.20.0")
+    assert side == LockedSide(named, closer, committed=False, proposed=True)
     assert made.asked == [text]
     assert built.record.reference.endswith("-after-2.20.0")
     assert folder_contents(workspace.images) == before
@@ -103,3 +104,12 @@ def test_a_lock_is_kept_before_anything_is_built(workspace: Workspace, old: Envi
     first = made.locked_old(old)
     assert (first.committed, made.locked_old(old), made.asked) == (False, first, [""])
     assert not workspace.images.exists()
+
+
+def test_what_is_offered_is_judged_with_its_committed_lock(workspace: Workspace, old: Environment) -> None:
+    """The committed lock is taken as it is, whatever a lock close to the other side would be; none where none lies."""
+    made = maker(workspace)
+    side = made.locked_offered(old)
+    assert side == LockedSide(old, lockfile.of_context(workspace.context(old.id)) or "", committed=True)
+    assert made.locked_offered(msgspec.structs.replace(old, id="tf9.9.9-py311-cpu-bookworm")) is None
+    assert not made.asked

@@ -8,52 +8,26 @@ from typing import get_args
 
 import pytest
 from msgspec.structs import replace
+from upgrades import CALM, POLICY, judged, occupied, side, suite, timed
 
 from envbuilder.catalog import store
-from envbuilder.compat.resolve import resolve
-from envbuilder.environment import Combination, Environment
 from envbuilder.upgrade import statistics
 from envbuilder.upgrade.differences import Evidence, differences
+from envbuilder.upgrade.figures import Sides
 from envbuilder.upgrade.observed import Inventory, Numerics, Observed, Printed, Surface
 from envbuilder.upgrade.policy import Policy, Rule, decide, judge
-from envbuilder.upgrade.quantities import QUANTITIES, ClauseName, Sides
+from envbuilder.upgrade.quantities import QUANTITIES, ClauseName
 from envbuilder.upgrade.statistics import Samples, Settings
-from envbuilder.upgrade.upgrade_document import Clause, Differences, HostChange, OutcomeChange, Side, SurfaceChange
-from envbuilder.verdict import ImageRef
-from envbuilder.workspace import shipped
-from envbuilder.yaml_reader import read_yaml
-
-POLICY: Policy = read_yaml(shipped("policies") / "upgrade-policy.yaml", Policy)
-
-
-def side(version: str, **more: object) -> Side:
-    environment = resolve(Combination(tensorflow=version, python="3.11"), store.load())
-    assert isinstance(environment, Environment)
-    made = Side(
-        tensorflow=version,
-        environment=environment,
-        image=ImageRef(id="sha256:1", size=1000),
-        verdict="PASSED",
-        pythons=("3.11",),
-    )
-    return replace(made, **more)
-
-
-def timed(ratio: float, rounds: int = 15) -> tuple[statistics.Measured, ...]:
-    samples = [
-        Samples(name=name, old=(1.0,) * rounds, new=(ratio,) * rounds) for name in ("start.total", "work.matmul")
-    ]
-    return statistics.compare(samples, Settings())
-
-
-CALM = Differences(
-    packages=(), size_ratio=1.0, timings=timed(1.0), numerics=(), warnings_new=(), surface=SurfaceChange(), checks=()
+from envbuilder.upgrade.upgrade_document import (
+    Clause,
+    Differences,
+    HostChange,
+    ModelExchange,
+    OutcomeChange,
+    OutputChange,
+    SurfaceChange,
 )
-
-
-def judged(differences_: Differences, **new: object) -> tuple[str, dict[str, Clause]]:
-    decision, clauses = judge(Sides(side("2.15.1"), side("2.16.2", **new), differences_), POLICY)
-    return decision, {clause.clause: clause for clause in clauses}
+from envbuilder.yaml_reader import read_yaml
 
 
 def test_the_shipped_policy_names_every_quantity_once() -> None:
@@ -85,6 +59,25 @@ def test_no_difference_is_adopted() -> None:
         (replace(CALM, timings=timed(1.4)), "start-up-ratio", "REJECT"),
         (replace(CALM, warnings_new=("deprecated",)), "warnings-new", "ADOPT_WITH_NOTES"),
         (replace(CALM, surface=SurfaceChange(removed=("estimator",))), "names-removed", "ADOPT_WITH_NOTES"),
+        (
+            replace(CALM, outputs=(OutputChange(operation="gelu.float32", drift=1e-3, tolerance=4e-5, outside=True),)),
+            "outputs-outside",
+            "REJECT",
+        ),
+        (replace(CALM, streams_changed=("stateless_normal",)), "random-streams-changed", "ADOPT_WITH_NOTES"),
+        (replace(CALM, memory=occupied(2.0)), "memory-ratio", "ADOPT_WITH_NOTES"),
+        (replace(CALM, timings=timed(1.2)), "durations-slower", "ADOPT_WITH_NOTES"),
+        (
+            replace(CALM, models=(ModelExchange(name="Keras .h5", saved_by="old", wrong="ValueError"),)),
+            "models-not-loading",
+            "ADOPT_WITH_NOTES",
+        ),
+        (
+            replace(CALM, models=(ModelExchange(name="Keras .h5", saved_by="new", wrong="ValueError"),)),
+            "models-not-loading-back",
+            "ADOPT_WITH_NOTES",
+        ),
+        (replace(CALM, surface=SurfaceChange(newly_deprecated=("x",))), "names-deprecated", "ADOPT_WITH_NOTES"),
         (
             replace(CALM, hosts=(HostChange(host="h", gpu="T4", driver="1", old="native", new="lost"),)),
             "hosts-lost",
@@ -147,6 +140,8 @@ def test_nothing_asked_is_no_objection() -> None:
     _, clauses = judged(CALM)
     assert {name for name, one in clauses.items() if one.state == "not asked"} == {
         "tests-newly-failed",
+        "tests-failed-before",
+        "tests-flaky",
         "hosts-lost",
         "hosts-falling-to-ptx",
         "minimum-driver-raised",
@@ -205,3 +200,30 @@ def test_one_wheel_file_says_nothing_of_other_pythons() -> None:
     _, clauses = judged(CALM, pythons=())
     assert clauses["pythons-lost"].state == "not asked"
     assert judged(CALM)[1]["pythons-lost"].state == "ok"
+
+
+def test_passed_tests_are_counted() -> None:
+    """The clause says how many of the user's tests passed on both sides, and names the failing one among them all."""
+    decision, clauses = judged(suite(37, 38))
+    assert (decision, clauses["tests-newly-failed"].found) == ("ADOPT", "none of 38, 37 of 38 pass on both")
+    failed = OutcomeChange(name="t", old="passed", new="failed", message="no")
+    decision, clauses = judged(replace(suite(37, 38), tests=(failed,)))
+    assert (decision, clauses["tests-newly-failed"].found) == ("REJECT", "1 of 38 tests, 37 of 38 pass on both")
+
+
+def test_a_suite_that_runs_on_neither_side_is_unknown() -> None:
+    """Where nothing passed on the old side, or a run did not end, nothing is known, and the old failures are named."""
+    before = ("test_x.py: error on the old side: No module named 'x'",)
+    decision, clauses = judged(suite(0, 1, failed_before=before))
+    assert (decision, clauses["tests-newly-failed"].state) == ("UNDECIDED", "unknown")
+    assert clauses["tests-failed-before"].details == before
+    assert clauses["tests-failed-before"].state == "violated"
+    assert judged(suite(3, 4, ended=False))[1]["tests-newly-failed"].state == "unknown"
+
+
+def test_a_flaky_test_is_a_note_and_no_objection() -> None:
+    """A test that failed and passed when it was run again does not reject; how often it failed is said."""
+    flaky = OutcomeChange(name="t", old="passed", new="failed", flaky=True, again="failed 2 of 6 runs on the new side")
+    decision, clauses = judged(replace(suite(9, 10), tests=(flaky,)))
+    assert (decision, clauses["tests-newly-failed"].state) == ("ADOPT_WITH_NOTES", "ok")
+    assert "failed 2 of 6 runs on the new side" in clauses["tests-flaky"].details[0]

@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from envbuilder.catalog import store
-from envbuilder.catalog.model import TensorflowRelease
+from envbuilder.catalog.rows import TensorflowRelease
 from envbuilder.console import Console
 from envbuilder.engine.fake import FakeEngine, Script
 from envbuilder.engine.port import ContainerSpec
@@ -33,7 +33,8 @@ from envbuilder.upgrade.upgrade_document import (
     SurfaceChange,
     UpgradeDocument,
 )
-from envbuilder.upgrade.upgrade_request import UpgradeRequest, hosts, pair, pinned_row
+from envbuilder.upgrade.upgrade_request import UpgradeRequest, hosts
+from envbuilder.upgrade.upgrade_rows import pair, pinned_row
 from envbuilder.upgrade.upgrade_text import as_markdown, as_text
 from envbuilder.upgrade.user_tests import read_suite, results
 from envbuilder.verdict import CheckResult, ImageRef

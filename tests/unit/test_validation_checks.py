@@ -8,13 +8,16 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from probe_messages import START
+from probe_messages import lines as sealed_lines
 
 from envbuilder.finding import Code
 from envbuilder.validation.checks import suite_plan
 from envbuilder.validation.checks.specification import Check
 from envbuilder.validation.checks.suite_plan import Facts, digest_of
-from envbuilder.validation.checks.suite_table import CHECKS, GROUPS
-from envbuilder.validation.events import Progress, Session
+from envbuilder.validation.checks.suite_table import CHECKS, GROUPS, HOST_GROUPS
+from envbuilder.validation.events import Progress, Session, Unfinished
+from envbuilder.validation.host_checks import LOOKS
 from envbuilder.verdict import TIERS
 
 ROOT = Path(__file__).parents[2]
@@ -30,8 +33,11 @@ def functions(module: str) -> set[str]:
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
 def test_each_check_can_run(check: Check) -> None:
     """Its probe exists, its group exists, and what it needs is another check that is made wherever it is."""
-    module, _, function = check.probe.partition(":")
-    assert function in functions(module)
+    if check.group == "host":
+        assert (check.name in LOOKS, check.probe, check.only_with != "") == (True, "", True)
+    else:
+        module, _, function = check.probe.partition(":")
+        assert function in functions(module)
     assert check.group in {group.name for group in GROUPS}
     assert check.codes
     assert check.proves
@@ -65,7 +71,7 @@ def test_a_plan_holds_every_check_once_in_its_group() -> None:
     checks = suite_plan.select(Facts(flavor="gpu", profile="full"))
     plan = json.loads(suite_plan.plan(checks, Facts(flavor="gpu", libraries=("libcudart.so.12",))))
     names = [check["name"] for group in plan["groups"] for check in group["checks"]]
-    assert sorted(names) == sorted(check.name for check in checks if check.group != "host")
+    assert sorted(names) == sorted(check.name for check in checks if check.group not in HOST_GROUPS)
     assert plan["facts"]["libraries"] == ["libcudart.so.12"]
     main = [c for group in plan["groups"] if group["lane"] == "main" for c in group["checks"]]
     order = {check["name"]: index for index, check in enumerate(main)}
@@ -74,12 +80,15 @@ def test_a_plan_holds_every_check_once_in_its_group() -> None:
 
 def test_digest_covers_table_and_probes() -> None:
     """The digest changes with a limit in the table and with one byte of a probe."""
-    assert suite_plan.digest() == digest_of(CHECKS, suite_plan.probe_files())
+    outside = suite_plan.outside_files()
+    assert suite_plan.digest() == digest_of(CHECKS, {**suite_plan.probe_files(), **outside})
+    assert {"host/installed_files.py", "host/layer_scan.py", "host/secret_search.py"} <= outside.keys()
     changed = (msgspec.structs.replace(CHECKS[0], limit_s=1.5), *CHECKS[1:])
-    files = dict(suite_plan.probe_files())
-    files["numerics.py"] += b"\n"
-    others = {digest_of(changed, suite_plan.probe_files()), digest_of(CHECKS, files), suite_plan.digest()}
-    assert len(others) == 3
+    files = {**suite_plan.probe_files(), **outside}
+    probe = {**files, "numerics.py": files["numerics.py"] + b"\n"}
+    host = {**files, "host/stray_files.py": files["host/stray_files.py"] + b"\n"}
+    others = {digest_of(changed, files), digest_of(CHECKS, probe), digest_of(CHECKS, host), suite_plan.digest()}
+    assert len(others) == 4
 
 
 def test_the_suite_is_its_folder() -> None:
@@ -103,18 +112,17 @@ def test_documentation_lists_every_check() -> None:
 def session(*lines: object) -> tuple[Session, list[Progress]]:
     """Feed a session with the runner's lines, byte by byte."""
     heard: list[Progress] = []
-    made = Session((CHECKS[0], CHECKS[1]), heard.append)
-    for line in lines:
-        for byte in msgspec.json.encode(line) + b"\n":
-            made.feed(bytes([byte]))
+    made = Session((CHECKS[0], CHECKS[1]), heard.append, key="k")
+    for byte in b'"noise"\n' + sealed_lines("k", START, *lines):
+        made.feed(bytes([byte]))
     return made, heard
 
 
 def test_a_session_keeps_results_and_names_what_is_missing() -> None:
     """A check without an answer is an error with a finding that says why, never absent."""
     first = {"name": CHECKS[0].name, "tier": CHECKS[0].tier, "outcome": "passed"}
-    made, heard = session({"event": "begin", "name": CHECKS[0].name}, {"event": "result", "result": first}, "noise")
-    results = made.results("not run: the container ran out of memory")
+    made, heard = session({"event": "begin", "name": CHECKS[0].name}, {"event": "result", "result": first})
+    results = made.results(Unfinished("not run: the container ran out of memory"))
     assert [(one.name, one.outcome) for one in results] == [(CHECKS[0].name, "passed"), (CHECKS[1].name, "error")]
     assert [found.code for found in results[1].findings] == [Code.PROBE_CRASHED]
     assert "memory" in results[1].observed

@@ -6,14 +6,23 @@ import pytest
 
 from envbuilder.engine.fake import FakeEngine, Script
 from envbuilder.errors import UsageError
+from envbuilder.finding import Code
+from envbuilder.validation.events import Session, Unfinished
 from envbuilder.validation.launcher import Place, in_container
 
 
-def run(script: Script) -> str:
+def run(script: Script) -> Unfinished | None:
     """Run a plan in a container that ends as the script says."""
     engine = FakeEngine(script=lambda _: script)
     engine.add("some:image")
-    return in_container(engine, Place("some:image", time_limit=10.0), b"{}", lambda _: None)
+    return in_container(engine, Place("some:image", time_limit=10.0), b"{}", Session((), lambda _: None))
+
+
+def said(script: Script) -> str:
+    """Return why such a run came to nothing."""
+    why = run(script)
+    assert why is not None
+    return why.why
 
 
 def test_an_image_in_which_nothing_can_start_is_the_users_to_change() -> None:
@@ -25,17 +34,34 @@ def test_an_image_in_which_nothing_can_start_is_the_users_to_change() -> None:
 
 def test_an_exit_code_of_the_runner_is_no_refusal() -> None:
     """A runner that began and ended with 127 did not answer; that is no mistake in the command's words."""
-    assert run(Script(exit_code=127, stderr=b"gone")) == "not run: the runner ended with exit code 127: gone"
+    assert said(Script(exit_code=127, stderr=b"gone")) == "not run: the runner ended with exit code 127: gone"
 
 
 def test_a_run_that_ends_well_needs_no_reason() -> None:
-    """'' where the plan was run; a reason where time or memory ran out."""
-    assert run(Script()) == ""
-    assert "time limit" in run(Script(seconds=11.0))
-    assert "out of memory" in run(Script(exit_code=137, out_of_memory=True))
+    """Nothing where the plan was run; a reason and its code where time or memory ran out."""
+    assert run(Script()) is None
+    assert "time limit" in said(Script(seconds=11.0))
+    assert run(Script(seconds=11.0)) == Unfinished(said(Script(seconds=11.0)), Code.PROBE_TIMEOUT)
+    assert "out of memory" in said(Script(exit_code=137, out_of_memory=True))
 
 
 def test_an_image_without_tensorflow_is_named() -> None:
     """The starter's own exit code says that no Python has TensorFlow."""
     with pytest.raises(UsageError, match=r"some:image: no Python in it has TensorFlow"):
         run(Script(exit_code=3))
+
+
+def test_a_python_that_does_not_start_says_so_itself() -> None:
+    """Python's own message is the reason that is given, not that there is no TensorFlow."""
+    words = b"start.sh: python does not start: Fatal Python error: No module named 'encodings'"
+    assert "No module named 'encodings'" in said(Script(exit_code=4, stderr=words))
+
+
+def test_the_key_is_on_standard_input_alone() -> None:
+    """No argument, variable, label or file of the container holds the key that seals the run's messages."""
+    engine = FakeEngine(script=lambda _: Script())
+    engine.add("some:image")
+    in_container(engine, Place("some:image"), b"{}", Session((), lambda _: None, key="the-secret-key"))
+    (spec,) = engine.runs
+    assert b"the-secret-key" in spec.stdin
+    assert "the-secret-key" not in repr((spec.command, spec.env, spec.files, spec.labels, spec.mounts))

@@ -11,6 +11,7 @@ import pytest
 from misbehaving import MISBEHAVE
 
 from envbuilder.errors import InfrastructureError
+from envbuilder.finding import Code
 from envbuilder.validation.checks import suite_plan
 from envbuilder.validation.checks.specification import Check
 from envbuilder.validation.checks.suite_plan import Facts
@@ -118,10 +119,16 @@ def test_a_run_here_ends_at_its_limit_like_a_container() -> None:
     plan = suite_plan.plan(checks("well", "hang", "throw"), Facts(flavor="cpu"))
     began = time.monotonic()
     files = {f"{PROBES}/{name}": content for name, content in MISBEHAVE.items()}
-    why = here(sys.executable, plan, session.feed, files=files, time_limit=4)
+    why = here(sys.executable, plan, session, files=files, time_limit=4)
     assert time.monotonic() - began < 4 + SLACK_S
     found = {one.name: one for one in session.results(why)}
-    assert {name: one.outcome for name, one in found.items()} == {"well": "passed", "hang": "error", "throw": "error"}
+    assert {name: one.outcome for name, one in found.items()} == {
+        "well": "passed",
+        "hang": "timeout",
+        "throw": "timeout",
+    }
+    assert [one.code for one in found["hang"].findings] == [Code.PROBE_TIMEOUT]
+    assert session.violations(why) == ()
     assert "time limit was reached" in found["hang"].observed
 
 
@@ -131,8 +138,9 @@ def test_a_python_that_is_none_is_told(tmp_path: Path, program: str) -> None:
     python = tmp_path / "python"
     python.write_text(f"#!/bin/sh\n{program}\n")
     python.chmod(0o755)
-    why = here(str(python), b"{}", lambda _: None, time_limit=1)
-    assert why == (
+    why = here(str(python), b"{}", Session((), lambda _: None), time_limit=1)
+    assert why is not None
+    assert why.why == (
         "not run: the runner ended with exit code 9" if "9" in program else "not run: the run's time limit was reached"
     )
 
@@ -140,4 +148,4 @@ def test_a_python_that_is_none_is_told(tmp_path: Path, program: str) -> None:
 def test_a_python_that_is_not_there_is_the_machines_fault(tmp_path: Path) -> None:
     """A Python that cannot be started is an error of this machine, with what to do."""
     with pytest.raises(InfrastructureError, match="cannot run"):
-        here(os.fspath(tmp_path / "none"), b"{}", lambda _: None)
+        here(os.fspath(tmp_path / "none"), b"{}", Session((), lambda _: None))

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from probe_messages import answer_to
 from verdicts import IDENTITY
 
 from envbuilder.catalog.store import load
@@ -26,11 +27,14 @@ def verdict(*gpus: dict[str, Any]) -> Verdict:
     """Validate an image whose probes answer for the driver alone, with these GPUs."""
     data = {"driver": "535.104.05", "cuda": "12.2", "gpus": gpus, "nodes": [], "count": len(gpus)}
     result = {"name": "driver", "tier": "gpu", "outcome": "passed", "data": data}
-    lines = ({"event": "identity", "identity": IDENTITY}, {"event": "result", "result": result}, {"event": "end"})
-    printed = "".join(json.dumps(line) + "\n" for line in lines).encode()
 
-    def script(_: ContainerSpec) -> Script:
-        return Script(stdout=printed)
+    def script(spec: ContainerSpec) -> Script:
+        if not spec.stdin:  # a start as users do it
+            return Script()
+        begin = {"event": "begin", "name": "driver"}
+        cuda = IDENTITY | {"build": {"is_cuda_build": True}, "cuda": ["libcudart.so.12"]}
+        told = ({"event": "identity", "identity": cuda}, begin, {"event": "result", "result": result})
+        return Script(stdout=answer_to(spec.stdin, *told))
 
     engine = FakeEngine(script=script, gpu_runtime=True)
     engine.add("ours:1")

@@ -1,6 +1,7 @@
 """Start the probes from any folder and any Python, without putting this folder's names in the framework's way.
 
-``python <this folder> PLAN.json`` runs a plan and prints one JSON document a line.
+``python -I -S <this folder>`` reads an order (a key and a plan, as JSON) from standard input and answers with sealed
+messages on what was its standard output.
 """
 
 from __future__ import annotations
@@ -27,16 +28,14 @@ def load_package() -> None:
 
 
 def main(arguments: list[str]) -> Any:
-    """Run as the runner, as one of its workers or samples, or as the search of an image's layers."""
+    """Run as the runner, or as one of its workers or samples."""
     load_package()
     if arguments[:1] == ["--worker"]:
         worker = importlib.import_module(PACKAGE + ".worker")
-        return worker.main(int(arguments[1]), arguments[2], STARTED)
+        return worker.main(int(arguments[1]))
     if arguments[:1] == ["--sample"]:
         return importlib.import_module(PACKAGE + ".sample").main(int(arguments[1]), STARTED)
-    if arguments[:1] == ["--layers"]:
-        return importlib.import_module(PACKAGE + ".layers_left").main()
-    return importlib.import_module(PACKAGE + ".runner").main(arguments[0])
+    return importlib.import_module(PACKAGE + ".runner").main()
 
 
 if __name__ == "__main__":

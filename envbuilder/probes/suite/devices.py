@@ -19,8 +19,8 @@ def seen_by_tensorflow(facts: Facts) -> Answer:
 
     names = [device.name for device in tf.config.list_physical_devices("GPU")]
     details = [_details(tf, device) for device in tf.config.list_physical_devices("GPU")]
-    findings = []
-    if len(names) != seen.count:
+    findings = driver.without_code(seen, facts)
+    if len(names) != seen.count and not findings:
         text = "the driver has {0} GPU(s), TensorFlow sees {1}: it would silently run on the CPU".format(
             seen.count, len(names)
         )

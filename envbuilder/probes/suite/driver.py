@@ -89,7 +89,8 @@ def look() -> Seen:
     return seen
 
 
-def _open(name: str) -> Any:
+def opened(name: str) -> Any:
+    """Open a library as TensorFlow would find it; None where there is none, or it does not open."""
     search = framework.new_search()
     path, _ = framework.find(search, name, framework.callers(search))
     if path is None:
@@ -101,7 +102,7 @@ def _open(name: str) -> Any:
 
 
 def _ask_nvml(seen: Seen) -> None:
-    library = _open("libnvidia-ml.so.1")
+    library = opened("libnvidia-ml.so.1")
     if library is None:
         return
     seen.nvml = library.nvmlInit_v2()
@@ -153,7 +154,7 @@ def _call(library: Any, name: str, *arguments: Any) -> Any:
 
 
 def _ask_cuda(seen: Seen) -> None:
-    library = _open("libcuda.so.1")
+    library = opened("libcuda.so.1")
     if library is None:
         return
     seen.library = library._name
@@ -165,6 +166,26 @@ def _ask_cuda(seen: Seen) -> None:
         count = ctypes.c_int(0)
         seen.result = library.cuDeviceGetCount(ctypes.byref(count))
         seen.count = count.value
+    if not seen.gpus:
+        seen.gpus = [_by_cuda(library, device) for device in range(seen.count)]
+
+
+def _by_cuda(library: Any, device: int) -> dict[str, Any]:
+    """Describe a GPU by the CUDA driver alone, where NVML does not."""
+    name = ctypes.create_string_buffer(96)
+    major, minor = ctypes.c_int(0), ctypes.c_int(0)
+    memory = ctypes.c_size_t(0)
+    library.cuDeviceGetName(name, 96, device)
+    library.cuDeviceGetAttribute(ctypes.byref(major), 75, device)  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
+    library.cuDeviceGetAttribute(ctypes.byref(minor), 76, device)
+    _call(library, "cuDeviceTotalMem_v2", ctypes.byref(memory), device)
+    return {
+        "name": name.value.decode(),
+        "uuid": "",
+        "compute_capability": "{0}.{1}".format(major.value, minor.value),
+        "memory": int(memory.value),
+        "persistence": None,
+    }
 
 
 def identity(facts: Facts) -> Answer:
@@ -175,7 +196,7 @@ def identity(facts: Facts) -> Answer:
         if facts.get("gpus_expected"):
             return _invisible(facts, data)
         return skipped(NO_DRIVER, expected="an NVIDIA driver", data=data)
-    findings = conflicts(seen, facts)
+    findings = conflicts(seen, facts) + without_code(seen, facts)
     observed = "driver {0}, CUDA {1}, {2} GPU(s): {3}".format(
         seen.version, seen.cuda, seen.count, ", ".join(gpu["name"] for gpu in seen.gpus) or "none"
     )
@@ -219,9 +240,32 @@ def conflicts(seen: Seen, facts: Facts) -> list[Finding]:
         findings.append(
             finding("GPU_NOT_VISIBLE", "libcuda.so.1", text, fix="ask the runtime for the compute capability")
         )
+    if seen.library and seen.version is None and not findings:
+        text = "the driver's version cannot be read: the container has no NVML (libnvidia-ml.so.1)"
+        fix = "ask the runtime for the utility capability (NVIDIA_DRIVER_CAPABILITIES=compute,utility)"
+        findings.append(finding("GPU_NOT_VISIBLE", "libnvidia-ml.so.1", text, fix=fix))
     if seen.result == 0 and seen.gpus and seen.count != len(seen.gpus) and "CUDA_VISIBLE_DEVICES" not in os.environ:
         text = "NVML sees {0} GPU(s), CUDA {1}".format(len(seen.gpus), seen.count)
         findings.append(finding("GPU_NOT_VISIBLE", "GPU", text, str(len(seen.gpus)), str(seen.count)))
+    return findings
+
+
+def without_code(seen: Seen, facts: Facts) -> list[Finding]:
+    """Name the GPUs for which this build holds neither machine code nor PTX that the driver could compile."""
+    cubins, ptx = facts.get("cubins") or (), facts.get("ptx") or ()
+    if not cubins and not ptx:
+        return []
+    findings = []
+    for gpu in seen.gpus:
+        capability = numbers(gpu["compute_capability"])
+        runs = any(numbers(one)[0] == capability[0] and numbers(one) <= capability for one in cubins)
+        if not runs and not any(numbers(one) <= capability for one in ptx):
+            text = "this TensorFlow holds neither machine code nor PTX for {0} ({1})".format(
+                gpu["name"], gpu["compute_capability"]
+            )
+            held = "machine code {0}; PTX {1}".format(" ".join(cubins) or "none", " ".join(ptx) or "none")
+            fix = "take a TensorFlow that was built for this GPU"
+            findings.append(finding("NO_KERNEL_IMAGE", gpu["name"], text, gpu["compute_capability"], held, fix))
     return findings
 
 
@@ -238,7 +282,7 @@ def runtime_accepts(facts: Facts) -> Answer:
     if not seen.present:
         return skipped(NO_DRIVER)
     name = next((one for one in facts.get("libraries") or () if one.startswith("libcudart.so")), None)
-    library = _open(name) if name else None
+    library = opened(name) if name else None
     if library is None:
         return skipped("no CUDA run time to ask")
     count = ctypes.c_int(0)
@@ -334,7 +378,7 @@ def _contexts_on(library: Any, handle: Any) -> int:
 
 
 def _each_gpu(ask: Callable[[Any, Any], _Told]) -> list[_Told]:
-    library = _open("libnvidia-ml.so.1")
+    library = opened("libnvidia-ml.so.1")
     if library is None or library.nvmlInit_v2() != 0:
         return []
     count = ctypes.c_uint(0)

@@ -19,15 +19,28 @@ DT_VERNEED, DT_VERNEEDNUM = 0x6FFFFFFE, 0x6FFFFFFF
 MACHINES = {62: "x86_64", 183: "aarch64", 3: "i386", 40: "arm", 21: "ppc64le"}
 
 
+MOST_ENTRIES, LONGEST_TEXT = 65536, 4096
+"""Bounds on what one file may ask of its reader: more than any linker writes."""
+
+
 class NotElfError(ValueError):
     """The file is no 64-bit little-endian ELF file."""
 
 
-class Elf:
-    """What one file says: ``needed``, ``soname``, ``rpath``, ``runpath`` (lists), ``versions`` (library → names)."""
+class DamagedElfError(NotElfError):
+    """It begins as one, and its tables lead nowhere."""
 
-    def __init__(self, path: str) -> None:
+
+class Elf:
+    """What one file says: ``needed``, ``soname``, ``rpath``, ``runpath`` (lists), ``versions`` (library → names).
+
+    ``extent`` is how many bytes its headers speak of: a shorter file is truncated. ``image`` is its content where that
+    is at hand already.
+    """
+
+    def __init__(self, path: str, image: mmap.mmap | None = None) -> None:
         self.path = path
+        self.extent = 0
         self.soname: str | None = None
         self.needed: list[str] = []
         self.rpath: list[str] = []
@@ -36,6 +49,9 @@ class Elf:
         self.sections: dict[str, tuple[int, int]] = {}
         self.machine: str | None = None
         self.dynamic = False
+        if image is not None:
+            self._read(image)
+            return
         with open(path, "rb") as stream:
             size = os.fstat(stream.fileno()).st_size
             if size < 64:
@@ -50,10 +66,12 @@ class Elf:
         self.machine = MACHINES.get(header[1], str(header[1]))
         try:
             segments = _table(image, header[4], header[8], header[9], "<IIQQQQQQ")
+            ends = [row[2] + row[5] for row in segments if row[0] == PT_LOAD]
+            self.extent = max([header[5] + header[10] * header[11], *ends])
             self._sections(image, _table(image, header[5], header[10], header[11], "<IIQQQQIIQQ"), header[12])
             self._dynamic(image, segments)
         except (struct.error, IndexError, OverflowError) as error:
-            raise NotElfError("{0}: damaged: {1}".format(self.path, error))
+            raise DamagedElfError("{0}: damaged: {1}".format(self.path, error))
 
     def _sections(self, image: mmap.mmap, rows: list[_Row], names_index: int) -> None:
         if not rows or names_index >= len(rows):
@@ -69,7 +87,7 @@ class Elf:
             return
         self.dynamic = True
         entries = []
-        for offset in range(found[0][2], found[0][2] + found[0][5], 16):
+        for offset in range(found[0][2], found[0][2] + min(found[0][5], 16 * MOST_ENTRIES), 16):
             tag, value = struct.unpack_from("<QQ", image, offset)
             if tag == 0:
                 break
@@ -88,7 +106,7 @@ class Elf:
             self._versions(image, strings, at, single.get(DT_VERNEEDNUM, 0))
 
     def _versions(self, image: mmap.mmap, strings: int, at: int, count: int) -> None:
-        for _ in range(count):
+        for _ in range(min(count, MOST_ENTRIES)):
             _, auxiliaries, library, first, following = struct.unpack_from("<HHIII", image, at)
             names = []
             place = at + first
@@ -96,8 +114,12 @@ class Elf:
                 _, _, _, name, step = struct.unpack_from("<IHHII", image, place)
                 names.append(_text(image, strings + name))
                 place += step
+                if not step:
+                    break
             self.versions[_text(image, strings + library)] = names
             at += following
+            if not following:
+                break
 
 
 def _table(image: mmap.mmap, offset: int, size: int, count: int, layout: str) -> list[_Row]:
@@ -112,8 +134,8 @@ def _offset(segments: list[_Row], address: int) -> int:
 
 
 def _text(image: mmap.mmap, offset: int) -> str:
-    end = image.find(b"\0", offset)
-    return image[offset:end].decode("utf-8", "replace")
+    end = image.find(b"\0", offset, offset + LONGEST_TEXT)
+    return image[offset : end if end >= 0 else offset + LONGEST_TEXT].decode("utf-8", "replace")
 
 
 def _paths(image: mmap.mmap, strings: int, value: int | None) -> list[str]:

@@ -10,14 +10,20 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 MAGIC = b"\x50\xed\x55\xba"
 """The four bytes that a fat binary begins with (0xBA55ED50, little endian)."""
 
+PTX, CUBIN = 1, 2
+"""The kinds of entries: text that the driver compiles, and machine code."""
+
 _CONTAINER = struct.Struct("<4sHHQ")
 _ENTRY = struct.Struct("<HHIQIIHHI")
-_PTX, _CUBIN = 1, 2
 _LARGEST_ENTRY_HEADER = 4096
+_MOST_ENTRIES = 256
+_PTX_HEAD = 132 * 1024
+"""How much of a PTX payload is kept: the directives stand at its beginning; zstd's first block has up to 128 KiB."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +35,24 @@ class Architectures:
     fat_binaries: int = 0
 
 
+@dataclass(frozen=True)
+class Entry:
+    """One entry: its kind, architecture number (``86``), own header, and a PTX payload's first 132 KiB."""
+
+    kind: int
+    architecture: int
+    header: bytes
+    payload: bytes = b""
+
+
+@dataclass(frozen=True)
+class FatBinary:
+    """One fat binary: where it stands in the file, in bytes, and its entries in order, 256 at most."""
+
+    offset: int
+    entries: tuple[Entry, ...]
+
+
 def architectures(pieces: Iterable[bytes]) -> Architectures:
     """Read a file that comes in pieces of any size, in order; memory stays at two pieces.
 
@@ -36,17 +60,29 @@ def architectures(pieces: Iterable[bytes]) -> Architectures:
     """
     found: set[tuple[int, int]] = set()
     count = 0
-    for entries in _fat_binaries(_Reader(pieces)):
-        found.update(entries)
+    for fat_binary in fat_binaries(pieces):
+        found.update((entry.kind, entry.architecture) for entry in fat_binary.entries)
         count += 1
     return Architectures(
-        cubins=_capabilities(arch for kind, arch in found if kind == _CUBIN),
-        ptx=_capabilities(arch for kind, arch in found if kind == _PTX),
+        cubins=capabilities(arch for kind, arch in found if kind == CUBIN),
+        ptx=capabilities(arch for kind, arch in found if kind == PTX),
         fat_binaries=count,
     )
 
 
-def _capabilities(numbers: Iterable[int]) -> tuple[str, ...]:
+def fat_binaries(pieces: Iterable[bytes]) -> Iterator[FatBinary]:
+    """Yield the fat binaries of a file that comes in pieces of any size, in order; memory stays at two pieces."""
+    reader = _Reader(pieces)
+    while reader.find(MAGIC):
+        head = reader.look(_CONTAINER.size + _ENTRY.size)
+        if _is_fat_binary(head):
+            yield FatBinary(reader.offset, tuple(islice(_entries(reader), _MOST_ENTRIES)))
+        else:
+            reader.skip(len(MAGIC))
+
+
+def capabilities(numbers: Iterable[int]) -> tuple[str, ...]:
+    """Write architecture numbers as compute capabilities (86: ``"8.6"``), each once, oldest first."""
     return tuple(f"{number // 10}.{number % 10}" for number in sorted(set(numbers)))
 
 
@@ -57,6 +93,12 @@ class _Reader:
         self._pieces = iter(pieces)
         self._buffer = b""
         self._at = 0
+        self._before = 0
+
+    @property
+    def offset(self) -> int:
+        """How many bytes were taken so far."""
+        return self._before + self._at
 
     def look(self, length: int) -> bytes:
         """Return the next bytes without taking them; fewer at the end."""
@@ -65,6 +107,7 @@ class _Reader:
             if piece is None:
                 break
             self._buffer = self._buffer[self._at :] + piece
+            self._before += self._at
             self._at = 0
         return self._buffer[self._at : self._at + length]
 
@@ -72,6 +115,7 @@ class _Reader:
         """Take bytes without looking at them."""
         while length > len(self._buffer) - self._at:
             length -= len(self._buffer) - self._at
+            self._before += len(self._buffer)
             self._buffer, self._at = next(self._pieces, b""), 0
             if not self._buffer:
                 return
@@ -90,16 +134,6 @@ class _Reader:
                 return False
 
 
-def _fat_binaries(reader: _Reader) -> Iterator[list[tuple[int, int]]]:
-    """Yield each fat binary's entries as (kind, architecture number such as 86)."""
-    while reader.find(MAGIC):
-        head = reader.look(_CONTAINER.size + _ENTRY.size)
-        if _is_fat_binary(head):
-            yield list(_entries(reader))
-        else:
-            reader.skip(len(MAGIC))
-
-
 def _is_fat_binary(head: bytes) -> bool:
     """Tell a fat binary from the same four bytes elsewhere, by what must follow."""
     if len(head) < _CONTAINER.size + _ENTRY.size:
@@ -107,10 +141,10 @@ def _is_fat_binary(head: bytes) -> bool:
     _, version, header, length = _CONTAINER.unpack_from(head)
     kind, _, entry_header, payload, *_ = _ENTRY.unpack_from(head, _CONTAINER.size)
     fits = _ENTRY.size <= entry_header <= _LARGEST_ENTRY_HEADER and entry_header + payload <= length
-    return version == 1 and header == _CONTAINER.size and kind in (_PTX, _CUBIN) and fits
+    return version == 1 and header == _CONTAINER.size and kind in (PTX, CUBIN) and fits
 
 
-def _entries(reader: _Reader) -> Iterator[tuple[int, int]]:
+def _entries(reader: _Reader) -> Iterator[Entry]:
     _, _, header, left = _CONTAINER.unpack(reader.look(_CONTAINER.size))
     reader.skip(header)
     while left >= _ENTRY.size:
@@ -120,6 +154,7 @@ def _entries(reader: _Reader) -> Iterator[tuple[int, int]]:
         kind, _, entry_header, payload, _, _, _, _, architecture = _ENTRY.unpack(head)
         if not _ENTRY.size <= entry_header <= _LARGEST_ENTRY_HEADER:
             return
-        yield kind, architecture
+        kept = reader.look(entry_header + (min(payload, _PTX_HEAD) if kind == PTX else 0))
+        yield Entry(kind, architecture, kept[:entry_header], kept[entry_header:])
         reader.skip(entry_header + payload)
         left -= entry_header + payload

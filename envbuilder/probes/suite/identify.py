@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 from . import driver, framework, stacks, tensorflow_files
+from .answer import Answer, Facts, passed
 
 
 def describe() -> dict[str, Any]:
@@ -32,6 +33,11 @@ def describe() -> dict[str, Any]:
         "environment": _text("/opt/envbuilder/environment.json"),
         "lock": _text("/opt/envbuilder/requirements.lock"),
     }
+
+
+def answer(facts: Facts) -> Answer:
+    """Describe it as a check's answer, so that the image's Python is asked and not the runner's."""
+    return passed(data=describe())
 
 
 def cuda_here() -> list[str]:

@@ -1,7 +1,8 @@
 """Run a plan of checks so that a crash, a hang or a flood in one costs nothing but that one.
 
-The plan is a JSON document: ``groups`` in order (name, lane, env, checks), ``facts`` for the probes. What happens is
-printed as one JSON document a line: ``begin`` and ``result`` for every check, and ``end``.
+The order comes on standard input: a key, and the plan (``groups`` in order with name, lane, env and checks; ``facts``
+for the probes). What happens is told as sealed messages: ``start``, ``identity``, ``begin`` and ``result`` for every
+check, ``spoiled`` where somebody else wrote on a check's answers, and ``end``.
 """
 
 from __future__ import annotations
@@ -10,37 +11,35 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Mapping
-from typing import Any, TextIO
+from collections.abc import Callable, Mapping
 
-from . import identify, symptoms
+from . import symptoms
 from .answer import Answer, Facts, Order, failed, finding, skipped
-from .supervise import End, Group
+from .channel import Writer
+from .supervise import START_LIMIT_S, End, Group
 from .worker import blocked_by
 
 SIGNALS = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
 LOG_KEPT = 6000
+IDENTITY: Order = {"name": "identity", "group": "identity", "probe": "identify:answer", "limit_s": 45.0}
 
 
 class Board:
-    """The results so far, printed as they come; shared by the lanes."""
+    """The results so far, told as they come; shared by the lanes. ``stuck`` is set where Python does not start."""
 
-    def __init__(self, stream: TextIO) -> None:
-        self.stream = stream
+    def __init__(self, writer: Writer) -> None:
+        self.say = writer.send
         self.lock = threading.Lock()
         self.outcomes: dict[str, str] = {}
         self.quiet_over = threading.Event()
-
-    def say(self, document: Mapping[str, Any]) -> None:
-        """Print one document as a line."""
-        line = json.dumps(document, default=str)
-        with self.lock:
-            self.stream.write(line + "\n")
-            self.stream.flush()
+        self.stuck = threading.Event()
 
     def answer(self, check: Order, result: Answer) -> None:
-        """Keep and print a check's result."""
-        result = dict(result, name=check["name"], tier=check["tier"])
+        """Keep and tell a check's result."""
+        if check is IDENTITY:
+            self.say({"event": "identity", "identity": result.get("data")})
+            return
+        result = dict(result, name=check["name"])
         result.setdefault("duration_s", 0.0)
         log = result.get("log", "")
         result["log"] = "" if result["outcome"] in ("passed", "skipped") else log[-LOG_KEPT:]
@@ -49,16 +48,16 @@ class Board:
         self.say({"event": "result", "result": result})
 
 
-def main(path: str) -> int:
-    """Run the plan in the file of this name."""
-    with open(path, encoding="utf-8") as stream:
-        plan = json.load(stream)
-    board = Board(sys.stdout)
-    _adopt_orphans()
-    board.say({"event": "start", "python": sys.version.split()[0], "executable": sys.executable})
-    if plan.get("identify"):
-        board.say({"event": "identity", "identity": identify.describe()})
+def main() -> int:
+    """Run the plan that standard input holds."""
+    order = json.loads(sys.stdin.buffer.read().decode())
+    sealed = _seal()
+    board = Board(Writer(_private_output(), order.pop("key")))
+    plan = order["plan"]
+    board.say({"event": "start", "python": sys.version.split()[0], "executable": sys.executable, "sealed": sealed})
     lanes: dict[str, list[Order]] = {}
+    if plan.get("identify"):
+        lanes["identity"] = [{"name": "identity", "checks": [IDENTITY]}]
     for group in plan["groups"]:
         lanes.setdefault(group.get("lane", "main"), []).append(group)
     if not any(check.get("quiet") for group in plan["groups"] for check in group["checks"]):
@@ -75,21 +74,52 @@ def main(path: str) -> int:
     return 0
 
 
+def _private_output() -> int:
+    """Keep standard output for messages alone: what else prints there goes to standard error, which is only a log."""
+    private = os.dup(1)
+    os.dup2(2, 1)
+    return private
+
+
 def _run_lane(lane: str, groups: list[Order], facts: Facts, board: Board) -> None:
-    """Run a lane's groups in order; lanes other than ``main`` wait until the checks that need quiet are over."""
-    if lane != "main":
-        board.quiet_over.wait()
-    for group in groups:
-        env = _environment(group.get("env", {}), facts)
-        run_group(group["name"], group["checks"], facts, env, board)
-    if lane == "main":
-        board.quiet_over.set()
+    """Run a lane's groups in order; lanes other than ``main`` wait until the checks that need quiet are over.
+
+    Whatever goes wrong in it, the others are let go on, and each of its checks that has no answer gets one.
+    """
+    try:
+        if lane != "main":
+            board.quiet_over.wait()
+        for group in groups:
+            env = _environment(group.get("env", {}), facts)
+            run_group(group["name"], group["checks"], facts, env, board)
+    except Exception as error:
+        for check in [check for group in groups for check in group["checks"] if check["name"] not in board.outcomes]:
+            board.answer(check, crash(check, End("crash", None, 0, None, "the runner: {0!r}".format(error))))
+    finally:
+        if lane == "main":
+            board.quiet_over.set()
 
 
 def run_group(name: str, checks: list[Order], facts: Facts, env: Mapping[str, str], board: Board) -> None:
-    """Run a group in one process; after a crash the rest one by one, the one that crashed among them."""
+    """Run a group in one process; after a crash the rest one by one, the one that crashed among them.
+
+    A process that does not come to a check within its time is not tried again, and neither are those after it; one
+    whose answers somebody else wrote to has none that count.
+    """
+    if board.stuck.is_set():
+        _answer_all(checks, not_started, End("timeout", None, 0, None, ""), board)
+        return
     end, left = _run_once(name, checks, facts, env, board)
+    if end.kind == "spoiled":
+        board.say({"event": "spoiled", "group": name, "text": end.log[:300]})
+        _answer_all(left, spoiled, end, board)
+        return
     if not left:
+        return
+    if end.kind == "timeout" and end.name is None:
+        if len(left) == len(checks):
+            board.stuck.set()
+        _answer_all(left, not_started, end, board)
         return
     if end.kind == "timeout" and end.name is not None:
         board.answer(_named(checks, end.name), timeout(_named(checks, end.name), end))
@@ -102,6 +132,11 @@ def run_group(name: str, checks: list[Order], facts: Facts, env: Mapping[str, st
         _run_alone(check, facts, env, board, in_group)
 
 
+def _answer_all(checks: list[Order], describe: Callable[[Order, End], Answer], end: End, board: Board) -> None:
+    for check in checks:
+        board.answer(check, describe(check, end))
+
+
 def _run_alone(check: Order, facts: Facts, env: Mapping[str, str], board: Board, crashed_before: End | None) -> None:
     if blocked_by(check, board.outcomes):
         board.answer(check, skipped("needs {0}, which did not pass".format(blocked_by(check, board.outcomes))))
@@ -109,7 +144,8 @@ def _run_alone(check: Order, facts: Facts, env: Mapping[str, str], board: Board,
     holder: list[Answer] = []
     end, left = _run_once(check["group"], [check], facts, env, board, holder if crashed_before else None)
     if left:
-        board.answer(check, timeout(check, end) if end.kind == "timeout" and end.name else crash(check, end))
+        describe = {"timeout": timeout if end.name else not_started, "spoiled": spoiled}.get(end.kind, crash)
+        board.answer(check, describe(check, end))
     elif crashed_before:
         # It crashed among others and not alone: that is never a success, whoever is to blame.
         result = crash(check, crashed_before)
@@ -133,7 +169,8 @@ def _run_once(
             check = _named(checks, value)
             if not check.get("quiet") and _quiet_done(checks, answered):
                 board.quiet_over.set()
-            board.say({"event": "begin", "name": value, "tier": check["tier"]})
+            if check is not IDENTITY:
+                board.say({"event": "begin", "name": value})
             continue
         answered.add(value["name"])
         value = symptoms.classify(value)
@@ -168,6 +205,24 @@ def timeout(check: Order, end: End) -> Answer:
     return result
 
 
+def not_started(check: Order, end: End) -> Answer:
+    """Describe a check that was never begun, because Python did not get that far in its time."""
+    text = "Python did not come to this check within {0:g} s; killed".format(START_LIMIT_S)
+    found = finding("PROBE_TIMEOUT", check["name"], text, requires="a start in time", found=end.log[-1500:])
+    result = failed("a start within {0:g} s".format(START_LIMIT_S), text, findings=[found])
+    result.update(outcome="timeout", log=end.log)
+    return result
+
+
+def spoiled(check: Order, end: End) -> Answer:
+    """Describe a check on whose answers somebody else wrote: no answer of that process counts."""
+    text = "something in this environment writes on the channel of the answers"
+    found = finding("PROTOCOL_VIOLATION", check["name"], text, requires="the check's own answer", found=end.log[:500])
+    result = failed("the check's own answer", text, findings=[found])
+    result.update(outcome="error", log=end.log)
+    return result
+
+
 def _named(checks: list[Order], name: str) -> Order:
     return next(check for check in checks if check["name"] == name)
 
@@ -185,11 +240,16 @@ def _environment(extra: Mapping[str, str], facts: Facts) -> dict[str, str]:
     return env
 
 
-def _adopt_orphans() -> None:
-    """Become the parent of what a killed check leaves behind, so that nothing outlives the runner unnoticed."""
+def _seal() -> bool:
+    """Keep other processes of this user out of this one's memory and descriptors; False where this Python cannot.
+
+    It also becomes the parent of what a killed check leaves behind, so that nothing outlives the runner unnoticed.
+    """
     try:
         import ctypes
 
-        ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
+        prctl = ctypes.CDLL(None).prctl
+        prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
+        return bool(prctl(4, 0, 0, 0, 0) == 0)  # PR_SET_DUMPABLE
     except (ImportError, OSError, AttributeError):
-        pass
+        return False

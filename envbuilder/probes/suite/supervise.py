@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import selectors
 import signal
 import subprocess
 import sys
 import time
-import uuid
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from .answer import Facts, Order
 from .capped import Split
+from .channel import Reader
 
-START_LIMIT_S = 60.0
-ANSWER_LIMIT = 4 * 1024 * 1024
+START_LIMIT_S = 45.0
+"""Until a process of ours begins its first check, and from one check to the next: no framework's code runs then."""
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 class End:
-    """How a group ended: which check was at work (None where none was), and whether by crash or by time limit."""
+    """How a group ended: ``done``, ``crash``, ``timeout``, or ``spoiled`` where its answers were not its own.
+
+    ``name`` is the check that was at work, None where none was; ``log`` what it printed last.
+    """
 
     def __init__(self, kind: str, name: str | None, signal_number: int, exit_code: int | None, log: str) -> None:
         self.kind = kind
@@ -51,19 +55,24 @@ class Group:
         self.order: dict[str, Any] = {"group": name, "checks": checks, "facts": facts, "outcomes": outcomes}
         self.env = env
         self.python = python or sys.executable
-        self.answers = b""
+        self.due = [check["name"] for check in checks]
+        self.reader = Reader("")
+        self.spoiled = ""
         self.current: str | None = None
+        self.begun = 0.0
         self.deadline = 0.0
 
     def run(self) -> Iterator[tuple[str, Any]]:
         """Start the process and yield what it reports until it ends or has to be ended."""
-        token = uuid.uuid4().hex
+        token, key = secrets.token_hex(16), secrets.token_hex(32)
         self.log = Split(token)
+        self.reader = Reader(key)
+        self.order.update(token=token, key=key)
         read_answers, write_answers = os.pipe()
         read_log, write_log = os.pipe()
         self.order["spawned"] = time.monotonic()
         process = subprocess.Popen(
-            [self.python, HERE, "--worker", str(write_answers), token],
+            [self.python, "-S", HERE, "--worker", str(write_answers)],
             stdin=subprocess.PIPE,
             stdout=write_log,
             stderr=write_log,
@@ -100,27 +109,35 @@ class Group:
                     data = _read(read_answers)
                     if data == b"":
                         return
-                    self.answers += data or b""
-                    if len(self.answers) > ANSWER_LIMIT:
+                    yield from self._parse(data or b"", read_log)
+                    if self.spoiled:
                         return
-                    yield from self._parse(read_log)
 
-    def _parse(self, read_log: int) -> Iterator[tuple[str, Any]]:
-        while b"\n" in self.answers:
-            line, _, self.answers = self.answers.partition(b"\n")
-            document = json.loads(line.decode())
-            if document["event"] == "begin":
-                self.current = document["name"]
-                self.deadline = time.monotonic() + self.limits[self.current]
+    def _parse(self, data: bytes, read_log: int) -> Iterator[tuple[str, Any]]:
+        """Take what came; anything but this group's own next message spoils it."""
+        for payload in self.reader.feed(data):
+            if self.reader.wrong or self.reader.strange:
+                break  # what comes behind a line of somebody else counts no more than that line
+            document = json.loads(payload.decode())
+            if document["event"] == "begin" and self.current is None and self.due[:1] == [document["name"]]:
+                self.current = self.due.pop(0)
+                self.begun = time.monotonic()
+                self.deadline = self.begun + self.limits[self.current]
                 yield "begin", self.current
-            else:
+            elif document["event"] == "result" and self.current == document["result"]["name"] is not None:
                 result = document["result"]
+                result["duration_s"] = time.monotonic() - self.begun
                 self._await_log(read_log, result["name"])
                 result["log"] = self.log.text(result["name"])
                 result["log_bytes"] = self.log.total(result["name"])
                 self.current = None
                 self.deadline = time.monotonic() + START_LIMIT_S
                 yield "result", result
+            else:
+                self.spoiled = "a message out of turn"
+                return
+        if self.reader.wrong or self.reader.strange:
+            self.spoiled = "; ".join(self.reader.wrong) or "not a message: " + self.reader.strange[0][:200]
 
     def _await_log(self, read_log: int, name: str) -> None:
         """Read the log up to the marker that the worker wrote before it answered."""
@@ -142,14 +159,17 @@ class Group:
 
     def _conclude(self, code: int | None, *, timed_out: bool) -> None:
         number = -code if code is not None and code < 0 else 0
-        if timed_out:
+        if self.spoiled or self.reader.strange_bytes:
+            kind = "spoiled"
+        elif timed_out:
             kind = "timeout"
         elif self.current is not None or code != 0:
             kind = "crash"
         else:
             kind = "done"
         name = self.current
-        self.end = End(kind, name, number, code, self.log.text(name or ""))
+        log = self.log.text(name or "")
+        self.end = End(kind, name, number, code, (self.spoiled + "\n" + log) if kind == "spoiled" else log)
 
 
 def _give(process: subprocess.Popen[bytes], data: bytes) -> None:

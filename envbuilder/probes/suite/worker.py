@@ -1,7 +1,9 @@
 """One process that runs the checks of a group in turn and answers on a descriptor of its own.
 
 Frameworks print where they like; nothing that they print can be taken for an answer, because answers travel on a
-descriptor that only this module knows. The log's markers tell the runner which check printed what.
+descriptor that only this module knows, under a key that came with the order. The order is read before anything of the
+image's own (``site``, ``.pth`` files, ``sitecustomize``) runs. The log's markers tell the runner which
+check printed what.
 """
 
 from __future__ import annotations
@@ -9,33 +11,37 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import site
 import sys
 import time
 import traceback
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from . import answer
 from .answer import Answer, Facts, Order
+from .channel import Writer
 
 
-def main(descriptor: int, token: str, started: float) -> NoReturn:
+def main(descriptor: int) -> NoReturn:
     """Read the group from standard input, run it, answer on ``descriptor``; exits without tearing anything down."""
     os.set_inheritable(descriptor, False)
-    order = json.loads(sys.stdin.read())
+    order = json.loads(sys.stdin.buffer.read().decode())
+    writer = Writer(descriptor, order.pop("key"))
+    token = order.pop("token")
+    if sys.flags.no_site:
+        site.main()  # from here on this Python is the image's own
     outcomes = dict(order["outcomes"])
     facts = order["facts"]
-    facts["worker"] = {"started": started, "spawned": order["spawned"], "group": order["group"]}
+    facts["worker"] = {"started": time.monotonic(), "spawned": order["spawned"], "group": order["group"]}
     for check in order["checks"]:
         _mark(token, "begin", check["name"])
-        _send(descriptor, {"event": "begin", "name": check["name"]})
-        begun = time.monotonic()
+        writer.send({"event": "begin", "name": check["name"]})
         result = _run(check, facts, outcomes)
         result["name"] = check["name"]
-        result["duration_s"] = time.monotonic() - begun
         outcomes[check["name"]] = result["outcome"]
         _mark(token, "end", check["name"])
-        _send(descriptor, {"event": "result", "result": result})
+        writer.send({"event": "result", "result": result})
     os._exit(0)
 
 
@@ -59,12 +65,6 @@ def _run(check: Order, facts: Facts, outcomes: Mapping[str, str]) -> Answer:
         result = answer.failed(observed="{0}: {1}".format(type(error).__name__, error))
         result["outcome"] = "error"
         return result
-
-
-def _send(descriptor: int, document: Mapping[str, Any]) -> None:
-    line = json.dumps(document, default=str).encode() + b"\n"
-    while line:
-        line = line[os.write(descriptor, line) :]
 
 
 def _mark(token: str, kind: str, name: str) -> None:

@@ -19,7 +19,8 @@ class Channel:
         os.dup2(2, 1)
 
     def say(self, document: object) -> None:
-        """Write one JSON document as a line."""
-        line = json.dumps(document, sort_keys=True, default=str).encode() + b"\n"
+        """Write one JSON document as a line; half a character, which no text may hold, becomes a question mark."""
+        text = json.dumps(document, sort_keys=True, default=str, ensure_ascii=False)
+        line = text.encode("utf-8", "replace") + b"\n"
         while line:
             line = line[os.write(self.descriptor, line) :]

@@ -1,4 +1,4 @@
-"""Time one start-up and three workloads in this fresh process; one sample for each, in seconds.
+"""Time one start-up and three workloads in this fresh process, and read its peak memory; one sample for each.
 
 Start-up is divided into phases from the first instruction to the first results. A workload's sample is the fastest of
 many repetitions, taken in turn with the other workloads over seconds: what other processes do to the machine only ever
@@ -29,11 +29,34 @@ SECONDS = 3.0
 
 
 def main(channel: Channel, wanted: Mapping[str, Any]) -> None:
-    """Print the durations as one JSON document."""
+    """Print the durations, in seconds, and the peaks of memory, in bytes, as one JSON document."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     durations = start_up(channel.started)
-    durations.update(work(wanted))
-    channel.say({"seconds": durations})
+    memory = {"memory.start": peak()}
+    durations["start.first_step"], workloads = made(wanted)
+    durations.update(work(wanted, workloads))
+    memory["memory.work"] = peak()
+    memory.update(of_gpu())
+    channel.say({"seconds": durations, "bytes": {name: size for name, size in memory.items() if size > 0}})
+
+
+def peak() -> int:
+    """Return the most memory that this process has had resident so far, in bytes; 0 where nobody says."""
+    try:
+        with open("/proc/self/status") as stream:
+            return next((int(line.split()[1]) << 10 for line in stream if line.startswith("VmHWM:")), 0)
+    except OSError:
+        return 0
+
+
+def of_gpu() -> dict[str, int]:
+    """Return the most memory that TensorFlow had allocated on the first GPU; nothing where there is none."""
+    import tensorflow as tf
+
+    try:
+        return {"memory.gpu": int(tf.config.experimental.get_memory_info("GPU:0")["peak"])}
+    except Exception:
+        return {}
 
 
 def start_up(started: float) -> dict[str, float]:
@@ -60,13 +83,22 @@ def start_up(started: float) -> dict[str, float]:
     return durations
 
 
-def work(wanted: Mapping[str, Any]) -> dict[str, float]:
+def made(wanted: Mapping[str, Any]) -> tuple[float, dict[str, Callable[[], object]]]:
+    """Make the workloads, each called once; return what the first training step took, tracing included."""
+    makers = {"step": step, "matmul": matmul, "convolution": convolution}
+    calls = {}
+    first = 0.0
+    for name, make in makers.items():
+        begun = time.perf_counter()
+        calls[name] = make(dict(DEFAULTS[name], **wanted.get(name, {}))["size"])
+        calls[name]()
+        first = first or time.perf_counter() - begun
+    return first, {name: calls[name] for name in DEFAULTS}
+
+
+def work(wanted: Mapping[str, Any], calls: Mapping[str, Callable[[], object]]) -> dict[str, float]:
     """Repeat the workloads in turn and return the fastest call of each, in seconds."""
-    makers = {"matmul": matmul, "convolution": convolution, "step": step}
-    options = {name: dict(DEFAULTS[name], **wanted.get(name, {})) for name in makers}
-    calls = {name: make(options[name]["size"]) for name, make in makers.items()}
-    for call in calls.values():
-        call()
+    options = {name: dict(DEFAULTS[name], **wanted.get(name, {})) for name in calls}
     best: dict[str, float] = {}
     begun = time.perf_counter()
     done = 0

@@ -1,12 +1,17 @@
-"""Compute common operations in single and half precision and give each one's error against double precision.
+"""Compute common operations in every precision: each one's error against double precision, and its results.
 
 Inputs come from NumPy's ``RandomState``, whose stream is frozen, so both sides of a comparison compute on the same
 bytes; their digest is in the answer. The error is the largest absolute one, relative to the largest reference value.
+An operation that is wrong in all precisions alike has no error against itself: the results are therefore in the answer
+too, to be compared with the other side's. So are digests of what seeded random generators give.
 """
 
 from __future__ import annotations
 
+import base64
 import hashlib
+import math
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -65,9 +70,36 @@ def main(channel: Channel, wanted: Mapping[str, Any]) -> None:
         inputs = [stream.standard_normal(shape).astype("float32") for shape in shapes]
         rows += [
             dict(compute(np, tf, operation, inputs, dtype), name=name + "." + dtype)
-            for dtype in ("float32", "float16", "bfloat16")
+            for dtype in ("float32", "float16", "bfloat16", "float64")
         ]
-    channel.say({"operations": rows})
+    channel.say({"operations": rows, "streams": streams(tf)})
+
+
+def streams(tf: Any) -> dict[str, str]:
+    """Digest what random generators give for fixed seeds; '' where one raises."""
+    makers = {
+        "stateless_normal": lambda: tf.random.stateless_normal([1024], seed=(1, 2)),
+        "stateless_uniform": lambda: tf.random.stateless_uniform([1024], seed=(1, 2)),
+        "normal after set_seed": lambda: seeded(tf),
+        "Generator": lambda: tf.random.Generator.from_seed(3).normal([1024]),
+        "keras GlorotUniform": lambda: tf.keras.initializers.GlorotUniform(seed=4)((32, 32)),
+        "keras RandomNormal": lambda: tf.keras.initializers.RandomNormal(seed=5)((32, 32)),
+    }
+    return {name: digested(make) for name, make in makers.items()}
+
+
+def seeded(tf: Any) -> Any:
+    """Draw after setting the global seed."""
+    tf.random.set_seed(6)
+    return tf.random.normal([1024])
+
+
+def digested(make: Callable[[], Any]) -> str:
+    """Digest a tensor; '' where it cannot be made."""
+    try:
+        return hashlib.sha256(make().numpy().tobytes()).hexdigest()[:16]
+    except Exception:
+        return ""
 
 
 def compute(np: Any, tf: Any, operation: Callable[..., Any], inputs: Sequence[Any], dtype: str) -> dict[str, Any]:
@@ -81,9 +113,13 @@ def compute(np: Any, tf: Any, operation: Callable[..., Any], inputs: Sequence[An
     except Exception as error:
         return {"error": None, "failure": "{0}: {1}".format(type(error).__name__, str(error)[:300]), "inputs": digest}
     scale = float(np.max(np.abs(exact))) or 1.0
+    largest = float(np.max(np.abs(values - exact))) / scale
+    kept = values if dtype == "float64" else values.astype("float32")
+    known = math.isfinite(largest)
     return {
-        "error": float(np.max(np.abs(values - exact))) / scale,
-        "failure": "",
+        "error": largest if known else None,
+        "failure": "" if known else "the results are not finite",
+        "values": base64.b64encode(zlib.compress(kept.tobytes(), 1)).decode() if known else "",
         "inputs": digest,
         "outputs": hashlib.sha256(values.tobytes()).hexdigest()[:16],
     }

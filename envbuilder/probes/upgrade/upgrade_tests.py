@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping
 from typing import Any, NoReturn
@@ -34,18 +36,29 @@ def main(channel: Channel, wanted: Mapping[str, Any]) -> int:
 
 
 def run_tests(channel: Channel, path: str, wanted: Mapping[str, Any]) -> None:
-    """Run one file's tests, again without those that are done for as long as one more gets an answer."""
+    """Run one file's tests, again without those that are done for as long as one more gets an answer.
+
+    Where pytest does not even begin with the options and plugins that the folder asks for (``-n auto`` where there is
+    no pytest-xdist), it is run once more without them.
+    """
     done: list[str] = []
+    plain = False
     while True:
-        ended, open_test, code = run_once(channel, path, wanted, done)
-        if ended:
+        run = Run(path, wanted, done, plain=plain)
+        run.follow(channel)
+        if not (run.ended or run.began or plain):
+            plain = True
+            continue
+        if run.ended:
             return
-        name = open_test or path
-        if open_test is None or open_test in done:
-            channel.say(result(path if open_test is None else name, "error", "the process ended: " + how(code)))
+        name = run.open_test or path
+        again = run.open_test is None or run.open_test in done
+        if not again:
+            done.append(name)
+        how_ended = run.trouble or "the process ended: " + how(run.code)
+        channel.say(result(name, "timeout" if run.code is None and not again else "error", how_ended))
+        if again:
             return
-        done.append(open_test)
-        channel.say(result(name, "timeout" if code is None else "error", "the process ended: " + how(code)))
 
 
 def how(code: int | None) -> str:
@@ -55,104 +68,168 @@ def how(code: int | None) -> str:
     return "signal {0}".format(-code) if code < 0 else "exit code {0}".format(code)
 
 
-def run_once(
-    channel: Channel, path: str, wanted: Mapping[str, Any], done: list[str]
-) -> tuple[bool, str | None, int | None]:
-    """Run one file in a child and pass its answers on; return whether it ended, the open test, the exit code."""
-    order = {"file": path, "done": done, "pytest": wanted["pytest"], "root": wanted["root"]}
-    command = [sys.executable, HERE, "upgrade_tests", json.dumps(order)]
-    child = subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, cwd=wanted["root"])
-    watch = Watch(child, wanted["limit_s"])
-    ended, open_test = False, None
-    assert child.stdout is not None  # asked for above
-    for line in child.stdout:
-        watch.renew()
-        document = json.loads(line.decode())
+class Run:
+    """One file in one child process; its answers are passed on.
+
+    ``began`` where any test was begun or answered, ``code`` None where it was killed for saying nothing, ``trouble``
+    what pytest said where it could not begin.
+    """
+
+    def __init__(self, path: str, wanted: Mapping[str, Any], done: list[str], *, plain: bool) -> None:
+        self.wanted, self.done = wanted, done
+        self.ended = self.began = False
+        self.open_test: str | None = None
+        self.code: int | None = None
+        self.trouble = ""
+        order = {"file": path, "done": done, "pytest": wanted["pytest"], "root": wanted["root"], "plain": plain}
+        env = dict(os.environ, PYTEST_DISABLE_PLUGIN_AUTOLOAD="1") if plain else None
+        command = [sys.executable, HERE, "upgrade_tests", json.dumps(order)]
+        self.child = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            cwd=wanted["root"],
+            env=env,
+            start_new_session=True,
+        )
+
+    def follow(self, channel: Channel) -> None:
+        """Read answers until the child is gone or says nothing for too long; what it left running is killed."""
+        assert self.child.stdout is not None  # asked for above
+        lines = Lines(self.child.stdout.fileno())
+        last = time.monotonic()
+        while True:
+            found = lines.read(0.2)
+            for line in found:
+                last = time.monotonic()
+                self.take(line, channel)
+            self.code = self.child.poll()
+            if self.code is not None and not found:
+                break  # a process that it left behind may hold the pipe: nobody waits for that
+            if time.monotonic() - last > self.wanted["limit_s"]:
+                break
+        end_group(self.child)
+
+    def take(self, line: bytes, channel: Channel) -> None:
+        """Pass one answer on; what is none was written by a test."""
+        try:
+            document = json.loads(line.decode("utf-8", "replace"))
+        except ValueError:
+            return
+        if not isinstance(document, dict):
+            return
         if "begin" in document:
-            open_test = document["begin"]
+            self.began, self.open_test = True, document["begin"]
         elif "ended" in document:
-            ended = True
-        else:
-            done.append(document["name"])
-            open_test = None if document["name"] == open_test else open_test
+            self.ended = True
+        elif "trouble" in document:
+            self.trouble = document["trouble"]
+        elif "name" in document and "outcome" in document:
+            self.began = True
+            self.done.append(document["name"])
+            self.open_test = None if document["name"] == self.open_test else self.open_test
             channel.say(document)
-    code = child.wait()
-    watch.stop()
-    return ended, open_test, None if watch.expired else code
 
 
-class Watch:
-    """Kills a child that has said nothing for so many seconds."""
+class Lines:
+    """Whole lines from a descriptor, for as long as somebody holds its other end."""
 
-    def __init__(self, child: subprocess.Popen[bytes], limit: float) -> None:
-        import threading
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor, self.rest = descriptor, b""
 
-        self.child, self.limit, self.expired = child, limit, False
-        self.last = time.monotonic()
-        self.stopped = threading.Event()
-        self.thread = threading.Thread(target=self.watch)
-        self.thread.daemon = True
-        self.thread.start()
+    def read(self, patience: float) -> list[bytes]:
+        """Return the lines that came within so many seconds; none where it was silent or closed."""
+        import select
 
-    def watch(self) -> None:
-        """Wait for silence."""
-        while not self.stopped.wait(0.2):
-            if time.monotonic() - self.last > self.limit:
-                self.expired = True
-                self.child.kill()
-                return
+        if not select.select([self.descriptor], [], [], patience)[0]:
+            return []
+        data = os.read(self.descriptor, 1 << 16)
+        if not data:
+            time.sleep(0.05)  # closed: only the process's end is still to come
+        whole = (self.rest + data).split(b"\n")
+        self.rest = whole.pop()
+        return whole
 
-    def renew(self) -> None:
-        """Note that the child is alive."""
-        self.last = time.monotonic()
 
-    def stop(self) -> None:
-        """End the watch."""
-        self.stopped.set()
-        self.thread.join()
+def end_group(child: subprocess.Popen[bytes]) -> None:
+    """Kill a child and whatever it started and left."""
+    try:
+        os.killpg(child.pid, signal.SIGKILL)
+    except OSError:
+        pass  # nothing is left
+    child.wait()
+    if child.stdout is not None:
+        child.stdout.close()
+
+
+PLAIN = ["-o", "addopts=", "-o", "required_plugins="]
+"""What takes a folder's own options away."""
 
 
 def pytest_file(channel: Channel, order: Mapping[str, Any]) -> NoReturn:
-    """Run one file under pytest and say what each test answered."""
+    """Run one file under pytest and say what each test answered; one that stops early does not hide the others."""
     sys.path.append(order["pytest"])
     import pytest
 
     plugin = Reporter(channel, set(order["done"]))
-    options = ["-p", "no:cacheprovider", "-q", "--no-header", "--rootdir", order["root"], order["file"]]
+    options = ["-p", "no:cacheprovider", "-p", "no:xdist", "-q", "--no-header", "--rootdir", order["root"]]
+    options += [*(PLAIN if order["plain"] else []), "--maxfail=0", order["file"]]
     code = int(pytest.main(options, plugins=[plugin]))
-    if code in (2, 3, 4) and not plugin.failed_to_collect:
-        channel.say(result(order["file"], "error", "pytest could not run it (exit code {0})".format(code)))
-    channel.say({"ended": True})
+    if code in (3, 4) and not plugin.collected and not plugin.failed_to_collect:
+        plugin.say({"trouble": "pytest could not run it (exit code {0})".format(code)})
+        os._exit(code)
+    for name in plugin.collected:
+        if name not in plugin.answered:
+            plugin.say(result(name, "error", "was not run: pytest ended before it"))
+    plugin.say({"ended": True})
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
 
 
+OUTCOMES = ("passed", "failed", "skipped")
+"""What a report may say; plugins add others ("rerun"), which are no answers."""
+
+
 class Reporter:
-    """A pytest plugin that leaves out what is done and says what happens."""
+    """A pytest plugin that leaves out what is done and says what happens, in the process that it was made in alone."""
 
     def __init__(self, channel: Channel, done: set[str]) -> None:
         self.channel, self.done, self.failed_to_collect = channel, done, False
+        self.process = os.getpid()
+        self.collected: list[str] = []
+        self.answered: set[str] = set()
+
+    def say(self, document: dict[str, Any]) -> None:
+        """Say something, unless this is a copy of the process that a test forked and let run on."""
+        if os.getpid() == self.process:
+            os.write(self.channel.descriptor, b"\n")  # what a test wrote there before is a line of its own
+            self.channel.say(document)
 
     def pytest_collection_modifyitems(self, items: list[Any]) -> None:
         """Leave out the tests that have their answer."""
         items[:] = [item for item in items if item.nodeid not in self.done]
 
+    def pytest_collection_finish(self, session: Any) -> None:
+        """Note what is to be run, so that what is not run can be named."""
+        self.collected = [item.nodeid for item in session.items]
+
     def pytest_collectreport(self, report: Any) -> None:
         """Say that a file cannot even be imported."""
         if report.failed:
             self.failed_to_collect = True
-            self.channel.say(result(report.nodeid or "collection", "error", last_lines(report)))
+            self.say(result(report.nodeid or "collection", "error", last_lines(report)))
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         """Say which test begins, so that a crash has a name."""
-        self.channel.say({"begin": nodeid})
+        self.say({"begin": nodeid})
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         """Say what a test answered: by its call, or by the set-up or tear-down that went wrong."""
-        if report.when == "call" or report.outcome != "passed":
+        if report.outcome in OUTCOMES and (report.when == "call" or report.outcome != "passed"):
             outcome = report.outcome if report.when == "call" or report.skipped else "error"
-            self.channel.say(result(report.nodeid, outcome, last_lines(report), report.duration))
+            self.answered.add(report.nodeid)
+            self.say(result(report.nodeid, outcome, last_lines(report), report.duration))
 
 
 def last_lines(report: Any) -> str:
@@ -168,24 +245,29 @@ def last_lines(report: Any) -> str:
 
 
 def run_script(path: str, wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """Run one script in a process of its own."""
+    """Run one script in a process of its own, and end what it leaves running."""
     command = ["sh", path] if path.endswith(".sh") else [sys.executable, path]
     begun = time.monotonic()
-    try:
-        done = subprocess.run(
+    with tempfile.TemporaryFile() as printed:
+        child = subprocess.Popen(
             command,
-            stdout=subprocess.PIPE,
+            stdout=printed,
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
             cwd=wanted["root"],
-            timeout=wanted["limit_s"],
-            check=False,
+            start_new_session=True,
         )
-    except subprocess.TimeoutExpired:
-        return result(path, "timeout", "killed at its time limit", time.monotonic() - begun)
-    lines = [line for line in done.stdout.decode("utf-8", "replace").splitlines() if line.strip()]
-    message = "" if not done.returncode else how(done.returncode) + ": " + "\n".join(lines[-3:])
-    return result(path, "failed" if done.returncode else "passed", message, time.monotonic() - begun)
+        try:
+            code = child.wait(wanted["limit_s"])
+        except subprocess.TimeoutExpired:
+            return result(path, "timeout", "killed at its time limit", time.monotonic() - begun)
+        finally:
+            end_group(child)
+        printed.seek(max(0, printed.seek(0, os.SEEK_END) - (KEPT << 4)))
+        text = printed.read().decode("utf-8", "replace")
+    lines = [line for line in text.splitlines() if line.strip()]
+    message = "" if not code else how(code) + ": " + "\n".join(lines[-3:])
+    return result(path, "failed" if code else "passed", message, time.monotonic() - begun)
 
 
 def result(name: str, outcome: str, message: str, seconds: float = 0.0) -> dict[str, Any]:

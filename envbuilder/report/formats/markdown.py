@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 
-from envbuilder.finding import Finding, Severity
+from envbuilder.finding import Finding, worst_first
 from envbuilder.report.formats.titles import name_of
 from envbuilder.verdict import Verdict
 
 _SIGN = {"PASSED": "✅", "FAILED": "❌", "INCONCLUSIVE": "❔"}
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#~&])")
-_ORDER = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.INFO: 2}
 
 
 def markdown(verdicts: tuple[Verdict, ...]) -> str:
@@ -44,7 +43,7 @@ def _details(verdict: Verdict) -> list[str]:
         return []
     lines = [f"<details><summary>{_escaped(name_of(verdict))}: {verdict.verdict}</summary>", ""]
     lines += [f"- {_escaped(reason)}" for reason in verdict.reasons]
-    lines += [_finding(finding) for finding in sorted(verdict.findings, key=lambda f: _ORDER[f.severity])]
+    lines += [_finding(finding) for finding in worst_first(verdict.findings)]
     return [*lines, "", "</details>", ""]
 
 

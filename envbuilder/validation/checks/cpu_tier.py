@@ -36,6 +36,16 @@ CHECKS: tuple[Check, ...] = (
         needs=RIGHT,
     ),
     Check(
+        name="challenge",
+        tier="cpu",
+        group="framework",
+        probe="challenge:answered",
+        proves="the operations that people live on, on numbers drawn for this run, come to what the host computes",
+        codes=(Code.WRONG_NUMBERS,),
+        limit_s=120,
+        needs=RIGHT,
+    ),
+    Check(
         name="execution-modes",
         tier="cpu",
         group="framework",

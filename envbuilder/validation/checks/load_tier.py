@@ -7,6 +7,14 @@ from envbuilder.validation.checks.specification import IMPORT, Check
 
 CHECKS: tuple[Check, ...] = (
     Check(
+        name="protocol",
+        tier="static",
+        group="protocol",
+        probe="runner:main",
+        proves="the run's messages are sealed, whole, in order and of the plan; none is impossible",
+        codes=(Code.PROTOCOL_VIOLATION,),
+    ),
+    Check(
         name="import",
         tier="load",
         group="framework",
@@ -15,6 +23,32 @@ CHECKS: tuple[Check, ...] = (
         codes=(Code.NUMPY_ABI, Code.PROTOBUF_ABI, Code.KERAS_MISMATCH, Code.GLIBC_TOO_OLD, Code.CPU_FEATURE_MISSING),
         limit_s=120,
         quiet=True,
+        # A tenth of what the fastest import takes on any host that was seen: no module loads a framework in that.
+        at_least=(("import", 0.1),),
+    ),
+    Check(
+        name="user-start",
+        tier="load",
+        group="users",
+        probe="runner:main",
+        proves="started by its own entrypoint, user, PATH and folder, as users do, the image computes with TensorFlow",
+        codes=(Code.USER_START,),
+        limit_s=150,
+        only_with="container",
+        needs=IMPORT,
+    ),
+    Check(
+        name="fresh-user",
+        tier="load",
+        group="users",
+        probe="runner:main",
+        proves="so it does under a user that it does not know, on a read-only root, as Kubernetes starts it",
+        codes=(Code.USER_START,),
+        limit_s=150,
+        profile="full",
+        only_with="container",
+        needs=IMPORT,
+        arguments=(("user", "fresh"),),
     ),
     Check(
         name="build-info",

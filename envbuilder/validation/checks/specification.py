@@ -30,10 +30,11 @@ class Group(msgspec.Struct, frozen=True):
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
-    """One check: ``probe`` is ``module:function``, ``limit_s`` seconds after which it is killed.
+    """One check: ``probe`` is ``module:function`` ('' of the lane ``host``), ``limit_s`` seconds until it is killed.
 
     ``needs`` names checks without whose success this one is skipped; ``quiet`` ones run while nothing else does,
-    because they are timed. ``proves`` is what a pass says; ``codes`` are the findings that it can make.
+    because they are timed. ``proves`` is what a pass says; ``codes`` are the findings that it can make. ``at_least``
+    names measurements, with the seconds in which neither they nor the check itself can honestly be done.
     """
 
     name: str
@@ -49,3 +50,4 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     needs: tuple[str, ...] = ()
     quiet: bool = False
     arguments: tuple[tuple[str, str], ...] = ()
+    at_least: tuple[tuple[str, float], ...] = ()

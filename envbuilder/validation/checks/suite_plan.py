@@ -20,6 +20,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """What the probes are told: what the image should hold, and what the host has; never what to answer.
 
     ``cuda`` and ``cudnn`` are the image's, ``built_cuda`` and ``built_cudnn`` what TensorFlow was compiled with.
+    ``challenge`` is what this run's numbers are drawn from; the host computes the same ones by itself.
     """
 
     flavor: Flavor
@@ -46,6 +47,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     place: Literal["container", "here"] = "container"
     scratch: str = "/tmp"  # noqa: S108 - a path inside the container
     samples: int = 5
+    challenge: str = ""
 
 
 def select(facts: Facts) -> tuple[Check, ...]:
@@ -109,7 +111,14 @@ def probe_files() -> Mapping[str, bytes]:
 
 def digest() -> str:
     """Return the suite's own digest (``sha256:…``): what a verdict was reached with."""
-    return digest_of(CHECKS, probe_files())
+    return digest_of(CHECKS, {**probe_files(), **outside_files()})
+
+
+@cache
+def outside_files() -> Mapping[str, bytes]:
+    """Return the sources of the checks that are made on the host: what they find is the suite's word as well."""
+    folder = resources.files("envbuilder") / "validation"
+    return {f"host/{item.name}": item.read_bytes() for item in folder.iterdir() if item.name.endswith(".py")}
 
 
 def digest_of(checks: tuple[Check, ...], files: Mapping[str, bytes]) -> str:

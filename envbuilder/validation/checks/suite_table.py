@@ -21,7 +21,12 @@ GROUPS: tuple[Group, ...] = (
     Group("timeline", "main"),
     Group("steps", "main"),
     Group("host", "host"),
+    Group("protocol", "host"),
+    Group("users", "host"),
 )
+
+HOST_GROUPS = frozenset(group.name for group in GROUPS if group.lane == "host")
+"""The groups whose checks the stage itself makes, outside of the run."""
 
 CHECKS: tuple[Check, ...] = (
     *static_tier.CHECKS,

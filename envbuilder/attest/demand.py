@@ -1,0 +1,187 @@
+"""What a deployment demands of a verdict, and each thing in which a verdict falls short of it."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+
+import msgspec
+
+from envbuilder.verdict import TIERS, Level, Verdict
+from envbuilder.versions import DOTTED, is_prefix
+
+CLOCK_SKEW = timedelta(minutes=5)
+"""How far a verdict's end may lie in the future before it is disbelieved: two hosts' clocks differ by that much."""
+
+DRIVER_PATTERN = rf"^{DOTTED}\Z"
+"""What a demanded driver looks like: a branch (``535``) or a release (``535.104.05``)."""
+
+
+class Refused(StrEnum):
+    """Why a statement was not accepted, or no answer could be had; stable names for scripts.
+
+    Those from UNREACHABLE on are the registry's, each of the same name as its `Fault`.
+    """
+
+    NO_IMAGE = "NO_IMAGE"
+    NO_STATEMENT = "NO_STATEMENT"
+    TAG_MOVED = "TAG_MOVED"
+    OTHER_ENVIRONMENT = "OTHER_ENVIRONMENT"
+    UNREADABLE = "UNREADABLE"
+    NEWER_SCHEMA = "NEWER_SCHEMA"
+    UNKNOWN_WORD = "UNKNOWN_WORD"
+    INCONSISTENT = "INCONSISTENT"
+    UNTRUSTED_KEY = "UNTRUSTED_KEY"
+    EXPIRED_KEY = "EXPIRED_KEY"
+    TOO_FEW_KEYS = "TOO_FEW_KEYS"
+    BAD_SIGNATURE = "BAD_SIGNATURE"
+    WRONG_SUBJECT = "WRONG_SUBJECT"
+    SIMULATED = "SIMULATED"
+    FAILED = "FAILED"
+    INCONCLUSIVE = "INCONCLUSIVE"
+    EXPIRED = "EXPIRED"
+    LEVEL_TOO_LOW = "LEVEL_TOO_LOW"
+    OTHER_DRIVER = "OTHER_DRIVER"
+    OTHER_GPU = "OTHER_GPU"
+    UNREACHABLE = "UNREACHABLE"
+    TLS_FAILED = "TLS_FAILED"
+    BAD_CERTIFICATE = "BAD_CERTIFICATE"
+    SERVER_ERROR = "SERVER_ERROR"
+    THROTTLED = "THROTTLED"
+    TOO_SLOW = "TOO_SLOW"
+    ACCESS_DENIED = "ACCESS_DENIED"
+    NOT_THERE = "NOT_THERE"
+    REJECTED = "REJECTED"
+    BAD_ANSWER = "BAD_ANSWER"
+    BAD_REDIRECT = "BAD_REDIRECT"
+    BAD_LINK = "BAD_LINK"
+    TOO_LARGE = "TOO_LARGE"
+    TOO_MANY = "TOO_MANY"
+    ALTERED = "ALTERED"
+
+
+class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+    """One reason against one statement (``statement`` is the digest it is stored under; '' where there is none)."""
+
+    reason: Refused
+    message: str
+    statement: str = ""
+
+
+class Demand(msgspec.Struct, frozen=True, kw_only=True):
+    """What a deployment needs: a level, a driver (``535`` stands for the branch), a GPU, an age in seconds.
+
+    ``environment`` is an environment's id, or a tag made of one; ``tensorflow`` a version or the first parts of one.
+    """
+
+    level: Level = "cpu"
+    driver: str | None = None
+    gpu: str | None = None
+    max_age_s: float = 90 * 86_400.0
+    environment: str | None = None
+    tensorflow: str | None = None
+
+
+def shortcomings(stored: str, verdict: Verdict, demand: Demand, now: datetime) -> tuple[Refusal, ...]:
+    """Return every reason why a verdict does not satisfy a demand; empty where it does."""
+    age = now - moment(verdict.finished)
+    allowed = timedelta(seconds=demand.max_age_s)
+    gpus = tuple(gpu.name for gpu in verdict.host.gpus)
+    broken = inconsistent(verdict)
+    checks = (
+        (Refused.OTHER_ENVIRONMENT, not _is_asked(verdict, demand), _other(verdict, demand)),
+        (Refused.SIMULATED, verdict.simulated, "the verdict was simulated: its driver or GPU was not real"),
+        (Refused.FAILED, verdict.verdict == "FAILED", _because("the verdict is FAILED", verdict)),
+        (Refused.INCONCLUSIVE, verdict.verdict == "INCONCLUSIVE", _because("the verdict is INCONCLUSIVE", verdict)),
+        (Refused.INCONSISTENT, bool(broken), f"the verdict is PASSED although {broken} failed"),
+        (Refused.EXPIRED, age > allowed, f"validated {days(age)} ago; at most {days(allowed)} is accepted"),
+        (Refused.EXPIRED, age < -CLOCK_SKEW, f"validated {days(-age)} in the future: a clock is wrong"),
+        (
+            Refused.LEVEL_TOO_LOW,
+            rank(verdict.level) < rank(demand.level),
+            f"validated up to {verdict.level}; {demand.level} is demanded",
+        ),
+        (
+            Refused.OTHER_DRIVER,
+            demand.driver is not None and not _driver_matches(demand.driver, verdict.host.driver),
+            f"validated on driver {verdict.host.driver or 'none'}; {demand.driver} is demanded",
+        ),
+        (
+            Refused.OTHER_GPU,
+            demand.gpu is not None and not any(gpu_matches(demand.gpu, name) for name in gpus),
+            f"validated on {', '.join(gpus) or 'no GPU'}; {demand.gpu} is demanded",
+        ),
+    )
+    where = f"{verdict.host.driver or 'no driver'}, {', '.join(gpus) or 'no GPU'}"
+    return tuple(
+        Refusal(
+            reason=reason, statement=stored, message=f"{message} ({where})" if reason is Refused.FAILED else message
+        )
+        for reason, holds, message in checks
+        if holds
+    )
+
+
+def inconsistent(verdict: Verdict) -> str:
+    """Name the checks that failed in a tier that a PASSED verdict requires; '' where there are none."""
+    if verdict.verdict != "PASSED":
+        return ""
+    failed = (check for check in verdict.checks if check.outcome == "failed" and check.tier in verdict.requires)
+    return ", ".join(check.name for check in failed)
+
+
+def rank(level: Level) -> int:
+    """Return how high a level is, from 0 for ``none``."""
+    return 0 if level == "none" else 1 + TIERS.index(level)
+
+
+def moment(text: str) -> datetime:
+    """Read an ISO 8601 time. Raises ValueError where it names no zone, since it could then not be compared."""
+    time = datetime.fromisoformat(text)
+    if time.tzinfo is None:
+        raise ValueError(f"{text!r} names no time zone")
+    return time.astimezone(UTC)
+
+
+def days(age: timedelta) -> str:
+    """Write an age for people."""
+    return f"{age.total_seconds() / 86_400:.1f} days"
+
+
+def driver_branch(version: str) -> str:
+    """Return the branch of a driver: ``535`` of ``535.104.05``."""
+    return version.partition(".")[0]
+
+
+def gpu_matches(wanted: str, name: str) -> bool:
+    """Tell whether the words of a demand stand in a GPU's name in order: ``H100`` is in ``NVIDIA H100 80GB HBM3``."""
+    words, parts = wanted.casefold().split(), name.casefold().replace("-", " ").split()
+    wanted_words = [piece for word in words for piece in word.replace("-", " ").split()]
+    return bool(wanted_words) and any(
+        parts[start : start + len(wanted_words)] == wanted_words for start in range(len(parts))
+    )
+
+
+def _is_asked(verdict: Verdict, demand: Demand) -> bool:
+    """Tell whether a verdict is about the environment that is meant; a tag of ours may end with the image's id."""
+    environment = verdict.environment
+    if environment is None:
+        return demand.environment is None and demand.tensorflow is None
+    wanted = demand.environment or environment.id
+    named = re.fullmatch(re.escape(environment.id) + r"(?:-[0-9a-f]{12})?", wanted) is not None
+    return named and (demand.tensorflow is None or is_prefix(demand.tensorflow, environment.tensorflow))
+
+
+def _other(verdict: Verdict, demand: Demand) -> str:
+    held = verdict.environment.id if verdict.environment else "no environment of ours"
+    wanted = [demand.environment or "", f"TensorFlow {demand.tensorflow}" if demand.tensorflow else ""]
+    return f"this is {held}; {' with '.join(filter(None, wanted))} is demanded"
+
+
+def _because(text: str, verdict: Verdict) -> str:
+    return f"{text}: {'; '.join(verdict.reasons)}" if verdict.reasons else text
+
+
+def _driver_matches(wanted: str, ran: str | None) -> bool:
+    return ran is not None and is_prefix(wanted, ran)

@@ -1,0 +1,48 @@
+"""Which FAILED counts against which demand, and which PASSED makes up for it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from envbuilder.attest.demand import CLOCK_SKEW, Demand, driver_branch, gpu_matches, inconsistent, moment, rank
+from envbuilder.verdict import TIERS, Tier, Verdict
+
+_ON_GPU = ("gpu", "multi-gpu")
+
+
+def failed_tiers(verdict: Verdict) -> tuple[Tier, ...]:
+    """Return the tiers in which a verdict's checks failed, lowest first."""
+    failed = {check.tier for check in verdict.checks if check.outcome == "failed"}
+    return tuple(tier for tier in TIERS if tier in failed)
+
+
+def concerns(verdict: Verdict, demand: Demand) -> bool:
+    """Tell whether a FAILED speaks about what is demanded.
+
+    What fails before a GPU is touched fails for everybody, whoever's host it was. What fails on a GPU speaks about that
+    kind of host: its GPU model and its driver's branch. A demand that names no kind means all of them.
+    """
+    failed, host = failed_tiers(verdict), verdict.host
+    if not failed or any(tier not in _ON_GPU for tier in failed) or not host.gpus or host.driver is None:
+        return True
+    other_gpu = demand.gpu is not None and not any(gpu_matches(demand.gpu, gpu.name) for gpu in host.gpus)
+    other_driver = demand.driver is not None and driver_branch(demand.driver) != driver_branch(host.driver)
+    return not (other_gpu or other_driver)
+
+
+def supersedes(passed: Verdict, failed: Verdict, now: datetime) -> bool:
+    """Tell whether a verdict makes up for a FAILED: a newer, real PASSED that got as far, on the same kind of host."""
+    if passed.verdict != "PASSED" or passed.simulated or inconsistent(passed):
+        return False
+    if not moment(failed.finished) < moment(passed.finished) <= now + CLOCK_SKEW:
+        return False
+    tiers = failed_tiers(failed)
+    reached = rank(passed.level)
+    as_far = reached >= rank(tiers[-1]) if tiers else reached > rank(failed.level)
+    on_gpu = any(tier in _ON_GPU for tier in tiers)
+    return as_far and (not on_gpu or _kind(passed) == _kind(failed))
+
+
+def _kind(verdict: Verdict) -> tuple[frozenset[str], str]:
+    host = verdict.host
+    return frozenset(gpu.name.casefold() for gpu in host.gpus), driver_branch(host.driver or "")

@@ -1,0 +1,236 @@
+"""The rows of the catalogue: facts about releases, toolkits, drivers and GPUs, each with its source.
+
+Unknown is ``None`` or an empty tuple and means "no claim"; it is never a default that a rule may rely on.
+Versions are texts as their vendors print them; compute capabilities are texts such as ``"8.6"``.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+FindsCuda = Literal["system", "wheels", "partly", "unfindable"]
+KernelOrigin = Literal["hand-written", "generated"]
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What every fact carries: where it was read, and when and how it was checked (``2026-11-20 wheel metadata``)."""
+
+    source: tuple[str, ...]
+    verified: str
+    note: str = ""
+
+
+class WheelSet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Wheels of one release for one machine: their Pythons (``"3.11"``) and the oldest glibc that loads them."""
+
+    arch: str
+    pythons: tuple[str, ...]
+    glibc: str
+    tag: str
+
+
+class Search(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What one library of a wheel names in its RUNPATH: the folders under ``nvidia`` of the CUDA wheels."""
+
+    object: str
+    folders: tuple[str, ...]
+
+
+class Ptx(msgspec.Struct, frozen=True, order=True, forbid_unknown_fields=True):
+    """A PTX text's target (``sm_90a``) and ISA (``8.5``). ``target`` is None where the text cannot be read.
+
+    A target with an ``a`` is compiled for that capability alone, one with an ``f`` for its major's from there on, one
+    without a letter for it and all later ones.
+    """
+
+    target: str | None
+    isa: str
+
+
+class Kernels(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the fat binaries of one origin hold, over every shared object of a wheel.
+
+    Hand-written ones were compiled by nvcc; generated ones, of which most element-wise operations are made, by MLIR.
+    ``cubins`` are the compute capabilities with machine code, and ``ptx`` the PTX, in *every* one of ``fat_binaries``:
+    a program needs each. ``without_ptx`` of them hold machine code alone, although the others hold PTX (programs that
+    were linked on the device, such as NCCL's); they do not count for ``ptx``.
+    """
+
+    origin: KernelOrigin
+    fat_binaries: int
+    without_ptx: int = 0
+    cubins: tuple[str, ...] = ()
+    ptx: tuple[Ptx, ...] = ()
+
+
+class Contradiction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A place where the artefact or the documentation disagrees with what is true; recorded, not mended.
+
+    ``field`` is the row's field that it is about; ``says`` is what the artefact says there, word for word as
+    ``catalog verify`` prints it, so that an artefact that says something else is a new disagreement.
+    """
+
+    says: str
+    but: str
+    source: str
+    field: str = ""
+
+
+class TensorflowRelease(Row, frozen=True, kw_only=True):
+    """One distribution on the index: ``tensorflow``, ``tensorflow-gpu`` or ``tensorflow-cpu`` at one version.
+
+    ``cuda`` and ``cudnn`` are what it was compiled with. ``kernels`` is its GPU code by origin, read from every shared
+    object of the wheel; where it is empty, nobody read it. ``cubins`` and ``ptx`` are what the wheel says in sum: the
+    compute capabilities of machine code in some fat binary, and of the PTX of hand-written kernels. ``searches`` are
+    the folders of CUDA wheels that its libraries look into, by library. ``finds_cuda`` is what follows for
+    ``libraries`` (`runpath.finds_cuda`): ``system`` (found on the loader's path only), ``wheels`` (all in the nvidia-*
+    packages too), ``partly`` (there all but some), ``unfindable`` (the run time there at most, although it declares the
+    wheels). ``and_cuda`` are the extra's requirements as the wheel states them;
+    ``cuda_wheels`` what it was built and tested with, exactly pinned, with what those load in turn (cuDNN 8 for CUDA 11
+    loads NVRTC, which no extra brings). ``libraries`` are the sonames opened at run time. ``caps`` are bounds that its
+    own metadata lacks and that it needs to import. ``extra_fails_on`` are the Pythons on which no installer can resolve
+    the extra ``and-cuda`` (its pins are gone from the index), and ``extra_fails_because`` says why.
+    """
+
+    package: str
+    version: str
+    gpu: bool
+    wheels: tuple[WheelSet, ...] = ()
+    released: str = ""
+    requires_python: str = ""
+    cuda: str | None = None
+    cudnn: str | None = None
+    cubins: tuple[str, ...] = ()
+    ptx: tuple[str, ...] = ()
+    kernels: tuple[Kernels, ...] = ()
+    finds_cuda: FindsCuda | None = None
+    searches: tuple[Search, ...] = ()
+    and_cuda: tuple[str, ...] = ()
+    cuda_wheels: tuple[str, ...] = ()
+    libraries: tuple[str, ...] = ()
+    requires: tuple[str, ...] = ()
+    caps: tuple[str, ...] = ()
+    extra_fails_on: tuple[str, ...] = ()
+    extra_fails_because: str = ""
+    cpu_features: tuple[str, ...] = ()
+    installable: bool = True
+    not_installable_because: str = ""
+    reviewed: bool = True
+    contradictions: tuple[Contradiction, ...] = ()
+
+    @property
+    def pythons(self) -> tuple[str, ...]:
+        """Every Python that some machine's wheel exists for, oldest first."""
+        every = {python for wheels in self.wheels for python in wheels.pythons}
+        return tuple(sorted(every, key=lambda text: tuple(int(part) for part in text.split("."))))
+
+
+class CudaToolkit(Row, frozen=True, kw_only=True):
+    """One CUDA release line (``12.5``).
+
+    ``driver`` is its own driver (Linux), the floor for compiling its PTX; ``minimum_driver`` the floor with
+    minor-version compatibility. ``forward_compat`` names the driver branches on which its compatibility package
+    works. ``first_capability`` and ``last_capability`` bound the GPUs that its libraries have kernels for;
+    ``sonames`` are the file names that programs built with it open.
+    """
+
+    version: str
+    driver: str
+    minimum_driver: str
+    first_capability: str
+    last_capability: str
+    capabilities: tuple[str, ...]
+    ptx_isa: str = ""
+    forward_compat: tuple[str, ...] = ()
+    sonames: tuple[str, ...] = ()
+
+
+class Cudnn(Row, frozen=True, kw_only=True):
+    """One cuDNN release (``8.9.7`` or a line such as ``8.9``), the CUDA majors and GPUs that it serves."""
+
+    version: str
+    cuda: tuple[str, ...]
+    first_capability: str | None = None
+    last_capability: str | None = None
+    minimum_driver: str | None = None
+
+
+class CudnnWheel(Row, frozen=True, kw_only=True):
+    """The versions of one cuDNN wheel line that the index holds, oldest first, read on the row's date."""
+
+    package: str
+    versions: tuple[str, ...]
+
+
+class DriverBranch(Row, frozen=True, kw_only=True):
+    """One driver branch (``535``): the CUDA that it brings, and the GPUs it knows, oldest to newest."""
+
+    branch: str
+    first: str
+    cuda: str
+    first_capability: str
+    last_capability: str
+    releases: tuple[str, ...] = ()
+    kind: str = ""
+    end_of_life: str = ""
+
+
+class Gpu(Row, frozen=True, kw_only=True):
+    """One GPU model: its marketing name, what ``nvidia-smi`` prints for it, and other ways people write it."""
+
+    name: str
+    compute_capability: str
+    architecture: str
+    brand: str
+    data_center: bool
+    smi_names: tuple[str, ...] = ()
+    aliases: tuple[str, ...] = ()
+    memory_gib: tuple[int, ...] = ()
+    minimum_driver: str = ""
+
+
+class OperatingSystem(Row, frozen=True, kw_only=True):
+    """A system that images are built on: its Python, its glibc, and where it comes from.
+
+    ``name`` is ``debian-bookworm``. ``image`` is the registry reference; ``suite`` the Debian suite that
+    bootstraps it where no registry is reachable ('' where that cannot be done).
+    """
+
+    name: str
+    short: str
+    python: str
+    glibc: str
+    image: str
+    suite: str = ""
+    package_source: str = ""
+
+
+class BaseImage(Row, frozen=True, kw_only=True):
+    """A published image that brings CUDA: its contents and its start-up requirement.
+
+    ``require_cuda`` is the image's ``NVIDIA_REQUIRE_CUDA`` (spaces are OR, commas are AND).
+    """
+
+    name: str
+    cuda: str
+    os: str
+    glibc: str
+    cudnn: str | None = None
+    python: str | None = None
+    require_cuda: str = ""
+    flavor: str = "runtime"
+
+
+class FieldReport(Row, frozen=True, kw_only=True):
+    """What users report of builds on GPUs where the vendors' tables give no answer; ``works`` None is undecided.
+
+    It holds for TensorFlow versions from ``first`` to ``last`` (both included) on these compute capabilities.
+    """
+
+    first: str
+    last: str
+    capabilities: tuple[str, ...]
+    works: bool | None
+    symptom: str

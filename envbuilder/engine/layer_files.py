@@ -1,0 +1,277 @@
+"""Read an image's layers file by file: from the engine's own folders where they can be read, else from its archive."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import os
+import stat
+import tarfile
+from collections.abc import Callable, Container, Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+
+from envbuilder import decode
+from envbuilder.engine.port import FileKind, LayerFile, LayerStream
+from envbuilder.errors import InfrastructureError
+
+_PIECE = 1 << 20
+_WHITEOUT, _OPAQUE = ".wh.", ".wh..wh..opq"
+_OPAQUE_ATTRIBUTES = ("trusted.overlay.opaque", "user.overlay.opaque")
+
+
+class _Overlay(msgspec.Struct):
+    upper: str | None = msgspec.field(default=None, name="UpperDir")
+    lower: str | None = msgspec.field(default=None, name="LowerDir")
+
+
+class _Store(msgspec.Struct, rename="pascal"):
+    name: str | None = None
+    data: Any = None
+
+
+class _Root(msgspec.Struct, rename="pascal"):
+    layers: tuple[str, ...] | None = None
+
+
+class _Inspected(msgspec.Struct, rename="pascal"):
+    graph_driver: _Store | None = None
+    root: _Root | None = msgspec.field(default=None, name="RootFS")
+
+
+def overlay_folders(inspected: object) -> tuple[tuple[str, Path], ...] | None:
+    """Pair an inspected image's diff ids with overlay2's folders, oldest first; None where they cannot be read here.
+
+    The engine may be remote, or keep its layers otherwise: then its archive is the only way. Raises DamagedError where
+    the answer is of another shape.
+    """
+    told = decode.converted(inspected, _Inspected)
+    store = told.graph_driver or _Store()
+    if store.name != "overlay2":  # what another store keeps there has another shape
+        return None
+    data = decode.converted(store.data or {}, _Overlay)
+    diff_ids = (told.root.layers if told.root else None) or ()
+    if not data.upper:
+        return None
+    lower = [part for part in (data.lower or "").split(":") if part]
+    folders = [Path(part) for part in (*reversed(lower), data.upper)]
+    if len(folders) != len(diff_ids) or not all(_readable(folder) for folder in folders):
+        return None
+    return tuple(zip(diff_ids, folders, strict=True))
+
+
+def _readable(folder: Path) -> bool:
+    """Tell whether a layer's folder is here, and everything in it readable whatever its mode: as root alone."""
+    try:
+        return os.geteuid() == 0 and folder.is_dir()
+    except OSError:
+        return False
+
+
+def from_folders(layers: Iterable[tuple[str, Path]], known: Container[str]) -> Iterator[LayerStream]:
+    """Yield the layers of overlay2's folders that are not ``known``. No link is followed."""
+    for diff_id, folder in layers:
+        if diff_id not in known:
+            stream = LayerStream(_walk(folder))
+            stream.diff_id = diff_id
+            yield stream
+
+
+def _walk(folder: Path) -> Iterator[LayerFile]:
+    first: dict[int, str] = {}
+    waiting = [""]
+    while waiting:
+        place = waiting.pop()
+        try:
+            with os.scandir(folder / place) as entries:
+                found = sorted(entries, key=lambda entry: entry.name)
+        except OSError as error:
+            raise InfrastructureError(f"the engine's layer cannot be read: {error}") from error
+        for entry in found:
+            path = f"{place}/{entry.name}" if place else entry.name
+            file = _on_disk(path, Path(entry.path), entry.stat(follow_symlinks=False), first)
+            yield file
+            if file.kind == "folder":
+                if _is_opaque(entry.path):
+                    yield LayerFile(path, "emptied")
+                waiting.append(path)
+
+
+def _on_disk(path: str, place: Path, status: os.stat_result, first: dict[int, str]) -> LayerFile:
+    kind, target = _kind(status), ""
+    if kind == "link":
+        target = str(place.readlink())
+    elif kind == "file" and status.st_nlink > 1:
+        target = first.setdefault(status.st_ino, path)
+        kind, target = ("file", "") if target == path else ("same", target)
+    return LayerFile(
+        path,
+        kind,
+        mode=stat.S_IMODE(status.st_mode),
+        uid=status.st_uid,
+        size=status.st_size if kind == "file" else 0,
+        modified=int(status.st_mtime),
+        target=target,
+        pieces=lambda: _pieces_of(place),
+    )
+
+
+def _kind(status: os.stat_result) -> FileKind:
+    if stat.S_ISREG(status.st_mode):
+        return "file"
+    if stat.S_ISDIR(status.st_mode):
+        return "folder"
+    if stat.S_ISLNK(status.st_mode):
+        return "link"
+    return "deleted" if stat.S_ISCHR(status.st_mode) and status.st_rdev == 0 else "other"
+
+
+def _is_opaque(path: str) -> bool:
+    for name in _OPAQUE_ATTRIBUTES:
+        with suppress(OSError):
+            if os.getxattr(path, name, follow_symlinks=False) == b"y":
+                return True
+    return False
+
+
+def _pieces_of(place: Path) -> Iterator[bytes]:
+    try:
+        with os.fdopen(os.open(place, os.O_RDONLY | os.O_NOFOLLOW), "rb", buffering=0) as file:
+            while piece := file.read(_PIECE):
+                yield piece
+    except OSError as error:
+        raise InfrastructureError(f"the engine's layer cannot be read: {error}") from error
+
+
+def from_archive(archive: Iterable[bytes]) -> Iterator[LayerStream]:
+    """Yield every layer of an archive (as ``docker save`` writes it), read once from start to end.
+
+    A layer's diff id is its own digest, so it is there once its files have been read. Raises InfrastructureError for
+    a stream that is no such archive.
+    """
+    manifest = False
+    try:
+        with tarfile.open(fileobj=_Stream(archive), mode="r|", bufsize=_PIECE) as outer:
+            for member in outer:
+                manifest = manifest or member.name == "manifest.json"
+                if _may_be_layer(member):
+                    source = outer.extractfile(member)
+                    stream = _layer(source) if source is not None else None
+                    if stream is not None:
+                        yield stream
+                        for _ in stream.files:
+                            pass  # what its reader left; the digest is over all of it
+    except (tarfile.TarError, EOFError, OSError) as error:
+        raise InfrastructureError(f"the engine's archive of the image cannot be read: {error}") from error
+    if not manifest:
+        raise InfrastructureError("the engine's archive of the image has no manifest")
+
+
+def _may_be_layer(member: tarfile.TarInfo) -> bool:
+    """Tell whether an entry is a layer by its name, or a blob that may be one."""
+    name = member.name.removeprefix("./")
+    return member.isfile() and (name.endswith("/layer.tar") or name.startswith("blobs/"))
+
+
+def _layer(source: IO[bytes]) -> LayerStream | None:
+    """Open one blob as a layer; None for one that is no tar (a configuration, a manifest)."""
+    hashed = _Hashed(source)
+    try:
+        inner = tarfile.open(fileobj=hashed, mode="r|", bufsize=_PIECE)  # noqa: SIM115 - closed by its files' reader
+    except tarfile.ReadError:
+        return None
+    stream = LayerStream(iter(()))
+    stream.files = _members(inner, hashed, stream)
+    return stream
+
+
+def _members(inner: tarfile.TarFile, hashed: _Hashed, stream: LayerStream) -> Iterator[LayerFile]:
+    with inner:
+        for member in inner:
+            yield _in_archive(inner, member)
+    while hashed.read(_PIECE):
+        pass
+    stream.diff_id = f"sha256:{hashed.hash.hexdigest()}"
+
+
+def _in_archive(inner: tarfile.TarFile, member: tarfile.TarInfo) -> LayerFile:
+    path = member.name.removeprefix("./").strip("/")
+    folder, _, name = path.rpartition("/")
+    if name == _OPAQUE:
+        return LayerFile(folder, "emptied")
+    if name.startswith(_WHITEOUT):
+        return LayerFile(f"{folder}/{name.removeprefix(_WHITEOUT)}".lstrip("/"), "deleted")
+    kind, target = _kind_in(member), member.linkname
+    if kind == "same":
+        target = target.removeprefix("./").strip("/")
+    return LayerFile(
+        path,
+        kind,
+        mode=member.mode & 0o7777,
+        uid=member.uid,
+        size=member.size if kind == "file" else 0,
+        modified=int(member.mtime),
+        target=target,
+        pieces=lambda: _pieces_in(inner, member),
+    )
+
+
+def _kind_in(member: tarfile.TarInfo) -> FileKind:
+    if member.isreg():
+        return "file"
+    if member.isdir():
+        return "folder"
+    if member.issym():
+        return "link"
+    return "same" if member.islnk() else "other"
+
+
+def _pieces_in(inner: tarfile.TarFile, member: tarfile.TarInfo) -> Iterator[bytes]:
+    file = inner.extractfile(member)
+    while file is not None and (piece := file.read(_PIECE)):
+        yield piece
+
+
+class _Hashed(io.RawIOBase):
+    """A layer's bytes, unpacked where they are packed, with the digest of all that was read."""
+
+    def __init__(self, source: IO[bytes]) -> None:
+        head = source.read(2)
+        whole = _Stream(_chained(head, source))
+        self._source: Callable[[int], bytes] = gzip.GzipFile(fileobj=whole).read if head == b"\x1f\x8b" else whole.read
+        self.hash = hashlib.sha256()
+
+    def read(self, size: int = -1) -> bytes:
+        """Read up to ``size`` bytes; empty at the end."""
+        data = self._source(size)
+        self.hash.update(data)
+        return data
+
+
+def _chained(head: bytes, source: IO[bytes]) -> Iterator[bytes]:
+    yield head
+    while piece := source.read(_PIECE):
+        yield piece
+
+
+class _Stream(io.RawIOBase):
+    """Chunks of bytes as a file that can be read once, forwards."""
+
+    def __init__(self, chunks: Iterable[bytes]) -> None:
+        self._chunks: Iterator[bytes] = iter(chunks)
+        self._rest = memoryview(b"")
+
+    def read(self, size: int = -1) -> bytes:
+        """Read up to ``size`` bytes; empty at the end."""
+        while not self._rest:
+            chunk = next(self._chunks, None)
+            if chunk is None:
+                return b""
+            self._rest = memoryview(chunk)
+        size = len(self._rest) if size < 0 else size
+        taken, self._rest = self._rest[:size], self._rest[size:]
+        return bytes(taken)

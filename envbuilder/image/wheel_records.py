@@ -1,0 +1,74 @@
+"""What the locked wheels themselves say of their files: each one's RECORD, read by ranges and kept by its hash."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+from envbuilder.image.lockfile import Locked, normalised
+from envbuilder.pypi.answer_cache import Cache
+from envbuilder.pypi.package_index import DistFile, IndexUnavailableError, PackageIndex
+from envbuilder.workspace import cache_dir
+
+_KIND = "wheel-record"
+
+
+@dataclass(frozen=True)
+class WheelRecord:
+    """The RECORD of a locked wheel; ``content`` is None where it cannot be had, and ``why`` says why."""
+
+    filename: str = ""
+    content: bytes | None = None
+    why: str = ""
+
+
+class WheelRecords:
+    """Gives the RECORDs of locked wheels: from the cache, else from ``index``, where one is given and answers."""
+
+    def __init__(self, index: PackageIndex | None, cache: Cache | None = None) -> None:
+        self._index = index
+        self._cache = cache or Cache(cache_dir() / "wheels")
+        self._silent = ""
+
+    def of(self, package: Locked, tags: frozenset[str]) -> WheelRecord:
+        """Return the RECORD of the package's wheel that has these tags (``cp311-cp311-manylinux2014_x86_64``).
+
+        An index that fails once is not asked again: then only what is kept can be had.
+        """
+        for digest in package.hashes:
+            kept = self._cache.get(digest, _KIND)
+            name, _, content = (kept or b"").partition(b"\n")
+            if kept is not None and _has(name.decode("utf-8", "replace"), tags):
+                return WheelRecord(name.decode("utf-8", "replace"), content)
+        if self._index is None or self._silent:
+            return WheelRecord(why=self._silent or "no package index was asked")
+        try:
+            return self._ask(self._index, package, tags)
+        except IndexUnavailableError as error:
+            self._silent = f"the package index does not answer: {error}"
+            return WheelRecord(why=self._silent)
+
+    def _ask(self, index: PackageIndex, package: Locked, tags: frozenset[str]) -> WheelRecord:
+        for file in index.files(package.name):
+            digest = f"sha256:{file.sha256}"
+            if digest in package.hashes and file.filename.endswith(".whl") and _has(file.filename, tags):
+                content = _read(index, file, package)
+                if content is not None:
+                    self._cache.put(digest, _KIND, file.filename.encode() + b"\n" + content)
+                    return WheelRecord(file.filename, content)
+        return WheelRecord(why="no locked wheel on the index has its tags: it was built from its source")
+
+
+def _has(filename: str, tags: frozenset[str]) -> bool:
+    """Tell whether a wheel's name stands for one of these tags (PEP 425's compressed sets)."""
+    parts = filename.removesuffix(".whl").split("-")[-3:]
+    return any("-".join(tag) in tags for tag in itertools.product(*(part.split(".") for part in parts)))
+
+
+def _read(index: PackageIndex, file: DistFile, package: Locked) -> bytes | None:
+    for member in index.members(file):
+        folder, _, leaf = member.name.partition("/")
+        project = normalised(folder.removesuffix(".dist-info").rpartition("-")[0])
+        if leaf == "RECORD" and folder.endswith(".dist-info") and project == package.name:
+            return b"".join(index.stream(file, member))
+    return None

@@ -1,0 +1,157 @@
+"""Save a small model in every format that there is, or load what the other side saved, and compare what it predicts."""
+
+from __future__ import annotations
+
+import base64
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from .upgrade_answer import Channel
+
+TOLERANCE = 1e-4
+"""Predictions of the same weights differ by rounding alone."""
+
+
+def main(channel: Channel, wanted: Mapping[str, Any]) -> None:
+    """Print the saved files, or how loading went, as one JSON document."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    import tensorflow as tf
+
+    if "folder" in wanted:
+        channel.say({"loaded": load(tf, wanted["folder"], wanted["formats"])})
+    else:
+        channel.say({"saved": save(tf)})
+
+
+def inputs(tf: Any) -> Any:
+    """Return what is predicted on."""
+    return tf.reshape(tf.range(8, dtype="float32"), [2, 4]) / 8.0
+
+
+def network(tf: Any) -> Any:
+    """Make a network whose weights are the same on every version."""
+    layers = tf.keras.layers
+    model = tf.keras.Sequential([layers.Dense(3, activation="relu", input_shape=(4,)), layers.Dense(1)])
+    model(inputs(tf))
+    model.set_weights([tf.ones(one.shape).numpy() * (number + 1) / 8 for number, one in enumerate(model.weights)])
+    return model
+
+
+def module(tf: Any) -> Any:
+    """Make a module with one variable, without Keras."""
+    found = tf.Module()
+    found.weights = tf.Variable(tf.ones([4, 1]) / 8.0)
+    signature = [tf.TensorSpec([None, 4], tf.float32)]
+    found.call = tf.function(lambda x: tf.matmul(x, found.weights) + 1.125, input_signature=signature)
+    return found
+
+
+def expected(tf: Any, name: str) -> Any:
+    """Compute by hand what a saved model must predict."""
+    x = inputs(tf)
+    if name in ("SavedModel", "checkpoint"):
+        return tf.reduce_sum(x, axis=1, keepdims=True) / 8.0 + 1.125
+    hidden = tf.nn.relu(tf.reduce_sum(x, axis=1, keepdims=True) / 8.0 + 2 / 8)
+    return 3 * hidden * 3 / 8 + 4 / 8
+
+
+def checkpoint(tf: Any, folder: str) -> None:
+    """Write a checkpoint of the module's variable."""
+    tf.train.Checkpoint(weights=module(tf).weights).write(os.path.join(folder, "checkpoint"))
+
+
+def restored(tf: Any, folder: str) -> Any:
+    """Read a checkpoint into a module with other weights."""
+    found = module(tf)
+    found.weights.assign(tf.zeros([4, 1]))
+    tf.train.Checkpoint(weights=found.weights).read(os.path.join(folder, "checkpoint")).assert_consumed()
+    return found.call(inputs(tf))
+
+
+def weights_of(tf: Any, folder: str) -> Any:
+    """Read weights into a network with other ones."""
+    model = network(tf)
+    model.set_weights([0 * one for one in model.get_weights()])
+    model.load_weights(os.path.join(folder, "m.weights.h5"))
+    return model(inputs(tf))
+
+
+def keras(file: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Return how a whole Keras model is saved as a file (or, '', a folder) and loaded."""
+    return (
+        lambda tf, folder: network(tf).save(os.path.join(folder, file)),
+        lambda tf, folder: tf.keras.models.load_model(os.path.join(folder, file))(inputs(tf)),
+    )
+
+
+def served(tf: Any, folder: str) -> Mapping[str, Any]:
+    """Call the signature of a saved Keras model; the module is held while it is called."""
+    loaded = tf.saved_model.load(folder)
+    found: Mapping[str, Any] = loaded.signatures["serving_default"](inputs(tf))
+    return found
+
+
+FORMATS: Mapping[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "SavedModel": (
+        lambda tf, folder: tf.saved_model.save(module(tf), folder),
+        lambda tf, folder: tf.saved_model.load(folder).call(inputs(tf)),
+    ),
+    "SavedModel of a Keras model": (
+        lambda tf, folder: tf.saved_model.save(network(tf), folder),
+        lambda tf, folder: next(iter(served(tf, folder).values())),
+    ),
+    "checkpoint": (checkpoint, restored),
+    "Keras .keras": keras("m.keras"),
+    "Keras .h5": keras("m.h5"),
+    "Keras folder": keras(""),
+    "Keras weights": (lambda tf, folder: network(tf).save_weights(os.path.join(folder, "m.weights.h5")), weights_of),
+}
+"""Every format: how it is saved into a folder, and how a prediction is made from there."""
+
+
+def save(tf: Any) -> dict[str, dict[str, str]]:
+    """Save in every format that this version can write: format → path → content in base 64."""
+    found = {}
+    for name, (write, _) in FORMATS.items():
+        with tempfile.TemporaryDirectory() as folder:
+            if written(tf, write, folder):
+                found[name] = {path: content(os.path.join(folder, path)) for path in files(folder)}
+    return found
+
+
+def written(tf: Any, write: Callable[..., Any], folder: str) -> bool:
+    """Save in one format; tell whether this version can: what it cannot write, nobody has from it."""
+    try:
+        write(tf, folder)
+    except Exception:
+        return False
+    return True
+
+
+def files(folder: str) -> list[str]:
+    """List the files below a folder, by their path in it."""
+    every = [os.path.join(at, name) for at, _, names in os.walk(folder) for name in names]
+    return sorted(os.path.relpath(path, folder) for path in every)
+
+
+def content(path: str) -> str:
+    """Read a file as base 64."""
+    with open(path, "rb") as stream:
+        return base64.b64encode(stream.read()).decode()
+
+
+def load(tf: Any, folder: str, formats: Mapping[str, str]) -> dict[str, str]:
+    """Load each format from its folder and return why that, or its prediction, is wrong; '' where it is right."""
+    return {name: tried(tf, name, os.path.join(folder, place)) for name, place in formats.items()}
+
+
+def tried(tf: Any, name: str, folder: str) -> str:
+    """Load one format and compare its prediction with what it must be."""
+    try:
+        found = FORMATS[name][1](tf, folder)
+        difference = float(tf.reduce_max(tf.abs(found - expected(tf, name))))
+    except Exception as error:
+        return "{0}: {1}".format(type(error).__name__, (str(error).strip().splitlines() or [""])[0][:300])
+    return "" if difference <= TOLERANCE else "its predictions differ by {0:.2g}".format(difference)

@@ -1,0 +1,87 @@
+"""The document that `verify` prints, and the same written for people."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import msgspec
+
+from envbuilder.attest.demand import Demand, Refusal
+from envbuilder.verdict import Level, Word
+
+_SHOWN = 12
+"""Lines of reasons that are written out; the document holds them all."""
+
+
+class Verification(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer of `verify`: accepted, with the verdict that it rests on, or every reason why not.
+
+    ``notes`` is what was passed over on the way to a yes: a FAILED on other hosts, statements of strangers.
+    ``unanswered``: no, because the registry failed, and not because of anything that it said. ``age_s`` in seconds.
+    """
+
+    schema: str = "envbuilder/verify/v1"
+    image: str
+    digest: str = ""
+    accepted: bool
+    demanded: Demand
+    verdict: Word | None = None
+    level: Level | None = None
+    environment: str = ""
+    tensorflow: str = ""
+    driver: str | None = None
+    gpus: tuple[str, ...] = ()
+    cpu: str = ""
+    kernel: str = ""
+    finished: str = ""
+    age_s: float | None = None
+    signed_by: str = ""
+    signers: tuple[str, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+    notes: tuple[Refusal, ...] = ()
+    unanswered: bool = False
+
+
+def as_text(found: Verification) -> str:
+    """Write the answer for people: what it rests on where it is accepted, a line a reason where it is not.
+
+    Strangers write parts of the reasons: whatever could move a terminal's cursor or make a line of its own is shown,
+    not done.
+    """
+    if not found.accepted:
+        lines = [f"REFUSED {found.image}" + (f" ({found.digest})" if found.digest else "")]
+        return "\n".join([*map(_plain, lines), *_listed("  ", found.refusals)])
+    host = ", ".join(filter(None, (f"driver {found.driver or 'none'}", *found.gpus, found.cpu, _kernel(found.kernel))))
+    lines = [
+        f"ACCEPTED {found.image} ({found.digest})",
+        f"  {found.environment or 'no environment of ours'}: {found.verdict} at level {found.level}",
+        f"  on {found.finished} ({_age(found.age_s or 0.0)} ago) on a host with {host}",
+        f"  signed by {', '.join(found.signers or (found.signed_by,))}",
+    ]
+    return "\n".join([*map(_plain, lines), *_listed("  passed over: ", found.notes)])
+
+
+def _listed(indent: str, refusals: tuple[Refusal, ...]) -> list[str]:
+    """Write reasons, the same one of many statements once."""
+    counted = Counter((refusal.reason, refusal.message) for refusal in refusals)
+    lines = [
+        _plain(f"{indent}{reason}: {message}" + (f" ({count} times)" if count > 1 else ""))
+        for (reason, message), count in list(counted.items())[:_SHOWN]
+    ]
+    more = len(counted) - len(lines)
+    return [*lines, f"{indent}… and {more} more reasons: --format json has them all"] if more else lines
+
+
+def _plain(line: str) -> str:
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in line)
+
+
+def _kernel(version: str) -> str:
+    return f"Linux {version}" if version else ""
+
+
+def _age(seconds: float) -> str:
+    for unit, name in ((86_400, "days"), (3_600, "hours"), (60, "minutes")):
+        if seconds >= 2 * unit:
+            return f"{seconds / unit:.0f} {name}"
+    return f"{seconds:.0f} seconds"

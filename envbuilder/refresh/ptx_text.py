@@ -1,0 +1,110 @@
+"""Read from a PTX payload which GPUs and drivers can compile it: its ``.target`` and ``.version``, packed or not.
+
+The text decides, not the entry's header: the header's architecture number is 90 for ``sm_90`` and for ``sm_90a``.
+``fatbinary`` packs a payload as a bare LZ4 block (https://github.com/lz4/lz4/blob/dev/doc/lz4_Block_format.md) or, from
+CUDA 13 on, as a zstd frame (RFC 8878); the entry's flags say which. Only the first few hundred bytes are unpacked.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import sys
+
+from envbuilder.catalog.rows import Ptx
+from envbuilder.probes.suite.fatbin import Entry
+
+try:
+    if sys.version_info >= (3, 14):
+        from compression import zstd
+    else:
+        from backports import zstd
+except ImportError:  # the extra `refresh`: no release so far has such an entry; without it one would be unknown
+    zstd = None  # type: ignore[assignment]
+
+LZ4, ZSTD = 0x2000, 0x8000
+"""The flags of an entry whose payload is packed."""
+
+_FIELDS = struct.Struct("<HHIQIIHHIIIQQQ")
+_HEADS = (512, 16 * 1024)
+"""How much of the text is looked at, in bytes; more where the directives follow a long comment."""
+
+_LARGEST_WINDOW = 24
+"""The logarithm of the most memory, in bytes, that a zstd frame may ask for."""
+
+_VERSION = re.compile(rb"^[ \t]*\.version[ \t]+(\d{1,2}\.\d{1,2})\b", re.MULTILINE)
+_TARGET = re.compile(rb"^[ \t]*\.target[ \t][^\n]{0,64}?\b(sm_\d{2,3}[af]?)\b", re.MULTILINE)
+
+
+def read(entry: Entry) -> Ptx:
+    """Read an entry of PTX; where its text gives nothing, the ISA is what the entry's header says."""
+    if len(entry.header) < _FIELDS.size:
+        return Ptx(None, "")
+    _, _, _, stored, packed, _, minor, major, _, _, _, flags, *_ = _FIELDS.unpack_from(entry.header)
+    payload = entry.payload[: packed or stored]
+    for length in _HEADS:
+        text = _text(payload, flags, length)
+        version = _VERSION.search(text)
+        target = _TARGET.search(text, version.end()) if version else None
+        if version and target and target.end() < length:  # a name at the edge may be cut
+            return Ptx(target[1].decode(), version[1].decode())
+    return Ptx(None, f"{major}.{minor}")
+
+
+def _text(payload: bytes, flags: int, length: int) -> bytes:
+    if flags & LZ4:
+        return lz4_head(payload, length)
+    if flags & ZSTD:
+        return zstd_head(payload, length)
+    return payload[:length]
+
+
+def zstd_head(packed: bytes, limit: int) -> bytes:
+    """Unpack the first ``limit`` bytes of a zstd frame; nothing where it is damaged, too large or zstd is absent."""
+    if zstd is None:
+        return b""
+    options = {int(zstd.DecompressionParameter.window_log_max): _LARGEST_WINDOW}
+    try:
+        return zstd.ZstdDecompressor(options=options).decompress(packed, limit)
+    except zstd.ZstdError:
+        return b""
+
+
+def lz4_head(packed: bytes, limit: int) -> bytes:
+    """Unpack the first ``limit`` bytes of an LZ4 block; what comes before the damage where it is damaged or cut."""
+    out = bytearray()
+    at = 0
+    try:
+        while len(out) < limit and at < len(packed):
+            token = packed[at]
+            length, at = _length(packed, at + 1, token >> 4)
+            out += packed[at : at + min(length, limit)]
+            at += length
+            distance = packed[at] | packed[at + 1] << 8
+            length, at = _length(packed, at + 2, token & 15)
+            if not 0 < distance <= len(out):
+                break
+            _repeat(out, distance, min(length + _SHORTEST_MATCH, limit))
+    except IndexError:  # the last sequence has no match; a cut block ends anywhere
+        pass
+    return bytes(out[:limit])
+
+
+_SHORTEST_MATCH = 4
+
+
+def _length(packed: bytes, at: int, nibble: int) -> tuple[int, int]:
+    """Read a length that begins with four bits and goes on in bytes for as long as they are 255."""
+    length = nibble
+    if nibble == 15:  # noqa: PLR2004 - all four bits
+        while packed[at] == 255:  # noqa: PLR2004 - a full byte
+            length, at = length + 255, at + 1
+        length, at = length + packed[at], at + 1
+    return length, at
+
+
+def _repeat(out: bytearray, distance: int, length: int) -> None:
+    """Append what stands ``distance`` bytes back; it may overlap with what it appends."""
+    start = len(out) - distance
+    seen = bytes(out[start : start + length])
+    out += (seen * (length // len(seen) + 1))[:length]

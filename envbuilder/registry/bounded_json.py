@@ -1,0 +1,25 @@
+"""Read JSON that a stranger wrote: whatever it is, the answer is a value or an error of ours."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+
+from envbuilder.errors import PublishError
+
+_Document = TypeVar("_Document")
+
+
+class MalformedError(PublishError):
+    """Bytes that are not the document they should be."""
+
+
+def decode(content: bytes | msgspec.Raw, kind: type[_Document] | Any, what: str) -> Any:  # noqa: ANN401 - of ``kind``
+    """Read a document of a type. Raises MalformedError, for nesting without end as well."""
+    try:
+        return msgspec.json.decode(content, type=kind)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise MalformedError(f"not {what}: {error}") from error
+    except RecursionError as error:
+        raise MalformedError(f"not {what}: nested too deeply") from error

@@ -1,0 +1,54 @@
+"""Let each side load the models that the other one saved: what was kept before an upgrade has to be read after it."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+
+from envbuilder.engine.port import FILES_AT
+from envbuilder.upgrade.observe import Gap, Place, ask
+from envbuilder.upgrade.observed import Loaded, Saved
+from envbuilder.upgrade.upgrade_document import ModelExchange
+
+PROBE = "upgrade_models"
+
+
+def exchange(old: Place, new: Place) -> tuple[tuple[ModelExchange, ...] | None, tuple[str, ...]]:
+    """Save on each side, load on the other; return every format with what is wrong, and what could not be asked.
+
+    A format that its own side cannot read back says nothing of the other and is left out.
+    """
+    rows: list[ModelExchange] = []
+    for writer, reader, saved_by in ((old, new, "old"), (new, old, "new")):
+        found = _exchanged(writer, reader, saved_by)
+        if isinstance(found, Gap):
+            return None, (f"models saved by the {saved_by} side: {found.why}",)
+        rows += found
+    return tuple(rows), ()
+
+
+def _exchanged(writer: Place, reader: Place, saved_by: str) -> list[ModelExchange] | Gap:
+    saved = ask(writer, PROBE, Saved)
+    if isinstance(saved, Gap):
+        return saved
+    formats = {name: str(number) for number, name in enumerate(saved.saved)}
+    order: dict[str, object] = {"folder": f"{FILES_AT}/models", "formats": formats}
+    files = dict(_files(saved, formats))
+    own, other = (ask(place, PROBE, Loaded, order, files) for place in (writer, reader))
+    if isinstance(own, Gap):
+        return own
+    if isinstance(other, Gap):
+        return other
+    return [
+        ModelExchange(
+            name=name, saved_by="old" if saved_by == "old" else "new", wrong=other.loaded.get(name, "no answer")
+        )
+        for name in formats
+        if not own.loaded.get(name)
+    ]
+
+
+def _files(saved: Saved, formats: dict[str, str]) -> Iterator[tuple[str, bytes]]:
+    for name, files in saved.saved.items():
+        for path, text in files.items():
+            yield f"models/{formats[name]}/{path}", base64.b64decode(text)

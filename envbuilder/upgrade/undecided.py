@@ -1,0 +1,75 @@
+"""Say what would decide an upgrade that is undecided: how many rounds, which host, which tests."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from envbuilder.upgrade.figures import Sides
+from envbuilder.upgrade.measured_quantities import ratio_text
+from envbuilder.upgrade.statistics import Interval, Measured
+from envbuilder.upgrade.upgrade_document import Clause
+
+FEWEST = 8
+"""Rounds with fewer than which nothing can be claimed of all durations together."""
+MOST = 200
+"""Rounds beyond which nobody waits: another machine is the better advice."""
+DURATIONS = {"start-up-ratio": "start.total", "work-ratio": "work."}
+
+
+def would_decide(clauses: Sequence[Clause], sides: Sides, rounds: int) -> tuple[str, ...]:
+    """Return a sentence for each clause that is unknown and would reject."""
+    return tuple(
+        f"{clause.clause}: {said}"
+        for clause in clauses
+        if (clause.otherwise, clause.state) == ("reject", "unknown")
+        for said in _said(clause, sides, rounds)
+    )
+
+
+def _said(clause: Clause, sides: Sides, rounds: int) -> Iterator[str]:
+    match clause.clause:
+        case "verdict" if sides.new.environment.flavor == "gpu":
+            driver = sides.new.environment.minimum_driver or "any"
+            yield f"the same command on a host with a GPU and driver {driver} or newer"
+        case "verdict":
+            yield "a validation that comes to its end: " + "; ".join(sides.new.reasons[:3])
+        case "tests-newly-failed":
+            yield f"a suite that passes on {sides.old.tensorflow}: {clause.found}"
+        case "hosts-lost":
+            yield "a trial on the hosts about which the catalogue makes no claim: " + "; ".join(clause.details[:3])
+        case "start-up-ratio" | "work-ratio":
+            rows = [row for row in sides.differences.timings or () if row.name.startswith(DURATIONS[clause.clause])]
+            yield _more_rounds(rows, clause.limit, rounds) if rows else "a measurement that both sides answer: see gaps"
+        case _:
+            yield f"an answer of both sides ({clause.found}): see gaps"
+
+
+def _more_rounds(rows: Sequence[Measured], limit: float, rounds: int) -> str:
+    """Estimate the rounds that resolve the worst duration: an interval narrows with the root of their number."""
+    if any(row.ratio.low is None for row in rows):
+        return f"at least {FEWEST} rounds, better 15 (--rounds 15): with {rounds} nothing can be claimed"
+    straddling = [row for row in rows if not _within(row.ratio, limit)]
+    worst = max(straddling or rows, key=lambda row: needed(row.ratio, limit, rounds))
+    wanted = needed(worst.ratio, limit, rounds)
+    said = f"{worst.name} is {ratio_text(worst.ratio)}, the limit {limit:g}"
+    if wanted > MOST:
+        return f"{said}: a machine with nothing else to do, since it would take more than {MOST} rounds on this one"
+    return (
+        f"{said}: about {wanted} rounds on this machine (--rounds {wanted}; what was measured is kept), or a quiet one"
+    )
+
+
+def _within(ratio: Interval, limit: float) -> bool:
+    return ratio.high is not None and ratio.high <= limit
+
+
+def needed(ratio: Interval, limit: float, rounds: int) -> int:
+    """Return how many rounds bring the interval to one side of the limit, in fives; more than `MOST` is "too many"."""
+    if ratio.low is None or ratio.high is None:
+        return MOST + 1
+    distance = abs(math.log(limit / ratio.value))
+    width = math.log(ratio.high / ratio.value) if ratio.value <= limit else math.log(ratio.value / ratio.low)
+    if not distance or (width / distance) ** 2 * rounds > MOST:
+        return MOST + 1
+    return max(rounds + 5, 5 * math.ceil((width / distance) ** 2 * rounds / 5))

@@ -1,0 +1,207 @@
+"""The row that an upgrade is judged on: two environments that differ in their release alone, offered ones first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import chain
+
+import msgspec
+
+from envbuilder import versions
+from envbuilder.catalog.model import Catalog
+from envbuilder.catalog.rows import TensorflowRelease
+from envbuilder.compat.resolve import resolve
+from envbuilder.compat.selectors import select
+from envbuilder.environment import Combination, Environment, Rejection
+from envbuilder.errors import UnsatisfiableError, UsageError
+from envbuilder.matrix import expand
+from envbuilder.upgrade.upgrade_request import Propose, UpgradeRequest
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Both sides resolved, and the catalogue that they were resolved with (``proposed`` rows included).
+
+    ``offered`` are the ids of the sides that the matrix offers; ``others`` name the rows that could have been judged.
+    """
+
+    old: Environment
+    new: Environment
+    catalog: Catalog
+    proposed: tuple[str, ...] = field(default=())
+    offered: frozenset[str] = frozenset()
+    others: tuple[str, ...] = ()
+
+    @property
+    def row(self) -> str:
+        """The row in words: ``Python 3.11 on debian-bookworm``."""
+        return f"Python {self.old.python} on {self.old.os}"
+
+
+def pair(request: UpgradeRequest, catalog: Catalog, propose: Propose) -> Pair:
+    """Return the first of `pairs`."""
+    return pairs(request, catalog, propose)[0]
+
+
+def pairs(request: UpgradeRequest, catalog: Catalog, propose: Propose) -> tuple[Pair, ...]:
+    """Resolve both versions in every row that serves both, the row to judge first.
+
+    Rows in which the matrix offers both versions stand before those that it offers one of, and those before rows that
+    are in no matrix. Within each: systems that can be bootstrapped anywhere first, then the newest Python.
+
+    Raises UnsatisfiableError with the rules' sentences where there is none, NothingSelectedError where the selectors
+    leave none.
+    """
+    proposed = tuple(propose(version, request.package or "tensorflow") for version in _unknown(request, catalog))
+    known = msgspec.structs.replace(catalog, tensorflow=(*catalog.tensorflow, *proposed))
+    offered = _offered(request, known)
+    names = tuple(f"{made.package} {made.version}" for made in proposed)
+    rejected: list[Rejection] = []
+    ids = frozenset(one.id for one in offered)
+    stages = (_in_rows(rows, request, known, rejected) for rows in _kinds(request))
+    for stage in chain([_both_offered(request, offered)], stages):
+        found = [Pair(old, new, known, names, ids & {old.id, new.id}) for old, new in stage]
+        if found:
+            return _in_order(_selected(found, request), known)
+    raise UnsatisfiableError(
+        f"{request.old} and {request.new} cannot both be had from the same row\n"
+        + "\n".join(dict.fromkeys(f"{rejection.id}: {rejection.sentence}" for rejection in rejected)),
+        hint="name a Python, system or CUDA that serves both in a matrix (--matrix), or see `envbuilder check`",
+    )
+
+
+def _offered(request: UpgradeRequest, catalog: Catalog) -> tuple[Environment, ...]:
+    """Return what the matrix offers of both versions; nothing of a release that is a file on this machine."""
+    wanted = {versions.key(version) for version in (request.old, request.new)}
+    found = [resolve(row, catalog) for row in _rows(request) if versions.key(row.tensorflow) in wanted]
+    package = request.package
+    return tuple(one for one in found if isinstance(one, Environment) and package in {None, one.package})
+
+
+def _rows(request: UpgradeRequest) -> list[Combination]:
+    rows = expand(request.matrix)[0] if request.matrix else ()
+    return [row for row in rows if row.flavor == request.flavor and not row.controls]
+
+
+def _both_offered(request: UpgradeRequest, offered: Iterable[Environment]) -> Iterator[tuple[Environment, Environment]]:
+    """Yield the environments of the matrix that differ in their release alone."""
+    if request.wheel is not None:
+        return
+    sides = tuple(
+        [one for one in offered if versions.key(one.tensorflow) == versions.key(version)]
+        for version in (request.old, request.new)
+    )
+    yield from ((old, new) for old in sides[0] for new in sides[1] if alike(old, new))
+
+
+def alike(old: Environment, new: Environment) -> bool:
+    """Tell whether two environments differ in their release alone: same Python, system and distribution."""
+    same = (old.python, old.os, old.package, old.arch)
+    return same == (new.python, new.os, new.package, new.arch)
+
+
+def _kinds(request: UpgradeRequest) -> Iterator[list[Combination]]:
+    """Yield the rows to try: those of one of the versions, else the flavour's first; a plain one where none is asked.
+
+    The matrix that ships forbids nothing: a version that it has no row for gets a plain one.
+    """
+    rows = _rows(request)
+    kinds = [
+        [row for row in rows if versions.key(row.tensorflow) == versions.key(version)]
+        for version in (request.old, request.new)
+    ]
+    first = kinds[0] or kinds[1] or (rows[:1] if request.matrix_given else [])
+    yield first
+    if not (first and request.matrix_given):
+        yield [Combination(tensorflow=request.old, flavor=request.flavor)]
+
+
+def _in_rows(
+    rows: Iterable[Combination], request: UpgradeRequest, catalog: Catalog, rejected: list[Rejection]
+) -> Iterator[tuple[Environment, Environment]]:
+    """Yield both versions in each row, with what it leaves open; what cannot be had is added to ``rejected``."""
+    seen: set[tuple[str, str]] = set()
+    for row in rows:
+        named = msgspec.structs.replace(row, package=request.package or row.package)
+        for wish in _wishes(named, catalog):
+            match _resolved(wish, request, catalog, rejected):
+                case [Environment() as old, Environment() as new] if (old.id, new.id) not in seen:
+                    seen.add((old.id, new.id))
+                    yield old, new
+
+
+def _resolved(
+    wish: Combination, request: UpgradeRequest, catalog: Catalog, rejected: list[Rejection]
+) -> tuple[Environment, ...]:
+    sides = [resolve(msgspec.structs.replace(wish, tensorflow=v), catalog) for v in (request.old, request.new)]
+    rejected += [side for side in sides if isinstance(side, Rejection)]
+    match sides:
+        case [Environment() as old, Environment() as new] if alike(old, new):
+            return old, new
+    return ()
+
+
+def _wishes(row: Combination, catalog: Catalog) -> Iterator[Combination]:
+    """Yield the row with what it leaves open: first as the resolver prefers, then by system.
+
+    Last with the plain distribution on both sides: not every release has a smaller one for the CPU.
+    """
+    if row.os is not None:
+        yield row
+    for package in dict.fromkeys((row.package, row.package or "tensorflow")):
+        wish = msgspec.structs.replace(row, package=package)
+        if row.os is not None:
+            yield wish
+            continue
+        for system in catalog.systems:
+            yield msgspec.structs.replace(wish, os=system.name, python=row.python or system.python)
+
+
+def _selected(found: list[Pair], request: UpgradeRequest) -> list[Pair]:
+    every = tuple({side.id: side for each in found for side in (each.old, each.new)}.values())
+    wanted = {side.id for side in select(every, request.selectors)}
+    return [each for each in found if {each.old.id, each.new.id} & wanted]
+
+
+def _in_order(found: list[Pair], catalog: Catalog) -> tuple[Pair, ...]:
+    """Order pairs: offered sides, a plain CPU distribution last, systems that need no registry, newest Python."""
+    bootstrapped = {system.name for system in catalog.systems if system.suite}
+
+    def rank(each: Pair) -> tuple[int, bool, bool, tuple[int, ...]]:
+        smaller = each.old.flavor == "gpu" or each.old.package != "tensorflow"
+        python = tuple(-number for number in versions.key(each.old.python)[0])
+        return -len(each.offered), not smaller, each.old.os not in bootstrapped, python
+
+    ordered = sorted(found, key=rank)
+    names = [each.new.id for each in ordered]
+    return tuple(
+        replace(each, others=tuple(dict.fromkeys(name for name in names if name != each.new.id)))
+        if each.offered
+        else each
+        for each in ordered
+    )
+
+
+def pinned_row(request: UpgradeRequest, catalog: Catalog) -> Combination:
+    """Return the row of both versions with the Python and the system that serve both."""
+    old = pair(request, catalog, _no_row).old
+    rows = [row for row in _rows(request) if resolved_on(row, old, catalog)]
+    row = next(iter(rows), Combination(tensorflow=request.old, flavor=request.flavor, package=request.package))
+    return msgspec.structs.replace(row, tensorflow=request.old, python=old.python, os=old.os)
+
+
+def resolved_on(row: Combination, environment: Environment, catalog: Catalog) -> bool:
+    """Tell whether a row, with this release, is this environment."""
+    found = resolve(msgspec.structs.replace(row, tensorflow=environment.tensorflow), catalog)
+    return isinstance(found, Environment) and found.id == environment.id
+
+
+def _no_row(version: str, package: str) -> TensorflowRelease:
+    raise UsageError(f"the catalogue has no {package} {version}", hint=f"envbuilder catalog refresh {version} --write")
+
+
+def _unknown(request: UpgradeRequest, catalog: Catalog) -> tuple[str, ...]:
+    wanted = dict.fromkeys((request.old, request.new))
+    package = request.package or "tensorflow"
+    return tuple(version for version in wanted if catalog.release(version, package) is None)

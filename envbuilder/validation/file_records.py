@@ -1,0 +1,136 @@
+"""The distributions of an image, from its files: what each one's RECORD, and its locked wheel's own, say of them."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import posixpath
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from envbuilder.image.lockfile import normalised
+from envbuilder.validation.image_files import ImageFiles
+
+SITE = re.compile(r"(?:^|/)(?:site|dist)-packages\Z")
+_INFO = re.compile(r"\A(?P<site>.*?(?:site|dist)-packages)/(?P<folder>[^/]+\.dist-info)/(?P<leaf>[^/]+)\Z")
+_BY_INSTALLERS = frozenset({"INSTALLER", "REQUESTED", "RECORD", "direct_url.json", "uv_cache.json", "uv_build.json"})
+_UNLISTED = ("RECORD", "RECORD.jws", "RECORD.p7s")
+
+Rows = Mapping[str, str]
+"""Path in the image → the digest as RECORD writes it (``sha256=…``), '' where the file has none there."""
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """One installed distribution: where it is, its tags, and its RECORD (None where it has none)."""
+
+    site: str
+    folder: str
+    name: str
+    version: str
+    tags: frozenset[str]
+    rows: Rows | None
+    editable: bool = False
+    scripts: frozenset[str] = field(default_factory=frozenset)
+
+
+@lru_cache(maxsize=1)
+def distributions(files: ImageFiles) -> tuple[Distribution, ...]:
+    """List every distribution in every folder that Python installs packages in, sorted by place."""
+    found: dict[tuple[str, str], dict[str, bytes]] = {}
+    for path, content in files.kept():
+        match = _INFO.match(path)
+        if match is not None:
+            found.setdefault((match["site"], match["folder"]), {})[match["leaf"]] = content
+    for path in files.paths:
+        match = _INFO.match(path) if ".dist-info/" in path else None
+        if match is not None:
+            found.setdefault((match["site"], match["folder"]), {})
+    return tuple(_distribution(site, folder, kept) for (site, folder), kept in sorted(found.items()))
+
+
+def _distribution(site: str, folder: str, kept: Mapping[str, bytes]) -> Distribution:
+    name, _, version = folder.removesuffix(".dist-info").partition("-")
+    told = _fields(kept.get("METADATA", b""))
+    return Distribution(
+        site=site,
+        folder=folder,
+        name=normalised(told.get("Name", name)),
+        version=told.get("Version", version),
+        tags=frozenset(re.findall(r"(?m)^Tag:\s*(\S+)", kept.get("WHEEL", b"").decode("utf-8", "replace"))),
+        rows=dict(parse(kept["RECORD"], site)) if "RECORD" in kept else None,
+        editable=re.search(rb'"editable"\s*:\s*true', kept.get("direct_url.json", b"")) is not None,
+        scripts=_scripts(kept.get("entry_points.txt", b"").decode("utf-8", "replace")),
+    )
+
+
+def _fields(metadata: bytes) -> dict[str, str]:
+    head = metadata.decode("utf-8", "replace").partition("\n\n")[0]
+    pairs = (line.partition(":") for line in head.splitlines() if line[:1].isalpha())
+    return {key: value.strip() for key, _, value in reversed(list(pairs))}
+
+
+def _scripts(entry_points: str) -> frozenset[str]:
+    """Name the programs that an installer writes for a distribution's entry points."""
+    names: set[str] = set()
+    section = ""
+    for line in entry_points.splitlines():
+        if line.strip().startswith("["):
+            section = line.strip()
+        elif "=" in line and section in ("[console_scripts]", "[gui_scripts]"):
+            names.add(line.partition("=")[0].strip())
+    return frozenset(names)
+
+
+def parse(record: bytes, site: str) -> Iterator[tuple[str, str]]:
+    """Read a RECORD: each file's path in the image, and its digest."""
+    for row in csv.reader(record.decode("utf-8", "replace").replace("\0", "").splitlines()):
+        if row and row[0]:
+            yield _placed(row[0], site), row[1] if len(row) > 1 else ""
+
+
+def _placed(path: str, site: str) -> str:
+    if ".." not in path and not path.startswith(("/", ".")):
+        return f"{site}/{path}"  # nearly every row: a hundred thousand of them are read for one image
+    return posixpath.normpath(posixpath.join("/", site, path)).lstrip("/")
+
+
+def of_wheel(record: bytes, distribution: Distribution) -> tuple[dict[str, str], frozenset[str]]:
+    """Return the files that installing a wheel leaves, and the paths of those that an installer may rewrite.
+
+    What is below ``<name>-<version>.data`` goes elsewhere; the first line of its scripts is rewritten.
+    """
+    site, rows, rewritten = distribution.site, dict[str, str](), set[str]()
+    prefix = posixpath.normpath(posixpath.join("/", site, "../../..")).lstrip("/")
+    for row in csv.reader(record.decode("utf-8", "replace").splitlines()):
+        path, digest = (*row, "", "")[:2]
+        top, _, rest = path.partition("/")
+        if not path or (top.endswith(".dist-info") and rest in _UNLISTED):
+            continue
+        if not top.endswith(".data"):
+            rows[_placed(path, site)] = digest
+            continue
+        scheme, _, leaf = rest.partition("/")
+        target = {"purelib": site, "platlib": site, "scripts": f"{prefix}/bin", "data": prefix}.get(scheme)
+        if target is not None:
+            placed = _placed(leaf, target)
+            rows[placed] = digest
+            rewritten |= {placed} if scheme == "scripts" else set()
+    return rows, frozenset(rewritten)
+
+
+def made_by_installer(path: str, distribution: Distribution) -> bool:
+    """Tell whether an installer adds this file to what the wheel brings: its notes, byte code, entry points."""
+    folder, _, leaf = path.rpartition("/")
+    if folder == f"{distribution.site}/{distribution.folder}" and leaf in _BY_INSTALLERS:
+        return True
+    if folder.endswith("/__pycache__") and leaf.endswith(".pyc"):
+        return True
+    return folder.endswith(("/bin", "/Scripts")) and leaf in distribution.scripts
+
+
+def digest_of(content: bytes, algorithm: str) -> str:
+    """Write a SHA-256 as RECORD does; '' for another algorithm, which is not compared."""
+    return f"sha256={base64.urlsafe_b64encode(content).decode().rstrip('=')}" if algorithm == "sha256" else ""

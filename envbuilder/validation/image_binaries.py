@@ -1,0 +1,119 @@
+"""Look at the shared objects and programs of an image: whole, of its architecture, and what their names say."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from envbuilder.finding import Code, Finding
+from envbuilder.validation.image_claims import build_note
+from envbuilder.validation.image_files import Seen
+from envbuilder.validation.outside import Looked, Outside, error, listed, warning
+from envbuilder.verdict import Measurement
+
+_MACHINES = {"amd64": "x86_64", "arm64": "aarch64", "386": "i386", "ppc64le": "ppc64le", "arm": "arm"}
+_SOUGHT = re.compile(r"/?lib(?:cu[a-z]+|nv[a-z]+|nccl|nppc?)[\w-]*\.so\.[\d.]+\Z")
+"""Libraries that TensorFlow, or another of them, opens by name."""
+
+_CODE_PATH = re.compile(
+    r"(?:site|dist)-packages/|\A(?:usr/)?(?:local/)?(?:s?bin|lib(?:64)?)/|(?:^|/)(?:venv|cuda[^/]*|conda)/"
+)
+_MAJOR = re.compile(r"\.so\.(\d+)")
+_LIBDEVICE = re.compile(r"(?:^|/)libdevice\.10\.bc\Z")
+_PARTS = ("graph", "ops", "cnn", "adv", "heuristic", "engines_precompiled", "engines_runtime_compiled")
+_FIX = "install the package that brings it anew"
+
+
+def binaries(subject: Outside) -> Looked:
+    """Look for damaged files, files of another machine, and libraries that are not what their names say."""
+    held = [(path, seen) for path, seen in subject.files.paths.items() if seen.row.binary is not None]
+    findings = [*_damaged(held), *_machines(subject, held), *_names(subject), *_cudnn(subject), *_tools(subject)]
+    findings += build_note(subject)
+    return Looked(
+        tuple(findings),
+        "whole binaries of the image's architecture, each what its name says",
+        "; ".join(one.message for one in findings) or f"{len(held)} binaries",
+        (("binaries", Measurement(len(held), "1")),),
+    )
+
+
+def _damaged(held: list[tuple[str, Seen]]) -> Iterator[Finding]:
+    for path, seen in held:
+        binary = seen.row.binary
+        if binary is not None and binary.damaged and _CODE_PATH.search(path):
+            text = f"{listed([path])} is damaged: {binary.damaged}"
+            yield error(Code.FILES_DIFFER, f"/{path}"[:200], text, fix=_FIX)
+
+
+def _machines(subject: Outside, held: list[tuple[str, Seen]]) -> Iterator[Finding]:
+    said = subject.image.architecture
+    wanted = _MACHINES.get(said, "")
+    other: dict[str, list[str]] = {}
+    for path, seen in held:
+        machine = seen.row.binary.machine if seen.row.binary else ""
+        if wanted and machine and machine != wanted and re.search(r"(?:site|dist)-packages/|bin/", path):
+            other.setdefault(machine, []).append(path)
+    for machine, paths in sorted(other.items()):
+        text = f"the image says {said}, and {len(paths)} files are for {machine}: {listed(paths)}"
+        if len(paths) * 2 > len(held) or not subject.is_ours:
+            severity = error if len(paths) * 2 > len(held) else warning
+            yield severity(Code.IMAGE_CLAIM, "architecture", text, requires=wanted, found=machine)
+        else:
+            yield error(Code.IMAGE_CLAIM, "architecture", text, requires=wanted, found=machine)
+
+
+def _names(subject: Outside) -> Iterator[Finding]:
+    """Name libraries of CUDA whose own soname is another than the name that they are opened by."""
+    for path, seen in subject.files.paths.items():
+        if seen.row.kind not in ("file", "link", "same") or not _SOUGHT.search(path):
+            continue
+        name = path.rpartition("/")[2]
+        if seen.row.kind == "link" and subject.files.resolve(path) not in subject.files.paths:
+            if "site-packages/" in path:
+                yield error(Code.MISSING_LIBRARY, name, f"{listed([path])} is a link to nothing", fix=_FIX)
+            continue
+        real = subject.files.file(path)
+        binary = real.row.binary if real is not None else None
+        if real is not None and binary is None and real.row.size:
+            yield error(Code.MISSING_LIBRARY, name, f"{listed([path])} is no shared object", fix=_FIX)
+        elif binary is not None and binary.soname and not _same(name, binary.soname):
+            text = f"{listed([path])} is {binary.soname} by its own soname"
+            yield error(Code.CUDA_MISMATCH, name, text, requires=name, found=binary.soname, fix=_FIX)
+
+
+def _same(name: str, soname: str) -> bool:
+    """Compare the stem and the major version: ``libcudart.so.12`` is what ``libcudart.so.12.5.82`` is."""
+    stems = (name.partition(".so")[0], soname.partition(".so")[0])
+    majors = [found[1] if (found := _MAJOR.search(text)) else "" for text in (name, soname)]
+    return stems[0] == stems[1] and (not all(majors) or majors[0] == majors[1])
+
+
+def _cudnn(subject: Outside) -> Iterator[Finding]:
+    """Say which parts a cuDNN lacks, all of them: since 9 the library in front opens the others by name.
+
+    In an image of ours the wheel's RECORD says which parts there are.
+    """
+    if subject.is_ours:
+        return
+    folders = [path.rpartition("/")[0] for path in subject.files.paths if path.endswith("/libcudnn.so.9")]
+    for folder in folders:
+        parts = [f"{folder}/libcudnn_{part}.so.9" for part in _PARTS]
+        empty = [path for path in parts if subject.files.file(path) is None]
+        if empty:
+            text = f"parts of cuDNN are missing: {listed(empty)}"
+            name = empty[0].rpartition("/")[2]
+            yield error(Code.MISSING_LIBRARY, name, text, requires="a whole cuDNN", fix="install cuDNN anew")
+
+
+def _tools(subject: Outside) -> Iterator[Finding]:
+    for path, seen in subject.files.paths.items():
+        if (
+            seen.row.kind == "file"
+            and _LIBDEVICE.search(path)
+            and seen.row.head[:4] not in (b"BC\xc0\xde", b"\xde\xc0\x17\x0b")
+        ):
+            text = f"{listed([path])} is no bitcode: XLA cannot compile for GPUs"
+            yield error(Code.XLA_TOOLS_MISSING, "libdevice.10.bc", text, fix=_FIX)
+        elif seen.row.kind == "file" and path.endswith("/bin/ptxas") and seen.row.binary is None:
+            text = f"{listed([path])} is no program: XLA cannot compile for GPUs"
+            yield error(Code.XLA_TOOLS_MISSING, "ptxas", text, fix=_FIX)

@@ -1,0 +1,149 @@
+"""Check what an image says of itself, in labels and documents, against what its files are."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator
+
+import msgspec
+
+from envbuilder.environment import Environment
+from envbuilder.finding import Code, Finding
+from envbuilder.image import lockfile
+from envbuilder.validation.file_records import Distribution, distributions
+from envbuilder.validation.image_files import ImageFiles
+from envbuilder.validation.outside import Looked, Outside, error, listed
+
+ENVIRONMENT_LABEL, LOCK_LABEL = "org.envbuilder.environment", "org.envbuilder.lock"
+VERSION_LABEL = "org.opencontainers.image.version"
+DOCUMENT, LOCK = "opt/envbuilder/environment.json", "opt/envbuilder/requirements.lock"
+
+FRAMEWORKS = ("tensorflow", "tensorflow-cpu", "tensorflow-gpu", "tensorflow-intel", "tf-nightly", "tf-nightly-cpu")
+_FIX = "build the image anew from its context"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
+_CUDA = re.compile(r"(?:^|/)libcudart\.so(?:\.[\d.]+)?\Z")
+_FRAMEWORK_OBJECT = re.compile(r"(?:site|dist)-packages/tensorflow/.*\.so(?:\.\d+)*\Z")
+_BUILD_INFO = re.compile(r"(?:site|dist)-packages/tensorflow/python/platform/build_info\.py\Z")
+_SAYS_CUDA = re.compile(
+    rb"[\"']is_cuda_build[\"']\s*:\s*(True|False)|^\s*is_cuda_build\s*=\s*(True|False)", re.MULTILINE
+)
+
+
+def document(files: ImageFiles) -> Environment | None:
+    """Read the environment document that an image carries; None where it is absent, damaged, or its id no name."""
+    try:
+        found = msgspec.json.decode(files.content(DOCUMENT) or b"", type=Environment)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+    return found if _NAME.match(found.id) else None
+
+
+def carried_lock(files: ImageFiles) -> str:
+    """Read the lock that an image carries; '' where it carries none that is one."""
+    try:
+        text = (files.content(LOCK) or b"").decode()
+        lockfile.parse(text)
+    except ValueError:
+        return ""
+    return text
+
+
+def brings_cuda(files: ImageFiles) -> bool:
+    """Tell whether TensorFlow's objects hold code for GPUs and a CUDA run time is in the image: GPUs are meant."""
+    return bool(_cuda_objects(files)) and any(_CUDA.search(path) for path in files.paths)
+
+
+def claims(subject: Outside) -> Looked:
+    """Compare labels, the environment document and the lock with what the host knows and what the files are."""
+    labels, files, facts = subject.image.labels, subject.files, subject.facts
+    told = document(files)
+    framework = _framework(distributions(files))
+    lock = files.content(LOCK)
+    digest = lockfile.digest(lock.decode("utf-8", "replace")) if lock is not None else None
+    package, version, python = framework
+    rows: list[tuple[str, object, object]] = [
+        (f"label {ENVIRONMENT_LABEL}", labels.get(ENVIRONMENT_LABEL), facts.environment),
+        (f"label {VERSION_LABEL}", labels.get(VERSION_LABEL), version),
+        ("lock in the image", digest, facts.lock),
+        (f"label {LOCK_LABEL}", labels.get(LOCK_LABEL), facts.lock),
+    ]
+    findings = []
+    if told is None:
+        what = "is none" if files.file(DOCUMENT) else "is not there"
+        findings.append(_claim("environment.json", f"/{DOCUMENT} {what}, and labels name an environment"))
+    else:
+        rows += [
+            ("environment.json id", told.id, facts.environment),
+            ("environment.json flavor", told.flavor, facts.flavor),
+            ("environment.json python", told.python, python),
+            ("environment.json tensorflow", told.tensorflow, version),
+            ("environment.json package", told.package, package),
+        ]
+    findings += [
+        _claim(name, f"{name} says {_shown(claimed)}, and it is {_shown(actual)}", actual, claimed)
+        for name, claimed, actual in rows
+        if claimed != actual and (claimed or actual)
+    ]
+    findings += _flavor(subject, told)
+    observed = "; ".join(one.message for one in findings) or f"{len(rows)} claims hold"
+    return Looked(tuple(findings), "every claim holds", observed)
+
+
+def _flavor(subject: Outside, told: Environment | None) -> Iterator[Finding]:
+    """Say where a flavour is not what the id, or the files, say: a GPU image that calls itself a CPU one."""
+    if told is not None and ("-cpu" in told.id) != (told.flavor == "cpu"):
+        yield _claim("flavor", f"environment.json says {told.flavor}, and its id {told.id} does not")
+    elif subject.facts.flavor == "cpu" and brings_cuda(subject.files):
+        yield _claim("flavor", "it calls itself a CPU image, and brings a CUDA build and a CUDA run time")
+
+
+def _framework(there: tuple[Distribution, ...]) -> tuple[str | None, str | None, str | None]:
+    """Name the distribution that brings TensorFlow, its version and its Python, as the files tell."""
+    for name in FRAMEWORKS:
+        for one in there:
+            if one.name == name:
+                python = re.search(r"/python(\d+\.\d+)/", f"/{one.site}/")
+                return one.name, one.version, python[1] if python else None
+    return None, None, None
+
+
+def _cuda_objects(files: ImageFiles) -> list[str]:
+    return [
+        path
+        for path, seen in files.paths.items()
+        if seen.row.binary is not None and seen.row.binary.has_cuda_code and _FRAMEWORK_OBJECT.search(path)
+    ]
+
+
+def says_cuda(files: ImageFiles) -> bool | None:
+    """Tell what the build's own note says of CUDA; None where it says nothing."""
+    for path, content in files.kept():
+        if _BUILD_INFO.search(path) and (found := _SAYS_CUDA.search(content)):
+            return b"True" in found.groups()
+    return None
+
+
+def build_note(subject: Outside) -> Iterator[Finding]:
+    """Say where TensorFlow's note of its build and its shared objects disagree about CUDA."""
+    objects, said = _cuda_objects(subject.files), says_cuda(subject.files)
+    if said is not None and said != bool(objects) and _framework(distributions(subject.files))[0]:
+        what = f"hold code for GPUs: {listed(objects)}" if objects else "hold no code for GPUs"
+        yield _claim(
+            "build_info.py", f"build_info.py says {'CUDA' if said else 'no CUDA'}, and the shared objects {what}"
+        )
+
+
+def _claim(name: str, text: str, actual: object = "", claimed: object = "") -> Finding:
+    return error(
+        Code.IMAGE_CLAIM, name, text, requires=_shown(actual) if actual else "", found=_shown(claimed), fix=_FIX
+    )
+
+
+def _shown(value: object) -> str:
+    return str(value).encode("unicode_escape").decode()[:120]
+
+
+def is_name(text: str) -> bool:
+    """Tell whether a text may be an environment's id: a plain name, no path."""
+    return _NAME.match(text) is not None and posixpath.basename(text) == text

@@ -1,0 +1,154 @@
+"""Look for credentials in every layer of an image, in its variables, labels, build history and commands."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from envbuilder.finding import Code, Finding
+from envbuilder.validation.file_records import SITE, digest_of, distributions
+from envbuilder.validation.outside import Looked, Outside, error, listed, warning
+from envbuilder.validation.secret_search import in_instruction, in_variable
+from envbuilder.verdict import Measurement
+
+_FIX = "use a build mount for it (RUN --mount=type=secret or type=bind), and change the secret: it is published"
+_AUTHORITIES = ("usr/local/share/ca-certificates/", "etc/pki/ca-trust/source/anchors/", "run/host/")
+_BUNDLE, _PACKAGED = "etc/ssl/certs/ca-certificates.crt", "usr/share/ca-certificates/"
+_MOST_SHOWN = 40
+
+
+def secrets(subject: Outside) -> Looked:
+    """Find what is in the files that a container sees, and in the image's configuration; and who may write its code."""
+    public = _published(subject)
+    findings = [
+        _secret(path, what, "", in_package=_in_package(path))
+        for path, what, number in _found(subject)
+        if _stands(subject, path, number) and path not in public
+    ]
+    findings += [*_configured(subject), *_authorities(subject), *_permissions(subject)]
+    return Looked(
+        tuple(findings[:_MOST_SHOWN]),
+        "no secrets and no certificates of the build host",
+        "; ".join(one.message for one in findings[:_MOST_SHOWN]) or "none found",
+    )
+
+
+def layers(subject: Outside) -> Looked:
+    """Find what a later layer deletes or replaces: it is still in the image that is pushed."""
+    findings = [
+        _secret(path, what, f" (layer {number + 1} of the image; a later one hides it)", in_package=_in_package(path))
+        for path, what, number in _found(subject)
+        if not _stands(subject, path, number)
+    ][:_MOST_SHOWN]
+    count = sum(len(record.rows) for record in subject.files.records)
+    number = len(subject.files.records)
+    return Looked(
+        tuple(findings),
+        "no secret in any layer",
+        "; ".join(one.message for one in findings) or f"none in {count} files of {number} layers",
+        (("layers", Measurement(number, "1")), ("files", Measurement(count, "1"))),
+    )
+
+
+def _found(subject: Outside) -> Iterator[tuple[str, str, int]]:
+    for number, record in enumerate(subject.files.records):
+        yield from ((secret.path, secret.what, number) for secret in record.secrets)
+
+
+def _stands(subject: Outside, path: str, number: int) -> bool:
+    seen = subject.files.paths.get(path)
+    return seen is not None and seen.layer == number
+
+
+def _published(subject: Outside) -> set[str]:
+    """List the files of distributions that are as their RECORD says: a package's own examples are no secret."""
+    same: set[str] = set()
+    for one in distributions(subject.files):
+        for path, digest in (one.rows or {}).items():
+            seen = subject.files.paths.get(path)
+            if seen is not None and digest and digest == digest_of(seen.row.digest, digest.partition("=")[0]):
+                same.add(path)
+    return same
+
+
+def _in_package(path: str) -> bool:
+    folder = path
+    while "/" in folder:
+        folder = folder.rpartition("/")[0]
+        if SITE.search(folder):
+            return True
+    return False
+
+
+def _secret(path: str, what: str, where: str, *, in_package: bool) -> Finding:
+    make = warning if in_package else error
+    return make(Code.SECRET_IN_IMAGE, f"/{path}", f"{what} is left in {listed([path])}{where}", fix=_FIX)
+
+
+def _configured(subject: Outside) -> Iterator[Finding]:
+    image = subject.image
+    named = (("the variable", image.env), ("the label", image.labels))
+    for kind, pairs in named:
+        for name, value in sorted(pairs.items()):
+            if what := in_variable(name, value):
+                text = f"{kind} {name[:100]} holds {what}"
+                yield error(Code.SECRET_IN_IMAGE, name[:100], text, fix="give it at run time, never in the image")
+    run = (("the entry point", " ".join(image.entrypoint)), ("the command", " ".join(image.command)))
+    for place, text in run:
+        if what := in_instruction(text):
+            yield error(Code.SECRET_IN_IMAGE, place, f"{place} holds {what}", fix="give it at run time")
+    for number, text in enumerate(reversed(image.history)):
+        if not text.startswith(("ENV ", "LABEL ", "CMD ", "ENTRYPOINT ")) and (what := in_instruction(text)):
+            place = f"build instruction {number + 1}"
+            yield error(Code.SECRET_IN_IMAGE, place, f"{place} of the history holds {what}", fix=_FIX)
+
+
+def _authorities(subject: Outside) -> Iterator[Finding]:
+    for path, seen in sorted(subject.files.paths.items()):
+        if path.startswith(_AUTHORITIES) and path.endswith((".crt", ".pem")) and seen.row.kind == "file":
+            text = f"a certificate of the build host is left in {listed([path])}"
+            yield error(
+                Code.SECRET_IN_IMAGE, f"/{path}", text, fix="mount it in the steps that need it, copy it into none"
+            )
+    packaged = {
+        body for path, content in subject.files.kept() if path.startswith(_PACKAGED) for body in certificates(content)
+    }
+    bundle = subject.files.content(_BUNDLE)
+    extra = [body for body in certificates(bundle or b"") if body not in packaged] if packaged else []
+    if extra:
+        text = f"the system's bundle holds {len(extra)} authorities that its package did not bring"
+        yield error(Code.SECRET_IN_IMAGE, f"/{_BUNDLE}", text, fix="mount it while building")
+
+
+def certificates(text: bytes) -> list[bytes]:
+    """List the certificates of a PEM file, each without its line breaks."""
+    found = re.findall(rb"-----BEGIN CERTIFICATE-----([^-]*)-----END CERTIFICATE-----", text)
+    return [re.sub(rb"\s", b"", body) for body in found]
+
+
+_PRIVILEGED = re.compile(r"\A(?:usr/)?(?:s?bin|lib/(?:openssh|dbus-1\.0|policykit-1|polkit-1)|libexec)/[^/]+\Z")
+_CODE = (".py", ".so", ".pth")
+
+
+def _permissions(subject: Outside) -> Iterator[Finding]:
+    """Warn of programs that give their user another's rights, of code that anybody may change, and of root."""
+    held = [(path, seen.row) for path, seen in subject.files.paths.items() if seen.row.kind == "file"]
+    raised = [path for path, row in held if row.mode & 0o6000 and row.mode & 0o111 and not _PRIVILEGED.match(path)]
+    if raised:
+        text = f"programs outside of the system's folders run with their owner's rights: {listed(raised)}"
+        yield warning(Code.IMAGE_CONFIGURATION, "setuid", text, fix="chmod u-s,g-s, or leave them out")
+    writable = [path for path, row in held if row.mode & 0o002 and (path.endswith(_CODE) or ".so." in path)]
+    writable += [
+        path
+        for path, seen in subject.files.paths.items()
+        if seen.row.kind == "folder"
+        and seen.row.mode & 0o002
+        and not seen.row.mode & 0o1000
+        and _in_package(path + "/")
+    ]
+    if writable:
+        text = f"any user of a container may change its code: {listed(writable)}"
+        yield warning(Code.IMAGE_CONFIGURATION, "world-writable", text, fix="chmod o-w")
+    if subject.image.user in ("", "0", "root") or subject.image.user.startswith(("0:", "root:")):
+        text = "the image runs as root unless it is told otherwise"
+        yield warning(Code.IMAGE_CONFIGURATION, "USER", text, fix="add a user, and USER to the Dockerfile")

@@ -1,0 +1,174 @@
+"""Hold every installed file against its distribution's RECORD, and that against the locked wheel's own."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from envbuilder.finding import Code, Finding, Severity
+from envbuilder.image import lockfile
+from envbuilder.image.lockfile import Locked
+from envbuilder.image.wheel_records import WheelRecord
+from envbuilder.validation.file_records import Distribution, digest_of, distributions, made_by_installer, of_wheel
+from envbuilder.validation.outside import Looked, Outside, either, error, listed, warning
+from envbuilder.validation.stray_files import strays
+from envbuilder.verdict import Measurement
+
+_FIX = "build the image anew from its lock, and change nothing in it afterwards"
+_LIBRARY = re.compile(r"(?:^|/)nvidia/.+\.so(?:\.[\w.]+)?\Z")
+_TOOL = re.compile(r"(?:^|/)(?:ptxas|nvlink|fatbinary|libdevice\.10\.bc)\Z")
+_SPARED = re.compile(
+    r"(?:^|/)(?:tests?|testing|docs?|examples?|benchmarks?|include)/|\.(?:pyi|h|hpp|md|rst|txt|c|pyx|pxd)\Z"
+)
+"""What a slim image of others may leave out without being broken."""
+
+
+@dataclass
+class _Compared:
+    """What the comparison of one distribution came to; paths in the image."""
+
+    changed: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    against: list[str] = field(default_factory=list)
+    brought: frozenset[str] = frozenset()
+    files: int = 0
+    unknown: str = ""
+    compared_with_wheel: bool = False
+
+
+def files(subject: Outside) -> Looked:
+    """Compare every file of every distribution, and name code that no distribution and no system package brings."""
+    locked = {package.name: package for package in lockfile.parse(subject.lock)} if subject.lock else {}
+    there = distributions(subject.files)
+    findings: list[Finding] = []
+    owned: set[str] = set()
+    counts = {"files": 0, "wheels": 0}
+    unknown: dict[str, list[str]] = {}
+    for one in there:
+        package = locked.get(one.name)
+        wheel = _wheel(subject, one, package)
+        compared = _compare(subject, one, wheel)
+        owned |= compared.brought.union(one.rows or ())
+        counts["files"] += compared.files
+        counts["wheels"] += compared.compared_with_wheel
+        if compared.unknown and package is not None:
+            unknown.setdefault(compared.unknown, []).append(one.name)
+        findings += _findings(subject, one, compared)
+    findings += strays(subject, there, owned)
+    findings += [_unknown(why, names) for why, names in sorted(unknown.items())]
+    said = "; ".join(one.message for one in findings if one.severity is Severity.ERROR)
+    told = (
+        f"{counts['files']} files of {len(there)} distributions as recorded, {counts['wheels']} by their locked wheels"
+    )
+    return Looked(
+        tuple(findings),
+        "every file as its distribution, and its locked wheel, says",
+        said or told + (f"; unknown for {sum(map(len, unknown.values()))}" if unknown else ""),
+        tuple((name, Measurement(count, "1")) for name, count in counts.items()),
+    )
+
+
+def _wheel(subject: Outside, one: Distribution, package: Locked | None) -> WheelRecord:
+    """Look the locked wheel's RECORD up; none for another version than the locked one, which `locked` tells."""
+    if package is None or package.version != one.version:
+        return WheelRecord(why="it is not in the lock in this version")
+    return subject.wheels.of(package, one.tags)
+
+
+def _compare(subject: Outside, one: Distribution, wheel: WheelRecord) -> _Compared:
+    found = _Compared(unknown="" if wheel.content is not None else wheel.why)
+    expected: Mapping[str, str] = one.rows or {}
+    rewritten: frozenset[str] = frozenset()
+    if wheel.content is not None:
+        brought, rewritten = of_wheel(wheel.content, one)
+        found.compared_with_wheel, found.brought = True, frozenset(brought)
+        found.against += _against(one, brought, rewritten)
+        expected = {**expected, **brought}
+    for path, digest in expected.items():
+        if _is_cached_code(path) or (path.endswith(".pyc") and not digest):
+            continue
+        found.files += 1
+        seen = subject.files.file(path)
+        if seen is None:
+            found.missing.append(path)
+        elif path not in rewritten and digest and _differs(seen.row.digest, digest):
+            found.changed.append(path)
+    return found
+
+
+def _is_cached_code(path: str) -> bool:
+    """Tell byte code that Python keeps beside a source: `stray_files` judges it, never a digest.
+
+    NumPy 1.26 and 2.0 were packed with one such file and its digest; every installer that compiles writes it anew.
+    """
+    return "/__pycache__/" in path and path.endswith(".pyc")
+
+
+def _differs(content: bytes, digest: str) -> bool:
+    actual = digest_of(content, digest.partition("=")[0])
+    return bool(actual) and actual != digest.rstrip("=")
+
+
+def _against(one: Distribution, brought: Mapping[str, str], rewritten: frozenset[str]) -> list[str]:
+    """List what the RECORD in the image says otherwise than the wheel's: another digest, one file less or more."""
+    rows = one.rows or {}
+    other = [
+        path
+        for path, digest in brought.items()
+        if path not in rewritten and rows.get(path, "") != digest and not _is_cached_code(path)
+    ]
+    more = [
+        path for path in rows if path not in brought and not made_by_installer(path, one) and not _is_cached_code(path)
+    ]
+    return other + more if one.rows is not None else []
+
+
+def _findings(subject: Outside, one: Distribution, found: _Compared) -> Iterator[Finding]:
+    name = f"{one.name} {one.version}"
+    strict = subject.is_ours
+    if one.rows is None and not _of_the_system(subject, one):
+        weight = Severity.ERROR if strict else Severity.WARNING
+        text = f"{name} has no RECORD: nothing says which files are its own"
+        yield either(weight, Code.FILES_DIFFER, one.name, text, found=f"/{one.site}/{one.folder}", fix=_FIX)
+    if one.editable:
+        weight = Severity.ERROR if strict else Severity.WARNING
+        text = f"{name} is a link to a source folder: its files are not in the image's packages"
+        yield either(weight, Code.FILES_DIFFER, one.name, text, found=f"/{one.site}/{one.folder}", fix=_FIX)
+    if found.changed:
+        text = f"{len(found.changed)} files of {name} are not what was installed: {listed(found.changed)}"
+        yield error(Code.FILES_DIFFER, one.name, text, found=listed(found.changed), fix=_FIX)
+    elif found.against:
+        text = f"the RECORD of {name} is not its locked wheel's: {listed(found.against)}"
+        yield error(Code.FILES_DIFFER, one.name, text, found=listed(found.against), fix=_FIX)
+    yield from _missing(one, found.missing, strict=strict)
+
+
+def _missing(one: Distribution, missing: list[str], *, strict: bool) -> Iterator[Finding]:
+    """Name what is gone under the most telling code: a library, one of XLA's tools, any other file."""
+    name = f"{one.name} {one.version}"
+    libraries = [path for path in missing if _LIBRARY.search(path)]
+    tools = [path for path in missing if _TOOL.search(path)]
+    rest = [path for path in missing if path not in libraries and path not in tools]
+    spared = [] if strict else [path for path in rest if _SPARED.search(path)]
+    rest = [path for path in rest if path not in spared]
+    for code, paths in ((Code.MISSING_LIBRARY, libraries), (Code.XLA_TOOLS_MISSING, tools), (Code.FILES_DIFFER, rest)):
+        if paths:
+            subject = posixpath.basename(paths[0]) if code is not Code.FILES_DIFFER else one.name
+            text = f"{len(paths)} files of {name} are missing: {listed(paths)}"
+            yield error(code, subject, text, requires=listed(paths), fix=_FIX)
+    if spared:
+        text = f"{len(spared)} files of {name} were left out: {listed(spared)}"
+        yield warning(Code.FILES_DIFFER, one.name, text)
+
+
+def _of_the_system(subject: Outside, one: Distribution) -> bool:
+    """Tell whether the system's own package manager brought it: that keeps its lists elsewhere."""
+    return subject.files.system.owns(f"{one.site}/{one.folder}/METADATA")
+
+
+def _unknown(why: str, names: list[str]) -> Finding:
+    shown = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")  # noqa: PLR2004 - a line
+    text = f"whether the files of {shown} are their locked wheels' is unknown: {why}"
+    return warning(Code.UNKNOWN, "locked wheels", text, fix="validate where the package index can be asked")

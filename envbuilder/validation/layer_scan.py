@@ -1,0 +1,182 @@
+"""Read one layer of an image once: what every file is, and what of it is looked at later. Nothing of it is unpacked."""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import re
+from collections.abc import Iterator
+
+import msgspec
+
+from envbuilder.engine.port import FileKind, LayerFile, LayerStream
+from envbuilder.probes.suite.elf import DamagedElfError, Elf, NotElfError
+from envbuilder.validation.secret_search import Secret, in_text
+
+KEPT = re.compile(
+    r"(?:^|/)(?:[^/]+\.(?:dist-info|egg-info)/(?:RECORD|WHEEL|METADATA|PKG-INFO|entry_points\.txt|INSTALLER|direct_url\.json"
+    r"|installed-files\.txt)|[^/]+\.pth|[^/]+\.egg-link|pyvenv\.cfg|build_info\.py)\Z"
+    r"|^opt/envbuilder/(?:environment\.json|requirements\.lock)\Z"
+    r"|^etc/(?:passwd|ld\.so\.conf|ld\.so\.preload|ld\.so\.conf\.d/[^/]+|ssl/certs/ca-certificates\.crt)\Z"
+    r"|^usr/share/ca-certificates/.+\.crt\Z|^var/lib/dpkg/info/[^/]+\.list\Z|(?:^|/)conda-meta/[^/]+\.json\Z"
+)
+"""Files whose content the judgement reads."""
+
+MAX_KEPT, MAX_KEPT_OF_LAYER = 16 << 20, 128 << 20
+_WHOLE, _ENDS = 64 << 20, 24 << 20
+"""Up to this many bytes of a shared object are looked at whole; of a larger one, so many at either end."""
+
+_OVERLAP = 4096
+_MAGIC = b"\x7fELF"
+
+
+class Binary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What an ELF file says of itself; ``damaged`` is why it cannot be whole ('' where nothing speaks against it)."""
+
+    machine: str = ""
+    soname: str = ""
+    needed: tuple[str, ...] = ()
+    has_cuda_code: bool = False
+    damaged: str = ""
+
+
+class FileRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One entry of a layer; ``digest`` is the content's SHA-256 (files alone), ``modified`` seconds since the epoch."""
+
+    path: str
+    kind: FileKind
+    mode: int = 0
+    uid: int = 0
+    size: int = 0
+    modified: int = 0
+    target: str = ""
+    digest: bytes = b""
+    head: bytes = b""
+    binary: Binary | None = None
+
+
+class LayerRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """All that is kept of a layer: its rows, the content of the files in `KEPT`, and what looks like a secret."""
+
+    diff_id: str
+    rows: tuple[FileRow, ...]
+    contents: dict[str, bytes]
+    secrets: tuple[Secret, ...]
+
+
+def scan(stream: LayerStream) -> LayerRecord:
+    """Read a layer to its end."""
+    rows: list[FileRow] = []
+    contents: dict[str, bytes] = {}
+    secrets: list[Secret] = []
+    room = MAX_KEPT_OF_LAYER
+    for file in stream.files:
+        if file.kind != "file":
+            rows.append(_row(file))
+            continue
+        keep = file.size <= min(MAX_KEPT, room) and KEPT.search(file.path) is not None
+        reading = _Reading(file, keep=keep)
+        rows.append(reading.row())
+        secrets += reading.secrets
+        if keep:
+            contents[file.path] = reading.kept
+            room -= len(reading.kept)
+    return LayerRecord(diff_id=stream.diff_id, rows=tuple(rows), contents=contents, secrets=tuple(secrets))
+
+
+def _row(file: LayerFile) -> FileRow:
+    return FileRow(
+        path=file.path, kind=file.kind, mode=file.mode, uid=file.uid, modified=file.modified, target=file.target
+    )
+
+
+class _Reading:
+    """One file, read to its end in pieces: its digest, its first bytes, its ELF tables, its secrets."""
+
+    def __init__(self, file: LayerFile, *, keep: bool) -> None:
+        self._file = file
+        self._hash = hashlib.sha256()
+        self._size = 0
+        self._window: mmap.mmap | None = None
+        self.head = b""
+        self.kept = b""
+        self.secrets: list[Secret] = []
+        self._text: bool | None = None
+        self._rest = b""
+        kept = bytearray()
+        for piece in file.pieces():
+            self._take(piece)
+            if keep:
+                kept += piece
+        self.kept = bytes(kept)
+
+    def row(self) -> FileRow:
+        """Return what was read as the file's row."""
+        file = self._file
+        return FileRow(
+            path=file.path,
+            kind="file",
+            mode=file.mode,
+            uid=file.uid,
+            size=self._size,
+            modified=file.modified,
+            digest=self._hash.digest(),
+            head=self.head if file.path.endswith((".pyc", ".bc")) else b"",
+            binary=self._binary(),
+        )
+
+    def _take(self, piece: bytes) -> None:
+        if self._text is None:
+            self.head = piece[:16]
+            if piece.startswith(_MAGIC) and self._file.size >= 64:  # noqa: PLR2004 - an ELF header
+                self._window = mmap.mmap(-1, self._file.size)
+            self._text = b"\0" not in piece[:8192]
+        self._hash.update(piece)
+        if self._window is not None:
+            self._show(piece)
+        elif self._text:
+            self._search(piece)
+        self._size += len(piece)
+
+    def _show(self, piece: bytes) -> None:
+        """Copy what the tables may be in: pages of the window that are never written take no memory."""
+        assert self._window is not None  # noqa: S101 - asked by the only caller
+        size, at = self._file.size, self._size
+        piece = piece[: max(0, size - at)]
+        if size <= _WHOLE or at < _ENDS or at + len(piece) > size - _ENDS:
+            self._window[at : at + len(piece)] = piece
+
+    def _search(self, piece: bytes) -> None:
+        text = self._rest + piece
+        self.secrets += [one for one in in_text(self._file.path, text) if one not in self.secrets]
+        self._rest = text[-_OVERLAP:]
+
+    def _binary(self) -> Binary | None:
+        if self._window is None:
+            return Binary(damaged="it ends within its own header") if self.head.startswith(_MAGIC) else None
+        with self._window as window:
+            return _describe(self._file.path, window, self._size)
+
+
+def _describe(path: str, window: mmap.mmap, size: int) -> Binary | None:
+    try:
+        elf = Elf(path, window)
+    except DamagedElfError:
+        return Binary(damaged="its tables lead nowhere")
+    except NotElfError:
+        return None  # of another word length or byte order
+    short = elf.extent - size
+    return Binary(
+        machine=elf.machine or "",
+        soname=elf.soname or "",
+        needed=tuple(elf.needed),
+        has_cuda_code=any(name in elf.sections for name in (".nv_fatbin", ".nvFatBinSegment")),
+        damaged=f"it lacks the last {short} bytes that its headers speak of" if short > 0 else "",
+    )
+
+
+def entries(records: tuple[LayerRecord, ...]) -> Iterator[tuple[int, FileRow]]:
+    """Yield every entry with its layer's number, lowest layer first."""
+    for number, record in enumerate(records):
+        for row in record.rows:
+            yield number, row

@@ -1,0 +1,79 @@
+"""What is known of an image from outside before a check of it is made, and findings as such checks write them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from envbuilder.engine.port import Image
+from envbuilder.finding import Code, Finding, Severity
+from envbuilder.image.wheel_records import WheelRecords
+from envbuilder.validation.checks.suite_plan import Facts
+from envbuilder.validation.image_files import ImageFiles
+from envbuilder.verdict import Measurement
+
+SHOWN = 4
+"""Paths that a message names before it counts the rest."""
+
+
+@dataclass(frozen=True)
+class Outside:
+    """The image as the engine describes it, its files, what it should hold, and where locked wheels can be looked up.
+
+    ``lock`` is the text of the lock that it was made from, '' for an image of others.
+    """
+
+    image: Image
+    files: ImageFiles
+    facts: Facts
+    lock: str
+    wheels: WheelRecords
+
+    @property
+    def is_ours(self) -> bool:
+        """Tell whether it is to be judged as an environment: then nothing may be in it that the lock does not bring."""
+        return bool(self.facts.environment)
+
+
+@dataclass(frozen=True)
+class Looked:
+    """What a look came to: findings, and what a pass says; ``measurements`` are counts and seconds."""
+
+    findings: tuple[Finding, ...]
+    expected: str
+    observed: str
+    measurements: tuple[tuple[str, Measurement], ...] = ()
+
+
+def error(  # noqa: PLR0913 - the parts of a finding
+    code: Code, subject: str, message: str, *, requires: str = "", found: str = "", fix: str = ""
+) -> Finding:
+    """Return a finding that makes an image fail."""
+    return _finding(Severity.ERROR, code, subject, message, requires, found, fix)
+
+
+def warning(  # noqa: PLR0913 - the parts of a finding
+    code: Code, subject: str, message: str, *, requires: str = "", found: str = "", fix: str = ""
+) -> Finding:
+    """Return a finding that is told, and leaves the verdict as it is."""
+    return _finding(Severity.WARNING, code, subject, message, requires, found, fix)
+
+
+def either(  # noqa: PLR0913 - the parts of a finding
+    severity: Severity, code: Code, subject: str, message: str, *, requires: str = "", found: str = "", fix: str = ""
+) -> Finding:
+    """Return a finding whose weight depends on whose image it is."""
+    return _finding(severity, code, subject, message, requires, found, fix)
+
+
+def _finding(  # noqa: PLR0913, PLR0917 - the parts of a finding
+    severity: Severity, code: Code, subject: str, message: str, requires: str, found: str, fix: str
+) -> Finding:
+    return Finding(
+        code=code, severity=severity, subject=subject, message=message, requires=requires, found=found, fix=fix
+    )
+
+
+def listed(paths: list[str]) -> str:
+    """Write the first paths and how many more there are, each safe to print on one line."""
+    shown = ", ".join("/" + path.encode("unicode_escape").decode()[:200] for path in sorted(paths)[:SHOWN])
+    return shown + (f" and {len(paths) - SHOWN} more" if len(paths) > SHOWN else "")

@@ -1,0 +1,126 @@
+"""What a credential looks like: in a file's name and text, in a variable, in a build instruction. Never quoted.
+
+Every repetition that can follow another one is bounded: a hostile text costs linear time.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+_SHAPES: tuple[tuple[str, bytes, str], ...] = (
+    (
+        "a private key",
+        b"PRIVATE KEY",
+        r"-----BEGIN (?:[A-Z0-9]{1,20} ){0,4}PRIVATE KEY(?: BLOCK)?-----(?:\\[nr]|\s){1,8}(?:[A-Za-z-]{1,40}: [^\n]{0,200}\n){0,8}\s{0,8}[A-Za-z0-9+/=]{16}",  # noqa: E501 - one shape
+    ),
+    ("a private key", b"PuTTY-User-Key-File", r"PuTTY-User-Key-File-\d: "),
+    ("an AWS access key", b"AKIA", r"(?<![A-Za-z0-9])AKIA[A-Z2-7]{16}(?![A-Za-z0-9])"),
+    ("an AWS access key", b"ASIA", r"(?<![A-Za-z0-9])ASIA[A-Z2-7]{16}(?![A-Za-z0-9])"),
+    ("an AWS secret key", b"aws_secret_access_key", r"aws_secret_access_key\s*[=:]\s*[\"']?[A-Za-z0-9+/]{20,}"),
+    ("an AWS secret key", b"AWS_SECRET_ACCESS_KEY", r"AWS_SECRET_ACCESS_KEY\s*[=:]\s*[\"']?[A-Za-z0-9+/]{20,}"),
+    *(
+        ("a GitHub token", hint, rf"(?<![A-Za-z0-9]){hint.decode()}[A-Za-z0-9]{{30,}}")
+        for hint in (b"ghp_", b"gho_", b"ghu_", b"ghs_", b"ghr_")
+    ),
+    ("a GitHub token", b"github_pat_", r"github_pat_[A-Za-z0-9_]{30,}"),
+    ("a GitLab token", b"glpat-", r"glpat-[A-Za-z0-9_-]{20,}"),
+    ("a Slack token", b"xox", r"(?<![A-Za-z0-9])xox[abeprs]-[A-Za-z0-9-]{20,}"),
+    ("a Hugging Face token", b"hf_", r"(?<![A-Za-z0-9_])hf_[A-Za-z]{30,}(?![A-Za-z0-9_])"),
+    ("a Google API key", b"AIza", r"(?<![A-Za-z0-9_-])AIza[A-Za-z0-9_-]{35}(?![A-Za-z0-9_-])"),
+    ("a package index token", b"pypi-AgE", r"pypi-AgE[A-Za-z0-9_-]{30,}"),
+    ("an npm token", b"npm_", r"(?<![A-Za-z0-9_])npm_[A-Za-z0-9]{36}(?![A-Za-z0-9_])"),
+    ("an npm token", b"_authToken", r"_authToken\s*=\s*[^\s${<]{3,}"),
+    ("a Stripe key", b"_live_", r"(?<![A-Za-z0-9])[sr]k_live_[A-Za-z0-9]{20,}"),
+    ("an API key", b"sk-", r"(?<![A-Za-z0-9_-])sk-(?:ant-|proj-)?[A-Za-z0-9_-]{40,}"),
+    ("a DigitalOcean token", b"dop_v1_", r"dop_v1_[a-f0-9]{64}"),
+    ("a Weights & Biases key", b"WANDB_API_KEY", r"WANDB_API_KEY\s*[=:]\s*[\"']?[a-f0-9]{40}"),
+    ("a client's key", b"client-key-data", r"client-key-data:\s*[A-Za-z0-9+/=]{40,}"),
+    ("an Azure storage key", b"AccountKey=", r"AccountKey=[A-Za-z0-9+/=]{60,}"),
+    (
+        "a signed web token",
+        b"eyJhbGciOi",
+        r"eyJhbGciOi[A-Za-z0-9_-]{10,999}\.eyJ[A-Za-z0-9_-]{10,999}\.[A-Za-z0-9_-]{20,}",
+    ),
+)
+"""What it is called, a few bytes without which it cannot be there, and its shape."""
+
+_COMPILED = tuple((what, hint, re.compile(shape.encode())) for what, hint, shape in _SHAPES)
+
+NAMES = re.compile(
+    r"(?:^|/)(?:\.netrc|_netrc|\.pypirc|\.npmrc|\.yarnrc|\.git-credentials|\.dockercfg|\.docker/config\.json"
+    r"|\.aws/(?:credentials|config)|\.config/gcloud/.*\.json|\.kube/config|kubeconfig|pip\.conf|uv\.toml|\.pgpass"
+    r"|\.my\.cnf|\.s3cfg|\.boto|\.huggingface/token|huggingface/token|\.kaggle/kaggle\.json|kaggle\.json"
+    r"|\.env(?:\.[\w.-]+)?|[^/]+\.env|apt/auth\.conf(?:\.d/[^/]+)?|\.git/config|\.gitconfig|\.bash_history"
+    r"|\.python_history|\.zsh_history|\.condarc|\.wgetrc|\.curlrc|credentials(?:\.json)?|\.vault-token"
+    r"|secrets?\.(?:ya?ml|json|toml|txt|ini)|\.htpasswd|terraform\.tfstate|settings\.xml|\.config/rclone/rclone\.conf"
+    r"|rclone\.conf|etc/environment|\.bashrc|\.profile|\.bash_profile)\Z"
+)
+"""Files in which tools keep credentials: a plain password in one of them is found too."""
+
+_KEY_FILE = re.compile(r"(?:^|/)(?:id_(?:rsa|dsa|ecdsa|ed25519)|[^/]+\.(?:p12|pfx|jks|keystore|ppk))\Z")
+_HEADER = re.compile(rb"-----BEGIN (?:[A-Z0-9]{1,20} ){0,4}PRIVATE KEY")
+_ALWAYS = re.compile(
+    r"(?:^|/)(?:\.netrc|_netrc|\.git-credentials|\.pgpass|\.vault-token|huggingface/token|\.huggingface/token)\Z"
+)
+_PLAIN = re.compile(
+    rb"(?im)(?:(?:passw(?:or)?d|passphrase|secret|token|api_?key|access_?key|_auth|credentials?)[\w-]{0,40}[\"']?\s*[=:]"
+    rb"\s*[\"']?(?![\s$<{*\"'])[^\s\"'$<{]{6,}|\bpassword\s+[^\s$<{=:]{3,}|\"auth\"\s*:\s*\"[A-Za-z0-9+/=]{8,}\")"
+)
+_ADDRESS = re.compile(
+    rb"(?i)\b[a-z][a-z0-9+.-]{0,20}://[^/\s:@\"'<>${]{0,200}:[^/\s@\"'<>${]{1,200}@|://(?:gh[pousr]_|glpat-)\w{20,100}@"
+)
+_VARIABLE = re.compile(
+    r"(?i)(?:token|secret|passw(?:or)?d|passphrase|_pwd|credentials?|api_?key|access_key(?:_id)?|secret_key|private_key"
+    r"|auth_key|_pat)\Z"
+)
+_ASSIGNED = re.compile(r"(?:^|[\s|'\"])([A-Za-z_][A-Za-z0-9_]*)=(\"[^\"]*\"|'[^']*'|[^\s;&|]*)")
+_FLAG = re.compile(r"(?i)--?(?:password|passwd|token|api-?key|secret)[= ]+(?![\s$<{])\S{4,}")
+
+
+class Secret(msgspec.Struct, frozen=True):
+    """What looks like a credential: ``what`` it is, and where (a path, a variable's name). Never its value."""
+
+    path: str
+    what: str
+
+
+def in_text(path: str, text: bytes) -> tuple[Secret, ...]:
+    """Search a file's text: shapes of known credentials in any file, plain passwords where tools keep such."""
+    found = [Secret(path, what) for what, hint, shape in _COMPILED if hint in text and shape.search(text)]
+    if not found and path.endswith((".key", ".pem")) and _HEADER.search(text):
+        found.append(Secret(path, "a private key"))
+    if not found and text.strip() and (_KEY_FILE.search(path) or _ALWAYS.search(path)):
+        found.append(Secret(path, "a credential"))
+    if not found and NAMES.search(path) and (_PLAIN.search(text) or _ADDRESS.search(text)):
+        found.append(Secret(path, "a credential"))
+    return tuple(dict.fromkeys(found))
+
+
+def in_variable(name: str, value: str) -> str:
+    """Say what a variable or label holds that looks like a credential; '' where nothing does."""
+    if shaped := _shaped(value):
+        return shaped
+    return "what looks like a credential" if _VARIABLE.search(name) and _is_value(value) else ""
+
+
+def in_instruction(text: str) -> str:
+    """Say what a build instruction, an entry point or a command holds that looks like a credential; else ''."""
+    if shaped := _shaped(text):
+        return shaped
+    given = [(name, value.strip("\"'")) for name, value in _ASSIGNED.findall(text)]
+    if any(_VARIABLE.search(name) and _is_value(value) for name, value in given) or _FLAG.search(text):
+        return "what looks like a credential"
+    return ""
+
+
+def _shaped(text: str) -> str:
+    data = text.encode("utf-8", "replace")
+    shaped = next((what for what, hint, shape in _COMPILED if hint in data and shape.search(data)), "")
+    return shaped or ("an address with a password" if _ADDRESS.search(data) else "")
+
+
+def _is_value(value: str) -> bool:
+    """Tell a value from nothing, a reference, a placeholder, a switch and a file's name (a mounted secret's)."""
+    return bool(value) and not value.startswith(("$", "<", "{", "/")) and value.lower() not in ("true", "false", "none")

@@ -1,0 +1,156 @@
+"""Code on Python's or the loader's path that no distribution and no system package accounts for."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import struct
+from collections.abc import Iterator
+
+from envbuilder.finding import Code, Finding, Severity
+from envbuilder.validation.file_records import SITE, Distribution
+from envbuilder.validation.outside import Outside, either, error, listed
+
+_FIX = "install it as a package of the lock, or leave it out"
+_CODE = re.compile(r"\.(?:py|pth|egg-link)\Z|\.so(?:\.[\d.]+)?\Z|\.(?:pyc|egg|zip)\Z")
+_STARTED = re.compile(r"(?:^|/)(?:site|user)customize(?:\.py|\.pyc|/__init__\.py|\.[\w-]+\.so)\Z")
+_STDLIB = re.compile(r"\A(?:usr/)?(?:local/)?lib/python3(?:\.\d+)?/(?!(?:site|dist)-packages/)")
+_LOADER = re.compile(r"\A(?:usr/)?(?:local/)?lib(?:64)?/(?:(?:x86_64|aarch64)-linux-gnu/)?[^/]+\.so(?:\.[\w.]+)?\Z")
+_OTHERS = re.compile(r"(?:^|/)lib(?:cu|nv|nccl|npp)[\w-]*\.so")
+"""Libraries of CUDA: which of them is loaded, and from where, other checks say under codes of their own."""
+
+_BYTE_CODE = re.compile(r"\A(?P<folder>.*?)/?__pycache__/(?P<stem>[^/]+)\.cpython-\d+(?:\.opt-\d)?\.pyc\Z")
+
+
+def strays(subject: Outside, there: tuple[Distribution, ...], owned: set[str]) -> Iterator[Finding]:
+    """Name what Python or the loader would take and nothing accounts for."""
+    weight = Severity.ERROR if subject.is_ours else Severity.WARNING
+    sites = {one.site for one in there}
+    groups = (
+        ("code of no package on Python's path", list(_unowned(subject, sites, owned))),
+        ("byte code that Python runs in place of the source, written by a later layer", list(_byte_code(subject))),
+        ("files of the system that a later layer replaced", list(_system(subject, deleted=False))),
+        ("libraries of no package on the loader's path", list(_libraries(subject, owned))),
+    )
+    for what, paths in groups:
+        if paths:
+            yield either(weight, Code.FILES_DIFFER, what, f"{what}: {listed(paths)}", found=listed(paths), fix=_FIX)
+    gone = list(_system(subject, deleted=True))
+    if gone:
+        text = f"files of the system are gone: {listed(gone)}"
+        yield error(Code.FILES_DIFFER, "system packages", text, found=listed(gone), fix="leave the base as it is")
+    yield from _in_front(subject, sites)
+
+
+def _unowned(subject: Outside, sites: set[str], owned: set[str]) -> Iterator[str]:
+    system = subject.files.system
+    for path, seen in subject.files.paths.items():
+        if seen.row.kind not in ("file", "link") or not _CODE.search(path) or path in owned or system.owns(path):
+            continue
+        site = _site(path)
+        if "/__pycache__/" in path:
+            continue  # judged beside its source
+        if (site and (site in sites or _STARTED.search(path) or subject.is_ours)) or (
+            _STDLIB.match(path) and (_STARTED.search(path) or system.owns_below(path))
+        ):
+            yield path
+
+
+def _site(path: str) -> str:
+    folder = path
+    while "/" in folder:
+        folder = folder.rpartition("/")[0]
+        if SITE.search(folder):
+            return folder
+    return ""
+
+
+def _byte_code(subject: Outside) -> Iterator[str]:
+    """Name byte code that Python takes without a look at the source, and that was not written with the source.
+
+    Its header holds the time and size of the source that it was made from; where these are still the source's, or
+    the header says not to look, Python runs it. What a build writes beside its sources lies in the layer of these.
+    """
+    paths = subject.files.paths
+    for path, seen in paths.items():
+        match = _BYTE_CODE.match(path) if seen.row.kind == "file" else None
+        if match is None:
+            continue
+        source = paths.get(posixpath.join(match["folder"], match["stem"] + ".py"))
+        if source is None or source.layer >= seen.layer or len(seen.row.head) < 16:  # noqa: PLR2004 - PEP 552
+            continue
+        flags, modified, size = struct.unpack("<III", seen.row.head[4:16])
+        current = (source.row.modified & 0xFFFFFFFF, source.row.size & 0xFFFFFFFF)
+        if flags == 1 or (flags == 0 and (modified, size) == current):
+            yield path
+
+
+def _system(subject: Outside, *, deleted: bool) -> Iterator[str]:
+    """Name files of the system's packages, on either path, that came and were changed after their package was."""
+    files = subject.files
+    for path, layer in files.system.files():
+        if not (_STDLIB.match(path) or _LOADER.match(path)) or path.endswith(".pyc"):
+            continue
+        now = files.paths.get(path)
+        if deleted and now is None and path in files.hidden:
+            yield path
+        if not deleted and now is not None and now.layer > layer and now.row.kind in ("file", "link"):
+            before = files.hidden.get(path)
+            if before is None or before.row.digest != now.row.digest:
+                yield path
+
+
+def _libraries(subject: Outside, owned: set[str]) -> Iterator[str]:
+    """Name libraries in the loader's usual folders, and in those that it was told of, that nothing brings."""
+    if not subject.is_ours:
+        return
+    files = subject.files
+    told = _told_folders(subject)
+    for path, seen in files.paths.items():
+        if seen.row.kind != "file" or path in owned or files.system.owns(path) or _OTHERS.search(path):
+            continue
+        in_told = path.rpartition("/")[0] in told and re.search(r"\.so(?:\.[\w.]+)?\Z", path)
+        if _LOADER.match(path) or in_told or path == "etc/ld.so.preload":
+            yield path
+
+
+def _told_folders(subject: Outside) -> set[str]:
+    folders = set(_entries(subject.image.env.get("LD_LIBRARY_PATH", "")))
+    for path, content in subject.files.kept():
+        if path.startswith("etc/ld.so.conf"):
+            lines = content.decode("utf-8", "replace").splitlines()
+            folders |= {line.strip().strip("/") for line in lines if line.strip().startswith("/")}
+    return {subject.files.resolve(folder) for folder in folders}
+
+
+def _entries(value: str) -> list[str]:
+    return [part.strip("/") for part in re.split(r"[:;]", value) if part.startswith("/")]
+
+
+def _in_front(subject: Outside, sites: set[str]) -> Iterator[Finding]:
+    """Name modules in PYTHONPATH, or where the image starts, that stand in front of an installed one's name."""
+    files = subject.files
+    folders = [("PYTHONPATH", folder) for folder in _entries(subject.image.env.get("PYTHONPATH", ""))]
+    folders.append(("WORKDIR", subject.image.workdir.strip("/")))
+    modules = {folder: _modules(subject, folder) for _, folder in folders if folder}
+    if not any(modules.values()):
+        return
+    installed = {
+        path[len(site) + 1 :].partition("/")[0] for site in sites for path in files.paths if path.startswith(site + "/")
+    }
+    stdlib = {found.string[found.end() :].partition("/")[0] for found in map(_STDLIB.match, files.paths) if found}
+    names = {name.partition(".")[0] for name in installed | stdlib}
+    for what, folder in folders:
+        if not folder or files.resolve(folder) in sites:
+            continue
+        shadowing = [f"{folder}/{top}" for top in modules[folder] if top.partition(".")[0] in names]
+        if shadowing:
+            text = f"{what} puts modules in front of installed ones: {listed(shadowing)}"
+            yield error(Code.FILES_DIFFER, what, text, found=listed(shadowing), fix="leave them out, or rename them")
+
+
+def _modules(subject: Outside, folder: str) -> set[str]:
+    """Name what a folder holds that Python would import: modules and packages."""
+    inside = {path[len(folder) + 1 :] for path in subject.files.paths if path.startswith(folder + "/")}
+    tops = {path.partition("/")[0] for path in inside}
+    return {top for top in tops if top.endswith((".py", ".pyc", ".so")) or f"{top}/__init__.py" in inside}

@@ -1,0 +1,48 @@
+"""Which files the system's own package manager brought, and in which layer it said so."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Callable, Iterable, Iterator
+
+_LIST = re.compile(r"\Avar/lib/dpkg/info/[^/]+\.list\Z")
+_CONDA = re.compile(r"\A(?P<prefix>.*?)/?conda-meta/[^/]+\.json\Z")
+_CONDA_FILES = re.compile(rb'"files"\s*:\s*\[([^\]]*)\]')
+
+
+class SystemPackages:
+    """Files by their place in the image; ``kept`` yields path, content and layer of the lists, ``resolve`` a link."""
+
+    def __init__(self, kept: Iterable[tuple[str, bytes, int]], resolve: Callable[[str], str]) -> None:
+        self._layers: dict[str, int] = {}
+        folders: dict[str, str] = {}
+        for path, content, layer in kept:
+            for name in _listed(path, content):
+                folder, _, leaf = name.rpartition("/")
+                if folder not in folders:
+                    folders[folder] = resolve(folder)
+                placed = f"{folders[folder]}/{leaf}".lstrip("/")
+                self._layers[placed] = max(layer, self._layers.get(placed, 0))
+        self._folders = {posixpath.dirname(path) for path in self._layers}
+
+    def owns(self, path: str) -> bool:
+        """Tell whether a package brings this file."""
+        return path in self._layers
+
+    def owns_below(self, path: str) -> bool:
+        """Tell whether packages bring files in the folder of this one: then what they do not bring is no part of it."""
+        return posixpath.dirname(path) in self._folders
+
+    def files(self) -> Iterator[tuple[str, int]]:
+        """Yield every file with the layer in which its package was installed last."""
+        yield from self._layers.items()
+
+
+def _listed(path: str, content: bytes) -> Iterator[str]:
+    if _LIST.match(path):
+        yield from (line.lstrip("/") for line in content.decode("utf-8", "replace").splitlines())
+    elif (found := _CONDA.match(path)) is not None:
+        for names in _CONDA_FILES.findall(content):
+            for name in re.findall(rb'"([^"]+)"', names):
+                yield posixpath.join(found["prefix"], name.decode("utf-8", "replace"))

@@ -1,0 +1,165 @@
+"""Start an image once as its users do, with its own user, entrypoint, PATH and folder, and let it compute."""
+
+from __future__ import annotations
+
+import json
+import operator
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from envbuilder.console import one_line
+from envbuilder.engine.port import ContainerSpec, Ended, Engine, Image
+from envbuilder.finding import Code, Finding, Severity
+from envbuilder.probes.suite.draw import Draw
+from envbuilder.validation.checks.specification import Check
+from envbuilder.verdict import CheckResult
+
+FRESH_USER = "1000730000:0"
+"""A user that no image knows, as Kubernetes and OpenShift give: ``runAsUser`` with the root group."""
+
+_SIZE, _INNER = 7, 2
+"""Products of so few small numbers are exact in every float that TensorFlow has: what is off is the start alone."""
+
+_KEPT = 64 * 1024
+_LIMIT = 32 * 1024 * 1024
+"""Bytes that a program which prints one line may print in all."""
+
+_MARK = b"envbuilder-user-start "
+_PROGRAM = """
+import json, os, sys
+import tensorflow as tf
+left, right = {left}, {right}
+product = tf.matmul(tf.constant(left, tf.float32), tf.constant(right, tf.float32)).numpy().ravel().tolist()
+preload = [path for path in os.environ.get("LD_PRELOAD", "").replace(":", " ").split() if "/" in path]
+said = dict(product=product, absent=[path for path in preload if not os.path.exists(path)], unreadable=[])
+root = os.path.dirname(os.path.dirname(os.path.abspath(tf.__file__)))
+for folder, _, names in os.walk(root, onerror=lambda error: said["unreadable"].append(error.filename)):
+    said["unreadable"] += [p for p in (os.path.join(folder, n) for n in names)
+                           if p.endswith((".py", ".so")) and os.path.exists(p) and not os.access(p, os.R_OK)][:5]
+print("\\n{mark}" + json.dumps(said), flush=True)
+os._exit(0)
+"""
+
+
+class _Said(msgspec.Struct, frozen=True):
+    product: list[float]
+    absent: list[str]
+    unreadable: list[str]
+
+
+@dataclass
+class _Heard:
+    """What a container printed: its end, and how much."""
+
+    stopped: threading.Event
+    output: bytearray = field(default_factory=bytearray)
+    errors: bytearray = field(default_factory=bytearray)
+    total: int = 0
+
+    def take(self, kept: bytearray) -> Callable[[bytes], None]:
+        """Return what keeps the end of a stream."""
+
+        def keep(data: bytes) -> None:
+            self.total += len(data)
+            kept.extend(data[-_KEPT:])
+            del kept[:-_KEPT]
+
+        return keep
+
+    def overdue(self) -> bool:
+        """Tell whether it is to be stopped: it prints without end, or nobody waits for it any more."""
+        return self.total > _LIMIT or self.stopped.is_set()
+
+
+def check_user_start(engine: Engine, image: Image, check: Check, stopped: threading.Event) -> CheckResult:
+    """Start the image's own Python in it and hold its product to the right one. ``stopped`` ends it at once."""
+    begun = time.monotonic()
+    drawn = Draw(secrets.token_hex(16))
+    left = [drawn.integers(f"left {row}", _INNER) for row in range(_SIZE)]
+    right = [drawn.integers(f"right {row}", _SIZE) for row in range(_INNER)]
+    program = _PROGRAM.format(left=left, right=right, mark=_MARK.decode())
+    product = [sum(map(operator.mul, row, column)) for row in left for column in zip(*right, strict=True)]
+    for python in ("python", "python3"):
+        heard = _Heard(stopped)
+        ended = engine.run(
+            _spec(image, check, python, program, heard), heard.take(heard.output), heard.take(heard.errors)
+        )
+        if not ended.refusal:
+            break
+    wrong = one_line(_wrong(ended, heard, product))
+    finding = Finding(
+        code=Code.USER_START,
+        severity=Severity.ERROR,
+        subject=_whose(image, check),
+        message=wrong,
+        requires="a product of TensorFlow",
+        found=one_line(heard.errors.decode(errors="replace")[-1000:]),
+        fix="run the image's python -c 'import tensorflow' with docker run and mend what it says",
+    )
+    return CheckResult(
+        name=check.name,
+        tier=check.tier,
+        outcome="failed" if wrong else "passed",
+        duration_s=round(time.monotonic() - begun, 4),
+        expected="TensorFlow computes when the image is started by its own entrypoint",
+        observed=wrong or f"it does, as {_whose(image, check)}",
+        findings=(finding,) if wrong else (),
+        log=heard.errors.decode(errors="replace")[-6000:] if wrong else "",
+    )
+
+
+def _is_fresh(check: Check) -> bool:
+    return ("user", "fresh") in check.arguments
+
+
+def _whose(image: Image, check: Check) -> str:
+    return f"user {FRESH_USER}" if _is_fresh(check) else f"user {image.user or 'root'}"
+
+
+def _spec(image: Image, check: Check, python: str, program: str, heard: _Heard) -> ContainerSpec:
+    """Describe the container: as closed as the suite's, but for what the image itself says of its start."""
+    interpreter = image.entrypoint[-1:] and image.entrypoint[-1].rpartition("/")[2].startswith("python")
+    return ContainerSpec(
+        image=image.id,
+        command=("-c", program) if interpreter else (python, "-c", program),
+        entrypoint=True,
+        user=FRESH_USER if _is_fresh(check) else "",
+        read_only=_is_fresh(check),
+        time_limit=check.limit_s,
+        overdue=heard.overdue,
+    )
+
+
+def _wrong(ended: Ended, heard: _Heard, product: list[int]) -> str:
+    """Say what is wrong with such a start; '' where nothing is."""
+    if ended.refusal:
+        return f"it cannot start: {ended.refusal.strip()[-500:]}"
+    stopped = (
+        (ended.timed_out, "it gave no answer in its time"),
+        (heard.overdue(), f"it was stopped: it printed more than {_LIMIT >> 20} MiB"),
+        (ended.out_of_memory, "it ran out of memory"),
+    )
+    for holds, text in stopped:
+        if holds:
+            return text
+    line = next((line for line in reversed(bytes(heard.output).splitlines()) if line.startswith(_MARK)), b"")
+    try:
+        said = msgspec.convert(json.loads(line.removeprefix(_MARK) or b"null"), _Said)
+    except (ValueError, msgspec.ValidationError):
+        return f"its python computed nothing with TensorFlow (exit code {ended.exit_code})"
+    return _wrong_answer(said, product)
+
+
+def _wrong_answer(said: _Said, product: list[int]) -> str:
+    if said.product != product:
+        return "the product that it printed is not the one that was asked for"
+    if said.absent:
+        return f"LD_PRELOAD names what is not there: {said.absent[0][:200]}"
+    if said.unreadable:
+        return f"its user may not read {said.unreadable[0][:200]}, and {len(said.unreadable) - 1} more"
+    return ""

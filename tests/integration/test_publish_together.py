@@ -1,0 +1,139 @@
+"""Many publishers of one image at once, in a registry that fails now and then: no statement is lost."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+from hostile import Front, hostile
+from registries import docker_registry, modern_registry
+
+from envbuilder.errors import EnvbuilderError
+from envbuilder.registry.client import OCI_MANIFEST, Descriptor, Manifest, Repository, digest_of
+from envbuilder.registry.reference import Reference
+from envbuilder.registry.referrers import attach, attached, confirm, fallback_tag
+
+KIND = "application/vnd.dsse.envelope.v1+json"
+DOCUMENTS = 4
+"""What one publisher attaches, as `publish` does."""
+
+
+@pytest.fixture(params=[pytest.param("docker-registry", marks=[pytest.mark.engine, pytest.mark.long]), "OCI 1.1"])
+def host(request, tmp_path) -> Iterator[str]:
+    """Yield each kind of registry, behind a front that fails one request in twelve."""
+    chance = random.Random(7)  # noqa: S311 - the same failures in every run, as far as threads allow
+
+    def fails(front: Front) -> None:
+        kind = chance.randrange(36)
+        if kind == 0:
+            front.say(500)
+        elif kind == 1:
+            front.say(503, Retry_After="0")
+        elif kind == 2:  # what was asked is done, and nobody hears of it
+            front.upstream()
+            front.close_connection = True
+        else:
+            front.forward()
+
+    running = docker_registry(tmp_path, memory=True) if request.param == "docker-registry" else modern_registry()
+    with running as found, hostile(found if isinstance(found, str) else found[0]) as (address, rules):
+        rules.on("", fails)
+        yield address
+
+
+def put_image(host: str) -> Manifest:
+    """Push an image of nothing, whatever it takes."""
+    repository = Repository(Reference(host, "team/image"), {})
+    for _ in range(20):
+        with suppress(EnvbuilderError):
+            config = repository.put_blob(b"{}", "application/vnd.oci.empty.v1+json")
+            described = {"mediaType": config.media_type, "digest": config.digest, "size": 2}
+            parts = {"schemaVersion": 2, "mediaType": OCI_MANIFEST, "config": described, "layers": []}
+            content = json.dumps(parts).encode()
+            repository.put_manifest("image", content, OCI_MANIFEST)
+            return Manifest(OCI_MANIFEST, content, digest_of(content))
+    raise AssertionError("the registry never answered")
+
+
+def publish_at_once(host: str, count: int) -> tuple[Manifest, set[str], int]:
+    """Let so many publishers attach their documents at once; returns what each that ended well had attached."""
+    image = put_image(host)
+    said: list[Descriptor] = []
+    failed: list[str] = []
+
+    def one(number: int) -> None:
+        repository = Repository(Reference(host, "team/image"), {})
+        for _ in range(8):  # a publisher that is told of a failure runs again
+            try:
+                made = tuple(attach(repository, image, f"{number}.{i}".encode(), KIND, {}) for i in range(DOCUMENTS))
+                confirm(repository, image.digest, made)
+            except EnvbuilderError as error:
+                failed.append(error.message)
+                continue
+            said.extend(made)
+            break
+        repository.transport.close()
+
+    threads = [threading.Thread(target=one, args=(number,), daemon=True) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return image, {item.digest for item in said}, len(failed)
+
+
+def listed(host: str, digest: str) -> set[str]:
+    """Read what a verifier would find, tried again where the registry fails."""
+    for _ in range(20):
+        with suppress(EnvbuilderError):
+            return {item.digest for item in attached(Repository(Reference(host, "team/image"), {}), digest, KIND)}
+    raise AssertionError("the registry never answered")
+
+
+def check_together(host: str, count: int) -> None:
+    image, made, failures = publish_at_once(host, count)
+    found = listed(host, image.digest)
+    print(f"{count} publishers, {len(made)} statements, {failures} failures told, {len(made - found)} lost")  # noqa: T201
+    assert len(made) == count * DOCUMENTS
+    assert made <= found
+
+
+@pytest.mark.long
+def test_twenty_publishers_lose_nothing(host) -> None:
+    """What 20 publishers were told is attached is listed."""
+    check_together(host, 20)
+
+
+@pytest.mark.long
+def test_two_hundred_publishers_lose_nothing(host) -> None:
+    """What 200 publishers were told is attached is listed, with every twelfth request failing."""
+    check_together(host, 200)
+
+
+def test_a_list_that_somebody_wrote_over_is_made_up_for(tmp_path) -> None:
+    """A document that another writer's list has lost is still found, and the next writer puts it back."""
+    with modern_registry() as (address, state), hostile(address) as (front, rules):
+        rules.on("GET .*/referrers/", lambda one: one.say(404))
+
+        def without_api(one: Front) -> None:
+            status, headers, body = one.upstream()
+            one.say(status, body, **{name: value for name, value in headers.items() if name != "OCI-Subject"})
+
+        rules.on("PUT .*/manifests/", without_api)
+        repository = Repository(Reference(front, "team/image"), {})
+        image = put_image(front)
+        first = attach(repository, image, b"first", KIND, {})
+        tag = fallback_tag(image.digest)
+        before = repository.manifest(tag)
+        assert before is not None
+        second = attach(repository, image, b"second", KIND, {})
+        state.tags[tag] = before.digest  # what a writer does that had read the list before the second was there
+        assert {item.digest for item in attached(repository, image.digest, KIND)} == {first.digest, second.digest}
+        attach(repository, image, b"third", KIND, {})
+        whole = repository.manifest(tag)
+        assert whole is not None
+        assert second.digest.encode() in whole.content

@@ -1,0 +1,1035 @@
+"""One table of attacks on `verify`: each has its name, what is done, and the reason that it has to be refused for.
+
+Every row is run against docker-registry, which lists statements under tags, and against an OCI 1.1 registry with native
+referrers, both behind a front that can answer anything. '' stands for a yes: what strangers can attach or push must
+not make a no of it. Whatever happens, there is a document, written in time, and nothing of it moves a terminal.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hostile import Front, Rules, hostile
+from registries import OCI_INDEX, State, docker_registry, modern_registry
+from verdicts import check as result
+from verdicts import digest, failed_verdict, gpu_environment, gpu_verdict, inconclusive_verdict, verdict
+
+from envbuilder import exits
+from envbuilder.attest import envelope, statement
+from envbuilder.attest.demand import Demand
+from envbuilder.attest.envelope import ENVELOPE, KeyOpener
+from envbuilder.attest.keys import PrivateKey, create
+from envbuilder.attest.predicates import VerdictPredicate
+from envbuilder.publish.verify import verify
+from envbuilder.publish.verify_document import Verification, as_text
+from envbuilder.registry.client import OCI_MANIFEST, Descriptor, Manifest, Repository, digest_of
+from envbuilder.registry.deadline import Deadline
+from envbuilder.registry.reference import Reference
+from envbuilder.registry.referrers import attach, fallback_tag
+from envbuilder.schemas import as_json
+from envbuilder.verdict import GpuSeen, HostRef, ImageRef, Verdict
+
+NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
+LATER, LATEST = "2026-11-20T11:00:00+00:00", "2026-11-20T11:30:00+00:00"
+LIMIT_S, SHORT_S = 25.0, 4.0
+"""The deadline of the command, and the one for rows that wait for it."""
+
+H100_HOST = gpu_verdict().host
+T4 = HostRef(driver="535.104.05", gpus=(GpuSeen(name="Tesla T4", compute_capability="7.5"),))
+ON_H100 = Demand(level="gpu", driver="535", gpu="H100")
+GPU = Demand(level="gpu")
+BARE = HostRef(kernel="6.1.0", cpus=2)
+
+
+@dataclass
+class Stage:
+    """A repository with one image, under the tag ``image``; nothing is attached to it yet."""
+
+    upstream: str
+    front: str
+    name: str
+    rules: Rules
+    keys: dict[str, PrivateKey]
+    state: State | None
+    image: Manifest = field(init=False)
+    _client: Repository | None = None
+    threshold: int = 1
+    trusted: tuple[str, ...] = ("ann", "bob")
+    expires: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.image = self.push("image")
+
+    @property
+    def native(self) -> bool:
+        """Tell whether the registry has the referrers API."""
+        return self.state is not None
+
+    def client(self) -> Repository:
+        """Speak to the registry itself."""
+        if self._client is None:
+            self._client = Repository(Reference(self.upstream, self.name), {})
+        return self._client
+
+    def push(self, tag: str) -> Manifest:
+        """Push an image of nothing under a tag."""
+        client = self.client()
+        config = client.put_blob(b'{"architecture":"amd64","os":"linux","rootfs":{"type":"layers"}}', "text/json")
+        layer = client.put_blob(tag.encode(), "text/plain")
+        described = [{"mediaType": one.media_type, "digest": one.digest, "size": one.size} for one in (config, layer)]
+        parts = {"schemaVersion": 2, "mediaType": OCI_MANIFEST, "config": described[0], "layers": described[1:]}
+        client.put_manifest(tag, json.dumps(parts).encode(), OCI_MANIFEST)
+        found = client.manifest(tag)
+        assert found is not None
+        return found
+
+    def attach(self, content: bytes, *, kind: str = ENVELOPE, to: Manifest | None = None) -> str:
+        """Attach bytes to the image; returns the digest that they are stored under."""
+        return attach(self.client(), to or self.image, content, kind, {}).digest
+
+    def seal(self, payload: bytes, *by: str, kind: str = statement.PAYLOAD_TYPE) -> bytes:
+        """Sign bytes."""
+        return envelope.encode(envelope.seal(payload, kind, *(self.keys[name] for name in by or ("ann",))))
+
+    def state_that(self, value: Verdict, *by: str, about: str = "") -> str:
+        """Attach a signed verdict, as a publisher does; ``value`` speaks about the image unless it says otherwise."""
+        return self.attach(self.seal(self.payload(value, about=about), *by))
+
+    def payload(self, value: Verdict, *, about: str = "") -> bytes:
+        """Write the statement of a verdict."""
+        if value.image.digest == digest("manifest"):
+            value = msgspec.structs.replace(value, image=ImageRef(id="x", digest=self.image.digest))
+        predicate = VerdictPredicate(verdict=value)
+        return statement.encode(statement.about("x", about or self.image.digest, statement.VERDICT, predicate))
+
+    def edited(self, *changes: tuple[str, str], value: Verdict | None = None) -> bytes:
+        """Write a statement with parts of its text replaced."""
+        text = self.payload(value or gpu_verdict()).decode()
+        for old, new in changes:
+            assert old in text, old
+            text = text.replace(old, new)
+        return text.encode()
+
+    def ask(self, demand: Demand, target: str, seconds: float) -> Verification:
+        """Verify through the front."""
+        keys = tuple(replace(self.keys[name].public, expires=self.expires.get(name, "")) for name in self.trusted)
+        reference = Reference(self.front, self.name).at(target)
+        repository = Repository(reference, {"HOME": "/nonexistent"}, Deadline(seconds))
+        try:
+            return verify(repository, (KeyOpener(keys),), demand, NOW, threshold=self.threshold)
+        finally:
+            repository.transport.close()
+
+
+@dataclass(frozen=True)
+class Row:
+    """One attack: what is done, and the one reason that the refusal has to name ('' where the answer is yes)."""
+
+    name: str
+    attack: Callable[[Stage], Any]
+    expected: str
+    demand: Demand = GPU
+    target: str = "image"
+
+
+def good(stage: Stage) -> None:
+    """Attach what a publisher attaches: a PASSED on an H100, at 10:03."""
+    stage.state_that(gpu_verdict())
+
+
+def after_good(attack: Callable[[Stage], Any]) -> Callable[[Stage], Any]:
+    """Do something to an image that has been published properly."""
+
+    def both(stage: Stage) -> None:
+        good(stage)
+        attack(stage)
+
+    return both
+
+
+def says(value: Verdict, *by: str) -> Callable[[Stage], Any]:
+    """Attach a verdict."""
+    return lambda stage: stage.state_that(value, *by)
+
+
+def signs(*changes: tuple[str, str]) -> Callable[[Stage], Any]:
+    """Attach a statement whose text was changed before it was signed."""
+    return lambda stage: stage.attach(stage.seal(stage.edited(*changes)))
+
+
+def attaches(content: bytes, kind: str = ENVELOPE) -> Callable[[Stage], Any]:
+    """Attach some bytes."""
+    return lambda stage: stage.attach(content, kind=kind)
+
+
+def seals(**changes: Any) -> Callable[[Stage], Any]:
+    """Attach the good statement in an envelope whose fields are changed after signing."""
+
+    def attack(stage: Stage) -> None:
+        document = json.loads(stage.seal(stage.payload(gpu_verdict())))
+        for name, value in changes.items():
+            document[name] = value(document, stage) if callable(value) else value
+        stage.attach(json.dumps(document).encode())
+
+    return attack
+
+
+def signature(**changes: Any) -> Callable[[Stage], Any]:
+    """Attach the good statement with its signature changed."""
+
+    def change(document: dict[str, Any], stage: Stage) -> list[dict[str, Any]]:
+        (one,) = document["signatures"]
+        made = {name: value(one, stage) if callable(value) else value for name, value in changes.items()}
+        return [{name: value for name, value in {**one, **made}.items() if value != "absent"}]
+
+    return seals(signatures=change)
+
+
+def beside(*more: dict[str, Any]) -> Callable[[Stage], Any]:
+    """Attach the good statement with further signatures before the good one."""
+    return seals(signatures=lambda document, _: [*more, *document["signatures"]])
+
+
+def deep(depth: int = 60_000) -> str:
+    return "[" * depth + "]" * depth
+
+
+def failed(*tiers: Any, host: HostRef = H100_HOST, finished: str = LATER, **given: Any) -> Verdict:
+    """Make a FAILED whose checks failed in these tiers."""
+    checks = tuple(result(f"check-{tier}", "failed", tier=tier) for tier in tiers)
+    return failed_verdict(host=host, finished=finished, checks=checks, environment=gpu_environment(), **given)
+
+
+def other_image(value: Verdict) -> Callable[[Stage], Any]:
+    """Attach a signed verdict about another image, copied from where it belongs."""
+
+    def attack(stage: Stage) -> None:
+        other = stage.push("another")
+        about = msgspec.structs.replace(value, image=ImageRef(id="x", digest=other.digest))
+        stage.attach(stage.seal(stage.payload(about, about=other.digest)))
+
+    return attack
+
+
+# What the front does instead of the registry.
+
+
+def answers(status: int, body: bytes = b"", **headers: str) -> Callable[[Front], None]:
+    return lambda front: front.say(status, body, **headers)
+
+
+def fronted(pattern: str, action: Callable[[Front], None]) -> Callable[[Stage], Any]:
+    """Answer some requests about a published image in another way."""
+    return after_good(lambda stage: stage.rules.on(pattern, action))
+
+
+HTML = answers(200, b"<html><body>Sign in</body></html>", Content_Type="text/html")
+MANIFESTS, BLOBS, REFERRERS, TAGS = "GET .*/manifests/image", "GET .*/blobs/", "GET .*/referrers/", "GET .*/tags/"
+
+
+def index(*digests: str, **more: Any) -> bytes:
+    entries = [{"mediaType": OCI_MANIFEST, "digest": one, "size": 1, "artifactType": ENVELOPE} for one in digests]
+    return json.dumps({"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": entries, **more}).encode()
+
+
+def listed(*links: str, then: Callable[[Stage], list[str]] = lambda _: []) -> Callable[[Stage], Any]:
+    """Let the API list the good statement on page 1, and ``then`` on page 2; page n carries the n-th link."""
+
+    def attack(stage: Stage) -> None:
+        first = stage.state_that(gpu_verdict())
+        second = then(stage)
+
+        def answer(front: Front) -> None:
+            page = 1 if "page=2" in front.path else 0
+            link = links[page] if page < len(links) else ""
+            body = index(*second) if page else index(first)
+            front.say(200, body, Content_Type=OCI_INDEX, **({"Link": link} if link else {}))
+
+        stage.rules.on(REFERRERS, answer)
+
+    return attack
+
+
+def page_two(rel: str = 'rel="next"', prefix: str = "") -> str:
+    return f"{prefix}<?page=2>; {rel}"
+
+
+def hangs(front: Front) -> None:
+    front.rules.over.wait(30)
+
+
+def drips(*, headers: bool) -> Callable[[Front], None]:
+    """Answer a byte at a time, for ever."""
+
+    def action(front: Front) -> None:
+        if headers:
+            front.wfile.write(b"HTTP/1.1 200 OK\r\nX-Slow: ")
+        else:
+            front.send_response(200)
+            front.send_header("Content-Length", "100000")
+            front.end_headers()
+        with suppress(OSError):
+            while not front.rules.over.wait(0.2):
+                front.wfile.write(b"a")
+                front.wfile.flush()
+
+    return action
+
+
+def endless(front: Front) -> None:
+    """Answer with more than anybody wants."""
+    front.send_response(200)
+    front.send_header("Connection", "close")
+    front.end_headers()
+    with suppress(OSError):
+        while not front.rules.over.is_set():
+            front.wfile.write(b" " * 1_000_000)
+    front.close_connection = True
+
+
+def breaks_off(front: Front) -> None:
+    """Promise a document and send half of it."""
+    front.say(200, b'{"schemaVersion"', Content_Length="500", Content_Type=OCI_INDEX)
+    front.close_connection = True
+
+
+def resets(front: Front) -> None:
+    front.connection.shutdown(socket.SHUT_RDWR)
+    front.close_connection = True
+
+
+def alters(front: Front) -> None:
+    """Answer what the registry does, with a byte more."""
+    status, headers, body = front.upstream()
+    front.say(status, body + b" ", **headers)
+
+
+def restates(front: Front) -> None:
+    """Answer what the registry does, under another digest."""
+    status, headers, body = front.upstream()
+    front.say(status, body, **{**headers, "Docker-Content-Digest": digest("another")})
+
+
+def compresses(front: Front) -> None:
+    import gzip  # noqa: PLC0415 - of this one row
+
+    front.say(200, gzip.compress(b" " * 50_000_000, 1), Content_Encoding="gzip", Content_Type=OCI_INDEX)
+
+
+def redirects(location: str) -> Callable[[Front], None]:
+    return answers(307, Location=location)
+
+
+def lists_missing(stage: Stage) -> None:
+    """Let the list name a statement that is not there."""
+    known = stage.state_that(gpu_verdict())
+    stage.rules.on(REFERRERS, answers(200, index(known, digest("gone")), Content_Type=OCI_INDEX))
+
+
+def lists_without_blob(stage: Stage) -> None:
+    good(stage)
+    stored = stage.state_that(failed("cpu"))
+    manifest = stage.client().manifest(stored)
+    assert manifest is not None
+    layer = json.loads(manifest.content)["layers"][0]["digest"]
+    stage.rules.on(f"GET .*/blobs/{layer}", answers(404))
+
+
+def claims_missing(stage: Stage) -> None:
+    """Push a list of our own making under the tag that old registries use, beside what the API lists."""
+    good(stage)
+    stage.rules.on(f"GET .*/manifests/{fallback_tag(stage.image.digest)}", answers(200, index(digest("gone"))))
+    if not stage.native:
+        # The registry vouches for nothing here: the API's answer is put in its place.
+        known = stage.state_that(gpu_verdict())
+        stage.rules.on(REFERRERS, answers(200, index(known), Content_Type=OCI_INDEX))
+
+
+def odd_entries(stage: Stage) -> None:
+    """List things in ways of other tools' own beside the good statement."""
+    known = stage.state_that(gpu_verdict())
+    entries = [
+        {"digest": known, "annotations": None, "artifactType": ENVELOPE},
+        {"digest": 7},
+        {"mediaType": "x", "digest": "sha512:" + "a" * 128, "size": 1},
+        "no descriptor",
+        None,
+        {"digest": "../../../etc/passwd", "size": -1, "mediaType": "x"},
+    ]
+    stage.rules.on(REFERRERS, answers(200, json.dumps({"manifests": entries}).encode(), Content_Type=OCI_INDEX))
+
+
+def many(count: int, kind: str) -> Callable[[Stage], Any]:
+    """Let the API list so many entries of a type beside the good statement; none of them is there."""
+
+    def attack(stage: Stage) -> None:
+        known = stage.state_that(gpu_verdict())
+        entries = [{"mediaType": OCI_MANIFEST, "digest": known, "size": 1, "artifactType": ENVELOPE}]
+        entries += [
+            {"mediaType": OCI_MANIFEST, "digest": f"sha256:{i:064x}", "size": 1, "artifactType": kind}
+            for i in range(count)
+        ]
+        stage.rules.on(REFERRERS, answers(200, json.dumps({"manifests": entries}).encode(), Content_Type=OCI_INDEX))
+
+    return attack
+
+
+def endless_pages(front: Front) -> None:
+    number = int(front.path.partition("page=")[2] or 0)
+    front.say(200, index(), Content_Type=OCI_INDEX, Link=f'<?page={number + 1}>; rel="next"')
+
+
+def large_document(stage: Stage) -> None:
+    """Attach, past our own limits, a document of 5 MB, as a stranger can."""
+    good(stage)
+    client = Repository(Reference(stage.upstream, stage.name), {})
+    content = b" " * 5_000_000
+    begun = client.transport.send("POST", f"{stage.name}/blobs/uploads/", expect=(202,), body=b"", scope="pull,push")
+    location = begun.headers["Location"]
+    joint = "&" if "?" in location else "?"
+    kind = {"Content-Type": "application/octet-stream"}
+    address = f"{location}{joint}digest={digest_of(content)}"
+    client.transport.send("PUT", address, expect=(201,), headers=kind, body=content, scope="pull,push")
+    put = client.put_blob
+    described = msgspec.structs.replace(put(b"small", ENVELOPE), digest=digest_of(content), size=len(content))
+
+    def lies(content: bytes, media_type: str) -> Descriptor:
+        return described if content == b"large" else put(content, media_type)
+
+    client.put_blob = lies  # type: ignore[method-assign]
+    attach(client, stage.image, b"large", ENVELOPE, {})
+
+
+def attached_elsewhere(kind: str, layers: int) -> Callable[[Stage], Any]:
+    """Attach an artifact that is made in another way than ours."""
+
+    def attack(stage: Stage) -> None:
+        client = stage.client()
+        one = client.put_blob(b"foreign", kind)
+        described = {"mediaType": kind, "digest": one.digest, "size": one.size}
+        subject = {"mediaType": OCI_MANIFEST, "digest": stage.image.digest, "size": len(stage.image.content)}
+        config = client.put_blob(b"{}", "application/vnd.oci.empty.v1+json")
+        parts = {
+            "schemaVersion": 2,
+            "mediaType": OCI_MANIFEST,
+            "artifactType": ENVELOPE,
+            "config": {"mediaType": config.media_type, "digest": config.digest, "size": 2},
+            "layers": [described] * layers,
+            "subject": subject,
+        }
+        data = json.dumps(parts).encode()
+        client.put_manifest(digest_of(data), data, OCI_MANIFEST)
+        if not stage.native:
+            tag = f"{fallback_tag(stage.image.digest)}.{digest_of(data)[7:23]}"
+            client.put_manifest(tag, data, OCI_MANIFEST)
+
+    return attack
+
+
+def threshold(count: int, *then: Callable[[Stage], Any]) -> Callable[[Stage], Any]:
+    def attack(stage: Stage) -> None:
+        stage.threshold = count
+        for each in then:
+            each(stage)
+
+    return attack
+
+
+def expired(name: str, when: str, *then: Callable[[Stage], Any]) -> Callable[[Stage], Any]:
+    def attack(stage: Stage) -> None:
+        stage.expires[name] = when
+        for each in then:
+            each(stage)
+
+    return attack
+
+
+def retagged(stage: Stage) -> None:
+    """Put the tag of one environment on the published image of another."""
+    good(stage)
+    stage.client().put_manifest("tf2.21.0-py311-cpu-bookworm", stage.image.content, stage.image.media_type)
+
+
+def moved(stage: Stage) -> None:
+    good(stage)
+    stage.push("unvalidated")
+
+
+def urlsafe(one: dict[str, Any], _: Stage) -> str:
+    return base64.urlsafe_b64encode(base64.b64decode(one["sig"])).decode()
+
+
+def hexed(one: dict[str, Any], _: Stage) -> str:
+    return base64.b64decode(one["sig"]).hex()
+
+
+def by_stranger(document: dict[str, Any], stage: Stage) -> list[dict[str, str]]:
+    """Sign with a stranger's key, under the name of a trusted one."""
+    payload = base64.b64decode(document["payload"])
+    forged = json.loads(stage.seal(payload, "eve"))["signatures"][0]["sig"]
+    return [{"sig": forged, "keyid": stage.keys["ann"].keyid}]
+
+
+STRANGE = (
+    ("an empty document", b""),
+    ("a list", b"[]"),
+    ("a number", b"7"),
+    ("null", b"null"),
+    ("a page of HTML", b"<html></html>"),
+    ("bytes that are no text", b"\xff\xfe\x00"),
+    ("JSON without end", b'{"payload":'),
+    ("60,000 brackets", deep().encode()),
+    ("60,000 brackets in an unknown field", f'{{"payload":"","payloadType":"","signatures":[],"x":{deep()}}}'.encode()),
+    ("a signature that is a number", b'{"payload":"","payloadType":"x","signatures":[{"sig":7}]}'),
+    (
+        "10,000 signatures",
+        json.dumps({"payload": "", "payloadType": "x", "signatures": [{"sig": "AA=="}] * 10_000}).encode(),
+    ),
+)
+UNSIGNED = [Row(f"only {name} is attached", attaches(content), "UNREADABLE") for name, content in STRANGE[:9]]
+NOISE = [Row(f"a stranger attaches {name}", after_good(attaches(content)), "") for name, content in STRANGE]
+
+ENVELOPES = [
+    Row("nothing is attached", lambda _: None, "NO_STATEMENT"),
+    Row("a tag that is not there", good, "NO_IMAGE", target="absent"),
+    Row("a digest that is not there", good, "NO_IMAGE", target=digest("absent")),
+    Row("the tag was moved to another image", moved, "TAG_MOVED", target="unvalidated"),
+    Row("signed by a stranger", says(gpu_verdict(), "eve"), "UNTRUSTED_KEY"),
+    Row("signed by a stranger under a trusted name", seals(signatures=by_stranger), "BAD_SIGNATURE"),
+    Row("no signature", seals(signatures=[]), "UNTRUSTED_KEY"),
+    Row("signatures null", seals(signatures=None), "UNREADABLE"),
+    Row(
+        "the payload was edited",
+        seals(payload=lambda d, _: base64.b64encode(base64.b64decode(d["payload"]) + b" ").decode()),
+        "BAD_SIGNATURE",
+    ),
+    Row(
+        "the payload is another statement",
+        seals(payload=lambda _, s: base64.b64encode(s.payload(verdict())).decode()),
+        "BAD_SIGNATURE",
+    ),
+    Row("the payload is not base64", seals(payload="%%%"), "UNREADABLE"),
+    Row("the payload's type was edited", seals(payloadType="application/json"), "UNREADABLE"),
+    Row("the signature is cut", signature(sig=lambda one, _: one["sig"][:40]), "BAD_SIGNATURE"),
+    Row("the signature is empty", signature(sig=""), "BAD_SIGNATURE"),
+    Row("the signature is zero", signature(sig=base64.b64encode(bytes(64)).decode()), "BAD_SIGNATURE"),
+    Row("the signature is hexadecimal", signature(sig=hexed), "BAD_SIGNATURE"),
+    Row(
+        "the signature has a byte more",
+        signature(sig=lambda one, _: base64.b64encode(base64.b64decode(one["sig"]) + b"x").decode()),
+        "BAD_SIGNATURE",
+    ),
+    Row(
+        "a trusted key signed another type of payload",
+        lambda s: s.attach(s.seal(s.payload(gpu_verdict()), kind="text/x")),
+        "UNREADABLE",
+    ),
+    Row("a keyid that is another's is a hint", signature(keyid="0" * 64), ""),
+    Row("a keyid that is null is a hint", signature(keyid=None), ""),
+    Row("a keyid that is empty is a hint", signature(keyid=""), ""),
+    Row("a keyid that is absent is a hint", signature(keyid="absent"), ""),
+    Row("base64 for addresses is base64", signature(sig=urlsafe), ""),
+    Row("base64 without padding is base64", signature(sig=lambda one, _: one["sig"].rstrip("=")), ""),
+    Row("an undecodable signature beside the good one", beside({"sig": "%%%", "keyid": "x"}), ""),
+    Row("a stranger's signature beside the good one", beside({"sig": "AAAA", "keyid": "y"}), ""),
+    Row("unknown fields in the envelope", seals(extra={"a": [1, 2]}), ""),
+    Row("a terminal's control characters in a keyid", signature(sig="", keyid="\x1b[2J\nACCEPTED"), "UNTRUSTED_KEY"),
+    Row("two keys sign one statement, two are demanded", threshold(2, says(gpu_verdict(), "ann", "bob")), ""),
+    Row(
+        "two keys sign a statement each, two are demanded",
+        threshold(2, good, says(gpu_verdict(finished=LATER), "bob")),
+        "",
+    ),
+    Row("one key signs, two are demanded", threshold(2, good), "TOO_FEW_KEYS"),
+    Row("one key signs twice, two are demanded", threshold(2, says(gpu_verdict(), "ann", "ann")), "TOO_FEW_KEYS"),
+    Row("a stranger is the second of two", threshold(2, says(gpu_verdict(), "ann", "eve")), "TOO_FEW_KEYS"),
+    Row(
+        "the second of two failed it, earlier",
+        threshold(2, good, says(failed("cpu", finished="2026-11-20T09:00:00+00:00"), "bob")),
+        "TOO_FEW_KEYS",
+    ),
+    Row("the key has expired", expired("ann", "2026-11-20T11:00:00Z", good), "EXPIRED_KEY"),
+    Row("the key expires tomorrow", expired("ann", "2026-11-21T00:00:00Z", good), ""),
+    Row(
+        "one of two keys has expired",
+        threshold(2, expired("bob", LATER, says(gpu_verdict(), "ann", "bob"))),
+        "TOO_FEW_KEYS",
+    ),
+]
+
+STATEMENTS = [
+    Row("a statement of another image", other_image(gpu_verdict()), "WRONG_SUBJECT"),
+    Row(
+        "a statement without a subject",
+        lambda s: s.attach(
+            s.seal(
+                b'{"_type":"https://in-toto.io/Statement/v1","subject":[],"predicateType":"'
+                + statement.VERDICT.encode()
+                + b'","predicate":{}}'
+            )
+        ),
+        "WRONG_SUBJECT",
+    ),
+    Row(
+        "a subject with another algorithm's digest",
+        signs(('"digest":{"sha256"', '"digest":{"sha512"')),
+        "WRONG_SUBJECT",
+    ),
+    Row("a subject by its name alone", signs(('"sha256":', '"sha0":')), "WRONG_SUBJECT"),
+    Row("a Statement v0.1", signs(("in-toto.io/Statement/v1", "in-toto.io/Statement/v0.1")), "UNREADABLE"),
+    Row("only another predicate", signs((statement.VERDICT, "https://slsa.dev/provenance/v1")), "NO_STATEMENT"),
+    Row(
+        "the verdict is about another digest",
+        lambda s: s.attach(s.seal(s.payload(gpu_verdict(image=ImageRef(id="x", digest=digest("o")))))),
+        "WRONG_SUBJECT",
+    ),
+    Row(
+        "the verdict names no digest",
+        lambda s: s.attach(s.seal(s.payload(gpu_verdict(image=ImageRef(id="x"))))),
+        "WRONG_SUBJECT",
+    ),
+    Row("simulated", says(gpu_verdict(simulated=True)), "SIMULATED"),
+    Row("INCONCLUSIVE", says(inconclusive_verdict()), "INCONCLUSIVE", Demand(level="load")),
+    Row("FAILED", says(failed("cpu")), "FAILED", Demand(level="static")),
+    Row("91 days old", says(gpu_verdict(finished="2026-08-21T11:59:00+00:00")), "EXPIRED"),
+    Row("six minutes in the future", says(gpu_verdict(finished="2026-11-20T12:06:00+00:00")), "EXPIRED"),
+    Row("the year 9999", says(gpu_verdict(finished="9999-12-31T23:59:59+00:00")), "EXPIRED"),
+    Row("the year 1, further west", says(gpu_verdict(finished="0001-01-01T00:00:00+23:59")), "UNREADABLE"),
+    Row("level too low", says(gpu_verdict()), "LEVEL_TOO_LOW", Demand(level="multi-gpu")),
+    Row("another driver", good, "OTHER_DRIVER", Demand(driver="550")),
+    Row("5350 is not 535", says(gpu_verdict(host=HostRef(driver="5350.1"))), "OTHER_DRIVER", Demand(driver="535")),
+    Row("another GPU", good, "OTHER_GPU", Demand(gpu="A100")),
+    Row(
+        "GH100 is not H100",
+        says(gpu_verdict(host=HostRef(driver="535.1", gpus=(GpuSeen(name="NVIDIA GH100", compute_capability="9.0"),)))),
+        "OTHER_GPU",
+        Demand(gpu="H100"),
+    ),
+    Row(
+        "PASSED although a required check failed",
+        says(gpu_verdict(checks=(result("import", "failed"),))),
+        "INCONSISTENT",
+    ),
+    Row(
+        "the tag of one environment on another's image",
+        retagged,
+        "OTHER_ENVIRONMENT",
+        Demand(level="gpu", environment="tf2.21.0-py311-cpu-bookworm"),
+        "tf2.21.0-py311-cpu-bookworm",
+    ),
+    Row("another environment is meant", good, "OTHER_ENVIRONMENT", Demand(environment="tf2.20.0-py311-cpu-bookworm")),
+    Row("another TensorFlow is meant", good, "OTHER_ENVIRONMENT", Demand(tensorflow="2.19.1")),
+    Row("2.2 is not 2.20", good, "OTHER_ENVIRONMENT", Demand(tensorflow="2.2")),
+    Row(
+        "an image of no environment",
+        says(gpu_verdict(environment=None)),
+        "OTHER_ENVIRONMENT",
+        Demand(tensorflow="2.20"),
+    ),
+    Row("the environment that is meant", good, "", Demand(environment=gpu_environment().id, tensorflow="2.20")),
+    Row("its own tag with the image's id", good, "", Demand(environment=f"{gpu_environment().id}-0123456789ab")),
+]
+
+NEWER = [
+    (f"a newer {name}", failed(*tiers), demand)
+    for name, tiers in (
+        ("FAILED in static", ("static",)),
+        ("FAILED in load", ("load",)),
+        ("FAILED in cpu", ("cpu",)),
+        ("FAILED in all", ("static", "gpu")),
+        ("FAILED without a check", ()),
+    )
+    for demand in (GPU,)
+]
+FAILURES = [
+    *[Row(name, after_good(says(value)), "FAILED", demand) for name, value, demand in NEWER],
+    Row("a FAILED of the same second", after_good(says(failed("cpu", finished=gpu_verdict().finished))), "FAILED"),
+    Row("a FAILED in the future", after_good(says(failed("cpu", finished="2027-01-01T00:00:00+00:00"))), "FAILED"),
+    Row("a FAILED by the second trusted key", after_good(says(failed("cpu"), "bob")), "FAILED"),
+    *[
+        Row(
+            f"a FAILED in {tier} of a host without a driver, {name} demanded",
+            after_good(says(failed(tier, host=BARE))),
+            "FAILED",
+            demand,
+        )
+        for tier in ("static", "load", "cpu")
+        for name, demand in (
+            ("a driver", Demand(level="gpu", driver="535")),
+            ("a GPU", Demand(level="gpu", gpu="H100")),
+            ("a lower level", Demand(level="static")),
+            ("everything", ON_H100),
+        )
+        if tier != "cpu" or name in ("everything", "a GPU")
+    ],
+    Row("a GPU FAILED of the same kind of host", after_good(says(failed("gpu"))), "FAILED", ON_H100),
+    Row(
+        "a GPU FAILED of the same kind, another release of the driver",
+        after_good(says(failed("gpu", host=HostRef(driver="535.230.02", gpus=gpu_verdict().host.gpus)))),
+        "FAILED",
+        ON_H100,
+    ),
+    Row("a GPU FAILED where no kind of host is demanded", after_good(says(failed("gpu", host=T4))), "FAILED"),
+    Row("a GPU FAILED of a host that names no GPU", after_good(says(failed("gpu", host=BARE))), "FAILED", ON_H100),
+    Row("a GPU FAILED of another GPU is shown", after_good(says(failed("gpu", host=T4))), "", ON_H100),
+    Row(
+        "a GPU FAILED of another branch is shown",
+        after_good(says(failed("gpu", host=HostRef(driver="550.1", gpus=gpu_verdict().host.gpus)))),
+        "",
+        ON_H100,
+    ),
+    Row(
+        "a newer PASSED of the same kind makes up for it",
+        after_good(lambda s: (s.state_that(failed("gpu")), s.state_that(gpu_verdict(finished=LATEST)))),
+        "",
+        ON_H100,
+    ),
+    Row(
+        "a newer PASSED of any host makes up for a cpu FAILED",
+        after_good(lambda s: (s.state_that(failed("cpu", host=BARE)), s.state_that(gpu_verdict(finished=LATEST)))),
+        "",
+    ),
+    Row(
+        "a newer PASSED of another kind does not",
+        after_good(lambda s: (s.state_that(failed("gpu")), s.state_that(gpu_verdict(finished=LATEST, host=T4)))),
+        "FAILED",
+    ),
+    Row(
+        "a newer PASSED that got less far does not",
+        after_good(lambda s: (s.state_that(failed("cpu")), s.state_that(gpu_verdict(finished=LATEST, level="load")))),
+        "FAILED",
+    ),
+    Row(
+        "a newer simulated PASSED does not",
+        after_good(lambda s: (s.state_that(failed("cpu")), s.state_that(gpu_verdict(finished=LATEST, simulated=True)))),
+        "FAILED",
+    ),
+    Row(
+        "a newer PASSED by a stranger does not",
+        after_good(lambda s: (s.state_that(failed("cpu")), s.state_that(gpu_verdict(finished=LATEST), "eve"))),
+        "FAILED",
+    ),
+    Row(
+        "a PASSED of next year does not",
+        after_good(
+            lambda s: (s.state_that(failed("cpu")), s.state_that(gpu_verdict(finished="2027-01-01T00:00:00+00:00")))
+        ),
+        "FAILED",
+    ),
+    Row(
+        "an inconsistent PASSED does not",
+        after_good(
+            lambda s: (
+                s.state_that(failed("cpu")),
+                s.state_that(gpu_verdict(finished=LATEST, checks=(result("a", "failed"),))),
+            )
+        ),
+        "FAILED",
+    ),
+    Row("an older FAILED", after_good(says(failed("cpu", finished="2026-11-20T09:00:00+00:00"))), ""),
+    Row("a simulated FAILED", after_good(says(failed("cpu", simulated=True))), ""),
+    Row("a newer INCONCLUSIVE", after_good(says(inconclusive_verdict(finished=LATER))), ""),
+    Row("a FAILED by a stranger", after_good(says(failed("cpu"), "eve")), ""),
+    Row("a FAILED of another image, copied", after_good(other_image(failed("cpu"))), ""),
+    Row(
+        "a FAILED by a key that expired afterwards", expired("bob", LATEST, good, says(failed("cpu"), "bob")), "FAILED"
+    ),
+    Row(
+        "a FAILED by a key that had expired",
+        expired("bob", "2026-11-20T10:30:00Z", good, says(failed("cpu"), "bob")),
+        "",
+    ),
+]
+
+DEEP = ('"verdict":{', f'"x":{deep(3_000)},"verdict":{{')
+UNKNOWN = (
+    ("of a newer predicate", (statement.VERDICT, "urn:envbuilder:attestation/verdict/v2"), "NEWER_SCHEMA"),
+    (
+        "of an unknown predicate of ours",
+        (statement.VERDICT, "urn:envbuilder:attestation/revocation/v1"),
+        "NEWER_SCHEMA",
+    ),
+    ("of schema v99", ("envbuilder/verdict/v1", "envbuilder/verdict/v99"), "NEWER_SCHEMA"),
+    ("that says REVOKED", ('"verdict":"PASSED"', '"verdict":"REVOKED"'), "UNKNOWN_WORD"),
+    ("that says passed", ('"verdict":"PASSED"', '"verdict":"passed"'), "UNKNOWN_WORD"),
+    ("of level ultra", ('"level":"gpu"', '"level":"ultra"'), "UNREADABLE"),
+    ("of an unknown tier", ('"tier":"static"', '"tier":"quantum"'), "UNREADABLE"),
+    ("without a time", ('"finished":"2026-11-20T10:03:00+00:00"', '"end":""'), "UNREADABLE"),
+    ("of yesterday", ("2026-11-20T10:03:00+00:00", "yesterday"), "UNREADABLE"),
+    ("without a time zone", ("2026-11-20T10:03:00+00:00", "2026-11-20T10:03:00"), "UNREADABLE"),
+    ("that is simulated by a word", ('"simulated":false', '"simulated":"no"'), "UNREADABLE"),
+    ("with 3,000 brackets", DEEP, "UNREADABLE"),
+    (
+        "about another digest by its subject's word",
+        ('"image":{"id":"x","digest":"sha256:', '"image":{"id":"x","digest":"sha256:0'),
+        "WRONG_SUBJECT",
+    ),
+)
+TRUSTED = [
+    *[Row(f"only a trusted verdict {name}", signs(change), reason) for name, change, reason in UNKNOWN],
+    *[
+        Row(f"a good verdict, and a trusted one {name}", after_good(signs(change)), reason)
+        for name, change, reason in UNKNOWN
+    ],
+    Row(
+        "a good verdict, and a trusted key on no statement", after_good(lambda s: s.attach(s.seal(b"[]"))), "UNREADABLE"
+    ),
+    Row(
+        "a good verdict, and a trusted statement of another kind",
+        after_good(signs((statement.VERDICT, "https://example.org/x"))),
+        "",
+    ),
+]
+
+STRANGERS = [
+    *NOISE,
+    Row("a stranger attaches 5 MB", large_document, ""),
+    Row("a stranger attaches another type", after_good(attaches(b"{}", "application/vnd.dev.cosign")), ""),
+    Row("a stranger attaches another type under ours", after_good(attached_elsewhere("text/plain", 1)), ""),
+    Row("a stranger attaches two documents in one", after_good(attached_elsewhere(ENVELOPE, 2)), ""),
+    Row("a stranger attaches none in one", after_good(attached_elsewhere(ENVELOPE, 0)), ""),
+    Row("a stranger lists what is not there, in the tag beside the API", claims_missing, ""),
+    Row("entries that other tools wrote in their own way", odd_entries, ""),
+    Row("5,000 entries of other types", many(5_000, "application/vnd.other"), ""),
+]
+
+
+def no_list(status: int) -> Callable[[Stage], Any]:
+    """Let the API answer a status, and nothing be under a tag."""
+
+    def attack(stage: Stage) -> None:
+        good(stage)
+        stage.rules.on(REFERRERS, answers(status)).on("GET .*/manifests/sha256-", answers(404)).on(TAGS, answers(404))
+
+    return attack
+
+
+LISTS = [
+    Row("a statement is listed and not there", lists_missing, "NOT_THERE"),
+    Row("a statement's content is not there", lists_without_blob, "NOT_THERE"),
+    Row("a newer FAILED on page 2", listed(page_two(), then=lambda s: [s.state_that(failed("cpu"))]), "FAILED"),
+    Row(
+        "a newer FAILED on page 2, rel without quotes",
+        listed(page_two("rel=next"), then=lambda s: [s.state_that(failed("cpu"))]),
+        "FAILED",
+    ),
+    Row(
+        "a newer FAILED on page 2, rel after another parameter",
+        listed(page_two('title="a, b"; REL="Next"'), then=lambda s: [s.state_that(failed("cpu"))]),
+        "FAILED",
+    ),
+    Row(
+        "a newer FAILED on page 2, the second of two links",
+        listed(page_two(prefix='</x>; rel="first", '), then=lambda s: [s.state_that(failed("cpu"))]),
+        "FAILED",
+    ),
+    Row("nothing new on page 2", listed(page_two()), ""),
+    Row("page 2 leads to itself", listed(page_two(), page_two()), "BAD_LINK"),
+    Row("page 1 leads to itself", listed('<>; rel="next"'), "BAD_LINK"),
+    Row("page 2 leads back", listed(page_two(), '<?page=3>; rel="next"', then=lambda _: []), "TOO_MANY_OR_BAD_LINK"),
+    Row("page 2 is at another host", listed('<http://198.51.100.1/v2/x>; rel="next"'), "BAD_LINK"),
+    Row("page 2 is a file", listed('<file:///etc/passwd>; rel="next"'), "BAD_LINK"),
+    Row("page 2 is at no address", listed('<http://[::1>; rel="next"'), "BAD_LINK"),
+    Row("page 2 in no known form", listed('?page=2; rel="next"'), "BAD_LINK"),
+    Row(
+        "page 2 fails",
+        after_good(
+            lambda s: (
+                s.rules.on("referrers/.*page=2", answers(500)),
+                s.rules.on(REFERRERS, answers(200, index(), Content_Type=OCI_INDEX, Link=page_two())),
+            )
+        ),
+        "SERVER_ERROR",
+    ),
+    Row(
+        "page 2 is not there",
+        after_good(
+            lambda s: (
+                s.rules.on("referrers/.*page=2", answers(404)),
+                s.rules.on(REFERRERS, answers(200, index(), Content_Type=OCI_INDEX, Link=page_two())),
+            )
+        ),
+        "BAD_ANSWER",
+    ),
+    Row("pages without end", fronted(REFERRERS, endless_pages), "TOO_MANY_OR_TOO_SLOW"),
+    Row("20,001 statements", many(20_001, ENVELOPE), "TOO_MANY"),
+    Row("the list is HTML", fronted(REFERRERS, HTML), "BAD_ANSWER"),
+    Row("the list is empty bytes", fronted(REFERRERS, answers(200, b"", Content_Type=OCI_INDEX)), "BAD_ANSWER"),
+    Row("the list is {}", fronted(REFERRERS, answers(200, b"{}", Content_Type=OCI_INDEX)), "BAD_ANSWER"),
+    Row("the list is an error with status 200", fronted(REFERRERS, answers(200, b'{"errors":[]}')), "BAD_ANSWER"),
+    Row(
+        "the list is 60,000 brackets",
+        fronted(REFERRERS, answers(200, deep().encode(), Content_Type=OCI_INDEX)),
+        "BAD_ANSWER",
+    ),
+    Row(
+        "the list has 60,000 brackets in an entry",
+        fronted(REFERRERS, answers(200, f'{{"manifests":[{deep()}]}}'.encode())),
+        "BAD_ANSWER",
+    ),
+    Row(
+        "the list's entries are null",
+        after_good(
+            lambda s: (
+                s.rules.on(REFERRERS, answers(200, b'{"manifests":null}')),
+                s.rules.on("GET .*/manifests/sha256-", answers(404)),
+            )
+        ),
+        "NO_STATEMENT",
+    ),
+    *[
+        Row(f"the API answers {status} and there is no other list", no_list(status), "NO_STATEMENT")
+        for status in (400, 404, 405, 501)
+    ],
+]
+
+
+def everywhere(name: str, action: Callable[[Front], None], expected: str) -> list[Row]:
+    """Let each kind of request meet the same answer."""
+    kinds = (("manifest", MANIFESTS), ("list", REFERRERS), ("statement", BLOBS))
+    return [Row(f"{name} instead of the {kind}", fronted(pattern, action), expected) for kind, pattern in kinds]
+
+
+def html_token(stage: Stage) -> None:
+    """Send the login to a page for people."""
+    challenge = f'Bearer realm="http://{stage.front}/html",service="x"'
+    stage.rules.on(MANIFESTS, answers(401, WWW_Authenticate=challenge)).on("GET /html", HTML)
+
+
+def busy_once(stage: Stage) -> None:
+    """Fail the first request of every kind, as docker-registry does while somebody writes a tag."""
+    seen: set[str] = set()
+
+    def action(front: Front) -> None:
+        if front.path in seen:
+            front.forward()
+        else:
+            seen.add(front.path)
+            front.say(500 if "blobs" in front.path else 503, Retry_After="0")
+
+    stage.rules.on("GET .*/(manifests|blobs|referrers)/", action)
+
+
+WIRE = [
+    *everywhere("500", answers(500, b"oops"), "SERVER_ERROR"),
+    *everywhere("503", answers(503), "SERVER_ERROR"),
+    *everywhere("429", answers(429), "THROTTLED"),
+    *everywhere("429 for 46 minutes", answers(429, Retry_After="2760"), "THROTTLED"),
+    *everywhere("503 until a date", answers(503, Retry_After="Wed, 21 Oct 2099 07:28:00 GMT"), "THROTTLED"),
+    *everywhere("403", answers(403), "ACCESS_DENIED"),
+    *everywhere("401 without a challenge", answers(401), "ACCESS_DENIED"),
+    *everywhere("a redirect to a file", redirects("file:///etc/passwd"), "BAD_REDIRECT"),
+    *everywhere("a redirect to no address", redirects("http://[::1"), "BAD_REDIRECT"),
+    *everywhere("a redirect without end", redirects("?again=1"), "BAD_REDIRECT"),
+    *everywhere("a connection that breaks off", breaks_off, "UNREACHABLE"),
+    *everywhere("a connection that is reset", resets, "UNREACHABLE"),
+    *everywhere("no answer", hangs, "TOO_SLOW"),
+    *everywhere("a byte at a time", drips(headers=False), "TOO_SLOW"),
+    *everywhere("a header at a time", drips(headers=True), "TOO_SLOW"),
+    *everywhere("what was not asked to be compressed", compresses, "BAD_ANSWER"),
+    Row("a manifest without end", fronted(MANIFESTS, endless), "TOO_LARGE"),
+    Row("a list without end", fronted(REFERRERS, endless), "TOO_LARGE"),
+    Row("a statement without end, and no other", fronted(BLOBS, endless), "UNREADABLE"),
+    Row("a manifest of 3 GB", fronted(MANIFESTS, answers(200, b"", Content_Length="3000000000")), "TOO_LARGE"),
+    Row("a length of 30 digits", fronted(MANIFESTS, answers(200, b"", Content_Length="9" * 30)), "TOO_LARGE"),
+    Row("another manifest than its digest", fronted("GET .*/manifests/image", alters), "ALTERED"),
+    Row("another digest than the manifest's", fronted("GET .*/manifests/image", restates), "ALTERED"),
+    Row("another statement than its digest", fronted(BLOBS, alters), "ALTERED"),
+    Row("another artifact than its digest", fronted("GET .*/manifests/sha256:", alters), "ALTERED"),
+    Row("a statement is 404", fronted(BLOBS, answers(404)), "NOT_THERE"),
+    Row(
+        "a token service at no address",
+        fronted(MANIFESTS, answers(401, WWW_Authenticate='Bearer realm="http://[::1",service="x"')),
+        "BAD_ANSWER",
+    ),
+    Row(
+        "a token service that is a file",
+        fronted(MANIFESTS, answers(401, WWW_Authenticate='Bearer realm="file:///x",service="x"')),
+        "BAD_ANSWER",
+    ),
+    Row(
+        "a token service that answers HTML",
+        html_token,
+        "BAD_ANSWER",
+    ),
+    Row("tags that are HTML, nothing attached", lambda s: s.rules.on(TAGS, HTML), "NO_STATEMENT_OR_BAD_ANSWER"),
+    Row(
+        "tags whose pages lead to themselves, nothing attached",
+        lambda s: s.rules.on(TAGS, answers(200, b'{"tags":["x"]}', Link='<>; rel="next"')),
+        "NO_STATEMENT_OR_BAD_LINK",
+    ),
+    Row(
+        "tags that are words, nothing attached",
+        lambda s: s.rules.on(TAGS, answers(200, b'{"tags":"x"}')),
+        "NO_STATEMENT_OR_BAD_ANSWER",
+    ),
+    Row("a registry that is busy once", after_good(busy_once), ""),
+]
+
+
+ROWS = [*UNSIGNED, *ENVELOPES, *STATEMENTS, *FAILURES, *TRUSTED, *STRANGERS, *LISTS, *WIRE]
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory) -> dict[str, PrivateKey]:
+    return {name: create(tmp_path_factory.mktemp(name)) for name in ("ann", "bob", "eve")}
+
+
+@pytest.fixture(scope="module")
+def debian(tmp_path_factory) -> Iterator[str]:
+    with docker_registry(tmp_path_factory.mktemp("registry"), memory=True) as host:
+        yield host
+
+
+@pytest.fixture(params=[pytest.param("docker-registry", marks=[pytest.mark.engine, pytest.mark.long]), "OCI 1.1"])
+def stage(request: pytest.FixtureRequest, keys: dict[str, PrivateKey]) -> Iterator[Stage]:
+    """Yield a fresh repository in each kind of registry, behind a front."""
+    if request.param == "OCI 1.1":
+        with modern_registry() as (host, state), hostile(host) as (front, rules):
+            yield Stage(host, front, "team/image", rules, keys, state)
+    else:
+        host = request.getfixturevalue("debian")
+        name = f"team/n{digest(request.node.name)[7:23]}"
+        with hostile(host) as (front, rules):
+            yield Stage(host, front, name, rules, keys, None)
+
+
+def test_the_table_is_whole() -> None:
+    """At least 120 attacks, each named once, and every reason but a few stands in it."""
+    assert len(ROWS) >= 120
+    assert len({row.name for row in ROWS}) == len(ROWS)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[row.name for row in ROWS])
+def test_attack(stage: Stage, row: Row) -> None:
+    """The answer is the right one, for the right reason, in time, and it can be written."""
+    row.attack(stage)
+    begun = time.monotonic()
+    limit = SHORT_S if "TOO_SLOW" in row.expected else LIMIT_S
+    found = stage.ask(row.demand, row.target, limit)
+    assert time.monotonic() - begun < limit + 4
+    reasons = {str(refusal.reason) for refusal in found.refusals}
+    assert found.accepted == (not row.expected), reasons
+    assert found.accepted == (not reasons)
+    if row.expected:
+        assert reasons & set(row.expected.split("_OR_")), (reasons, as_text(found))
+    assert exits.of(found) == (0 if found.accepted else 5 if found.unanswered else 7)
+    assert json.loads(as_json(found))["accepted"] == found.accepted
+    text = as_text(found)
+    assert all(char.isprintable() for char in text.replace("\n", ""))
+    assert [line for line in text.splitlines() if line.startswith("ACCEPTED")] == (
+        [text.splitlines()[0]] if found.accepted else []
+    )
+    assert Path("/nonexistent").exists() is False
+    assert timedelta(0) <= timedelta(seconds=found.age_s or 0)

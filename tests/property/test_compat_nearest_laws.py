@@ -1,0 +1,224 @@
+"""Laws of the one search for the nearest: it is what trying everything finds, and every command gives its answer."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any, cast
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from real_questions import questions
+from small_catalogs import catalogs, combinations, full_combinations, targets
+
+from envbuilder import versions
+from envbuilder.catalog.model import Catalog
+from envbuilder.catalog.rows import TensorflowRelease
+from envbuilder.catalog.store import load
+from envbuilder.compat.check import answer, findings_of
+from envbuilder.compat.check_text import change_text
+from envbuilder.compat.nearest import Near, nearest
+from envbuilder.compat.nearest_side import AXES
+from envbuilder.compat.plan import plan
+from envbuilder.compat.question import Question
+from envbuilder.compat.resolver import Resolver
+from envbuilder.compat.works import IMAGES, Buildable, Installable, images_beside
+from envbuilder.environment import Change, Combination, Environment, Rejection
+from envbuilder.finding import Severity, compatible
+from envbuilder.matrix import Include, Matrix, Targets
+from envbuilder.reproduce.messages.recognise import find
+from envbuilder.reproduce.question_from_report import question_of
+from envbuilder.reproduce.report.read import cleaned, read
+from envbuilder.reproduce.reproduce import foresee
+
+CATALOG = load()
+
+Wish = Question | Combination
+Given_up = tuple[str, frozenset[str], str | None]
+"""A version, the axes that are given up for it, and the base image that is taken instead."""
+
+
+def opened(wish: Wish, axes: tuple[str, ...], version: str, catalog: Catalog) -> Iterator[Wish]:
+    """Give axes up for a version; a base image is replaced by another one first."""
+    free: dict[str, str | tuple[str, ...] | None] = {axis: () if axis == "packages" else None for axis in axes}
+    if "base_image" in axes:
+        assert isinstance(wish, Question)
+        for image in images_beside(wish.base_image, version, catalog)[:IMAGES]:
+            yield msgspec.structs.replace(wish, tensorflow=version, **{**free, "base_image": image.name})
+    yield msgspec.structs.replace(wish, tensorflow=version, **free)
+
+
+def tried(wish: Wish, works: Callable[[Wish], bool], catalog: Catalog) -> Given_up | None:
+    """Find the nearest by trying everything in the order that is promised: the law, spelt out."""
+    own = catalog.version(wish.tensorflow)
+    final = [text for text in catalog.versions if versions.is_final(text)]
+    here = sum(versions.key(text) < versions.key(own or wish.tensorflow) for text in final)
+    places = sorted(range(len(final)), key=lambda place: (abs(place - here), -place))
+    given_ = tuple(axis for axis in AXES if getattr(wish, axis, None))
+    for count in range(len(given_) + 2):
+        for version in (*((own,) if own else ()), *(final[place] for place in places if final[place] != own)):
+            for axes in itertools.combinations(given_, count if version == own else count - 1) if count else ((),):
+                if not count and version != own:
+                    break
+                for near in opened(wish, axes, version, catalog):
+                    if works(near):
+                        return version, frozenset(axes), getattr(near, "base_image", None)
+    return None
+
+
+def given_up(wish: Wish, near: Near[Any] | None, catalog: Catalog) -> Given_up | None:
+    """Read the same from a search's answer."""
+    if near is None:
+        return None
+    axes = {change.field if change.field in AXES else "packages" for change in near.changes}
+    changed = {change.field for change in near.changes}
+    version = catalog.version(near.wish.tensorflow)
+    assert version is not None
+    assert ("tensorflow" in changed) == (version != catalog.version(wish.tensorflow))
+    return version, frozenset(axes - ({"packages"} if not near_packages(near) else set())), image_of(near)
+
+
+def near_packages(near: Near[Wish]) -> bool:
+    """Tell whether a package's pin was given up."""
+    return any(change.field not in {*AXES, "tensorflow"} for change in near.changes)
+
+
+def image_of(near: Near[Wish]) -> str | None:
+    """Name the base image of an answer."""
+    return getattr(near.wish, "base_image", None)
+
+
+@settings(max_examples=15, deadline=None)
+@given(questions)
+def test_the_nearest_installable_is_what_trying_everything_finds(question: Question) -> None:
+    """Over the real catalogue: the same version and the same axes as a search that tries all, cheapest first."""
+    works = cache(lambda asked: compatible(findings_of(asked, CATALOG)) is True)
+    near = nearest(question, Installable(CATALOG))
+    assert given_up(question, near, CATALOG) == tried(question, works, CATALOG)
+    if near is not None:
+        assert near.predicate == "installable"
+        assert works(near.wish)
+
+
+@settings(max_examples=300, deadline=None)
+@given(catalogs(), st.one_of(combinations, full_combinations), targets)
+def test_the_nearest_buildable_is_what_trying_everything_finds(
+    catalog: Catalog, wish: Combination, wished: Targets
+) -> None:
+    """Over small catalogues: the same version and the same axes as a search that tries all, cheapest first."""
+    resolver = Resolver(catalog, wished)
+    near = nearest(wish, Buildable(resolver))
+    found = tried(wish, lambda asked: isinstance(resolver.resolve(cast("Combination", asked)), Environment), catalog)
+    assert given_up(wish, near, catalog) == found
+    assert near is None or near.predicate == "buildable"
+
+
+GPUS = (
+    "K80", "GTX 1080", "P100", "V100", "T4", "RTX 3090", "A100", "L4", "RTX 4090", "H100", "RTX 5090", "B200",
+)  # fmt: skip
+DRIVERS = ("418.87.00", "450.80.02", "470.57.02", "535.104.05", "570.86.10", "580.65.06")
+HOSTS = tuple(itertools.product(DRIVERS, GPUS))
+STEP = 97
+"""The fast run takes every so many-th release on each host, another one first on each: all of them on some host."""
+
+
+def releases_on(host: int, *, whole: bool) -> tuple[TensorflowRelease, ...]:
+    """Take a host's share of the releases, or all of them."""
+    return CATALOG.tensorflow if whole else CATALOG.tensorflow[host % STEP :: STEP]
+
+
+def asked_of(row: TensorflowRelease, driver: str, gpu: str) -> Question:
+    """Ask about one release on one host, without the forward-compatibility package."""
+    return Question(tensorflow=row.version, package=row.package, driver=driver, gpus=(gpu,), compat=False)
+
+
+def wished_of(row: TensorflowRelease) -> Combination:
+    """Wish for the same release as an environment."""
+    return Combination(tensorflow=row.version, package=row.package, flavor="gpu")
+
+
+def planned(rows: tuple[TensorflowRelease, ...], driver: str, gpu: str) -> dict[Combination, Rejection]:
+    """Plan one matrix of all the releases for a host; its rejections by what was wished."""
+    includes = tuple(Include(tensorflow=row.version, package=row.package, flavor="gpu") for row in rows)
+    matrix = Matrix(name="m", include=includes, targets=Targets(drivers=(driver,), gpus=(gpu,)))
+    return {row.combination: row for row in plan(matrix, CATALOG).rejections}
+
+
+def reported(row: TensorflowRelease, driver: str, gpu: str) -> str:
+    """Write the report of a user who has this release on this host."""
+    return (
+        f"pip install {row.package}=={row.version}\nTensorFlow version: {row.version}\nGPU model: {gpu}\n"
+        f"Driver Version: {driver}\n"
+    )
+
+
+def agree(host: int, *, whole: bool) -> int:
+    """Assert for one host and its releases that every command names one nearest; count what was asked."""
+    driver, gpu = HOSTS[host]
+    rows = releases_on(host, whole=whole)
+    rejected = planned(rows, driver, gpu)
+    resolver = Resolver(CATALOG, Targets(drivers=(driver,), gpus=(gpu,)))
+    for row in rows:
+        question, wish = asked_of(row, driver, gpu), wished_of(row)
+        installable, buildable = nearest(question, Installable(CATALOG)), nearest(wish, Buildable(resolver))
+        checked, refused = answer(question, CATALOG), rejected.get(wish)
+        assert (checked.nearest.changes if checked.nearest else None) == (
+            installable.changes if installable and checked.compatible is False else None
+        )
+        if refused is None:
+            assert buildable is not None
+            assert buildable.changes == ()
+        else:
+            assert (refused.nearest, refused.changes) == (
+                (buildable.wish, buildable.changes) if buildable else (None, ())
+            )
+        if buildable is not None and claimed(resolver, buildable.wish):  # then it could be installed as well
+            assert installable is not None
+            assert len(installable.changes) <= len(buildable.changes), (question, installable, buildable)
+        told(row, driver, gpu)
+    return len(rows)
+
+
+def claimed(resolver: Resolver, wish: Combination) -> bool:
+    """Tell whether the catalogue knows that an environment works; a plan builds what nothing is known against, too."""
+    made = resolver.resolve(wish)
+    assert isinstance(made, Environment)
+    return compatible(made.findings) is True
+
+
+def told(row: TensorflowRelease, driver: str, gpu: str) -> None:
+    """Assert that a report's answer is what `check` answers to the report's question."""
+    text = reported(row, driver, gpu)
+    transcript = cleaned(text)
+    question = question_of(read(text, transcript), find(transcript), CATALOG)
+    assert question is not None
+    assert (question.tensorflow, question.driver, question.gpus) == (row.version, driver, (gpu,)), question
+    mine = msgspec.structs.replace(question, compat=False)
+    near = nearest(mine, Installable(CATALOG))
+    document = foresee(text, CATALOG).document
+    assert (document.nearest.changes if document.nearest else None) == (texts(near.changes) if near else None)
+    checked = answer(mine, CATALOG)
+    if checked.compatible is False:
+        assert (checked.nearest.changes if checked.nearest else None) == (near.changes if near else None)
+    if any(finding.severity is Severity.ERROR for finding in document.predicted) and near is not None:
+        assert near.changes or checked.compatible is True
+
+
+def texts(changes: tuple[Change, ...]) -> tuple[str, ...]:
+    """Write changes as a report's answer does."""
+    return tuple(map(change_text, changes))
+
+
+def test_every_command_names_the_same_nearest() -> None:
+    """On 12 GPUs and 6 drivers, for a share of the releases on each: check, plan and reproduce agree."""
+    assert sum(agree(host, whole=False) for host in range(len(HOSTS))) >= len(HOSTS) * (len(CATALOG.tensorflow) // STEP)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("host", range(len(HOSTS)))
+def test_every_command_names_the_same_nearest_for_every_release(host: int) -> None:
+    """The same for every catalogued release."""
+    assert agree(host, whole=True) == len(CATALOG.tensorflow)

@@ -1,0 +1,193 @@
+"""Laws of the run's messages: whatever is done to an honest run's, the verdict is never better than the honest one."""
+# ruff: noqa: S311 - what is drawn here is no secret
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from probe_messages import END, KEY, START, lines
+
+from envbuilder.finding import Code
+from envbuilder.validation.checks.specification import Check
+from envbuilder.validation.events import Session, Unfinished, check_protocol
+from envbuilder.validation.judge import Judgement, judge
+from envbuilder.verdict import TIERS, Tier
+
+WORTH = {"FAILED": 0, "INCONCLUSIVE": 1, "PASSED": 2}
+LEVELS = ("none", *TIERS)
+PLAN: tuple[tuple[str, Tier], ...] = (("files", "static"), ("import", "load"), ("product", "cpu"), ("keras", "cpu"))
+
+
+def check(name: str, tier: Tier, **given: Any) -> Check:
+    """Make a check of a plan."""
+    return Check(name=name, tier=tier, group="framework", probe="m:f", proves="x", codes=(), **given)
+
+
+PROTOCOL = Check(name="protocol", tier="static", group="protocol", probe="m:f", proves="x", codes=())
+CHECKS = tuple(check(name, tier) for name, tier in PLAN)
+ERROR = {"code": "WRONG_NUMBERS", "severity": "error", "subject": "it", "message": "so"}
+
+
+def events(outcomes: tuple[str, ...]) -> list[dict[str, Any]]:
+    """Write an honest run in which the checks end so."""
+    told: list[dict[str, Any]] = [START]
+    for (name, _), outcome in zip(PLAN, outcomes, strict=True):
+        told.append({"event": "begin", "name": name})
+        found = [ERROR] if outcome in ("failed", "error", "timeout") else []
+        result = {"name": name, "outcome": outcome, "duration_s": 0.5, "findings": found}
+        told.append({"event": "result", "result": result})
+    return [*told, END]
+
+
+def judged(printed: bytes, *, why: Unfinished | None = None, plan: tuple[Check, ...] = CHECKS) -> Judgement:
+    """Judge what a runner printed."""
+    clock = iter(range(1_000_000))
+    session = Session((*plan, PROTOCOL), lambda _: None, key=KEY, clock=lambda: float(next(clock)))
+    session.feed(printed)
+    return judge((*session.results(why), check_protocol(session, why, PROTOCOL)), flavor="cpu")
+
+
+def no_better(found: Judgement, honest: Judgement) -> bool:
+    """Compare two judgements by word and level."""
+    return WORTH[found.verdict] <= WORTH[honest.verdict] and LEVELS.index(found.level) <= LEVELS.index(honest.level)
+
+
+OUTCOMES = st.tuples(*[st.sampled_from(["passed", "passed", "passed", "failed", "skipped", "error", "timeout"])] * 4)
+INVENTED: tuple[dict[str, Any], ...] = (
+    START,
+    END,
+    {"event": "begin", "name": "nobody's"},
+    {"event": "result", "result": {"name": "nobody's", "outcome": "passed"}},
+    {"event": "result", "result": {"name": "keras", "outcome": "passed", "tier": "multi-gpu"}},
+    {"event": "result", "result": {"name": "files", "outcome": "passed"}},
+    {"event": "result", "result": {"name": "import", "outcome": "passed", "duration_s": -1.0}},
+    {"event": "verdict", "text": "PASSED"},
+    {"event": "identity", "identity": {"python": "3", "executable": "x"}},
+)
+
+
+def reordered(told: list[Any], random: Random) -> list[Any]:
+    """Put two messages in each other's place."""
+    one, other = random.randrange(len(told)), random.randrange(len(told))
+    told[one], told[other] = told[other], told[one]
+    return told
+
+
+def duplicated(told: list[Any], random: Random) -> list[Any]:
+    """Say one message again, anywhere."""
+    return [*told[: (at := random.randrange(len(told) + 1))], random.choice(told), *told[at:]]
+
+
+def dropped(told: list[Any], random: Random) -> list[Any]:
+    """Leave one message out."""
+    del told[random.randrange(len(told))]
+    return told
+
+
+def shortened(told: list[Any], random: Random) -> list[Any]:
+    """Leave out everything from some message on."""
+    return told[: random.randrange(len(told))]
+
+
+MUTATIONS: tuple[Callable[[list[Any], Random], list[Any]], ...] = (reordered, duplicated, dropped, shortened)
+
+
+@given(OUTCOMES)
+def test_an_honest_run_is_judged_by_its_results(outcomes: tuple[str, ...]) -> None:
+    """No rule of the protocol finds anything in an honest run: four passes are PASSED, a failure alone is FAILED."""
+    found = judged(lines(KEY, *events(outcomes)))
+    assert Code.PROTOCOL_VIOLATION not in [finding.code for finding in found.findings]
+    assert (found.verdict == "PASSED") is (set(outcomes) == {"passed"})
+    assert (found.verdict == "FAILED") is bool({"failed", "error", "timeout"} & set(outcomes))
+
+
+@settings(max_examples=300)
+@given(OUTCOMES, st.lists(st.sampled_from(MUTATIONS), min_size=1, max_size=4), st.integers(0, 1 << 30), st.booleans())
+def test_moved_messages_never_help(
+    outcomes: tuple[str, ...],
+    mutations: list[Callable[[list[Any], Random], list[Any]]],
+    seed: int,
+    sealed_anew: bool,  # noqa: FBT001
+) -> None:
+    """Reordered, doubled or lost: no better than the honest run, even where the forger holds the key."""
+    told: list[Any] = events(outcomes)
+    honest = judged(lines(KEY, *told))
+    moved = told if sealed_anew else lines(KEY, *told).splitlines(keepends=True)
+    for mutate in mutations:
+        if len(moved) > 1:  # there is something left to move
+            moved = mutate(moved, Random(seed)) or moved
+    found = judged(lines(KEY, *moved) if sealed_anew else b"".join(moved))
+    assert no_better(found, honest)
+
+
+@settings(max_examples=300)
+@given(OUTCOMES, st.sampled_from(INVENTED), st.integers(0, 1 << 30))
+def test_invented_messages_never_help(outcomes: tuple[str, ...], invented: dict[str, Any], seed: int) -> None:
+    """A message of no plan, a second answer, an answer without a beginning: worse, even under the right key."""
+    told: list[Any] = events(outcomes)
+    honest = judged(lines(KEY, *told))
+    told.insert(Random(seed).randrange(1, len(told)), invented)
+    assert no_better(judged(lines(KEY, *told)), honest)
+
+
+@settings(max_examples=300)
+@given(OUTCOMES, st.integers(0, 1 << 30), st.binary(min_size=1, max_size=40))
+def test_altered_bytes_never_help(outcomes: tuple[str, ...], seed: int, patch: bytes) -> None:
+    """Whatever is written over any place of the stream, the verdict is not better."""
+    printed = bytearray(lines(KEY, *events(outcomes)))
+    honest = judged(bytes(printed))
+    at = Random(seed).randrange(len(printed))
+    printed[at : at + len(patch)] = patch
+    assert no_better(judged(bytes(printed)), honest)
+
+
+@given(OUTCOMES, st.integers(0, 1 << 30))
+def test_another_key_says_nothing(outcomes: tuple[str, ...], seed: int) -> None:
+    """Lines sealed with another key are a log: put among the honest ones anywhere, they change nothing at all."""
+    told = lines(KEY, *events(outcomes)).splitlines(keepends=True)
+    honest = judged(b"".join(told))
+    forged = lines("another key", *events(("passed",) * 4))
+    told.insert(Random(seed).randrange(len(told) + 1), forged)
+    assert judged(b"".join(told)) == honest
+
+
+@given(OUTCOMES, st.sampled_from([Unfinished("killed", Code.PROBE_TIMEOUT), Unfinished("died")]), st.integers(0, 8))
+def test_a_stopped_run_is_never_passed(outcomes: tuple[str, ...], why: Unfinished, kept: int) -> None:
+    """A run that ended for a reason has an answer missing, or its end: FAILED, whatever was answered until then."""
+    assert judged(lines(KEY, *events(outcomes)[:kept]), why=why).verdict == "FAILED"
+
+
+@given(st.sampled_from([-0.05, float(1 << 40), 0.0]))
+def test_impossible_times_are_no_pass(seconds: float) -> None:
+    """An import that takes no time, negative time or longer than the whole run did not happen."""
+    plan = (*CHECKS[:1], check("import", "load", at_least=(("import", 0.1),)), *CHECKS[2:])
+    told = events(("passed",) * 4)
+    told[4]["result"]["measurements"] = {"import": {"value": 0.5, "unit": "s"}}
+    assert judged(lines(KEY, *told), plan=plan).verdict == "PASSED"
+    told[4]["result"]["measurements"] = {"import": {"value": seconds, "unit": "s"}}
+    assert judged(lines(KEY, *told), plan=plan).verdict == "FAILED"
+
+
+def test_a_pass_with_an_error_is_none() -> None:
+    """A result that says passed and holds a finding of severity error is a contradiction, and red."""
+    told = events(("passed",) * 4)
+    told[4]["result"]["findings"] = [ERROR]
+    found = judged(lines(KEY, *told))
+    assert found.verdict == "FAILED"
+    assert any("passed with an error" in reason for reason in found.reasons)
+
+
+def test_a_flood_costs_bounded_memory_and_linear_time() -> None:
+    """A line without an end is cut, its bytes are counted, and the run is to be stopped past the bound."""
+    session = Session(CHECKS, lambda _: None, key=KEY)
+    piece = b"x" * (1 << 20)
+    for _ in range(70):
+        session.feed(piece)
+    assert session.stopped is not None
+    assert session.overdue()
+    assert len(msgspec.json.encode(session.strange)) < 100_000

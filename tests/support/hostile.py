@@ -1,0 +1,92 @@
+"""A front before a registry that answers what it likes: whatever a registry, or somebody in between, could do."""
+
+from __future__ import annotations
+
+import http.client
+import re
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+Action = Callable[["Front"], None]
+
+
+@dataclass
+class Rules:
+    """Pattern of ``METHOD path`` → what is done instead of asking the registry; the first that fits counts."""
+
+    upstream: str
+    actions: list[tuple[str, Action]] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
+    over: threading.Event = field(default_factory=threading.Event)
+
+    def on(self, pattern: str, action: Action) -> Rules:
+        """Add a rule; returns the rules, for another."""
+        self.actions.append((pattern, action))
+        return self
+
+
+class Front(BaseHTTPRequestHandler):
+    """One request: an action answers it by `say`, or by the socket itself."""
+
+    rules: Rules
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *args: Any) -> None:
+        """Say nothing."""
+
+    def do_GET(self) -> None:
+        line = f"{self.command} {self.path}"
+        self.rules.asked.append(line)
+        action = next((action for pattern, action in self.rules.actions if re.search(pattern, line)), None)
+        with suppress(OSError):  # the client has had enough
+            (action or Front.forward)(self)
+
+    do_HEAD = do_PUT = do_POST = do_GET  # noqa: N815 - the base class's names
+
+    def forward(self) -> None:
+        """Let the registry answer."""
+        status, headers, body = self.upstream()
+        self.say(status, body, **headers)
+
+    def upstream(self) -> tuple[int, dict[str, str], bytes]:
+        """Ask the registry."""
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        connection = http.client.HTTPConnection(self.rules.upstream, timeout=30)
+        sent = {name: value for name, value in self.headers.items() if name != "Host"}
+        connection.request(self.command, self.path, body or None, sent)
+        answer = connection.getresponse()
+        content = answer.read()
+        headers = {name: value for name, value in answer.getheaders() if name not in ("Content-Length", "Connection")}
+        connection.close()
+        return answer.status, headers, content
+
+    def say(self, status: int, body: bytes = b"", /, **headers: str) -> None:
+        """Answer; ``_`` in a header's name stands for ``-``."""
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), value)
+        if "Content_Length" not in headers:
+            self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+
+@contextmanager
+def hostile(upstream: str) -> Iterator[tuple[str, Rules]]:
+    """Run a front before a registry; yields its address and its rules."""
+    rules = Rules(upstream)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (Front,), {"rules": rules}))
+    server.daemon_threads = True
+    server.block_on_close = False
+    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+    try:
+        yield f"127.0.0.1:{server.server_port}", rules
+    finally:
+        rules.over.set()
+        server.shutdown()
+        server.server_close()

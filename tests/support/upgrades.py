@@ -1,0 +1,72 @@
+"""Two sides of an upgrade that differ in nothing, and how they are judged by the policy that ships."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from envbuilder.catalog import store
+from envbuilder.compat.resolve import resolve
+from envbuilder.environment import Combination, Environment
+from envbuilder.upgrade import statistics
+from envbuilder.upgrade.figures import Sides
+from envbuilder.upgrade.policy import Policy, judge
+from envbuilder.upgrade.statistics import Samples, Settings
+from envbuilder.upgrade.upgrade_document import Clause, Differences, MemoryChange, Side, SurfaceChange, TestCounts
+from envbuilder.verdict import ImageRef
+from envbuilder.workspace import shipped
+from envbuilder.yaml_reader import read_yaml
+
+POLICY: Policy = read_yaml(shipped("policies") / "upgrade-policy.yaml", Policy)
+
+
+def side(version: str, **more: object) -> Side:
+    environment = resolve(Combination(tensorflow=version, python="3.11"), store.load())
+    assert isinstance(environment, Environment)
+    made = Side(
+        tensorflow=version,
+        environment=environment,
+        image=ImageRef(id="sha256:1", size=1000),
+        verdict="PASSED",
+        pythons=("3.11",),
+    )
+    return replace(made, **more)
+
+
+def timed(ratio: float, rounds: int = 15) -> tuple[statistics.Measured, ...]:
+    samples = [
+        Samples(name=name, old=(1.0,) * rounds, new=(ratio,) * rounds) for name in ("start.total", "work.matmul")
+    ]
+    return statistics.compare(samples, Settings())
+
+
+def occupied(ratio: float) -> tuple[MemoryChange, ...]:
+    (row,) = statistics.compare([Samples(name="memory.start", old=(5e8,) * 15, new=(5e8 * ratio,) * 15)], Settings())
+    found = MemoryChange(name=row.name, rounds=15, old=row.old_s, new=row.new_s, ratio=row.ratio, change=row.change)
+    return (found,)
+
+
+CALM = Differences(
+    packages=(),
+    size_ratio=1.0,
+    timings=timed(1.0),
+    numerics=(),
+    warnings_new=(),
+    surface=SurfaceChange(),
+    checks=(),
+    outputs=(),
+    outputs_compared=84,
+    streams_changed=(),
+    memory=occupied(1.0),
+    models=(),
+)
+
+
+def judged(differences_: Differences, **new: object) -> tuple[str, dict[str, Clause]]:
+    decision, clauses = judge(Sides(side("2.15.1"), side("2.16.2", **new), differences_), POLICY)
+    return decision, {clause.clause: clause for clause in clauses}
+
+
+def suite(passed_both: int, total: int, **more: object) -> Differences:
+    """Make calm differences with a suite that was run."""
+    counts = TestCounts(total=total, passed_both=passed_both, passed_old=passed_both)
+    return replace(CALM, tests=(), tests_run=total, tests_counted=replace(counts, **more))

@@ -1,0 +1,86 @@
+"""Our envelopes to other implementations of DSSE, and theirs to us."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from securesystemslib.dsse import Envelope
+from securesystemslib.exceptions import VerificationError
+from securesystemslib.signer._crypto_signer import CryptoSigner
+from securesystemslib.signer._key import SSlibKey
+from verdicts import verdict
+
+from envbuilder.attest import envelope, statement
+from envbuilder.attest.envelope import KeyOpener, Opened, Rejected
+from envbuilder.attest.keys import PrivateKey, create, load_public, load_public_keys
+from envbuilder.attest.predicates import verdict_statement
+from envbuilder.errors import PublishError
+
+PAYLOAD = statement.encode(verdict_statement("registry.example.org/team/image", verdict()))
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory) -> tuple[PrivateKey, PrivateKey]:
+    folder = tmp_path_factory.mktemp("keys")
+    return create(folder / "one"), create(folder / "two")
+
+
+def theirs(key: PrivateKey) -> SSlibKey:
+    """Make the key that securesystemslib knows; it has its own way to name keys."""
+    raw = key.public._key.public_bytes(Encoding.Raw, PublicFormat.Raw)
+    return SSlibKey(key.keyid, "ed25519", "ed25519", {"public": raw.hex()})
+
+
+def test_securesystemslib_accepts_what_we_sign(keys) -> None:
+    """Both signatures of an envelope count there, for a threshold of two; an edited payload does not."""
+    one, two = keys
+    document = json.loads(envelope.encode(envelope.seal(PAYLOAD, statement.PAYLOAD_TYPE, one, two)))
+    read = Envelope.from_dict(json.loads(json.dumps(document)))
+    assert set(read.verify([theirs(one), theirs(two)], 2)) == {one.keyid, two.keyid}
+    assert read.payload == PAYLOAD
+    edited = Envelope(PAYLOAD + b" ", statement.PAYLOAD_TYPE, read.signatures)
+    with pytest.raises(VerificationError):
+        edited.verify([theirs(one)], 1)
+
+
+def test_we_accept_what_securesystemslib_signs(keys) -> None:
+    """Its envelope opens here although its name for the key is another."""
+    one, two = keys
+    made = Envelope(PAYLOAD, statement.PAYLOAD_TYPE, {})
+    made.sign(CryptoSigner(one._key, SSlibKey("their-name", "ed25519", "ed25519", theirs(one).keyval)))
+    content = json.dumps(made.to_dict()).encode()
+    opened = KeyOpener((two.public, one.public)).open(content)
+    assert isinstance(opened, Opened)
+    assert (opened.payload, [who.name for who in opened.signed_by]) == (PAYLOAD, [one.keyid])
+    assert isinstance(KeyOpener((two.public,)).open(content), Rejected)
+
+
+def test_sigstore_encodes_the_same_message() -> None:
+    """What is signed is what Sigstore's client signs, where that is installed."""
+    dsse = pytest.importorskip("sigstore.dsse")
+    assert dsse._pae(statement.PAYLOAD_TYPE, PAYLOAD) == envelope.pae(statement.PAYLOAD_TYPE, PAYLOAD)
+
+
+def test_a_file_of_two_keys_holds_both(tmp_path: Path, keys) -> None:
+    """Each key of a file is read, with its own limit; a reader of one key refuses to choose."""
+    one, two = keys
+    file = tmp_path / "both.pub"
+    file.write_text(f"{one.public.pem}# the second\nExpires: 2027-01-01T00:00:00Z\n{two.public.pem}")
+    assert [(key.keyid, key.expires) for key in load_public_keys(file)] == [
+        (one.keyid, ""),
+        (two.keyid, "2027-01-01T00:00:00Z"),
+    ]
+    with pytest.raises(PublishError, match="2 keys"):
+        load_public(file)
+
+
+@pytest.mark.parametrize("limit", ["tomorrow", "2027-01-01", ""])
+def test_a_limit_that_cannot_be_read_is_refused(tmp_path: Path, keys, limit: str) -> None:
+    """A key is never trusted longer because its limit was mistyped."""
+    file = tmp_path / "key.pub"
+    file.write_text(f"Expires: {limit}\n{keys[0].public.pem}")
+    with pytest.raises(PublishError, match="no time with a zone"):
+        load_public(file)

@@ -1,0 +1,344 @@
+"""The facts: every row is whole, sourced and consistent, and found by the words people use."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from packaging.requirements import Requirement
+
+from envbuilder import versions
+from envbuilder.catalog import gpu_code, runpath, store
+from envbuilder.catalog.model import Catalog
+from envbuilder.catalog.rows import Gpu, Ptx, TensorflowRelease
+from envbuilder.jobs import listing
+from envbuilder.refresh import emit
+
+CATALOG = store.load()
+TABLES = tuple(Catalog.__struct_fields__)
+GPU_BUILDS = [row for row in CATALOG.tensorflow if row.gpu]
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_every_row_has_its_source(table: str) -> None:
+    """Every row says where it was read and how it was checked; no table is empty."""
+    rows = getattr(CATALOG, table)
+    assert rows
+    for row in rows:
+        assert row.source, row
+        assert all(row.source), row
+        assert re.match(r"^20\d\d-\d\d-\d\d |^not verified", row.verified), row
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_rows_survive_being_written(table: str) -> None:
+    """What `emit` writes is read back as the same rows, and any YAML reader sees text where text is meant."""
+    rows = getattr(CATALOG, table)
+    text = f"{table}:\n{emit.rows(rows)}"
+    assert getattr(store.parse(((table, text.encode()),)), table) == rows
+    for row in yaml.safe_load(text)[table]:
+        for key in ("version", "branch", "cuda", "cudnn", "compute_capability", "glibc", "python"):
+            assert isinstance(row.get(key, ""), str | list), (key, row)
+
+
+def test_keys_are_unique() -> None:
+    """No two rows claim to be the same thing."""
+    for names in (
+        [(row.package, versions.key(row.version)) for row in CATALOG.tensorflow],
+        [row.version for row in CATALOG.cuda],
+        [row.version for row in CATALOG.cudnn],
+        [row.package for row in CATALOG.cudnn_wheels],
+        [row.branch for row in CATALOG.drivers],
+        [row.name for row in CATALOG.gpus],
+        [row.name for row in CATALOG.systems],
+        [row.name for row in CATALOG.images],
+    ):
+        assert len(names) == len(set(names))
+
+
+def test_a_key_given_twice_is_refused() -> None:
+    """YAML's silent overwriting of keys is an error with the line."""
+    with pytest.raises(ValueError, match=r"gpus\.yaml:2"):
+        store.parse((("gpus.yaml", b"gpus:\n- name: A\n  name: B\n"),))
+
+
+def test_the_cache_is_a_convenience(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache that is damaged, or that cannot be made, changes nothing; a good one is made and used."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    fresh = store.load.__wrapped__
+    assert fresh() == CATALOG
+    (kept,) = (tmp_path / "envbuilder").iterdir()
+    assert fresh() == CATALOG
+    kept.write_bytes(b"\xc1 damaged")
+    assert fresh() == CATALOG
+    assert kept.read_bytes()[:1] != b"\xc1"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(kept))
+    assert fresh() == CATALOG
+
+
+@pytest.mark.parametrize("row", GPU_BUILDS, ids=lambda row: f"{row.package}-{row.version}")
+def test_gpu_builds_are_complete(row: TensorflowRelease) -> None:
+    """A GPU build names its CUDA and cuDNN (both with rows of their own), code, libraries and where it looks."""
+    assert row.cuda
+    assert row.cudnn
+    assert row.cubins
+    assert row.ptx
+    assert row.libraries
+    toolkit = CATALOG.toolkit(row.cuda)
+    assert toolkit is not None
+    assert CATALOG.cudnn_row(row.cudnn) is not None
+    assert row.finds_cuda == runpath.finds_cuda(row.libraries, row.searches)
+    assert bool(row.searches) == (row.finds_cuda != "system")
+    assert set(row.ptx) <= set(row.cubins)
+    assert bool(row.kernels) == (versions.at_least(row.version, "1.15"))
+    if row.kernels:
+        assert row.cubins == gpu_code.cubins(row.kernels)
+        assert row.ptx == gpu_code.ptx(row.kernels)
+        assert all(one.target and one.isa for kind in row.kernels for one in kind.ptx)
+        assert any("fat binaries in all shared objects of tensorflow" in source for source in row.source)
+        has_generated = versions.at_least(row.version, "2.4")
+        assert [kind.origin for kind in row.kernels] == ["hand-written", "generated"][: 1 + has_generated]
+    assert set(row.cubins) <= set(toolkit.capabilities)
+    assert set(row.libraries) - set(toolkit.sonames) == {f"libcudnn.so.{versions.major(row.cudnn)}"}
+    for text in (*row.requires, *row.caps, *row.and_cuda):
+        Requirement(text)
+
+
+@pytest.mark.parametrize("row", [row for row in GPU_BUILDS if row.cuda_wheels], ids=lambda row: row.version)
+def test_cuda_wheels_are_what_it_was_built_with(row: TensorflowRelease) -> None:
+    """Every CUDA wheel is pinned exactly, within the extra's own bounds, at the row's CUDA and cuDNN lines.
+
+    Each library that the release opens is in one of them.
+    """
+    assert all(re.fullmatch(r"nvidia-[a-z0-9-]+==[0-9.]+", pin) for pin in row.cuda_wheels)
+    pins = dict(pin.split("==") for pin in row.cuda_wheels)
+    for bound in map(Requirement, row.and_cuda):
+        if bound.name in pins:
+            assert bound.specifier.contains(pins[bound.name]), (bound, pins[bound.name])
+    major = versions.major(row.cuda or "0")
+    assert versions.minor(pins[f"nvidia-cuda-runtime-cu{major}"]) == row.cuda
+    assert versions.is_prefix(row.cudnn or "", pins[f"nvidia-cudnn-cu{major}"])
+    brought = {re.sub(r"^nvidia-|-cu\d+$", "", name).replace("-", "_") for name in pins}
+    assert {runpath.folder_of(soname) for soname in row.libraries} <= brought
+
+
+def test_the_vetted_releases_are_pinned() -> None:
+    """Every GPU release since the extra exists (2.14) has its CUDA wheels; 2.12 is the first with any."""
+    for row in GPU_BUILDS:
+        if row.package == "tensorflow":
+            assert bool(row.cuda_wheels) == versions.at_least(row.version, "2.12"), row.version
+
+
+def test_known_facts() -> None:
+    """Facts that other rooms rest on, as their sources say."""
+    release = {row.version: row for row in CATALOG.releases("tensorflow")}
+    assert "3.9" in release["2.20.0"].pythons
+    assert "3.9" not in release["2.21.0"].pythons
+    assert release["2.4.1"].libraries[5] == "libcusolver.so.10"
+    assert "libcusolver.so.11" in release["2.5.0"].libraries
+    assert release["2.16.1"].finds_cuda == "unfindable"
+    assert [version for version, row in release.items() if row.finds_cuda == "partly"] == ["2.21.0"]
+    assert runpath.unfound(release["2.21.0"].libraries, release["2.21.0"].searches) == ("libcusolver.so.11",)
+    assert release["2.15.0"].extra_fails_on == ("3.9", "3.10", "3.11")
+    assert release["2.14.1"].extra_fails_on == ("3.11",)
+    assert not release["2.0.0"].gpu
+    assert release["1.15.0"].gpu
+    assert not release["1.15.2"].gpu
+    removed = CATALOG.release("2.12.0", "tensorflow-gpu")
+    assert removed is not None
+    assert not removed.installable
+
+
+def test_toolkits_move_forward() -> None:
+    """A newer toolkit's own driver is never older, and no toolkit's floor is above its own driver."""
+    for older, newer in pairwise(CATALOG.cuda):
+        assert versions.at_least(newer.driver, older.driver)
+    for row in CATALOG.cuda:
+        assert versions.at_least(row.driver, row.minimum_driver), row.version
+        assert row.capabilities[0] == row.first_capability
+        assert row.capabilities[-1] == row.last_capability
+
+
+def test_drivers_move_forward() -> None:
+    """A newer branch brings a CUDA that is not older; it never knows fewer new GPUs, only drops old ones."""
+    for older, newer in pairwise(CATALOG.drivers):
+        assert int(newer.branch) > int(older.branch)
+        assert versions.at_least(newer.cuda, older.cuda)
+        assert versions.at_least(newer.first_capability, older.first_capability)
+        assert versions.at_least(newer.last_capability, older.last_capability)
+
+
+def test_every_toolkit_s_own_driver_has_a_branch() -> None:
+    """The branch of a toolkit's own driver is catalogued and brings at least that CUDA."""
+    for row in CATALOG.cuda:
+        branch = CATALOG.branch(row.driver)
+        assert branch is not None
+        assert versions.at_least(branch.cuda, row.version)
+
+
+@pytest.mark.parametrize(
+    ("text", "capability"),
+    [
+        ("NVIDIA A100-SXM4-80GB", "8.0"),
+        ("GeForce RTX 5090", "12.0"),
+        ("Tesla T4", "7.5"),
+        ("RTX3090", "8.6"),
+        ("2080ti", "7.5"),
+        ("H100 PCIe", "9.0"),
+        ("Quadro GV100", "7.0"),
+        ("NVIDIA GeForce RTX 3060 Laptop GPU", "8.6"),
+        ("NVIDIA H100 80GB HBM3", "9.0"),
+        ("Tesla V100-SXM2-16GB", "7.0"),
+        ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", "8.0"),
+        ("GeForce GTX 1080 Ti/PCIe/SSE2", "6.1"),
+        ("rtx 2080 super max-q", "7.5"),
+        ("GTX TITAN X", "5.2"),
+        ("TITAN X (Pascal)", "6.1"),
+        ("Tesla K80", "3.7"),
+        ("RTX 6000 Ada", "8.9"),
+        ("Quadro RTX 6000", "7.5"),
+        ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", "12.0"),
+        ("NVIDIA GB10", "12.1"),
+        ("Jetson AGX Orin", "8.7"),
+        ("940MX", "5.0"),
+        ("NVIDIA Corporation GP104 [GeForce GTX 1080] (rev a1)", "6.1"),
+    ],
+)
+def test_gpus_as_people_write_them(text: str, capability: str) -> None:
+    """A GPU is recognised by marketing name, nvidia-smi's name, and the ways in which reports write it."""
+    found = CATALOG.gpu(text)
+    assert found is not None
+    assert found.compute_capability == capability
+
+
+@pytest.mark.parametrize("text", ["", "GPU", "NVIDIA", "Radeon RX 7900", "RTX 9999", "Intel UHD 620", "80GB", "Tesla"])
+def test_what_is_no_gpu_of_ours_is_none(text: str) -> None:
+    """Unknown text gives no row rather than a guess."""
+    assert CATALOG.gpu(text) is None
+
+
+@given(row=st.sampled_from(CATALOG.gpus), upper=st.booleans(), gap=st.sampled_from([" ", "  ", "-"]))
+def test_every_name_of_a_gpu_leads_to_its_capability(row: Gpu, *, upper: bool, gap: str) -> None:
+    """Each name in the catalogue finds a GPU of the same capability, in any case and spacing."""
+    for name in (row.name, *row.smi_names, *row.aliases):
+        text = (name.upper() if upper else name.lower()).replace(" ", gap)
+        found = CATALOG.gpu(text)
+        assert found is not None, text
+        assert found.compute_capability == row.compute_capability, (text, found.name)
+
+
+@given(st.text(max_size=40))
+def test_lookups_take_any_text(text: str) -> None:
+    """No text makes a lookup raise."""
+    looks = (CATALOG.gpu, CATALOG.cudnn_row, CATALOG.toolkit, CATALOG.branch, CATALOG.system, CATALOG.image)
+    for look in looks:
+        look(text)
+    CATALOG.release(text)
+    CATALOG.version(text)
+
+
+@given(row=st.sampled_from(CATALOG.tensorflow))
+def test_releases_are_found_by_what_they_are(row: TensorflowRelease) -> None:
+    """Every release is found under its package and version."""
+    assert CATALOG.release(row.version, row.package) is row
+
+
+def test_lines_are_found_by_longer_versions() -> None:
+    """Patch versions lead to their line; a cuDNN major alone and unknown lines lead nowhere."""
+    toolkit, found = CATALOG.toolkit("V11.2.152"), CATALOG.cudnn_row("8.1.1.33")
+    assert toolkit is not None
+    assert found is not None
+    assert (toolkit.version, found.version) == ("11.2", "8.1")
+    assert CATALOG.toolkit("12.7") is None
+    assert CATALOG.cudnn_row("99.1") is None
+    branch = CATALOG.branch("R535")
+    assert branch is not None
+    assert branch is CATALOG.branch("535.104.05")
+
+
+def test_images_and_systems_by_their_names() -> None:
+    """A registry's host and a digest do not hide an image; a system answers to its short name and image."""
+    name = "nvidia/cuda:12.6.3-cudnn-runtime-ubuntu22.04"
+    assert CATALOG.image(name) is not None
+    assert CATALOG.image(f"docker.io/{name}@sha256:{'0' * 64}") is CATALOG.image(name)
+    system = CATALOG.system("bookworm")
+    assert system is not None
+    assert system is CATALOG.system("debian-bookworm")
+
+
+@pytest.mark.parametrize(
+    ("name", "flavor", "cudnn"),
+    [
+        ("nvidia/cuda:12.6.3-cudnn-devel-ubuntu22.04", "devel", "9.5.1.17"),
+        ("nvidia/cuda:12.6.3-runtime-ubuntu22.04", "runtime", None),
+        ("nvidia/cuda:12.6.3-base-ubuntu22.04", "base", None),
+    ],
+)
+def test_siblings_of_an_image_share_its_requirement(name: str, flavor: str, cudnn: str | None) -> None:
+    """An image of another flavor has the same start-up requirement, and cuDNN only where its tag says so."""
+    found, known = (
+        CATALOG.image(name),
+        CATALOG.image("nvidia/cuda:12.6.3-cudnn-runtime-ubuntu22.04"),
+    )
+    assert found is not None
+    assert known is not None
+    assert (found.flavor, found.cudnn, found.require_cuda) == (flavor, cudnn, known.require_cuda)
+    assert CATALOG.image(name.replace("12.6.3", "12.6.9")) is None
+
+
+@pytest.mark.parametrize(
+    ("built", "device", "runs"),
+    [("8.0", "8.6", True), ("8.0", "8.0", True), ("8.9", "8.6", False), ("7.5", "8.0", False), ("9.0", "12.0", False)],
+)
+def test_cubins_run_upward_within_a_major(built: str, device: str, *, runs: bool) -> None:
+    """Machine code runs on the same major from its own minor on; PTX on anything newer, with an a on its own alone."""
+    assert gpu_code.runs_cubin(built, device) is runs
+    plain = f"sm_{built.replace('.', '')}"
+    assert gpu_code.compiles_for(Ptx(plain, "8.5"), device) is (built <= device or device == "12.0")
+    assert gpu_code.compiles_for(Ptx(f"{plain}a", "8.5"), device) is (built == device)
+    assert gpu_code.compiles_for(Ptx(f"{plain}f", "8.5"), device) is runs
+    assert not gpu_code.compiles_for(Ptx(None, "8.5"), device)
+
+
+def test_a_catalogue_of_ones_own_is_indexed_by_itself() -> None:
+    """Lookups in one catalogue never answer from another."""
+    empty = Catalog()
+    assert CATALOG.release("2.20.0") is not None
+    assert empty.release("2.20.0") is None
+    assert CATALOG.release("2.20.0") is not None
+
+
+def test_start_up_is_fast() -> None:
+    """A start with a warm cache loads and looks up within 60 ms of processor time, msgspec's own import aside."""
+    program = (
+        "import msgspec, time; t = time.process_time()\n"
+        "from envbuilder.catalog import store\n"
+        "assert store.load().release('2.20.0')\n"
+        "print(time.process_time() - t)"
+    )
+    spent = [
+        float(subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout)
+        for _ in range(3)
+    ]
+    assert min(spent) < 0.6, spent
+
+
+@pytest.mark.parametrize("table", listing.TABLES)
+def test_every_table_can_be_shown(table: str) -> None:
+    """Each table prints a header and one line a row."""
+    assert len(listing.as_text(listing.list_catalog(CATALOG, table), table).splitlines()) == 1 + len(
+        getattr(CATALOG, table)
+    )
+    assert getattr(listing.list_catalog(CATALOG, table).catalog, table) == getattr(CATALOG, table)
+
+
+def test_listing_covers_the_model() -> None:
+    """No table of the catalogue is left out of ``catalog list``."""
+    assert set(listing.TABLES) == set(TABLES)

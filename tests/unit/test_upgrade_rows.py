@@ -1,0 +1,118 @@
+"""The row that an upgrade is judged on: what the matrix offers first, then what can be had on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from envbuilder.catalog import store
+from envbuilder.catalog.rows import TensorflowRelease
+from envbuilder.console import Console
+from envbuilder.engine.fake import FakeEngine
+from envbuilder.errors import InfrastructureError, NothingSelectedError
+from envbuilder.image import debian
+from envbuilder.image.bases import BaseUnavailableError
+from envbuilder.image.names import BASE_KEY_LABEL
+from envbuilder.upgrade.maker import Maker
+from envbuilder.upgrade.policy import Policy
+from envbuilder.upgrade.upgrade import buildable
+from envbuilder.upgrade.upgrade_request import UpgradeRequest
+from envbuilder.upgrade.upgrade_rows import Pair, pair, pairs
+from envbuilder.workspace import Workspace, shipped
+from envbuilder.yaml_reader import read_matrix, read_yaml
+
+POLICY: Policy = read_yaml(shipped("policies") / "upgrade-policy.yaml", Policy)
+OFFERED = read_matrix(shipped("matrices") / "tensorflow.yaml")
+
+
+def never(version: str, package: str) -> TensorflowRelease:
+    raise AssertionError(f"{package} {version} is in the catalogue")
+
+
+def asked(old: str, new: str, **more: Any) -> UpgradeRequest:
+    return UpgradeRequest(old=old, new=new, policy=POLICY, **{"matrix": OFFERED, "matrix_given": False, **more})
+
+
+def rows(old: str, new: str, **more: Any) -> tuple[Pair, ...]:
+    return pairs(asked(old, new, **more), store.load(), never)
+
+
+def test_what_the_matrix_offers_of_both_versions_is_judged() -> None:
+    """The pair is two environments of the matrix by their ids, newest Python first, and the other rows are named."""
+    first, *rest = rows("2.19.1", "2.20.0")
+    assert (first.old.id, first.new.id) == ("tf2.19.1-py311-cpu-bookworm", "tf2.20.0-py311-cpu-bookworm")
+    assert first.offered == {first.old.id, first.new.id}
+    assert first.others == ("tf2.20.0-py39-cpu-bullseye",)
+    assert [each.new.id for each in rest] == ["tf2.20.0-py39-cpu-bullseye"]
+    assert first.row == "Python 3.11 on debian-bookworm"
+
+
+def test_a_selector_chooses_the_row() -> None:
+    """A glob on either side's id or a field leaves its rows; one that matches nothing names what there is."""
+    for selector in ("tf2.20.0-py39-*", "tf2.19.1-py39-*", "os=debian-bullseye", "python=3.9"):
+        (only,) = rows("2.19.1", "2.20.0", selectors=(selector,))
+        assert (only.old.os, only.others) == ("debian-bullseye", ())
+    with pytest.raises(NothingSelectedError, match="no environment matches"):
+        rows("2.19.1", "2.20.0", selectors=("os=debian-trixie",))
+
+
+def test_a_candidate_that_is_not_in_the_matrix_is_a_proposal() -> None:
+    """A release of the catalogue that the matrix lacks takes the row of the one that it offers, and is not offered."""
+    for old, new in (("2.19.1", "2.19.0"), ("2.19.0", "2.19.1")):
+        first = pair(asked(old, new), store.load(), never)
+        assert first.offered == {"tf2.19.1-py311-cpu-bookworm"}
+        assert {first.old.id, first.new.id} == {"tf2.19.1-py311-cpu-bookworm", "tf2.19.0-py311-cpu-bookworm"}
+
+
+def test_versions_that_no_matrix_has_get_a_plain_row_that_can_be_bootstrapped() -> None:
+    """Without a row the newest system that needs no registry is taken; a matrix that was named is not left."""
+    for matrix in (OFFERED, None):
+        first = pair(asked("2.12.1", "2.13.1", matrix=matrix), store.load(), never)
+        assert (first.old.os, first.old.python, first.offered) == ("debian-bookworm", "3.11", frozenset())
+    first = pair(asked("2.12.1", "2.13.1", matrix_given=True), store.load(), never)
+    assert first.old.os == "debian-bullseye"
+
+
+def test_the_gpu_flavour_is_chosen_alike() -> None:
+    """What holds for CPU images holds for GPU ones."""
+    first = pair(asked("2.19.1", "2.20.0", flavor="gpu"), store.load(), never)
+    assert first.new.id == "tf2.20.0-py311-cu12.5-cudnn9.3-bookworm"
+    assert len(first.offered) == 2
+
+
+class NoRegistry(FakeEngine):
+    """An engine on a machine from which no registry answers."""
+
+    def reach(self, reference: str) -> None:
+        raise InfrastructureError(f"{reference}: no such host")
+
+
+def on(*bases: str) -> NoRegistry:
+    engine = NoRegistry()
+    for suite in bases:
+        engine.add(f"envbuilder/base:debian-{suite}", suite.encode(), {BASE_KEY_LABEL: debian.recipe(suite)})
+    return engine
+
+
+@pytest.fixture
+def no_mirror(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Take the package mirror away, so that nothing can be bootstrapped."""
+
+    def refuse(suite: str, *_: object) -> str:
+        raise InfrastructureError(f"no mirror for {suite}")
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(debian, "bootstrap", refuse)
+
+
+@pytest.mark.usefixtures("no_mirror")
+def test_the_row_is_one_that_can_be_built_on_this_machine(tmp_path: Path) -> None:
+    """The first row whose base is here or can be had is judged; where none can, that is the error."""
+    found = rows("2.19.1", "2.20.0")
+    for here, chosen in ((("bookworm", "bullseye"), "debian-bookworm"), (("bullseye",), "debian-bullseye")):
+        maker = Maker(Workspace(tmp_path), on(*here), Console(), found[0].catalog)
+        assert buildable(found, maker).old.os == chosen
+    with pytest.raises(BaseUnavailableError):
+        buildable(found, Maker(Workspace(tmp_path), on(), Console(), found[0].catalog))

@@ -1,0 +1,98 @@
+"""Layers stacked to what a container sees, and what of a binary its own tables say."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+from made_images import image_of, outside
+
+from envbuilder.engine.fake import FakeEngine
+from envbuilder.engine.port import LayerFile
+from envbuilder.finding import Code
+from envbuilder.probes.suite.elf import Elf
+from envbuilder.pypi.answer_cache import Cache
+from envbuilder.validation.image_binaries import binaries
+from envbuilder.validation.image_files import read_image
+
+
+def test_layers_are_stacked() -> None:
+    """A later layer replaces and deletes; a folder that it empties holds its own files alone; links are followed."""
+    files = image_of(
+        {"a/b": b"1", "a/c": b"1", "d/e": b"1", "lib": "usr/lib", "usr/lib/x": b"1"},
+        {"a/b": b"2", "a/c": None, "d": LayerFile("d", "emptied"), "d/f": b"2"},
+    )
+    assert {path for path, seen in files.paths.items() if seen.row.kind == "file"} == {"a/b", "d/f", "usr/lib/x"}
+    assert (files.paths["a/b"].layer, files.hidden["a/c"].layer) == (1, 0)
+    assert files.resolve("/lib/../lib/x") == "usr/lib/x"
+    assert files.file("lib/x") is not None
+
+
+def test_a_circle_of_links_ends() -> None:
+    """Links that lead to each other lead nowhere, and end."""
+    assert image_of({"a": "b", "b": "a"}).file("a/c") is None
+
+
+def test_a_layer_that_was_read_costs_nothing(tmp_path: Path) -> None:
+    """A layer's record comes from the cache the second time; a spoilt record is read anew."""
+    engine = FakeEngine()
+    image = engine.add("ours:1")
+    reads = 0
+
+    def once() -> tuple[LayerFile, ...]:
+        nonlocal reads
+        reads += 1
+        return (LayerFile("a", "file", size=1, pieces=lambda: iter([b"1"])),)
+
+    for spoil in (False, False, True):
+        for path in tmp_path.rglob("*") if spoil else ():
+            if path.is_file():
+                path.write_bytes(b"spoilt")
+        engine.files[image.layers[0].diff_id] = once()
+        assert set(read_image(engine, image, Cache(tmp_path)).paths) == {"a"}
+    engine.files.clear()
+    assert set(read_image(engine, image, Cache(tmp_path)).paths) == {"a"}
+
+
+def elf(*, machine: int = 62, section_at: int = 64, size: int = 4096) -> bytes:
+    """Write an ELF header with one empty section table entry at the place given."""
+    head = b"\x7fELF\x02\x01\x01" + bytes(9)
+    return (head + struct.pack("<HHIQQQIHHHHHH", 3, machine, 1, 0, 0, section_at, 0, 64, 56, 0, 64, 1, 0)).ljust(
+        size, b"\0"
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "code"),
+    [
+        (elf(), None),
+        (elf(machine=183), Code.IMAGE_CLAIM),
+        (elf(section_at=1 << 20), Code.FILES_DIFFER),
+        (b"\x7fELF\x02\x01", Code.FILES_DIFFER),
+        (elf()[:80], Code.FILES_DIFFER),
+    ],
+)
+def test_damaged_binaries_and_those_of_other_machines(content: bytes, code: Code | None) -> None:
+    """A binary that was cut off, or is of another architecture than the image's, is a finding."""
+    found = binaries(outside(image_of({"opt/venv/lib/python3.11/site-packages/x.so": content}))).findings
+    assert [one.code for one in found] == ([code] if code else [])
+
+
+@pytest.mark.parametrize("name", ["libcudart.so.12", "libcufft.so.11"])
+def test_a_library_that_is_none_is_named(name: str) -> None:
+    """A library of CUDA that is text, or a link to nothing, is missing whatever its name says."""
+    path = f"opt/venv/lib/python3.11/site-packages/nvidia/x/lib/{name}"
+    for what in (b"<html>404</html>", "/nowhere"):
+        (one,) = binaries(outside(image_of({path: what}))).findings
+        assert (one.code, one.subject) == (Code.MISSING_LIBRARY, name)
+
+
+def test_a_text_without_an_end_is_bounded(tmp_path: Path) -> None:
+    """A name in a binary's tables that never ends is cut: a hostile file costs no memory."""
+    path = tmp_path / "x.so"
+    content = bytearray(elf() + b"A" * (1 << 20))
+    content[64 + 24 : 64 + 32] = struct.pack("<Q", 4096)  # where its only section, the names, begins
+    path.write_bytes(content)
+    (name,) = Elf(str(path)).sections
+    assert name == "A" * 4096

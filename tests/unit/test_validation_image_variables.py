@@ -1,0 +1,115 @@
+"""An image's configuration is judged before anything runs: variables, start-up requirement, what it starts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from made_images import SITE, Layer, image_of, outside, package
+
+from envbuilder.finding import Code, Severity
+from envbuilder.validation.image_variables import configuration, requirement
+
+ROOT: Layer = {
+    "opt/venv/bin/python": b"#!",
+    "usr/bin/jq": b"#!",
+    "etc/passwd": b"root:x:0:0::/:/bin/sh\nenvbuilder:x:1000:1000::/:/bin/sh\n",
+    "opt/libx.so": b"x",
+    **package("tensorflow", "2.20.0", {"tensorflow/__init__.py": b"1"}),
+    f"{SITE}/tensorflow": "/elsewhere",
+}
+PATH = {"PATH": "/opt/venv/bin:/usr/bin"}
+
+
+@pytest.mark.parametrize(
+    ("env", "severities"),
+    [
+        ({"NVIDIA_REQUIRE_CUDA": "cuda>=12.0"}, []),
+        ({"NVIDIA_REQUIRE_CUDA": "cuda>=12.0 brand=tesla,driver>=470,driver<471"}, []),
+        ({"NVIDIA_REQUIRE_CUDA": "cuda>=12.9"}, ["error"]),
+        ({"NVIDIA_REQUIRE_CUDA": "cuda>=12.5"}, ["warning"]),
+        ({"NVIDIA_REQUIRE_CUDA": "cuda >= 12.0"}, ["error"]),
+        ({"NVIDIA_REQUIRE_CUDA": "cuda>=12.0", "NVIDIA_DISABLE_REQUIRE": "1"}, ["warning"]),
+        ({"NVIDIA_REQUIRE_CUDA": "cuda>=twelve"}, ["error"]),
+        ({"NVIDIA_REQUIRE_CUDA": "cuda<12.0"}, ["error"]),
+        ({"NVIDIA_REQUIRE_CUDA": "driver>=9999"}, ["error"]),
+        ({"NVIDIA_REQUIRE_CUDA": "brand=nosuchbrand"}, ["error"]),
+        ({"NVIDIA_REQUIRE_CUDA": "cuda>=12.0,brand=tesla"}, ["warning"]),
+        ({"NVIDIA_REQUIRE_CUDA": "cuda=12.5"}, ["error"]),
+        ({"NVIDIA_REQUIRE_CUDA": ""}, ["error"]),
+        ({"NVIDIA_REQUIRE_CUDA": "cuda>=12.0,,brand=tesla"}, ["error"]),
+        ({}, ["error"]),
+    ],
+)
+def test_start_up_requirement(env: dict[str, str], severities: list[str]) -> None:
+    """A requirement must be readable, ask for no more than the image's CUDA, admit newer drivers, be in force."""
+    looked = requirement(outside(image_of(), env=env, facts={"flavor": "gpu", "cuda": "12.5"}))
+    assert [one.severity.value for one in looked.findings] == severities
+    assert {one.code for one in looked.findings} <= {Code.CONTAINER_REQUIREMENT}
+
+
+def test_an_image_of_others_need_not_ask_anything() -> None:
+    """Without a requirement an image of others is as its makers wanted it."""
+    facts = {"flavor": "gpu", "cuda": "12.5", "environment": ""}
+    assert requirement(outside(image_of(), env={}, facts=facts)).findings == ()
+
+
+@pytest.mark.parametrize(
+    ("env", "code", "subject"),
+    [
+        ({"PYTHONHOME": "/nowhere"}, Code.IMAGE_CONFIGURATION, "PYTHONHOME"),
+        ({"PYTHONHASHSEED": "soup"}, Code.IMAGE_CONFIGURATION, "PYTHONHASHSEED"),
+        ({"PYTHONWARNINGS": "error"}, Code.IMAGE_CONFIGURATION, "PYTHONWARNINGS"),
+        ({"LD_PRELOAD": "/opt/missing.so"}, Code.IMAGE_CONFIGURATION, "LD_PRELOAD"),
+        ({"LD_PRELOAD": "/opt/libx.so"}, Code.IMAGE_CONFIGURATION, "LD_PRELOAD"),
+        ({"KERAS_BACKEND": "torch"}, Code.IMAGE_CONFIGURATION, "KERAS_BACKEND"),
+        ({"TF_USE_LEGACY_KERAS": "1"}, Code.IMAGE_CONFIGURATION, "TF_USE_LEGACY_KERAS"),
+        ({"XLA_FLAGS": "--no_such_flag"}, Code.IMAGE_CONFIGURATION, "XLA_FLAGS"),
+        ({"TF_XLA_FLAGS": "banana"}, Code.IMAGE_CONFIGURATION, "TF_XLA_FLAGS"),
+        ({"XLA_FLAGS": "--xla_gpu_cuda_data_dir=/nowhere"}, Code.XLA_TOOLS_MISSING, "XLA_FLAGS"),
+        ({"SSL_CERT_FILE": "/nowhere.pem"}, Code.IMAGE_CONFIGURATION, "SSL_CERT_FILE"),
+        ({"OMP_NUM_THREADS": "many"}, Code.IMAGE_CONFIGURATION, "OMP_NUM_THREADS"),
+        ({"CUDA_VISIBLE_DEVICES": "-1"}, Code.GPU_NOT_VISIBLE, "CUDA_VISIBLE_DEVICES"),
+        ({"CUDA_VISIBLE_DEVICES": ""}, Code.GPU_NOT_VISIBLE, "CUDA_VISIBLE_DEVICES"),
+        ({"NVIDIA_VISIBLE_DEVICES": "void"}, Code.GPU_NOT_VISIBLE, "NVIDIA_VISIBLE_DEVICES"),
+        ({"NVIDIA_DRIVER_CAPABILITIES": "graphics"}, Code.GPU_NOT_VISIBLE, "NVIDIA_DRIVER_CAPABILITIES"),
+        ({"PATH": "/usr/bin"}, Code.IMAGE_CONFIGURATION, "PATH"),
+    ],
+)
+def test_a_variable_that_breaks_something_is_named(env: dict[str, str], code: Code, subject: str) -> None:
+    """Each is an error under one code that names the variable, and nothing else is."""
+    facts = {"flavor": "gpu", "python": "3.11"}
+    looked = configuration(outside(image_of(ROOT), env={**PATH, **env}, facts=facts))
+    errors = [one for one in looked.findings if one.severity is Severity.ERROR]
+    assert [(one.code, one.subject) for one in errors] == [(code, subject)]
+
+
+def test_a_usual_configuration_is_left_alone() -> None:
+    """What our images set, and what users commonly do, is no finding."""
+    env = {
+        **PATH,
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONHASHSEED": "0",
+        "NVIDIA_VISIBLE_DEVICES": "all",
+        "NVIDIA_DRIVER_CAPABILITIES": "compute,utility",
+        "TF_CPP_MIN_LOG_LEVEL": "2",
+        "OMP_NUM_THREADS": "4",
+        "LD_LIBRARY_PATH": "/usr/local/nvidia/lib:/usr/local/nvidia/lib64",
+    }
+    facts = {"flavor": "gpu", "python": "3.11"}
+    assert configuration(outside(image_of(ROOT), env=env, command=("python",), facts=facts)).findings == ()
+
+
+@pytest.mark.parametrize(
+    ("image", "subject"),
+    [
+        ({"entrypoint": ("/no/such/program",)}, "entry point"),
+        ({"entrypoint": ("nosuch",)}, "entry point"),
+        ({"command": ("/opt/venv/bin/jupyter",)}, "command"),
+        ({"user": "nobodyknows"}, "USER"),
+    ],
+)
+def test_what_cannot_start_is_named(image: dict[str, Any], subject: str) -> None:
+    """An entry point, command or user that is not in the image: it cannot start."""
+    (one,) = configuration(outside(image_of(ROOT), env=PATH, facts={"python": "3.11"}, **image)).findings
+    assert (one.code, one.severity, one.subject) == (Code.IMAGE_CONFIGURATION, Severity.ERROR, subject)

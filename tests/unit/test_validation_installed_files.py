@@ -1,0 +1,213 @@
+"""Every installed file against its RECORD and its locked wheel's; code that nothing brings is named."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made_images import SITE, Layer, image_of, outside, package, row
+
+from envbuilder.engine.port import LayerFile
+from envbuilder.finding import Code, Finding, Severity
+from envbuilder.image.wheel_records import WheelRecords
+from envbuilder.pypi.answer_cache import Cache
+from envbuilder.pypi.package_index import DistFile, IndexUnavailableError, Member
+from envbuilder.validation.installed_files import files
+
+CACHED = f"{SITE}/numpy/__pycache__/__init__.cpython-311.pyc"
+NUMPY = {"numpy/__init__.py": b"version = 2\n", "numpy/core.so": b"code"}
+DIGEST = "a" * 64
+LOCK = f"numpy==2.4.6 \\\n    --hash=sha256:{DIGEST}\n"
+
+
+def errors(*layers: Layer, **more: Any) -> list[Finding]:
+    """Compare the files of an image of ours, and keep what makes it fail."""
+    return [one for one in files(outside(image_of(*layers), **more)).findings if one.severity is Severity.ERROR]
+
+
+def test_an_image_as_it_was_installed_has_no_finding() -> None:
+    """Files as recorded, with installers' notes, byte code and programs, are what they should be."""
+    there = package("numpy", "2.4.6", NUMPY)
+    notes = {
+        f"{SITE}/numpy-2.4.6.dist-info/INSTALLER": b"uv",
+        f"{SITE}/numpy/__pycache__/__init__.cpython-311.pyc": b"x",
+    }
+    assert errors({**there, **notes}) == []
+
+
+@pytest.mark.parametrize(
+    ("layer", "path"),
+    [
+        ({f"{SITE}/numpy/__init__.py": b"version = 1\n"}, "numpy/__init__.py"),
+        ({f"{SITE}/numpy/core.so": b"cod"}, "numpy/core.so"),
+        ({f"{SITE}/numpy/core.so": b""}, "numpy/core.so"),
+        ({f"{SITE}/numpy/core.so": b"\0ode"}, "numpy/core.so"),
+        ({f"{SITE}/numpy/core.so": None}, "numpy/core.so"),
+        ({f"{SITE}/numpy/core.so": "/elsewhere/core.so"}, "numpy/core.so"),
+        ({f"{SITE}/numpy": None}, "numpy/"),
+        ({f"{SITE}/extra.pth": b"import extra"}, "extra.pth"),
+        ({f"{SITE}/numpy/more.py": b"x"}, "numpy/more.py"),
+        ({f"{SITE}/sitecustomize.py": b"x"}, "sitecustomize.py"),
+        ({f"{SITE}/mine.egg-link": b"/src"}, "mine.egg-link"),
+        ({"usr/local/lib/libextra.so": b"x"}, "libextra.so"),
+        ({"etc/ld.so.conf.d/x.conf": b"/opt/x\n", "opt/x/libm.so.6": b"x"}, "libm.so.6"),
+        ({"root/.local/lib/python3.11/site-packages/usercustomize.py": b"x"}, "usercustomize.py"),
+    ],
+)
+def test_what_differs_is_named_with_its_path(layer: Layer, path: str) -> None:
+    """Swapped, truncated, emptied, flipped, missing and foreign files are one finding that names the file."""
+    (one,) = errors(package("numpy", "2.4.6", NUMPY), layer)
+    assert (one.code, path in one.message) == (Code.FILES_DIFFER, True)
+
+
+def test_byte_code_that_was_packed_with_a_digest_may_be_made_anew() -> None:
+    """A wheel may list a cached .pyc with its digest (NumPy 1.26 does); an installer that compiles writes it anew."""
+    cached = "numpy/__pycache__/conv.cpython-311.pyc"
+    packed = package("numpy", "1.26.4", {**NUMPY, cached: byte_code(flags=0, modified=1, size=2)})
+    assert not errors({**packed, f"{SITE}/{cached}": byte_code(flags=0, modified=3, size=2)})
+
+
+@pytest.mark.parametrize(
+    ("gone", "code"),
+    [
+        ("nvidia/cufft/lib/libcufft.so.11", Code.MISSING_LIBRARY),
+        ("nvidia/cuda_nvcc/bin/ptxas", Code.XLA_TOOLS_MISSING),
+        ("nvidia/cuda_nvcc/nvvm/libdevice/libdevice.10.bc", Code.XLA_TOOLS_MISSING),
+        ("nvidia/cufft/include/cufft.h", Code.FILES_DIFFER),
+    ],
+)
+def test_what_is_gone_has_the_most_telling_code(gone: str, code: Code) -> None:
+    """A missing library or tool is called that, whatever check finds it; every part is listed."""
+    (one,) = errors(package("nvidia_x", "1", {gone: b"x", "nvidia/other.py": b"y"}), {f"{SITE}/{gone}": None})
+    assert (one.code, gone in one.message) == (code, True)
+
+
+@pytest.mark.parametrize(
+    ("env", "workdir", "path"),
+    [
+        ({"PYTHONPATH": "/opt/vendor"}, "", "opt/vendor/numpy/__init__.py"),
+        ({}, "/srv", "srv/numpy/__init__.py"),
+        ({}, "/srv", "srv/numpy.py"),
+    ],
+)
+def test_modules_in_front_are_named(env: dict[str, str], workdir: str, path: str) -> None:
+    """A module in PYTHONPATH or in the folder that the image starts in takes the place of an installed one."""
+    (one,) = errors({**package("numpy", "2.4.6", NUMPY), path: b"x"}, env=env, workdir=workdir)
+    assert one.code is Code.FILES_DIFFER
+    assert path.split("/numpy", maxsplit=1)[0] in one.message
+
+
+def byte_code(*, flags: int, modified: int, size: int) -> bytes:
+    """Write the header of a .pyc file (PEP 552)."""
+    return b"\xa7\r\r\n" + struct.pack("<III", flags, modified, size) + b"code"
+
+
+@pytest.mark.parametrize(
+    ("flags", "modified", "size", "found"),
+    [(0, 5, 12, True), (1, 0, 0, True), (0, 6, 12, False), (0, 5, 13, False)],
+)
+def test_byte_code_of_a_later_layer(flags: int, modified: int, size: int, *, found: bool) -> None:
+    """Byte code that Python would run without a look at the source is named; what it ignores is not."""
+    there: dict[str, bytes | LayerFile] = dict(package("numpy", "2.4.6", NUMPY))
+    source = NUMPY["numpy/__init__.py"]
+    there[f"{SITE}/numpy/__init__.py"] = LayerFile(
+        f"{SITE}/numpy/__init__.py", "file", size=len(source), modified=5, pieces=lambda: iter([source])
+    )
+    cached = {CACHED: byte_code(flags=flags, modified=modified, size=size)}
+    assert [one.code for one in errors(there, cached)] == ([Code.FILES_DIFFER] if found else [])
+    assert errors({**there, **cached}) == []
+
+
+def test_a_file_of_the_system_that_is_gone_or_replaced_is_named() -> None:
+    """What dpkg brought on either path is deleted or replaced by a later layer; an upgrade brings its own list."""
+    base = {
+        "var/lib/dpkg/info/libssl3.list": b"/usr/lib/x86_64-linux-gnu/libssl.so.3\n/usr/lib/python3.11/ssl.py\n",
+        "usr/lib/x86_64-linux-gnu/libssl.so.3": b"1",
+        "usr/lib/python3.11/ssl.py": b"1",
+    }
+    assert errors(base) == []
+    (gone,) = errors(base, {"usr/lib/x86_64-linux-gnu/libssl.so.3": None})
+    (other,) = errors(base, {"usr/lib/python3.11/ssl.py": b"2"})
+    assert ("libssl.so.3" in gone.message, "ssl.py" in other.message) == (True, True)
+    assert errors(base, {**base, "usr/lib/python3.11/ssl.py": b"2"}) == []
+
+
+def test_an_image_of_others_may_leave_tests_out() -> None:
+    """A slim image of others without a package's tests and headers is warned of; without its code it fails."""
+    there = package("numpy", "2.4.6", {**NUMPY, "numpy/tests/test_a.py": b"x"})
+    foreign: dict[str, Any] = {"facts": {"environment": ""}}
+    assert errors(there, {f"{SITE}/numpy/tests/test_a.py": None}, **foreign) == []
+    assert len(errors(there, {f"{SITE}/numpy/core.so": None}, **foreign)) == 1
+    assert errors({**there, f"{SITE}/mine.py": b"x"}, **foreign) == []
+
+
+class Index:
+    """A package index with one wheel, whose RECORD is what it is given; None for one that does not answer."""
+
+    def __init__(self, record: str | None) -> None:
+        self.record = record
+
+    def files(self, project: str) -> tuple[DistFile, ...]:
+        if self.record is None:
+            raise IndexUnavailableError("no route")
+        name = f"{project}-2.4.6-py3-none-any.whl"
+        return (DistFile(project=project, filename=name, url="u", sha256=DIGEST),)
+
+    def members(self, file: DistFile) -> tuple[Member, ...]:  # noqa: ARG002 - the port's signature
+        return (Member(name="numpy-2.4.6.dist-info/RECORD", packed=1, size=1, offset=0, method=0),)
+
+    def stream(self, file: DistFile, member: Member) -> Iterator[bytes]:  # noqa: ARG002 - the port's signature
+        yield (self.record or "").encode()
+
+    def metadata(self, file: DistFile) -> str:
+        raise NotImplementedError
+
+    def member(self, file: DistFile, name: str) -> bytes | None:
+        raise NotImplementedError
+
+    def size(self, file: DistFile) -> int:
+        raise NotImplementedError
+
+
+def held_against(record: str | None, cache: Path, *layers: Layer) -> list[Finding]:
+    """Compare an image of the lock with a wheel's RECORD."""
+    subject = outside(image_of(*layers), lock=LOCK)
+    return list(files(replace(subject, wheels=WheelRecords(Index(record), Cache(cache)))).findings)
+
+
+def wheel(**changed: bytes) -> str:
+    """Write the wheel's RECORD, with other contents for some files."""
+    named = {**NUMPY, "numpy-2.4.6.dist-info/METADATA": b"Name: numpy\nVersion: 2.4.6\n\n"}
+    named["numpy-2.4.6.dist-info/WHEEL"] = b"Wheel-Version: 1.0\nTag: py3-none-any\n"
+    rows = {path: changed.get(path.rpartition("/")[2].partition(".")[0], content) for path, content in named.items()}
+    return "".join(row(path, content) for path, content in rows.items()) + "numpy-2.4.6.dist-info/RECORD,,\n"
+
+
+def test_a_record_that_was_rewritten_with_the_files_is_found(tmp_path: Path) -> None:
+    """Files and RECORD of another build agree with each other, and not with the locked wheel's RECORD."""
+    swapped = package("numpy", "2.4.6", {**NUMPY, "numpy/core.so": b"other code"})
+    assert held_against(wheel(), tmp_path / "a", package("numpy", "2.4.6", NUMPY)) == []
+    (one,) = held_against(wheel(), tmp_path / "a", swapped)
+    assert (one.code, one.severity, "core.so" in one.message) == (Code.FILES_DIFFER, Severity.ERROR, True)
+    extra = package("numpy", "2.4.6", {**NUMPY, "numpy/more.py": b"x"})
+    (more,) = held_against(wheel(), tmp_path / "a", extra)
+    assert "more.py" in more.message
+
+
+def test_what_cannot_be_looked_up_is_unknown_and_what_was_is_kept(tmp_path: Path) -> None:
+    """Without an index the verdict says UNKNOWN, never nothing; what was read once needs no index again."""
+    there = package("numpy", "2.4.6", NUMPY)
+    (unknown,) = held_against(None, tmp_path / "a", there)
+    assert (unknown.code, unknown.severity, "numpy" in unknown.message) == (Code.UNKNOWN, Severity.WARNING, True)
+    assert held_against(wheel(), tmp_path / "b", there) == []
+    assert held_against(None, tmp_path / "b", there) == []
+
+
+def test_a_paths_name_cannot_start_a_line(tmp_path: Path) -> None:
+    """A file's name with line breaks and workflow commands stays within its message."""
+    (one,) = errors(package("numpy", "2.4.6", NUMPY), {f"{SITE}/a\n::error::x.pth": b"x"})
+    assert "\n" not in one.message

@@ -1,0 +1,94 @@
+"""An image's start as its users do it: only the right product, printed by the image's own Python, is a pass."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from envbuilder.engine.fake import FakeEngine, Script
+from envbuilder.engine.port import ContainerSpec
+from envbuilder.finding import Code
+from envbuilder.validation.checks.specification import Check
+from envbuilder.validation.checks.suite_table import CHECKS
+from envbuilder.validation.user_start import check_user_start
+from envbuilder.verdict import CheckResult
+
+OWN, FRESH = (next(check for check in CHECKS if check.name == name) for name in ("user-start", "fresh-user"))
+
+
+def product(spec: ContainerSpec) -> list[float]:
+    """Compute what the program in the command is asked for."""
+    left, right = (json.loads(text) for text in re.search(r"left, right = (.*), (\[\[.*)\n", spec.command[-1]).groups())  # type: ignore[union-attr]
+    return [
+        float(sum(x * y for x, y in zip(row, column, strict=True)))
+        for row in left
+        for column in zip(*right, strict=True)
+    ]
+
+
+def printed(spec: ContainerSpec, **more: object) -> bytes:
+    """Print what an image that works does."""
+    said = {"product": product(spec), "absent": [], "unreadable": []} | more
+    return b"Welcome!\nenvbuilder-user-start " + json.dumps(said).encode() + b"\n"
+
+
+def started(script: Callable[[ContainerSpec], Script], check: Check = OWN) -> tuple[CheckResult, list[ContainerSpec]]:
+    """Start an image whose containers do this."""
+    engine = FakeEngine(script=script)
+    image = engine.add("some:image")
+    return check_user_start(engine, image, check, threading.Event()), engine.runs
+
+
+def test_a_healthy_image_passes_as_its_users_start_it() -> None:
+    """Its own entrypoint and user are kept, nothing of ours is put in, and the network stays closed."""
+    result, (spec,) = started(lambda spec: Script(stdout=printed(spec)))
+    assert result.outcome == "passed", result.observed
+    assert spec.entrypoint
+    assert (spec.user, spec.network, dict(spec.files), spec.read_only) == ("", "none", {}, False)
+
+
+def test_a_fresh_user_meets_a_read_only_root() -> None:
+    """The other start is that of a cluster: a user that the image does not know, and nothing to write on."""
+    result, (spec,) = started(lambda spec: Script(stdout=printed(spec)), FRESH)
+    assert result.outcome == "passed"
+    assert spec.read_only
+    assert spec.user.partition(":")[0].isdigit()
+
+
+@pytest.mark.parametrize(
+    ("script", "text"),
+    [
+        (lambda _: Script(), "computed nothing"),
+        (lambda _: Script(stdout=b"envbuilder-user-start [1]\n"), "computed nothing"),
+        (lambda _: Script(stdout=b"envbuilder-user-start {\n"), "computed nothing"),
+        (lambda spec: Script(stdout=printed(spec, product=[0.0] * 49)), "not the one that was asked for"),
+        (lambda spec: Script(stdout=printed(spec, absent=["/opt/gone.so"])), "/opt/gone.so"),
+        (lambda spec: Script(stdout=printed(spec, unreadable=["/opt/venv/x.so"])), "/opt/venv/x.so"),
+        (lambda _: Script(exit_code=127, refusal="no such file"), "cannot start: no such file"),
+        (lambda _: Script(seconds=1e6), "no answer in its time"),
+        (lambda _: Script(exit_code=137, out_of_memory=True), "out of memory"),
+        (lambda _: Script(stdout=b"x" * (33 << 20)), "printed more than"),
+    ],
+    ids=["swallows", "odd", "broken", "wrong", "preload", "unreadable", "refuses", "hangs", "memory", "floods"],
+)
+def test_whatever_keeps_users_from_it_is_named(script: Callable[[ContainerSpec], Script], text: str) -> None:
+    """Each is USER_START, and says what is wrong."""
+    result, _ = started(script)
+    assert result.outcome == "failed"
+    assert [found.code for found in result.findings] == [Code.USER_START]
+    assert text in result.observed
+
+
+def test_an_image_with_python3_alone_is_started_so() -> None:
+    """Where there is no python, python3 is what its users call."""
+    result, runs = started(
+        lambda spec: (
+            Script(exit_code=127, refusal="no python") if spec.command[0] == "python" else Script(stdout=printed(spec))
+        )
+    )
+    assert result.outcome == "passed"
+    assert [spec.command[0] for spec in runs] == ["python", "python3"]
