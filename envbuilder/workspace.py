@@ -18,8 +18,8 @@ from typing import TypeVar
 
 import msgspec
 
-from envbuilder import console, decode, errors
-from envbuilder.errors import InfrastructureError, UsageError
+from envbuilder import console, errors
+from envbuilder.errors import InfrastructureError, UsageError, decode
 
 _PACKAGE = Path(__file__).resolve().parent
 _Document = TypeVar("_Document")

@@ -13,8 +13,7 @@ import msgspec
 import yaml
 from msgspec import inspect
 
-from envbuilder import decode
-from envbuilder.errors import InputError, Problem, UsageError
+from envbuilder.errors import InputError, Problem, UsageError, decode
 from envbuilder.matrix import Matrix
 
 MAX_BYTES = 1 << 20

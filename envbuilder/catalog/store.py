@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from envbuilder import decode
 from envbuilder.catalog.model import Catalog
+from envbuilder.errors import decode
 from envbuilder.workspace import cache, cache_dir, cached
 
 FILES = (

@@ -14,8 +14,7 @@ from docker.errors import APIError, DockerException
 from requests.exceptions import RequestException
 from urllib3.exceptions import HTTPError
 
-from envbuilder import decode
-from envbuilder.errors import InfrastructureError
+from envbuilder.errors import InfrastructureError, decode
 
 NO_ENGINE = "install Docker (scripts/setup does it on Debian as root), start it, or set DOCKER_HOST to one that runs"
 

@@ -19,13 +19,12 @@ from docker.errors import APIError, DockerException
 from docker.types import DeviceRequest, LogConfig, Mount
 from urllib3.exceptions import HTTPError
 
-from envbuilder import decode
 from envbuilder.engine import archive
 from envbuilder.engine.calls import answers, ask, asking
 from envbuilder.engine.meter import Meter
 from envbuilder.engine.port import FILES_AT, ContainerSpec, Ended
 from envbuilder.engine.watch import watched
-from envbuilder.errors import InfrastructureError, UsageError
+from envbuilder.errors import InfrastructureError, UsageError, decode
 
 RUN_LABEL = "org.envbuilder.run"
 HOST_LABEL = "org.envbuilder.host"

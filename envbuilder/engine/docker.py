@@ -20,14 +20,13 @@ from docker.errors import DockerException, ImageNotFound
 from docker.utils import parse_repository_tag
 from requests.exceptions import ReadTimeout
 
-from envbuilder import decode, printable
 from envbuilder.engine import archive, containers, layer_files
 from envbuilder.engine.buildkit import Failure, Trace
 from envbuilder.engine.calls import CONNECT_S, NO_ENGINE, Record, answers, ask, asking, checked, records, url
 from envbuilder.engine.images import to_image
 from envbuilder.engine.port import BuildRequest, ContainerSpec, Ended, EngineInfo, Image, LayerStream, Step
 from envbuilder.engine.watch import Watch, watched
-from envbuilder.errors import BuildFailedError, InfrastructureError, of_system
+from envbuilder.errors import BuildFailedError, InfrastructureError, decode, of_system, printable
 
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "NO_PROXY", "ALL_PROXY")
 _LOOPBACK = re.compile(r"^(?:\w+://)?(?:[^/@]*@)?(?:localhost|127\.[\d.]+|\[::1\])(?::|/|$)")

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from envbuilder import decode
 from envbuilder.engine.port import Image, Layer
+from envbuilder.errors import decode
 
 # Instructions that leave no layer, as BuildKit ("ENV A=b") and the classic builder ("/bin/sh -c #(nop)  ENV A=b")
 # note them.

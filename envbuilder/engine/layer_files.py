@@ -15,9 +15,8 @@ from typing import IO, Any
 
 import msgspec
 
-from envbuilder import decode
 from envbuilder.engine.port import FileKind, LayerFile, LayerStream
-from envbuilder.errors import InfrastructureError
+from envbuilder.errors import InfrastructureError, decode
 
 _PIECE = 1 << 20
 _WHITEOUT, _OPAQUE = ".wh.", ".wh..wh..opq"

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from envbuilder import decode
 from envbuilder.catalog.rows import OperatingSystem
 from envbuilder.engine.port import Engine, Image
-from envbuilder.errors import InfrastructureError
+from envbuilder.errors import InfrastructureError, decode
 from envbuilder.image import debian, names
 from envbuilder.workspace import read_kept, write_atomically, writing
 

@@ -13,10 +13,9 @@ from typing import TextIO
 
 import msgspec
 
-from envbuilder import printable
 from envbuilder.engine.port import BuildRequest, Engine, EngineInfo, Image, Step
 from envbuilder.environment import Environment
-from envbuilder.errors import redacted
+from envbuilder.errors import printable, redacted
 from envbuilder.image import lockfile
 from envbuilder.image.bases import Base
 from envbuilder.image.hostfiles import host_files

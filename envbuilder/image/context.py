@@ -6,11 +6,10 @@ import difflib
 from dataclasses import dataclass
 from pathlib import Path
 
-from envbuilder import decode
 from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import OperatingSystem
 from envbuilder.environment import Environment
-from envbuilder.errors import InputError, NoClaimError, Problem
+from envbuilder.errors import InputError, NoClaimError, Problem, decode
 from envbuilder.image import lockfile
 from envbuilder.image.lock import lock
 from envbuilder.image.lockfile import LOCK

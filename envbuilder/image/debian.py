@@ -13,9 +13,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
-from envbuilder import decode
 from envbuilder.engine.archive import MODIFIED
-from envbuilder.errors import InfrastructureError
+from envbuilder.errors import InfrastructureError, decode
 from envbuilder.workspace import is_alive, temporary_folder, writing
 
 PACKAGES = ("python3", "python3-venv", "ca-certificates")

@@ -8,7 +8,7 @@ from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 
 import msgspec
 
-from envbuilder import decode
+from envbuilder.errors import decode
 from envbuilder.pypi.package_index import DistFile
 
 JSON_TYPE = "application/vnd.pypi.simple.v1+json"

@@ -10,7 +10,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from envbuilder import __version__, decode
+from envbuilder import __version__
+from envbuilder.errors import decode
 from envbuilder.pypi import lazyzip, pages
 from envbuilder.pypi.answer_cache import Cache
 from envbuilder.pypi.fetch import Transport

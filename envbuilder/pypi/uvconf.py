@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from envbuilder import decode
-from envbuilder.errors import UsageError
+from envbuilder.errors import UsageError, decode
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from index_server import Site, serving, wheel
 
-from envbuilder import decode
+from envbuilder.errors import decode
 from envbuilder.pypi import fetch, lazyzip, pages
 from envbuilder.pypi.answer_cache import Cache
 from envbuilder.pypi.index_config import IndexConfig
