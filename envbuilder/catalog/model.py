@@ -19,6 +19,7 @@ from envbuilder.catalog.rows import (
     Cudnn,
     CudnnWheel,
     DriverBranch,
+    Facts,
     FieldReport,
     Gpu,
     OperatingSystem,
@@ -37,20 +38,10 @@ _DRIVER = re.compile(r"^[Rr]?(\d{3,4})(?:\.|\Z)")
 Bounds = tuple[tuple[str, str], ...]
 
 
-class Catalog(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+class Catalog(Facts, frozen=True, kw_only=True, dict=True):
     """Every fact, as one value; its methods find rows by the words that people use for them."""
 
     # None, or an empty tuple, is where the catalogue is silent; no text makes a lookup raise.
-
-    tensorflow: tuple[TensorflowRelease, ...] = ()
-    cuda: tuple[CudaToolkit, ...] = ()
-    cudnn: tuple[Cudnn, ...] = ()
-    cudnn_wheels: tuple[CudnnWheel, ...] = ()
-    drivers: tuple[DriverBranch, ...] = ()
-    gpus: tuple[Gpu, ...] = ()
-    systems: tuple[OperatingSystem, ...] = ()
-    images: tuple[BaseImage, ...] = ()
-    reports: tuple[FieldReport, ...] = ()
 
     @cached_property
     def versions(self) -> tuple[str, ...]:

@@ -238,3 +238,17 @@ class FieldReport(Row, frozen=True, kw_only=True):
     capabilities: tuple[str, ...]
     works: bool | None
     symptom: str
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """Every kind of fact under the name of its table, which is its key in the YAML files."""
+
+    tensorflow: tuple[TensorflowRelease, ...] = ()
+    cuda: tuple[CudaToolkit, ...] = ()
+    cudnn: tuple[Cudnn, ...] = ()
+    cudnn_wheels: tuple[CudnnWheel, ...] = ()
+    drivers: tuple[DriverBranch, ...] = ()
+    gpus: tuple[Gpu, ...] = ()
+    systems: tuple[OperatingSystem, ...] = ()
+    images: tuple[BaseImage, ...] = ()
+    reports: tuple[FieldReport, ...] = ()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import textwrap
 
 from envbuilder.compat.check import CheckDocument, EnvironmentAnswer, NearestAnswer
-from envbuilder.compat.explanations import Explanation
 from envbuilder.environment import Change, Predicate
 from envbuilder.finding import Code, Finding, compatible
 
@@ -91,14 +90,6 @@ def finding_lines(finding: Finding) -> list[str]:
     fix = [f"fix: {finding.fix}"] if finding.fix else []
     body = [line for text in (finding.message, *fix) for line in textwrap.wrap(text, _WIDTH)]
     return [f"{finding.severity.value}  {finding.code.value}  {finding.subject}", *(f"  {line}" for line in body)]
-
-
-def explanation_text(row: Explanation) -> str:
-    """Write what a code means."""
-    parts = [row.code.value, "", *textwrap.wrap(row.means, _WIDTH)]
-    for title, text in (("cause", row.cause), ("fix", row.fix)):
-        parts += ["", *textwrap.wrap(f"{title}: {text}", _WIDTH)]
-    return "\n".join([*parts, "", *(f"source: {source}" for source in row.sources)])
 
 
 def mark(findings: tuple[Finding, ...]) -> str:
