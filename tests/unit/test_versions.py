@@ -112,6 +112,8 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("reproduce/nearest_environment.py", "near.tensorflow != question.tensorflow"): "whether the search changed it",
     ("reproduce/nearest_environment.py", "near.cudnn != question.cudnn"): "whether the search changed it",
     ("reproduce/nearest_environment.py", "near.cuda != question.cuda"): "whether the search changed it",
+    ("engine/docker.py", "api.api_version.split('.')"): "what the engine's client itself does with it, tried out",
+    ("image/debian.py", "left.name.split('.')"): "a file's name",
     ("image/wheel_records.py", "part.split('.')"): "a wheel's compressed tags",
     ("reproduce/report/form.py", "target.partition('.')"): "a field of a form",
     ("reproduce/report/grammar.py", "field.partition('.')"): "a field of a report",
