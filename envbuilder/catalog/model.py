@@ -19,6 +19,7 @@ from envbuilder.catalog.rows import (
     Cudnn,
     CudnnWheel,
     DriverBranch,
+    Facts,
     FieldReport,
     Gpu,
     OperatingSystem,
@@ -37,20 +38,10 @@ _DRIVER = re.compile(r"^[Rr]?(\d{3,4})(?:\.|\Z)")
 Bounds = tuple[tuple[str, str], ...]
 
 
-class Catalog(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+class Catalog(Facts, frozen=True, kw_only=True, dict=True):
     """Every fact, as one value; its methods find rows by the words that people use for them."""
 
     # None, or an empty tuple, is where the catalogue is silent; no text makes a lookup raise.
-
-    tensorflow: tuple[TensorflowRelease, ...] = ()
-    cuda: tuple[CudaToolkit, ...] = ()
-    cudnn: tuple[Cudnn, ...] = ()
-    cudnn_wheels: tuple[CudnnWheel, ...] = ()
-    drivers: tuple[DriverBranch, ...] = ()
-    gpus: tuple[Gpu, ...] = ()
-    systems: tuple[OperatingSystem, ...] = ()
-    images: tuple[BaseImage, ...] = ()
-    reports: tuple[FieldReport, ...] = ()
 
     @cached_property
     def versions(self) -> tuple[str, ...]:
@@ -152,13 +143,14 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return {row.version: row for row in self.cudnn}
 
     def branch(self, driver: str | None) -> DriverBranch | None:
-        """Return the branch of a Linux driver: ``535.104.05``, ``535`` and ``R535`` alike."""
+        """Return the branch of a driver: ``535.104.05``, ``535`` and ``R535`` alike, and Windows' ``537.58``."""
         found = _DRIVER.match(driver.strip()) if driver is not None else None
         return self._branches.get(found[1]) if found else None
 
     @cached_property
     def _branches(self) -> dict[str, DriverBranch]:
-        return {row.branch: row for row in self.drivers}
+        windows = {number: row for row in self.drivers for number in row.windows}
+        return windows | {row.branch: row for row in self.drivers}
 
     @cached_property
     def gpu(self) -> Callable[[str], Gpu | None]:

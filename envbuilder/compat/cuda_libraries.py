@@ -9,6 +9,7 @@ from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import CudaToolkit
 from envbuilder.compat import phrases
 from envbuilder.compat.candidate import Candidate
+from envbuilder.compat.rule import Rule
 from envbuilder.finding import Code, Finding
 
 _OWN_LIBRARIES = ("libcudnn", "libcuda.", "libnccl", "libnvinfer", "libnvrtc", "libnvshmem")
@@ -160,3 +161,12 @@ def xla_tools(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
         fix=f"Use the devel image, or add the wheel nvidia-cuda-nvcc-cu{versions.major(image.cuda)}.",
         rows=(image,),
     )
+
+
+RULES: tuple[Rule, ...] = (
+    Rule("gpu", (Code.NOT_A_GPU_BUILD,), gpu_build),
+    Rule("gpu", (Code.CUDA_MISMATCH,), cuda_loads),
+    Rule("gpu", (Code.CUDNN_MISMATCH,), cudnn_loads),
+    Rule("gpu", (Code.TWO_CUDA_STACKS,), one_stack),
+    Rule("gpu", (Code.XLA_TOOLS_MISSING,), xla_tools),
+)

@@ -10,6 +10,7 @@ from envbuilder.catalog.model import Catalog
 from envbuilder.compat import phrases
 from envbuilder.compat.candidate import Candidate, Device
 from envbuilder.compat.cuda_libraries import on_gpu
+from envbuilder.compat.rule import Rule
 from envbuilder.finding import Code, Finding
 
 
@@ -227,3 +228,11 @@ def _cudnn_fix(candidate: Candidate, device: Device, catalog: Catalog, *, droppe
     ]
     last = max(rows, key=lambda row: versions.key(row.version)).version if rows else ""
     return f"Pin cuDNN to {last} or older." if last else "Use an older cuDNN."
+
+
+RULES: tuple[Rule, ...] = (
+    Rule("gpu", (Code.DRIVER_TOO_OLD, Code.DRIVER_FORWARD_COMPAT, Code.DRIVER_MINOR_COMPAT), driver_runs_cuda),
+    Rule("gpu", (Code.GPU_UNSUPPORTED_BY_DRIVER,), driver_knows_gpu),
+    Rule("gpu", (Code.GPU_UNSUPPORTED_BY_CUDA,), cuda_knows_gpu),
+    Rule("gpu", (Code.GPU_UNSUPPORTED_BY_CUDNN,), cudnn_knows_gpu),
+)

@@ -12,6 +12,7 @@ from envbuilder.compat import phrases
 from envbuilder.compat.candidate import Candidate, Device
 from envbuilder.compat.cuda_libraries import on_gpu
 from envbuilder.compat.hardware import code_runs, forward_compatible, label
+from envbuilder.compat.rule import Rule
 from envbuilder.finding import Code, Finding
 
 
@@ -191,3 +192,10 @@ def _held(kind: Kernels) -> str:
 
 def _sm(capability: str) -> str:
     return f"sm_{capability.replace('.', '')}"
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        "gpu", (Code.NO_KERNEL_IMAGE, Code.PTX_TOO_NEW, Code.PTX_JIT, Code.PTX_JIT_GENERATED, Code.UNKNOWN), own_kernels
+    ),
+)

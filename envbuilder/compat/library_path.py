@@ -11,6 +11,7 @@ from envbuilder.catalog.rows import BaseImage, TensorflowRelease
 from envbuilder.compat import phrases
 from envbuilder.compat.candidate import Candidate
 from envbuilder.compat.cuda_libraries import on_gpu
+from envbuilder.compat.rule import Rule
 from envbuilder.finding import Code, Finding
 
 
@@ -111,3 +112,6 @@ def _nothing_brings(candidate: Candidate, why: str) -> Finding:
         fix=f"Bring CUDA {release.cuda} and cuDNN {release.cudnn} with a base image, the system or pinned wheels.",
         rows=(release,),
     )
+
+
+RULES: tuple[Rule, ...] = (Rule("gpu", (Code.LIBRARY_PATH, Code.MISSING_LIBRARY), libraries_found),)

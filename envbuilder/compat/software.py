@@ -12,6 +12,7 @@ from envbuilder.catalog.rows import TensorflowRelease, WheelSet
 from envbuilder.compat import phrases
 from envbuilder.compat.candidate import Candidate
 from envbuilder.compat.requirement import Bound, exact_pin, holds_for, parse
+from envbuilder.compat.rule import Rule
 from envbuilder.finding import Code, Finding
 
 
@@ -252,3 +253,13 @@ def uncapped(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
 
 def _is_ceiling(bound: Bound) -> bool:
     return any(operator in {"<", "<=", "==", "~="} for operator, _ in bound.bounds)
+
+
+RULES: tuple[Rule, ...] = (
+    Rule("host", (Code.NOT_INSTALLABLE,), installable),
+    Rule("host", (Code.PYTHON_UNSUPPORTED,), python_supported),
+    Rule("host", (Code.GLIBC_TOO_OLD,), glibc_new_enough),
+    Rule("host", (Code.CPU_FEATURE_MISSING,), cpu_features),
+    Rule("host", (Code.NUMPY_ABI, Code.PROTOBUF_ABI, Code.KERAS_MISMATCH, Code.PACKAGE_CONFLICT), packages_fit),
+    Rule("host", (Code.NUMPY_ABI, Code.PROTOBUF_ABI), uncapped),
+)
