@@ -185,7 +185,8 @@ class DriverBranch(Row, frozen=True, kw_only=True):
     """One driver branch (``535``): the CUDA that it brings, and the GPUs it knows, oldest to newest.
 
     ``releases`` are those that are known, oldest first, and ``betas`` the ones among them that were never called
-    production releases (a toolkit's own driver often is a beta).
+    production releases (a toolkit's own driver often is a beta). ``windows`` are the first numbers of its drivers for
+    Windows (``537``), which WSL 2 shows too.
     """
 
     branch: str
@@ -195,6 +196,7 @@ class DriverBranch(Row, frozen=True, kw_only=True):
     last_capability: str
     releases: tuple[str, ...] = ()
     betas: tuple[str, ...] = ()
+    windows: tuple[str, ...] = ()
     kind: str = ""
     end_of_life: str = ""
 
@@ -207,8 +209,10 @@ class DriverBranch(Row, frozen=True, kw_only=True):
 class Gpu(Row, frozen=True, kw_only=True):
     """One GPU model: its marketing name, what ``nvidia-smi`` prints for it, and other ways people write it.
 
-    ``arch`` is the one machine that it is built into (``aarch64``), '' where it fits into any. ``minimum_driver`` is
-    inferred: the driver of the first toolkit that knows its compute capability.
+    ``shared`` are names that GPUs of other compute capabilities are called by as well (``RTX 6000``), ``variants``
+    other compute capabilities that were sold under its name. ``arch`` is the one machine that it is built into
+    (``aarch64``), '' where it fits into any. ``minimum_driver`` is inferred: the driver of the first toolkit that knows
+    its compute capability.
     """
 
     name: str
@@ -221,6 +225,8 @@ class Gpu(Row, frozen=True, kw_only=True):
     memory_gib: tuple[int, ...] = ()
     minimum_driver: str = ""
     arch: str = ""
+    shared: tuple[str, ...] = ()
+    variants: tuple[str, ...] = ()
 
 
 class OperatingSystem(Row, frozen=True, kw_only=True):
