@@ -127,7 +127,8 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("yaml_reader.py", "key.count('.')"): "a key of a document",
     ("reproduce/report/grammar.py", "text.startswith('11')"): "the digits in a file's name",
     ("registry/reference.py", "'.' in host"): "a registry's host",
-    ("catalog/model.py", "'.' in head"): "a registry's host",
+    ("catalog/image_names.py", "'.' in head"): "a registry's host",
+    ("catalog/image_names.py", "pieces[0].partition('.')"): "a tag's piece, which may be a system's name",
 }
 """What looks like a version taken apart or compared, and is none: what it is."""
 
