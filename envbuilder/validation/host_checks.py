@@ -13,9 +13,17 @@ from envbuilder.validation.image_secrets import layers, secrets
 from envbuilder.validation.image_variables import configuration, requirement
 from envbuilder.validation.installed_files import files
 from envbuilder.validation.outside import Looked, Outside
+from envbuilder.validation.static_looks import complete, consistent, locked, no_stub, only_one, tools, versions
 from envbuilder.verdict import CheckResult
 
 LOOKS: Mapping[str, Callable[[Outside], Looked]] = {
+    "locked": locked,
+    "packages": consistent,
+    "one-cuda": only_one,
+    "no-stub": no_stub,
+    "closure": complete,
+    "symbol-versions": versions,
+    "xla-tools": tools,
     "files": files,
     "binaries": binaries,
     "claims": claims,
