@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Protocol
 
-from envbuilder import printable
+from envbuilder.errors import printable
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from envbuilder import printable
+from envbuilder.errors import printable
 
 
 def as_json(document: object) -> str:

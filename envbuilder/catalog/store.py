@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from envbuilder import decode
 from envbuilder.catalog.model import DISTRIBUTIONS, Catalog
 from envbuilder.catalog.rows import Facts
+from envbuilder.errors import decode
 from envbuilder.workspace import cache, cache_dir, cached
 
 _FORMAT = b"2"

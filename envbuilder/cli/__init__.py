@@ -12,9 +12,9 @@ from typing import Any
 
 import click
 
-from envbuilder import __version__, printable
+from envbuilder import __version__
 from envbuilder.cli import termination
-from envbuilder.errors import EnvbuilderError, UsageError, of_system
+from envbuilder.errors import EnvbuilderError, UsageError, of_system, printable
 from envbuilder.exits import ExitCode
 
 COMMANDS: tuple[tuple[str, ...], ...] = (

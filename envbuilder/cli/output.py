@@ -7,7 +7,8 @@ from typing import NoReturn, TypeVar
 
 import click
 
-from envbuilder import errors, exits, printable
+from envbuilder import errors, exits
+from envbuilder.errors import printable
 from envbuilder.schemas import as_json
 
 _Document = TypeVar("_Document", bound=exits.Document)

@@ -3,29 +3,36 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
+import msgspec
 from docker import APIClient
 from docker.errors import APIError, DockerException
 from docker.types import DeviceRequest, LogConfig, Mount
+from urllib3.exceptions import HTTPError
 
 from envbuilder.engine import archive
-from envbuilder.engine.calls import answers, asking
+from envbuilder.engine.calls import answers, ask, asking
+from envbuilder.engine.meter import Meter
 from envbuilder.engine.port import FILES_AT, ContainerSpec, Ended
-from envbuilder.errors import InfrastructureError, UsageError
+from envbuilder.engine.watch import watched
+from envbuilder.errors import InfrastructureError, UsageError, decode
 
 RUN_LABEL = "org.envbuilder.run"
 HOST_LABEL = "org.envbuilder.host"
 STARTED_LABEL = "org.envbuilder.started"
 _NOT_FOUND = 127
 _PATIENCE = 60
+"""Seconds for the engine to end a container whose limit is reached, and to say how it ended."""
+
 _REFUSALS = ("unable to start container process: exec:", "unable to find user", "unable to find group", "chdir to cwd")
 """What the engine says where an image's own words (entrypoint, user, folder) make its start impossible."""
 
@@ -45,37 +52,68 @@ def run(
             with asking("copy files into the container"):
                 api.put_archive(container, FILES_AT, b"".join(archive.stream(entries, mode=0o755)))
         with asking("attach to the container"):
-            output = api.attach(container, stream=True, demux=True)
+            output: Any = api.attach(container, stream=True, demux=True)
         try:
             if refusal := _start(api, container):
                 on_stderr(refusal.encode() + b"\n")
                 return Ended(exit_code=_NOT_FOUND, refusal=refusal)
-            with _Limit(api, container, spec.time_limit, spec.overdue) as limit, _fed(api, container, spec.stdin):
-                for out, err in answers("stream the container's output", output):
-                    if out:
-                        on_stdout(out)
-                    if err:
-                        on_stderr(err)
-                return _ended(api, container, limit)
+            # The engine's own end of it is the limit; that the engine keeps it, is seen to from beside the stream.
+            with (
+                watched(api, "run the container", output._response, spec.time_limit + _PATIENCE),  # noqa: SLF001
+                _Limit(api, container, spec.time_limit, spec.overdue) as limit,
+                _fed(api, container, spec.stdin),
+            ):
+                flooded = _follow(spec, output, on_stdout, on_stderr)
+                if flooded:
+                    limit.kill()
+                return replace(_ended(api, container, limit), flooded=flooded)
         finally:
-            with contextlib.suppress(OSError, DockerException):
+            with contextlib.suppress(OSError, DockerException, AttributeError):
                 output.close()
+
+
+def _follow(
+    spec: ContainerSpec,
+    output: Iterable[tuple[bytes | None, bytes | None]],
+    on_stdout: Callable[[bytes], None],
+    on_stderr: Callable[[bytes], None],
+) -> bool:
+    """Pass on what a container prints, up to its bounds; return whether it went over one."""
+    meter = Meter(spec)
+    for pieces in answers("stream the container's output", output):
+        for piece, take in zip(pieces, (on_stdout, on_stderr), strict=True):
+            if piece and (taken := meter.take(piece)):
+                take(taken)
+        if meter.full:
+            return True
+    return False
+
+
+class _Left(msgspec.Struct, rename="pascal"):
+    """A container or a volume that was found."""
+
+    id: str = ""
+    name: str = ""
+    labels: dict[str, str] | None = None
+
+
+class _Volumes(msgspec.Struct, rename="pascal"):
+    volumes: list[_Left] | None = None
 
 
 def sweep(api: APIClient) -> int:
     """Remove the containers and volumes of runs on this host whose process is gone; return how many containers."""
-    mine = {"label": [f"{HOST_LABEL}={socket.gethostname()}"]}
-    with asking("list containers"):
-        containers = api.containers(all=True, filters=mine)
-        volumes = api.volumes(filters=mine)["Volumes"] or []
-    left = [item["Id"] for item in containers if not _alive(item.get("Labels") or {})]
+    mine = {"filters": json.dumps({"label": [f"{HOST_LABEL}={socket.gethostname()}"]})}
+    containers = ask(api, "/containers/json", "list containers", list[_Left], params={"all": 1, **mine}) or []
+    volumes = ask(api, "/volumes", "list volumes", _Volumes, params=mine) or _Volumes()
+    left = [item.id for item in containers if not _alive(item.labels or {})]
     for container in left:
         _remove(api, container)
-    for volume in volumes:
-        if not _alive(volume.get("Labels") or {}):
+    for volume in volumes.volumes or ():
+        if not _alive(volume.labels or {}):
             # Gone with its container already, or still held by one that is going.
             with asking("remove a volume"), contextlib.suppress(APIError):
-                api.remove_volume(volume["Name"], force=True)
+                api.remove_volume(volume.name, force=True)
     return len(left)
 
 
@@ -102,10 +140,13 @@ class _Limit:
         while not self._over.wait(min(_LOOK_S, max(0.0, self.began + self.seconds - time.monotonic()))):
             self.reached = time.monotonic() - self.began >= self.seconds
             if self.reached or (self.overdue is not None and self.overdue()):
-                # It may have ended in this very moment; then there is nothing to kill.
-                with contextlib.suppress(APIError):
-                    self.api.kill(self.container)
+                self.kill()
                 return
+
+    def kill(self) -> None:
+        """Kill the container. It may have ended in this very moment; an engine that hangs is the watch's matter."""
+        with contextlib.suppress(DockerException, OSError, HTTPError):
+            self.api.kill(self.container)
 
 
 @contextlib.contextmanager
@@ -150,10 +191,31 @@ def _container(api: APIClient, spec: ContainerSpec) -> Iterator[str]:
             host_config=host_config,
             network_disabled=spec.network == "none",
         )
+        container = decode.converted(made, _Created).id
     try:
-        yield made["Id"]
-    finally:
-        _remove(api, made["Id"])
+        yield container
+    except BaseException:
+        # What went wrong first is what is told; where the engine cannot remove it either, the next command sweeps it.
+        with contextlib.suppress(InfrastructureError):
+            _remove(api, container)
+        raise
+    _remove(api, container)
+
+
+class _Created(msgspec.Struct, rename="pascal"):
+    id: str
+
+
+class _Waited(msgspec.Struct, rename="pascal"):
+    status_code: int
+
+
+class _State(msgspec.Struct):
+    killed: bool | None = msgspec.field(default=None, name="OOMKilled")
+
+
+class _Inspected(msgspec.Struct, rename="pascal"):
+    state: _State
 
 
 def _limits(spec: ContainerSpec) -> dict[str, Any]:
@@ -217,12 +279,13 @@ def _start(api: APIClient, container: str) -> str:
 def _ended(api: APIClient, container: str, limit: _Limit) -> Ended:
     with asking("wait for the container's end"):
         # It may have closed its output and gone on; then the limit ends it.
-        code = api.wait(container, timeout=int(limit.seconds) + _PATIENCE)["StatusCode"]
-        state = api.inspect_container(container)["State"]
+        left = max(0.0, limit.seconds - (time.monotonic() - limit.began))
+        code = decode.converted(api.wait(container, timeout=int(left) + _PATIENCE), _Waited).status_code
+    found = ask(api, "/containers/{}/json", "describe the container", _Inspected, names=(container,))
     return Ended(
         exit_code=code,
         timed_out=limit.reached,
-        out_of_memory=bool(state.get("OOMKilled")),
+        out_of_memory=bool(found and found.state.killed),
         seconds=time.monotonic() - limit.began,
     )
 

@@ -8,31 +8,56 @@ import io
 import os
 import stat
 import tarfile
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
+import msgspec
+
 from envbuilder.engine.port import FileKind, LayerFile, LayerStream
-from envbuilder.errors import InfrastructureError
+from envbuilder.errors import InfrastructureError, decode
 
 _PIECE = 1 << 20
 _WHITEOUT, _OPAQUE = ".wh.", ".wh..wh..opq"
 _OPAQUE_ATTRIBUTES = ("trusted.overlay.opaque", "user.overlay.opaque")
 
 
-def overlay_folders(inspected: Mapping[str, Any]) -> tuple[tuple[str, Path], ...] | None:
+class _Overlay(msgspec.Struct):
+    upper: str | None = msgspec.field(default=None, name="UpperDir")
+    lower: str | None = msgspec.field(default=None, name="LowerDir")
+
+
+class _Store(msgspec.Struct, rename="pascal"):
+    name: str | None = None
+    data: Any = None
+
+
+class _Root(msgspec.Struct, rename="pascal"):
+    layers: tuple[str, ...] | None = None
+
+
+class _Inspected(msgspec.Struct, rename="pascal"):
+    graph_driver: _Store | None = None
+    root: _Root | None = msgspec.field(default=None, name="RootFS")
+
+
+def overlay_folders(inspected: object) -> tuple[tuple[str, Path], ...] | None:
     """Pair an inspected image's diff ids with overlay2's folders, oldest first; None where they cannot be read here.
 
-    The engine may be remote, or keep its layers otherwise: then its archive is the only way.
+    The engine may be remote, or keep its layers otherwise: then its archive is the only way. Raises DamagedError where
+    the answer is of another shape.
     """
-    told = inspected.get("GraphDriver") or {}
-    data = told.get("Data") or {}
-    diff_ids = (inspected.get("RootFS") or {}).get("Layers") or ()
-    if told.get("Name") != "overlay2" or not data.get("UpperDir"):
+    told = decode.converted(inspected, _Inspected)
+    store = told.graph_driver or _Store()
+    if store.name != "overlay2":  # what another store keeps there has another shape
         return None
-    lower = [part for part in (data.get("LowerDir") or "").split(":") if part]
-    folders = [Path(part) for part in (*reversed(lower), data["UpperDir"])]
+    data = decode.converted(store.data or {}, _Overlay)
+    diff_ids = (told.root.layers if told.root else None) or ()
+    if not data.upper:
+        return None
+    lower = [part for part in (data.lower or "").split(":") if part]
+    folders = [Path(part) for part in (*reversed(lower), data.upper)]
     if len(folders) != len(diff_ids) or not all(_readable(folder) for folder in folders):
         return None
     return tuple(zip(diff_ids, folders, strict=True))

@@ -99,6 +99,7 @@ class ContainerSpec:
     ``files`` (path relative to `FILES_AT` → content) are copied in before the start, readable by all and
     executable. ``mounts`` are host path → container path, read-only. ``scratch`` paths are writable tmpfs.
     ``gpus`` is ``none``, ``all`` or a comma-separated list of indices. Memory in bytes, ``time_limit`` in seconds.
+    It is killed where it prints more than ``output`` bytes, or ``lines`` lines, on both streams together.
     ``stdin`` is what it reads on its standard input, which then ends. ``overdue`` is asked all the time that it runs:
     where it answers yes, the container is killed. ``user`` may be '' for the image's own, and ``entrypoint`` is whether
     the image's own is put before the command, as its users have it.
@@ -120,6 +121,8 @@ class ContainerSpec:
     shm_size: int = 64 << 20
     labels: Mapping[str, str] = field(default_factory=dict)
     time_limit: float = 600.0
+    output: int = 64 << 20
+    lines: int = 1_000_000
     stdin: bytes = b""
     overdue: Callable[[], bool] | None = None
     entrypoint: bool = False
@@ -129,7 +132,8 @@ class ContainerSpec:
 class Ended:
     """How a container ended; ``timed_out`` where the time limit killed it, ``out_of_memory`` where the kernel did.
 
-    ``refusal`` is why it could not begin, where its image lacks the program; '' where it began.
+    ``flooded`` where it was killed because it printed too much; what came before was passed on. ``refusal`` is why it
+    could not begin, where its image lacks the program; '' where it began.
     """
 
     exit_code: int
@@ -137,6 +141,7 @@ class Ended:
     out_of_memory: bool = False
     seconds: float = 0.0
     refusal: str = ""
+    flooded: bool = False
 
 
 FileKind = Literal["file", "folder", "link", "same", "deleted", "emptied", "other"]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import tempfile
 from pathlib import Path
 
 from envbuilder.environment import Environment
 from envbuilder.errors import InfrastructureError, UnsatisfiableError
 from envbuilder.pypi.index_config import configured, for_uv
 from envbuilder.versions import key, numbers
+from envbuilder.workspace import temporary_folder, users_text
 
 _UV_GLIBC = (17, 28, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40)
 """The glibc minors that uv knows as ``manylinux_2_N`` platforms (uv's ``--python-platform``)."""
@@ -30,7 +30,7 @@ def lock(environment: Environment, glibc: str, *, keep: str = "", wheels: Path |
     of further wheels to choose from. Raises UnsatisfiableError with the resolver's reason, InfrastructureError where
     the index does not answer.
     """
-    with tempfile.TemporaryDirectory(prefix="envbuilder-lock-") as folder:
+    with temporary_folder("lock") as folder:
         wishes = Path(folder, "requirements.in")
         wishes.write_text("\n".join((*environment.requirements, *environment.cuda_wheels)) + "\n")
         bounds = Path(folder, "constraints.txt")
@@ -42,7 +42,7 @@ def lock(environment: Environment, glibc: str, *, keep: str = "", wheels: Path |
         done = _uv([*words, "--find-links", str(wheels)] if wheels else words)
         if done.returncode:
             raise _failure(environment, done.stderr)
-        return result.read_text()
+        return users_text(result)
 
 
 def _arguments(environment: Environment, glibc: str, wishes: Path, bounds: Path) -> list[str]:
@@ -74,7 +74,13 @@ def _uv(arguments: list[str]) -> subprocess.CompletedProcess[str]:
     environ = {**os.environ, **for_uv(configured()), "NO_COLOR": "1"}
     try:
         return subprocess.run(
-            [uv_binary(), *arguments], capture_output=True, text=True, timeout=_TIME_LIMIT_S, check=False, env=environ
+            [uv_binary(), *arguments],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_TIME_LIMIT_S,
+            check=False,
+            env=environ,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise InfrastructureError(

@@ -7,6 +7,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from envbuilder.workspace import users_text
+
 LOCK = "requirements.lock"
 """The lock's name in a build context."""
 
@@ -25,9 +27,12 @@ class Locked:
 
 
 def of_context(context: Path) -> str | None:
-    """Read the lock of a build context; None where there is none."""
+    """Read the lock of a build context; None where there is none.
+
+    Raises UsageError where it cannot be read, InputError where it is no text.
+    """
     path = context / LOCK
-    return path.read_text() if path.is_file() else None
+    return users_text(path) if path.is_file() else None
 
 
 def normalised(name: str) -> str:

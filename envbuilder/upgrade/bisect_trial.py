@@ -19,6 +19,8 @@ from envbuilder.upgrade.upgrade_request import UpgradeRequest
 from envbuilder.verdict import CheckResult
 
 _KEPT = 64_000
+_OUTPUT = 1 << 30
+"""Bytes, and lines, that a user's own command may print: its end is kept, the rest goes by."""
 _LIMIT_S = 1800.0
 _TITLES = {"cuda": "CUDA", "cudnn": "cuDNN"}
 _TIMED_OUT = 124
@@ -69,6 +71,8 @@ class ImageTrial:
             files={f"suite/{name}": data for name, data in self.files.items()},
             gpus="none" if self.request.gpus == "auto" else self.request.gpus,
             time_limit=_LIMIT_S,
+            output=_OUTPUT,
+            lines=_OUTPUT,
         )
         ended = self.maker.engine.run(spec, lambda data: _keep(stdout, data), lambda data: _keep(stderr, data))
         return Ran(_TIMED_OUT if ended.timed_out else ended.exit_code, _last(stderr) or _last(stdout))

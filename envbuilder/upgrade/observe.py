@@ -86,7 +86,9 @@ def run_probe(
         lambda data: stderr.extend(data) if len(stderr) < _MAX_ANSWER else None,
     )
     text = stderr[-_STDERR_KEPT:].decode(errors="replace")
-    if ended.timed_out:
+    if ended.flooded:
+        wrong = "it printed more than is read, and was stopped"
+    elif ended.timed_out:
         wrong = f"no answer within {limit_s:.0f} s"
     elif ended.out_of_memory:
         wrong = "the container ran out of memory"

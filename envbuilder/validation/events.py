@@ -11,6 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from envbuilder.console import one_line
+from envbuilder.errors import decode
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.probes.suite.channel import Reader
 from envbuilder.validation.checks.specification import Check
@@ -35,7 +36,10 @@ class Unfinished:
 
 UNANSWERED = Unfinished("not run: the runner gave no answer for it", Code.PROTOCOL_VIOLATION)
 SILENT = Unfinished("not run: the probes said nothing for too long, and were stopped", Code.PROBE_TIMEOUT)
-FLOODED = Unfinished(f"not run: stopped, because it printed more than {NOISE_LIMIT >> 20} MiB", Code.PROTOCOL_VIOLATION)
+FLOODED = Unfinished(
+    f"not run: stopped, because it printed more than {NOISE_LIMIT >> 20} MiB or a million lines",
+    Code.PROTOCOL_VIOLATION,
+)
 
 
 @dataclass(frozen=True)
@@ -187,8 +191,8 @@ class Session:
         for payload in self._reader.feed(data):
             self._last = self._clock()
             try:
-                self._take(msgspec.json.decode(payload, type=_Event))
-            except msgspec.MsgspecError as error:
+                self._take(decode.from_json(payload, _Event))
+            except decode.DamagedError as error:
                 self._rules.violate(f"a message cannot be read: {error}")
         self.noise(0)
 
@@ -221,6 +225,7 @@ class Session:
                     self._on_progress(Progress("began", event.name))
             case "result" if event.result is not None:
                 result = event.result
+                _driver(result)  # another shape makes the whole message one that cannot be read
                 if self._rules.result(result, self._clock() - self._begun):
                     self._results[result.name] = result
                     self._on_progress(Progress("ended", result.name, result.outcome, result.duration_s))
@@ -275,10 +280,19 @@ class Session:
 
     def driver(self) -> Driver:
         """Return what the check of the driver reported; empty where it was not made."""
-        result = self._results.get("driver")
-        if result is None or result.data is None:
-            return Driver()
-        return msgspec.convert(result.data, Driver)
+        result = self._results.get(_DRIVER)
+        return Driver() if result is None else _driver(result)
+
+
+_DRIVER = "driver"
+"""The check whose data says what GPUs there are."""
+
+
+def _driver(result: _Result) -> Driver:
+    """Read what the driver's check said beside its result. Raises DamagedError where it is of another shape."""
+    if result.name != _DRIVER or result.data is None:
+        return Driver()
+    return decode.converted(result.data, Driver)
 
 
 def check_protocol(session: Session, why: Unfinished | None, check: Check) -> CheckResult:

@@ -15,8 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from envbuilder import decode
-from envbuilder.errors import InfrastructureError, UsageError
+from envbuilder.errors import InfrastructureError, UsageError, decode
 from envbuilder.verdict import Verdict
 
 VERSION = 1

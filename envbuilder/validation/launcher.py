@@ -12,7 +12,7 @@ from envbuilder.engine.port import FILES_AT, ContainerSpec, Ended, Engine
 from envbuilder.errors import InfrastructureError, UsageError
 from envbuilder.finding import Code
 from envbuilder.validation.checks.suite_plan import probe_files
-from envbuilder.validation.events import Session, Unfinished
+from envbuilder.validation.events import FLOODED, Session, Unfinished
 from envbuilder.validation.process import follow
 
 PROBES = "probes"
@@ -68,6 +68,8 @@ _TIME_IS_UP = Unfinished("not run: the run's time limit was reached", Code.PROBE
 
 def _why(image: str, ended: Ended, stderr: str) -> Unfinished | None:
     said = one_line(stderr[-1000:])
+    if ended.flooded:
+        return FLOODED
     if ended.timed_out:
         return Unfinished("not run: the container's time limit was reached", Code.PROBE_TIMEOUT)
     if ended.out_of_memory:

@@ -141,7 +141,7 @@ def _wrong(ended: Ended, heard: _Heard, product: list[int]) -> str:
         return f"it cannot start: {ended.refusal.strip()[-500:]}"
     stopped = (
         (ended.timed_out, "it gave no answer in its time"),
-        (heard.overdue(), f"it was stopped: it printed more than {_LIMIT >> 20} MiB"),
+        (heard.overdue() or ended.flooded, f"it was stopped: it printed more than {_LIMIT >> 20} MiB"),
         (ended.out_of_memory, "it ran out of memory"),
     )
     for holds, text in stopped:

@@ -11,7 +11,7 @@ import pytest
 PACKAGE = Path(__file__).parents[2] / "envbuilder"
 
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "exits", "versions", "schemas", "console", "decode", "printable"),
+    ("errors", "exits", "versions", "schemas", "console"),
     ("finding", "environment", "matrix", "verdict"),
     ("catalog", "workspace", "yaml_reader"),
     ("compat",),

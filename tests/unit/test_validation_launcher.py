@@ -45,6 +45,14 @@ def test_a_run_that_ends_well_needs_no_reason() -> None:
     assert "out of memory" in said(Script(exit_code=137, out_of_memory=True))
 
 
+def test_a_flood_is_named() -> None:
+    """A container that was killed for a million lines says so, and its missing answers are no timeouts."""
+    why = run(Script(stderr=b"\n" * 1_000_001))
+    assert why is not None
+    assert why.code is Code.PROTOCOL_VIOLATION
+    assert "a million lines" in why.why
+
+
 def test_an_image_without_tensorflow_is_named() -> None:
     """The starter's own exit code says that no Python has TensorFlow."""
     with pytest.raises(UsageError, match=r"some:image: no Python in it has TensorFlow"):

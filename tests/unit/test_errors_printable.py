@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envbuilder import printable
 from envbuilder.console import table
+from envbuilder.errors import printable
 
 STEERING = {
     "colour": ("\x1b[31mred\x1b[0m", "red"),
