@@ -41,12 +41,17 @@ class ImageSearch(Search):
         self._files = files
 
     def read(self, path: str) -> Elf | None:
-        """Return a file's record; None where it is absent, damaged or no shared object."""
+        """Return a file's record; None where it is absent or no shared object. Of a damaged one it is empty."""
         if path not in self._known:
             seen = self._files.file(path)
             binary = seen.row.binary if seen is not None else None
-            self._known[path] = RecordedElf(path, binary) if binary is not None and not binary.damaged else None
+            self._known[path] = RecordedElf(path, binary) if binary is not None else None
         return self._known[path]
+
+    def usable(self, path: str, caller: Elf | None = None) -> bool:
+        """Tell whether the loader would take this file, or end at it: a damaged one is no reason to look further."""
+        read = self.read(path)
+        return read is not None and (caller is None or read.machine in (None, caller.machine))
 
     def real(self, path: str) -> str:
         """Follow a path's links inside the image."""
