@@ -179,6 +179,8 @@ def _describe(path: str, window: mmap.mmap, size: int) -> Binary | None:
     except NotElfError:
         return None  # of another word length or byte order
     short = elf.extent - size
+    if short > 0:  # what its tables lead to is not theirs
+        return Binary(machine=elf.machine or "", damaged=f"it lacks the last {short} bytes that its headers speak of")
     return Binary(
         machine=elf.machine or "",
         soname=elf.soname or "",
@@ -190,7 +192,6 @@ def _describe(path: str, window: mmap.mmap, size: int) -> Binary | None:
         is_dynamic=elf.dynamic,
         version=own_version(elf, window) if _VERSIONED.search(path) else "",
         has_cuda_code=any(name in elf.sections for name in (".nv_fatbin", ".nvFatBinSegment")),
-        damaged=f"it lacks the last {short} bytes that its headers speak of" if short > 0 else "",
     )
 
 

@@ -58,7 +58,8 @@ def versions(subject: Outside) -> Looked:
     search, python = _searched(subject)
     path, _ = search.find("libc.so.6")
     libc = search.read(path) if path else None
-    newest = max((name for name in libc.defines if name.startswith("GLIBC_2")), key=_number) if libc else "no C library"
+    named = [name for name in libc.defines if name.startswith("GLIBC_2")] if libc is not None else []
+    newest = max(named, key=_number, default="no C library that can be read")
     return _looked(closure.versions_in(search, python.objects(search), newest))
 
 

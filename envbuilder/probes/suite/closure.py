@@ -122,8 +122,8 @@ def versions_in(search: Search, paths: Iterable[str], libc: str) -> Answer:
                 continue
             where, _ = search.find(library, read)
             there = search.read(where) if where is not None else None
-            if where is None or there is None:
-                continue
+            if where is None or there is None or not there.dynamic:
+                continue  # absent or damaged: other checks say so
             for name in names:
                 prefix = name.rpartition("_")[0]
                 newest[prefix] = max(newest.get(prefix, ""), name, key=_number)
