@@ -169,10 +169,14 @@ def newest_text(document: NewestDocument) -> str:
     return _newest(document.hosts, document.newest)
 
 
+_NONE = {False: "none", None: "no claim"}
+"""What stands where no release is named: none works, or the catalogue does not know."""
+
+
 def _newest(hosts: tuple[FleetHost, ...], found: tuple[Newest, ...]) -> str:
     rows = []
     for host, row in zip(hosts, found, strict=True):
-        name = f"{row.package} {row.tensorflow}" if row.tensorflow else "none"
+        name = f"{row.package} {row.tensorflow}" if row.tensorflow else _NONE[row.compatible]
         told = [finding.requires for finding in row.findings if finding.code is Code.LIBRARY_PATH]
         stack = ", ".join([f"CUDA {row.cuda}", f"cuDNN {row.cudnn}", *told]) if row.cuda else "-"
         against = f"{row.newer}: {row.why_not_newer}" if row.newer else row.why_not_newer
