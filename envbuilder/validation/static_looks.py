@@ -15,7 +15,9 @@ from envbuilder.validation.image_files import ImageFiles
 from envbuilder.validation.image_loader import ImagePython, ImageSearch
 from envbuilder.validation.outside import Looked, Outside
 from envbuilder.verdict import Measurement
+from envbuilder.versions import key_or_none, minor, order
 
+_GLIBC = "GLIBC_"
 _MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 
 
@@ -36,7 +38,7 @@ def _markers(subject: Outside, python: ImagePython) -> dict[str, str]:
     """Say what a requirement's marker may ask for, of the image's Python; what the files do not tell is left out."""
     version = python.version(subject.facts.python)
     return {
-        "python_version": ".".join(version.split(".")[:2]),
+        "python_version": minor(version) if key_or_none(version) else version,
         "python_full_version": version,
         "sys_platform": "linux",
         "platform_system": "Linux",
@@ -58,13 +60,9 @@ def versions(subject: Outside) -> Looked:
     search, python = _searched(subject)
     path, _ = search.find("libc.so.6")
     libc = search.read(path) if path else None
-    named = [name for name in libc.defines if name.startswith("GLIBC_2")] if libc is not None else []
-    newest = max(named, key=_number, default="no C library that can be read")
+    named = [name for name in libc.defines if name.startswith(_GLIBC + "2")] if libc is not None else []
+    newest = max(named, key=lambda name: order(name.removeprefix(_GLIBC)), default="no C library that can be read")
     return _looked(closure.versions_in(search, python.objects(search), newest))
-
-
-def _number(name: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in name.partition("_")[2].split(".") if part.isdecimal())
 
 
 def only_one(subject: Outside) -> Looked:
