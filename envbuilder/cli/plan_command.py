@@ -33,7 +33,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
 ) -> None:
     r"""Show the environments of a matrix, its rejections with the nearest that works, and which host runs what.
 
-    Exits 4 where nothing of the matrix can work.
+    Exits 4 where nothing of the matrix, or no release for the host, can work; 8 where the catalogue cannot say.
 
     \b
     Examples:
@@ -43,14 +43,13 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
       envbuilder plan --newest --driver 470.57.02 --gpu V100
     """
     from envbuilder.catalog.store import load
+    from envbuilder.cli.age import warn_of_age
     from envbuilder.cli.output import finish
     from envbuilder.jobs.plan_matrix import NewestOptions, PlanOptions, newest_for, plan_matrix
     from envbuilder.jobs.plan_text import newest_text, plan_text
 
+    catalog = warn_of_age(load())
     if newest or driver or gpus:
-        finish(newest_for(NewestOptions(fleet, driver, gpus), load()), form, newest_text)
-    finish(
-        plan_matrix(PlanOptions(matrix, selectors, fleet), Path.cwd(), load()),
-        form,
-        partial(plan_text, everything=everything),
-    )
+        finish(newest_for(NewestOptions(fleet, driver, gpus), catalog), form, newest_text)
+    document = plan_matrix(PlanOptions(matrix, selectors, fleet), Path.cwd(), catalog)
+    finish(document, form, partial(plan_text, everything=everything))

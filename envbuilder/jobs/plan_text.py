@@ -177,9 +177,13 @@ def _kinds(title: str, kinds: list[HostKind], *, whole: bool) -> Iterator[str]:
     hosts = sum(len(kind.hosts) for kind in kinds)
     yield from _wrapped(f"{title}: {hosts} host{_s(hosts)} of {len(kinds)} kind{_s(len(kinds))}", "  ")
     for kind in kinds if whole else islice(kinds, _SHOWN):
-        yield from _wrapped(f"{_name(kind)}: driver {kind.driver or '-'}, {', '.join(kind.gpus) or 'no GPU'}", "    ")
+        yield from _wrapped(f"{_name(kind)}: driver {kind.driver or '-'}, {_gpus(kind)}", "    ")
     if not whole and len(kinds) > _SHOWN:
         yield f"    and {len(kinds) - _SHOWN} more kinds"
+
+
+def _gpus(kind: HostKind) -> str:
+    return (", ".join(kind.gpus) or "no GPU") + (f" ({kind.arch})" if kind.arch else "")
 
 
 def _s(number: int) -> str:
@@ -212,7 +216,7 @@ def _why(document: PlanDocument, cell: PlannedCell) -> Finding | None:
 def _newest(kinds: tuple[HostKind, ...], found: tuple[Newest, ...]) -> str:
     """Write a row for each kind, then what stands against a newer one, once for each sentence."""
     rows = [
-        (_name(kind), kind.driver or "-", ", ".join(kind.gpus) or "-", _release(row), _stack(row))
+        (_name(kind), kind.driver or "-", _gpus(kind) if kind.gpus else "-", _release(row), _stack(row))
         for kind, row in zip(kinds, found, strict=True)
     ]
     text = table(("host", "driver", "gpus", "newest", "with"), rows)
@@ -233,14 +237,18 @@ def _newest(kinds: tuple[HostKind, ...], found: tuple[Newest, ...]) -> str:
 def _newest_by_answer(kinds: tuple[HostKind, ...], found: tuple[Newest, ...]) -> Iterator[str]:
     answers: dict[str, list[HostKind]] = {}
     for kind, row in zip(kinds, found, strict=True):
-        answers.setdefault(f"{_release(row)} with {_stack(row)}" if row.tensorflow else "none", []).append(kind)
+        answers.setdefault(f"{_release(row)} with {_stack(row)}" if row.tensorflow else _release(row), []).append(kind)
     yield "newest:"
     for answer, same in answers.items():
         yield from _kinds(answer, same, whole=len(kinds) <= FEW)
 
 
+_NONE = {False: "none", None: "no claim"}
+"""What stands where no release is named: none works, or the catalogue does not know."""
+
+
 def _release(row: Newest) -> str:
-    return f"{row.package} {row.tensorflow}" if row.tensorflow else "none"
+    return f"{row.package} {row.tensorflow}" if row.tensorflow else _NONE[row.compatible]
 
 
 def _stack(row: Newest) -> str:

@@ -369,7 +369,7 @@ PHRASES: dict[tuple[str, ...], str] = {
         "plan",
     ): "from system rejected → ? yes uses slow after compiling its kernels on CPU claim can be with what stands "
     "against a one cuDNN",
-    ("check",): "Python cuDNN incompatible not use see below the does enough claim works with this none that GPU",
+    ("check",): "Python cuDNN incompatible not use below the does know enough claim works with this none that GPU",
     ("explain",): "rejected",
     ("validate",): "s",
     ("controls",): "must find time nothing red as it s",
