@@ -37,9 +37,9 @@ Fleet = tuple[FleetHost, ...]
 
 
 class HostKind(msgspec.Struct, frozen=True, kw_only=True):
-    """Hosts with the same driver, machine and models of GPUs, which every rule treats alike; ``host`` is the first of them.
+    """Hosts with the same driver, machine and models of GPUs; ``host`` is the first of them.
 
-    How many GPUs of a model a host has changes no answer.
+    Every rule treats them alike: how many GPUs of a model a host has changes no answer.
     """
 
     host: str
