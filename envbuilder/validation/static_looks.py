@@ -60,8 +60,9 @@ def versions(subject: Outside) -> Looked:
     search, python = _searched(subject)
     path, _ = search.find("libc.so.6")
     libc = search.read(path) if path else None
-    named = [name for name in libc.defines if name.startswith(_GLIBC + "2")] if libc is not None else []
-    newest = max(named, key=lambda name: order(name.removeprefix(_GLIBC)), default="no C library that can be read")
+    named = [name.removeprefix(_GLIBC) for name in libc.defines if name.startswith(_GLIBC)] if libc is not None else []
+    known = [name for name in named if key_or_none(name)]
+    newest = _GLIBC + max(known, key=order) if known else "no C library that can be read"
     return _looked(closure.versions_in(search, python.objects(search), newest))
 
 
