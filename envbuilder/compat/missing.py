@@ -156,7 +156,7 @@ def _look(name: str, catalog: Catalog) -> tuple[Device | None, Finding | None]:
 
 def _told_apart(name: str, stated: str, rows: tuple[Gpu, ...]) -> tuple[Device | None, Finding | None]:
     """Choose between GPUs of one name by what a log states beside it; where nothing does, ask."""
-    row = next((row for row in rows if row.compute_capability == stated), None)
+    row = next((row for row in rows if versions.same(row.compute_capability, stated)), None)
     if stated and (row is not None or any(stated in row.variants for row in rows)):
         return Device(name if row is None else row.name, stated, row), None
     kinds = [f"{row.name} ({' or '.join((row.compute_capability, *row.variants))})" for row in rows]
