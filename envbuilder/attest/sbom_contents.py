@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 
 from packaging.requirements import InvalidRequirement, Requirement
 
-from envbuilder.image.lockfile import normalised
+from envbuilder.versions import distribution
 
 _STATUS = re.compile(r"var/lib/dpkg/status(?:\.d/[^/]+)?\Z")
 _METADATA = re.compile(r"(?:\.dist-info/METADATA|\.egg-info/PKG-INFO|\.egg-info)\Z")
@@ -110,7 +110,7 @@ def _python(text: str, path: str) -> Iterator[Package]:
     stated = expression or fields.get("License", "") or "; ".join(_classified(header))
     licences = (stated[:120],) if stated else ()
     requires = tuple(_python_requires(header, path))
-    yield Package("pypi", normalised(fields["Name"]), fields["Version"], "", licences, bool(expression), "", requires)
+    yield Package("pypi", distribution(fields["Name"]), fields["Version"], "", licences, bool(expression), "", requires)
 
 
 def _classified(header: str) -> Iterator[str]:
@@ -132,7 +132,7 @@ def _python_requires(header: str, path: str) -> Iterator[tuple[str, ...]]:
             except InvalidRequirement:
                 continue
             if wanted.marker is None or wanted.marker.evaluate(here):
-                yield (normalised(wanted.name),)
+                yield (distribution(wanted.name),)
 
 
 def _fields(paragraph: str) -> dict[str, str]:

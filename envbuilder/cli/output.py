@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NoReturn, TypeVar
 
 import click
 
 from envbuilder import errors, exits
 from envbuilder.errors import printable
-from envbuilder.schemas import as_json
+from envbuilder.schemas import json_pieces
 
 _Document = TypeVar("_Document", bound=exits.Document)
 
@@ -23,7 +23,7 @@ def finish(
     """Print a document as ``table`` (by ``as_text``), ``json`` or ``markdown``, and end the command."""
     match form:
         case "json":
-            _print(as_json(document))
+            _print_parts(json_pieces(document))
         case "markdown" if as_markdown is not None:
             _print(as_markdown(document))
         case _:
@@ -32,9 +32,19 @@ def finish(
 
 
 def _print(text: str) -> None:
-    """Print an answer. Raises InfrastructureError where it cannot be written, but for a reader that has gone."""
+    """Print an answer; see `_print_parts`."""
+    _print_parts([printable.text(text)])
+
+
+def _print_parts(parts: Iterable[str]) -> None:
+    """Print what is fit to print, part by part.
+
+    Raises InfrastructureError where it cannot be written, but for a reader that has gone.
+    """
     try:
-        click.echo(printable.text(text))
+        for part in parts:
+            click.echo(part, nl=False)
+        click.echo()
     except BrokenPipeError:
         raise
     except OSError as error:

@@ -31,7 +31,7 @@ def comparable(old: Operation, new: Operation) -> bool:
 def _change(old: Operation, new: Operation) -> OutputChange | None:
     if old.outputs == new.outputs:
         return None
-    tolerance = 2 * TOLERANCE[new.name.rpartition(".")[2]]  # either side may be off by one tolerance
+    tolerance = 2 * TOLERANCE[new.precision]  # either side may be off by one tolerance
     drift = drift_of(_values(old), _values(new))
     return OutputChange(
         operation=new.name, drift=drift, tolerance=tolerance, outside=drift is None or drift > tolerance
@@ -40,7 +40,7 @@ def _change(old: Operation, new: Operation) -> OutputChange | None:
 
 def _values(operation: Operation) -> array[float]:
     """Read little-endian results; the probe writes doubles for double precision, single ones else."""
-    kind = "d" if operation.name.endswith(".float64") else "f"
+    kind = "d" if operation.precision == "float64" else "f"
     return array(kind, zlib.decompress(base64.b64decode(operation.values)))
 
 
