@@ -10,7 +10,7 @@ from typing import Literal, Protocol, assert_never
 import msgspec
 
 from envbuilder.environment import Combination
-from envbuilder.errors import UsageError
+from envbuilder.errors import UsageError, printable
 from envbuilder.upgrade.bisect_search import (
     Answer,
     Ask,
@@ -184,8 +184,8 @@ def _line(name: str, answer: Answer | None) -> str:
 
 def as_markdown(document: BisectDocument) -> str:
     """Write a search for an issue or a pull request."""
-    command = " ".join(document.asked.command).replace("`", "'")
-    return f"### Bisection over {document.asked.axis}\n\n`{command}`\n\n```\n{as_text(document)}\n```\n"
+    command = printable.code(" ".join(document.asked.command))
+    return f"### Bisection over {document.asked.axis}\n\n{command}\n\n```\n{as_text(document)}\n```\n"
 
 
 def ordered(candidates: Sequence[str], good: str, bad: str, key: Callable[[str], object]) -> tuple[str, ...]:

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from envbuilder.console import one_line
 from envbuilder.engine.port import FILES_AT, ContainerSpec, Ended, Engine
-from envbuilder.errors import InfrastructureError, UsageError
+from envbuilder.errors import InfrastructureError, UsageError, printable
 from envbuilder.finding import Code
 from envbuilder.validation.checks.suite_plan import probe_files
 from envbuilder.validation.events import FLOODED, Session, Unfinished
@@ -67,7 +66,7 @@ _TIME_IS_UP = Unfinished("not run: the run's time limit was reached", Code.PROBE
 
 
 def _why(image: str, ended: Ended, stderr: str) -> Unfinished | None:
-    said = one_line(stderr[-1000:])
+    said = printable.line(stderr[-1000:])
     if ended.flooded:
         return FLOODED
     if ended.timed_out:
@@ -77,9 +76,9 @@ def _why(image: str, ended: Ended, stderr: str) -> Unfinished | None:
     if ended.exit_code == _NO_TENSORFLOW:
         raise UsageError(f"{image}: no Python in it has TensorFlow", hint="validate an image that brings TensorFlow")
     if ended.exit_code == _NO_PYTHON:
-        return Unfinished(f"not run: the image's Python does not start: {one_line(stderr[:1000])}")
+        return Unfinished(f"not run: the image's Python does not start: {printable.line(stderr[:1000])}")
     if ended.refusal:
-        why = one_line(ended.refusal)
+        why = printable.line(ended.refusal)
         raise UsageError(f"{image}: the container cannot start: {why}", hint="the image needs /bin/sh")
     if ended.exit_code == 0:
         return None

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from envbuilder.console import one_line
 from envbuilder.engine.port import ContainerSpec, Ended, Engine, Image
+from envbuilder.errors import printable
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.probes.suite.draw import Draw
 from envbuilder.validation.checks.specification import Check
@@ -91,14 +91,14 @@ def check_user_start(engine: Engine, image: Image, check: Check, stopped: thread
         )
         if not ended.refusal:
             break
-    wrong = one_line(_wrong(ended, heard, product))
+    wrong = printable.line(_wrong(ended, heard, product))
     finding = Finding(
         code=Code.USER_START,
         severity=Severity.ERROR,
         subject=_whose(image, check),
         message=wrong,
         requires="a product of TensorFlow",
-        found=one_line(heard.errors.decode(errors="replace")[-1000:]),
+        found=printable.line(heard.errors.decode(errors="replace")[-1000:]),
         fix="run the image's python -c 'import tensorflow' with docker run and mend what it says",
     )
     return CheckResult(
