@@ -17,7 +17,7 @@ NameText = Annotated[
     str, msgspec.Meta(pattern=r"^[a-z0-9][a-z0-9.-]{0,63}\Z", description="a short name in lower case")
 ]
 GpuText = Annotated[
-    str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9 .+()/-]{0,63}\Z", description="a GPU, such as H100")
+    str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9 .+()/_,:=\u00d7-]{0,254}\Z", description="a GPU, such as H100")
 ]
 RequirementText = Annotated[
     str,

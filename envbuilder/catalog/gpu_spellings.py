@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from envbuilder.catalog import gpu_text
 from envbuilder.catalog.rows import Gpu
 
 _NOISE = re.compile(
@@ -44,8 +45,14 @@ class GpuNames:
     def find(self, text: str) -> Gpu | None:
         """Return the GPU that a text names.
 
-        Tries the whole text first, then without the vendor's words, form factors and memory sizes. None where it names
-        no row, or rows of different compute capabilities.
+        Tries the whole text first, then what is left without what tools and people write around a name (`gpu_text`).
+        """
+        return next((row for name in gpu_text.read(text).names if (row := self._named(name)) is not None), None)
+
+    def _named(self, text: str) -> Gpu | None:
+        """Try the text, then without the vendor's words, form factors and memory sizes.
+
+        None where it names no row, or rows of different compute capabilities.
         """
         for table in self._tables:
             for spelling in _forms(text):

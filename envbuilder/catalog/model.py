@@ -143,13 +143,14 @@ class Catalog(Facts, frozen=True, kw_only=True, dict=True):
         return {row.version: row for row in self.cudnn}
 
     def branch(self, driver: str | None) -> DriverBranch | None:
-        """Return the branch of a Linux driver: ``535.104.05``, ``535`` and ``R535`` alike."""
+        """Return the branch of a driver: ``535.104.05``, ``535`` and ``R535`` alike, and Windows' ``537.58``."""
         found = _DRIVER.match(driver.strip()) if driver is not None else None
         return self._branches.get(found[1]) if found else None
 
     @cached_property
     def _branches(self) -> dict[str, DriverBranch]:
-        return {row.branch: row for row in self.drivers}
+        windows = {number: row for row in self.drivers for number in row.windows}
+        return windows | {row.branch: row for row in self.drivers}
 
     @cached_property
     def gpu(self) -> Callable[[str], Gpu | None]:

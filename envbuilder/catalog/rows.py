@@ -165,7 +165,10 @@ class CudnnWheel(Row, frozen=True, kw_only=True):
 
 
 class DriverBranch(Row, frozen=True, kw_only=True):
-    """One driver branch (``535``): the CUDA that it brings, and the GPUs it knows, oldest to newest."""
+    """One driver branch (``535``): the CUDA that it brings, and the GPUs it knows, oldest to newest.
+
+    ``windows`` are the first numbers of its drivers for Windows (``537``), which WSL 2 shows too.
+    """
 
     branch: str
     first: str
@@ -173,6 +176,7 @@ class DriverBranch(Row, frozen=True, kw_only=True):
     first_capability: str
     last_capability: str
     releases: tuple[str, ...] = ()
+    windows: tuple[str, ...] = ()
     kind: str = ""
     end_of_life: str = ""
 

@@ -25,7 +25,7 @@ class GpuAnswer(msgspec.Struct, frozen=True):
 
 
 class EnvironmentAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What was judged: what was given and, where it was not, what was chosen."""
+    """What was judged: what was given and, where it was not, what was chosen; ``branch`` is the driver's."""
 
     tensorflow: str
     package: str
@@ -40,6 +40,7 @@ class EnvironmentAnswer(msgspec.Struct, frozen=True, kw_only=True):
     install: str | None
     packages: tuple[str, ...]
     chosen: tuple[str, ...]
+    branch: str | None = None
 
 
 class NearestAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,6 +114,7 @@ def _environment(question: Question, bound: Binding) -> EnvironmentAnswer:
         install=question.install,
         packages=question.packages,
         chosen=bound.chosen,
+        branch=candidate.branch.branch if candidate and candidate.branch else None,
     )
 
 

@@ -68,7 +68,7 @@ def _environment(answer: EnvironmentAnswer) -> str:
         ("python", "Python", answer.python),
         ("cuda", "CUDA", answer.cuda),
         ("cudnn", "cuDNN", answer.cudnn),
-        ("driver", "driver", answer.driver),
+        ("driver", "driver", _driver(answer)),
         ("os", "on", answer.os),
         ("base_image", "in", answer.base_image),
     )
@@ -76,6 +76,13 @@ def _environment(answer: EnvironmentAnswer) -> str:
     parts += [f"{gpu.name} ({gpu.compute_capability or 'unknown'})" for gpu in answer.gpus]
     parts += list(answer.packages)
     return ", ".join(parts) + (" (* chosen)" if answer.chosen else "")
+
+
+def _driver(answer: EnvironmentAnswer) -> str | None:
+    """Name the driver, and its branch where the number does not begin with it, as Windows' numbers do not."""
+    if answer.driver is None or answer.branch is None or answer.driver.lstrip("Rr").startswith(answer.branch):
+        return answer.driver
+    return f"{answer.driver} (Windows' number for branch {answer.branch})"
 
 
 def finding_lines(finding: Finding) -> list[str]:

@@ -7,11 +7,12 @@ import re
 from collections.abc import Iterable, Iterator
 
 from envbuilder import versions
+from envbuilder.catalog import gpu_text
 from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import Gpu
 from envbuilder.compat import phrases
 from envbuilder.compat.candidate import Candidate, Device
-from envbuilder.finding import Finding
+from envbuilder.finding import Code, Finding, Severity
 
 
 def no_release(version: str, package: str | None, catalog: Catalog) -> Finding:
@@ -71,11 +72,57 @@ def no_system_with(python: str, catalog: Catalog) -> Finding:
 def find_devices(
     names: Iterable[str], capabilities: Iterable[str], catalog: Catalog
 ) -> tuple[tuple[Device, ...], tuple[Finding, ...]]:
-    """Find GPUs by name, and say which have no row; a compute capability needs none."""
-    rows = [(name, catalog.gpu(name)) for name in names]
-    named = [Device(row.name, row.compute_capability, row) for _, row in rows if row is not None]
+    """Find GPUs by name, and say which have no row, or no CUDA; a compute capability needs none."""
+    looked = [_look(name, catalog) for name in names]
     bare = [Device(f"compute capability {text}", versions.minor(text)) for text in capabilities]
-    return tuple(dict.fromkeys((*named, *bare))), tuple(no_gpu(name, catalog) for name, row in rows if row is None)
+    named = (device for device, _ in looked if device is not None)
+    return tuple(dict.fromkeys((*named, *bare))), tuple(found for _, found in looked if found is not None)
+
+
+def _look(name: str, catalog: Catalog) -> tuple[Device | None, Finding | None]:
+    """Find one GPU: its row, or what a log line that names it says that it computes as."""
+    row, told = catalog.gpu(name), gpu_text.read(name)
+    if row is not None:
+        return Device(row.name, row.compute_capability, row), no_cuda(row, told.series) if told.series else None
+    if vendor := gpu_text.other_vendor(name):
+        return None, not_nvidia(name, vendor)
+    if told.capability:
+        return Device(told.names[-1], told.capability), None
+    return None, no_gpu(name, catalog)
+
+
+def not_nvidia(name: str, vendor: str) -> Finding:
+    """Say that a GPU is another vendor's, which no CUDA build uses."""
+    return phrases.error(
+        Code.GPU_UNSUPPORTED_BY_CUDA,
+        name,
+        f"{name} is a GPU of {vendor}; CUDA, and with it every GPU build of TensorFlow here, is for NVIDIA's alone.",
+        requires="an NVIDIA GPU",
+        found=vendor,
+        fix=_ELSEWHERE.get(vendor, "Use a CPU environment, or a host with an NVIDIA GPU."),
+    )
+
+
+_ELSEWHERE = {
+    "AMD": "Use AMD's own build (tensorflow-rocm), a CPU environment, or a host with an NVIDIA GPU.",
+    "Apple": "Use Apple's plug-in (tensorflow-metal) on macOS itself, a CPU environment, or a host with an NVIDIA GPU.",
+}
+"""Where TensorFlow uses a vendor's GPUs: other distributions, of which this catalogue makes no claim."""
+
+
+def no_cuda(row: Gpu, series: str) -> Finding:
+    """Say that a virtual GPU is of a type without CUDA."""
+    return Finding(
+        code=Code.GPU_NOT_VISIBLE,
+        severity=Severity.ERROR,
+        subject=row.name,
+        message=f"This is a virtual GPU of the {series} series on {row.name}: its type has no CUDA, so that TensorFlow "
+        "finds no GPU although nvidia-smi lists one.",
+        requires="a type of the C or Q series (on M6, M10 and M60: 8Q)",
+        found=f"{series} series",
+        fix="Ask whoever runs the virtual machine for a type of the C or Q series.",
+        sources=("https://docs.nvidia.com/vgpu/latest/grid-vgpu-user-guide/index.html#cuda-open-cl-support-vgpu",),
+    )
 
 
 def without_row(candidate: Candidate) -> Iterator[Finding]:

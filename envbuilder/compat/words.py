@@ -55,7 +55,7 @@ _GRAMMARS: dict[str, _Grammar] = {
     "cuda": _Grammar("--cuda", DOTTED, "a toolkit such as 12.5"),
     "cudnn": _Grammar("--cudnn", DOTTED, "a version such as 9.3 or 8.9.7"),
     "driver": _Grammar("--driver", DOTTED, "a Linux driver such as 535.104.05"),
-    "gpus": _Grammar("--gpu", r"[A-Za-z0-9][A-Za-z0-9 .+()/_,®™-]{0,63}", "a GPU such as H100"),
+    "gpus": _Grammar("--gpu", r"[A-Za-z0-9|][ -~®™\u00d7]{0,299}", "a GPU such as H100"),
     "capabilities": _Grammar("--compute-capability", r"[0-9]{1,2}\.[0-9]", "a compute capability such as 9.0"),
     "base_image": _Grammar("--base-image", r"[a-z0-9][A-Za-z0-9._/:@-]{0,255}", "an image reference"),
     "os": _Grammar("--os", r"[a-z0-9][a-z0-9.-]{0,63}", "a system such as debian-bookworm"),

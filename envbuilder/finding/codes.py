@@ -167,7 +167,8 @@ class Code(StrEnum):
         "The CUDA libraries of this toolkit have no machine code for the GPU.",
         "A toolkit compiles its libraries for a range of compute capabilities: CUDA 12 dropped Kepler, CUDA 13 dropped "
         "everything before Turing; a GPU that came later is not in it. Dropped is an error; a GPU that came later runs "
-        "only as far as the libraries hold PTX, slowly at first.",
+        "only as far as the libraries hold PTX, slowly at first. Another vendor's GPU (AMD, Apple, Intel) is none that "
+        "any CUDA knows.",
         "For an old GPU take a TensorFlow of an older CUDA; for a new one a newer toolkit of the same major.",
         (_MATRIX, _RELEASE_NOTES),
     )
@@ -292,7 +293,7 @@ class Code(StrEnum):
         "GPU_NOT_VISIBLE",
         "The driver has a GPU, and TensorFlow does not see it.",
         "A library of the CUDA set is missing or refused, CUDA_VISIBLE_DEVICES hides it, or the container was started "
-        "without GPUs.",
+        "without GPUs. A virtual GPU of the A or B series (GRID T4-1B) has no CUDA at all.",
         "Start the container with GPUs, and look at the other findings for the library.",
         (_PIP, _TOOLKIT),
     )

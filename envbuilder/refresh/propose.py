@@ -15,9 +15,11 @@ from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import TensorflowRelease, WheelSet
 from envbuilder.catalog.runpath import finds_cuda
 from envbuilder.errors import NoClaimError, UsageError
+from envbuilder.pypi.answer_cache import Cache
 from envbuilder.pypi.package_index import DistFile, PackageIndex
 from envbuilder.refresh import artefact, emit
-from envbuilder.refresh.verify_catalog import Evidence, Holdings, Progress, newest_python, read_binary, read_build_info
+from envbuilder.refresh.evidence import Evidence, Progress, Reader
+from envbuilder.refresh.verify_catalog import Holdings, newest_python, read_build_info
 from envbuilder.workspace import write_atomically
 
 PACKAGES = ("tensorflow", "tensorflow-gpu", "tensorflow-cpu")
@@ -72,6 +74,7 @@ class Proposer:
     index: PackageIndex
     today: str
     progress: Progress = lambda _: None
+    kept: Cache | None = None
 
     def propose(self, version: str, package: str = "tensorflow") -> TensorflowRelease:
         """Make a complete row for one release (``reviewed: false``).
@@ -131,8 +134,8 @@ class Proposer:
             if built.cuda
             else "CUDA and cuDNN inferred from the lower bounds of the extra: build_info is silent",
         )
-        seen = read_binary(file, self.index, self.progress)
-        return row if seen is None else _with_binary(row, seen)
+        seen, _ = Reader(self.index, self.kept, self.progress).read(file)
+        return _with_binary(row, seen) if seen.libraries else row
 
 
 def _with_binary(row: TensorflowRelease, seen: Evidence) -> TensorflowRelease:

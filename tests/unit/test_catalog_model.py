@@ -168,8 +168,12 @@ def test_toolkits_move_forward() -> None:
 
 
 def test_drivers_move_forward() -> None:
-    """A newer branch brings a CUDA that is not older; it never knows fewer new GPUs, only drops old ones."""
-    for older, newer in pairwise(CATALOG.drivers):
+    """A newer branch brings a CUDA that is not older; it never knows fewer new GPUs, only drops old ones.
+
+    Jetson's branch knows the module's own GPU alone.
+    """
+    assert [row.branch for row in CATALOG.drivers if row.kind == "Jetson"] == ["540"]
+    for older, newer in pairwise(row for row in CATALOG.drivers if row.kind != "Jetson"):
         assert int(newer.branch) > int(older.branch)
         assert versions.at_least(newer.cuda, older.cuda)
         assert versions.at_least(newer.first_capability, older.first_capability)
@@ -233,6 +237,17 @@ def test_every_name_of_a_gpu_leads_to_its_capability(row: Gpu, *, upper: bool, g
         found = CATALOG.gpu(text)
         assert found is not None, text
         assert found.compute_capability == row.compute_capability, (text, found.name)
+
+
+def test_windows_numbers_stand_between_their_branch_and_the_next() -> None:
+    """A number of Windows belongs to one branch, which is older than it; the next branch of Linux is newer."""
+    desktop = [row for row in CATALOG.drivers if row.kind != "Jetson"]
+    for row, following in pairwise(desktop):
+        for number in row.windows:
+            assert int(row.branch) < int(number) < int(following.branch)
+            assert CATALOG.branch(f"{number}.12") is row
+    assert CATALOG.branch("445.75") is None  # Windows alone had such a branch
+    assert CATALOG.branch("537.58") is CATALOG.branch("R535")
 
 
 @given(st.text(max_size=40))
