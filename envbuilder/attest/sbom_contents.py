@@ -12,7 +12,8 @@ from typing import IO, Literal
 
 import msgspec
 
-from envbuilder.errors import InfrastructureError
+from envbuilder.engine.layer_files import reading
+from envbuilder.errors import InfrastructureError, decode
 from envbuilder.image.lockfile import normalised
 
 MAX_FILE = 32 << 20
@@ -72,22 +73,25 @@ def read(archive: Iterable[bytes]) -> Contents:
     layers: dict[str, _Layer] = {}
     aliases: dict[str, str] = {}
     order: tuple[str, ...] | None = None
-    try:
-        with tarfile.open(fileobj=_Stream(archive), mode="r|", bufsize=_BUFFER) as outer:
-            for member in outer:
-                if member.issym() or member.islnk():
-                    aliases[member.name] = _target(member)
-                elif member.name == "manifest.json":
-                    order = _order(_small(outer, member))
-                elif (member.isfile() and member.name.startswith(("blobs/", "./blobs/"))) or _is_layer(member.name):
-                    layer = _scan(outer, member)
-                    if layer is not None:
-                        layers[member.name] = layer
-    except (tarfile.TarError, msgspec.MsgspecError, EOFError) as error:
-        raise InfrastructureError(f"the engine's archive of the image cannot be read: {error}") from error
+    with reading(), tarfile.open(fileobj=_Stream(archive), mode="r|", bufsize=_BUFFER) as outer:
+        for member in outer:
+            if member.issym() or member.islnk():
+                aliases[member.name] = _target(member)
+            elif member.name == "manifest.json":
+                order = _order(_small(outer, member))
+            elif (member.isfile() and member.name.startswith(("blobs/", "./blobs/"))) or _is_layer(member.name):
+                layer = _scan(outer, member)
+                if layer is not None:
+                    layers[member.name] = layer
     if order is None:
         raise InfrastructureError("the engine's archive of the image has no manifest")
-    return _contents(_merge([layers[aliases.get(name, name)] for name in order if aliases.get(name, name) in layers]))
+    unread = [name for name in order if aliases.get(name, name) not in layers]
+    if unread:  # a bill of materials that leaves a layer out would be a lie
+        raise InfrastructureError(
+            f"the engine's archive holds {len(unread)} layers of an unknown form, such as {unread[0]}",
+            hint="an engine with the containerd image store packs layers by zstd: use the classic store",
+        )
+    return _contents(_merge([layers[aliases.get(name, name)] for name in order]))
 
 
 class _Stream(io.RawIOBase):
@@ -113,7 +117,10 @@ class _SaveManifest(msgspec.Struct, frozen=True, rename="pascal"):
 
 
 def _order(manifest: bytes) -> tuple[str, ...]:
-    return msgspec.json.decode(manifest, type=tuple[_SaveManifest, ...])[0].layers
+    saved = decode.from_json(manifest, tuple[_SaveManifest, ...], "no manifest")
+    if len(saved) != 1:
+        raise decode.DamagedError(f"a manifest of {len(saved)} images")
+    return saved[0].layers
 
 
 def _is_layer(name: str) -> bool:
@@ -142,19 +149,20 @@ def _scan(outer: tarfile.TarFile, member: tarfile.TarInfo) -> _Layer | None:
     """Collect the wanted files of a layer; None for a blob that is not a layer."""
     source: IO[bytes] | None = outer.extractfile(member)
     layer = _Layer({}, set(), set())
-    try:
-        with tarfile.open(fileobj=source, mode="r|*", bufsize=_BUFFER) as inner:
-            for item in inner:
-                name = item.name.removeprefix("./").lstrip("/")
-                path = PurePosixPath(name)
-                if path.name == _OPAQUE:
-                    layer.emptied.add(f"{path.parent}/")
-                elif path.name.startswith(_WHITEOUT):
-                    layer.deleted.add(str(path.parent / path.name.removeprefix(_WHITEOUT)))
-                elif _WANTED.match(name) and item.isfile():
-                    layer.files[name] = _small(inner, item)
-    except tarfile.ReadError:
-        return None
+    with reading():
+        try:
+            with tarfile.open(fileobj=source, mode="r|*", bufsize=_BUFFER) as inner:
+                for item in inner:
+                    name = item.name.removeprefix("./").lstrip("/")
+                    path = PurePosixPath(name)
+                    if path.name == _OPAQUE:
+                        layer.emptied.add(f"{path.parent}/")
+                    elif path.name.startswith(_WHITEOUT):
+                        layer.deleted.add(str(path.parent / path.name.removeprefix(_WHITEOUT)))
+                    elif _WANTED.match(name) and item.isfile():
+                        layer.files[name] = _small(inner, item)
+        except tarfile.ReadError:
+            return None
     return layer
 
 
@@ -175,10 +183,8 @@ def _contents(files: Files) -> Contents:
     for name, data in files.items():
         for suffix, parse in _PARSERS:
             if suffix in name:
-                found |= set(parse(data.decode("utf-8", "replace")))
-    told = _os_release(
-        (files.get("etc/os-release") or files.get("usr/lib/os-release") or b"").decode("utf-8", "replace")
-    )
+                found |= set(parse(decode.lossy(data)))
+    told = _os_release(decode.lossy(files.get("etc/os-release") or files.get("usr/lib/os-release") or b""))
     return Contents(
         tuple(sorted(found)),
         told.get("ID", ""),

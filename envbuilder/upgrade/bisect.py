@@ -21,7 +21,7 @@ from envbuilder.upgrade.bisect_search import (
     most_images,
     together,
 )
-from envbuilder.workspace import content_key, read_document, write_document
+from envbuilder.workspace import content_key, read_document, write_document, writing
 
 Axis = Literal["tensorflow", "cuda", "cudnn"]
 
@@ -105,7 +105,8 @@ def bisect(asked: Asked, trial: Trial, folder: Path, say: Callable[[str], None],
                 write_document(path, document)
                 return document
             case Refused():
-                path.unlink(missing_ok=True)
+                with writing(path):
+                    path.unlink(missing_ok=True)
                 raise UsageError(
                     f"{step.candidate}: {step.why}", hint="choose ends that differ in the command's success"
                 )

@@ -166,9 +166,12 @@ class Session:
         self.identity: Identity | None = None
         self.stopped: Unfinished | None = None
 
-    def order(self, plan: bytes) -> bytes:
-        """Return what the runner reads on its standard input: the key and the plan, and nothing else holds the key."""
-        return msgspec.json.encode({"key": self._key, "plan": msgspec.Raw(plan)})
+    def order(self, plan: bytes, limit_s: float) -> bytes:
+        """Return what the runner reads on its standard input: the key, the plan, and when to end itself at the latest.
+
+        Nothing else holds the key.
+        """
+        return msgspec.json.encode({"key": self._key, "plan": msgspec.Raw(plan), "limit_s": limit_s})
 
     @property
     def strange(self) -> list[str]:

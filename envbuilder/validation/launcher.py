@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from envbuilder.engine.port import FILES_AT, ContainerSpec, Ended, Engine
+from envbuilder.engine.port import FILES_AT, OWN_END_S, ContainerSpec, Ended, Engine
 from envbuilder.errors import InfrastructureError, UsageError, printable
 from envbuilder.finding import Code
 from envbuilder.validation.checks.suite_plan import probe_files
 from envbuilder.validation.events import FLOODED, Session, Unfinished
 from envbuilder.validation.process import follow
+from envbuilder.workspace import write_atomically
 
 PROBES = "probes"
 """The suite's folder there; a probe that is no part of the suite is put beside the suite's own."""
@@ -49,7 +50,7 @@ def in_container(engine: Engine, place: Place, plan: bytes, session: Session) ->
         files={**files, **(place.files or {})},
         gpus=place.gpus,
         time_limit=place.time_limit,
-        stdin=session.order(plan),
+        stdin=session.order(plan, place.time_limit + OWN_END_S),
         overdue=session.overdue,
     )
     ended = engine.run(spec, session.feed, on_stderr)
@@ -103,11 +104,15 @@ def here(
         probes.mkdir()
         suite = {f"{PROBES}/{name}": content for name, content in probe_files().items()}
         for name, content in {**suite, **(files or {})}.items():
-            (Path(folder) / name).write_bytes(content)
+            write_atomically(Path(folder) / name, content)
         command = [python, "-I", "-S", str(probes)]
         try:
             code = follow(
-                command, session.feed, time_limit=time_limit, stdin=session.order(plan), overdue=session.overdue
+                command,
+                session.feed,
+                time_limit=time_limit,
+                stdin=session.order(plan, time_limit + OWN_END_S),
+                overdue=session.overdue,
             )
         except OSError as error:
             raise InfrastructureError(f"cannot run {python}: {error.strerror}", hint="give --python") from error

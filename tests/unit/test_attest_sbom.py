@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import tarfile
@@ -118,6 +119,18 @@ def test_a_layer_that_is_a_link_counts() -> None:
 @pytest.mark.parametrize("data", [b"", b"no tar at all" * 100, tar({"x": b"y"}), saved(BASE)[:3000]])
 def test_what_is_no_archive_is_an_error_of_the_engine(data) -> None:
     """A cut or foreign stream is never an empty bill."""
+    with pytest.raises(InfrastructureError):
+        read(chunks(data))
+
+
+UNREADABLE = [b"\x28\xb5\x2f\xfd" + bytes(600), b"", gzip.compress(tar(VENV))[:400], b"\x1f\x8b" * 300]
+
+
+@pytest.mark.parametrize("packed", UNREADABLE, ids=["zstd", "empty", "cut", "damaged"])
+def test_a_layer_that_cannot_be_read_is_no_empty_one(packed: bytes) -> None:
+    """zstd, nothing, cut and damaged gzip: a bill of materials that left the layer out would be a lie."""
+    manifest = json.dumps([{"Layers": ["a/layer.tar", "blobs/sha256/b"]}])
+    data = tar({"a/layer.tar": tar(VENV), "blobs/sha256/b": packed, "manifest.json": manifest})
     with pytest.raises(InfrastructureError):
         read(chunks(data))
 
