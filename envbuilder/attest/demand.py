@@ -8,6 +8,7 @@ from enum import StrEnum
 
 import msgspec
 
+from envbuilder import versions
 from envbuilder.errors import decode
 from envbuilder.verdict import TIERS, Level, Verdict
 from envbuilder.versions import DOTTED, is_prefix
@@ -153,7 +154,7 @@ def days(age: timedelta) -> str:
 
 def driver_branch(version: str) -> str:
     """Return the branch of a driver: ``535`` of ``535.104.05``."""
-    return version.partition(".")[0]
+    return str(versions.major(version)) if versions.key_or_none(version) else version
 
 
 def gpu_matches(wanted: str, name: str) -> bool:

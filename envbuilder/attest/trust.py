@@ -13,8 +13,7 @@ from envbuilder.attest.predicates import VerdictPredicate
 from envbuilder.attest.revocation import concerns, supersedes
 from envbuilder.attest.statement import OURS, VERDICT, Statement, digest_hex
 from envbuilder.registry.bounded_json import MalformedError, parsed
-from envbuilder.schemas import schema_of
-from envbuilder.verdict import Verdict
+from envbuilder.verdict import SCHEMA, Verdict
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,7 +151,7 @@ def _verdict(digest: str, statement: Statement) -> Verdict | _Unread:
     if kind != VERDICT:
         return _Unread(Refused.NEWER_SCHEMA, f"a trusted statement of type {kind}, which this version cannot read")
     header: _Header = parsed(statement.predicate, _Headed, "a verdict").verdict
-    if header.schema != schema_of(Verdict):
+    if header.schema != SCHEMA:
         text = f"a trusted verdict of schema {header.schema!r}, which this version cannot read"
         return _Unread(Refused.NEWER_SCHEMA, text)
     if header.verdict not in _WORDS:

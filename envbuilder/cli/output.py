@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from typing import NoReturn, TypeVar, cast
 
@@ -12,7 +12,7 @@ import msgspec
 
 from envbuilder import errors, exits
 from envbuilder.errors import printable
-from envbuilder.schemas import as_json
+from envbuilder.schemas import json_pieces
 
 _Document = TypeVar("_Document", bound=exits.Document)
 
@@ -26,7 +26,7 @@ def finish(
     """Print a document as ``table`` (by ``as_text``), ``json`` or ``markdown``, and end the command."""
     match form:
         case "json":
-            _print(as_json(document))
+            _print_parts(json_pieces(document))
         case "markdown" if as_markdown is not None:
             _print(as_markdown(flattened(document)))
         case _:
@@ -69,9 +69,19 @@ def _is_file(name: str, fields: Mapping[str, object]) -> bool:
 
 
 def _print(text: str) -> None:
-    """Print an answer. Raises InfrastructureError where it cannot be written, but for a reader that has gone."""
+    """Print an answer; see `_print_parts`."""
+    _print_parts([printable.text(text)])
+
+
+def _print_parts(parts: Iterable[str]) -> None:
+    """Print what is fit to print, part by part.
+
+    Raises InfrastructureError where it cannot be written, but for a reader that has gone.
+    """
     try:
-        click.echo(printable.text(text))
+        for part in parts:
+            click.echo(part, nl=False)
+        click.echo()
     except BrokenPipeError:
         raise
     except OSError as error:

@@ -73,6 +73,7 @@ def _environment(answer: EnvironmentAnswer) -> str:
         ("base_image", "in", answer.base_image),
     )
     parts = [f"{title} {text}{'*' if name in answer.chosen else ''}" for name, title, text in fields if text]
+    parts += [f"on {answer.arch}{'*' if 'arch' in answer.chosen else ''}"] if answer.arch != "x86_64" else []
     parts += [f"{gpu.name} ({gpu.compute_capability or 'unknown'})" for gpu in answer.gpus]
     parts += list(answer.packages)
     return ", ".join(parts) + (" (* chosen)" if answer.chosen else "")

@@ -21,6 +21,8 @@ def gpu_build(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]:
     release = candidate.release
     if not candidate.gpu or not release.installable or (release.gpu and candidate.arch == "x86_64"):
         return
+    if release.gpu and release.wheels and not any(wheels.arch == candidate.arch for wheels in release.wheels):
+        return  # there is nothing to install, which is another rule's
     if release.gpu:
         what, fix = f"The {candidate.arch} wheel", "Use an x86_64 machine, or NVIDIA's own container for this one."
     else:
@@ -60,11 +62,11 @@ def missing_sonames(candidate: Candidate, toolkit: CudaToolkit) -> tuple[str, ..
 def cuda_loads(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
     """CUDA_MISMATCH: the toolkit's files have other names than this build opens, or the toolkit is older."""
     release, toolkit = candidate.release, candidate.toolkit
-    if not on_gpu(candidate) or candidate.cuda is None or toolkit is None or release.cuda is None:
+    if not on_gpu(candidate) or candidate.cuda is None or release.cuda is None:
         return
-    missing = missing_sonames(candidate, toolkit)
+    missing = missing_sonames(candidate, toolkit) if toolkit is not None else ()
     same_major = versions.major(release.cuda) == versions.major(candidate.cuda)
-    if missing or (not toolkit.sonames and not same_major):
+    if missing or (not same_major and (toolkit is None or not toolkit.sonames)):
         opens = f"it opens {phrases.words(missing)}" if missing else "the file names differ"
         yield phrases.error(
             Code.CUDA_MISMATCH,
@@ -77,7 +79,7 @@ def cuda_loads(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
             fix=f"Use CUDA {release.cuda}, or a TensorFlow that was built with CUDA {versions.major(candidate.cuda)}.",
             rows=(release, toolkit),
         )
-    elif not versions.at_least(versions.minor(candidate.cuda), versions.minor(release.cuda)):
+    elif toolkit is not None and not versions.at_least(versions.minor(candidate.cuda), versions.minor(release.cuda)):
         yield phrases.warning(
             Code.CUDA_MISMATCH,
             f"CUDA {candidate.cuda}",
@@ -144,10 +146,11 @@ def one_stack(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
     )
 
 
-def xla_tools(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
-    """XLA_TOOLS_MISSING: base and runtime images hold neither ptxas nor libdevice."""
+def xla_tools(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]:
+    """XLA_TOOLS_MISSING: the image's flavour holds neither ptxas nor libdevice."""
     image = candidate.image
-    if not on_gpu(candidate) or image is None or image.flavor == "devel":
+    flavor = catalog.flavor(image) if image is not None else None
+    if not on_gpu(candidate) or image is None or flavor is None or flavor.tools:
         return
     if candidate.install == "and-cuda" and candidate.release.and_cuda:
         return
@@ -159,7 +162,7 @@ def xla_tools(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
         requires="ptxas and libdevice.10.bc",
         found=f"a {image.flavor} image",
         fix=f"Use the devel image, or add the wheel nvidia-cuda-nvcc-cu{versions.major(image.cuda)}.",
-        rows=(image,),
+        rows=(image, flavor),
     )
 
 

@@ -107,16 +107,26 @@ def driver_knows_gpu(candidate: Candidate, catalog: Catalog) -> Iterator[Finding
                 fix=f"Install a driver of branch {last}." if last else "Install an older branch.",
                 rows=(branch, device.row),
             )
-        elif (floor and not versions.at_least(driver, floor)) or (
-            branch is not None and not floor and versions.key(device.capability) > versions.key(branch.last_capability)
-        ):
+        elif branch is not None and versions.key(device.capability) > versions.key(branch.last_capability):
             yield phrases.error(
                 Code.GPU_UNSUPPORTED_BY_DRIVER,
                 device.name,
-                f"Driver {driver} is older than {named}{f', which needs {floor} or newer' if floor else ''}.",
+                f"Driver {driver} is older than {named}: its branch ends with compute capability "
+                f"{branch.last_capability}{f', and the first driver is about {floor}' if floor else ''}.",
                 requires=f"driver {floor}" if floor else "a newer branch",
                 found=f"driver {driver}",
                 fix=f"Update the driver to {floor} or newer." if floor else "Update the driver.",
+                rows=(branch, device.row),
+            )
+        elif floor and not versions.at_least(driver, floor):
+            yield phrases.warning(
+                Code.GPU_UNSUPPORTED_BY_DRIVER,
+                device.name,
+                f"Driver {driver} may be older than {named}: that {floor} is the first with it is inferred from the "
+                "first toolkit that knows its compute capability; no table of the vendor's states a driver.",
+                requires=f"driver {floor}, as inferred",
+                found=f"driver {driver}",
+                fix=f"Look whether nvidia-smi lists the GPU; if not, update the driver to {floor} or newer.",
                 rows=(branch, device.row),
             )
 

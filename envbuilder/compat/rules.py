@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterator
 
+import msgspec
+
 from envbuilder.catalog.model import Catalog
-from envbuilder.compat import container, cuda_libraries, hardware, kernels, library_path, software
+from envbuilder.compat import (
+    container,
+    cuda_libraries,
+    driver_branch,
+    hardware,
+    kernels,
+    library_path,
+    machine,
+    software,
+)
 from envbuilder.compat.candidate import Candidate
 from envbuilder.compat.rule import Rule, Side
-from envbuilder.finding import SEVERITY_RANK, Code, Finding
+from envbuilder.finding import SEVERITY_RANK, Code, Finding, compatible
 
 _ORDER = {code: place for place, code in enumerate(Code)}
 
 RULES: tuple[Rule, ...] = tuple(
     sorted(
         itertools.chain.from_iterable(
-            module.RULES for module in (software, cuda_libraries, library_path, hardware, kernels, container)
+            module.RULES for module in (software, machine, cuda_libraries, library_path, hardware, kernels, container)
         ),
         key=lambda rule: _ORDER[rule.codes[0]],
     )
@@ -27,8 +39,23 @@ _PLACE = {code: place for place, rule in reversed(list(enumerate(RULES))) for co
 
 
 def judge(candidate: Candidate, catalog: Catalog, sides: tuple[Side, ...] = ("host", "gpu")) -> tuple[Finding, ...]:
-    """Ask every rule of these sides; the findings come in the order of `ordered`."""
-    return ordered(finding for rule in RULES if rule.side in sides for finding in rule.find(candidate, catalog))
+    """Ask every rule of these sides; the findings come in the order of `ordered`.
+
+    Where a driver branch was named alone, its newest production release is judged, and what an older one is judged to
+    be apart from it is said beside.
+    """
+    found = (finding for rule in RULES if rule.side in sides for finding in rule.find(candidate, catalog))
+    if not candidate.branch_named or "gpu" not in sides:
+        return ordered(found)
+    newest = tuple(found)
+    older = functools.partial(_works_with, candidate, catalog)
+    return ordered((*newest, *driver_branch.branch_meant(candidate, compatible(newest) is not False, older)))
+
+
+def _works_with(candidate: Candidate, catalog: Catalog, driver: str) -> bool:
+    """Tell whether nothing is wrong on the GPU's side with another release of the driver."""
+    other = msgspec.structs.replace(candidate, driver=driver, branch_named=False)
+    return compatible(judge(other, catalog, ("gpu",))) is not False
 
 
 def ordered(findings: Iterator[Finding] | tuple[Finding, ...]) -> tuple[Finding, ...]:

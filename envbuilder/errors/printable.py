@@ -61,6 +61,8 @@ def code(foreign: str) -> str:
 
 def json_text(document: str) -> str:
     """Escape in a JSON text what a terminal would act on; what it means stays the same."""
+    if document.isascii() and "\x7f" not in document:
+        return document
     return _UNSAFE_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", document)
 
 

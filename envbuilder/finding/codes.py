@@ -24,6 +24,7 @@ _CPU = "docs/suite.md#cpu"
 _ENDS = "docs/suite.md#how-a-check-ends"
 _BUDGETS = "docs/suite.md#budgets"
 _FACTS = "docs/catalog.md"
+_MACHINES = "docs/catalog.md#machines-driver-branches-images-and-days"
 
 
 class _Row(NamedTuple):
@@ -62,11 +63,20 @@ class Code(StrEnum):
         "Install the distribution that has it; on Windows use Linux under WSL2.",
         (_PIP,),
     )
+    ARCH_MISMATCH = _Row(
+        "ARCH_MISMATCH",
+        "It is for another machine than this host is.",
+        "Some GPUs are built into one kind of machine alone: GH200, GB200, GB300, GB10 and every Jetson stand beside "
+        "an Arm processor. An image holds the programs of one machine.",
+        "Take an environment for that machine; none with CUDA can be made of the index's aarch64 wheels.",
+        ("https://docs.nvidia.com/grace-performance-tuning-guide/index.html", _MACHINES),
+    )
     NOT_INSTALLABLE = _Row(
         "NOT_INSTALLABLE",
         "No installer can resolve it.",
         "A pinned requirement is gone from the index (the extra and-cuda of 2.15.0), a distribution is a source "
-        "archive that raises (tensorflow-gpu 2.12.0), or no CUDA wheels were ever published for the build.",
+        "archive that raises (tensorflow-gpu 2.12.0), no CUDA wheels were ever published for the build, or the release "
+        "came after the day asked about.",
         "Take the version that the finding names, or pin the CUDA wheels without the extra.",
         ("https://github.com/NVIDIA/TensorRT/issues/2933", "https://github.com/tensorflow/tensorflow/issues/61986"),
     )
@@ -80,8 +90,9 @@ class Code(StrEnum):
     )
     GLIBC_TOO_OLD = _Row(
         "GLIBC_TOO_OLD",
-        "The system's C library is older than the wheel needs.",
-        "A wheel's tag names the oldest glibc that loads it: manylinux2014 is 2.17, and from 2.21 wheels need 2.27.",
+        "The system's C library is older than the wheel needs, or is no glibc.",
+        "A wheel's tag names the oldest glibc that loads it: manylinux2014 is 2.17, and from 2.21 wheels need 2.27. "
+        "Alpine has musl, for which there is no wheel.",
         "Use a newer system as base; glibc cannot be replaced inside an old one.",
         ("https://peps.python.org/pep-0600/",),
     )
@@ -145,6 +156,14 @@ class Code(StrEnum):
         "branches that NVIDIA names for each toolkit; a GeForce answers with CUDA error 804.",
         "Keep cuda-compat in the image and first on the loader's path, or update the driver.",
         (_FORWARD,),
+    )
+    DRIVER_BRANCH = _Row(
+        "DRIVER_BRANCH",
+        "The driver was named by its branch alone, so the answer is about its production releases.",
+        "A branch (535, R535) has many releases, betas among them; its newest is judged. Where an older production "
+        "release would not do, this is a warning and names the first that does.",
+        "Give the release that nvidia-smi prints.",
+        ("https://docs.nvidia.com/datacenter/tesla/drivers/index.html", _MACHINES),
     )
     DRIVER_MINOR_COMPAT = _Row(
         "DRIVER_MINOR_COMPAT",
@@ -252,16 +271,16 @@ class Code(StrEnum):
     NUMPY_ABI = _Row(
         "NUMPY_ABI",
         "This build and this NumPy do not load together.",
-        "Wheels compiled against NumPy 1 fail under NumPy 2 (_ARRAY_API not found). Wheels before 2.15 state no upper "
-        "bound, so an unpinned install brings one.",
+        "Wheels compiled against NumPy 1, which is all before 2.18, fail under NumPy 2 (_ARRAY_API not found). Those "
+        "of 1.13.1, 2.7 to 2.11 and 2.14.0 state no upper bound, so an unpinned install brings it since 2024-06-16.",
         "Pin NumPy as the finding says.",
         ("https://numpy.org/doc/stable/numpy_2_0_migration_guide.html",),
     )
     PROTOBUF_ABI = _Row(
         "PROTOBUF_ABI",
         "This build and this protobuf do not load together.",
-        "Generated code has to be of protobuf's own generation: wheels before 2.9 break with 4.x, and an unpinned "
-        "install brings the newest.",
+        "Generated code has to be of protobuf's own generation: wheels up to 2.11 break with 4.x. Those up to 2.6.4, "
+        "2.7.2, 2.8.1 and 2.9.0 state no upper bound, so an unpinned install brings it since 2022-05-26.",
         "Pin protobuf as the finding says.",
         ("https://protobuf.dev/support/cross-version-runtime-guarantee/",),
     )
@@ -418,6 +437,14 @@ class Code(StrEnum):
         "More packages, a bigger base, or a slower start than the author of the matrix allows.",
         "Look at the difference to the last verdict; raise the budget only with a reason.",
         (_BUDGETS,),
+    )
+    CATALOG_AGE = _Row(
+        "CATALOG_AGE",
+        "The catalogue is older than the day that was asked about.",
+        "What was uploaded after the index was last read is not in it: newer releases, and newer packages that an "
+        "unpinned installation takes. More than 90 days are a warning.",
+        "Update envbuilder, or run `envbuilder catalog refresh`.",
+        (_MACHINES,),
     )
     UNKNOWN = _Row(
         "UNKNOWN",

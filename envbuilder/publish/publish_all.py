@@ -31,6 +31,7 @@ from envbuilder.registry.client import Repository
 from envbuilder.registry.reference import Reference
 from envbuilder.validation.checks.specification import Profile
 from envbuilder.validation.history import History
+from envbuilder.validation.image_files import read_image
 from envbuilder.validation.validate import ValidationRequest, validate
 from envbuilder.verdict import Verdict
 from envbuilder.workspace import Workspace, content_key, folder_contents
@@ -184,8 +185,7 @@ class _Describe:
 
     def _bill(self, name: str, digest: str, image: Image) -> Statement:
         self.session.say(f"{self.built.environment.id}: reading the image for its bill of materials")
-        with self.session.engine.export(image.id) as archive:
-            contents = read(archive)
+        contents = read(read_image(self.session.engine, image))
         locked = lockfile.parse(self.built.lock)
         return about(name, digest, CYCLONEDX, bom(name, digest, contents, locked, created=self.built.record.finished))
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from envbuilder.environment import Combination, Environment
 from envbuilder.report.collect import Material
-from envbuilder.versions import Key, key
+from envbuilder.versions import Key, key, order
 
 UNKNOWN, REJECTED, EXCLUDED = "NOT RUN", "IMPOSSIBLE", "EXCLUDED"
 
@@ -58,9 +58,9 @@ def _column(one: Combination | Environment) -> Column:
     return (one.flavor, one.python or "", (one.os or "").removeprefix("debian-"))
 
 
-def _column_order(column: Column) -> tuple[str, Key, str]:
+def _column_order(column: Column) -> tuple[str, tuple[bool, Key], str]:
     flavor, python, system = column
-    return flavor, key(python or "0"), system
+    return flavor, order(python), system
 
 
 def _fitting(column: Column, columns: list[Column]) -> Column:

@@ -33,7 +33,7 @@ def comparable(old: Operation, new: Operation) -> bool:
 def _change(old: Operation, new: Operation) -> OutputChange | None:
     if old.outputs == new.outputs:
         return None
-    tolerance = 2 * TOLERANCE[new.name.rpartition(".")[2]]  # either side may be off by one tolerance
+    tolerance = 2 * TOLERANCE[new.precision]  # either side may be off by one tolerance
     drift = drift_of(_values(old), _values(new))
     return OutputChange(
         operation=new.name, drift=drift, tolerance=tolerance, outside=drift is None or drift > tolerance
@@ -45,7 +45,7 @@ def _values(operation: Operation) -> array[float]:
 
     Empty, and so without a comparison, where they are damaged or larger than any operation's.
     """
-    kind = "d" if operation.name.endswith(".float64") else "f"
+    kind = "d" if operation.precision == "float64" else "f"
     with suppress(decode.DamagedError), decode.damaged("no results"):
         return array(kind, zlib.decompressobj().decompress(base64.b64decode(operation.values), _MOST_BYTES))
     return array(kind)

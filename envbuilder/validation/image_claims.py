@@ -38,6 +38,11 @@ def document(files: ImageFiles) -> Environment | None:
     return found if _NAME.match(found.id) else None
 
 
+def contradicts_itself(told: Environment) -> bool:
+    """Tell whether a document's flavour is not what its own id says: it decides nothing then."""
+    return ("-cpu" in told.id) != (told.flavor == "cpu")
+
+
 def carried_lock(files: ImageFiles) -> str:
     """Read the lock that an image carries; '' where it carries none that is one."""
     try:
@@ -74,7 +79,7 @@ def claims(subject: Outside) -> Looked:
     else:
         rows += [
             ("environment.json id", told.id, facts.environment),
-            ("environment.json flavor", told.flavor, facts.flavor),
+            ("environment.json flavor", told.flavor, told.flavor if contradicts_itself(told) else facts.flavor),
             ("environment.json python", told.python, python),
             ("environment.json tensorflow", told.tensorflow, version),
             ("environment.json package", told.package, package),
@@ -91,7 +96,7 @@ def claims(subject: Outside) -> Looked:
 
 def _flavor(subject: Outside, told: Environment | None) -> Iterator[Finding]:
     """Say where a flavour is not what the id, or the files, say: a GPU image that calls itself a CPU one."""
-    if told is not None and ("-cpu" in told.id) != (told.flavor == "cpu"):
+    if told is not None and contradicts_itself(told):
         yield _claim("flavor", f"environment.json says {told.flavor}, and its id {told.id} does not")
     elif subject.facts.flavor == "cpu" and brings_cuda(subject.files):
         yield _claim("flavor", "it calls itself a CPU image, and brings a CUDA build and a CUDA run time")

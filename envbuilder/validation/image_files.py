@@ -18,7 +18,12 @@ from envbuilder.validation.layer_scan import FileRow, LayerRecord, scan
 from envbuilder.validation.system_packages import SystemPackages
 from envbuilder.workspace import cache_dir, packaged
 
-_SCANNER = ("validation/layer_scan.py", "validation/secret_search.py", "probes/suite/elf.py")
+_SCANNER = (
+    "validation/layer_scan.py",
+    "validation/library_versions.py",
+    "validation/secret_search.py",
+    "probes/suite/elf.py",
+)
 """What decides what a layer's record holds: another text of these, another record."""
 
 _MOST_LINKS = 40

@@ -15,7 +15,7 @@ _SHAPES: tuple[tuple[str, bytes, str], ...] = (
     (
         "a private key",
         b"PRIVATE KEY",
-        r"-----BEGIN (?:[A-Z0-9]{1,20} ){0,4}PRIVATE KEY(?: BLOCK)?-----(?:\\[nr]|\s){1,8}(?:[A-Za-z-]{1,40}: [^\n]{0,200}\n){0,8}\s{0,8}[A-Za-z0-9+/=]{16}",  # noqa: E501 - one shape
+        r"-----BEGIN (?:[A-Z0-9]{1,20} ){0,4}PRIVATE KEY(?: BLOCK)?-----(?:\\{1,4}[nr]|\s){1,8}(?:[A-Za-z-]{1,40}: [^\n]{0,200}\n){0,8}\s{0,8}[A-Za-z0-9+/=]{16}",  # noqa: E501 - one shape
     ),
     ("a private key", b"PuTTY-User-Key-File", r"PuTTY-User-Key-File-\d: "),
     ("an AWS access key", b"AKIA", r"(?<![A-Za-z0-9])AKIA[A-Z2-7]{16}(?![A-Za-z0-9])"),

@@ -15,6 +15,7 @@ _CODE = re.compile(r"\.(?:py|pth|egg-link)\Z|\.so(?:\.[\d.]+)?\Z|\.(?:pyc|egg|zi
 _STARTED = re.compile(r"(?:^|/)(?:site|user)customize(?:\.py|\.pyc|/__init__\.py|\.[\w-]+\.so)\Z")
 _STDLIB = re.compile(r"\A(?:usr/)?(?:local/)?lib/python3(?:\.\d+)?/(?!(?:site|dist)-packages/)")
 _LOADER = re.compile(r"\A(?:usr/)?(?:local/)?lib(?:64)?/(?:(?:x86_64|aarch64)-linux-gnu/)?[^/]+\.so(?:\.[\w.]+)?\Z")
+_INTERPRETER = re.compile(r"\A(?:usr/)?(?:local/)?bin/python3(?:\.\d+)?\Z")
 _OTHERS = re.compile(r"(?:^|/)lib(?:cu|nv|nccl|npp)[\w-]*\.so")
 """Libraries of CUDA: which of them is loaded, and from where, other checks say under codes of their own."""
 
@@ -34,17 +35,34 @@ def strays(subject: Outside, there: tuple[Distribution, ...], owned: set[str]) -
     for what, paths in groups:
         if paths:
             yield either(weight, Code.FILES_DIFFER, what, f"{what}: {listed(paths)}", found=listed(paths), fix=_FIX)
-    gone = list(_system(subject, deleted=True))
+    gone = missing_of_the_system(subject)
     if gone:
         text = f"files of the system are gone: {listed(gone)}"
         yield error(Code.FILES_DIFFER, "system packages", text, found=listed(gone), fix="leave the base as it is")
     yield from _in_front(subject, sites)
+    yield from _interpreters(subject, sites)
+
+
+def _interpreters(subject: Outside, sites: set[str]) -> Iterator[Finding]:
+    """Name a python beside the packages that is no program of its own, but a script in front of one."""
+    for site in sorted(sites):
+        folder = posixpath.normpath(f"{site}/../../../bin")
+        for path in (f"{folder}/python", f"{folder}/python3"):
+            found = subject.files.file(path)
+            if found is not None and found.row.binary is None:
+                text = f"{listed([path])} is no interpreter: whatever it is runs in the place of every program"
+                yield error(Code.FILES_DIFFER, "python", text, found=f"/{path}", fix=_FIX)
+
+
+def missing_of_the_system(subject: Outside) -> list[str]:
+    """List files of the system's packages, on Python's or the loader's path, that a later layer deleted."""
+    return list(_system(subject, deleted=True))
 
 
 def _unowned(subject: Outside, sites: set[str], owned: set[str]) -> Iterator[str]:
     system = subject.files.system
     for path, seen in subject.files.paths.items():
-        if seen.row.kind not in ("file", "link") or not _CODE.search(path) or path in owned or system.owns(path):
+        if seen.row.kind == "folder" or not _CODE.search(path) or path in owned or system.owns(path):
             continue
         site = _site(path)
         if "/__pycache__/" in path:
@@ -88,7 +106,7 @@ def _system(subject: Outside, *, deleted: bool) -> Iterator[str]:
     """Name files of the system's packages, on either path, that came and were changed after their package was."""
     files = subject.files
     for path, layer in files.system.files():
-        if not (_STDLIB.match(path) or _LOADER.match(path)) or path.endswith(".pyc"):
+        if not (_STDLIB.match(path) or _LOADER.match(path) or _INTERPRETER.match(path)) or path.endswith(".pyc"):
             continue
         now = files.paths.get(path)
         if deleted and now is None and path in files.hidden:

@@ -60,7 +60,11 @@ def test_selection() -> None:
     """A CPU image meets no GPU check; the full profile adds and never drops; without a lock nothing is held to one."""
     quick = suite_plan.select(Facts(flavor="gpu", locked=(("a", "1"),), environment="x"))
     full = suite_plan.select(Facts(flavor="gpu", locked=(("a", "1"),), environment="x", profile="full"))
-    assert set(full) == set(CHECKS)
+    assert [check.name for check in full] == [check.name for check in CHECKS]
+    assert {check.group for check in full if check.of_files} == {"host"}
+    here = suite_plan.select(Facts(flavor="gpu", locked=(("a", "1"),), place="here"))
+    assert {check.name for check in here if check.group == "host"} == set()
+    assert {check.name for check in CHECKS if check.of_files} <= {check.name for check in here}
     assert set(quick) < set(full)
     cpu = suite_plan.select(Facts(flavor="cpu", profile="full"))
     assert {check.tier for check in cpu} == {"static", "load", "cpu"}
