@@ -80,6 +80,15 @@ class Image:
         there = [digest for digest in self.digests if digest.partition("@")[0] == repository]
         return name if name in self.digests else next(iter((*there, *self.digests)), None)
 
+    def digest(self, name: str) -> str | None:
+        """Return the digest by which it is known in the repository of ``name``, else in any; None where in none."""
+        pinned = self.pinned(name)
+        return pinned.rpartition("@")[2] if pinned is not None else None
+
+    def has(self, digest: str) -> bool:
+        """Tell whether some registry knows it by this digest."""
+        return any(name.rpartition("@")[2] == digest for name in self.digests)
+
 
 @dataclass(frozen=True)
 class BuildRequest:

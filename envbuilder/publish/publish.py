@@ -66,7 +66,7 @@ class Tools:
     engine: Engine
     repository: Repository
     sealer: Sealer
-    validate: Callable[[str], Verdict]
+    validate: Callable[[Reference], Verdict]
     now: Callable[[], datetime]
     describe: Describe = field(default=lambda name, digest, image: ())  # noqa: ARG005 - the port's names
     say: Callable[[str], None] = field(default=lambda text: None)  # noqa: ARG005 - likewise
@@ -160,10 +160,10 @@ def _validated(publication: Publication, tools: Tools, manifest: Manifest, journ
     if verdict is not None and _is_fresh(verdict, tools.now()):
         tools.say(f"already validated: {verdict.verdict}")
     else:
-        reference = str(publication.to.at(manifest.digest))
+        reference = publication.to.at(manifest.digest)
         tools.say(f"validating {reference}")
-        if tools.engine.image(reference) is None:
-            tools.engine.pull(reference)
+        if tools.engine.image(str(reference)) is None:
+            tools.engine.pull(str(reference))
         verdict = tools.validate(reference)
         write_document(path, verdict)
         journal.note(Entry(step="validated", digest=manifest.digest, verdict=path.name))

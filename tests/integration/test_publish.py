@@ -190,7 +190,7 @@ def test_refused_simulated(world) -> None:
         publish(world.publication(image, allow=("inconclusive",)), world.tools(answering(simulated=True)))
     assert set(world.client().tags()) == {f"staging-{ENVIRONMENT}"}
     manifest = world.client().manifest(f"staging-{ENVIRONMENT}")
-    verdict = answering(simulated=True)(f"x@{manifest.digest}")
+    verdict = answering(simulated=True)(Reference("x", "x", digest=manifest.digest))
     forged = statement.about("x", manifest.digest, statement.VERDICT, VerdictPredicate(verdict=verdict))
     attach(world.client(), manifest, KeySealer(world.key).seal(statement.encode(forged)), ENVELOPE, {})
     assert reasons(check(world, f"staging-{ENVIRONMENT}")) == {Refused.SIMULATED}
