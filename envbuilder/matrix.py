@@ -96,7 +96,7 @@ class Matrix(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     description: str = ""
 
 
-class Excluded(msgspec.Struct, frozen=True, kw_only=True):
+class Excluded(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A combination that the matrix leaves out, and the user's reason."""
 
     combination: Combination

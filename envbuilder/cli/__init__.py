@@ -22,8 +22,8 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     (
         "plan",
         "Show which environments a matrix gives, and why others are rejected",
-        "jobs.plan_matrix:PlanDocument",
-        "jobs.plan_matrix:NewestDocument",
+        "jobs.plan_document:PlanDocument",
+        "jobs.plan_document:NewestDocument",
     ),
     ("check", "Ask whether a combination of versions, driver and GPU works", "compat.check:CheckDocument"),
     ("explain", "Explain a finding code or an environment", "jobs.explain:ExplainDocument"),

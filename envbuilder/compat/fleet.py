@@ -36,6 +36,37 @@ Fleet = tuple[FleetHost, ...]
 """A fleet file."""
 
 
+class HostKind(msgspec.Struct, frozen=True, kw_only=True):
+    """Hosts with the same driver, machine and models of GPUs; ``host`` is the first of them.
+
+    Every rule treats them alike: how many GPUs of a model a host has changes no answer.
+    """
+
+    host: str
+    driver: str | None
+    gpus: tuple[str, ...]
+    arch: Arch | None
+    hosts: tuple[str, ...]
+
+
+def kinds_of(hosts: tuple[FleetHost, ...]) -> dict[HostKind, FleetHost]:
+    """Group hosts by what they are, in the order in which each kind is met first; its first host stands for it."""
+    alike: dict[FleetHost, list[FleetHost]] = {}
+    for host in hosts:
+        models = tuple(dict.fromkeys(host.gpus))
+        alike.setdefault(msgspec.structs.replace(host, name="", gpus=models), []).append(host)
+    return {
+        HostKind(
+            host=same[0].name,
+            driver=kind.driver,
+            gpus=kind.gpus,
+            arch=kind.arch,
+            hosts=tuple(one.name for one in same),
+        ): same[0]
+        for kind, same in alike.items()
+    }
+
+
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
     """One environment on one host. ``compatible`` null is "no claim"; ``why`` is a sentence where it is not true."""
 

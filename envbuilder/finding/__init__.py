@@ -24,7 +24,7 @@ SEVERITY_RANK = {severity: rank for rank, severity in enumerate(Severity)}
 """Where a severity stands: findings are shown most serious first, in the order of the enumeration."""
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
+class Finding(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What was found about ``subject``: what is required, what is there instead, and what mends it.
 
     ``fix`` is one sentence that a person can follow; ``sources`` are the places that ``message`` rests on.

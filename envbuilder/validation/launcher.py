@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from envbuilder.console import one_line
-from envbuilder.engine.port import FILES_AT, ContainerSpec, Ended, Engine
-from envbuilder.errors import InfrastructureError, UsageError
+from envbuilder.engine.port import FILES_AT, OWN_END_S, ContainerSpec, Ended, Engine
+from envbuilder.errors import InfrastructureError, UsageError, printable
 from envbuilder.finding import Code
 from envbuilder.validation.checks.suite_plan import probe_files
 from envbuilder.validation.events import FLOODED, Session, Unfinished
 from envbuilder.validation.process import follow
+from envbuilder.workspace import write_atomically
 
 PROBES = "probes"
 """The suite's folder there; a probe that is no part of the suite is put beside the suite's own."""
@@ -57,7 +57,7 @@ def in_container(engine: Engine, place: Place, plan: bytes, session: Session) ->
         files={**files, **(place.files or {})},
         gpus=place.gpus,
         time_limit=place.time_limit,
-        stdin=session.order(plan),
+        stdin=session.order(plan, place.time_limit + OWN_END_S),
         overdue=session.overdue,
     )
     ended = engine.run(spec, session.feed, on_stderr)
@@ -86,11 +86,11 @@ def _why(place: Place, ended: Ended, stderr: str) -> Unfinished | None:
         (refused is not None, Unfinished(f"not run: {refused[0] if refused else ''}")),
         (
             ended.exit_code == _NO_PYTHON,
-            Unfinished(f"not run: the image's Python does not start: {one_line(stderr[:1000])}"),
+            Unfinished(f"not run: the image's Python does not start: {printable.line(stderr[:1000])}"),
         ),
         (
             ended.exit_code != 0,
-            Unfinished(f"not run: the runner ended with exit code {ended.exit_code}: {one_line(stderr[-1000:])}"),
+            Unfinished(f"not run: the runner ended with exit code {ended.exit_code}: {printable.line(stderr[-1000:])}"),
         ),
     )
     return next((why for holds, why in reasons if holds), None)
@@ -103,7 +103,7 @@ def _refusal(ended: Ended) -> tuple[str, str] | None:
     if ended.exit_code == _NO_TENSORFLOW:
         return "no Python in it has TensorFlow", "validate an image that brings TensorFlow"
     if ended.refusal:
-        return f"the container cannot start: {one_line(ended.refusal)}", "the image needs /bin/sh"
+        return f"the container cannot start: {printable.line(ended.refusal)}", "the image needs /bin/sh"
     return None
 
 
@@ -125,11 +125,15 @@ def here(
         probes.mkdir()
         suite = {f"{PROBES}/{name}": content for name, content in probe_files().items()}
         for name, content in {**suite, **(files or {})}.items():
-            (Path(folder) / name).write_bytes(content)
+            write_atomically(Path(folder) / name, content)
         command = [python, "-I", "-S", str(probes)]
         try:
             code = follow(
-                command, session.feed, time_limit=time_limit, stdin=session.order(plan), overdue=session.overdue
+                command,
+                session.feed,
+                time_limit=time_limit,
+                stdin=session.order(plan, time_limit + OWN_END_S),
+                overdue=session.overdue,
             )
         except OSError as error:
             raise InfrastructureError(f"cannot run {python}: {error.strerror}", hint="give --python") from error

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import posixpath
 import re
-import struct
 from collections.abc import Iterator
 
 from envbuilder.finding import Code, Finding, Severity
@@ -101,7 +100,7 @@ def _byte_code(subject: Outside) -> Iterator[str]:
         source = paths.get(posixpath.join(match["folder"], match["stem"] + ".py"))
         if source is None or source.layer >= seen.layer or len(seen.row.head) < 16:  # noqa: PLR2004 - PEP 552
             continue
-        flags, modified, size = struct.unpack("<III", seen.row.head[4:16])
+        flags, modified, size = (int.from_bytes(seen.row.head[at : at + 4], "little") for at in (4, 8, 12))
         current = (source.row.modified & 0xFFFFFFFF, source.row.size & 0xFFFFFFFF)
         if flags == 1 or (flags == 0 and (modified, size) == current):
             yield path

@@ -152,7 +152,7 @@ def validate(
         subject,
         image=ImageRef(
             id=image.id,
-            digest=_digest(image, request.image),
+            digest=image.digest(request.image),
             size=image.size,
             reference=request.image,
             base=f"{request.base} {request.base_id}".strip() or image.labels.get(BASE_NAME_LABEL, ""),
@@ -384,8 +384,3 @@ def _verdict(  # noqa: PLR0913 - one document, from its parts
         started=times[0],
         finished=times[1],
     )
-
-
-def _digest(image: Image, name: str) -> str | None:
-    pinned = image.pinned(name)
-    return pinned.rpartition("@")[2] if pinned else None
