@@ -20,7 +20,7 @@ from envbuilder.attest.statement import CYCLONEDX, Statement, about
 from envbuilder.choice import Choice
 from envbuilder.engine.port import Engine, Image
 from envbuilder.environment import Environment
-from envbuilder.errors import EnvbuilderError, InfrastructureError, PublishError, UsageError
+from envbuilder.errors import EnvbuilderError, InfrastructureError, PublishError, UsageError, decode
 from envbuilder.exits import ExitCode
 from envbuilder.image import lockfile
 from envbuilder.image.build import Built, digests_of, standing
@@ -192,7 +192,7 @@ class _Describe:
     def _provenance(self, name: str, digest: str) -> Statement:
         environment, record = self.built.environment, self.built.record
         files = folder_contents(self.session.workspace.context(environment.id))
-        tools = lockfile.parse(files.get("tools.lock", b"").decode())
+        tools = lockfile.parse(decode.lossy(files.get("tools.lock", b"")))
         engine = record.engine
         made_by = {engine.name: engine.version, "builder": engine.builder} if engine else {"builder": record.builder}
         return provenance(

@@ -130,6 +130,7 @@ def validate(
     files = read_image(engine, image)
     subject = _subject(engine, place, image, files, request)
     selected = suite_plan.select(subject.facts)
+    place = replace(place, is_known=bool(subject.facts.environment))
     checks = (*selected, *request.extra)
     users = [check for check in selected if check.group == "users"]
     with _Beside(users, lambda check, stopped: check_user_start(engine, image, check, stopped)) as beside:
@@ -269,11 +270,13 @@ class _Subject:
 def _place(engine: Engine, image: Image, request: ValidationRequest) -> Place:
     probes = {f"{PROBES}/{name}": content for name, content in request.probes.items()}
     if (host := request.simulate) is not None:
-        return Place(image.id, gpus="none", env=host.environment(image.env), files={**host.files, **probes})
+        return Place(
+            image.id, called=request.image, gpus="none", env=host.environment(image.env), files={**host.files, **probes}
+        )
     gpus = request.gpus
     if gpus == "auto":
         gpus = "all" if engine.info().gpu_runtime else "none"
-    return Place(image.id, gpus=gpus, files=probes)
+    return Place(image.id, called=request.image, gpus=gpus, files=probes)
 
 
 def _subject(engine: Engine, place: Place, image: Image, files: ImageFiles, request: ValidationRequest) -> _Subject:
