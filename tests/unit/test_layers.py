@@ -230,18 +230,8 @@ def text_decides(tree: ast.AST) -> list[str]:
         sides: list[ast.expr] = []
         if isinstance(node, ast.Compare):
             sides = [node.left, *node.comparators]
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            if node.func.attr in {
-                "startswith",
-                "endswith",
-                "partition",
-                "rpartition",
-                "split",
-                "find",
-                "match",
-                "search",
-            }:
-                sides = [node.func.value, *node.args]
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in LOOKS:
+            sides = [node.func.value, *node.args]
         found += [ast.unparse(node) for side in sides if SAID.fullmatch(ast.unparse(side))]
     return found
 
