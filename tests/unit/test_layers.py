@@ -252,3 +252,37 @@ def test_no_decision_rests_on_what_an_error_says(path: Path) -> None:
     What runs in an image has the framework's own messages and nothing else.
     """
     assert room(path) == "probes" or not text_decides(ast.parse(path.read_text()))
+
+
+HOMES = {
+    "Candidate": "compat/candidate.py",
+    "engine.build": "image/build.py",
+    "Environment": "compat/resolver.py",
+    "Near": "compat/nearest.py",
+}
+"""What is made in one place alone: everybody else asks for it there."""
+
+
+@pytest.mark.parametrize("what", HOMES)
+def test_there_is_one_way_to_make_it(what: str) -> None:
+    """A second constructor, or a second build, is how two commands come to disagree."""
+    makers = {
+        str(path.relative_to(PACKAGE))
+        for path in MODULES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(what)
+        if ast.unparse(node.func) in {what, f"self.{what}", f"tools.{what}"}
+    }
+    assert makers == {HOMES[what]}
+
+
+def test_only_the_workspace_knows_where_results_lie() -> None:
+    """Paths under ``out/`` are put together in one module."""
+    joined = {
+        path.name
+        for path in MODULES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div)
+        if re.search(r"\bout\b", ast.unparse(node.left))
+    }
+    assert joined == {"workspace.py"}
