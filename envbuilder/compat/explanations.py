@@ -381,6 +381,14 @@ EXPLANATIONS: tuple[Explanation, ...] = (
         ("https://docs.docker.com/reference/dockerfile/#understand-how-cmd-and-entrypoint-interact",),
     ),
     Explanation(
+        Code.OTHER_BUILD,
+        "What printed this is not the package index's build of the release that is named.",
+        "TensorFlow.js, Jetson's wheels, conda's, NVIDIA's and self-made builds open other libraries and serve other "
+        "GPUs than the wheel of the same version; a second installation on the path looks alike.",
+        "Ask that program for tf.version.VERSION and tf.__file__, and follow the documentation of whoever built it.",
+        (_TESTED, "https://docs.nvidia.com/deeplearning/frameworks/tensorflow-release-notes/index.html"),
+    ),
+    Explanation(
         Code.SLOW_PHASE,
         "A phase of start-up takes much longer than it should.",
         "Kernels compiled at first use, a cold disk, drivers that load again for every process (no persistence mode), "
