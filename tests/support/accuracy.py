@@ -55,7 +55,7 @@ def measure(thread: threads.Thread, catalog: Catalog) -> Measured:
 def said(document: ReproduceDocument) -> tuple[Code | None, tuple[Code, ...]]:
     """Return the cause that an answer leads with (None where it knows none), and everything that it claims is wrong."""
     told = [row for row in document.predicted if row.severity is not Severity.INFO and row.code is not Code.UNKNOWN]
-    lead = told[0].code if told else None
+    lead = document.diagnosis.codes[0] if document.diagnosis.codes else None
     errors = [row.code for row in told if row.severity is Severity.ERROR]
     return lead, tuple(dict.fromkeys([*([lead] if lead else []), *errors]))
 
