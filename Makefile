@@ -4,7 +4,7 @@ VENV := .venv
 ENVBUILDER := $(VENV)/bin/envbuilder
 PYTEST := $(VENV)/bin/python -m pytest
 
-.PHONY: help setup run test test-long check unit integration controls hostile shipped accuracy bench images docs clean
+.PHONY: help setup run test test-long check unit integration faults controls hostile shipped accuracy bench images docs clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,6 +34,9 @@ check: ## Formats, lint, types; no engine needed
 
 unit: ## Tests that need neither engine nor network
 	@$(PYTEST) -m "not engine and not network and not slow and not long"
+
+faults: setup ## Inject the faults of tests/faults/fault_table.py, every one: full disks, closed streams, damaged files
+	@$(PYTEST) tests/faults tests/unit/test_engine_faults.py
 
 controls: setup ## Run the negative controls: images broken on purpose, each of which must fail as it should
 	@$(ENVBUILDER) controls

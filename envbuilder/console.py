@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Protocol
 
-from envbuilder import printable
+from envbuilder.errors import printable
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -40,12 +40,6 @@ class Step(Protocol):
     @property
     def text(self) -> str:
         """What it printed."""
-
-
-def one_line(text: str) -> str:
-    """Return a text of others as one line that commands nothing: no line's end, no escape, no CI workflow command."""
-    flat = " ".join("".join(char if char.isprintable() else " " for char in text).split())
-    return flat.replace("##[", "## [").removeprefix("::")
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

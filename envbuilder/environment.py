@@ -11,7 +11,7 @@ from envbuilder.finding import Finding
 Flavor = Literal["cpu", "gpu"]
 
 
-class Combination(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Combination(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One cell of a matrix, as wished: None is "choose for me".
 
     ``packages`` are extra requirements (``numpy==2.0.0``); ``controls`` name deliberate defects (see `controls`).
@@ -81,7 +81,7 @@ class Change(msgspec.Struct, frozen=True, gc=False, rename={"old": "from", "new"
     new: str | None
 
 
-class Rejection(msgspec.Struct, frozen=True, kw_only=True):
+class Rejection(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A combination that cannot work, why, and the nearest combination that would (None where there is none).
 
     ``changes`` are what differs in the nearest one, and ``predicate`` is what it satisfies.

@@ -82,7 +82,11 @@ EXITS: Mapping[str, Callable[[Any], int]] = {
     "envbuilder/run/v1": lambda run: first(row.exit_code for row in run.rows),
     "envbuilder/plan/v1": lambda plan: ExitCode.DONE if plan.environments else ExitCode.UNSATISFIABLE,
     "envbuilder/newest/v1": lambda found: (
-        ExitCode.DONE if any(row.tensorflow for row in found.newest) else ExitCode.UNSATISFIABLE
+        ExitCode.DONE
+        if any(row.tensorflow for row in found.newest)
+        else ExitCode.NO_CLAIM
+        if any(row.compatible is None for row in found.newest)
+        else ExitCode.UNSATISFIABLE
     ),
     "envbuilder/check/v1": lambda check: _ANSWERS[check.compatible],
     "envbuilder/explain/v1": _done,

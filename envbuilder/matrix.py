@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -16,8 +16,9 @@ DottedText = Annotated[str, msgspec.Meta(pattern=rf"^{DOTTED}\Z", description="a
 NameText = Annotated[
     str, msgspec.Meta(pattern=r"^[a-z0-9][a-z0-9.-]{0,63}\Z", description="a short name in lower case")
 ]
+Arch = Literal["x86_64", "aarch64"]
 GpuText = Annotated[
-    str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9 .+()/-]{0,63}\Z", description="a GPU, such as H100")
+    str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9 .+()/_,:=\u00d7-]{0,254}\Z", description="a GPU, such as H100")
 ]
 RequirementText = Annotated[
     str,
@@ -95,7 +96,7 @@ class Matrix(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     description: str = ""
 
 
-class Excluded(msgspec.Struct, frozen=True, kw_only=True):
+class Excluded(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A combination that the matrix leaves out, and the user's reason."""
 
     combination: Combination

@@ -13,13 +13,14 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
-from envbuilder import console, decode, errors
-from envbuilder.errors import InfrastructureError, UsageError
+from envbuilder import console, errors
+from envbuilder.errors import InfrastructureError, UsageError, decode
 
 _PACKAGE = Path(__file__).resolve().parent
 _Document = TypeVar("_Document")
@@ -210,6 +211,29 @@ def _literal(name: str) -> str:
     return re.sub(r"([*?\[])", r"[\1]", name)
 
 
+@contextmanager
+def temporary_folder(purpose: str) -> Iterator[Path]:
+    """Make a folder that is gone when the block ends; what a killed process left of the same purpose goes first.
+
+    Raises InfrastructureError where the temporary disk is full or cannot be written.
+    """
+    import shutil  # noqa: PLC0415 - a command that makes none does not pay for it
+    import tempfile  # noqa: PLC0415
+
+    every = Path(tempfile.gettempdir())
+    for left in every.glob(f"envbuilder-{purpose}-*-*"):
+        pid = left.name.split("-")[-2]
+        if pid.isdigit() and not is_alive(int(pid)) and left.stat().st_uid == os.getuid():
+            shutil.rmtree(left, ignore_errors=True)
+    folder = every / f"envbuilder-{purpose}-{os.getpid()}-{next(_COUNT)}x{os.urandom(4).hex()}"
+    try:
+        with writing(folder):
+            folder.mkdir(mode=0o700)
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 _UNSEALED = b'"checksum": ""'
 _SEALED = re.compile(rb'"checksum": "([^"]+)"')
 
@@ -271,6 +295,27 @@ def read_users(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise errors.of_system(error, f"read {path}", users=True) from error
+
+
+def users_text(path: Path) -> str:
+    """Read a text that the user gave or edits. Raises UsageError where it cannot be read, InputError for no UTF-8."""
+    data = read_users(path)
+    try:
+        return decode.text(data)
+    except decode.DamagedError as error:
+        place = getattr(error.__cause__, "start", 0)
+        problem = errors.Problem(str(path), data[:place].count(b"\n") + 1, "", "is not UTF-8 text")
+        raise errors.InputError((problem,), hint="write it anew, or take it from version control") from error
+
+
+def packaged(source: Path | Traversable) -> bytes:
+    """Read a file that ships with the package. Raises InfrastructureError where the installation lacks it."""
+    try:
+        return source.read_bytes()
+    except OSError as error:
+        raise InfrastructureError(
+            f"{source}: {error.strerror}: the installation is not whole", hint="reinstall envbuilder"
+        ) from error
 
 
 def set_aside(path: Path, why: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,13 +13,16 @@ import msgspec
 import yaml
 from msgspec import inspect
 
-from envbuilder.errors import InputError, Problem, UsageError
+from envbuilder.errors import InputError, Problem, UsageError, decode
 from envbuilder.matrix import Matrix
 
 MAX_BYTES = 1 << 20
 """Files above this size are refused: a matrix of 100,000 combinations needs a hundredth of it."""
 
 MAX_DEPTH = 32
+
+MAX_PROBLEMS = 100
+"""A file with more than this is another kind of file: nobody reads 90,000 lines."""
 
 _Value = TypeVar("_Value")
 _Refused = object()
@@ -36,7 +40,8 @@ def read_matrix(path: Path) -> Matrix:
 def read_yaml(path: Path, kind: type[_Value]) -> _Value:
     """Read a YAML file as ``kind``, a msgspec type. Raises InputError with every problem, UsageError without a file."""
     try:
-        data = path.read_bytes()
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}", hint="give the path of an existing YAML file") from error
     return parse_yaml(data, str(path), kind)
@@ -46,10 +51,17 @@ def parse_yaml(data: bytes, path: str, kind: type[_Value]) -> _Value:
     """Turn YAML into ``kind``; ``path`` only names the source in messages."""
     reader = _Reader(path)
     node = reader.compose(data)
-    plain = reader.walk(node, inspect.type_info(kind), "") if node is not None else _Refused
+    plain: object = _Refused
+    with suppress(_TooManyError):
+        plain = reader.walk(node, inspect.type_info(kind), "") if node is not None else _Refused
     if reader.problems or plain is _Refused:
         raise InputError(tuple(reader.problems) or (Problem(path, 0, "", "the file is empty"),))
-    return msgspec.convert(plain, kind, strict=False)
+    with decode.damaged(f"{path} does not fit"):
+        return msgspec.convert(plain, kind, strict=False)
+
+
+class _TooManyError(Exception):
+    """The file has more problems than anybody wants to read."""
 
 
 class _Reader:
@@ -66,9 +78,10 @@ class _Reader:
             self.problems.append(Problem(self.path, 0, "", f"larger than {MAX_BYTES} bytes"))
             return None
         try:
-            return yaml.compose(data.decode("utf-8"), Loader=yaml.SafeLoader)
-        except UnicodeDecodeError as error:
-            self.problems.append(Problem(self.path, data[: error.start].count(b"\n") + 1, "", "is not UTF-8 text"))
+            return yaml.compose(decode.text(data), Loader=yaml.SafeLoader)
+        except decode.DamagedError as error:
+            place = getattr(error.__cause__, "start", 0)
+            self.problems.append(Problem(self.path, data[:place].count(b"\n") + 1, "", "is not UTF-8 text"))
         except yaml.MarkedYAMLError as error:
             line = error.problem_mark.line + 1 if error.problem_mark else 0
             self.problems.append(Problem(self.path, line, "", f"is not YAML: {error.problem}"))
@@ -78,6 +91,9 @@ class _Reader:
 
     def refuse(self, node: yaml.Node, key: str, message: str) -> object:
         """Note a problem at a node's line."""
+        if len(self.problems) >= MAX_PROBLEMS:
+            self.problems.append(Problem(self.path, node.start_mark.line + 1, "", "and more: mend these first"))
+            raise _TooManyError
         self.problems.append(Problem(self.path, node.start_mark.line + 1, key, message))
         return _Refused
 
@@ -164,8 +180,9 @@ class _Reader:
         if isinstance(kind, inspect.StrType):
             return self._text(node, kind, key, description)
         try:
-            value: object = msgspec.convert(node.value, _python_type(kind), strict=False)
-        except msgspec.ValidationError:
+            with decode.damaged("another kind of value"):
+                value: object = msgspec.convert(node.value, _python_type(kind), strict=False)
+        except decode.DamagedError:
             return self.refuse(node, key, f"{_shown(node)!r} is not {description or 'a number'}")
         floor = getattr(kind, "gt", None)
         if isinstance(value, float) and not (math.isfinite(value) and (floor is None or value > floor)):
@@ -221,14 +238,18 @@ def _python_type(kind: inspect.Type) -> type:
     return {inspect.FloatType: float, inspect.IntType: int, inspect.BoolType: bool}.get(type(kind), str)
 
 
+_TAGS = frozenset(f"tag:yaml.org,2002:{name}" for name in ("timestamp", "bool", "int", "float", "binary"))
+
+
 def _misread(node: yaml.ScalarNode) -> str | None:
     """Say what other YAML readers make of an unquoted scalar, where that is not the text that stands there."""
     if node.style is not None:
         return None
     try:
-        value = yaml.SafeLoader.construct_object(yaml.SafeLoader(""), node)
-    except (ValueError, yaml.YAMLError):
-        return None
+        with decode.damaged("no value of its tag"):  # !!timestamp and !!bool end in AttributeError and KeyError
+            value = yaml.SafeLoader.construct_object(yaml.SafeLoader(""), node)
+    except (decode.DamagedError, yaml.YAMLError):
+        return f"something of the tag {node.tag.rpartition(':')[2]}," if node.tag in _TAGS else None
     if isinstance(value, str) or str(value) == node.value:
         return None
     if value is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
+from collections.abc import Iterator
 from urllib.parse import quote
 
 import msgspec
@@ -93,8 +94,25 @@ def bom(name: str, digest: str, contents: Contents, lock: tuple[Locked, ...], *,
             "tools": {"components": (tool,)},
         },
         components=tuple(parts.values()),
-        dependencies=({"ref": digest, "dependsOn": tuple(part.bom_ref for part in parts.values())},),
+        dependencies=(
+            {"ref": digest, "dependsOn": tuple(part.bom_ref for part in parts.values())},
+            *_dependencies(contents),
+        ),
     )
+
+
+def _dependencies(contents: Contents) -> Iterator[dict[str, object]]:
+    """Say what each package needs of the others that are here; what is needed and not here has no component."""
+    here = {(package.kind, package.name): _purl(package, contents) for package in reversed(contents.packages)}
+    edges: dict[str, dict[str, None]] = {}
+    for package in contents.packages:
+        needed = edges.setdefault(_purl(package, contents), {})
+        for names in package.requires:
+            met = next((here[package.kind, name] for name in names if (package.kind, name) in here), "")
+            if met:
+                needed[met] = None
+    for ref, needed in edges.items():
+        yield {"ref": ref, "dependsOn": tuple(sorted(needed.keys() - {ref}))}
 
 
 def _system(contents: Contents) -> Component:
@@ -135,9 +153,9 @@ def _component(package: Package, contents: Contents, locked: dict[tuple[str, str
 
 
 def _licences(package: Package) -> tuple[dict[str, object], ...]:
-    if not package.licence:
-        return ()
-    return ({"expression": package.licence} if package.spdx else {"license": {"name": package.licence}},)
+    if package.spdx:
+        return ({"expression": package.licences[0]},)
+    return tuple({"license": {"name": name}} for name in package.licences)
 
 
 def _purl(package: Package, contents: Contents) -> str:

@@ -1,48 +1,49 @@
-"""Find the packages in an image by reading its archive as a stream: nothing of the image is run or unpacked."""
+"""Find the packages in an image by the files that package managers left: nothing of the image is run or unpacked."""
 
 from __future__ import annotations
 
-import io
 import re
-import tarfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import PurePosixPath
-from typing import IO, Literal
+from typing import Literal, Protocol
 
-import msgspec
+from packaging.requirements import InvalidRequirement, Requirement
 
-from envbuilder.errors import InfrastructureError
-from envbuilder.image.lockfile import normalised
+from envbuilder.errors import decode
+from envbuilder.versions import distribution
 
-MAX_FILE = 32 << 20
-"""Bytes above which a package's record is not read: Debian's list of 400 packages has 0.4 MB."""
+_STATUS = re.compile(r"var/lib/dpkg/status(?:\.d/[^/]+)?\Z")
+_METADATA = re.compile(r"(?:\.dist-info/METADATA|\.egg-info/PKG-INFO|\.egg-info)\Z")
+_PYTHON = re.compile(r"/python(\d+\.\d+)/")
+_MOST_LICENCES = 40
 
-_BUFFER = 1 << 20
-_WANTED = re.compile(
-    r"(?:var/lib/dpkg/status|var/lib/dpkg/status\.d/[^/]+|(?:etc|usr/lib)/os-release|"
-    r"(?:.+/)?[^/]+\.(?:dist-info/METADATA|egg-info/PKG-INFO|egg-info))\Z"
-)
-_WHITEOUT, _OPAQUE = ".wh.", ".wh..wh..opq"
 
-Files = dict[str, bytes]
+class Files(Protocol):
+    """An image's files as a container would see them."""
+
+    def kept(self) -> Iterable[tuple[str, bytes]]:
+        """Yield path (no slash in front) and content of the files that package managers keep their lists in."""
+
+    def content(self, path: str) -> bytes | None:
+        """Return the content of one, links followed; None where it is not there."""
 
 
 @dataclass(frozen=True, order=True)
 class Package:
-    """One installed package; ``licence`` as its metadata states it, ``spdx`` where that is an SPDX expression.
+    """One installed package; ``licences`` as its own files state them, ``spdx`` where that is one SPDX expression.
 
     ``source`` is the Debian source package that it was built from (``name`` or ``name version``), where it has another
-    name or version: vulnerabilities are listed by it.
+    name or version: vulnerabilities are listed by it. ``requires`` has for each requirement the names that meet it.
     """
 
     kind: Literal["deb", "pypi"]
     name: str
     version: str
     arch: str = ""
-    licence: str = ""
+    licences: tuple[str, ...] = ()
     spdx: bool = False
     source: str = ""
+    requires: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -55,155 +56,82 @@ class Contents:
     version: str = ""
 
 
-@dataclass
-class _Layer:
-    """The wanted files of one layer, and what it deletes from the layers below."""
-
-    files: Files
-    deleted: set[str]
-    emptied: set[str]
-
-
-def read(archive: Iterable[bytes]) -> Contents:
-    """Read an image archive (as ``docker save`` writes it) to its end.
-
-    Raises InfrastructureError where the stream is no such archive.
-    """
-    layers: dict[str, _Layer] = {}
-    aliases: dict[str, str] = {}
-    order: tuple[str, ...] | None = None
-    try:
-        with tarfile.open(fileobj=_Stream(archive), mode="r|", bufsize=_BUFFER) as outer:
-            for member in outer:
-                if member.issym() or member.islnk():
-                    aliases[member.name] = _target(member)
-                elif member.name == "manifest.json":
-                    order = _order(_small(outer, member))
-                elif (member.isfile() and member.name.startswith(("blobs/", "./blobs/"))) or _is_layer(member.name):
-                    layer = _scan(outer, member)
-                    if layer is not None:
-                        layers[member.name] = layer
-    except (tarfile.TarError, msgspec.MsgspecError, EOFError) as error:
-        raise InfrastructureError(f"the engine's archive of the image cannot be read: {error}") from error
-    if order is None:
-        raise InfrastructureError("the engine's archive of the image has no manifest")
-    return _contents(_merge([layers[aliases.get(name, name)] for name in order if aliases.get(name, name) in layers]))
-
-
-class _Stream(io.RawIOBase):
-    """Chunks of bytes as a file that can be read once, forwards."""
-
-    def __init__(self, chunks: Iterable[bytes]) -> None:
-        self._chunks: Iterator[bytes] = iter(chunks)
-        self._rest = b""
-
-    def read(self, size: int = -1) -> bytes:
-        """Read up to ``size`` bytes; empty at the end."""
-        while not self._rest:
-            chunk = next(self._chunks, None)
-            if chunk is None:
-                return b""
-            self._rest = chunk
-        taken, self._rest = self._rest[:size], self._rest[size:]
-        return taken
-
-
-class _SaveManifest(msgspec.Struct, frozen=True, rename="pascal"):
-    layers: tuple[str, ...]
-
-
-def _order(manifest: bytes) -> tuple[str, ...]:
-    return msgspec.json.decode(manifest, type=tuple[_SaveManifest, ...])[0].layers
-
-
-def _is_layer(name: str) -> bool:
-    return name.endswith("/layer.tar")
-
-
-def _target(member: tarfile.TarInfo) -> str:
-    """Resolve a layer that is a link to another one (``../<id>/layer.tar``)."""
-    if member.islnk():
-        return member.linkname
-    parts: list[str] = []
-    for part in (PurePosixPath(member.name).parent / member.linkname).parts:
-        if part == "..":
-            parts = parts[:-1]
-        elif part != ".":
-            parts.append(part)
-    return "/".join(parts)
-
-
-def _small(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
-    file = archive.extractfile(member) if member.isfile() and member.size <= MAX_FILE else None
-    return file.read() if file is not None else b""
-
-
-def _scan(outer: tarfile.TarFile, member: tarfile.TarInfo) -> _Layer | None:
-    """Collect the wanted files of a layer; None for a blob that is not a layer."""
-    source: IO[bytes] | None = outer.extractfile(member)
-    layer = _Layer({}, set(), set())
-    try:
-        with tarfile.open(fileobj=source, mode="r|*", bufsize=_BUFFER) as inner:
-            for item in inner:
-                name = item.name.removeprefix("./").lstrip("/")
-                path = PurePosixPath(name)
-                if path.name == _OPAQUE:
-                    layer.emptied.add(f"{path.parent}/")
-                elif path.name.startswith(_WHITEOUT):
-                    layer.deleted.add(str(path.parent / path.name.removeprefix(_WHITEOUT)))
-                elif _WANTED.match(name) and item.isfile():
-                    layer.files[name] = _small(inner, item)
-    except tarfile.ReadError:
-        return None
-    return layer
-
-
-def _merge(layers: list[_Layer]) -> Files:
-    """Stack layers, lowest first: a layer's deletions apply to what is below it."""
-    merged: Files = {}
-    for layer in layers:
-        gone = tuple(f"{path}/" for path in layer.deleted) + tuple(layer.emptied)
-        merged = {
-            name: data for name, data in merged.items() if name not in layer.deleted and not name.startswith(gone)
-        }
-        merged |= layer.files
-    return merged
-
-
-def _contents(files: Files) -> Contents:
+def read(files: Files) -> Contents:
+    """Read the lists of Debian's and Python's package managers."""
     found: set[Package] = set()
-    for name, data in files.items():
-        for suffix, parse in _PARSERS:
-            if suffix in name:
-                found |= set(parse(data.decode("utf-8", "replace")))
-    told = _os_release(
-        (files.get("etc/os-release") or files.get("usr/lib/os-release") or b"").decode("utf-8", "replace")
-    )
-    return Contents(
-        tuple(sorted(found)),
-        told.get("ID", ""),
-        told.get("VERSION_CODENAME") or told.get("VERSION_ID", ""),
-        told.get("VERSION_ID", ""),
-    )
+    for path, content in files.kept():
+        text = decode.lossy(content)
+        if _STATUS.fullmatch(path):
+            found |= set(_debian(text, files))
+        elif _METADATA.search(path):
+            found |= set(_python(text, path))
+    told = _os_release(decode.lossy(files.content("etc/os-release") or files.content("usr/lib/os-release") or b""))
+    release = told.get("VERSION_CODENAME") or told.get("VERSION_ID", "")
+    return Contents(tuple(sorted(found)), told.get("ID", ""), release, told.get("VERSION_ID", ""))
 
 
-def _debian(text: str) -> Iterator[Package]:
+def _debian(text: str, files: Files) -> Iterator[Package]:
     for paragraph in re.split(r"\n\s*\n", text):
         fields = _fields(paragraph)
         if fields.get("Status", "install ok installed").endswith(" installed") and "Package" in fields:
-            source = fields.get("Source", "").replace("(", "").replace(")", "")
-            name, version, arch = fields["Package"], fields.get("Version", ""), fields.get("Architecture", "")
-            yield Package("deb", name, version, arch, source=source)
+            name = fields["Package"]
+            copyright_ = files.content(f"usr/share/doc/{name}/copyright") or b""
+            yield Package(
+                "deb",
+                name,
+                fields.get("Version", ""),
+                fields.get("Architecture", ""),
+                _debian_licences(decode.lossy(copyright_)),
+                source=fields.get("Source", "").replace("(", "").replace(")", ""),
+                requires=_debian_requires(fields.get("Pre-Depends", ""), fields.get("Depends", "")),
+            )
 
 
-def _python(text: str) -> Iterator[Package]:
-    fields = _fields(text.partition("\n\n")[0])
+def _debian_licences(text: str) -> tuple[str, ...]:
+    """Name the licences of a machine-readable copyright file (DEP 5), by Debian's short names; none of any other."""
+    if not text.startswith("Format:"):
+        return ()
+    named = re.findall(r"^License:[ \t]*(\S.*)$", text, re.MULTILINE)
+    return tuple(dict.fromkeys(name.strip()[:120] for name in named))[:_MOST_LICENCES]
+
+
+def _debian_requires(*fields: str) -> tuple[tuple[str, ...], ...]:
+    clauses = (clause for field in fields for clause in field.split(",") if clause.strip())
+    return tuple(tuple(re.split(r"[\s(:]", one.strip(), maxsplit=1)[0] for one in c.split("|")) for c in clauses)
+
+
+def _python(text: str, path: str) -> Iterator[Package]:
+    header = text.partition("\n\n")[0]
+    fields = _fields(header)
     if "Name" not in fields or "Version" not in fields:
         return
     expression = fields.get("License-Expression", "")
-    stated = expression or fields.get("License", "").strip().splitlines()[:1]
-    licence = stated if isinstance(stated, str) else "".join(stated)
-    yield Package("pypi", normalised(fields["Name"]), fields["Version"], "", licence[:120], bool(expression))
+    stated = expression or fields.get("License", "") or "; ".join(_classified(header))
+    licences = (stated[:120],) if stated else ()
+    requires = tuple(_python_requires(header, path))
+    yield Package("pypi", distribution(fields["Name"]), fields["Version"], "", licences, bool(expression), "", requires)
+
+
+def _classified(header: str) -> Iterator[str]:
+    """Name the licences that a distribution is filed under, without their shelves."""
+    for line in header.splitlines():
+        if line.startswith("Classifier: License ::"):
+            yield line.rpartition("::")[2].strip()
+
+
+def _python_requires(header: str, path: str) -> Iterator[tuple[str, ...]]:
+    """Name what a distribution needs on this Python and system, without extras."""
+    python = _PYTHON.search(path)
+    here = {"extra": "", "sys_platform": "linux", "platform_system": "Linux", "os_name": "posix"}
+    here |= {"python_version": python[1], "python_full_version": f"{python[1]}.0"} if python else {}
+    for line in header.splitlines():
+        if line.startswith("Requires-Dist:"):
+            try:
+                wanted = Requirement(line.removeprefix("Requires-Dist:").strip())
+            except InvalidRequirement:
+                continue
+            if wanted.marker is None or wanted.marker.evaluate(here):
+                yield (distribution(wanted.name),)
 
 
 def _fields(paragraph: str) -> dict[str, str]:
@@ -219,10 +147,3 @@ def _fields(paragraph: str) -> dict[str, str]:
 def _os_release(text: str) -> dict[str, str]:
     pairs = (line.partition("=") for line in text.splitlines() if "=" in line)
     return {key: value.strip().strip('"') for key, _, value in pairs}
-
-
-_PARSERS: tuple[tuple[str, Callable[[str], Iterator[Package]]], ...] = (
-    ("var/lib/dpkg/status", _debian),
-    (".dist-info/METADATA", _python),
-    (".egg-info", _python),
-)

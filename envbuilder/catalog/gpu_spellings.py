@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from envbuilder.catalog import gpu_text
 from envbuilder.catalog.rows import Gpu
 
 _NOISE = re.compile(
@@ -30,7 +31,7 @@ class GpuNames:
         exact: dict[str, dict[str, Gpu]] = {}
         loose: dict[str, dict[str, Gpu]] = {}
         for row in gpus:
-            for name in (row.name, *row.smi_names, *row.aliases):
+            for name in (row.name, *row.smi_names, *row.aliases, *row.shared):
                 exact.setdefault(_squeeze(name), {})[row.name] = row
                 exact.setdefault(_squeeze(_NOISE.sub(" ", name)), {})[row.name] = row
                 for spelling in _forms(name):
@@ -42,16 +43,24 @@ class GpuNames:
         )
 
     def find(self, text: str) -> Gpu | None:
-        """Return the GPU that a text names.
+        """Return the GPU that a text names; None where it names none, or several of different compute capabilities."""
+        rows = self.meant(text)
+        return _agreed(rows) if rows else None
 
-        Tries the whole text first, then without the vendor's words, form factors and memory sizes. None where it names
-        no row, or rows of different compute capabilities.
+    def meant(self, text: str) -> tuple[Gpu, ...]:
+        """Return every GPU that a text may name.
+
+        Tries the whole text first, then what is left without what tools and people write around a name (`gpu_text`).
         """
+        return next((rows for name in gpu_text.read(text).names if (rows := self._named(name))), ())
+
+    def _named(self, text: str) -> tuple[Gpu, ...]:
+        """Try the text, then without the vendor's words, form factors and memory sizes."""
         for table in self._tables:
             for spelling in _forms(text):
                 if rows := table.get(spelling):
-                    return _agreed(rows)
-        return None
+                    return rows
+        return ()
 
 
 def _squeeze(text: str) -> str:

@@ -9,19 +9,23 @@ import re
 from collections.abc import Callable
 from functools import cache, cached_property
 
-import msgspec
-
 from envbuilder import versions
 from envbuilder.catalog.gpu_spellings import GpuNames
+from envbuilder.catalog.image_names import ImageNames, PlainImage
 from envbuilder.catalog.rows import (
     BaseImage,
     CudaToolkit,
     Cudnn,
     CudnnWheel,
     DriverBranch,
+    Facts,
     FieldReport,
     Gpu,
+    ImageFlavor,
     OperatingSystem,
+    OtherSystem,
+    PackageRelease,
+    Row,
     TensorflowRelease,
 )
 from envbuilder.versions import Key
@@ -29,28 +33,27 @@ from envbuilder.versions import Key
 DISTRIBUTIONS = ("tensorflow", "tensorflow-gpu", "tensorflow-cpu")
 """The distributions, in the order in which one is chosen for a GPU."""
 
-_VARIANT = re.compile(
-    r"(?P<cuda>nvidia/cuda:[\d.]+)(?P<cudnn>-cudnn\d*)?-(?P<flavor>base|runtime|devel)-(?P<os>ubuntu[\d.]+)"
-)
 _DRIVER = re.compile(r"^[Rr]?(\d{3,4})(?:\.|\Z)")
 
 Bounds = tuple[tuple[str, str], ...]
 
 
-class Catalog(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+def _meant(text: str, known: tuple[str, ...]) -> str | None:
+    """Return the one of these versions, oldest first, that a text means."""
+    wanted = versions.key_or_none(text)
+    if wanted is None:
+        return None
+    if len(versions.numbers(text)) > 2:  # noqa: PLR2004 - a whole version has three numbers
+        return next((one for one in known if versions.key(one) == wanted), None)
+    longer = [one for one in known if versions.is_prefix(text, one)]
+    final = [one for one in longer if versions.is_final(one)] or longer
+    return final[-1] if final else None
+
+
+class Catalog(Facts, frozen=True, kw_only=True, dict=True):
     """Every fact, as one value; its methods find rows by the words that people use for them."""
 
     # None, or an empty tuple, is where the catalogue is silent; no text makes a lookup raise.
-
-    tensorflow: tuple[TensorflowRelease, ...] = ()
-    cuda: tuple[CudaToolkit, ...] = ()
-    cudnn: tuple[Cudnn, ...] = ()
-    cudnn_wheels: tuple[CudnnWheel, ...] = ()
-    drivers: tuple[DriverBranch, ...] = ()
-    gpus: tuple[Gpu, ...] = ()
-    systems: tuple[OperatingSystem, ...] = ()
-    images: tuple[BaseImage, ...] = ()
-    reports: tuple[FieldReport, ...] = ()
 
     @cached_property
     def versions(self) -> tuple[str, ...]:
@@ -80,17 +83,18 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def version(self) -> Callable[[str], str | None]:
         """Return the full version that a text means: itself, or the newest final one that it abbreviates."""
-        return cache(self._version)
+        return cache(lambda text: _meant(text, self.versions))
 
-    def _version(self, text: str) -> str | None:
-        wanted = versions.key_or_none(text)
-        if wanted is None:
-            return None
-        if len(versions.numbers(text)) > 2:  # noqa: PLR2004 - a whole version has three numbers
-            return next((known for known in self.versions if versions.key(known) == wanted), None)
-        longer = [known for known in self.versions if versions.is_prefix(text, known)]
-        known = [text for text in longer if versions.is_final(text)] or longer
-        return known[-1] if known else None
+    def version_then(self, text: str, package: str | None, day: str | None) -> str | None:
+        """Return the full version that a text means of one distribution (None: any), on a day (None: any).
+
+        A short one is the newest that the index held then; one that came later is returned all the same where it is
+        the only one.
+        """
+        rows = [row for row in self.tensorflow if package in {None, row.package}]
+        there = {row.version for row in rows if day is None or not row.released or row.released <= day}
+        known = sorted({row.version for row in rows}, key=versions.key)
+        return _meant(text, tuple(one for one in known if one in there)) or _meant(text, tuple(known))
 
     def release(self, version: str, package: str = "tensorflow") -> TensorflowRelease | None:
         """Return the row of one distribution at exactly this version (``2.20.0``; ``2.20`` means ``2.20.0``)."""
@@ -152,18 +156,37 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return {row.version: row for row in self.cudnn}
 
     def branch(self, driver: str | None) -> DriverBranch | None:
-        """Return the branch of a Linux driver: ``535.104.05``, ``535`` and ``R535`` alike."""
+        """Return the branch of a driver: ``535.104.05``, ``535`` and ``R535`` alike, and Windows' ``537.58``."""
         found = _DRIVER.match(driver.strip()) if driver is not None else None
         return self._branches.get(found[1]) if found else None
 
     @cached_property
     def _branches(self) -> dict[str, DriverBranch]:
-        return {row.branch: row for row in self.drivers}
+        windows = {number: row for row in self.drivers for number in row.windows}
+        return windows | {row.branch: row for row in self.drivers}
 
     @cached_property
     def gpu(self) -> Callable[[str], Gpu | None]:
         """Return the GPU that a text names, as its vendor, ``nvidia-smi`` or a person writes it (see `GpuNames`)."""
-        return cache(GpuNames(self.gpus).find)
+        return cache(self._gpu_names.find)
+
+    @cached_property
+    def gpus_meant(self) -> Callable[[str], tuple[Gpu, ...]]:
+        """Return every GPU that a text may name: several where the name alone does not tell them apart."""
+        return cache(self._gpu_names.meant)
+
+    @cached_property
+    def _gpu_names(self) -> GpuNames:
+        return GpuNames(self.gpus)
+
+    @cached_property
+    def capabilities(self) -> dict[str, str]:
+        """Every compute capability that a GPU or toolkit has, and the one machine of its GPUs ('': any, or unknown)."""
+        machines: dict[str, set[str]] = {text: set() for row in self.cuda for text in row.capabilities}
+        for row in self.gpus:
+            machines.setdefault(row.compute_capability, set()).add(row.arch)
+        order = sorted(machines, key=versions.key)
+        return {text: next(iter(machines[text])) if len(machines[text]) == 1 else "" for text in order}
 
     def system(self, name: str) -> OperatingSystem | None:
         """Return a system by its name (``debian-bookworm``), its short name (``bookworm``) or its image."""
@@ -178,31 +201,24 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return found
 
     def image(self, name: str) -> BaseImage | None:
-        """Return a published image by its reference; a registry's host and a digest are passed over.
+        """Return a published image that brings CUDA, by its reference (see `ImageNames.cuda`)."""
+        return self._image_names.cuda(name)
 
-        The catalogue holds the runtime images with cuDNN. Their ``base``, ``runtime`` and ``devel`` siblings are built
-        from the same base image, which sets the start-up requirement, and differ in flavor and cuDNN alone.
-        """
-        reference = name.strip().split("@")[0]
-        head, _, rest = reference.partition("/")
-        bare = rest if "." in head or ":" in head else reference
-        return self._images.get(bare) or self._sibling(bare)
+    def plain_image(self, name: str) -> PlainImage | None:
+        """Return what an official image without CUDA is, by its reference (see `ImageNames.plain`)."""
+        return self._image_names.plain(name)
 
     @cached_property
-    def _images(self) -> dict[str, BaseImage]:
-        return {row.name: row for row in self.images}
+    def _image_names(self) -> ImageNames:
+        return ImageNames(self.images, self.systems, self.other_systems)
 
-    def _sibling(self, name: str) -> BaseImage | None:
-        asked = _VARIANT.fullmatch(name)
-        if asked is None:
-            return None
-        start, end = f"{asked['cuda']}{asked['cudnn'] or '-cudnn'}", f"-runtime-{asked['os']}"
-        row = next((row for row in self.images if row.name.startswith(start) and row.name.endswith(end)), None)
-        if row is None:
-            return None
-        return msgspec.structs.replace(
-            row, name=name, flavor=asked["flavor"], cudnn=row.cudnn if asked["cudnn"] else None
-        )
+    def flavor(self, image: BaseImage) -> ImageFlavor | None:
+        """Return what images of this image's flavour hold."""
+        return next((row for row in self.image_flavors if row.name == image.flavor), None)
+
+    def other_system(self, name: str) -> OtherSystem | None:
+        """Return a system on which no wheel loads: ``alpine``, ``alpine-3.20`` or ``alpine3.20``."""
+        return next((row for row in self.other_systems if name.strip().lower().startswith(row.name)), None)
 
     def report(self, release: TensorflowRelease, capability: str) -> FieldReport | None:
         """Find what users report of a release on a compute capability."""
@@ -226,19 +242,30 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         row = self.wheel_line(package)
         return row.versions if row is not None else ()
 
-    def wheels_seen(self, package: str) -> str:
-        """Return the day on which the index was read for a CUDA wheel (``2026-11-20``), '' where it was not."""
-        row = self.wheel_line(package)
-        return row.verified[:10] if row is not None else ""
-
     @cached_property
     def newest_wheel(self) -> Callable[[str, Bounds], str | None]:
         """Return the newest version of a CUDA wheel that the index held and that the bounds admit."""
-        return cache(self._newest_wheel)
+        return cache(self.newest_wheel_on)
 
-    def _newest_wheel(self, package: str, bounds: Bounds) -> str | None:
-        inside = [text for text in self.wheel_versions(package) if versions.admits(bounds, text)]
-        return max(inside, key=versions.key, default=None)
+    def newest_wheel_on(self, package: str, bounds: Bounds, day: str | None = None) -> str | None:
+        """Return the newest version of a CUDA wheel that the bounds admit and the index held on a day (None: now)."""
+        row = self.wheel_line(package)
+        if row is None:
+            return None
+        days = row.uploaded or ("",) * len(row.versions)
+        there = (text for text, came in zip(row.versions, days, strict=True) if day is None or came <= day)
+        return max((text for text in there if versions.admits(bounds, text)), key=versions.key, default=None)
+
+    @cached_property
+    def read_on(self) -> str:
+        """The day on which the index was last read for a release or a CUDA wheel: what came later is not known."""
+        rows: tuple[Row, ...] = (*self.tensorflow, *self.cudnn_wheels)
+        return max((row.verified[:10] for row in rows if row.verified[:1].isdigit()), default="")
+
+    @cached_property
+    def first_beyond(self) -> dict[str, PackageRelease]:
+        """The first release of a package beyond each of the bounds that wheels lack (``numpy<2``)."""
+        return {row.bound: row for row in self.package_releases}
 
     @cached_property
     def wheel_kinds(self) -> Callable[[str, Bounds], tuple[str, ...]]:

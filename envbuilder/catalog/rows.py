@@ -10,6 +10,8 @@ from typing import Literal
 
 import msgspec
 
+from envbuilder import versions
+
 FindsCuda = Literal["system", "wheels", "partly", "unfindable"]
 KernelOrigin = Literal["hand-written", "generated"]
 
@@ -124,7 +126,7 @@ class TensorflowRelease(Row, frozen=True, kw_only=True):
     def pythons(self) -> tuple[str, ...]:
         """Every Python that some machine's wheel exists for, oldest first."""
         every = {python for wheels in self.wheels for python in wheels.pythons}
-        return tuple(sorted(every, key=lambda text: tuple(int(part) for part in text.split("."))))
+        return tuple(sorted(every, key=versions.key))
 
 
 class CudaToolkit(Row, frozen=True, kw_only=True):
@@ -158,14 +160,36 @@ class Cudnn(Row, frozen=True, kw_only=True):
 
 
 class CudnnWheel(Row, frozen=True, kw_only=True):
-    """The versions of one cuDNN wheel line that the index holds, oldest first, read on the row's date."""
+    """The versions of one CUDA wheel line that the index holds, oldest first, read on the row's date.
+
+    ``uploaded`` are the days on which they came (``2025-06-05``), in the same order; none where nobody read them.
+    """
 
     package: str
     versions: tuple[str, ...]
+    uploaded: tuple[str, ...] = ()
+
+
+class PackageRelease(Row, frozen=True, kw_only=True):
+    """A release that TensorFlow wheels without an upper bound cannot load: the first that ``bound`` refuses.
+
+    ``bound`` is the ``caps`` entry that it is about (``numpy<2``), ``version`` the first final release beyond it,
+    ``released`` the day on which the index got it, ``python`` the oldest Python that it installs on.
+    """
+
+    bound: str
+    version: str
+    released: str
+    python: str
 
 
 class DriverBranch(Row, frozen=True, kw_only=True):
-    """One driver branch (``535``): the CUDA that it brings, and the GPUs it knows, oldest to newest."""
+    """One driver branch (``535``): the CUDA that it brings, and the GPUs it knows, oldest to newest.
+
+    ``releases`` are those that are known, oldest first, and ``betas`` the ones among them that were never called
+    production releases (a toolkit's own driver often is a beta). ``windows`` are the first numbers of its drivers for
+    Windows (``537``), which WSL 2 shows too.
+    """
 
     branch: str
     first: str
@@ -173,12 +197,25 @@ class DriverBranch(Row, frozen=True, kw_only=True):
     first_capability: str
     last_capability: str
     releases: tuple[str, ...] = ()
+    betas: tuple[str, ...] = ()
+    windows: tuple[str, ...] = ()
     kind: str = ""
     end_of_life: str = ""
 
+    @property
+    def production(self) -> tuple[str, ...]:
+        """The production releases that are known, oldest first: what people mean who name the branch alone."""
+        return tuple(release for release in self.releases if release not in self.betas)
+
 
 class Gpu(Row, frozen=True, kw_only=True):
-    """One GPU model: its marketing name, what ``nvidia-smi`` prints for it, and other ways people write it."""
+    """One GPU model: its marketing name, what ``nvidia-smi`` prints for it, and other ways people write it.
+
+    ``shared`` are names that GPUs of other compute capabilities are called by as well (``RTX 6000``), ``variants``
+    other compute capabilities that were sold under its name. ``arch`` is the one machine that it is built into
+    (``aarch64``), '' where it fits into any. ``minimum_driver`` is inferred: the driver of the first toolkit that knows
+    its compute capability.
+    """
 
     name: str
     compute_capability: str
@@ -189,13 +226,17 @@ class Gpu(Row, frozen=True, kw_only=True):
     aliases: tuple[str, ...] = ()
     memory_gib: tuple[int, ...] = ()
     minimum_driver: str = ""
+    arch: str = ""
+    shared: tuple[str, ...] = ()
+    variants: tuple[str, ...] = ()
 
 
 class OperatingSystem(Row, frozen=True, kw_only=True):
     """A system that images are built on: its Python, its glibc, and where it comes from.
 
     ``name`` is ``debian-bookworm``. ``image`` is the registry reference; ``suite`` the Debian suite that
-    bootstraps it where no registry is reachable ('' where that cannot be done).
+    bootstraps it where no registry is reachable ('' where that cannot be done). ``tags`` are other words by which the
+    tags of its images name it (``12``, ``jammy``).
     """
 
     name: str
@@ -205,12 +246,33 @@ class OperatingSystem(Row, frozen=True, kw_only=True):
     image: str
     suite: str = ""
     package_source: str = ""
+    tags: tuple[str, ...] = ()
+
+
+class OtherSystem(Row, frozen=True, kw_only=True):
+    """A system on which no official wheel loads: ``name`` is the word in its images' names, ``libc`` its C library."""
+
+    name: str
+    libc: str
+
+
+class ImageFlavor(Row, frozen=True, kw_only=True):
+    """What the images of one flavour hold of their toolkit, cuDNN apart.
+
+    ``libraries`` are the beginnings of the file names that they hold (``libcudart.``); none: every one. ``tools`` says
+    whether they hold ptxas and libdevice.
+    """
+
+    name: str
+    tools: bool
+    libraries: tuple[str, ...] = ()
 
 
 class BaseImage(Row, frozen=True, kw_only=True):
     """A published image that brings CUDA: its contents and its start-up requirement.
 
-    ``require_cuda`` is the image's ``NVIDIA_REQUIRE_CUDA`` (spaces are OR, commas are AND).
+    ``cudnn`` is None where it holds none, a major alone (``9``) where more is not known. ``require_cuda`` is its
+    ``NVIDIA_REQUIRE_CUDA`` (spaces are OR, commas are AND). ``flavor`` is the name of an `ImageFlavor`.
     """
 
     name: str
@@ -234,3 +296,20 @@ class FieldReport(Row, frozen=True, kw_only=True):
     capabilities: tuple[str, ...]
     works: bool | None
     symptom: str
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """Every kind of fact under the name of its table, which is its key in the YAML files."""
+
+    tensorflow: tuple[TensorflowRelease, ...] = ()
+    cuda: tuple[CudaToolkit, ...] = ()
+    cudnn: tuple[Cudnn, ...] = ()
+    cudnn_wheels: tuple[CudnnWheel, ...] = ()
+    package_releases: tuple[PackageRelease, ...] = ()
+    drivers: tuple[DriverBranch, ...] = ()
+    gpus: tuple[Gpu, ...] = ()
+    systems: tuple[OperatingSystem, ...] = ()
+    other_systems: tuple[OtherSystem, ...] = ()
+    images: tuple[BaseImage, ...] = ()
+    image_flavors: tuple[ImageFlavor, ...] = ()
+    reports: tuple[FieldReport, ...] = ()

@@ -10,23 +10,10 @@ from typing import Any
 
 import msgspec
 
-from envbuilder import decode
-from envbuilder.catalog.model import Catalog
-from envbuilder.workspace import cache, cache_dir, cached
-
-FILES = (
-    "tensorflow.yaml",
-    "tensorflow-gpu.yaml",
-    "tensorflow-cpu.yaml",
-    "cuda.yaml",
-    "cudnn.yaml",
-    "drivers.yaml",
-    "gpus.yaml",
-    "systems.yaml",
-    "images.yaml",
-    "reports.yaml",
-)
-"""The files, each a mapping from a field of `Catalog` to its rows."""
+from envbuilder.catalog.model import DISTRIBUTIONS, Catalog
+from envbuilder.catalog.rows import Facts
+from envbuilder.errors import decode
+from envbuilder.workspace import cache, cache_dir, cached, packaged
 
 _FORMAT = b"2"
 
@@ -35,10 +22,10 @@ _FORMAT = b"2"
 def load() -> Catalog:
     """Return the catalogue that ships with the package.
 
-    Reads every file; parses them only where no copy with their digest lies in the user's cache (``XDG_CACHE_HOME``).
-    A cache that cannot be read or written is passed over.
+    Reads every YAML file of this folder; parses them only where no copy with their digest lies in the user's cache
+    (``XDG_CACHE_HOME``). A cache that cannot be read or written is passed over.
     """
-    texts = tuple((name, path_of(name).read_bytes()) for name in FILES)
+    texts = tuple((path.name, packaged(path)) for path in files())
     folder = _cache_folder()
     if folder is None:
         return parse(texts)
@@ -54,18 +41,28 @@ def load() -> Catalog:
 def parse(texts: tuple[tuple[str, bytes], ...]) -> Catalog:
     """Turn the files' texts into a catalogue.
 
-    Scalars stay text until a field wants a number or a truth value. Raises msgspec.ValidationError for a row that does
-    not fit, ValueError for a key given twice.
+    Scalars stay text until a field wants a number or a truth value. Raises DamagedError for a row that does
+    not fit, ValueError for a key given twice and for a table that `Facts` does not have.
     """
     tables: dict[str, Any] = {}
     for name, text in texts:
         for table, rows in _yaml(name, text).items():
+            if table not in Facts.__struct_fields__:
+                raise ValueError(f"{name}: there is no kind of fact called {table!r}")
             tables[table] = [*tables.get(table, []), *rows]
-    return msgspec.convert(tables, type=Catalog, strict=False)
+    with decode.damaged("the catalogue does not fit its rows"):
+        return msgspec.convert(tables, type=Catalog, strict=False)
+
+
+def files() -> tuple[Path, ...]:
+    """List the files, each a mapping from a table's name to its rows; the distributions' come in their own order."""
+    order = {f"{name}.yaml": place for place, name in enumerate(DISTRIBUTIONS)}
+    every = Path(__file__).parent.glob("*.yaml")
+    return tuple(sorted(every, key=lambda path: (order.get(path.name, len(order)), path.name)))
 
 
 def path_of(name: str) -> Path:
-    """Return where one of `FILES` lies, beside this module."""
+    """Return where a file of the catalogue lies, beside this module."""
     return Path(__file__).with_name(name)
 
 
@@ -73,7 +70,7 @@ def digest(texts: tuple[tuple[str, bytes], ...]) -> str:
     """Name the files' content and the shape of the rows: two equal digests decode alike."""
     total = hashlib.blake2b(_FORMAT, digest_size=16)
     for module in ("rows.py", "model.py"):
-        total.update(path_of(module).read_bytes())
+        total.update(packaged(path_of(module)))
     for name, text in texts:
         total.update(name.encode() + b"\0" + text + b"\0")
     return total.hexdigest()

@@ -12,9 +12,9 @@ from typing import Any
 
 import click
 
-from envbuilder import __version__, printable
+from envbuilder import __version__
 from envbuilder.cli import termination
-from envbuilder.errors import EnvbuilderError, UsageError, of_system
+from envbuilder.errors import EnvbuilderError, UsageError, of_system, printable
 from envbuilder.exits import ExitCode
 
 COMMANDS: tuple[tuple[str, ...], ...] = (
@@ -22,8 +22,8 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     (
         "plan",
         "Show which environments a matrix gives, and why others are rejected",
-        "jobs.plan_matrix:PlanDocument",
-        "jobs.plan_matrix:NewestDocument",
+        "jobs.plan_document:PlanDocument",
+        "jobs.plan_document:NewestDocument",
     ),
     ("check", "Ask whether a combination of versions, driver and GPU works", "compat.check:CheckDocument"),
     ("explain", "Explain a finding code or an environment", "jobs.explain:ExplainDocument"),

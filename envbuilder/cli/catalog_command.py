@@ -37,7 +37,7 @@ def list_command(table: str | None, form: str) -> None:
 
 @command.command("verify")
 @click.argument("version", nargs=-1, metavar="[VERSION]...")
-@click.option("--binary", is_flag=True, help="Read the GPU code inside the wheel's shared objects (up to 0.6 GB each).")
+@click.option("--binary", is_flag=True, help="Read the GPU code inside the wheels' shared objects (up to 0.6 GB each).")
 @click.option("--fresh", is_flag=True, help="Ask the index again instead of believing what was read within the hour.")
 @click.option("--all", "everything", is_flag=True, help="Show what agrees, too.")
 @format_option
@@ -49,15 +49,17 @@ def verify_command(version: tuple[str, ...], form: str, *, binary: bool, fresh: 
       envbuilder catalog verify                   every row: about a minute, seconds when cached
       envbuilder catalog verify 2.20.0 2.21.0 --all
       envbuilder catalog verify 2.20.0 --binary
+      envbuilder catalog verify --binary          every release: 36 GB, once; a run that was stopped goes on
     """
     from envbuilder.catalog import store
     from envbuilder.cli.output import finish
     from envbuilder.console import Console
-    from envbuilder.pypi.open_index import open_index
+    from envbuilder.pypi.open_index import evidence, open_index
     from envbuilder.refresh import verify_catalog
     from envbuilder.refresh.agreement import as_text
 
-    found = verify_catalog.run(store.load(), open_index(fresh=fresh), version, Console(), binary=binary)
+    kept = None if fresh else evidence()
+    found = verify_catalog.run(store.load(), open_index(fresh=fresh), version, Console(), binary=binary, kept=kept)
     finish(found, form, partial(as_text, everything=everything))
 
 
@@ -80,10 +82,10 @@ def refresh_command(version: tuple[str, ...], package: str, form: str, *, write:
     from envbuilder.catalog import store
     from envbuilder.cli.output import finish
     from envbuilder.console import Console
-    from envbuilder.pypi.open_index import open_index
+    from envbuilder.pypi.open_index import evidence, open_index
     from envbuilder.refresh import emit, propose
 
-    proposer = propose.Proposer(store.load(), open_index(), propose.today(), Console().say)
+    proposer = propose.Proposer(store.load(), open_index(), propose.today(), Console().say, evidence())
     found = propose.refresh(proposer, version, package)
     if write:
         for name in propose.write(found.proposals):

@@ -15,7 +15,7 @@ from envbuilder.cli.options import format_option
 @click.option("--python", metavar="VERSION", help="Python, such as 3.11.")
 @click.option("--cuda", metavar="VERSION", help="CUDA toolkit that is loaded, such as 12.5.")
 @click.option("--cudnn", metavar="VERSION", help="cuDNN that is loaded, such as 9.3.")
-@click.option("--driver", metavar="VERSION", help="Linux driver, such as 535.104.05.")
+@click.option("--driver", metavar="VERSION", help="Linux driver, such as 535.104.05, or its branch, such as 535.")
 @click.option("--gpu", "gpus", multiple=True, metavar="NAME", help="GPU, as its vendor or nvidia-smi prints it.")
 @click.option("--compute-capability", "capabilities", multiple=True, metavar="X.Y", help="A GPU without a name.")
 @click.option(
@@ -23,14 +23,16 @@ from envbuilder.cli.options import format_option
     type=click.Choice(["and-cuda", "plain", "system"]),
     help="and-cuda: the unpinned extra; plain: the package alone, unpinned; system: CUDA of the system.",
 )
-@click.option("--base-image", metavar="IMAGE", help="Image that brings CUDA, such as nvidia/cuda:12.6.3-cudnn-...")
+@click.option(
+    "--base-image", metavar="IMAGE", help="Image that it is installed in, such as nvidia/cuda:12.6.3-cudnn-..."
+)
 @click.option("--os", metavar="NAME", help="System, such as debian-bookworm.")
-@click.option("--arch", type=click.Choice(["x86_64", "aarch64"]), default="x86_64", show_default=True)
+@click.option("--arch", type=click.Choice(["x86_64", "aarch64"]), help="Machine; without it, the GPU's or x86_64.")
 @click.option("--with", "packages", multiple=True, metavar="NAME==VERSION", help="A package that is installed too.")
 @click.option("--numpy", metavar="VERSION", help="Short for --with numpy==VERSION.")
 @click.option("--protobuf", metavar="VERSION", help="Short for --with protobuf==VERSION.")
 @click.option("--no-avx", is_flag=True, help="The processor has no AVX.")
-@click.option("--as-of", metavar="DAY", help="Day of an unpinned installation, such as 2026-11-20.")
+@click.option("--as-of", metavar="DAY", help="Day of the installation, such as 2026-11-20.")
 @format_option
 def command(form: str, *, no_avx: bool, **given: Any) -> None:  # noqa: ANN401 - click's own values
     r"""Judge one combination against the catalogue; what is not given is chosen and marked.
@@ -44,9 +46,11 @@ def command(form: str, *, no_avx: bool, **given: Any) -> None:  # noqa: ANN401 -
       envbuilder check --tensorflow 2.20.0 --install and-cuda --gpu "Tesla V100-SXM2-16GB" --format json
     """
     from envbuilder.catalog.store import load
+    from envbuilder.cli.age import warn_of_age
     from envbuilder.cli.output import finish
     from envbuilder.compat.check import answer
     from envbuilder.compat.check_text import as_text
     from envbuilder.compat.words import Words, question
 
-    finish(answer(question(Words(avx=not no_avx, **given)), load()), form, as_text)
+    asked = question(Words(avx=not no_avx, **given))
+    finish(answer(asked, load() if asked.as_of else warn_of_age(load())), form, as_text)

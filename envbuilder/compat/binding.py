@@ -6,21 +6,39 @@ import msgspec
 
 from envbuilder import versions
 from envbuilder.catalog.model import Catalog
-from envbuilder.catalog.rows import BaseImage, OperatingSystem, TensorflowRelease
-from envbuilder.compat import missing, phrases, software
+from envbuilder.catalog.rows import BaseImage, OperatingSystem, OtherSystem, TensorflowRelease
+from envbuilder.compat import machine, missing, phrases, software
 from envbuilder.compat.candidate import Candidate, candidate
 from envbuilder.compat.question import Question
-from envbuilder.compat.requirement import parse
+from envbuilder.compat.requirement import Bound, parse
 from envbuilder.environment import Flavor
 from envbuilder.finding import Finding
 
 
 class Binding(msgspec.Struct, frozen=True):
-    """A candidate (None: the release itself is unknown), what the catalogue lacks, and the axes that were chosen."""
+    """A candidate (None: the release itself is unknown), what the catalogue lacks, and the axes that were chosen.
+
+    ``unknown`` also says where a release did not exist on the day asked about. ``opaque`` is true where an image that
+    is not known may hold a TensorFlow and a CUDA of its own.
+    """
 
     candidate: Candidate | None
     unknown: tuple[Finding, ...] = ()
     chosen: tuple[str, ...] = ()
+    opaque: bool = False
+
+
+class _Place(msgspec.Struct, frozen=True, kw_only=True):
+    """Where it is installed: an image that brings CUDA or a system, and the Python."""
+
+    image: BaseImage | None = None
+    system: OperatingSystem | None = None
+    other: OtherSystem | None = None
+    python: str | None = None
+    chosen: tuple[str, ...] = ()
+    unknown: tuple[Finding, ...] = ()
+    unseen: bool = False
+    opaque: bool = False
 
 
 class _Libraries(msgspec.Struct, frozen=True):
@@ -34,48 +52,57 @@ class _Libraries(msgspec.Struct, frozen=True):
 
 def bind(question: Question, catalog: Catalog) -> Binding:
     """Find a question's rows; what has none comes back as an UNKNOWN finding, and is None in the candidate."""
-    rows = distributions(question.tensorflow, question.package, "gpu" if question.gpu else None, catalog)
+    day = question.as_of
+    rows = distributions(question.tensorflow, question.package, "gpu" if question.gpu else None, catalog, day)
     if not rows:
         return Binding(None, (missing.no_release(question.tensorflow, question.package, catalog),))
     release = rows[0]
-    image = None if question.base_image is None else catalog.image(question.base_image)
-    system, python, chosen = _place(question, release, image, catalog)
-    libraries = _libraries(question, release, image, catalog)
     devices, unknown_gpus = missing.find_devices(question.gpus, question.capabilities, catalog)
+    followed = machine.arch_of(devices, catalog) if question.arch is None else None
+    arch = question.arch or followed or "x86_64"
+    place = _place(question, release, arch, catalog)
+    libraries = _libraries(question, release, place, catalog)
     found = candidate(
         release,
         catalog,
-        arch=question.arch,
+        arch=arch,
         gpu=question.gpu,
-        python=python,
-        system=system,
+        python=place.python,
+        system=place.system,
         avx=question.avx,
         packages=question.packages,
         install=question.install,
-        image=image,
+        image=place.image,
         cuda=libraries.cuda,
         cudnn=libraries.cudnn,
         driver=question.driver,
+        other=place.other,
+        unreleased=frozenset(row.bound for row in catalog.package_releases if day is not None and row.released > day),
+        unseen=place.unseen,
         devices=devices,
-        compat=True if image is not None else question.compat,
+        compat=True if place.image is not None else question.compat,
     )
     named = () if versions.numbers(question.tensorflow) == versions.numbers(release.version) else ("tensorflow",)
     other = () if question.package or release.package == "tensorflow" else ("package",)
-    places = _unknown_places(question, found, catalog)
-    unknown = (*places, *missing.without_row(found), *unknown_gpus, *libraries.unknown)
-    return Binding(found, unknown, (*named, *other, *chosen, *libraries.chosen))
+    late = (missing.not_yet(release, day),) if day is not None and release.released > day else ()
+    unknown = (*late, *place.unknown, *missing.without_row(found), *unknown_gpus, *libraries.unknown)
+    chosen = (*named, *other, *place.chosen, *libraries.chosen, *(("arch",) if followed else ()))
+    return Binding(found, unknown, chosen, opaque=place.opaque)
 
 
 def distributions(
-    version: str, package: str | None, flavor: Flavor | None, catalog: Catalog
+    version: str, package: str | None, flavor: Flavor | None, catalog: Catalog, day: str | None = None
 ) -> tuple[TensorflowRelease, ...]:
     """List the distributions of a version that may be installed, the best first; one that was named stands alone.
+
+    A short version is the newest of that distribution, on that day where one is given.
 
     For a GPU it is the one with CUDA. A CPU image (flavor "cpu") takes tensorflow-cpu where it has a wheel for its
     Python: the same code without the CUDA kernels, less than half the size; else tensorflow, whose CUDA build falls
     back to the CPU. Where no GPU is meant to be used and nothing is built (None), the name means tensorflow.
     """
-    known = catalog.version(version)
+    plain = package is None and day is None
+    known = catalog.version(version) if plain else catalog.version_then(version, package, day)
     if known is None:
         return ()
     if package is not None:
@@ -90,32 +117,50 @@ def distributions(
     return tuple(sorted(usable, key=lambda row: row.package != "tensorflow-cpu")) or rows[:1]
 
 
-def _place(
-    question: Question, release: TensorflowRelease, image: BaseImage | None, catalog: Catalog
-) -> tuple[OperatingSystem | None, str | None, tuple[str, ...]]:
+def _place(question: Question, release: TensorflowRelease, arch: str, catalog: Catalog) -> _Place:
     """Find the system and the Python: those asked for, those of the image, else the newest Python with a wheel."""
-    name = question.os or (image.os if image else None)
-    system = catalog.system(name) if name else None
-    if question.python is not None:
-        return system, versions.minor(question.python), ()
-    brought = (image.python if image else None) or (system.python if system else None)
-    if brought is not None:
-        return system, brought, ("python",)
-    pythons = next((row.pythons for row in release.wheels if row.arch == question.arch), release.pythons)
+    name = question.base_image
+    image = catalog.image(name) if name is not None else None
+    plain = catalog.plain_image(name) if name is not None and image is None else None
+    unseen = name is not None and image is None and plain is None
+    asked = question.os or (image.os if image else None)
+    system = catalog.system(asked) if asked else plain.system if plain else None
+    other = catalog.other_system(asked) if asked and system is None else plain.other if plain else None
+    unknown: tuple[Finding, ...] = (missing.no_image(name, catalog),) if unseen and name is not None else ()
+    if question.os is not None and system is None and other is None:
+        unknown = (*unknown, missing.no_system(question.os, catalog))
+    brought = next((row.python for row in (image, plain, system) if row is not None and row.python), None)
+    python = versions.minor(question.python) if question.python is not None else brought
+    if python is None and not unseen:
+        python = _newest_python(question, release, arch)
+    return _Place(
+        image=image,
+        system=system,
+        other=other,
+        python=python,
+        chosen=("python",) if question.python is None and python else (),
+        unknown=unknown,
+        unseen=unseen,
+        opaque=unseen and question.install in {None, "system"},
+    )
+
+
+def _newest_python(question: Question, release: TensorflowRelease, arch: str) -> str | None:
+    pythons = next((row.pythons for row in release.wheels if row.arch == arch), release.pythons)
     usable = [text for text in pythons if question.install != "and-cuda" or not software.extra_fails(release, text)]
-    best = max(usable or pythons, key=versions.key, default=None)
-    return system, best, ("python",) if best else ()
+    return max(usable or pythons, key=versions.key, default=None)
 
 
-def _libraries(question: Question, release: TensorflowRelease, image: BaseImage | None, catalog: Catalog) -> _Libraries:
+def _libraries(question: Question, release: TensorflowRelease, place: _Place, catalog: Catalog) -> _Libraries:
     """Tell which CUDA and cuDNN are loaded: as given, as an unpinned extra resolves, of the image, or the build's."""
+    image = place.image
     if not release.gpu or not question.gpu:
         return _Libraries(question.cuda, question.cudnn)
     if question.install == "and-cuda" and release.and_cuda:
         found = _extra(question, release, catalog)
     elif image is not None:
         found = _Libraries(image.cuda, image.cudnn, ("cuda", "cudnn"))
-    elif question.install in {"plain", "and-cuda"} and not (question.cuda or question.cudnn):
+    elif place.unseen or (question.install in {"plain", "and-cuda"} and not (question.cuda or question.cudnn)):
         found = _Libraries(None, None)
     else:
         found = _Libraries(release.cuda, release.cudnn, ("cuda", "cudnn"))
@@ -135,33 +180,24 @@ def _extra(question: Question, release: TensorflowRelease, catalog: Catalog) -> 
     major = versions.major(release.cuda)
     runtime = bounds.get(f"nvidia-cuda-runtime-cu{major}")
     pinned = runtime is None or any(operator == "==" for operator, _ in runtime.bounds)
-    newest = catalog.newest_toolkit(major)
-    cuda = release.cuda if pinned or newest is None else newest.version
+    newest = None if pinned or runtime is None else _newest(runtime, question.as_of, catalog)
+    cuda = release.cuda if newest is None else versions.minor(newest)
     line = bounds.get(f"nvidia-cudnn-cu{major}")
     if line is None:
         return _Libraries(cuda, release.cudnn, both)
     exact = next((version for operator, version in line.bounds if operator == "=="), None)
-    cudnn = exact or catalog.newest_wheel(line.name, line.bounds)
-    seen = catalog.wheels_seen(line.name)
-    if exact is None and question.as_of is not None and seen and question.as_of < seen:
-        return _Libraries(cuda, None, both, (_held_later(line.name, seen, question.as_of),))
+    cudnn = exact or _newest(line, question.as_of, catalog)
     if cudnn is None:
-        sentence = f"The catalogue does not know which {line.name} an index holds."
-        return _Libraries(cuda, None, both, (phrases.unknown(line.name, sentence),))
+        when = f" on {question.as_of}" if question.as_of is not None else ""
+        sentence = f"The catalogue does not know which {line.name} an index held{when}."
+        fix = "Give --cudnn with the version that is installed."
+        return _Libraries(cuda, None, both, (phrases.unknown(line.name, sentence, fix=fix),))
     return _Libraries(cuda, cudnn, both)
 
 
-def _held_later(wheel: str, seen: str, day: str) -> Finding:
-    return phrases.unknown(
-        wheel,
-        f"The catalogue knows what the index held on {seen}, not on {day}.",
-        fix="Give --cudnn with the version that was installed then.",
-    )
-
-
-def _unknown_places(question: Question, found: Candidate, catalog: Catalog) -> tuple[Finding, ...]:
-    image, system = question.base_image, question.os
+def _newest(wheel: Bound, day: str | None, catalog: Catalog) -> str | None:
     return (
-        *((missing.no_image(image, catalog),) if image is not None and found.image is None else ()),
-        *((missing.no_system(system, catalog),) if system is not None and found.system is None else ()),
+        catalog.newest_wheel(wheel.name, wheel.bounds)
+        if day is None
+        else catalog.newest_wheel_on(wheel.name, wheel.bounds, day)
     )

@@ -12,6 +12,7 @@ from envbuilder.catalog.rows import (
     DriverBranch,
     Gpu,
     OperatingSystem,
+    OtherSystem,
     TensorflowRelease,
 )
 from envbuilder.compat.question import Install
@@ -29,7 +30,10 @@ class Device(msgspec.Struct, frozen=True):
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """What the rules read; `candidate` makes it. A rule that needs a row that is None says nothing.
 
-    ``cuda`` and ``cudnn`` are the versions that will be loaded; ``toolkit`` and ``cudnn_row`` their rows, and
+    ``driver`` is a release; where a branch alone was named (``branch_named``), it is the newest production release of
+    it that is known. ``other`` is a system on which no wheel loads; ``unreleased`` are the ``caps`` beyond which there
+    was nothing yet. ``unseen`` is true in an image of which nothing is known. ``cuda`` and ``cudnn`` are the versions
+    that will be loaded; ``toolkit`` and ``cudnn_row`` their rows, and
     ``built`` the row of the toolkit that the release was compiled with. ``system_python`` is the one Python of the
     system that an image is built on (None: any may be installed). ``compat`` says whether CUDA's
     forward-compatibility package is there (None: it could be installed).
@@ -54,6 +58,10 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     cudnn_row: Cudnn | None = None
     driver: str | None = None
     branch: DriverBranch | None = None
+    branch_named: bool = False
+    other: OtherSystem | None = None
+    unreleased: frozenset[str] = frozenset()
+    unseen: bool = False
     devices: tuple[Device, ...] = ()
     compat: bool | None = None
 
@@ -74,11 +82,16 @@ def candidate(  # noqa: PLR0913 - what is given of a candidate; the rest of its 
     cuda: str | None = None,
     cudnn: str | None = None,
     driver: str | None = None,
+    other: OtherSystem | None = None,
+    unreleased: frozenset[str] = frozenset(),
+    unseen: bool = False,
     devices: tuple[Device, ...] = (),
     compat: bool | None = None,
 ) -> Candidate:
     """Make a candidate: the versions that are given lead to their rows. An image's glibc hides its system's."""
     place = image or system
+    branch = catalog.branch(driver)
+    named = branch is not None and driver is not None and driver.isdigit()
     return Candidate(
         release=release,
         arch=arch,
@@ -97,8 +110,12 @@ def candidate(  # noqa: PLR0913 - what is given of a candidate; the rest of its 
         toolkit=catalog.toolkit(cuda),
         built=catalog.toolkit(release.cuda),
         cudnn_row=catalog.cudnn_row(cudnn),
-        driver=driver,
-        branch=catalog.branch(driver),
+        driver=branch.production[-1] if branch is not None and named and branch.production else driver,
+        branch=branch,
+        branch_named=named,
+        other=other,
+        unreleased=unreleased,
+        unseen=unseen,
         devices=devices,
         compat=compat,
     )

@@ -7,14 +7,14 @@ from typing import Literal
 import msgspec
 
 from envbuilder.catalog.model import Catalog
+from envbuilder.compat import missing
 from envbuilder.compat.binding import Binding, bind
-from envbuilder.compat.candidate import Candidate
 from envbuilder.compat.nearest import nearest
 from envbuilder.compat.question import Question
 from envbuilder.compat.rules import judge, ordered
 from envbuilder.compat.works import Installable
 from envbuilder.environment import Change, Predicate
-from envbuilder.finding import Finding, compatible
+from envbuilder.finding import Code, Finding, compatible
 
 
 class GpuAnswer(msgspec.Struct, frozen=True):
@@ -25,7 +25,7 @@ class GpuAnswer(msgspec.Struct, frozen=True):
 
 
 class EnvironmentAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What was judged: what was given and, where it was not, what was chosen."""
+    """What was judged: what was given and, where it was not, what was chosen; ``branch`` is the driver's."""
 
     tensorflow: str
     package: str
@@ -40,6 +40,7 @@ class EnvironmentAnswer(msgspec.Struct, frozen=True, kw_only=True):
     install: str | None
     packages: tuple[str, ...]
     chosen: tuple[str, ...]
+    branch: str | None = None
 
 
 class NearestAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,13 +71,13 @@ class CheckDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 def findings_of(question: Question, catalog: Catalog) -> tuple[Finding, ...]:
     """Predict what a combination will run into, most serious first."""
-    return _findings(bind(question, catalog), catalog)
+    return _findings(bind(question, catalog), question.as_of, catalog)
 
 
 def check(question: Question, catalog: Catalog) -> CheckDocument:
     """Judge one combination against the catalogue, without a look at what works instead."""
     bound = bind(question, catalog)
-    found = _findings(bound, catalog)
+    found = _findings(bound, question.as_of, catalog)
     return CheckDocument(compatible=compatible(found), environment=_environment(question, bound), findings=found)
 
 
@@ -92,9 +93,15 @@ def answer(question: Question, catalog: Catalog) -> CheckDocument:
     return msgspec.structs.replace(document, nearest=found)
 
 
-def _findings(bound: Binding, catalog: Catalog) -> tuple[Finding, ...]:
+_IN_ANY_IMAGE = frozenset({Code.GPU_UNSUPPORTED_BY_DRIVER, Code.ARCH_MISMATCH, Code.DRIVER_BRANCH})
+"""What is about the host alone, and so holds whatever an image that is not known brings."""
+
+
+def _findings(bound: Binding, day: str | None, catalog: Catalog) -> tuple[Finding, ...]:
     ruled = judge(bound.candidate, catalog) if bound.candidate is not None else ()
-    return ordered((*ruled, *bound.unknown))
+    if bound.opaque:
+        ruled = tuple(finding for finding in ruled if finding.code in _IN_ANY_IMAGE)
+    return ordered((*ruled, *bound.unknown, *missing.newer_than(catalog.read_on, day)))
 
 
 def _environment(question: Question, bound: Binding) -> EnvironmentAnswer:
@@ -106,22 +113,21 @@ def _environment(question: Question, bound: Binding) -> EnvironmentAnswer:
         cuda=candidate.cuda if candidate else question.cuda,
         cudnn=candidate.cudnn if candidate else question.cudnn,
         driver=question.driver,
-        gpus=_gpus(question, candidate),
+        gpus=_gpus(question, bound),
         os=candidate.system.name if candidate and candidate.system else question.os,
-        arch=question.arch,
+        arch=candidate.arch if candidate else question.arch or "x86_64",
         base_image=question.base_image,
         install=question.install,
         packages=question.packages,
         chosen=bound.chosen,
+        branch=candidate.branch.branch if candidate and candidate.branch else None,
     )
 
 
-def _gpus(question: Question, candidate: Candidate | None) -> tuple[GpuAnswer, ...]:
+def _gpus(question: Question, bound: Binding) -> tuple[GpuAnswer, ...]:
+    """Name each kind of GPU once, those that are not known last."""
+    candidate, unknown = bound.candidate, {finding.subject for finding in bound.unknown}
     if candidate is None:
-        return tuple(GpuAnswer(name, None) for name in question.gpus)
-    known = tuple(GpuAnswer(device.name, device.capability) for device in candidate.devices)
-    return known if len(known) >= len(question.gpus) else (*known, *_unknown_gpus(question, known))
-
-
-def _unknown_gpus(question: Question, known: tuple[GpuAnswer, ...]) -> tuple[GpuAnswer, ...]:
-    return tuple(GpuAnswer(name, None) for name in question.gpus if name not in {gpu.name for gpu in known})
+        return tuple(GpuAnswer(name, None) for name in dict.fromkeys(question.gpus))
+    known = [GpuAnswer(device.name, device.capability) for device in candidate.devices]
+    return (*known, *(GpuAnswer(name, None) for name in dict.fromkeys(question.gpus) if name in unknown))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import textwrap
 
 from envbuilder.compat.check import CheckDocument, EnvironmentAnswer, NearestAnswer
-from envbuilder.compat.explanations import Explanation
 from envbuilder.environment import Change, Predicate
 from envbuilder.finding import Code, Finding, compatible
 
@@ -69,14 +68,22 @@ def _environment(answer: EnvironmentAnswer) -> str:
         ("python", "Python", answer.python),
         ("cuda", "CUDA", answer.cuda),
         ("cudnn", "cuDNN", answer.cudnn),
-        ("driver", "driver", answer.driver),
+        ("driver", "driver", _driver(answer)),
         ("os", "on", answer.os),
         ("base_image", "in", answer.base_image),
     )
     parts = [f"{title} {text}{'*' if name in answer.chosen else ''}" for name, title, text in fields if text]
+    parts += [f"on {answer.arch}{'*' if 'arch' in answer.chosen else ''}"] if answer.arch != "x86_64" else []
     parts += [f"{gpu.name} ({gpu.compute_capability or 'unknown'})" for gpu in answer.gpus]
     parts += list(answer.packages)
     return ", ".join(parts) + (" (* chosen)" if answer.chosen else "")
+
+
+def _driver(answer: EnvironmentAnswer) -> str | None:
+    """Name the driver, and its branch where the number does not begin with it, as Windows' numbers do not."""
+    if answer.driver is None or answer.branch is None or answer.driver.lstrip("Rr").startswith(answer.branch):
+        return answer.driver
+    return f"{answer.driver} (Windows' number for branch {answer.branch})"
 
 
 def finding_lines(finding: Finding) -> list[str]:
@@ -84,14 +91,6 @@ def finding_lines(finding: Finding) -> list[str]:
     fix = [f"fix: {finding.fix}"] if finding.fix else []
     body = [line for text in (finding.message, *fix) for line in textwrap.wrap(text, _WIDTH)]
     return [f"{finding.severity.value}  {finding.code.value}  {finding.subject}", *(f"  {line}" for line in body)]
-
-
-def explanation_text(row: Explanation) -> str:
-    """Write what a code means."""
-    parts = [row.code.value, "", *textwrap.wrap(row.means, _WIDTH)]
-    for title, text in (("cause", row.cause), ("fix", row.fix)):
-        parts += ["", *textwrap.wrap(f"{title}: {text}", _WIDTH)]
-    return "\n".join([*parts, "", *(f"source: {source}" for source in row.sources)])
 
 
 def mark(findings: tuple[Finding, ...]) -> str:

@@ -9,6 +9,7 @@ from envbuilder import versions
 from envbuilder.catalog.model import Catalog
 from envbuilder.compat import phrases
 from envbuilder.compat.candidate import Candidate
+from envbuilder.compat.rule import Rule
 from envbuilder.finding import Code, Finding
 
 _CONDITION = re.compile(r"^(cuda|driver|arch|brand)(>=|<=|!=|=|<|>)([A-Za-z0-9.]+)$")
@@ -82,3 +83,6 @@ def container_starts(candidate: Candidate, _catalog: Catalog) -> Iterator[Findin
             "minor-version compatibility is enough.",
             rows=(image, branch),
         )
+
+
+RULES: tuple[Rule, ...] = (Rule("gpu", (Code.CONTAINER_REQUIREMENT,), container_starts),)

@@ -9,6 +9,7 @@ from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import CudaToolkit
 from envbuilder.compat import phrases
 from envbuilder.compat.candidate import Candidate
+from envbuilder.compat.rule import Rule
 from envbuilder.finding import Code, Finding
 
 _OWN_LIBRARIES = ("libcudnn", "libcuda.", "libnccl", "libnvinfer", "libnvrtc", "libnvshmem")
@@ -20,6 +21,8 @@ def gpu_build(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]:
     release = candidate.release
     if not candidate.gpu or not release.installable or (release.gpu and candidate.arch == "x86_64"):
         return
+    if release.gpu and release.wheels and not any(wheels.arch == candidate.arch for wheels in release.wheels):
+        return  # there is nothing to install, which is another rule's
     if release.gpu:
         what, fix = f"The {candidate.arch} wheel", "Use an x86_64 machine, or NVIDIA's own container for this one."
     else:
@@ -59,11 +62,11 @@ def missing_sonames(candidate: Candidate, toolkit: CudaToolkit) -> tuple[str, ..
 def cuda_loads(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
     """CUDA_MISMATCH: the toolkit's files have other names than this build opens, or the toolkit is older."""
     release, toolkit = candidate.release, candidate.toolkit
-    if not on_gpu(candidate) or candidate.cuda is None or toolkit is None or release.cuda is None:
+    if not on_gpu(candidate) or candidate.cuda is None or release.cuda is None:
         return
-    missing = missing_sonames(candidate, toolkit)
+    missing = missing_sonames(candidate, toolkit) if toolkit is not None else ()
     same_major = versions.major(release.cuda) == versions.major(candidate.cuda)
-    if missing or (not toolkit.sonames and not same_major):
+    if missing or (not same_major and (toolkit is None or not toolkit.sonames)):
         opens = f"it opens {phrases.words(missing)}" if missing else "the file names differ"
         yield phrases.error(
             Code.CUDA_MISMATCH,
@@ -76,7 +79,7 @@ def cuda_loads(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
             fix=f"Use CUDA {release.cuda}, or a TensorFlow that was built with CUDA {versions.major(candidate.cuda)}.",
             rows=(release, toolkit),
         )
-    elif not versions.at_least(versions.minor(candidate.cuda), versions.minor(release.cuda)):
+    elif toolkit is not None and not versions.at_least(versions.minor(candidate.cuda), versions.minor(release.cuda)):
         yield phrases.warning(
             Code.CUDA_MISMATCH,
             f"CUDA {candidate.cuda}",
@@ -89,7 +92,22 @@ def cuda_loads(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
         )
 
 
-def cudnn_loads(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
+def _cudnn_for(cuda: int, built: str, catalog: Catalog) -> str:
+    """Say which cuDNN of the build's major was made for a CUDA major."""
+    rows = [
+        row
+        for row in catalog.cudnn
+        if versions.same_major(row.version, built)
+        and versions.at_least(row.version, built)
+        and any(versions.major(text) == cuda for text in row.cuda)
+    ]
+    if not rows:
+        return f"Use another CUDA: no cuDNN {versions.major(built)} was made for CUDA {cuda}."
+    first = min(rows, key=lambda row: versions.key(row.version)).version
+    return f"Use cuDNN {first} or a newer {versions.major(built)}.x that was made for CUDA {cuda}."
+
+
+def cudnn_loads(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]:
     """CUDNN_MISMATCH: another major, a minor older than the build's, or a cuDNN for another CUDA."""
     release, cudnn = candidate.release, candidate.cudnn
     if not on_gpu(candidate) or cudnn is None or release.cudnn is None:
@@ -120,7 +138,7 @@ def cudnn_loads(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
             f"{phrases.words([str(number) for number in sorted(majors)])}.",
             requires=f"a cuDNN for CUDA {versions.major(toolkit.version)}",
             found=f"cuDNN {cudnn}",
-            fix=f"Use the cuDNN {release.cudnn} that was made for CUDA {versions.major(toolkit.version)}.",
+            fix=_cudnn_for(versions.major(toolkit.version), release.cudnn, catalog),
             rows=(row,),
         )
 
@@ -143,10 +161,11 @@ def one_stack(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
     )
 
 
-def xla_tools(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
-    """XLA_TOOLS_MISSING: base and runtime images hold neither ptxas nor libdevice."""
+def xla_tools(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]:
+    """XLA_TOOLS_MISSING: the image's flavour holds neither ptxas nor libdevice."""
     image = candidate.image
-    if not on_gpu(candidate) or image is None or image.flavor == "devel":
+    flavor = catalog.flavor(image) if image is not None else None
+    if not on_gpu(candidate) or image is None or flavor is None or flavor.tools:
         return
     if candidate.install == "and-cuda" and candidate.release.and_cuda:
         return
@@ -158,5 +177,14 @@ def xla_tools(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
         requires="ptxas and libdevice.10.bc",
         found=f"a {image.flavor} image",
         fix=f"Use the devel image, or add the wheel nvidia-cuda-nvcc-cu{versions.major(image.cuda)}.",
-        rows=(image,),
+        rows=(image, flavor),
     )
+
+
+RULES: tuple[Rule, ...] = (
+    Rule("gpu", (Code.NOT_A_GPU_BUILD,), gpu_build),
+    Rule("gpu", (Code.CUDA_MISMATCH,), cuda_loads),
+    Rule("gpu", (Code.CUDNN_MISMATCH,), cudnn_loads),
+    Rule("gpu", (Code.TWO_CUDA_STACKS,), one_stack),
+    Rule("gpu", (Code.XLA_TOOLS_MISSING,), xla_tools),
+)

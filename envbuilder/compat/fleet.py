@@ -7,13 +7,13 @@ from typing import Annotated
 import msgspec
 
 from envbuilder.catalog.model import Catalog
-from envbuilder.compat import missing, phrases
+from envbuilder.compat import machine, missing, phrases
 from envbuilder.compat.check import CheckDocument, check
 from envbuilder.compat.question import Question
 from envbuilder.compat.sides import on_host
 from envbuilder.environment import Environment
 from envbuilder.finding import Code, Finding, Severity, compatible
-from envbuilder.matrix import DottedText, GpuText
+from envbuilder.matrix import Arch, DottedText, GpuText
 
 HostName = Annotated[
     str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z", description="a host's name, such as trainer-1")
@@ -21,15 +21,50 @@ HostName = Annotated[
 
 
 class FleetHost(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One host of a fleet file; without a driver it runs CPU environments only."""
+    """One host of a fleet file; without a driver it runs CPU environments only.
+
+    ``driver`` may be a branch alone. Without ``arch`` the machine is the one that its GPUs are built into.
+    """
 
     name: HostName
     driver: DottedText | None = None
     gpus: tuple[GpuText, ...] = ()
+    arch: Arch | None = None
 
 
 Fleet = tuple[FleetHost, ...]
 """A fleet file."""
+
+
+class HostKind(msgspec.Struct, frozen=True, kw_only=True):
+    """Hosts with the same driver, machine and models of GPUs; ``host`` is the first of them.
+
+    Every rule treats them alike: how many GPUs of a model a host has changes no answer.
+    """
+
+    host: str
+    driver: str | None
+    gpus: tuple[str, ...]
+    arch: Arch | None
+    hosts: tuple[str, ...]
+
+
+def kinds_of(hosts: tuple[FleetHost, ...]) -> dict[HostKind, FleetHost]:
+    """Group hosts by what they are, in the order in which each kind is met first; its first host stands for it."""
+    alike: dict[FleetHost, list[FleetHost]] = {}
+    for host in hosts:
+        models = tuple(dict.fromkeys(host.gpus))
+        alike.setdefault(msgspec.structs.replace(host, name="", gpus=models), []).append(host)
+    return {
+        HostKind(
+            host=same[0].name,
+            driver=kind.driver,
+            gpus=kind.gpus,
+            arch=kind.arch,
+            hosts=tuple(one.name for one in same),
+        ): same[0]
+        for kind, same in alike.items()
+    }
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,7 +80,8 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
 class Newest(msgspec.Struct, frozen=True, kw_only=True):
     """The newest TensorFlow for a host, and why the next newer one is not it.
 
-    Where none works, ``tensorflow`` is None and ``newer`` the newest release of all.
+    Where none works, ``tensorflow`` is None and ``newer`` the newest release of all. ``compatible`` is then false, or
+    null where the catalogue makes no claim about some release.
     """
 
     host: str
@@ -56,6 +92,7 @@ class Newest(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[Finding, ...] = ()
     newer: str | None = None
     why_not_newer: str = ""
+    compatible: bool | None = False
 
 
 def place(environments: tuple[Environment, ...], hosts: tuple[FleetHost, ...], catalog: Catalog) -> tuple[Cell, ...]:
@@ -64,7 +101,7 @@ def place(environments: tuple[Environment, ...], hosts: tuple[FleetHost, ...], c
 
 
 def _cell(environment: Environment, host: FleetHost, catalog: Catalog) -> Cell:
-    found = findings_on(environment, host.driver, host.gpus, catalog)
+    found = findings_on(environment, host.driver, host.gpus, catalog, host.arch)
     judged = compatible(found)
     first = next((row for row in found if row.severity is Severity.ERROR or row.code is Code.UNKNOWN), None)
     return Cell(
@@ -77,12 +114,17 @@ def _cell(environment: Environment, host: FleetHost, catalog: Catalog) -> Cell:
 
 
 def findings_on(
-    environment: Environment, driver: str | None, gpus: tuple[str, ...], catalog: Catalog
+    environment: Environment, driver: str | None, gpus: tuple[str, ...], catalog: Catalog, arch: str | None = None
 ) -> tuple[Finding, ...]:
     """Predict what an environment will run into on a host with this driver and these GPUs.
 
-    The environments that are built here hold no forward-compatibility package, so that one cannot help.
+    The environments that are built here hold no forward-compatibility package, so that one cannot help. ``arch`` None
+    is the machine that the GPUs are built into, and any where they fit into any.
     """
+    devices, _ = missing.find_devices(gpus, (), catalog)
+    here = arch or machine.arch_of(devices, catalog) or environment.arch
+    if here != environment.arch:
+        return (machine.other_machine(environment.id, environment.arch, here),)
     if environment.flavor == "cpu":
         return ()
     if driver is None or not gpus:
@@ -109,15 +151,18 @@ def newest(host: FleetHost, catalog: Catalog) -> Newest:
     if host.driver is None or not host.gpus:
         return Newest(host=host.name, tensorflow=None, why_not_newer="This host has no NVIDIA driver with a GPU.")
     refused: list[tuple[str, str]] = []
+    silent = False
     for version in reversed(catalog.final_versions):
-        asked = Question(tensorflow=version, driver=host.driver, gpus=host.gpus, compat=False)
+        asked = Question(tensorflow=version, driver=host.driver, gpus=host.gpus, arch=host.arch, compat=False)
         document = check(asked, catalog)
         if document.compatible is True:
             return _newest(host, document, refused)
+        silent = silent or document.compatible is None
         refused.append((version, document.findings[0].message))
     if not refused:
         return Newest(host=host.name, tensorflow=None, why_not_newer="The catalogue has no release.")
-    return Newest(host=host.name, tensorflow=None, newer=refused[0][0], why_not_newer=refused[0][1])
+    judged = None if silent else False
+    return Newest(host=host.name, tensorflow=None, newer=refused[0][0], why_not_newer=refused[0][1], compatible=judged)
 
 
 def _newest(host: FleetHost, document: CheckDocument, refused: list[tuple[str, str]]) -> Newest:
@@ -131,4 +176,5 @@ def _newest(host: FleetHost, document: CheckDocument, refused: list[tuple[str, s
         findings=document.findings,
         newer=refused[-1][0] if refused else None,
         why_not_newer=refused[-1][1] if refused else "",
+        compatible=True,
     )

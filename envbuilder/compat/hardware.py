@@ -10,6 +10,7 @@ from envbuilder.catalog.model import Catalog
 from envbuilder.compat import phrases
 from envbuilder.compat.candidate import Candidate, Device
 from envbuilder.compat.cuda_libraries import on_gpu
+from envbuilder.compat.rule import Rule
 from envbuilder.finding import Code, Finding
 
 
@@ -106,16 +107,26 @@ def driver_knows_gpu(candidate: Candidate, catalog: Catalog) -> Iterator[Finding
                 fix=f"Install a driver of branch {last}." if last else "Install an older branch.",
                 rows=(branch, device.row),
             )
-        elif (floor and not versions.at_least(driver, floor)) or (
-            branch is not None and not floor and versions.key(device.capability) > versions.key(branch.last_capability)
-        ):
+        elif branch is not None and versions.key(device.capability) > versions.key(branch.last_capability):
             yield phrases.error(
                 Code.GPU_UNSUPPORTED_BY_DRIVER,
                 device.name,
-                f"Driver {driver} is older than {named}{f', which needs {floor} or newer' if floor else ''}.",
+                f"Driver {driver} is older than {named}: its branch ends with compute capability "
+                f"{branch.last_capability}{f', and the first driver is about {floor}' if floor else ''}.",
                 requires=f"driver {floor}" if floor else "a newer branch",
                 found=f"driver {driver}",
                 fix=f"Update the driver to {floor} or newer." if floor else "Update the driver.",
+                rows=(branch, device.row),
+            )
+        elif floor and not versions.at_least(driver, floor):
+            yield phrases.warning(
+                Code.GPU_UNSUPPORTED_BY_DRIVER,
+                device.name,
+                f"Driver {driver} may be older than {named}: that {floor} is the first with it is inferred from the "
+                "first toolkit that knows its compute capability; no table of the vendor's states a driver.",
+                requires=f"driver {floor}, as inferred",
+                found=f"driver {driver}",
+                fix=f"Look whether nvidia-smi lists the GPU; if not, update the driver to {floor} or newer.",
                 rows=(branch, device.row),
             )
 
@@ -227,3 +238,11 @@ def _cudnn_fix(candidate: Candidate, device: Device, catalog: Catalog, *, droppe
     ]
     last = max(rows, key=lambda row: versions.key(row.version)).version if rows else ""
     return f"Pin cuDNN to {last} or older." if last else "Use an older cuDNN."
+
+
+RULES: tuple[Rule, ...] = (
+    Rule("gpu", (Code.DRIVER_TOO_OLD, Code.DRIVER_FORWARD_COMPAT, Code.DRIVER_MINOR_COMPAT), driver_runs_cuda),
+    Rule("gpu", (Code.GPU_UNSUPPORTED_BY_DRIVER,), driver_knows_gpu),
+    Rule("gpu", (Code.GPU_UNSUPPORTED_BY_CUDA,), cuda_knows_gpu),
+    Rule("gpu", (Code.GPU_UNSUPPORTED_BY_CUDNN,), cudnn_knows_gpu),
+)

@@ -12,6 +12,7 @@ from envbuilder.compat import phrases
 from envbuilder.compat.candidate import Candidate, Device
 from envbuilder.compat.cuda_libraries import on_gpu
 from envbuilder.compat.hardware import code_runs, forward_compatible, label
+from envbuilder.compat.rule import Rule
 from envbuilder.finding import Code, Finding
 
 
@@ -48,7 +49,7 @@ def _failure(candidate: Candidate, device: Device, kind: Kernels, catalog: Catal
         return _no_target(candidate, device, kind, catalog)
     if any(_compiles(candidate, one, catalog) for one in usable):
         return None
-    oldest = min(usable, key=lambda one: versions.key(one.isa or "0"))
+    oldest = min(usable, key=lambda one: versions.order(one.isa))
     return _isa_too_new(candidate, device, kind, oldest, catalog)
 
 
@@ -100,7 +101,7 @@ def _no_target(candidate: Candidate, device: Device, kind: Kernels, catalog: Cat
 
 
 def _alone(kind: Kernels) -> str:
-    bound = [one for one in kind.ptx if (one.target or "").endswith("a")]
+    bound = [one for one in kind.ptx if gpu_code.is_alone(one)]
     return f", and PTX for {bound[0].target} is compiled for {gpu_code.capability(bound[0])} alone" if bound else ""
 
 
@@ -191,3 +192,10 @@ def _held(kind: Kernels) -> str:
 
 def _sm(capability: str) -> str:
     return f"sm_{capability.replace('.', '')}"
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        "gpu", (Code.NO_KERNEL_IMAGE, Code.PTX_TOO_NEW, Code.PTX_JIT, Code.PTX_JIT_GENERATED, Code.UNKNOWN), own_kernels
+    ),
+)

@@ -11,6 +11,7 @@ from envbuilder.catalog.rows import BaseImage, TensorflowRelease
 from envbuilder.compat import phrases
 from envbuilder.compat.candidate import Candidate
 from envbuilder.compat.cuda_libraries import on_gpu
+from envbuilder.compat.rule import Rule
 from envbuilder.finding import Code, Finding
 
 
@@ -21,11 +22,36 @@ def libraries_found(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]
         return
     if release.finds_cuda in {"unfindable", "partly"} and candidate.install in {"and-cuda", None}:
         yield from _not_searched(candidate, catalog)
-    elif candidate.install == "and-cuda" and not release.and_cuda and image is None:
+    elif image is not None or candidate.unseen:
+        pass  # what it holds is judged below, or not known
+    elif candidate.install == "and-cuda" and not release.and_cuda:
         yield _nothing_brings(candidate, f"{phrases.name(release)} has no extra and-cuda; the installer ignores it")
-    elif candidate.install == "plain" and candidate.cuda is None and image is None:
+    elif candidate.install == "plain" and candidate.cuda is None:
         yield _nothing_brings(candidate, "the package alone brings no CUDA")
-    if image is not None and image.cudnn is None and candidate.cudnn is None and candidate.install != "and-cuda":
+    if image is not None and not (candidate.install == "and-cuda" and release.and_cuda):
+        yield from _not_in_image(candidate, image, catalog)
+
+
+def _not_in_image(candidate: Candidate, image: BaseImage, catalog: Catalog) -> Iterator[Finding]:
+    """MISSING_LIBRARY: the image's flavour, or its want of cuDNN, leaves something out that the build opens.
+
+    A CUDA or cuDNN of another version than the image's was named, so it comes from elsewhere.
+    """
+    release, flavor, toolkit = candidate.release, catalog.flavor(image), candidate.toolkit
+    known = toolkit.sonames if toolkit is not None and candidate.toolkit == catalog.toolkit(image.cuda) else ()
+    left_out = [soname for soname in release.libraries if soname in known and soname not in _of_image(image, catalog)]
+    if left_out and flavor is not None:
+        yield phrases.error(
+            Code.MISSING_LIBRARY,
+            left_out[0],
+            f"{image.name} is of the flavour {flavor.name}, which leaves out {phrases.words(left_out)}, and "
+            f"{phrases.name(release)} opens them.",
+            requires=phrases.words(left_out),
+            found=f"a {flavor.name} image",
+            fix="Use the image's cudnn-runtime variant, or install the pinned CUDA wheels.",
+            rows=(image, flavor),
+        )
+    if image.cudnn is None and candidate.cudnn is None:
         soname = next((name for name in release.libraries if name.startswith("libcudnn")), "libcudnn")
         yield phrases.error(
             Code.MISSING_LIBRARY,
@@ -81,9 +107,11 @@ def _not_searched(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]:
 
 def _of_image(image: BaseImage, catalog: Catalog) -> frozenset[str]:
     """Name the libraries that an image brings where the loader looks."""
-    toolkit = catalog.toolkit(image.cuda)
+    toolkit, flavor = catalog.toolkit(image.cuda), catalog.flavor(image)
     cudnn = {f"libcudnn.so.{versions.major(image.cudnn)}"} if image.cudnn else set()
-    return frozenset(toolkit.sonames if toolkit and image.flavor != "base" else ()) | cudnn
+    held = toolkit.sonames if toolkit is not None else ()
+    kept = flavor.libraries if flavor is not None else ()
+    return frozenset(soname for soname in held if not kept or soname.startswith(kept)) | cudnn
 
 
 def _first_that_finds(release: TensorflowRelease, catalog: Catalog) -> str | None:
@@ -111,3 +139,6 @@ def _nothing_brings(candidate: Candidate, why: str) -> Finding:
         fix=f"Bring CUDA {release.cuda} and cuDNN {release.cudnn} with a base image, the system or pinned wheels.",
         rows=(release,),
     )
+
+
+RULES: tuple[Rule, ...] = (Rule("gpu", (Code.LIBRARY_PATH, Code.MISSING_LIBRARY), libraries_found),)

@@ -15,7 +15,7 @@ import msgspec
 
 from envbuilder import versions
 from envbuilder.compat.nearest_side import AXES, NEVER, Filled, Line, fill, joined
-from envbuilder.compat.rules import Side
+from envbuilder.compat.rule import Side
 from envbuilder.compat.works import IMAGES, Frame, Wish, Works
 from envbuilder.environment import Change, Predicate
 

@@ -10,7 +10,7 @@ import msgspec
 
 from envbuilder.compat.candidate import Candidate
 from envbuilder.compat.question import Question
-from envbuilder.compat.rules import Side
+from envbuilder.compat.rule import Side
 from envbuilder.compat.software import repinned
 from envbuilder.compat.works import Frame, Wish, Works
 from envbuilder.environment import Change, Combination

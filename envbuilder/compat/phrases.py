@@ -57,7 +57,7 @@ def unknown(subject: str, message: str, *, fix: str = "") -> Finding:
         severity=Severity.WARNING,
         subject=subject,
         message=message,
-        fix=fix or "Run `envbuilder catalog refresh`, or see `envbuilder catalog list` for what is known.",
+        fix=fix or "See `envbuilder catalog list` for what is known.",
     )
 
 

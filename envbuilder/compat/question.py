@@ -16,8 +16,10 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ``install`` is how the packages came: ``and-cuda`` (the extra, unpinned), ``plain`` (the package alone, unpinned),
     ``system`` (CUDA from the system); None means that every package is pinned to what the build was made with.
     ``packages`` are exact pins such as ``numpy==2.0.0``. ``avx`` is False for a processor without it. ``as_of`` is
-    the day (``2026-11-20``) of an unpinned install. ``gpu`` is False where no GPU is meant to be used. ``compat`` is
-    False where CUDA's forward-compatibility package is not to be had, as in the images that are built here.
+    the day (``2026-11-20``) on which it is installed. ``driver`` may be a branch alone (``535``): its production
+    releases. ``arch`` None is the machine that the GPUs are built into, x86_64 where they fit into any. ``gpu`` is
+    False where no GPU is meant to be used. ``compat`` is False where CUDA's forward-compatibility package is not to be
+    had, as in the images that are built here.
     """
 
     tensorflow: str
@@ -31,7 +33,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     install: Install | None = None
     base_image: str | None = None
     os: str | None = None
-    arch: str = "x86_64"
+    arch: str | None = None
     packages: tuple[str, ...] = ()
     avx: bool = True
     as_of: str | None = None

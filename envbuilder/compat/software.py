@@ -12,6 +12,7 @@ from envbuilder.catalog.rows import TensorflowRelease, WheelSet
 from envbuilder.compat import phrases
 from envbuilder.compat.candidate import Candidate
 from envbuilder.compat.requirement import Bound, exact_pin, holds_for, parse
+from envbuilder.compat.rule import Rule
 from envbuilder.finding import Code, Finding
 
 
@@ -102,8 +103,19 @@ def _closest(python: str, pythons: tuple[str, ...]) -> str:
 
 
 def glibc_new_enough(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
-    """GLIBC_TOO_OLD: the system's C library is older than the wheel's tag promises to need."""
-    found = wheels(candidate)
+    """GLIBC_TOO_OLD: the system's C library is older than the wheel's tag promises to need, or another one."""
+    found, other = wheels(candidate), candidate.other
+    if other is not None:
+        yield phrases.error(
+            Code.GLIBC_TOO_OLD,
+            other.name,
+            f"{other.name} has {other.libc} and no glibc, which every wheel of {phrases.name(candidate.release)} "
+            "needs: an installer finds none that fits.",
+            requires="glibc",
+            found=other.libc,
+            fix="Use a system with glibc, such as the Debian image of the same Python.",
+            rows=(candidate.release, other),
+        )
     if found is None or candidate.glibc is None or versions.at_least(candidate.glibc, found.glibc):
         return
     yield phrases.error(
@@ -211,18 +223,11 @@ def repinned(
     return tuple(kept), tuple(changed)
 
 
-_FIRST_PYTHON = {
-    ("numpy", "1.19"): "3.6",
-    ("numpy", "1.24"): "3.8",
-    ("numpy", "2"): "3.9",
-    ("protobuf", "3.21"): "3.7",
-    ("protobuf", "7"): "3.10",
-}
-"""The oldest Python that a release at the ceiling installs on (its Requires-Python): older ones never receive it."""
+def uncapped(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]:
+    """NUMPY_ABI, PROTOBUF_ABI: an unpinned install brings a newer package than the build can load.
 
-
-def uncapped(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
-    """NUMPY_ABI, PROTOBUF_ABI: an unpinned install brings a newer package than the build can load."""
+    It does where the index has one, and this Python receives it.
+    """
     if candidate.install not in {"and-cuda", "plain"}:
         return
     pinned = {package for package, _ in candidate.packages}
@@ -234,8 +239,10 @@ def uncapped(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
         declared = [bound for bound, stated in bounds_on(candidate, cap.name) if stated]
         if any(not versions.admits(bound.bounds, ceiling) and _is_ceiling(bound) for bound in declared):
             continue
-        first = _FIRST_PYTHON.get((cap.name, ceiling))
-        if first and candidate.python and not versions.at_least(candidate.python, first):
+        first = catalog.first_beyond.get(text)
+        if text in candidate.unreleased or (
+            first is not None and candidate.python and not versions.at_least(candidate.python, first.python)
+        ):
             continue
         title = _TITLE[cap.name]
         yield phrases.error(
@@ -246,9 +253,19 @@ def uncapped(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
             requires=f"{cap.name}{cap.text}",
             found="no upper bound",
             fix=f"Install `{cap.name}{cap.text}` beside it.",
-            rows=(candidate.release,),
+            rows=(candidate.release, first),
         )
 
 
 def _is_ceiling(bound: Bound) -> bool:
     return any(operator in {"<", "<=", "==", "~="} for operator, _ in bound.bounds)
+
+
+RULES: tuple[Rule, ...] = (
+    Rule("host", (Code.NOT_INSTALLABLE,), installable),
+    Rule("host", (Code.PYTHON_UNSUPPORTED,), python_supported),
+    Rule("host", (Code.GLIBC_TOO_OLD,), glibc_new_enough),
+    Rule("host", (Code.CPU_FEATURE_MISSING,), cpu_features),
+    Rule("host", (Code.NUMPY_ABI, Code.PROTOBUF_ABI, Code.KERAS_MISMATCH, Code.PACKAGE_CONFLICT), packages_fit),
+    Rule("host", (Code.NUMPY_ABI, Code.PROTOBUF_ABI), uncapped),
+)

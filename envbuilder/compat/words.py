@@ -35,7 +35,7 @@ class Words(msgspec.Struct, frozen=True, kw_only=True):
     install: Install | None = None
     base_image: str | None = None
     os: str | None = None
-    arch: str = "x86_64"
+    arch: str | None = None
     packages: tuple[str, ...] = ()
     numpy: str | None = None
     protobuf: str | None = None
@@ -54,8 +54,8 @@ _GRAMMARS: dict[str, _Grammar] = {
     "python": _Grammar("--python", r"[23]\.[0-9]{1,2}(?:\.[0-9]{1,3})?", "a Python such as 3.11"),
     "cuda": _Grammar("--cuda", DOTTED, "a toolkit such as 12.5"),
     "cudnn": _Grammar("--cudnn", DOTTED, "a version such as 9.3 or 8.9.7"),
-    "driver": _Grammar("--driver", DOTTED, "a Linux driver such as 535.104.05"),
-    "gpus": _Grammar("--gpu", r"[A-Za-z0-9][A-Za-z0-9 .+()/_,®™-]{0,63}", "a GPU such as H100"),
+    "driver": _Grammar("--driver", rf"[Rr]?{DOTTED}", "a Linux driver such as 535.104.05, or a branch such as 535"),
+    "gpus": _Grammar("--gpu", r"[A-Za-z0-9|][ -~®™\u00d7]{0,299}", "a GPU such as H100"),
     "capabilities": _Grammar("--compute-capability", r"[0-9]{1,2}\.[0-9]", "a compute capability such as 9.0"),
     "base_image": _Grammar("--base-image", r"[a-z0-9][A-Za-z0-9._/:@-]{0,255}", "an image reference"),
     "os": _Grammar("--os", r"[a-z0-9][a-z0-9.-]{0,63}", "a system such as debian-bookworm"),
@@ -83,7 +83,7 @@ def question(words: Words) -> Question:
         python=versions.minor(words.python) if words.python else None,
         cuda=words.cuda,
         cudnn=words.cudnn,
-        driver=words.driver,
+        driver=words.driver.lstrip("Rr") if words.driver else None,
         gpus=words.gpus,
         capabilities=words.capabilities,
         install=words.install,
@@ -105,7 +105,7 @@ _Problem = tuple[str, str] | None
 
 
 def _driver(words: Words) -> _Problem:
-    if words.driver is None or versions.major(words.driver) >= _MAJOR_OF_A_DRIVER:
+    if words.driver is None or versions.major(words.driver.lstrip("Rr")) >= _MAJOR_OF_A_DRIVER:
         return None
     hint = "nvidia-smi prints it as Driver Version; its CUDA Version is the newest CUDA that the driver brings"
     return f"--driver {words.driver} looks like a CUDA version, not like a driver", hint
@@ -118,9 +118,9 @@ def _cuda(words: Words) -> _Problem:
 
 
 def _cudnn(words: Words) -> _Problem:
-    if words.cudnn is None or "." in words.cudnn or len(words.cudnn) < _INTEGER_CUDNN:
+    if words.cudnn is None or versions.names_line(words.cudnn) or len(words.cudnn) < _INTEGER_CUDNN:
         return None
-    number = int(words.cudnn)
+    number = versions.major(words.cudnn)
     step = 10_000 if number >= 10 * 9_000 else 1_000
     dotted = f"{number // step}.{number % step // 100}.{number % 100}"
     return f"--cudnn {words.cudnn} is the library's integer", f"write --cudnn {dotted}"

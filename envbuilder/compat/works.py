@@ -15,7 +15,8 @@ from envbuilder.compat.binding import bind
 from envbuilder.compat.candidate import Candidate, candidate
 from envbuilder.compat.question import Question
 from envbuilder.compat.resolver import Resolver
-from envbuilder.compat.rules import Side, judge
+from envbuilder.compat.rule import Side
+from envbuilder.compat.rules import judge
 from envbuilder.environment import Combination, Predicate
 from envbuilder.finding import Code, compatible
 

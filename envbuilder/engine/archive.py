@@ -5,8 +5,9 @@ from __future__ import annotations
 import tarfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
+from typing import BinaryIO
 
-from envbuilder.errors import UsageError
+from envbuilder.errors import UsageError, of_system
 
 MODIFIED = 1_577_836_800
 """2020-01-01: one time for every file. Not 0, because zip files (wheels made from them) start in 1980."""
@@ -60,7 +61,7 @@ def _from_disk(name: str, path: Path, mode: int | None) -> Iterator[bytes]:
     status = path.stat()
     executable = bool(status.st_mode & 0o100)
     yield _header(name, tarfile.REGTYPE, mode or (0o755 if executable else 0o644), size=status.st_size)
-    with path.open("rb") as file:
+    with _readable(path) as file:
         left = status.st_size
         while left and (chunk := file.read(min(_CHUNK, left))):
             left -= len(chunk)
@@ -68,6 +69,13 @@ def _from_disk(name: str, path: Path, mode: int | None) -> Iterator[bytes]:
     if left:
         raise UsageError(f"{path} became shorter while it was read")
     yield _padding(status.st_size)
+
+
+def _readable(path: Path) -> BinaryIO:
+    try:
+        return path.open("rb")
+    except OSError as error:
+        raise of_system(error, f"read {path}", users=True) from error
 
 
 def _header(name: str, kind: bytes, mode: int, *, size: int = 0, target: str = "") -> bytes:

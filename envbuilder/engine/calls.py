@@ -1,22 +1,44 @@
-"""Turn what the Docker SDK raises into our errors: the one place that knows its exceptions."""
+"""Ask the Docker engine: every answer bounded and of its type, every failure one of our errors."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from typing import Any, TypeVar
+from urllib.parse import quote
 
+import msgspec
 import requests
+from docker import APIClient
 from docker.errors import APIError, DockerException
 from requests.exceptions import RequestException
 from urllib3.exceptions import HTTPError
 
-from envbuilder.errors import InfrastructureError
+from envbuilder.errors import InfrastructureError, decode
 
 NO_ENGINE = "install Docker (scripts/setup does it on Debian as root), start it, or set DOCKER_HOST to one that runs"
 
+CONNECT_S = 10.0
+ANSWER_S = 60.0
+"""An answer that takes longer is none. What moves gigabytes is given more where it is asked for."""
+
+MAX_ANSWER = 64 << 20
+MAX_LINE = 16 << 20
+"""Bytes of a whole answer, and of one record of a stream. A build's largest records hold 2 MB of a step's output."""
+
+_NOT_FOUND = 404
+_PIECE = 1 << 16
+_STRANGE = "is this Docker 20.10 or newer? docker version"
+
 T = TypeVar("T")
+
+
+class Record(msgspec.Struct, frozen=True):
+    """One line of a streaming answer; ``aux`` is of a kind that ``id`` names."""
+
+    id: str | None = None
+    aux: Any = None
+    error: str | None = None
 
 
 @contextmanager
@@ -26,8 +48,50 @@ def asking(what: str) -> Iterator[None]:
         yield
     except APIError as error:
         raise InfrastructureError(f"the engine could not {what}: {error.explanation or error}") from error
+    except decode.DamagedError as error:
+        raise InfrastructureError(
+            f"the engine's answer when asked to {what} is none: {error}", hint=_STRANGE
+        ) from error
     except (RequestException, HTTPError, DockerException, OSError) as error:
         raise InfrastructureError(f"the engine did not answer when asked to {what}: {error}", hint=NO_ENGINE) from error
+
+
+def ask(  # noqa: PLR0913 - a request and the type of its answer
+    api: APIClient,
+    path: str,
+    what: str,
+    kind: type[T],
+    *,
+    names: tuple[str, ...] = (),
+    params: Mapping[str, Any] | None = None,
+) -> T | None:
+    """Get a JSON answer as a type; None where the engine has no such thing (404). ``names`` fill the path's ``{}``.
+
+    Raises InfrastructureError for a failure, for an answer of another shape, and for one that is too large.
+    """
+    address = url(api, path.format(*(quote(name, safe="/:") for name in names)))
+    with asking(what):
+        response = api.get(address, params=params, stream=True, timeout=(CONNECT_S, ANSWER_S))
+        with closing(response):
+            if response.status_code == _NOT_FOUND:
+                return None
+            content = whole(checked(what, response).iter_content(_PIECE))
+            return decode.from_json(content, kind, "not of the shape that Docker documents")
+
+
+def url(api: APIClient, path: str) -> str:
+    """Return the address of a path of the engine's API, with the version that both sides speak."""
+    return f"{api.base_url}/v{api.api_version}{path}"
+
+
+def whole(pieces: Iterable[bytes], limit: int = MAX_ANSWER) -> bytes:
+    """Join an answer's pieces. Raises DamagedError, and reads no further, where they are too many."""
+    found = bytearray()
+    for piece in pieces:
+        found += piece
+        if len(found) > limit:
+            raise decode.DamagedError(f"larger than {limit} bytes")
+    return bytes(found)
 
 
 def answers(what: str, stream: Iterable[T]) -> Iterator[T]:
@@ -36,23 +100,46 @@ def answers(what: str, stream: Iterable[T]) -> Iterator[T]:
         yield from stream
 
 
-def records(what: str, response: requests.Response) -> Iterator[dict[str, Any]]:
+def records(what: str, response: requests.Response) -> Iterator[Record]:
     """Yield the JSON records of a streaming answer as they arrive. Raises InfrastructureError on a broken one."""
-    for line in answers(what, response.iter_lines(chunk_size=None)):
-        if not line.strip():
-            continue
+    for line in answers(what, _lines(response.iter_content(_PIECE))):
         try:
-            yield json.loads(line)
-        except ValueError as error:
-            raise InfrastructureError(f"could not {what}: the engine answered {line[:200]!r}, not JSON") from error
+            yield decode.from_json(line, Record)
+        except decode.DamagedError as error:
+            raise InfrastructureError(
+                f"could not {what}: the engine answered {line[:200]!r}, which is no record: {error}", hint=_STRANGE
+            ) from error
+
+
+def _lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Split a stream into lines that are not empty. Raises DamagedError for one that is too long."""
+    rest: list[bytes] = []
+    size = 0
+    for piece in pieces:
+        first, *others = piece.split(b"\n")
+        rest.append(first)
+        size += len(first)
+        if others:
+            yield from (line for line in (b"".join(rest), *others[:-1]) if line.strip())
+            rest, size = [others[-1]], len(others[-1])
+        if size > MAX_LINE:
+            raise decode.DamagedError(f"a record is larger than {MAX_LINE} bytes")
+    if last := b"".join(rest).strip():
+        yield last
+
+
+class _Message(msgspec.Struct, frozen=True):
+    message: str
 
 
 def checked(what: str, response: requests.Response) -> requests.Response:
     """Pass a good answer on. Raises InfrastructureError with the engine's own message otherwise."""
     if response.ok:
         return response
+    with asking(what):
+        content = whole(response.iter_content(_PIECE), _PIECE)
     try:
-        message = response.json()["message"]
-    except (ValueError, KeyError, TypeError):
-        message = response.text
+        message = decode.from_json(content, _Message).message
+    except decode.DamagedError:
+        message = decode.lossy(content)
     raise InfrastructureError(f"the engine could not {what}: {message}")

@@ -3,34 +3,48 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
+import msgspec
 from docker import APIClient
 from docker.errors import APIError, DockerException
-from docker.types import DeviceRequest, LogConfig, Mount
+from docker.types import DeviceRequest, LogConfig, Mount, Ulimit
+from docker.utils import version_gte
+from urllib3.exceptions import HTTPError
 
 from envbuilder.engine import archive
-from envbuilder.engine.calls import answers, asking
+from envbuilder.engine.calls import answers, ask, asking
+from envbuilder.engine.meter import Meter
 from envbuilder.engine.port import FILES_AT, ContainerSpec, Ended
-from envbuilder.errors import InfrastructureError, UsageError
+from envbuilder.engine.watch import watched
+from envbuilder.errors import InfrastructureError, UsageError, decode
 
 RUN_LABEL = "org.envbuilder.run"
 HOST_LABEL = "org.envbuilder.host"
 STARTED_LABEL = "org.envbuilder.started"
 _NOT_FOUND = 127
 _PATIENCE = 60
+"""Seconds for the engine to end a container whose limit is reached, and to say how it ended."""
+
 _REFUSALS = ("unable to start container process: exec:", "unable to find user", "unable to find group", "chdir to cwd")
 """What the engine says where an image's own words (entrypoint, user, folder) make its start impossible."""
 
 _LOOK_S = 0.5
 """How often a running container is looked at."""
+
+_CPU_WEIGHT = 512
+"""Of the processors, where others want them too; what is not said to the engine weighs 1024."""
+
+_FILES = 16_384
+"""Files that a process of a container may hold open; a run of TensorFlow holds some hundreds."""
 
 _NO_GPUS = "install the NVIDIA Container Toolkit on the engine's host, or ask for no GPUs (gpus: none)"
 
@@ -45,37 +59,68 @@ def run(
             with asking("copy files into the container"):
                 api.put_archive(container, FILES_AT, b"".join(archive.stream(entries, mode=0o755)))
         with asking("attach to the container"):
-            output = api.attach(container, stream=True, demux=True)
+            output: Any = api.attach(container, stream=True, demux=True)
         try:
             if refusal := _start(api, container):
                 on_stderr(refusal.encode() + b"\n")
                 return Ended(exit_code=_NOT_FOUND, refusal=refusal)
-            with _Limit(api, container, spec.time_limit, spec.overdue) as limit, _fed(api, container, spec.stdin):
-                for out, err in answers("stream the container's output", output):
-                    if out:
-                        on_stdout(out)
-                    if err:
-                        on_stderr(err)
-                return _ended(api, container, limit)
+            # The engine's own end of it is the limit; that the engine keeps it, is seen to from beside the stream.
+            with (
+                watched(api, "run the container", output._response, spec.time_limit + _PATIENCE),  # noqa: SLF001
+                _Limit(api, container, spec.time_limit, spec.overdue) as limit,
+                _fed(api, container, spec.stdin),
+            ):
+                flooded = _follow(spec, output, on_stdout, on_stderr)
+                if flooded:
+                    limit.kill()
+                return replace(_ended(api, container, limit), flooded=flooded)
         finally:
-            with contextlib.suppress(OSError, DockerException):
+            with contextlib.suppress(OSError, DockerException, AttributeError):
                 output.close()
+
+
+def _follow(
+    spec: ContainerSpec,
+    output: Iterable[tuple[bytes | None, bytes | None]],
+    on_stdout: Callable[[bytes], None],
+    on_stderr: Callable[[bytes], None],
+) -> bool:
+    """Pass on what a container prints, up to its bounds; return whether it went over one."""
+    meter = Meter(spec)
+    for pieces in answers("stream the container's output", output):
+        for piece, take in zip(pieces, (on_stdout, on_stderr), strict=True):
+            if piece and (taken := meter.take(piece)):
+                take(taken)
+        if meter.full:
+            return True
+    return False
+
+
+class _Left(msgspec.Struct, rename="pascal"):
+    """A container or a volume that was found."""
+
+    id: str = ""
+    name: str = ""
+    labels: dict[str, str] | None = None
+
+
+class _Volumes(msgspec.Struct, rename="pascal"):
+    volumes: list[_Left] | None = None
 
 
 def sweep(api: APIClient) -> int:
     """Remove the containers and volumes of runs on this host whose process is gone; return how many containers."""
-    mine = {"label": [f"{HOST_LABEL}={socket.gethostname()}"]}
-    with asking("list containers"):
-        containers = api.containers(all=True, filters=mine)
-        volumes = api.volumes(filters=mine)["Volumes"] or []
-    left = [item["Id"] for item in containers if not _alive(item.get("Labels") or {})]
+    mine = {"filters": json.dumps({"label": [f"{HOST_LABEL}={socket.gethostname()}"]})}
+    containers = ask(api, "/containers/json", "list containers", list[_Left], params={"all": 1, **mine}) or []
+    volumes = ask(api, "/volumes", "list volumes", _Volumes, params=mine) or _Volumes()
+    left = [item.id for item in containers if not _alive(item.labels or {})]
     for container in left:
         _remove(api, container)
-    for volume in volumes:
-        if not _alive(volume.get("Labels") or {}):
+    for volume in volumes.volumes or ():
+        if not _alive(volume.labels or {}):
             # Gone with its container already, or still held by one that is going.
             with asking("remove a volume"), contextlib.suppress(APIError):
-                api.remove_volume(volume["Name"], force=True)
+                api.remove_volume(volume.name, force=True)
     return len(left)
 
 
@@ -102,10 +147,13 @@ class _Limit:
         while not self._over.wait(min(_LOOK_S, max(0.0, self.began + self.seconds - time.monotonic()))):
             self.reached = time.monotonic() - self.began >= self.seconds
             if self.reached or (self.overdue is not None and self.overdue()):
-                # It may have ended in this very moment; then there is nothing to kill.
-                with contextlib.suppress(APIError):
-                    self.api.kill(self.container)
+                self.kill()
                 return
+
+    def kill(self) -> None:
+        """Kill the container. It may have ended in this very moment; an engine that hangs is the watch's matter."""
+        with contextlib.suppress(DockerException, OSError, HTTPError):
+            self.api.kill(self.container)
 
 
 @contextlib.contextmanager
@@ -137,7 +185,7 @@ def _feed(stream: Any, data: bytes) -> None:  # noqa: ANN401 - docker gives a fi
 def _container(api: APIClient, spec: ContainerSpec) -> Iterator[str]:
     """Create a container and remove it, with its volume, however the block ends."""
     with asking(f"create a container of {spec.image}"):
-        host_config = api.create_host_config(**_limits(spec))
+        host_config = api.create_host_config(**_limits(spec), **_apart(api))
         made = api.create_container(
             image=spec.image,
             # The image's own entrypoint is part of what is published, not of the command that is asked for here.
@@ -150,10 +198,31 @@ def _container(api: APIClient, spec: ContainerSpec) -> Iterator[str]:
             host_config=host_config,
             network_disabled=spec.network == "none",
         )
+        container = decode.converted(made, _Created).id
     try:
-        yield made["Id"]
-    finally:
-        _remove(api, made["Id"])
+        yield container
+    except BaseException:
+        # What went wrong first is what is told; where the engine cannot remove it either, the next command sweeps it.
+        with contextlib.suppress(InfrastructureError):
+            _remove(api, container)
+        raise
+    _remove(api, container)
+
+
+class _Created(msgspec.Struct, rename="pascal"):
+    id: str
+
+
+class _Waited(msgspec.Struct, rename="pascal"):
+    status_code: int
+
+
+class _State(msgspec.Struct):
+    killed: bool | None = msgspec.field(default=None, name="OOMKilled")
+
+
+class _Inspected(msgspec.Struct, rename="pascal"):
+    state: _State
 
 
 def _limits(spec: ContainerSpec) -> dict[str, Any]:
@@ -167,14 +236,30 @@ def _limits(spec: ContainerSpec) -> dict[str, Any]:
         "mem_limit": spec.memory,
         "memswap_limit": spec.memory,
         "nano_cpus": int(spec.cpus * 1e9) if spec.cpus else None,
+        "cpu_shares": _CPU_WEIGHT,
+        "ulimits": [
+            Ulimit(name="core", soft=0, hard=0),  # a crash of TensorFlow would hand gigabytes to the host's collector
+            Ulimit(name="fsize", soft=spec.memory, hard=spec.memory),
+            Ulimit(name="nofile", soft=_FILES, hard=_FILES),
+        ],
         "shm_size": spec.shm_size,
         # exec: TensorFlow and XLA write programs to their scratch space and load them.
-        "tmpfs": dict.fromkeys(spec.scratch, "rw,exec,nosuid,nodev,mode=1777"),
+        "tmpfs": dict.fromkeys(spec.scratch, f"rw,exec,nosuid,nodev,mode=1777,size={_scratch(spec)}"),
         "mounts": [*_binds(spec.mounts), *_files_volume(spec)],
         "device_requests": _gpus(spec.gpus),
         # What it prints is read from the attached stream; a copy on the engine's disk would have no reader.
         "log_config": LogConfig(type="none"),
     }
+
+
+def _scratch(spec: ContainerSpec) -> int:
+    """Return the bytes of one tmpfs: half of the memory for all of them, since the memory is what they are made of."""
+    return spec.memory // 2 // max(1, len(spec.scratch))
+
+
+def _apart(api: APIClient) -> dict[str, Any]:
+    """Keep the host's control groups out of sight, where the engine knows how (20.10)."""
+    return {"cgroupns": "private"} if version_gte(api.api_version, "1.41") else {}
 
 
 def _binds(mounts: Mapping[str, str]) -> list[Mount]:
@@ -217,12 +302,13 @@ def _start(api: APIClient, container: str) -> str:
 def _ended(api: APIClient, container: str, limit: _Limit) -> Ended:
     with asking("wait for the container's end"):
         # It may have closed its output and gone on; then the limit ends it.
-        code = api.wait(container, timeout=int(limit.seconds) + _PATIENCE)["StatusCode"]
-        state = api.inspect_container(container)["State"]
+        left = max(0.0, limit.seconds - (time.monotonic() - limit.began))
+        code = decode.converted(api.wait(container, timeout=int(left) + _PATIENCE), _Waited).status_code
+    found = ask(api, "/containers/{}/json", "describe the container", _Inspected, names=(container,))
     return Ended(
         exit_code=code,
         timed_out=limit.reached,
-        out_of_memory=bool(state.get("OOMKilled")),
+        out_of_memory=bool(found and found.state.killed),
         seconds=time.monotonic() - limit.began,
     )
 

@@ -8,11 +8,14 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import docker
+import msgspec
+import requests
 from docker import APIClient, auth
 from docker.errors import DockerException, ImageNotFound
 from docker.utils import parse_repository_tag
@@ -20,18 +23,26 @@ from requests.exceptions import ReadTimeout
 
 from envbuilder.engine import archive, containers, layer_files
 from envbuilder.engine.buildkit import Failure, Trace
-from envbuilder.engine.calls import NO_ENGINE, answers, asking, checked, records
+from envbuilder.engine.calls import CONNECT_S, NO_ENGINE, Record, answers, ask, asking, checked, records, url
 from envbuilder.engine.images import to_image
 from envbuilder.engine.port import BuildRequest, ContainerSpec, Ended, EngineInfo, Image, LayerStream, Step
-from envbuilder.errors import BuildFailedError, InfrastructureError
+from envbuilder.engine.watch import Watch, watched
+from envbuilder.errors import BuildFailedError, InfrastructureError, decode, of_system, printable
 
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "NO_PROXY", "ALL_PROXY")
 _LOOPBACK = re.compile(r"^(?:\w+://)?(?:[^/@]*@)?(?:localhost|127\.[\d.]+|\[::1\])(?::|/|$)")
-_CONNECT_SECONDS = 10
 _REACH_SECONDS = 20
+_SILENCE_S = 1800.0
+"""Between two pieces of a build, a pull, a push, an export: unpacking a layer of 6 GB on a slow disk says nothing."""
+_TOTAL_S = 4 * 3600.0
+"""For all of one of these."""
 _ANSWER_SECONDS = 300
 """Removing or committing an image of several gigabytes on a busy disk takes minutes."""
 _LAST_LINES = 20
+_STEP_SHOWN = 80
+"""Characters of a step's name where the step is not what failed: an instruction may be ten lines long."""
+
+_Aux = TypeVar("_Aux")
 
 
 def connect(environment: Mapping[str, str] | None = None) -> DockerEngine:
@@ -41,9 +52,11 @@ def connect(environment: Mapping[str, str] | None = None) -> DockerEngine:
     """
     environment = dict(os.environ if environment is None else environment)
     try:
-        api = docker.from_env(version="auto", environment=environment, timeout=_CONNECT_SECONDS).api
-        api.ping()
-    except (DockerException, OSError) as error:
+        with decode.damaged("what answers is no Docker engine"):
+            api = docker.from_env(version="auto", environment=environment, timeout=int(CONNECT_S)).api
+            api.ping()
+            [int(part) for part in api.api_version.split(".")]
+    except (DockerException, OSError, decode.DamagedError) as error:
         raise InfrastructureError(f"no container engine answers: {error}", hint=NO_ENGINE) from error
     api.timeout = _ANSWER_SECONDS
     return DockerEngine(api, environment)
@@ -54,45 +67,49 @@ class DockerEngine:
 
     def __init__(self, api: APIClient, environment: Mapping[str, str]) -> None:
         self._api = api
+        self._swept = False
+        self._memory: int | None = None
         self._proxies = {key: value for key, value in environment.items() if key.upper() in _PROXIES and value}
 
     def info(self) -> EngineInfo:
         """Describe the engine."""
-        with asking("describe itself"):
-            told = self._api.info()
+        told = ask(self._api, "/info", "describe itself", _Info)
+        if told is None:
+            raise InfrastructureError("the engine has nothing to say about itself", hint=NO_ENGINE)
         return EngineInfo(
             name="docker",
-            version=told.get("ServerVersion") or "",
+            version=told.server_version or "",
             builder="buildkit",
             gpu_runtime=_hands_over_gpus(told),
-            storage=told.get("Driver") or "",
-            root=told.get("DockerRootDir") or "",
+            storage=told.driver or "",
+            root=told.docker_root_dir or "",
+            memory=max(0, told.mem_total or 0),
         )
 
     def image(self, reference: str) -> Image | None:
         """Look an image up by tag, id or digest."""
-        with asking(f"look {reference} up"):
-            try:
-                inspected: dict[str, Any] = self._api.inspect_image(reference)  # type: ignore[no-untyped-call]
-                history: list[dict[str, Any]] = self._api.history(reference)  # type: ignore[no-untyped-call]
-            except ImageNotFound:
-                return None
-        return to_image(inspected, history)
+        what = f"look {reference} up"
+        inspected = ask(self._api, "/images/{}/json", what, dict[str, Any], names=(reference,))
+        history = ask(self._api, "/images/{}/history", what, list[Any], names=(reference,))
+        if inspected is None or history is None:
+            return None
+        with asking(what):
+            return to_image(inspected, history)
 
     def build(self, request: BuildRequest, on_step: Callable[[Step], None]) -> Image:
         """Build by BuildKit from a streamed context; closing the connection, as any exception does, cancels it."""
         what, trace, built, refused = f"build {request.tag}", Trace(), "", ""
         entries = archive.context_entries(request.context, request.extra)
-        with closing(self._post("/build", what, self._build_query(request), archive.stream(entries))) as response:
+        with self._post("/build", what, self._build_query(request), archive.stream(entries)) as response:
             for record in records(what, response):
-                match record.get("id"):
+                match record.id:
                     case "moby.buildkit.trace":
-                        for step in trace.feed(base64.b64decode(record["aux"])):
+                        for step in _steps(what, trace, record):
                             on_step(step)
                     case "moby.image.id":
-                        built = record["aux"]["ID"]
+                        built = _aux(what, record, _Built).id
                     case _:
-                        refused = refused or record.get("error") or ""
+                        refused = refused or record.error or ""
         for step in trace.finish():
             on_step(step)
         if refused or not built:
@@ -105,20 +122,22 @@ class DockerEngine:
         repository, name = parse_repository_tag(tag)
         changes = [f"LABEL {json.dumps(key)}={json.dumps(value)}" for key, value in sorted(labels.items())]
         query = {"fromSrc": "-", "repo": repository, "tag": name or "latest", "changes": [*changes, 'CMD ["/bin/sh"]']}
-        with tar.open("rb") as file, closing(self._post("/images/create", what, query, file)) as response:
-            _drain(what, records(what, response))
+        try:
+            with tar.open("rb") as file, self._post("/images/create", what, query, file) as response:
+                _drain(what, records(what, response))
+        except OSError as error:
+            raise of_system(error, f"read {tar}") from error
         return self._present(tag)
 
     def reach(self, reference: str) -> None:
         """Ask a registry for an image's manifest alone; a network that swallows packets costs 20 s, not minutes."""
         what = f"reach {reference}"
-        login = auth.get_config_header(self._api, auth.resolve_repository_name(reference)[0])
         with asking(what):
             try:
                 response = self._api.get(
                     self._url(f"/distribution/{reference}/json"),
-                    headers={"X-Registry-Auth": login} if login else {},
-                    timeout=(_CONNECT_SECONDS, _REACH_SECONDS),
+                    headers=self._login(reference),
+                    timeout=(CONNECT_S, _REACH_SECONDS),
                 )
             except ReadTimeout as error:
                 raise InfrastructureError(f"no registry answered for {reference} in {_REACH_SECONDS} s") from error
@@ -127,22 +146,23 @@ class DockerEngine:
     def pull(self, reference: str) -> Image:
         """Fetch an image from its registry, with the credentials that ``docker login`` left."""
         repository, tag = parse_repository_tag(reference)
-        what = f"pull {reference}"
-        with asking(what):
-            stream = self._api.pull(repository, tag=tag or "latest", stream=True, decode=True)
-        _drain(what, answers(what, stream))
+        what, query = f"pull {reference}", {"fromImage": repository, "tag": tag or "latest"}
+        with self._post("/images/create", what, query, None, self._login(reference)) as response:
+            _drain(what, records(what, response))
         return self._present(reference)
 
     def push(self, reference: str) -> str:
         """Push a tag and return the manifest digest that the registry answered."""
         repository, tag = parse_repository_tag(reference)
-        what = f"push {reference}"
-        with asking(what):
-            stream = self._api.push(repository, tag=tag or "latest", stream=True, decode=True)
-        digest = [aux["Digest"] for aux in _drain(what, answers(what, stream)) if aux.get("Digest")]
+        what, query = f"push {reference}", {"tag": tag or "latest"}
+        # Without credentials in the header, Docker 20.10 looks for them in the body.
+        headers = {"Content-Type": "application/json", **self._login(reference)}
+        with self._post(f"/images/{repository}/push", what, query, b"{}", headers) as response:
+            pushed = [_aux(what, record, _Pushed) for record in _drain(what, records(what, response)) if record.aux]
+        digest = [one.digest for one in pushed if one.digest]
         if not digest:
             raise InfrastructureError(f"could not {what}: the registry answered no digest")
-        return str(digest[-1])
+        return digest[-1]
 
     def tag(self, image: str, reference: str) -> None:
         """Give an image a further name."""
@@ -160,7 +180,14 @@ class DockerEngine:
 
     def run(self, spec: ContainerSpec, on_stdout: Callable[[bytes], None], on_stderr: Callable[[bytes], None]) -> Ended:
         """Run a container to its end."""
-        return containers.run(self._api, spec, on_stdout, on_stderr)
+        if not self._swept:  # what a killed command left goes with the next that runs anything, whichever it is
+            self._swept = True
+            with suppress(InfrastructureError):
+                self.sweep()
+        if self._memory is None:
+            self._memory = self.info().memory
+        memory = min(spec.memory, self._memory * 3 // 4) if self._memory else spec.memory
+        return containers.run(self._api, replace(spec, memory=memory), on_stdout, on_stderr)
 
     @contextmanager
     def export(self, reference: str) -> Iterator[Iterable[bytes]]:
@@ -168,17 +195,20 @@ class DockerEngine:
         what = f"save {reference}"
         with asking(what):
             response = self._api.get(
-                self._url(f"/images/{reference}/get"), stream=True, timeout=(_CONNECT_SECONDS, None)
+                self._url(f"/images/{reference}/get"), stream=True, timeout=(CONNECT_S, _SILENCE_S)
             )
-        with closing(checked(what, response)):
-            yield answers(what, response.iter_content(1 << 20))
+        with closing(checked(what, response)), watched(self._api, what, response, _TOTAL_S) as watch:
+            yield _unless_cut(watch, what, answers(what, response.iter_content(1 << 20)))
 
     @contextmanager
     def layer_files(self, reference: str, known: Container[str]) -> Iterator[Iterator[LayerStream]]:
         """Yield an image's layers: from overlay2's folders where this process may read them, else from its archive."""
-        with asking(f"look {reference} up"):
-            inspected: dict[str, Any] = self._api.inspect_image(reference)  # type: ignore[no-untyped-call]
-        folders = layer_files.overlay_folders(inspected)
+        what = f"look {reference} up"
+        inspected = ask(self._api, "/images/{}/json", what, dict[str, Any], names=(reference,))
+        if inspected is None:
+            raise InfrastructureError(f"the engine could not {what}: no such image")
+        with asking(what):
+            folders = layer_files.overlay_folders(inspected)
         if folders is not None:
             yield layer_files.from_folders(folders, known)
             return
@@ -192,21 +222,20 @@ class DockerEngine:
     def names(self, repository: str) -> tuple[str, ...]:
         """List the tags of a repository that the store holds."""
         with asking(f"list {repository}"):
-            rows: list[dict[str, Any]] = self._api.images(repository)
-        every = (tag for row in rows for tag in row.get("RepoTags") or ())
+            rows = decode.converted(self._api.images(repository), list[_Named])
+        every = (tag for row in rows for tag in row.repo_tags or ())
         return tuple(sorted(tag for tag in every if tag.rpartition(":")[0] == repository))
 
     def prune(self, label: str) -> int:
         """Remove the images with a label that have no tag any more."""
         with asking(f"prune images with {label}"):
             told = self._api.prune_images({"dangling": True, "label": label})  # type: ignore[no-untyped-call]
-        return int(told.get("SpaceReclaimed") or 0)
+            return decode.converted(told, _Freed).space_reclaimed or 0
 
     def trim_cache(self, keep: int) -> int:
         """Remove of the builder's cache what was used least recently, down to ``keep`` bytes."""
         with asking("trim the builder's cache"):
-            told = self._api.prune_builds(keep_storage=keep)
-        return int(told.get("SpaceReclaimed") or 0)
+            return decode.converted(self._api.prune_builds(keep_storage=keep), _Freed).space_reclaimed or 0
 
     def _present(self, reference: str) -> Image:
         found = self.image(reference)
@@ -232,41 +261,102 @@ class DockerEngine:
         loopback = any(_LOOPBACK.search(value) for key, value in self._proxies.items() if key.upper() != "NO_PROXY")
         return "host" if loopback and request.network == "default" else request.network
 
-    def _post(self, path: str, what: str, query: Mapping[str, Any], body: Any) -> Any:  # noqa: ANN401 - requests' types
+    @contextmanager
+    def _post(
+        self,
+        path: str,
+        what: str,
+        query: Mapping[str, Any],
+        body: Any,  # noqa: ANN401 - requests' types
+        headers: Mapping[str, str] | None = None,
+    ) -> Iterator[requests.Response]:
+        """Post a body and yield the streaming answer, watched; leaving the block closes the connection."""
         # The SDK's own build() speaks to the classic builder only; its connection speaks to BuildKit as well.
         with asking(what):
             response = self._api.post(
                 self._url(path),
                 params=query,
                 data=body,
-                headers={"Content-Type": "application/x-tar"},
+                headers={"Content-Type": "application/x-tar"} if headers is None else headers,
                 stream=True,
-                timeout=(_CONNECT_SECONDS, None),
+                timeout=(CONNECT_S, _SILENCE_S),
             )
-        return checked(what, response)
+        with closing(checked(what, response)), watched(self._api, what, response, _TOTAL_S):
+            yield response
+
+    def _login(self, reference: str) -> dict[str, str]:
+        """Return the header with the credentials that ``docker login`` left for a reference's registry."""
+        header = auth.get_config_header(self._api, auth.resolve_repository_name(reference)[0])
+        return {"X-Registry-Auth": decode.lossy(header) if isinstance(header, bytes) else header} if header else {}
 
     def _url(self, path: str) -> str:
-        return f"{self._api.base_url}/v{self._api.api_version}{path}"
+        return url(self._api, path)
 
 
-def _hands_over_gpus(told: Mapping[str, Any]) -> bool:
+class _Device(msgspec.Struct, rename="pascal"):
+    id: str | None = msgspec.field(default=None, name="ID")
+
+
+class _Info(msgspec.Struct, rename="pascal"):
+    server_version: str | None = None
+    driver: str | None = None
+    docker_root_dir: str | None = None
+    mem_total: int | None = None
+    runtimes: dict[str, Any] | None = None
+    discovered_devices: list[_Device] | None = None
+
+
+class _Built(msgspec.Struct):
+    id: str = msgspec.field(name="ID")
+
+
+class _Pushed(msgspec.Struct, rename="pascal"):
+    digest: str | None = None
+
+
+class _Named(msgspec.Struct, rename="pascal"):
+    repo_tags: tuple[str, ...] | None = None
+
+
+class _Freed(msgspec.Struct, rename="pascal"):
+    space_reclaimed: int | None = None
+
+
+def _aux(what: str, record: Record, kind: type[_Aux]) -> _Aux:
+    with asking(what):
+        return decode.converted(record.aux, kind)
+
+
+def _steps(what: str, trace: Trace, record: Record) -> list[Step]:
+    """Decode a message of the builder's trace; what is done with its steps is not within."""
+    with asking(what), decode.damaged("not BuildKit's trace"):
+        return list(trace.feed(base64.b64decode(record.aux, validate=True)))
+
+
+def _unless_cut(watch: Watch, what: str, pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield an archive's pieces. One that was cut ends in an error: its reader must not take a part for the whole."""
+    yield from pieces
+    if watch.why:
+        raise InfrastructureError(f"could not {what}: {watch.why}")
+
+
+def _hands_over_gpus(told: _Info) -> bool:
     """Look for NVIDIA's runtime or CDI devices in ``info``, or for the hook on a local engine's host."""
-    devices = told.get("DiscoveredDevices") or []
     return (
-        "nvidia" in (told.get("Runtimes") or {})
-        or any(str(device.get("ID", "")).startswith("nvidia.com/gpu") for device in devices)
+        "nvidia" in (told.runtimes or {})
+        or any((device.id or "").startswith("nvidia.com/gpu") for device in told.discovered_devices or ())
         or shutil.which("nvidia-container-runtime-hook") is not None
     )
 
 
-def _drain(what: str, stream: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def _drain(what: str, stream: Iterable[Record]) -> list[Record]:
     """Read a progress stream to its end for the ``aux`` records in it. Raises InfrastructureError on an error in it."""
-    kept: list[Mapping[str, Any]] = []
+    kept: list[Record] = []
     for record in stream:
-        if record.get("error"):
-            raise InfrastructureError(f"could not {what}: {record['error']}")
-        if isinstance(record.get("aux"), dict):
-            kept.append(record["aux"])
+        if record.error:
+            raise InfrastructureError(f"could not {what}: {record.error}")
+        if isinstance(record.aux, dict):
+            kept.append(record)
     return kept
 
 
@@ -280,7 +370,11 @@ def _build_error(
         image = failure.name.rpartition(" ")[2]
         return InfrastructureError(f"the base {image} is neither here nor in a registry that answers: {failure.error}")
     if "no space left on device" in "\n".join((failure.error, *failure.lines)).lower():
-        return InfrastructureError(f"the disk is full: {failure.name}", hint="docker system df; docker builder prune")
+        step = printable.line(failure.name)[:_STEP_SHOWN]
+        return InfrastructureError(
+            f"the engine's disk is full, at {step}",
+            hint="envbuilder clean --cache frees what builds left; docker system df says what holds the rest",
+        )
     lines = "\n".join(f"  | {line}" for line in failure.lines[-_LAST_LINES:])
     return BuildFailedError(
         f"{request.tag}: step {failure.name} failed: {failure.error}\n{lines}".rstrip(),

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from envbuilder.engine.archive import MODIFIED, context_entries, stream
+from envbuilder.engine.meter import Meter
 from envbuilder.engine.port import (
     BuildRequest,
     ContainerSpec,
@@ -150,10 +151,12 @@ class FakeEngine:
             raise InfrastructureError("this engine cannot hand GPUs over: could not select device driver")
         self.runs.append(spec)
         began, script = time.monotonic(), self.script(spec)
-        if script.stdout:
-            on_stdout(script.stdout)
-        if script.stderr:
-            on_stderr(script.stderr)
+        meter = Meter(spec)
+        for data, take in ((script.stdout, on_stdout), (script.stderr, on_stderr)):
+            if data and (taken := meter.take(data)):
+                take(taken)
+        if meter.full:
+            return Ended(137, seconds=script.seconds, flooded=True)
         if script.seconds > spec.time_limit:
             return Ended(137, timed_out=True, seconds=spec.time_limit)
         return Ended(

@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import msgspec
+
 from envbuilder.engine.port import Image, Layer
+from envbuilder.errors import decode
 
 # Instructions that leave no layer, as BuildKit ("ENV A=b") and the classic builder ("/bin/sh -c #(nop)  ENV A=b")
 # note them.
@@ -15,25 +18,57 @@ _METADATA = re.compile(
 )
 
 
-def to_image(inspected: dict[str, Any], history: list[dict[str, Any]]) -> Image:
-    """Join what ``inspect`` and ``history`` say of one image."""
-    config = inspected.get("Config") or {}
-    diff_ids = tuple((inspected.get("RootFS") or {}).get("Layers") or ())
+class _Config(msgspec.Struct, rename="pascal"):
+    labels: dict[str, str] | None = None
+    env: tuple[str, ...] | None = None
+    user: str | None = None
+    entrypoint: tuple[str, ...] | str | None = None
+    cmd: tuple[str, ...] | str | None = None
+    working_dir: str | None = None
+
+
+class _Files(msgspec.Struct, rename="pascal"):
+    layers: tuple[str, ...] | None = None
+
+
+class _Inspected(msgspec.Struct, rename="pascal"):
+    id: str
+    repo_tags: tuple[str, ...] | None = None
+    repo_digests: tuple[str, ...] | None = None
+    size: int | None = None
+    config: _Config | None = None
+    files: _Files | None = msgspec.field(default=None, name="RootFS")
+    architecture: str | None = None
+    created: str | None = None
+
+
+class _Entry(msgspec.Struct, rename="pascal"):
+    size: int | None = None
+    created_by: str | None = None
+
+
+def to_image(inspected: object, history: object) -> Image:
+    """Join what ``inspect`` and ``history`` say of one image. Raises DamagedError where that is of another shape."""
+    told = decode.converted(inspected, _Inspected)
+    entries = decode.converted(history, list[_Entry])
+    config = told.config or _Config()
+    diff_ids = (told.files.layers if told.files else None) or ()
+    made = [{"Size": entry.size, "CreatedBy": entry.created_by} for entry in entries]
     return Image(
-        id=inspected["Id"],
-        tags=tuple(inspected.get("RepoTags") or ()),
-        digests=tuple(inspected.get("RepoDigests") or ()),
-        size=inspected.get("Size") or 0,
-        labels=dict(config.get("Labels") or {}),
-        env=dict(pair.partition("=")[::2] for pair in config.get("Env") or ()),
-        user=config.get("User") or "",
-        architecture=inspected.get("Architecture") or "",
-        layers=to_layers(diff_ids, history),
-        entrypoint=_words(config.get("Entrypoint")),
-        command=_words(config.get("Cmd")),
-        created=inspected.get("Created") or "",
-        workdir=config.get("WorkingDir") or "",
-        history=tuple(entry.get("CreatedBy") or "" for entry in history),
+        id=told.id,
+        tags=told.repo_tags or (),
+        digests=told.repo_digests or (),
+        size=told.size or 0,
+        labels=config.labels or {},
+        env=dict(pair.partition("=")[::2] for pair in config.env or ()),
+        user=config.user or "",
+        architecture=told.architecture or "",
+        layers=to_layers(diff_ids, made),
+        entrypoint=_words(config.entrypoint),
+        command=_words(config.cmd),
+        created=told.created or "",
+        workdir=config.working_dir or "",
+        history=tuple(entry.created_by or "" for entry in entries),
     )
 
 
@@ -54,5 +89,5 @@ def to_layers(diff_ids: tuple[str, ...], history: list[dict[str, Any]]) -> tuple
     return tuple(reversed(layers))
 
 
-def _words(value: list[str] | str | None) -> tuple[str, ...]:
+def _words(value: tuple[str, ...] | str | None) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else tuple(value or ())

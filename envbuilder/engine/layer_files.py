@@ -8,31 +8,56 @@ import io
 import os
 import stat
 import tarfile
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Container, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
+import msgspec
+
 from envbuilder.engine.port import FileKind, LayerFile, LayerStream
-from envbuilder.errors import InfrastructureError
+from envbuilder.errors import InfrastructureError, decode
 
 _PIECE = 1 << 20
 _WHITEOUT, _OPAQUE = ".wh.", ".wh..wh..opq"
 _OPAQUE_ATTRIBUTES = ("trusted.overlay.opaque", "user.overlay.opaque")
 
 
-def overlay_folders(inspected: Mapping[str, Any]) -> tuple[tuple[str, Path], ...] | None:
+class _Overlay(msgspec.Struct):
+    upper: str | None = msgspec.field(default=None, name="UpperDir")
+    lower: str | None = msgspec.field(default=None, name="LowerDir")
+
+
+class _Store(msgspec.Struct, rename="pascal"):
+    name: str | None = None
+    data: Any = None
+
+
+class _Root(msgspec.Struct, rename="pascal"):
+    layers: tuple[str, ...] | None = None
+
+
+class _Inspected(msgspec.Struct, rename="pascal"):
+    graph_driver: _Store | None = None
+    root: _Root | None = msgspec.field(default=None, name="RootFS")
+
+
+def overlay_folders(inspected: object) -> tuple[tuple[str, Path], ...] | None:
     """Pair an inspected image's diff ids with overlay2's folders, oldest first; None where they cannot be read here.
 
-    The engine may be remote, or keep its layers otherwise: then its archive is the only way.
+    The engine may be remote, or keep its layers otherwise: then its archive is the only way. Raises DamagedError where
+    the answer is of another shape.
     """
-    told = inspected.get("GraphDriver") or {}
-    data = told.get("Data") or {}
-    diff_ids = (inspected.get("RootFS") or {}).get("Layers") or ()
-    if told.get("Name") != "overlay2" or not data.get("UpperDir"):
+    told = decode.converted(inspected, _Inspected)
+    store = told.graph_driver or _Store()
+    if store.name != "overlay2":  # what another store keeps there has another shape
         return None
-    lower = [part for part in (data.get("LowerDir") or "").split(":") if part]
-    folders = [Path(part) for part in (*reversed(lower), data["UpperDir"])]
+    data = decode.converted(store.data or {}, _Overlay)
+    diff_ids = (told.root.layers if told.root else None) or ()
+    if not data.upper:
+        return None
+    lower = [part for part in (data.lower or "").split(":") if part]
+    folders = [Path(part) for part in (*reversed(lower), data.upper)]
     if len(folders) != len(diff_ids) or not all(_readable(folder) for folder in folders):
         return None
     return tuple(zip(diff_ids, folders, strict=True))
@@ -128,21 +153,28 @@ def from_archive(archive: Iterable[bytes]) -> Iterator[LayerStream]:
     a stream that is no such archive.
     """
     manifest = False
-    try:
-        with tarfile.open(fileobj=_Stream(archive), mode="r|", bufsize=_PIECE) as outer:
-            for member in outer:
-                manifest = manifest or member.name == "manifest.json"
-                if _may_be_layer(member):
-                    source = outer.extractfile(member)
-                    stream = _layer(source) if source is not None else None
-                    if stream is not None:
-                        yield stream
-                        for _ in stream.files:
-                            pass  # what its reader left; the digest is over all of it
-    except (tarfile.TarError, EOFError, OSError) as error:
-        raise InfrastructureError(f"the engine's archive of the image cannot be read: {error}") from error
+    with reading(), tarfile.open(fileobj=_Stream(archive), mode="r|", bufsize=_PIECE) as outer:
+        for member in outer:
+            manifest = manifest or member.name == "manifest.json"
+            if _may_be_layer(member):
+                source = outer.extractfile(member)
+                stream = _layer(source) if source is not None else None
+                if stream is not None:
+                    yield stream
+                    for _ in stream.files:
+                        pass  # what its reader left; the digest is over all of it
     if not manifest:
         raise InfrastructureError("the engine's archive of the image has no manifest")
+
+
+@contextmanager
+def reading() -> Iterator[None]:
+    """Turn what a damaged or cut archive ends in, packed or not, into InfrastructureError."""
+    try:
+        with decode.damaged("it is cut or damaged"):
+            yield
+    except (tarfile.TarError, OSError, decode.DamagedError) as error:
+        raise InfrastructureError(f"the engine's archive of the image cannot be read: {error}") from error
 
 
 def _may_be_layer(member: tarfile.TarInfo) -> bool:
@@ -153,22 +185,24 @@ def _may_be_layer(member: tarfile.TarInfo) -> bool:
 
 def _layer(source: IO[bytes]) -> LayerStream | None:
     """Open one blob as a layer; None for one that is no tar (a configuration, a manifest)."""
-    hashed = _Hashed(source)
-    try:
-        inner = tarfile.open(fileobj=hashed, mode="r|", bufsize=_PIECE)  # noqa: SIM115 - closed by its files' reader
-    except tarfile.ReadError:
-        return None
+    with reading():
+        hashed = _Hashed(source)
+        try:
+            inner = tarfile.open(fileobj=hashed, mode="r|", bufsize=_PIECE)  # noqa: SIM115 - closed by its reader
+        except tarfile.ReadError:
+            return None  # a configuration, a manifest, or a layer of a form that is not known: its diff id is missing
     stream = LayerStream(iter(()))
     stream.files = _members(inner, hashed, stream)
     return stream
 
 
 def _members(inner: tarfile.TarFile, hashed: _Hashed, stream: LayerStream) -> Iterator[LayerFile]:
-    with inner:
-        for member in inner:
-            yield _in_archive(inner, member)
-    while hashed.read(_PIECE):
-        pass
+    with reading():
+        with inner:
+            for member in inner:
+                yield _in_archive(inner, member)
+        while hashed.read(_PIECE):
+            pass
     stream.diff_id = f"sha256:{hashed.hash.hexdigest()}"
 
 
@@ -205,9 +239,10 @@ def _kind_in(member: tarfile.TarInfo) -> FileKind:
 
 
 def _pieces_in(inner: tarfile.TarFile, member: tarfile.TarInfo) -> Iterator[bytes]:
-    file = inner.extractfile(member)
-    while file is not None and (piece := file.read(_PIECE)):
-        yield piece
+    with reading():
+        file = inner.extractfile(member)
+        while file is not None and (piece := file.read(_PIECE)):
+            yield piece
 
 
 class _Hashed(io.RawIOBase):

@@ -12,8 +12,9 @@ from typing import Literal
 
 from envbuilder.catalog.rows import OperatingSystem
 from envbuilder.engine.port import Engine, Image
-from envbuilder.errors import InfrastructureError
+from envbuilder.errors import InfrastructureError, decode
 from envbuilder.image import debian, names
+from envbuilder.workspace import read_kept, write_atomically, writing
 
 
 @dataclass(frozen=True)
@@ -93,15 +94,16 @@ def _bootstrap(
     whole = tar.is_file() and note.is_file()
     if renew or not whole:
         before = _digest(tar) if whole else ""
-        note.unlink(missing_ok=True)
+        with writing(note):
+            note.unlink(missing_ok=True)
         report(f"bootstrapping {system.name} from signed Debian packages, about a minute")
         said = debian.bootstrap(system.suite, tar, report)
-        note.write_text(said)
+        write_atomically(note, said.encode())
         if _digest(tar) == before and (here := _bootstrapped(engine, system)) is not None:
             report("no package has changed")
             return here
     report(f"importing {tar.name}")
-    labels = {names.BASE_KEY_LABEL: key, names.BASE_FROM_LABEL: note.read_text()}
+    labels = {names.BASE_KEY_LABEL: key, names.BASE_FROM_LABEL: decode.lossy(read_kept(note) or b"signed packages")}
     return _ours(engine.import_base(tar, _tag(system), labels), system)
 
 
@@ -132,7 +134,7 @@ def _ours(image: Image, system: OperatingSystem) -> Base:
 
 
 def _digest(path: Path) -> str:
-    with path.open("rb") as file:
+    with writing(path), path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -143,7 +145,8 @@ def _tag(system: OperatingSystem) -> str:
 @contextmanager
 def _lock(path: Path) -> Iterator[None]:
     """Let one process at a time through; the lock goes with its process, however that ends."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as file:
+    with writing(path):
+        file = path.open("w")
+    with file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

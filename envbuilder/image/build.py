@@ -15,13 +15,13 @@ import msgspec
 
 from envbuilder.engine.port import BuildRequest, Engine, EngineInfo, Image, Step
 from envbuilder.environment import Environment
-from envbuilder.errors import redacted
+from envbuilder.errors import printable, redacted
 from envbuilder.image import lockfile
 from envbuilder.image.bases import Base
 from envbuilder.image.hostfiles import host_files
 from envbuilder.image.names import BASE_DIGEST_LABEL, BASE_NAME_LABEL, reference
 from envbuilder.verdict import EngineRef
-from envbuilder.workspace import Workspace, folder_contents, read_document, write_document
+from envbuilder.workspace import Workspace, folder_contents, read_document, write_document, writing
 
 
 class LayerSize(msgspec.Struct, frozen=True):
@@ -101,7 +101,8 @@ def build(  # noqa: PLR0913 - what a build is made of, each from another place
     BuildFailedError with the failed step's last lines.
     """
     path = workspace.image_record(environment.id)
-    path.unlink(missing_ok=True)
+    with writing(path):
+        path.unlink(missing_ok=True)
     context = workspace.context(environment.id)
     begun, started = datetime.now(UTC), time.monotonic()
     digests, revision = digests_of(folder_contents(context)), _revision(context)
@@ -148,15 +149,18 @@ def _revision(context: Path) -> str:
 
 def build_logged(request: BuildRequest, engine: Engine, log: Path, on_step: Callable[[Step], None]) -> Image:
     """Build an image and write each step to a log file as it happens, without credentials in an address."""
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("w") as file:
+    with writing(log), log.open("w", encoding="utf-8", errors="replace") as file:
 
         def both(step: Step) -> None:
-            clean = replace(step, name=redacted(step.name), text=redacted(step.text), error=redacted(step.error))
+            clean = replace(step, name=_clean(step.name), text=_clean(step.text), error=_clean(step.error))
             write_step(file, clean)
             on_step(clean)
 
         return engine.build(request, both)
+
+
+def _clean(text: str) -> str:
+    return printable.text(redacted(text))
 
 
 def write_step(file: TextIO, step: Step) -> None:

@@ -9,12 +9,13 @@ from pathlib import Path
 from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import OperatingSystem
 from envbuilder.environment import Environment
-from envbuilder.errors import InputError, NoClaimError, Problem
+from envbuilder.errors import InputError, NoClaimError, Problem, decode
 from envbuilder.image import lockfile
 from envbuilder.image.lock import lock
 from envbuilder.image.lockfile import LOCK
 from envbuilder.image.render import render_context
-from envbuilder.workspace import Workspace, folder_contents, shipped, write_atomically
+from envbuilder.versions import pin_or_none, same
+from envbuilder.workspace import Workspace, folder_contents, shipped, users_text, write_atomically, writing
 
 
 @dataclass(frozen=True)
@@ -57,18 +58,17 @@ def _demand(environment: Environment, text: str, path: Path) -> None:
         raise InputError((Problem(str(path), 1, "", str(error)),), hint=hint) from error
     problems = []
     for wish in (*environment.requirements, *environment.cuda_wheels):
-        name, _, version = wish.partition("==")
-        name = lockfile.normalised(name.partition("[")[0])
-        if version and pinned.get(name) != version:
-            message = f"pins {name} at {pinned.get(name, 'nothing')}, the environment asks for {version}"
-            problems.append(Problem(str(path), 1, name, message))
+        pin = pin_or_none(wish)
+        if pin is not None and not same(pinned.get(pin.name), pin.version):
+            message = f"pins {pin.name} at {pinned.get(pin.name, 'nothing')}, the environment asks for {pin.version}"
+            problems.append(Problem(str(path), 1, pin.name, message))
     if problems:
         raise InputError(tuple(problems), hint=hint)
 
 
 def templates() -> dict[str, str]:
     """Read the templates that ship with the package, by name."""
-    return {path.name: path.read_text() for path in sorted(shipped("templates").iterdir()) if path.is_file()}
+    return {path.name: users_text(path) for path in sorted(shipped("templates").iterdir()) if path.is_file()}
 
 
 def write_context(environment: Environment, lock_text: str, workspace: Workspace) -> None:
@@ -80,7 +80,8 @@ def write_context(environment: Environment, lock_text: str, workspace: Workspace
         if present.get(name) != content:
             write_atomically(folder / name, content)
     for name in present.keys() - wanted.keys():
-        (folder / name).unlink()
+        with writing(folder / name):
+            (folder / name).unlink(missing_ok=True)
 
 
 def stale(environment: Environment, workspace: Workspace) -> tuple[Difference, ...]:
@@ -89,7 +90,7 @@ def stale(environment: Environment, workspace: Workspace) -> tuple[Difference, .
     present = folder_contents(folder)
     if LOCK not in present:
         return (Difference(f"{folder}/{LOCK}", f"missing: run envbuilder lock -s {environment.id}\n"),)
-    wanted = render_context(environment, present[LOCK].decode(), templates())
+    wanted = render_context(environment, users_text(folder / LOCK), templates())
     names = sorted(wanted.keys() | present.keys())
     return tuple(
         Difference(str(folder / name), _diff(str(folder / name), present.get(name, b""), wanted.get(name, b"")))
@@ -99,7 +100,7 @@ def stale(environment: Environment, workspace: Workspace) -> tuple[Difference, .
 
 
 def _diff(path: str, old: bytes, new: bytes) -> str:
-    before, after = (text.decode(errors="replace").splitlines(keepends=True) for text in (old, new))
+    before, after = (decode.lossy(text).splitlines(keepends=True) for text in (old, new))
     return "".join(difflib.unified_diff(before, after, fromfile=path, tofile=f"{path} (as it should be)"))
 
 

@@ -9,12 +9,13 @@ import shutil
 import subprocess
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 from envbuilder.engine.archive import MODIFIED
-from envbuilder.errors import InfrastructureError
+from envbuilder.errors import InfrastructureError, decode, of_system
+from envbuilder.workspace import is_alive, temporary_folder, writing
 
 PACKAGES = ("python3", "python3-venv", "ca-certificates")
 # Documentation and translations are left out; copyright files stay, because licences ask for them.
@@ -55,14 +56,24 @@ def bootstrap(suite: str, target: Path, report: Callable[[str], None]) -> str:
         raise InfrastructureError(
             "mmdebstrap is not installed", hint="apt-get install mmdebstrap (scripts/setup does it)"
         )
-    target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(f"{target.name}.{os.getpid()}.part")
-    try:
-        said = _first_that_works(suite, part, report)
-        part.replace(target)
-    finally:
-        part.unlink(missing_ok=True)
+    with writing(target):
+        _remove_parts(target)
+        try:
+            said = _first_that_works(suite, part, report)
+            part.replace(target)
+        finally:
+            part.unlink(missing_ok=True)
     return said
+
+
+def _remove_parts(target: Path) -> None:
+    """Remove what a bootstrap that was killed had written of this target."""
+    for left in target.parent.glob(f"{target.name}.*.part"):
+        pid = left.name.split(".")[-2]
+        if pid.isdigit() and not is_alive(int(pid)):
+            with suppress(OSError):
+                left.unlink()
 
 
 def _first_that_works(suite: str, part: Path, report: Callable[[str], None]) -> str:
@@ -107,7 +118,7 @@ def _mmdebstrap(suite: str, part: Path, mirrors: tuple[str, ...], report: Callab
         *mirrors,
     ]
     last: deque[str] = deque(maxlen=_LAST_LINES)
-    with _process(command) as process:
+    with temporary_folder("bootstrap") as folder, _process(command, folder) as process:
         for line in process.stdout or ():
             last.append(line.rstrip())
             if line.startswith("I: ") and "hook" not in line:
@@ -120,18 +131,23 @@ def _mmdebstrap(suite: str, part: Path, mirrors: tuple[str, ...], report: Callab
 
 
 @contextmanager
-def _process(command: list[str]) -> Iterator[subprocess.Popen[str]]:
-    """Run a program that ends when the block does, even by an exception."""
-    environment = {**os.environ, "SOURCE_DATE_EPOCH": str(MODIFIED), "LC_ALL": "C.UTF-8"}
-    with subprocess.Popen(
-        command,
-        env=environment,
-        text=True,
-        errors="replace",
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    ) as process:
+def _process(command: list[str], folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """Run a program that ends when the block does, even by an exception; it unpacks its tree (240 MB) in ``folder``."""
+    folder.chmod(0o755)  # mmdebstrap may work as another user, in a namespace
+    environment = {**os.environ, "SOURCE_DATE_EPOCH": str(MODIFIED), "LC_ALL": "C.UTF-8", "TMPDIR": str(folder)}
+    try:
+        started = subprocess.Popen(
+            command,
+            env=environment,
+            text=True,
+            errors="replace",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+    except OSError as error:
+        raise of_system(error, f"start {command[0]}") from error
+    with started as process:
         try:
             yield process
         except BaseException:
@@ -142,9 +158,10 @@ def _process(command: list[str]) -> Iterator[subprocess.Popen[str]]:
 def _codename() -> str:
     """Read this host's Debian suite; '' on any other system."""
     try:
-        told = dict(line.split("=", 1) for line in Path("/etc/os-release").read_text().splitlines() if "=" in line)
+        text = decode.lossy(Path("/etc/os-release").read_bytes())
     except OSError:
         return ""
+    told = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
     return told.get("VERSION_CODENAME", "").strip('"') if told.get("ID", "").strip('"') == "debian" else ""
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from envbuilder.pypi import uvconf
 from envbuilder.pypi.index_config import configured, is_remote
+from envbuilder.workspace import read_users
 
 
 def host_files(environ: Mapping[str, str] = os.environ, wheels: Path | None = None) -> dict[str, bytes]:
@@ -24,7 +25,7 @@ def host_files(environ: Mapping[str, str] = os.environ, wheels: Path | None = No
     proxy = config.proxy if is_remote(config.proxy) else ""
     files: dict[str, bytes] = {}
     if config.certificates:
-        files["host/ca-certificates.crt"] = Path(config.certificates).read_bytes()
+        files["host/ca-certificates.crt"] = read_users(Path(config.certificates))
     options = {"index-url": main, "extra-index-url": " ".join(extra), "proxy": proxy}
     for_pip = [f"{name} = {value}" for name, value in options.items() if value]
     if for_pip:
@@ -33,7 +34,7 @@ def host_files(environ: Mapping[str, str] = os.environ, wheels: Path | None = No
     if for_uv:
         files["host/uv.toml"] = _text(for_uv)
     for wheel in sorted(wheels.glob("*.whl")) if wheels else ():
-        files[f"host/wheels/{wheel.name}"] = wheel.read_bytes()
+        files[f"host/wheels/{wheel.name}"] = read_users(wheel)
     return files
 
 

@@ -7,6 +7,9 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from envbuilder.versions import distribution
+from envbuilder.workspace import users_text
+
 LOCK = "requirements.lock"
 """The lock's name in a build context."""
 
@@ -25,14 +28,12 @@ class Locked:
 
 
 def of_context(context: Path) -> str | None:
-    """Read the lock of a build context; None where there is none."""
+    """Read the lock of a build context; None where there is none.
+
+    Raises UsageError where it cannot be read, InputError where it is no text.
+    """
     path = context / LOCK
-    return path.read_text() if path.is_file() else None
-
-
-def normalised(name: str) -> str:
-    """Write a distribution's name as the index does: lower case, runs of ``-_.`` as one ``-``."""
-    return re.sub(r"[-_.]+", "-", name).lower()
+    return users_text(path) if path.is_file() else None
 
 
 def parse(text: str) -> tuple[Locked, ...]:
@@ -45,7 +46,7 @@ def parse(text: str) -> tuple[Locked, ...]:
         if found is None:
             raise ValueError(f"not a pinned package: {block.splitlines()[0]!r}")
         hashes = tuple(_HASH.findall(block))
-        packages.append(Locked(normalised(found["name"]), found["version"], hashes, block.strip()))
+        packages.append(Locked(distribution(found["name"]), found["version"], hashes, block.strip()))
     return tuple(packages)
 
 

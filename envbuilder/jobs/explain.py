@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
@@ -10,8 +11,7 @@ from typing import Literal
 import msgspec
 
 from envbuilder.catalog.model import Catalog
-from envbuilder.compat.check_text import explanation_text, finding_lines
-from envbuilder.compat.explanations import Explanation, explanation
+from envbuilder.compat.check_text import finding_lines
 from envbuilder.compat.plan import plan
 from envbuilder.environment import Environment, Rejection
 from envbuilder.errors import UsageError
@@ -19,6 +19,16 @@ from envbuilder.finding import Code
 from envbuilder.matrix import Matrix
 from envbuilder.workspace import find_matrix, shipped
 from envbuilder.yaml_reader import read_matrix
+
+
+class Explanation(msgspec.Struct, frozen=True):
+    """One code: what it means, its causes, its fix, and the sources of these statements."""
+
+    code: Code
+    means: str
+    cause: str
+    fix: str
+    sources: tuple[str, ...]
 
 
 class ExplainDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,7 +49,8 @@ class ExplainDocument(msgspec.Struct, frozen=True, kw_only=True):
 def explain(name: str, matrix: str | None, root: Path, catalog: Catalog) -> ExplainDocument:
     """Explain a code or an environment's id; raises UsageError with near misses for a name that is neither."""
     if name.upper() in Code.__members__:
-        return ExplainDocument(explanation=explanation(Code[name.upper()]))
+        code = Code[name.upper()]
+        return ExplainDocument(explanation=Explanation(code, code.means, code.cause, code.fix, code.sources))
     known: list[str] = [code.value for code in Code]
     for wishes in _matrices(matrix, root):
         resolved = plan(wishes, catalog)
@@ -108,7 +119,7 @@ def _reasons(row: Environment) -> tuple[str, ...]:
 def as_text(document: ExplainDocument) -> str:
     """Write an explanation for people."""
     if document.explanation is not None:
-        return explanation_text(document.explanation)
+        return _explanation(document.explanation)
     row = document.environment or document.rejection
     assert row is not None  # noqa: S101 - one of them is always there
     word = "environment" if document.environment else "rejected"
@@ -117,3 +128,13 @@ def as_text(document: ExplainDocument) -> str:
     for finding in row.findings:
         lines += ["", *finding_lines(finding)]
     return "\n".join([*lines, "", *(f"source: {source}" for source in document.sources)]).rstrip()
+
+
+_WIDTH = 100
+
+
+def _explanation(row: Explanation) -> str:
+    parts = [row.code.value, "", *textwrap.wrap(row.means, _WIDTH)]
+    for title, text in (("cause", row.cause), ("fix", row.fix)):
+        parts += ["", *textwrap.wrap(f"{title}: {text}", _WIDTH)]
+    return "\n".join([*parts, "", *(f"source: {source}" for source in row.sources)])

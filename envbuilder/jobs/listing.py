@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import msgspec
 
 from envbuilder.catalog.model import Catalog
-from envbuilder.catalog.rows import TensorflowRelease
+from envbuilder.catalog.rows import Facts, Row, TensorflowRelease
 from envbuilder.console import table as aligned
 from envbuilder.errors import UsageError
 
@@ -31,11 +31,23 @@ def _text(name: str) -> Callable[[Any], str]:
     return lambda row: str(getattr(row, name) or "-")
 
 
+def _cell(name: str) -> Callable[[Any], str]:
+    """Write whatever a field holds: the parts of a list beside each other, a truth value as a word."""
+
+    def read(row: Any) -> str:  # noqa: ANN401 - a row of any table
+        value = getattr(row, name)
+        if isinstance(value, bool):
+            return "yes" if value else "no"
+        return (" ".join(map(str, value)) if isinstance(value, tuple) else str(value or "")) or "-"
+
+    return read
+
+
 def _kind(row: TensorflowRelease) -> str:
     return "gpu" if row.gpu else "cpu" if row.installable else "not installable"
 
 
-TABLES: dict[str, Columns] = {
+_CHOSEN: dict[str, Columns] = {
     "tensorflow": (
         ("package", _text("package")),
         ("version", _text("version")),
@@ -102,6 +114,21 @@ TABLES: dict[str, Columns] = {
         ("symptom", _text("symptom")),
     ),
 }
+"""The columns of tables that hold more than a line can show, or are better read in other words."""
+
+
+def own_columns(kind: type[Row]) -> Columns:
+    """Make a column of each field that a kind of fact has beyond those of every row."""
+    names = [name for name in kind.__struct_fields__ if name not in Row.__struct_fields__]
+    return tuple((name.replace("_", " "), _cell(name)) for name in names)
+
+
+def _kinds() -> dict[str, type[Row]]:
+    """Return the row type of each table, in the order of `Facts`."""
+    return {name: get_args(kind)[0] for name, kind in get_type_hints(Facts).items()}
+
+
+TABLES: dict[str, Columns] = {name: _CHOSEN.get(name) or own_columns(kind) for name, kind in _kinds().items()}
 """The columns of each table, in the order in which they are shown."""
 
 

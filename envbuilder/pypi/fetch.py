@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,8 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
+from envbuilder.errors import InfrastructureError
 from envbuilder.pypi.index_config import IndexConfig, host
 from envbuilder.pypi.package_index import IndexUnavailableError
+from envbuilder.workspace import read_kept
 
 if TYPE_CHECKING:
     import requests
@@ -22,6 +25,12 @@ TRIES = 4
 BACK_OFF_S = 0.5
 TIME_LIMITS_S = (10.0, 60.0)
 """To connect, and between two pieces of an answer."""
+
+MAX_PAGE = 64 << 20
+"""Bytes of a page or a METADATA: the largest page of the public index has a third of it."""
+
+TOTAL_S = 600.0
+"""For a whole page, however slowly it comes."""
 
 _RETRY_ON = (429, 500, 502, 503, 504)
 _PIECE = 1 << 16
@@ -55,7 +64,7 @@ class Transport:
             if answer.status_code in (404, 410):
                 return None
             answer.raise_for_status()
-            return Page(answer.content, answer.headers.get("Content-Type", ""), answer.url)
+            return Page(_whole(url, answer), answer.headers.get("Content-Type", ""), answer.url)
 
     def read(self, url: str, start: int, stop: int) -> bytes:
         """Read the bytes from ``start`` up to ``stop``."""
@@ -75,6 +84,8 @@ class Transport:
                     raise
             if start == before:
                 raise IndexUnavailableError(f"{url}: ends before byte {stop}", hint=_HINT)
+            if start > stop:
+                raise IndexUnavailableError(f"{url}: gives more than the range that was asked for", hint=_HINT)
 
     def _range(self, url: str, start: int, stop: int) -> Iterator[bytes]:
         with _failures(url), self._get(url, {"Range": f"bytes={start}-{stop - 1}"}) as answer:
@@ -86,7 +97,7 @@ class Transport:
     def size(self, url: str) -> int:
         """Return a file's size in bytes."""
         if url.startswith("file:"):
-            return _local(url).stat().st_size
+            return _local_size(url)
         with _failures(url), self._ask("HEAD", url, {}) as answer:  # closed, or its connection is never free again
             answer.raise_for_status()
             return int(answer.headers["Content-Length"])
@@ -130,11 +141,24 @@ def _session(agent: str) -> requests.Session:
 @contextmanager
 def _failures(url: str) -> Iterator[None]:
     import requests  # noqa: PLC0415 - loaded with the session
+    from urllib3.exceptions import HTTPError  # noqa: PLC0415
 
     try:
         yield
-    except (requests.RequestException, KeyError) as error:
+    except (requests.RequestException, HTTPError, KeyError, ValueError) as error:
         raise IndexUnavailableError(f"{url}: {error}", hint=_HINT) from error
+
+
+def _whole(url: str, answer: requests.Response) -> bytes:
+    """Read an answer to its end, within bounds of size and time."""
+    found, ends = bytearray(), time.monotonic() + TOTAL_S
+    for piece in answer.iter_content(_PIECE):
+        found += piece
+        if len(found) > MAX_PAGE:
+            raise IndexUnavailableError(f"{url}: larger than {MAX_PAGE} bytes", hint=_HINT)
+        if time.monotonic() > ends:
+            raise IndexUnavailableError(f"{url}: not whole after {TOTAL_S:.0f} s", hint=_HINT)
+    return bytes(found)
 
 
 def _local(url: str) -> Path:
@@ -144,12 +168,19 @@ def _local(url: str) -> Path:
 def _local_page(url: str) -> Page | None:
     path = _local(url)
     try:
-        content = (path / "index.html" if path.is_dir() else path).read_bytes()
-    except FileNotFoundError:
+        content = read_kept(path / "index.html" if path.is_dir() else path)
+    except InfrastructureError as error:
+        raise IndexUnavailableError(f"{url}: {error.message}", hint=_HINT) from error
+    if content is None:
         return None
+    return Page(content, "text/html", url)
+
+
+def _local_size(url: str) -> int:
+    try:
+        return _local(url).stat().st_size
     except OSError as error:
         raise IndexUnavailableError(f"{url}: {error}", hint=_HINT) from error
-    return Page(content, "text/html", url)
 
 
 def _local_range(url: str, start: int, stop: int) -> Iterator[bytes]:

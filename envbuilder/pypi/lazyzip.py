@@ -19,17 +19,22 @@ _LOCAL = struct.Struct("<4s5H3L2H")
 
 _TAIL = 128 * 1024
 _LARGE = 0xFFFFFFFF
+MAX_DIRECTORY = 64 << 20
+"""Bytes of an archive's directory: a TensorFlow wheel's has 2 MB."""
+_PIECE = 1 << 20
 _STORED, _DEFLATED = 0, 8
 
 
 def directory(read: Read, size: int) -> tuple[Member, ...]:
     """List an archive's files from its tail: one read, or two where the directory is longer than 128 KiB.
 
-    ``size`` is the archive's own. Raises ValueError where it is no zip archive.
+    ``size`` is the archive's own. Raises ValueError, or what struct raises, where it is no zip archive.
     """
     start = max(0, size - _TAIL)
     tail = read(start, size)
     offset, length = _locate(tail, start)
+    if length > MAX_DIRECTORY or offset + length > size:
+        raise ValueError(f"a directory of {length} bytes at {offset}, in an archive of {size}")
     listing = tail[offset - start : offset - start + length] if offset >= start else read(offset, offset + length)
     return tuple(_entries(listing))
 
@@ -88,7 +93,22 @@ def content_at(read: Read, member: Member) -> int:
 
 
 def unpack(member: Member, packed: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield a member's real bytes from its packed ones. Raises ValueError for a method other than store and deflate."""
+    """Yield a member's real bytes from its packed ones, in pieces of at most 1 MiB.
+
+    Raises ValueError for a method other than store and deflate, and for more bytes than the directory states; what
+    zlib raises for damaged ones.
+    """
+    given = 0
+    for piece in _inflated(member, packed):
+        given += len(piece)
+        if given > member.size:
+            raise ValueError(f"{member.name}: unpacks to more than the {member.size} bytes that it states")
+        yield piece
+    if given < member.size:
+        raise ValueError(f"{member.name}: unpacks to {given} of the {member.size} bytes that it states")
+
+
+def _inflated(member: Member, packed: Iterator[bytes]) -> Iterator[bytes]:
     if member.method == _STORED:
         yield from packed
         return
@@ -96,5 +116,8 @@ def unpack(member: Member, packed: Iterator[bytes]) -> Iterator[bytes]:
         raise ValueError(f"{member.name}: packed by method {member.method}")
     inflate = zlib.decompressobj(-zlib.MAX_WBITS)
     for piece in packed:
-        yield inflate.decompress(piece)
+        rest = piece
+        while rest and not inflate.eof:
+            yield inflate.decompress(rest, _PIECE)
+            rest = inflate.unconsumed_tail
     yield inflate.flush()

@@ -11,3 +11,8 @@ from envbuilder.workspace import cache_dir
 def open_index(*, fresh: bool = False) -> Client:
     """Return a client that keeps what it read in the user's cache; ``fresh`` reads projects' pages again."""
     return Client(index_config.read(), Cache(cache_dir() / "index"), page_life_s=0.0 if fresh else PAGE_LIFE_S)
+
+
+def evidence() -> Cache:
+    """Return the user's cache of what wheels' shared objects were found to hold."""
+    return Cache(cache_dir() / "evidence")

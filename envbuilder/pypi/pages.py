@@ -8,6 +8,7 @@ from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 
 import msgspec
 
+from envbuilder.errors import decode
 from envbuilder.pypi.package_index import DistFile
 
 JSON_TYPE = "application/vnd.pypi.simple.v1+json"
@@ -38,10 +39,7 @@ def parse(project: str, content: bytes, content_type: str, url: str) -> tuple[Di
 
 
 def _json(project: str, content: bytes, url: str) -> tuple[DistFile, ...]:
-    try:
-        page = msgspec.json.decode(content, type=_JsonPage)
-    except msgspec.DecodeError as error:
-        raise ValueError(f"{url}: not a page of the simple API: {error}") from error
+    page = decode.from_json(content, _JsonPage, f"{url}: not a page of the simple API")
     return tuple(
         DistFile(
             project=project,
@@ -60,7 +58,9 @@ def _json(project: str, content: bytes, url: str) -> tuple[DistFile, ...]:
 
 def _html(project: str, content: bytes, url: str) -> tuple[DistFile, ...]:
     links = _Links()
-    links.feed(content.decode("utf-8", "replace"))
+    links.feed(decode.lossy(content))
+    if not links.found and not links.is_index:
+        raise ValueError(f"{url}: answers a page that lists no files and is no index's: a login, or a proxy's message?")
     return tuple(_from_link(project, attributes, links.base or url) for attributes in links.found)
 
 
@@ -85,13 +85,29 @@ class _Links(HTMLParser):
         super().__init__()
         self.found: list[dict[str, str]] = []
         self.base = ""
+        self.is_index = False
+        self._in_title = False
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Take the attributes of ``<a>`` and ``<base>``."""
         attributes = {name: value or "" for name, value in attrs}
+        self._in_title = tag in ("title", "h1")
+        self.is_index |= tag == "meta" and attributes.get("name") == "pypi:repository-version"
         if "href" not in attributes:
             return
-        if tag == "a":
+        if tag == "a" and _is_file(attributes["href"]):
             self.found.append(attributes)
         elif tag == "base":
             self.base = attributes["href"]
+
+    def handle_data(self, data: str) -> None:
+        """Look for what an index without files is called, by its title."""
+        self.is_index |= self._in_title and data.strip().lower().startswith(("links for", "index of", "simple index"))
+
+
+_FILES = (".whl", ".tar.gz", ".zip", ".egg", ".tar.bz2", ".tgz", ".exe", ".metadata", ".tar.xz", ".msi", ".rpm", ".deb")
+
+
+def _is_file(address: str) -> bool:
+    """Tell a link to a distribution's file from any other link on a page."""
+    return unquote(urlsplit(address).path).lower().endswith(_FILES)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from threading import Lock
 from urllib.parse import urlsplit
 
 import msgspec
 
 from envbuilder import __version__
+from envbuilder.errors import decode
 from envbuilder.pypi import lazyzip, pages
 from envbuilder.pypi.answer_cache import Cache
 from envbuilder.pypi.fetch import Transport
@@ -19,6 +20,9 @@ from envbuilder.pypi.package_index import DistFile, IndexUnavailableError, Membe
 
 PAGE_LIFE_S = 3600
 """How long a project's page is believed without asking again; what is inside a file never changes."""
+
+MAX_MEMBER = 64 << 20
+"""Bytes of a file in a wheel that is read as a whole; larger ones are streamed."""
 
 DIRECTORIES = 16
 """How many wheels' directories are kept in memory."""
@@ -58,7 +62,7 @@ class Client:
 
     def metadata(self, file: DistFile) -> str:
         """Return a wheel's METADATA: as the index serves it beside the wheel, or out of the wheel."""
-        return self._kept(file, "METADATA", lambda: self._metadata(file)).decode("utf-8", "replace")
+        return decode.lossy(self._kept(file, "METADATA", lambda: self._metadata(file)))
 
     def members(self, file: DistFile) -> tuple[Member, ...]:
         """List what is in a wheel, from its directory; kept in memory alone (a TensorFlow wheel's is 2 MB)."""
@@ -84,20 +88,24 @@ class Client:
         """Return a file's size in bytes, as the index states it or as the server does."""
         if file.size is not None:
             return file.size
-        return int(self._kept(file, "size", lambda: str(self._transport.size(file.url)).encode()))
+        with _as_ours(file):
+            return int(self._kept(file, "size", lambda: str(self._transport.size(file.url)).encode()))
 
     def _page(self, project: str, url: str) -> tuple[DistFile, ...]:
         address = f"{url}/{project}/"
         with self._alone(address):
             kept = self._cache.get(address, "page")
             if kept is not None and self._now() - self._cache.age_stamp(address, "page") < self._page_life_s:
-                return msgspec.msgpack.decode(kept, type=tuple[DistFile, ...])
+                with suppress(decode.DamagedError):  # of another version: the page is read again
+                    found: tuple[DistFile, ...] = decode.from_msgpack(kept, tuple[DistFile, ...])
+                    return found
             answer = self._transport.page(address, pages.ACCEPT)
             if answer is None:
                 files: tuple[DistFile, ...] = ()
             else:
                 try:
-                    files = pages.parse(project, answer.content, answer.content_type, answer.url)
+                    with decode.damaged(address):
+                        files = pages.parse(project, answer.content, answer.content_type, answer.url)
                 except ValueError as error:
                     raise IndexUnavailableError(str(error), hint="check which index pip or uv is set to") from error
             self._cache.put(address, "page", msgspec.msgpack.encode(files))
@@ -122,6 +130,8 @@ class Client:
 
     def _member(self, file: DistFile, name: str) -> bytes:
         found = next((member for member in self.members(file) if member.name == name), None)
+        if found is not None and found.size > MAX_MEMBER:
+            raise IndexUnavailableError(f"{file.filename}: {name} has {found.size} bytes, more than are read at once")
         return b"-" if found is None else b"+" + b"".join(self.stream(file, found))
 
     def _kept(self, file: DistFile, kind: str, make: Callable[[], bytes]) -> bytes:
@@ -146,6 +156,7 @@ class Client:
 def _as_ours(file: DistFile) -> Iterator[None]:
     """Turn what a broken archive raises into our error, with the file's name."""
     try:
-        yield
-    except ValueError as error:
-        raise IndexUnavailableError(f"{file.filename}: {error}") from error
+        with decode.damaged(f"{file.filename} is damaged"):
+            yield
+    except decode.DamagedError as error:
+        raise IndexUnavailableError(str(error), hint="the index serves a broken file: ask who runs it") from error

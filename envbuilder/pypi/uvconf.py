@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from envbuilder.errors import UsageError
+from envbuilder.errors import UsageError, decode
 
 
 @dataclass(frozen=True)
@@ -73,10 +73,11 @@ def _project(folder: Path) -> Path | None:
 
 def _table(path: Path) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+        with decode.damaged(f"{path} is no TOML"):
+            found: dict[str, Any] = tomllib.loads(decode.text(path.read_bytes()))
     except PermissionError:
         return {}
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, decode.DamagedError) as error:
         raise UsageError(f"{path}: {error}", hint="mend uv's configuration file") from error
     if path.name != "pyproject.toml":
         return found

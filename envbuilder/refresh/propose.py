@@ -15,10 +15,12 @@ from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import TensorflowRelease, WheelSet
 from envbuilder.catalog.runpath import finds_cuda
 from envbuilder.errors import NoClaimError, UsageError
+from envbuilder.pypi.answer_cache import Cache
 from envbuilder.pypi.package_index import DistFile, PackageIndex
 from envbuilder.refresh import artefact, emit
-from envbuilder.refresh.verify_catalog import Evidence, Holdings, Progress, newest_python, read_binary, read_build_info
-from envbuilder.workspace import write_atomically
+from envbuilder.refresh.evidence import Evidence, Progress, Reader
+from envbuilder.refresh.verify_catalog import Holdings, newest_python, read_build_info
+from envbuilder.workspace import packaged, write_atomically
 
 PACKAGES = ("tensorflow", "tensorflow-gpu", "tensorflow-cpu")
 OLDEST = "1.13"
@@ -72,6 +74,7 @@ class Proposer:
     index: PackageIndex
     today: str
     progress: Progress = lambda _: None
+    kept: Cache | None = None
 
     def propose(self, version: str, package: str = "tensorflow") -> TensorflowRelease:
         """Make a complete row for one release (``reviewed: false``).
@@ -116,8 +119,8 @@ class Proposer:
     ) -> TensorflowRelease:
         held = Holdings(self.index)
         pins = tuple(pin for text in said.and_cuda if (pin := _lowest(text, held)))
-        cuda = versions.minor(built.cuda) if built.cuda and "." in built.cuda else _line(pins, "nvidia-cuda-runtime-")
-        cudnn = built.cudnn if built.cudnn and "." in built.cudnn else _line(pins, "nvidia-cudnn-") or built.cudnn
+        cuda = _lined(built.cuda) or _line(pins, "nvidia-cuda-runtime-")
+        cudnn = built.cudnn if _lined(built.cudnn) else _line(pins, "nvidia-cudnn-") or built.cudnn
         row = msgspec.structs.replace(
             plain,
             cuda=cuda,
@@ -131,8 +134,8 @@ class Proposer:
             if built.cuda
             else "CUDA and cuDNN inferred from the lower bounds of the extra: build_info is silent",
         )
-        seen = read_binary(file, self.index, self.progress)
-        return row if seen is None else _with_binary(row, seen)
+        seen, _ = Reader(self.index, self.kept, self.progress).read(file)
+        return _with_binary(row, seen) if seen.libraries else row
 
 
 def _with_binary(row: TensorflowRelease, seen: Evidence) -> TensorflowRelease:
@@ -167,8 +170,13 @@ def _lowest(requirement: str, held: Holdings) -> str | None:
     return f"{wanted.name}=={fitting[0]}" if fitting else None
 
 
+def _lined(version: str | None) -> str | None:
+    """Return the line of a version; None where it is not known, or says its major alone."""
+    return versions.minor(version) if version and versions.names_line(version) else None
+
+
 def _line(pins: Iterable[str], prefix: str) -> str | None:
-    return next((versions.minor(pin.partition("==")[2]) for pin in pins if pin.startswith(prefix)), None)
+    return next((versions.minor(pin.version) for pin in map(versions.pin, pins) if pin.name.startswith(prefix)), None)
 
 
 def _libraries(
@@ -193,7 +201,7 @@ def write(rows: Iterable[TensorflowRelease]) -> tuple[str, ...]:
         by_file.setdefault(f"{row.package}.yaml", []).append(row)
     for name, more in by_file.items():
         path = store.path_of(name)
-        text = path.read_bytes() + emit.rows(more).encode()
+        text = packaged(path) + emit.rows(more).encode()
         store.parse(((name, text),))
         write_atomically(path, text)
     store.load.cache_clear()

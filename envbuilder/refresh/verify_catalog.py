@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from threading import Lock
 
 import msgspec
@@ -13,13 +12,15 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from envbuilder import versions
 from envbuilder.catalog.model import Catalog
-from envbuilder.catalog.rows import CudnnWheel, Kernels, Search, TensorflowRelease
-from envbuilder.catalog.runpath import OBJECTS, Watch, finds_cuda
+from envbuilder.catalog.rows import CudnnWheel, TensorflowRelease
+from envbuilder.catalog.runpath import finds_cuda
 from envbuilder.console import Console, Task
 from envbuilder.errors import NoClaimError, UsageError
-from envbuilder.pypi.package_index import DistFile, IndexUnavailableError, Member, PackageIndex
-from envbuilder.refresh import agreement, artefact, device_code, wheel_code
-from envbuilder.refresh.agreement import Comparison, VerifyDocument
+from envbuilder.pypi.answer_cache import Cache
+from envbuilder.pypi.package_index import DistFile, IndexUnavailableError, PackageIndex
+from envbuilder.refresh import agreement, artefact
+from envbuilder.refresh.agreement import Comparison, Reading, VerifyDocument
+from envbuilder.refresh.evidence import Reader
 
 JOBS = 16
 
@@ -52,29 +53,27 @@ def verify(
         return tuple(each for found in pool.map(one, chosen) for each in found) + lines
 
 
-def run(
+def run(  # noqa: PLR0913 - what is asked, of which facts, and where what was read is kept
     catalog: Catalog,
     index: PackageIndex,
     wanted: tuple[str, ...],
     console: Console,
     *,
     binary: bool = False,
+    kept: Cache | None = None,
 ) -> VerifyDocument:
     """Do what ``catalog verify`` is asked: the versions wanted (all where none), by their libraries with ``binary``.
 
-    Raises UsageError for a version without a row, and where a library is to be read but no version is named.
+    What was read of a wheel is kept in ``kept``, so that a run that was stopped goes on where it was.
+    Raises UsageError for a version without a row.
     """
     rows = _rows(catalog, wanted)
     if not binary:
         with console.live(), console.task("catalog verify") as task:
             count = _Count(task, len(rows))
             return VerifyDocument(comparisons=verify(catalog, index, rows if wanted else None, count.done))
-    if not wanted:
-        raise UsageError(
-            "--binary reads up to 0.6 GB for each release", hint="name the versions: catalog verify 2.20.0 --binary"
-        )
     builds = [row for row in rows if row.gpu and row.package == _newest_name(row)]
-    return VerifyDocument(comparisons=tuple(one for row in builds for one in verify_binary(row, index, console.say)))
+    return _by_binaries(builds, index, Reader(index, kept, console.say))
 
 
 class _Count:
@@ -95,12 +94,13 @@ _EVERY = 50
 
 
 def _rows(catalog: Catalog, wanted: tuple[str, ...]) -> tuple[TensorflowRelease, ...]:
-    unknown = [text for text in wanted if not any(row.version == text for row in catalog.tensorflow)]
+    unknown = [text for text in wanted if not any(versions.same(row.version, text) for row in catalog.tensorflow)]
     if unknown:
         raise UsageError(
             f"the catalogue has no row for {', '.join(unknown)}", hint="envbuilder catalog list tensorflow"
         )
-    return tuple(row for row in catalog.tensorflow if not wanted or row.version in wanted)
+    keys = {versions.key_or_none(text) for text in wanted}
+    return tuple(row for row in catalog.tensorflow if not wanted or versions.key(row.version) in keys)
 
 
 def _newest_name(row: TensorflowRelease) -> str:
@@ -160,7 +160,7 @@ _Held = dict[str, list[tuple[artefact.WheelName, DistFile]]]
 def newest_python(wheels: Iterable[tuple[artefact.WheelName, DistFile]], arch: str = "x86_64") -> DistFile | None:
     """Choose the wheel that stands for a release: the newest Python's."""
     fitting = [(name, file) for name, file in wheels if name.arch == arch]
-    best = max(fitting, key=lambda pair: [int(part) for part in (pair[0].python or "0").split(".")], default=None)
+    best = max(fitting, key=lambda pair: versions.order(pair[0].python), default=None)
     return best[1] if best else None
 
 
@@ -207,9 +207,9 @@ def _built(row: TensorflowRelease, index: PackageIndex, file: DistFile) -> Itera
 def _cuda_wheels(row: TensorflowRelease, index: PackageIndex, held: Holdings) -> Iterator[Comparison]:
     """Compare each pinned CUDA wheel with the index (is it there, how large is it) and with the extra's own bounds."""
     bounds = {found.name: found.specifier for text in row.and_cuda if (found := Requirement(text))}
-    total, bad = 0, []
+    total, bad, pinned = 0, [], versions.pins(row.cuda_wheels)
     for pin in row.cuda_wheels:
-        name, _, version = pin.partition("==")
+        name, version = versions.pin(pin)
         if name in bounds and not bounds[name].contains(version, prereleases=True):
             bad.append(f"{pin} is outside of the extra's {name}{bounds[name]}")
         file = newest_python(held.wheels(name, version))
@@ -217,15 +217,11 @@ def _cuda_wheels(row: TensorflowRelease, index: PackageIndex, held: Holdings) ->
             bad.append(f"{pin} is not on the index")
         else:
             total += index.size(file)
-    bad += [f"{name} has no pin" for name in bounds if name.startswith("nvidia-") and not _pinned(row, name)]
+    bad += [f"{name} has no pin" for name in bounds if name.startswith("nvidia-") and name not in pinned]
     fine = f"{len(row.cuda_wheels)} wheels, {total / 1e9:.2f} GB"
     yield agreement.judge(
         row, "cuda_wheels", fine if not bad else "", fine if not bad else "; ".join(bad), agrees=not bad
     )
-
-
-def _pinned(row: TensorflowRelease, name: str) -> bool:
-    return any(pin.startswith(f"{name}==") for pin in row.cuda_wheels)
 
 
 def _extra(row: TensorflowRelease, held: Holdings) -> Iterator[Comparison]:
@@ -260,55 +256,46 @@ def _cudnn_line(row: CudnnWheel, held: Holdings) -> Comparison:
     )
 
 
-@dataclass(frozen=True)
-class Evidence:
-    """What a wheel's shared objects hold: kernels by origin, and the folders that each one's RUNPATH names."""
-
-    fat_binaries: int
-    libraries: int
-    kernels: tuple[Kernels, ...]
-    searches: tuple[Search, ...]
-
-
-def verify_binary(
-    row: TensorflowRelease, index: PackageIndex, progress: Progress = lambda _: None
-) -> tuple[Comparison, ...]:
+def verify_binary(row: TensorflowRelease, held: Holdings, reader: Reader) -> tuple[tuple[Comparison, ...], Reading]:
     """Compare a row's GPU code, and where it looks for CUDA, with the wheel's shared objects.
 
-    Reads all of them (up to 0.6 GB) and keeps none. Raises NoClaimError where the index has no such wheel or the wheel
-    no GPU code.
+    Raises NoClaimError where the index has no such wheel or the wheel no GPU code, IndexUnavailableError where the
+    index fails.
     """
-    file = newest_python(Holdings(index, [row.package]).wheels(row.package, row.version))
+    file = newest_python(held.wheels(row.package, row.version))
     if file is None:
         raise NoClaimError(
             f"the index has no x86-64 Linux wheel of {agreement.name_of(row)}", hint="envbuilder catalog list"
         )
-    seen = read_binary(file, index, progress)
-    if seen is None:
+    seen, kept = reader.read(file)
+    if not seen.libraries:
         raise NoClaimError(f"{file.filename} holds no GPU code", hint="it may be a CPU build")
     note = f"{seen.fat_binaries} fat binaries in {seen.libraries} shared objects"
     code = agreement.with_binary(row, seen.kernels)
     told = (one if one.note else msgspec.structs.replace(one, note=note) for one in code)
-    return (*told, *agreement.with_searches(row, seen.searches, finds_cuda(row.libraries, seen.searches)))
-
-
-def read_binary(file: DistFile, index: PackageIndex, progress: Progress = lambda _: None) -> Evidence | None:
-    """Read every shared object of a wheel, and the RUNPATH of each of `runpath.OBJECTS`; None without GPU code."""
-    watches: dict[str, Watch] = {}
-
-    def watched(member: Member, pieces: Iterator[bytes]) -> Iterator[bytes]:
-        name = member.name.rpartition("/")[2]
-        if not name.startswith(OBJECTS):
-            return pieces
-        watches[name] = Watch()
-        return watches[name].over(pieces)
-
-    libraries = wheel_code.read(file, index, progress, watched)
-    if not libraries:
-        return None
-    return Evidence(
-        fat_binaries=sum(group.fat_binaries for library in libraries for group in library.groups),
-        libraries=len(libraries),
-        kernels=device_code.kernels(libraries),
-        searches=tuple(Search(object=name, folders=watches[name].folders or ()) for name in sorted(watches)[::-1]),
+    searched = agreement.with_searches(row, seen.searches, finds_cuda(row.libraries, seen.searches))
+    reading = Reading(
+        row=agreement.name_of(row),
+        wheel=file.filename,
+        sha256=file.sha256,
+        bytes_read=seen.bytes_read,
+        seconds=seen.seconds,
+        kept=kept,
     )
+    return (*told, *searched), reading
+
+
+def _by_binaries(rows: Sequence[TensorflowRelease], index: PackageIndex, reader: Reader) -> VerifyDocument:
+    """Compare one release after another; what an index fails to answer is unchecked, and the others go on."""
+    held = Holdings(index, sorted({row.package for row in rows}))
+    comparisons: list[Comparison] = []
+    readings: list[Reading] = []
+    for row in rows:
+        try:
+            found, reading = verify_binary(row, held, reader)
+        except (IndexUnavailableError, NoClaimError) as error:
+            comparisons.append(agreement.unchecked(row, "kernels", str(error)))
+        else:
+            comparisons += found
+            readings.append(reading)
+    return VerifyDocument(comparisons=tuple(comparisons), readings=tuple(readings))

@@ -9,7 +9,7 @@ from envbuilder.catalog.runpath import EVERY
 from envbuilder.compat.question import Question
 from envbuilder.environment import Environment
 from envbuilder.image.render import needs_nvrtc_link
-from envbuilder.reproduce.dockerfiles import requirement, word
+from envbuilder.reproduce.dockerfiles import PUBLISHED, requirement, word
 from envbuilder.reproduce.report.reported import Reported
 
 _LINK_NVRTC = (
@@ -17,6 +17,12 @@ _LINK_NVRTC = (
     "ln -s ../../cuda_nvrtc/lib/libnvrtc.so.11.2 libnvrtc.so)"
 )
 """Gives NVRTC the name by which cuDNN 8 for CUDA 11 asks for it (see `envbuilder.image.render.needs_nvrtc_link`)."""
+
+_PUBLISHED_TAGS = {
+    "1.13": "1.13.1-gpu-py3", "1.14": "1.14.0-gpu-py3", "1.15": "1.15.0-gpu-py3", "2.0": "2.0.0-gpu-py3",
+    "2.1": "2.1.0-gpu-py3", "2.2": "2.2.0-gpu", "2.3": "2.3.0-gpu", "2.4": "2.4.1-gpu",
+}  # fmt: skip
+"""A tag of the published image that exists on its registry, for each release line whose CUDA no wheels bring."""
 
 _WSL = "wsl --install -d Ubuntu"
 _LAST_WINDOWS_GPU = "2.10"
@@ -28,7 +34,7 @@ def mending_commands(
     """Write the commands that lead from a reported environment to the nearest; each word satisfies a grammar.
 
     ``environment`` is None where no CUDA wheels make the nearest: its CUDA then comes from NVIDIA's installer or from
-    the published image, which is named where the catalogue knows that it exists.
+    the published image, which is named where a tag of it is known to exist.
     """
     version = catalog.version(near.tensorflow) or near.tensorflow
     release = _release(near, version, catalog)
@@ -44,9 +50,9 @@ def mending_commands(
     if environment is not None and not native and any("nvidia-" in text or "and-cuda" in text for text in wanted):
         lines += [_LINK_NVRTC] if needs_nvrtc_link(environment) else []
         lines += [_tell_loader(environment.loader_folders)] if environment.loader_folders else []
-    image = f"tensorflow/tensorflow:{version}-gpu"
-    if environment is None and near.gpu and near.cuda != question.cuda and not native and catalog.image(image):
-        lines.append(f"docker run --rm --gpus all -it {word(image)}")
+    tag = _PUBLISHED_TAGS.get(versions.minor(version))
+    if environment is None and near.gpu and near.cuda != question.cuda and not native and tag is not None:
+        lines.append(f"docker run --rm --gpus all -it {word(f'{PUBLISHED}:{tag}')}")
     return tuple(lines)
 
 

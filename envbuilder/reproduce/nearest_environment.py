@@ -82,7 +82,7 @@ def _answerable(question: Question, catalog: Catalog) -> Question:
         os=question.os if question.os and catalog.system(question.os) else None,
         cuda=question.cuda if question.cuda and catalog.toolkit(question.cuda) else None,
         cudnn=question.cudnn
-        if question.cudnn and ("." not in question.cudnn or catalog.cudnn_row(question.cudnn))
+        if question.cudnn and (not versions.names_line(question.cudnn) or catalog.cudnn_row(question.cudnn))
         else None,
         compat=False,
     )
@@ -155,8 +155,8 @@ def _wish(question: Question, near: Question, catalog: Catalog) -> Combination:
         package=near.package or (None if gpu else "tensorflow"),
         python=near.python,
         flavor="gpu" if gpu else "cpu",
-        cuda=versions.minor(near.cuda) if gpu and near.cuda and "." in near.cuda else None,
-        cudnn=near.cudnn if gpu and near.cudnn and "." in near.cudnn else None,
+        cuda=versions.minor(near.cuda) if gpu and near.cuda and versions.names_line(near.cuda) else None,
+        cudnn=near.cudnn if gpu and near.cudnn and versions.names_line(near.cudnn) else None,
         packages=tuple(text for text in near.packages if text in question.packages),
     )
 

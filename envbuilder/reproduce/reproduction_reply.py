@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from envbuilder.errors import printable
 from envbuilder.reproduce.diagnosis import Diagnosis
 from envbuilder.reproduce.reproduction import ReproduceDocument
 from envbuilder.reproduce.reproduction_text import WORDS, rows
@@ -27,7 +28,7 @@ def as_markdown(document: ReproduceDocument) -> str:
 
 
 def _cause(diagnosis: Diagnosis) -> list[str]:
-    return [f"**Cause ({_SURE[diagnosis.confidence]}):** {plain(diagnosis.cause)}"]
+    return [f"**Cause ({_SURE[diagnosis.confidence]}):** {printable.markdown(diagnosis.cause)}"]
 
 
 def _decisive(diagnosis: Diagnosis) -> list[str]:
@@ -39,12 +40,12 @@ def _decisive(diagnosis: Diagnosis) -> list[str]:
 def _fix(document: ReproduceDocument) -> list[str]:
     """Name one fix: the commands where other versions mend it, else the sentence."""
     near, diagnosis = document.nearest, document.diagnosis
-    lines = [f"**Fix:** {plain(diagnosis.fix)}"] if diagnosis.fix else []
+    lines = [f"**Fix:** {printable.markdown(diagnosis.fix)}"] if diagnosis.fix else []
     if near is None:
         if diagnosis.place == "host":
             lines += ["", "Changing versions will not help: the cause lies outside of the installation."]
         return lines
-    lines += ["", f"What works nearest to this: {', '.join(code(change) for change in near.changes)}."]
+    lines += ["", f"What works nearest to this: {', '.join(printable.code(change) for change in near.changes)}."]
     commands = [command for command in near.commands if not command.startswith(_OURS)]
     return [*lines, *(["", *block("console", [f"$ {command}" for command in commands])] if commands else [])]
 
@@ -52,7 +53,11 @@ def _fix(document: ReproduceDocument) -> list[str]:
 def _harmless(diagnosis: Diagnosis) -> list[str]:
     if not diagnosis.harmless:
         return []
-    return ["**Harmless, although it looks bad:**", "", *(f"- {plain(text)}" for text in diagnosis.harmless)]
+    return [
+        "**Harmless, although it looks bad:**",
+        "",
+        *(f"- {printable.markdown(text)}" for text in diagnosis.harmless),
+    ]
 
 
 def _ask(diagnosis: Diagnosis) -> list[str]:
@@ -63,14 +68,14 @@ def _ask(diagnosis: Diagnosis) -> list[str]:
 
 def _read(document: ReproduceDocument) -> list[str]:
     """Say what was read, so that the reporter can correct it."""
-    stated = [f"{title} {code(value)} (line {line})" for title, value, line, _ in rows(document.reported)]
+    stated = [f"{title} {printable.code(value)} (line {line})" for title, value, line, _ in rows(document.reported)]
     lines = [f"Read from the report: {', '.join(stated)}."] if stated else []
     for row in document.reported.contradictions:
         kept, dropped = row.kept, row.dropped
-        lines.append(
-            f"It also says {code(dropped.value)} in line {dropped.line}; {code(kept.value)} in line {kept.line} weighs "
-            f"more ({kept.trust} over {dropped.trust})."
+        both = (
+            f"{printable.code(dropped.value)} in line {dropped.line}; {printable.code(kept.value)} in line {kept.line}"
         )
+        lines.append(f"It also says {both} weighs more ({kept.trust} over {dropped.trust}).")
     return lines
 
 
@@ -78,37 +83,25 @@ def _verified(document: ReproduceDocument) -> list[str]:
     run, near = document.run, document.nearest
     if run is None:
         return []
-    where = f"in {code(run.image)}" if run.image else ""
-    host = f" on a simulated host ({code(document.recipe.host)})" if run.simulated else ""
-    host += f", with stand-ins for {', '.join(map(code, run.stand_ins))}" if run.stand_ins else ""
+    where = f"in {printable.code(run.image)}" if run.image else ""
+    host = f" on a simulated host ({printable.code(document.recipe.host)})" if run.simulated else ""
+    host += f", with stand-ins for {', '.join(map(printable.code, run.stand_ins))}" if run.stand_ins else ""
     lines = [f"Reproduced: **{WORDS[run.reproduced]}** {where}{host}{_because(run.needs)}".rstrip()]
-    lines += [f"- seen: {code(seen)}" for _, seen in run.proof]
+    lines += [f"- seen: {printable.code(seen)}" for _, seen in run.proof]
     if near is not None and near.proof is not None:
         proof = near.proof
-        built = f", built and run as {code(proof.image)}" if proof.image else ""
+        built = f", built and run as {printable.code(proof.image)}" if proof.image else ""
         simulated = ", simulated" if proof.simulated else ""
         lines.append(f"The fix works: **{WORDS[proof.proven]}**{built}{simulated}{_because(proof.needs)}")
     return lines
 
 
 def _because(needs: str) -> str:
-    return f": {plain(needs)}" if needs else ""
+    return f": {printable.markdown(needs)}" if needs else ""
 
 
 def block(language: str, lines: tuple[str, ...] | list[str]) -> list[str]:
     """Show lines as they are: a fence longer than any run of backticks in them."""
     longest = max((len(run) for line in lines for run in re.findall(r"`+", line)), default=0)
     fence = "`" * max(3, longest + 1)
-    return [f"{fence}{language}", *(" ".join(line.split()) for line in lines), fence]
-
-
-def code(text: str) -> str:
-    """Show a text as it is: nothing of a report becomes Markdown, a mention or a link."""
-    shown = re.sub(r"[`|\n\r]", " ", text).strip()
-    return f"`{shown}`"
-
-
-def plain(text: str) -> str:
-    """Defuse what a tracker would turn into a mention, a reference, an address or markup."""
-    escaped = re.sub(r"([#<>|\[\]*_`~\\])", r"\\\1", " ".join(text.split()))
-    return escaped.replace("@", "@\u200b").replace("://", ":\u200b//")
+    return [f"{fence}{language}", *(printable.line(line) for line in lines), fence]

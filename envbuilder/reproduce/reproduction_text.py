@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from envbuilder.console import table
+from envbuilder.errors import printable
 from envbuilder.reproduce.diagnosis import Diagnosis
 from envbuilder.reproduce.report.reported import SCALARS, Reported
 from envbuilder.reproduce.reproduction import POSTED, ReproduceDocument, Run
@@ -62,7 +63,7 @@ def as_text(document: ReproduceDocument) -> str:
 
 def _diagnosed(diagnosis: Diagnosis) -> list[str]:
     lines = [f"cause ({diagnosis.confidence}): {diagnosis.cause}"]
-    lines += [f"  line {diagnosis.line}: {diagnosis.quote}"] if diagnosis.line else []
+    lines += [f"  line {diagnosis.line}: {printable.line(diagnosis.quote)}"] if diagnosis.line else []
     lines += [f"  fix: {diagnosis.fix}"] if diagnosis.fix else []
     lines += [f"  harmless: {text}" for text in diagnosis.harmless]
     return [*lines, *(f"  ask: {command}" for command in diagnosis.ask if diagnosis.confidence == "unsure")]
@@ -108,5 +109,5 @@ def _nearest(document: ReproduceDocument) -> list[str]:
 
 
 def _short(text: str) -> str:
-    plain = " ".join(text.split())
+    plain = printable.line(text)
     return plain if len(plain) <= _SHOWN else plain[: _SHOWN - 1] + "…"

@@ -19,6 +19,8 @@ from envbuilder.upgrade.upgrade_request import UpgradeRequest
 from envbuilder.verdict import CheckResult
 
 _KEPT = 64_000
+_OUTPUT = 1 << 30
+"""Bytes, and lines, that a user's own command may print: its end is kept, the rest goes by."""
 _LIMIT_S = 1800.0
 _TITLES = {"cuda": "CUDA", "cudnn": "cuDNN"}
 _TIMED_OUT = 124
@@ -69,6 +71,8 @@ class ImageTrial:
             files={f"suite/{name}": data for name, data in self.files.items()},
             gpus="none" if self.request.gpus == "auto" else self.request.gpus,
             time_limit=_LIMIT_S,
+            output=_OUTPUT,
+            lines=_OUTPUT,
         )
         ended = self.maker.engine.run(spec, lambda data: _keep(stdout, data), lambda data: _keep(stderr, data))
         return Ran(_TIMED_OUT if ended.timed_out else ended.exit_code, _last(stderr) or _last(stdout))
@@ -115,10 +119,11 @@ def candidates(axis: Axis, row: Combination, catalog: Catalog) -> tuple[str, ...
     match axis:
         case "tensorflow":
             rows = catalog.releases(row.package or "tensorflow")
-            return tuple(release.version for release in rows if versions.key(release.version)[1] >= 0)
+            return tuple(release.version for release in rows if versions.is_final(release.version))
         case "cuda":
             return tuple(toolkit.version for toolkit in catalog.cuda)
         case "cudnn":
             release = catalog.release(row.tensorflow, row.package or "tensorflow")
-            line = f"nvidia-cudnn-cu{versions.major((row.cuda or (release and release.cuda)) or '0')}"
+            cuda = row.cuda or (release and release.cuda)
+            line = f"nvidia-cudnn-cu{versions.major(cuda)}" if cuda else ""
             return tuple(dict.fromkeys(map(versions.minor, catalog.wheel_versions(line))))

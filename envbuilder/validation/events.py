@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from envbuilder.console import one_line
+from envbuilder.errors import decode, printable
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.probes.suite.channel import Reader
 from envbuilder.validation.checks.specification import Check
@@ -35,7 +35,10 @@ class Unfinished:
 
 UNANSWERED = Unfinished("not run: the runner gave no answer for it", Code.PROTOCOL_VIOLATION)
 SILENT = Unfinished("not run: the probes said nothing for too long, and were stopped", Code.PROBE_TIMEOUT)
-FLOODED = Unfinished(f"not run: stopped, because it printed more than {NOISE_LIMIT >> 20} MiB", Code.PROTOCOL_VIOLATION)
+FLOODED = Unfinished(
+    f"not run: stopped, because it printed more than {NOISE_LIMIT >> 20} MiB or a million lines",
+    Code.PROTOCOL_VIOLATION,
+)
 
 
 @dataclass(frozen=True)
@@ -163,9 +166,12 @@ class Session:
         self.identity: Identity | None = None
         self.stopped: Unfinished | None = None
 
-    def order(self, plan: bytes) -> bytes:
-        """Return what the runner reads on its standard input: the key and the plan, and nothing else holds the key."""
-        return msgspec.json.encode({"key": self._key, "plan": msgspec.Raw(plan)})
+    def order(self, plan: bytes, limit_s: float) -> bytes:
+        """Return what the runner reads on its standard input: the key, the plan, and when to end itself at the latest.
+
+        Nothing else holds the key.
+        """
+        return msgspec.json.encode({"key": self._key, "plan": msgspec.Raw(plan), "limit_s": limit_s})
 
     @property
     def strange(self) -> list[str]:
@@ -187,8 +193,8 @@ class Session:
         for payload in self._reader.feed(data):
             self._last = self._clock()
             try:
-                self._take(msgspec.json.decode(payload, type=_Event))
-            except msgspec.MsgspecError as error:
+                self._take(decode.from_json(payload, _Event))
+            except decode.DamagedError as error:
                 self._rules.violate(f"a message cannot be read: {error}")
         self.noise(0)
 
@@ -221,6 +227,7 @@ class Session:
                     self._on_progress(Progress("began", event.name))
             case "result" if event.result is not None:
                 result = event.result
+                _driver(result)  # another shape makes the whole message one that cannot be read
                 if self._rules.result(result, self._clock() - self._begun):
                     self._results[result.name] = result
                     self._on_progress(Progress("ended", result.name, result.outcome, result.duration_s))
@@ -275,10 +282,19 @@ class Session:
 
     def driver(self) -> Driver:
         """Return what the check of the driver reported; empty where it was not made."""
-        result = self._results.get("driver")
-        if result is None or result.data is None:
-            return Driver()
-        return msgspec.convert(result.data, Driver)
+        result = self._results.get(_DRIVER)
+        return Driver() if result is None else _driver(result)
+
+
+_DRIVER = "driver"
+"""The check whose data says what GPUs there are."""
+
+
+def _driver(result: _Result) -> Driver:
+    """Read what the driver's check said beside its result. Raises DamagedError where it is of another shape."""
+    if result.name != _DRIVER or result.data is None:
+        return Driver()
+    return decode.converted(result.data, Driver)
 
 
 def check_protocol(session: Session, why: Unfinished | None, check: Check) -> CheckResult:
@@ -289,7 +305,7 @@ def check_protocol(session: Session, why: Unfinished | None, check: Check) -> Ch
             code=Code.PROTOCOL_VIOLATION,
             severity=Severity.ERROR,
             subject="the run's messages",
-            message=one_line(text),
+            message=printable.line(text),
             fix="find what in the image answers in the suite's place: .pth files, sitecustomize, a wrapped python",
         )
         for text in violations[:_SHOWN]
@@ -299,7 +315,7 @@ def check_protocol(session: Session, why: Unfinished | None, check: Check) -> Ch
         tier=check.tier,
         outcome="failed" if violations else "passed",
         expected="messages that are sealed, whole and in order",
-        observed=one_line("; ".join(violations[:_SHOWN])) or "so they are",
+        observed=printable.line("; ".join(violations[:_SHOWN])) or "so they are",
         findings=findings,
     )
 
@@ -311,11 +327,11 @@ def plain_finding(finding: Finding) -> Finding:
     """Return a finding whose every sentence is one line: an image's words start no line of any report of ours."""
     return msgspec.structs.replace(
         finding,
-        subject=one_line(finding.subject),
-        message=one_line(finding.message),
-        requires=one_line(finding.requires),
-        fix=one_line(finding.fix),
-        found=one_line(finding.found),
+        subject=printable.line(finding.subject),
+        message=printable.line(finding.message),
+        requires=printable.line(finding.requires),
+        fix=printable.line(finding.fix),
+        found=printable.line(finding.found),
     )
 
 
@@ -329,8 +345,8 @@ def _checked(result: _Result, check: Check) -> CheckResult:
         tier=check.tier,
         outcome=result.outcome,
         duration_s=round(result.duration_s, 4),
-        expected=one_line(result.expected),
-        observed=one_line(result.observed),
+        expected=printable.line(result.expected),
+        observed=printable.line(result.observed),
         findings=tuple(plain_finding(finding) for finding in result.findings),
         measurements=result.measurements,
         log=result.log,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from envbuilder.finding import Severity
+from envbuilder.validation.causes import Causes
 from envbuilder.validation.checks.specification import Check
 from envbuilder.validation.image_binaries import binaries
 from envbuilder.validation.image_claims import claims
@@ -13,9 +14,17 @@ from envbuilder.validation.image_secrets import layers, secrets
 from envbuilder.validation.image_variables import configuration, requirement
 from envbuilder.validation.installed_files import files
 from envbuilder.validation.outside import Looked, Outside
+from envbuilder.validation.static_looks import complete, consistent, locked, no_stub, only_one, tools, versions
 from envbuilder.verdict import CheckResult
 
 LOOKS: Mapping[str, Callable[[Outside], Looked]] = {
+    "locked": locked,
+    "packages": consistent,
+    "one-cuda": only_one,
+    "no-stub": no_stub,
+    "closure": complete,
+    "symbol-versions": versions,
+    "xla-tools": tools,
     "files": files,
     "binaries": binaries,
     "claims": claims,
@@ -27,12 +36,29 @@ LOOKS: Mapping[str, Callable[[Outside], Looked]] = {
 """Every check of the lane ``host``, by name."""
 
 
-def check_outside(subject: Outside, check: Check) -> CheckResult:
-    """Make one check of the lane ``host``. Raises InfrastructureError where the engine or the disk fails."""
+CAUSES = ("files", "binaries", "configuration")
+"""The checks that name what is wrong with files and variables; what others show of it follows from that."""
+
+
+def check_outside(subject: Outside, checks: Iterable[Check]) -> tuple[tuple[CheckResult, ...], Causes]:
+    """Make checks of the lane ``host``, and say which of their findings others may follow from.
+
+    Raises InfrastructureError where the engine or the disk fails.
+    """
+    made = [(check, *_check(subject, check)) for check in checks]
+    found = [(result, looked) for check, result, looked in made if check.name in CAUSES]
+    causes = Causes(
+        tuple(one for result, _ in found for one in result.findings if one.severity is Severity.ERROR),
+        frozenset().union(*(looked.blamed for _, looked in found)),
+    )
+    return tuple(result for _, result, _ in made), causes
+
+
+def _check(subject: Outside, check: Check) -> tuple[CheckResult, Looked]:
     begun = time.monotonic()
     looked = LOOKS[check.name](subject)
     failed = any(finding.severity is Severity.ERROR for finding in looked.findings)
-    return CheckResult(
+    result = CheckResult(
         name=check.name,
         tier=check.tier,
         outcome="failed" if failed else "passed",
@@ -42,3 +68,4 @@ def check_outside(subject: Outside, check: Check) -> CheckResult:
         findings=looked.findings,
         measurements=dict(looked.measurements),
     )
+    return result, looked

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Iterator
 
@@ -34,15 +35,20 @@ def binaries(subject: Outside) -> Looked:
         "whole binaries of the image's architecture, each what its name says",
         "; ".join(one.message for one in findings) or f"{len(held)} binaries",
         (("binaries", Measurement(len(held), "1")),),
+        frozenset(posixpath.basename(path) for path, seen in held if _is_damaged(path, seen)),
     )
 
 
 def _damaged(held: list[tuple[str, Seen]]) -> Iterator[Finding]:
     for path, seen in held:
         binary = seen.row.binary
-        if binary is not None and binary.damaged and _CODE_PATH.search(path):
+        if binary is not None and _is_damaged(path, seen):
             text = f"{listed([path])} is damaged: {binary.damaged}"
             yield error(Code.FILES_DIFFER, f"/{path}"[:200], text, fix=_FIX)
+
+
+def _is_damaged(path: str, seen: Seen) -> bool:
+    return seen.row.binary is not None and bool(seen.row.binary.damaged) and _CODE_PATH.search(path) is not None
 
 
 def _machines(subject: Outside, held: list[tuple[str, Seen]]) -> Iterator[Finding]:

@@ -6,9 +6,8 @@ import posixpath
 import re
 from collections.abc import Iterator
 
-import msgspec
-
 from envbuilder.environment import Environment
+from envbuilder.errors import decode
 from envbuilder.finding import Code, Finding
 from envbuilder.image import lockfile
 from envbuilder.validation.file_records import Distribution, distributions
@@ -33,16 +32,21 @@ _SAYS_CUDA = re.compile(
 def document(files: ImageFiles) -> Environment | None:
     """Read the environment document that an image carries; None where it is absent, damaged, or its id no name."""
     try:
-        found = msgspec.json.decode(files.content(DOCUMENT) or b"", type=Environment)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+        found = decode.from_json(files.content(DOCUMENT) or b"", Environment)
+    except decode.DamagedError:
         return None
     return found if _NAME.match(found.id) else None
+
+
+def contradicts_itself(told: Environment) -> bool:
+    """Tell whether a document's flavour is not what its own id says: it decides nothing then."""
+    return ("-cpu" in told.id) != (told.flavor == "cpu")
 
 
 def carried_lock(files: ImageFiles) -> str:
     """Read the lock that an image carries; '' where it carries none that is one."""
     try:
-        text = (files.content(LOCK) or b"").decode()
+        text = decode.text(files.content(LOCK) or b"")
         lockfile.parse(text)
     except ValueError:
         return ""
@@ -60,7 +64,7 @@ def claims(subject: Outside) -> Looked:
     told = document(files)
     framework = _framework(distributions(files))
     lock = files.content(LOCK)
-    digest = lockfile.digest(lock.decode("utf-8", "replace")) if lock is not None else None
+    digest = lockfile.digest(decode.lossy(lock)) if lock is not None else None
     package, version, python = framework
     rows: list[tuple[str, object, object]] = [
         (f"label {ENVIRONMENT_LABEL}", labels.get(ENVIRONMENT_LABEL), facts.environment),
@@ -75,7 +79,7 @@ def claims(subject: Outside) -> Looked:
     else:
         rows += [
             ("environment.json id", told.id, facts.environment),
-            ("environment.json flavor", told.flavor, facts.flavor),
+            ("environment.json flavor", told.flavor, told.flavor if contradicts_itself(told) else facts.flavor),
             ("environment.json python", told.python, python),
             ("environment.json tensorflow", told.tensorflow, version),
             ("environment.json package", told.package, package),
@@ -92,7 +96,7 @@ def claims(subject: Outside) -> Looked:
 
 def _flavor(subject: Outside, told: Environment | None) -> Iterator[Finding]:
     """Say where a flavour is not what the id, or the files, say: a GPU image that calls itself a CPU one."""
-    if told is not None and ("-cpu" in told.id) != (told.flavor == "cpu"):
+    if told is not None and contradicts_itself(told):
         yield _claim("flavor", f"environment.json says {told.flavor}, and its id {told.id} does not")
     elif subject.facts.flavor == "cpu" and brings_cuda(subject.files):
         yield _claim("flavor", "it calls itself a CPU image, and brings a CUDA build and a CUDA run time")
@@ -141,7 +145,7 @@ def _claim(name: str, text: str, actual: object = "", claimed: object = "") -> F
 
 
 def _shown(value: object) -> str:
-    return str(value).encode("unicode_escape").decode()[:120]
+    return decode.lossy(str(value).encode("unicode_escape"))[:120]
 
 
 def is_name(text: str) -> bool:

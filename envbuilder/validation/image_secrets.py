@@ -130,12 +130,22 @@ _PRIVILEGED = re.compile(r"\A(?:usr/)?(?:s?bin|lib/(?:openssh|dbus-1\.0|policyki
 _CODE = (".py", ".so", ".pth")
 
 
+def _as_packaged(subject: Outside, path: str) -> bool:
+    """Tell whether a file of a system's package is still in the layer that brought it: its mode is the package's."""
+    brought = subject.files.system.layer(path)
+    return brought is None or subject.files.paths[path].layer <= brought
+
+
 def _permissions(subject: Outside) -> Iterator[Finding]:
     """Warn of programs that give their user another's rights, of code that anybody may change, and of root."""
     held = [(path, seen.row) for path, seen in subject.files.paths.items() if seen.row.kind == "file"]
-    raised = [path for path, row in held if row.mode & 0o6000 and row.mode & 0o111 and not _PRIVILEGED.match(path)]
+    raised = [
+        path
+        for path, row in held
+        if row.mode & 0o6000 and row.mode & 0o111 and not (_PRIVILEGED.match(path) and _as_packaged(subject, path))
+    ]
     if raised:
-        text = f"programs outside of the system's folders run with their owner's rights: {listed(raised)}"
+        text = f"programs that no system package brought so run with their owner's rights: {listed(raised)}"
         yield warning(Code.IMAGE_CONFIGURATION, "setuid", text, fix="chmod u-s,g-s, or leave them out")
     writable = [path for path, row in held if row.mode & 0o002 and (path.endswith(_CODE) or ".so." in path)]
     writable += [

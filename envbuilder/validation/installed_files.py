@@ -7,13 +7,14 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from envbuilder import versions
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.image import lockfile
 from envbuilder.image.lockfile import Locked
 from envbuilder.image.wheel_records import WheelRecord
 from envbuilder.validation.file_records import Distribution, digest_of, distributions, made_by_installer, of_wheel
 from envbuilder.validation.outside import Looked, Outside, either, error, listed, warning
-from envbuilder.validation.stray_files import strays
+from envbuilder.validation.stray_files import missing_of_the_system, strays
 from envbuilder.verdict import Measurement
 
 _FIX = "build the image anew from its lock, and change nothing in it afterwards"
@@ -44,6 +45,7 @@ def files(subject: Outside) -> Looked:
     there = distributions(subject.files)
     findings: list[Finding] = []
     owned: set[str] = set()
+    blamed: set[str] = set()
     counts = {"files": 0, "wheels": 0}
     unknown: dict[str, list[str]] = {}
     for one in there:
@@ -56,7 +58,9 @@ def files(subject: Outside) -> Looked:
         if compared.unknown and package is not None:
             unknown.setdefault(compared.unknown, []).append(one.name)
         findings += _findings(subject, one, compared)
+        blamed.update(compared.changed, compared.missing)
     findings += strays(subject, there, owned)
+    blamed.update(missing_of_the_system(subject))
     findings += [_unknown(why, names) for why, names in sorted(unknown.items())]
     said = "; ".join(one.message for one in findings if one.severity is Severity.ERROR)
     told = (
@@ -67,12 +71,13 @@ def files(subject: Outside) -> Looked:
         "every file as its distribution, and its locked wheel, says",
         said or told + (f"; unknown for {sum(map(len, unknown.values()))}" if unknown else ""),
         tuple((name, Measurement(count, "1")) for name, count in counts.items()),
+        frozenset(map(posixpath.basename, blamed)),
     )
 
 
 def _wheel(subject: Outside, one: Distribution, package: Locked | None) -> WheelRecord:
     """Look the locked wheel's RECORD up; none for another version than the locked one, which `locked` tells."""
-    if package is None or package.version != one.version:
+    if package is None or not versions.same(package.version, one.version):
         return WheelRecord(why="it is not in the lock in this version")
     return subject.wheels.of(package, one.tags)
 

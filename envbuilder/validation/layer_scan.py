@@ -11,31 +11,45 @@ import msgspec
 
 from envbuilder.engine.port import FileKind, LayerFile, LayerStream
 from envbuilder.probes.suite.elf import DamagedElfError, Elf, NotElfError
+from envbuilder.validation.library_versions import own_version
 from envbuilder.validation.secret_search import Secret, in_text
 
 KEPT = re.compile(
     r"(?:^|/)(?:[^/]+\.(?:dist-info|egg-info)/(?:RECORD|WHEEL|METADATA|PKG-INFO|entry_points\.txt|INSTALLER|direct_url\.json"
-    r"|installed-files\.txt)|[^/]+\.pth|[^/]+\.egg-link|pyvenv\.cfg|build_info\.py)\Z"
+    r"|installed-files\.txt)|[^/]+\.pth|[^/]+\.egg-link|[^/]+\.egg-info|pyvenv\.cfg|build_info\.py)\Z"
     r"|^opt/envbuilder/(?:environment\.json|requirements\.lock)\Z"
-    r"|^etc/(?:passwd|ld\.so\.conf|ld\.so\.preload|ld\.so\.conf\.d/[^/]+|ssl/certs/ca-certificates\.crt)\Z"
+    r"|^var/lib/dpkg/status(?:\.d/[^/]+)?\Z|^(?:etc|usr/lib)/os-release\Z|^usr/share/doc/[^/]+/copyright\Z"
+    r"|^etc/(?:passwd|ld\.so\.conf|ld\.so\.cache|ld\.so\.preload|ld\.so\.conf\.d/[^/]+|ssl/certs/ca-certificates\.crt)\Z"
     r"|^usr/share/ca-certificates/.+\.crt\Z|^var/lib/dpkg/info/[^/]+\.list\Z|(?:^|/)conda-meta/[^/]+\.json\Z"
 )
-"""Files whose content the judgement reads."""
+"""Files whose content the judgement or the bill of materials reads."""
 
 MAX_KEPT, MAX_KEPT_OF_LAYER = 16 << 20, 128 << 20
 _WHOLE, _ENDS = 64 << 20, 24 << 20
 """Up to this many bytes of a shared object are looked at whole; of a larger one, so many at either end."""
 
 _OVERLAP = 4096
+_VERSIONED = re.compile(r"(?:^|/)(?:lib(?:cu|nvrtc|nvJitLink)[\w-]*\.so[\w.]*|ptxas|nvlink)\Z")
+"""Libraries and tools of CUDA: what they are is read out of them, never off their names."""
+
 _MAGIC = b"\x7fELF"
 
 
 class Binary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What an ELF file says of itself; ``damaged`` is why it cannot be whole ('' where nothing speaks against it)."""
+    """What an ELF file says of itself; ``damaged`` is why it cannot be whole ('' where nothing speaks against it).
+
+    ``version`` is that of a library of CUDA, by its own bytes; '' where these do not tell.
+    """
 
     machine: str = ""
     soname: str = ""
     needed: tuple[str, ...] = ()
+    rpath: tuple[str, ...] = ()
+    runpath: tuple[str, ...] = ()
+    versions: dict[str, tuple[str, ...]] = {}
+    defines: tuple[str, ...] = ()
+    is_dynamic: bool = False
+    version: str = ""
     has_cuda_code: bool = False
     damaged: str = ""
 
@@ -166,12 +180,19 @@ def _describe(path: str, window: mmap.mmap, size: int) -> Binary | None:
     except NotElfError:
         return None  # of another word length or byte order
     short = elf.extent - size
+    if short > 0:  # what its tables lead to is not theirs
+        return Binary(machine=elf.machine or "", damaged=f"it lacks the last {short} bytes that its headers speak of")
     return Binary(
         machine=elf.machine or "",
         soname=elf.soname or "",
         needed=tuple(elf.needed),
+        rpath=tuple(elf.rpath),
+        runpath=tuple(elf.runpath),
+        versions={library: tuple(names) for library, names in elf.versions.items()},
+        defines=tuple(elf.defines),
+        is_dynamic=elf.dynamic,
+        version=own_version(elf, window) if _VERSIONED.search(path) else "",
         has_cuda_code=any(name in elf.sections for name in (".nv_fatbin", ".nvFatBinSegment")),
-        damaged=f"it lacks the last {short} bytes that its headers speak of" if short > 0 else "",
     )
 
 

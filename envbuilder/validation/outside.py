@@ -36,12 +36,16 @@ class Outside:
 
 @dataclass(frozen=True)
 class Looked:
-    """What a look came to: findings, and what a pass says; ``measurements`` are counts and seconds."""
+    """What a look came to: findings, and what a pass says; ``measurements`` are counts and seconds.
+
+    ``blamed`` are the names (no folders) of all files that its errors are about: a message lists the first few.
+    """
 
     findings: tuple[Finding, ...]
     expected: str
     observed: str
     measurements: tuple[tuple[str, Measurement], ...] = ()
+    blamed: frozenset[str] = frozenset()
 
 
 def error(  # noqa: PLR0913 - the parts of a finding

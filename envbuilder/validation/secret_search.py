@@ -9,11 +9,13 @@ import re
 
 import msgspec
 
+from envbuilder.errors import decode
+
 _SHAPES: tuple[tuple[str, bytes, str], ...] = (
     (
         "a private key",
         b"PRIVATE KEY",
-        r"-----BEGIN (?:[A-Z0-9]{1,20} ){0,4}PRIVATE KEY(?: BLOCK)?-----(?:\\[nr]|\s){1,8}(?:[A-Za-z-]{1,40}: [^\n]{0,200}\n){0,8}\s{0,8}[A-Za-z0-9+/=]{16}",  # noqa: E501 - one shape
+        r"-----BEGIN (?:[A-Z0-9]{1,20} ){0,4}PRIVATE KEY(?: BLOCK)?-----(?:\\{1,4}[nr]|\s){1,8}(?:[A-Za-z-]{1,40}: [^\n]{0,200}\n){0,8}\s{0,8}[A-Za-z0-9+/=]{16}",  # noqa: E501 - one shape
     ),
     ("a private key", b"PuTTY-User-Key-File", r"PuTTY-User-Key-File-\d: "),
     ("an AWS access key", b"AKIA", r"(?<![A-Za-z0-9])AKIA[A-Z2-7]{16}(?![A-Za-z0-9])"),
@@ -21,7 +23,7 @@ _SHAPES: tuple[tuple[str, bytes, str], ...] = (
     ("an AWS secret key", b"aws_secret_access_key", r"aws_secret_access_key\s*[=:]\s*[\"']?[A-Za-z0-9+/]{20,}"),
     ("an AWS secret key", b"AWS_SECRET_ACCESS_KEY", r"AWS_SECRET_ACCESS_KEY\s*[=:]\s*[\"']?[A-Za-z0-9+/]{20,}"),
     *(
-        ("a GitHub token", hint, rf"(?<![A-Za-z0-9]){hint.decode()}[A-Za-z0-9]{{30,}}")
+        ("a GitHub token", hint, rf"(?<![A-Za-z0-9]){decode.lossy(hint)}[A-Za-z0-9]{{30,}}")
         for hint in (b"ghp_", b"gho_", b"ghu_", b"ghs_", b"ghr_")
     ),
     ("a GitHub token", b"github_pat_", r"github_pat_[A-Za-z0-9_]{30,}"),

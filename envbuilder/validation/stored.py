@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from envbuilder import console, decode
-from envbuilder.errors import InputError, Problem
+from envbuilder import console
+from envbuilder.errors import InputError, Problem, decode
 from envbuilder.validation.judge import judge
 from envbuilder.verdict import Verdict
 from envbuilder.workspace import read_document, read_users

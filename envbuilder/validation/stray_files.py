@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import posixpath
 import re
-import struct
 from collections.abc import Iterator
 
 from envbuilder.finding import Code, Finding, Severity
+from envbuilder.probes.suite.loader import parse_cache
 from envbuilder.validation.file_records import SITE, Distribution
 from envbuilder.validation.outside import Outside, either, error, listed
 
 _FIX = "install it as a package of the lock, or leave it out"
 _CODE = re.compile(r"\.(?:py|pth|egg-link)\Z|\.so(?:\.[\d.]+)?\Z|\.(?:pyc|egg|zip)\Z")
 _STARTED = re.compile(r"(?:^|/)(?:site|user)customize(?:\.py|\.pyc|/__init__\.py|\.[\w-]+\.so)\Z")
-_STDLIB = re.compile(r"\A(?:usr/)?(?:local/)?lib/python3(?:\.\d+)?/(?!(?:site|dist)-packages/)")
+_STDLIB = re.compile(r"\A(?:(?:usr/)?(?:local/)?lib|etc)/python3(?:\.\d+)?/(?!(?:site|dist)-packages/)")
+_ZIPPED = re.compile(r"(?:^|/)lib/python3\d+\.zip\Z")
+"""What Python looks into before its own library, where it is there."""
+
 _LOADER = re.compile(r"\A(?:usr/)?(?:local/)?lib(?:64)?/(?:(?:x86_64|aarch64)-linux-gnu/)?[^/]+\.so(?:\.[\w.]+)?\Z")
+_INTERPRETER = re.compile(r"\A(?:usr/)?(?:local/)?bin/python3(?:\.\d+)?\Z")
 _OTHERS = re.compile(r"(?:^|/)lib(?:cu|nv|nccl|npp)[\w-]*\.so")
 """Libraries of CUDA: which of them is loaded, and from where, other checks say under codes of their own."""
 
@@ -35,23 +39,40 @@ def strays(subject: Outside, there: tuple[Distribution, ...], owned: set[str]) -
     for what, paths in groups:
         if paths:
             yield either(weight, Code.FILES_DIFFER, what, f"{what}: {listed(paths)}", found=listed(paths), fix=_FIX)
-    gone = list(_system(subject, deleted=True))
+    gone = missing_of_the_system(subject)
     if gone:
         text = f"files of the system are gone: {listed(gone)}"
         yield error(Code.FILES_DIFFER, "system packages", text, found=listed(gone), fix="leave the base as it is")
     yield from _in_front(subject, sites)
+    yield from _interpreters(subject, sites)
+
+
+def _interpreters(subject: Outside, sites: set[str]) -> Iterator[Finding]:
+    """Name a python beside the packages that is no program of its own, but a script in front of one."""
+    for site in sorted(sites):
+        folder = posixpath.normpath(f"{site}/../../../bin")
+        for path in (f"{folder}/python", f"{folder}/python3"):
+            found = subject.files.file(path)
+            if found is not None and found.row.binary is None:
+                text = f"{listed([path])} is no interpreter: whatever it is runs in the place of every program"
+                yield error(Code.FILES_DIFFER, "python", text, found=f"/{path}", fix=_FIX)
+
+
+def missing_of_the_system(subject: Outside) -> list[str]:
+    """List files of the system's packages, on Python's or the loader's path, that a later layer deleted."""
+    return list(_system(subject, deleted=True))
 
 
 def _unowned(subject: Outside, sites: set[str], owned: set[str]) -> Iterator[str]:
     system = subject.files.system
     for path, seen in subject.files.paths.items():
-        if seen.row.kind not in ("file", "link") or not _CODE.search(path) or path in owned or system.owns(path):
+        if seen.row.kind == "folder" or not _CODE.search(path) or path in owned or system.owns(path):
             continue
         site = _site(path)
         if "/__pycache__/" in path:
             continue  # judged beside its source
         if (site and (site in sites or _STARTED.search(path) or subject.is_ours)) or (
-            _STDLIB.match(path) and (_STARTED.search(path) or system.owns_below(path))
+            _ZIPPED.search(path) or (_STDLIB.match(path) and (_STARTED.search(path) or system.owns_below(path)))
         ):
             yield path
 
@@ -79,7 +100,7 @@ def _byte_code(subject: Outside) -> Iterator[str]:
         source = paths.get(posixpath.join(match["folder"], match["stem"] + ".py"))
         if source is None or source.layer >= seen.layer or len(seen.row.head) < 16:  # noqa: PLR2004 - PEP 552
             continue
-        flags, modified, size = struct.unpack("<III", seen.row.head[4:16])
+        flags, modified, size = (int.from_bytes(seen.row.head[at : at + 4], "little") for at in (4, 8, 12))
         current = (source.row.modified & 0xFFFFFFFF, source.row.size & 0xFFFFFFFF)
         if flags == 1 or (flags == 0 and (modified, size) == current):
             yield path
@@ -89,7 +110,7 @@ def _system(subject: Outside, *, deleted: bool) -> Iterator[str]:
     """Name files of the system's packages, on either path, that came and were changed after their package was."""
     files = subject.files
     for path, layer in files.system.files():
-        if not (_STDLIB.match(path) or _LOADER.match(path)) or path.endswith(".pyc"):
+        if not (_STDLIB.match(path) or _LOADER.match(path) or _INTERPRETER.match(path)) or path.endswith(".pyc"):
             continue
         now = files.paths.get(path)
         if deleted and now is None and path in files.hidden:
@@ -120,6 +141,8 @@ def _told_folders(subject: Outside) -> set[str]:
         if path.startswith("etc/ld.so.conf"):
             lines = content.decode("utf-8", "replace").splitlines()
             folders |= {line.strip().strip("/") for line in lines if line.strip().startswith("/")}
+    cached = parse_cache(subject.files.content("etc/ld.so.cache") or b"")
+    folders |= {posixpath.dirname(path).strip("/") for paths in cached.values() for path in paths}
     return {subject.files.resolve(folder) for folder in folders}
 
 

@@ -30,6 +30,10 @@ class SystemPackages:
         """Tell whether a package brings this file."""
         return path in self._layers
 
+    def layer(self, path: str) -> int | None:
+        """Return the layer in which the file's package was installed last; None for a file of no package."""
+        return self._layers.get(path)
+
     def owns_below(self, path: str) -> bool:
         """Tell whether packages bring files in the folder of this one: then what they do not bring is no part of it."""
         return posixpath.dirname(path) in self._folders

@@ -23,13 +23,21 @@ from envbuilder.matrix import Budgets
 from envbuilder.pypi.package_index import PackageIndex
 from envbuilder.simulated.compiler import Simulation
 from envbuilder.validation import expectations as facts_of
+from envbuilder.validation.causes import told_once
 from envbuilder.validation.challenge_answers import check_answers, right_answers
 from envbuilder.validation.checks import suite_plan
 from envbuilder.validation.checks.specification import Check, Profile
 from envbuilder.validation.checks.suite_plan import Facts
 from envbuilder.validation.events import Identity, Progress, Session, Unfinished, check_protocol
 from envbuilder.validation.host_checks import check_outside
-from envbuilder.validation.image_claims import DOCUMENT, ENVIRONMENT_LABEL, brings_cuda, carried_lock, document
+from envbuilder.validation.image_claims import (
+    DOCUMENT,
+    ENVIRONMENT_LABEL,
+    brings_cuda,
+    carried_lock,
+    contradicts_itself,
+    document,
+)
 from envbuilder.validation.image_files import ImageFiles, read_image
 from envbuilder.validation.judge import budget_results, judge
 from envbuilder.validation.launcher import PROBES, Place, here, in_container
@@ -122,6 +130,7 @@ def validate(
     files = read_image(engine, image)
     subject = _subject(engine, place, image, files, request)
     selected = suite_plan.select(subject.facts)
+    place = replace(place, is_known=bool(subject.facts.environment))
     checks = (*selected, *request.extra)
     users = [check for check in selected if check.group == "users"]
     with _Beside(users, lambda check, stopped: check_user_start(engine, image, check, stopped)) as beside:
@@ -133,8 +142,8 @@ def validate(
         )
         results = (*results, *beside.results())
     outside = Outside(image, files, subject.facts, subject.lock, WheelRecords(request.index))
-    looked = {check.name: check_outside(outside, check) for check in selected if check.group == "host"}
-    results = _in_order(selected, results, looked)
+    looked, causes = check_outside(outside, (check for check in selected if check.group == "host"))
+    results = told_once(_in_order(selected, results, looked), causes)
     results += budget_results(results, request.budgets, image.size)
     info = engine.info()
     return _verdict(
@@ -143,7 +152,7 @@ def validate(
         subject,
         image=ImageRef(
             id=image.id,
-            digest=_digest(image, request.image),
+            digest=image.digest(request.image),
             size=image.size,
             reference=request.image,
             base=f"{request.base} {request.base_id}".strip() or image.labels.get(BASE_NAME_LABEL, ""),
@@ -261,11 +270,13 @@ class _Subject:
 def _place(engine: Engine, image: Image, request: ValidationRequest) -> Place:
     probes = {f"{PROBES}/{name}": content for name, content in request.probes.items()}
     if (host := request.simulate) is not None:
-        return Place(image.id, gpus="none", env=host.environment(image.env), files={**host.files, **probes})
+        return Place(
+            image.id, called=request.image, gpus="none", env=host.environment(image.env), files={**host.files, **probes}
+        )
     gpus = request.gpus
     if gpus == "auto":
         gpus = "all" if engine.info().gpu_runtime else "none"
-    return Place(image.id, gpus=gpus, files=probes)
+    return Place(image.id, called=request.image, gpus=gpus, files=probes)
 
 
 def _subject(engine: Engine, place: Place, image: Image, files: ImageFiles, request: ValidationRequest) -> _Subject:
@@ -276,7 +287,8 @@ def _subject(engine: Engine, place: Place, image: Image, files: ImageFiles, requ
     environment, lock = request.environment, request.lock
     profile, simulated = request.profile, request.simulate is not None
     label = image.labels.get(ENVIRONMENT_LABEL, "")
-    if environment is None and (found := document(files)) is not None and found.id == label:
+    found = document(files) if environment is None else None
+    if found is not None and found.id == label and not contradicts_itself(found):
         environment, lock = found, carried_lock(files)
     if environment is not None:
         own = facts_of.of_environment(environment, lock, image, profile=profile, simulated=simulated)
@@ -294,12 +306,12 @@ def _subject(engine: Engine, place: Place, image: Image, files: ImageFiles, requ
 
 
 def _in_order(
-    selected: tuple[Check, ...], results: tuple[CheckResult, ...], looked: Mapping[str, CheckResult]
+    selected: tuple[Check, ...], results: tuple[CheckResult, ...], looked: tuple[CheckResult, ...]
 ) -> tuple[CheckResult, ...]:
     """Put what was looked at from outside, and what users would meet, where the table has it."""
-    ran = {result.name: result for result in results}
+    made = {result.name: result for result in (*results, *looked)}
     named = [check.name for check in selected]
-    table = tuple(looked.get(name) or ran[name] for name in named if name in looked or name in ran)
+    table = tuple(made[name] for name in named if name in made)
     return (*table, *(result for result in results if result.name not in named))
 
 
@@ -372,8 +384,3 @@ def _verdict(  # noqa: PLR0913 - one document, from its parts
         started=times[0],
         finished=times[1],
     )
-
-
-def _digest(image: Image, name: str) -> str | None:
-    pinned = image.pinned(name)
-    return pinned.rpartition("@")[2] if pinned else None

@@ -22,7 +22,7 @@ DOCUMENTS = 4
 """What one publisher attaches, as `publish` does."""
 
 
-@pytest.fixture(params=[pytest.param("docker-registry", marks=[pytest.mark.engine, pytest.mark.long]), "OCI 1.1"])
+@pytest.fixture(params=[pytest.param("docker-registry", marks=pytest.mark.engine), "OCI 1.1"])
 def host(request, tmp_path) -> Iterator[str]:
     """Yield each kind of registry, behind a front that fails one request in twelve."""
     chance = random.Random(7)  # noqa: S311 - the same failures in every run, as far as threads allow
@@ -102,7 +102,6 @@ def check_together(host: str, count: int) -> None:
     assert made <= found
 
 
-@pytest.mark.long
 def test_twenty_publishers_lose_nothing(host) -> None:
     """What 20 publishers were told is attached is listed."""
     check_together(host, 20)

@@ -8,8 +8,10 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
+
+from registries import Server
 
 Action = Callable[["Front"], None]
 
@@ -34,6 +36,7 @@ class Front(BaseHTTPRequestHandler):
 
     rules: Rules
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
 
     def log_message(self, *args: Any) -> None:
         """Say nothing."""
@@ -54,22 +57,31 @@ class Front(BaseHTTPRequestHandler):
 
     def upstream(self) -> tuple[int, dict[str, str], bytes]:
         """Ask the registry."""
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        body = self.body()
         connection = http.client.HTTPConnection(self.rules.upstream, timeout=30)
-        sent = {name: value for name, value in self.headers.items() if name != "Host"}
+        sent = {name: value for name, value in self.headers.items() if name not in ("Host", "Content-Length")}
         connection.request(self.command, self.path, body or None, sent)
         answer = connection.getresponse()
         content = answer.read()
-        headers = {name: value for name, value in answer.getheaders() if name not in ("Content-Length", "Connection")}
+        dropped = ("Connection", "Transfer-Encoding", *(() if self.command == "HEAD" else ("Content-Length",)))
+        headers = {name: value for name, value in answer.getheaders() if name not in dropped}
         connection.close()
         return answer.status, headers, content
 
+    def body(self) -> bytes:
+        """Read what was sent, once; what is left unread would be taken for the next request."""
+        length = int(self.headers.get("Content-Length") or 0)
+        if length:
+            self.headers.replace_header("Content-Length", "0")
+        return self.rfile.read(length)
+
     def say(self, status: int, body: bytes = b"", /, **headers: str) -> None:
         """Answer; ``_`` in a header's name stands for ``-``."""
+        self.body()
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name.replace("_", "-"), value)
-        if "Content_Length" not in headers:
+        if not {"Content_Length", "Content-Length"} & headers.keys():
             self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         if self.command != "HEAD":
@@ -80,8 +92,7 @@ class Front(BaseHTTPRequestHandler):
 def hostile(upstream: str) -> Iterator[tuple[str, Rules]]:
     """Run a front before a registry; yields its address and its rules."""
     rules = Rules(upstream)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (Front,), {"rules": rules}))
-    server.daemon_threads = True
+    server = Server(("127.0.0.1", 0), type("Handler", (Front,), {"rules": rules}))
     server.block_on_close = False
     threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
     try:

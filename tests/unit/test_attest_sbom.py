@@ -1,11 +1,11 @@
-"""The bill of materials: what is found in an image's archive, and the published shape of the document."""
+"""The bill of materials: what is found in an image's files, and the published shape of the document."""
 
 from __future__ import annotations
 
 import io
 import json
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -16,11 +16,15 @@ from google.protobuf import json_format
 from in_toto_attestation.predicates.provenance.v1 import provenance_pb2
 from verdicts import digest
 
+from envbuilder.attest import sbom_contents
 from envbuilder.attest.cyclonedx import bom
 from envbuilder.attest.provenance import Base, provenance
-from envbuilder.attest.sbom_contents import Package, read
+from envbuilder.attest.sbom_contents import Contents, Package
+from envbuilder.engine.layer_files import from_archive
 from envbuilder.errors import InfrastructureError
 from envbuilder.image import lockfile
+from envbuilder.validation.image_files import ImageFiles
+from envbuilder.validation.layer_scan import scan
 
 STATUS = """Package: libc6
 Status: install ok installed
@@ -81,6 +85,11 @@ def chunks(data: bytes, size: int = 70_001):
     return (data[start : start + size] for start in range(0, len(data), size))
 
 
+def read(archive: Iterable[bytes]) -> Contents:
+    """Read an image's archive as a validation does, and its packages."""
+    return sbom_contents.read(ImageFiles(tuple(scan(stream) for stream in from_archive(archive))))
+
+
 @pytest.mark.parametrize("layout", ["docker", "blobs"])
 @pytest.mark.parametrize("compress", [False, True])
 def test_packages_of_every_kind_are_found(layout, compress) -> None:
@@ -90,8 +99,8 @@ def test_packages_of_every_kind_are_found(layout, compress) -> None:
     assert contents.packages == (
         Package("deb", "libc6", "2.36-9+deb12u10", "amd64"),
         Package("deb", "libcudnn9-cuda-12", "9.3.0.75-1", "amd64"),
-        Package("pypi", "numpy", "2.1.3", "", "BSD-3-Clause", True),
-        Package("pypi", "nvidia-cublas-cu12", "12.5.3.2", "", "NVIDIA Proprietary Software"),
+        Package("pypi", "numpy", "2.1.3", "", ("BSD-3-Clause",), True),
+        Package("pypi", "nvidia-cublas-cu12", "12.5.3.2", "", ("NVIDIA Proprietary Software",)),
     )
 
 
@@ -145,6 +154,63 @@ def test_components_say_what_they_are() -> None:
     assert parts["nvidia-cublas-cu12"]["hashes"] == [{"alg": "SHA-256", "content": "c" * 64}]
     assert "hashes" not in parts["numpy"]
     assert parts["numpy"]["licenses"] == [{"expression": "BSD-3-Clause"}]
+
+
+COPYRIGHT = """Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
+
+Files: *
+License: LGPL-2.1+ and BSD-3-clause
+
+Files: x
+License: GPL-2+ with exception
+ The text of a licence: not a name.
+
+License: GPL-2+ with exception
+"""
+
+
+def test_licences_are_those_of_the_packages_own_files() -> None:
+    """Debian's come from machine-readable copyright files, links followed, and Python's from what it is filed under."""
+    filed = "Name: a\nVersion: 1\nClassifier: License :: OSI Approved :: MIT License\n"
+    files = {
+        "var/lib/dpkg/status": STATUS,
+        "usr/share/doc/libc-bin/copyright": COPYRIGHT,
+        "usr/share/doc/libcudnn9-cuda-12/copyright": "All rights reserved.\nLicense: nothing\n",
+        f"{SITE}/a-1.dist-info/METADATA": filed,
+        f"{SITE}/b-1.dist-info/METADATA": "Name: b\nVersion: 1\n",
+    }
+    link = tar(files, {"usr/share/doc/libc6": "libc-bin"})
+    found = read(chunks(tar({"l/layer.tar": link, "manifest.json": json.dumps([{"Layers": ["l/layer.tar"]}])})))
+    assert {package.name: package.licences for package in found.packages} == {
+        "libc6": ("LGPL-2.1+ and BSD-3-clause", "GPL-2+ with exception"),
+        "libcudnn9-cuda-12": (),
+        "a": ("MIT License",),
+        "b": (),
+    }
+
+
+def test_what_a_package_needs_is_an_edge_to_what_is_here() -> None:
+    """Dependencies follow requirements that hold on this Python, alternatives, and nothing that is not installed."""
+    status = (
+        "Package: app\nVersion: 1\nArchitecture: amd64\nPre-Depends: libc6 (>= 2.3), absent\n"
+        "Depends: nothing | libcudnn9-cuda-12:any (= 9)\n\n"
+    )
+    framework = (
+        "Name: framework\nVersion: 1\nRequires-Dist: NumPy<3,>=1; python_version >= '3.9'\n"
+        "Requires-Dist: nvidia-cublas-cu12; python_version < '3.9'\nRequires-Dist: gast; extra == 'dev'\n"
+        "Requires-Dist: not a requirement ;;\nRequires-Dist: absent\n"
+    )
+    layer = {"var/lib/dpkg/status": status + STATUS, f"{SITE}/framework-1.dist-info/METADATA": framework}
+    contents = read(chunks(saved({**BASE, **layer}, VENV, CUDA)))
+    made = bom("a.b/c", digest("image"), contents, ())
+    graph = {str(edge["ref"]): edge["dependsOn"] for edge in made.dependencies}
+    ref = {part.name: part.bom_ref for part in made.components}
+    assert graph[ref["app"]] == tuple(sorted((ref["libc6"], ref["libcudnn9-cuda-12"])))
+    assert graph[ref["framework"]] == (ref["numpy"],)
+    assert graph[ref["numpy"]] == ()
+    assert set(graph) == {digest("image"), *(part.bom_ref for part in made.components if part.purl)}
+    encoded = msgspec.json.encode(made).decode()
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(encoded) is None
 
 
 def test_two_copies_of_a_version_are_one_component() -> None:

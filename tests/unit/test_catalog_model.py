@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import typing
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,8 +17,8 @@ from packaging.requirements import Requirement
 
 from envbuilder import versions
 from envbuilder.catalog import gpu_code, runpath, store
-from envbuilder.catalog.model import Catalog
-from envbuilder.catalog.rows import Gpu, Ptx, TensorflowRelease
+from envbuilder.catalog.model import DISTRIBUTIONS, Catalog
+from envbuilder.catalog.rows import Facts, Gpu, Ptx, TensorflowRelease
 from envbuilder.jobs import listing
 from envbuilder.refresh import emit
 
@@ -167,8 +168,12 @@ def test_toolkits_move_forward() -> None:
 
 
 def test_drivers_move_forward() -> None:
-    """A newer branch brings a CUDA that is not older; it never knows fewer new GPUs, only drops old ones."""
-    for older, newer in pairwise(CATALOG.drivers):
+    """A newer branch brings a CUDA that is not older; it never knows fewer new GPUs, only drops old ones.
+
+    Jetson's branch knows the module's own GPU alone.
+    """
+    assert [row.branch for row in CATALOG.drivers if row.kind == "Jetson"] == ["540"]
+    for older, newer in pairwise(row for row in CATALOG.drivers if row.kind != "Jetson"):
         assert int(newer.branch) > int(older.branch)
         assert versions.at_least(newer.cuda, older.cuda)
         assert versions.at_least(newer.first_capability, older.first_capability)
@@ -232,6 +237,17 @@ def test_every_name_of_a_gpu_leads_to_its_capability(row: Gpu, *, upper: bool, g
         found = CATALOG.gpu(text)
         assert found is not None, text
         assert found.compute_capability == row.compute_capability, (text, found.name)
+
+
+def test_windows_numbers_stand_between_their_branch_and_the_next() -> None:
+    """A number of Windows belongs to one branch, which is older than it; the next branch of Linux is newer."""
+    desktop = [row for row in CATALOG.drivers if row.kind != "Jetson"]
+    for row, following in pairwise(desktop):
+        for number in row.windows:
+            assert int(row.branch) < int(number) < int(following.branch)
+            assert CATALOG.branch(f"{number}.12") is row
+    assert CATALOG.branch("445.75") is None  # Windows alone had such a branch
+    assert CATALOG.branch("537.58") is CATALOG.branch("R535")
 
 
 @given(st.text(max_size=40))
@@ -337,6 +353,25 @@ def test_every_table_can_be_shown(table: str) -> None:
         getattr(CATALOG, table)
     )
     assert getattr(listing.list_catalog(CATALOG, table).catalog, table) == getattr(CATALOG, table)
+
+
+@pytest.mark.parametrize("kind", typing.get_type_hints(Facts).values(), ids=str)
+def test_a_kind_of_fact_without_chosen_columns_is_shown_whole(kind: object) -> None:
+    """A table that nobody chose columns for shows every field that its rows have beyond the source of all rows."""
+    row_type = typing.get_args(kind)[0]
+    titles = [title for title, _ in listing.own_columns(row_type)]
+    own = set(row_type.__struct_fields__) - {"source", "verified", "note"}
+    assert {title.replace(" ", "_") for title in titles} == own
+    for row in [row for table in TABLES for row in getattr(CATALOG, table) if type(row) is row_type]:
+        assert all(isinstance(read(row), str) and read(row) for _, read in listing.own_columns(row_type))
+
+
+def test_every_file_of_the_folder_is_read_and_no_table_is_passed_over() -> None:
+    """A new file needs no mention anywhere; a table that no field holds is refused instead of dropped."""
+    assert {path.name for path in store.files()} == {path.name for path in Path(store.__file__).parent.glob("*.yaml")}
+    assert [path.name for path in store.files()[:3]] == [f"{name}.yaml" for name in DISTRIBUTIONS]
+    with pytest.raises(ValueError, match=r"pythons\.yaml: there is no kind of fact called 'pythons'"):
+        store.parse((("pythons.yaml", b"pythons:\n- version: '3.11'\n"),))
 
 
 def test_listing_covers_the_model() -> None:

@@ -18,7 +18,11 @@ from envbuilder.engine.port import BuildRequest, ContainerSpec, Engine, Step
 from envbuilder.errors import BuildFailedError, InfrastructureError, UsageError
 
 SH = "/bin/sh"
+MANY_BYTES = "while :; do printf %01000d 0; done; echo never"
+MANY_LINES = "while :; do echo; done; echo never"
 SCRIPTS = {
+    MANY_BYTES: Script(b"0" * 1_000_000 + b"never"),
+    MANY_LINES: Script(b"\n" * 100_000 + b"never"),
     "echo out; echo err >&2; exit 7": Script(b"out\n", b"err\n", 7),
     "sleep 30": Script(seconds=30),
     "true": Script(),
@@ -172,6 +176,19 @@ def test_run_keeps_the_streams_apart(bench: Bench) -> None:
     ended = bench.engine.run(spec, out.extend, err.extend)
     assert (bytes(out), bytes(err), ended.exit_code) == (b"out\n", b"err\n", 7)
     assert not ended.timed_out
+
+
+@pytest.mark.parametrize("script", [MANY_BYTES, MANY_LINES])
+def test_a_flood_is_stopped(bench: Bench, script: str) -> None:
+    """A container that prints too much, in bytes or in lines, is killed; what came before is whole, and it is said."""
+    out = bytearray()
+    spec = ContainerSpec(bench.base, (SH, "-c", script), output=200_000, lines=5_000)
+    ended = bench.engine.run(spec, out.extend, lambda _: None)
+    assert ended.flooded
+    assert ended.exit_code == 137
+    assert len(out) <= 200_000
+    assert out.count(b"\n") <= 5_000
+    assert b"never" not in out
 
 
 def test_the_time_limit_kills(bench: Bench) -> None:

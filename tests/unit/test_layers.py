@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 PACKAGE = Path(__file__).parents[2] / "envbuilder"
 
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "exits", "versions", "schemas", "console", "decode", "printable"),
+    ("errors", "exits", "versions", "schemas", "console"),
     ("finding", "environment", "matrix", "verdict"),
     ("catalog", "workspace", "yaml_reader"),
     ("compat",),
@@ -70,6 +71,16 @@ def modules_imported(path: Path) -> set[str]:
             named |= {node.value, f"{alias}{node.value}" if node.value.startswith(".") else ""}
     named = {alias + name.removeprefix("envbuilder_probes") if "envbuilder_probes" in name else name for name in named}
     return (named & KNOWN.keys()) - {name_of(path)}
+
+
+def test_the_floors_of_the_architecture_are_the_layers() -> None:
+    """The page for newcomers names the same rooms on the same floors in the same order as what is held here."""
+    page = (PACKAGE.parent / "docs" / "architecture.md").read_text()
+    table = page.partition("| floor | rooms |")[2].partition("\n\n")[0]
+    cells = [row.split("|")[2] for row in table.splitlines()[2:]]
+    *floors, inside = [set(re.findall(r"`([a-z_]+)/?`(?!:)", re.sub(r"\(.*?\)", "", cell))) for cell in cells]
+    assert inside == {"probes"}, "what runs in the image stands on no floor: it imports nothing of ours"
+    assert floors == [{room for room in rooms if room not in {"probes", "__main__"}} for rooms in LAYERS]
 
 
 def cycles(graph: dict[str, set[str]]) -> list[list[str]]:

@@ -124,8 +124,8 @@ def test_copies_of_a_library(tmp_path: Path) -> None:
     (tmp_path / "c").mkdir()
     (tmp_path / "c" / "libcudart.so.12").symlink_to(first)
     folders = [str(tmp_path / name) for name in "abc"]
-    assert stacks.copies_of("libcudart", folders) == [str(first), str(second)]
-    assert stacks.copies_of("libcublas", folders) == []
+    assert stacks.copies_of(loader.Search("", {}, []), "libcudart", folders) == [str(first), str(second)]
+    assert stacks.copies_of(loader.Search("", {}, []), "libcublas", folders) == []
 
 
 def test_a_stub_is_told_by_its_place(tmp_path: Path) -> None:
@@ -144,10 +144,9 @@ def test_cudnn_versions(number: int, text: str) -> None:
 @pytest.mark.parametrize(
     ("loaded", "fits"), [("9.3.0", True), ("9.4.1", True), ("9.1.0", False), ("8.9.7", False), ("10.0.0", False)]
 )
-def test_cudnn_rule(monkeypatch: pytest.MonkeyPatch, loaded: str, fits: bool) -> None:  # noqa: FBT001
+def test_cudnn_rule(loaded: str, fits: bool) -> None:  # noqa: FBT001
     """Same major, minor not older than the build's 9.3; the patch is free."""
-    monkeypatch.setattr(libraries, "cudnn_version", lambda _: loaded)
-    conflict = libraries.cudnn_conflict("/x/libcudnn.so.9", {"built_cudnn": "9.3"})
+    conflict = libraries.cudnn_conflict("/x/libcudnn.so.9", loaded, {"built_cudnn": "9.3"})
     assert (conflict is None) is fits
     assert conflict is None or conflict["code"] == "CUDNN_MISMATCH"
 
@@ -202,7 +201,7 @@ def test_a_plug_in_finds_what_tensorflow_has_loaded(tmp_path: Path) -> None:
     objects = [one for one in [search.read(str(own))] if one is not None]
     lacks = {
         path.name: [
-            name for name, _, _ in closure.unmet(search, str(path), framework.loaded_before(str(path), objects))
+            name for name, _, _ in closure.unmet(search, str(path), framework.loaded_before(search, str(path), objects))
         ]
         for path in (plugin, module)
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import struct
 from pathlib import Path
 from typing import Any
@@ -13,14 +14,18 @@ from index_server import wheel
 from envbuilder.catalog import store
 from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import Contradiction, CudaToolkit, Kernels, Ptx, Search, TensorflowRelease, WheelSet
+from envbuilder.console import Console
 from envbuilder.errors import NoClaimError, UsageError
 from envbuilder.probes.suite.fatbin import MAGIC
 from envbuilder.pypi.answer_cache import Cache
 from envbuilder.pypi.index_config import IndexConfig
+from envbuilder.pypi.package_index import DistFile
 from envbuilder.pypi.simple_api import Client
 from envbuilder.refresh import agreement, emit
+from envbuilder.refresh.agreement import Comparison
+from envbuilder.refresh.evidence import Evidence, Reader
 from envbuilder.refresh.propose import Proposer, missing, refresh
-from envbuilder.refresh.verify_catalog import verify, verify_binary
+from envbuilder.refresh.verify_catalog import Holdings, run, verify, verify_binary
 
 FOLDERS = ("cuda_runtime", "cudnn")
 SOURCE: dict[str, Any] = {"source": ("a test",), "verified": "2026-11-20 by a test"}
@@ -101,7 +106,8 @@ def add(root: Path, project: str, filename: str, content: bytes) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / filename).write_bytes(content)
     names = sorted(path.name for path in folder.iterdir() if path.name != "index.html")
-    links = (f'<a href="{name}" data-requires-python="&gt;=3.9">{name}</a>' for name in names)
+    digests = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
+    links = (f'<a href="{name}#sha256={digests[name]}" data-requires-python="&gt;=3.9">{name}</a>' for name in names)
     (folder / "index.html").write_text("\n".join(links))
 
 
@@ -227,9 +233,14 @@ def test_a_row_without_wheels_is_unchecked(index: Client) -> None:
     assert (found["wheels"], found["requires"]) == ("disagrees", "unchecked")
 
 
+def binary(row: TensorflowRelease, index: Client) -> tuple[Comparison, ...]:
+    """Compare one row with its wheel's libraries."""
+    return verify_binary(row, Holdings(index), Reader(index))[0]
+
+
 def test_the_library_itself_is_compared(index: Client) -> None:
     """Kernels, machine code, PTX and RUNPATH are read from the library; a row that claims more disagrees."""
-    assert set(outcomes(verify_binary(ROW, index)).items()) == {
+    assert set(outcomes(binary(ROW, index)).items()) == {
         ("kernels", "agrees"),
         ("cubins", "agrees"),
         ("ptx", "agrees"),
@@ -237,7 +248,7 @@ def test_the_library_itself_is_compared(index: Client) -> None:
         ("finds_cuda", "agrees"),
     }
     boastful = msgspec.structs.replace(ROW, cubins=("8.0", "9.0", "12.0"))
-    assert outcomes(verify_binary(boastful, index))["cubins"] == "disagrees"
+    assert outcomes(binary(boastful, index))["cubins"] == "disagrees"
     hand, generated = ROW.kernels
     for wrong in (
         msgspec.structs.replace(generated, ptx=(Ptx("sm_90", "8.5"),)),
@@ -245,23 +256,60 @@ def test_the_library_itself_is_compared(index: Client) -> None:
         msgspec.structs.replace(generated, cubins=("8.0", "9.0")),
         msgspec.structs.replace(generated, fat_binaries=2),
     ):
-        found = {one.field: one for one in verify_binary(msgspec.structs.replace(ROW, kernels=(hand, wrong)), index)}
+        found = {one.field: one for one in binary(msgspec.structs.replace(ROW, kernels=(hand, wrong)), index)}
         assert found["kernels"].outcome == "disagrees"
         assert found["kernels"].artefact.endswith("1 generated: 8.0, sm_90a 8.5")
         assert found["kernels"].note == "2 fat binaries in 1 shared objects"
     with pytest.raises(NoClaimError):
-        verify_binary(msgspec.structs.replace(ROW, version="2.19.0"), index)
+        binary(msgspec.structs.replace(ROW, version="2.19.0"), index)
 
 
 def test_a_library_that_is_opened_and_not_looked_for_is_found(index: Client) -> None:
     """A row that opens one library more than the RUNPATH finds disagrees, as does one that claims another RUNPATH."""
     more = msgspec.structs.replace(ROW, libraries=(*ROW.libraries, "libcusolver.so.11"))
-    found = {one.field: one for one in verify_binary(more, index)}
+    found = {one.field: one for one in binary(more, index)}
     assert (found["searches"].outcome, found["finds_cuda"].outcome) == ("agrees", "disagrees")
     assert (found["finds_cuda"].catalog, found["finds_cuda"].artefact) == ("wheels", "partly")
     claims = (Search(object="libtensorflow_framework.so.2", folders=(*FOLDERS, "cusolver")),)
     wrong = msgspec.structs.replace(ROW, searches=claims)
-    assert outcomes(verify_binary(wrong, index))["searches"] == "disagrees"
+    assert outcomes(binary(wrong, index))["searches"] == "disagrees"
+
+
+def test_every_release_is_read_once_and_a_missing_wheel_stops_no_other(index: Client, tmp_path: Path) -> None:
+    """Without versions all GPU builds are read; a second run reads nothing anew and gives the same comparisons."""
+    gone = msgspec.structs.replace(ROW, version="2.19.0")
+    catalog = Catalog(tensorflow=(gone, ROW))
+    first = run(catalog, index, (), Console(), binary=True, kept=Cache(tmp_path))
+    assert [(one.row, one.outcome) for one in first.comparisons[:2]] == [
+        ("tensorflow 2.19.0", "unchecked"),
+        ("tensorflow 2.20.0", "agrees"),
+    ]
+    (reading,) = first.readings
+    packed = sum(one.packed for one in index.members(wheel_of(index)) if one.name.endswith(".so.2"))
+    assert (reading.bytes_read, reading.kept) == (packed, False)
+    second = run(catalog, index, (), Console(), binary=True, kept=Cache(tmp_path))
+    assert second.comparisons == first.comparisons
+    assert second.readings == (msgspec.structs.replace(reading, kept=True),)
+    assert "1 wheels, 0.0 GB of shared objects, 0 s (1 of them read before)" in agreement.as_text(second)
+
+
+def test_what_is_kept_of_a_wheel_is_of_its_bytes_alone(index: Client, tmp_path: Path) -> None:
+    """Another digest, no digest and a damaged file are read again."""
+    kept, file = Cache(tmp_path / "kept"), wheel_of(index)
+    assert Reader(index, kept).read(file)[1] is False
+    assert Reader(index, kept).read(file)[1] is True
+    for other in ("0" * 64, ""):
+        assert Reader(index, kept).read(msgspec.structs.replace(file, sha256=other))[1] is False
+    for path in (one for one in (tmp_path / "kept").rglob("*") if one.is_file()):
+        path.write_bytes(b"damaged")
+    found, before = Reader(index, kept).read(file)
+    assert (before, found.kernels) == (False, ROW.kernels)
+    assert isinstance(found, Evidence)
+
+
+def wheel_of(index: Client) -> DistFile:
+    """Return the wheel that stands for the row."""
+    return next(one for one in index.files("tensorflow") if "2.20.0-cp313" in one.filename)
 
 
 def test_what_is_missing_is_proposed_whole(index: Client) -> None:

@@ -305,7 +305,7 @@ def test_the_reply_has_evidence_cause_fix_and_proof() -> None:
         image="envbuilder/reproduced:0", reproduced=True, simulated=True, proof=(("a", "the line that was seen"),)
     )
     reply = as_markdown(msgspec.structs.replace(document, run=run))
-    for part in ("**Cause (likely):**", "CUDA `11.2` (line 7)", "`cuda 11.2 → 11.0`", "**Fix:** ",
+    for part in ("**Cause (likely):**", "CUDA `11.2` (line 7)", "`cuda 11.2 → 11.0`", "**Fix:** ", "$ docker run",
                  "Reproduced: **yes**", "simulated host", "the line that was seen"):  # fmt: skip
         assert part in reply, part
 

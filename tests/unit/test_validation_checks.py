@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import hmac
 import json
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from probe_messages import START
 from probe_messages import lines as sealed_lines
 
 from envbuilder.finding import Code
+from envbuilder.probes.suite.channel import MARK, sealed
 from envbuilder.validation.checks import suite_plan
 from envbuilder.validation.checks.specification import Check
 from envbuilder.validation.checks.suite_plan import Facts, digest_of
@@ -58,7 +60,11 @@ def test_selection() -> None:
     """A CPU image meets no GPU check; the full profile adds and never drops; without a lock nothing is held to one."""
     quick = suite_plan.select(Facts(flavor="gpu", locked=(("a", "1"),), environment="x"))
     full = suite_plan.select(Facts(flavor="gpu", locked=(("a", "1"),), environment="x", profile="full"))
-    assert set(full) == set(CHECKS)
+    assert [check.name for check in full] == [check.name for check in CHECKS]
+    assert {check.group for check in full if check.of_files} == {"host"}
+    here = suite_plan.select(Facts(flavor="gpu", locked=(("a", "1"),), place="here"))
+    assert {check.name for check in here if check.group == "host"} == set()
+    assert {check.name for check in CHECKS if check.of_files} <= {check.name for check in here}
     assert set(quick) < set(full)
     cpu = suite_plan.select(Facts(flavor="cpu", profile="full"))
     assert {check.tier for check in cpu} == {"static", "load", "cpu"}
@@ -128,3 +134,42 @@ def test_a_session_keeps_results_and_names_what_is_missing() -> None:
     assert "memory" in results[1].observed
     assert [one.kind for one in heard] == ["began", "ended"]
     assert made.strange == ['"noise"']
+
+
+HOSTILE = {
+    "not UTF-8": b'{"event":"\xff"}',
+    "deep": b"[" * 100_000,
+    "empty": b"",
+    "a number": b"7",
+    "of another shape": b'{"event":"result","result":{"name":[]}}',
+    "phases of texts": (
+        b'{"event":"result","result":{"name":"x","tier":"cpu","outcome":"passed","phases":{"a":{"cold_s":["b"]}}}}'
+    ),
+    "a driver of another shape": (
+        b'{"event":"result","result":{"name":"driver","tier":"gpu","outcome":"passed","data":{"count":"many"}}}'
+    ),
+    "a driver that is a list": (
+        b'{"event":"result","result":{"name":"driver","tier":"gpu","outcome":"passed","data":[1]}}'
+    ),
+    "an identity of another shape": b'{"event":"identity","identity":{"python":3}}',
+}
+
+
+@pytest.mark.parametrize("payload", HOSTILE.values(), ids=HOSTILE.keys())
+def test_a_sealed_message_of_any_shape_is_a_violation(payload: bytes) -> None:
+    """Whoever holds the key and writes nonsense ends no command in a traceback: the run's messages are amiss."""
+    made = Session((CHECKS[0],), lambda _: None, key="k")
+    made.feed(sealed(b"k", 0, b'{"event":"start"}') + sealed(b"k", 1, payload))
+    assert any("cannot be read" in text for text in made.violations())
+    assert made.driver().count == 0
+    assert made.identity is None
+
+
+def test_a_number_of_thousands_of_digits_is_no_message() -> None:
+    """A message's number has at most 18 digits: a longer one makes its line a log."""
+    made = Session((CHECKS[0],), lambda _: None, key="k")
+    text = b"9" * 5000 + b' {"event":"start"}'
+    made.feed(MARK + hmac.new(b"k", text, "sha256").hexdigest().encode() + b" " + text + b"\n")
+    made.feed(sealed(b"k", 0, b'{"event":"start"}'))
+    assert len(made.strange) == 1
+    assert not any("was due" in text for text in made.violations())

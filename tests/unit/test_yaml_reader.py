@@ -101,3 +101,19 @@ def test_any_bytes_give_a_matrix_or_an_input_error(data: bytes) -> None:
     """No input makes the reader raise anything but its own error."""
     with suppress(InputError):
         assert isinstance(parse_yaml(data, "m.yaml", Matrix), Matrix)
+
+
+@pytest.mark.parametrize("tag", ["!!timestamp x", "!!bool maybe", "!!int x", "!!float y", "!!binary '*'"])
+def test_a_tag_that_does_not_fit_is_a_problem(tag: str) -> None:
+    """A value that is nothing of its tag is refused with its line, whatever YAML's own constructor makes of it."""
+    with pytest.raises(InputError) as caught:
+        parse_yaml(f"name: {tag}\naxes: 7\n".encode(), "m.yaml", Matrix)
+    assert "m.yaml:" in caught.value.message
+
+
+def test_nobody_reads_ninety_thousand_problems() -> None:
+    """A file of unknown keys is told by its first hundred, in little time."""
+    with pytest.raises(InputError) as caught:
+        parse_yaml("".join(f"k{number}: 1\n" for number in range(20_000)).encode(), "m.yaml", Matrix)
+    assert len(caught.value.problems) == 101
+    assert "mend these first" in caught.value.message

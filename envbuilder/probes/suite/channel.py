@@ -17,6 +17,8 @@ LONGEST = 4 * 1024 * 1024
 _KEPT = 40
 _SHOWN = 300
 _CODE = 64
+_DIGITS = 18
+"""Of a message's number: no run has more, and Python reads no number of thousands of digits."""
 
 
 def sealed(key: bytes, number: int, payload: bytes) -> bytes:
@@ -106,7 +108,7 @@ class Reader:
         code, _, text = line[len(MARK) :].partition(b" ")
         right = hmac.new(self._key, text, hashlib.sha256).hexdigest().encode()
         number, _, payload = text.partition(b" ")
-        if len(code) != _CODE or not hmac.compare_digest(code, right) or not number.isdigit():
+        if len(code) != _CODE or not hmac.compare_digest(code, right) or not number.isdigit() or len(number) > _DIGITS:
             return -1, b""
         return int(number), payload
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import List, Tuple
 
 from . import framework, installed
@@ -39,15 +39,18 @@ def objects(folders: Iterable[str] | None = None) -> list[str]:
 def complete(facts: Facts) -> Answer:
     """Load each object that nothing else needs, and all that it needs, as the loader would; name what is not found."""
     search = framework.new_search()
-    paths = objects()
+    return complete_in(search, objects(), framework.callers(search))
+
+
+def complete_in(search: Search, paths: Sequence[str], own: Sequence[Elf]) -> Answer:
+    """Do so for these objects; ``own`` are TensorFlow's large ones."""
     read = {path: search.read(path) for path in paths}
     names = {(one and one.soname) or os.path.basename(path) for path, one in read.items()}
     needed = {name for one in read.values() if one is not None for name in one.needed}
     roots = [p for p, one in read.items() if ((one and one.soname) or os.path.basename(p)) not in needed]
-    own = framework.callers(search)
     missing: dict[str, list[Unmet]] = {}
     for root in roots:
-        for name, user, tried in unmet(search, root, framework.loaded_before(root, own)):
+        for name, user, tried in unmet(search, root, framework.loaded_before(search, root, own)):
             missing.setdefault(name, []).append((root, user, tried))
     findings = [_missing(name, places, brought=name in names) for name, places in sorted(missing.items())]
     observed = "; ".join(one["message"] for one in findings) or "every need of {0} objects is found".format(len(paths))
@@ -102,11 +105,15 @@ def _missing(name: str, places: list[Unmet], *, brought: bool) -> Finding:
 
 def versions(facts: Facts) -> Answer:
     """Check that the C and C++ libraries here have every symbol version that the packages' objects need."""
-    search = framework.new_search()
+    libc = os.confstr("CS_GNU_LIBC_VERSION") if hasattr(os, "confstr") else "?"
+    return versions_in(framework.new_search(), objects(), str(libc))
+
+
+def versions_in(search: Search, paths: Iterable[str], libc: str) -> Answer:
+    """Do so for these objects; ``libc`` is what the C library is called."""
     newest: dict[str, str] = {}
     lacking: dict[tuple[str, str], list[str]] = {}
-    contents: dict[str, bytes] = {}
-    for path in objects():
+    for path in paths:
         read = search.read(path)
         if read is None:
             continue
@@ -114,20 +121,17 @@ def versions(facts: Facts) -> Answer:
             if library not in VERSIONED:
                 continue
             where, _ = search.find(library, read)
-            if where is None:
-                continue
-            if where not in contents:
-                with open(where, "rb") as stream:
-                    contents[where] = stream.read()
+            there = search.read(where) if where is not None else None
+            if where is None or there is None or not there.dynamic:
+                continue  # absent or damaged: other checks say so
             for name in names:
                 prefix = name.rpartition("_")[0]
                 newest[prefix] = max(newest.get(prefix, ""), name, key=_number)
-                if name.encode() + b"\0" not in contents[where]:
+                if name not in there.defines:
                     lacking.setdefault((name, where), []).append(path)
     findings = [_older(name, where, users) for (name, where), users in sorted(lacking.items())]
-    libc = os.confstr("CS_GNU_LIBC_VERSION") if hasattr(os, "confstr") else "?"
     needed = ", ".join(sorted(newest.values()))
-    return judged(findings, "a C library with " + (needed or "nothing particular"), str(libc))
+    return judged(findings, "a C library with " + (needed or "nothing particular"), libc)
 
 
 def _older(name: str, where: str, users: list[str]) -> Finding:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import mmap
 import os
 import struct
+from collections.abc import Iterator
 from typing import Tuple
 
 _Row = Tuple[int, ...]
@@ -16,6 +17,7 @@ _Row = Tuple[int, ...]
 PT_LOAD, PT_DYNAMIC = 1, 2
 DT_NEEDED, DT_STRTAB, DT_SONAME, DT_RPATH, DT_RUNPATH = 1, 5, 14, 15, 29
 DT_VERNEED, DT_VERNEEDNUM = 0x6FFFFFFE, 0x6FFFFFFF
+DT_VERDEF, DT_VERDEFNUM = 0x6FFFFFFC, 0x6FFFFFFD
 MACHINES = {62: "x86_64", 183: "aarch64", 3: "i386", 40: "arm", 21: "ppc64le"}
 
 
@@ -34,8 +36,8 @@ class DamagedElfError(NotElfError):
 class Elf:
     """What one file says: ``needed``, ``soname``, ``rpath``, ``runpath`` (lists), ``versions`` (library → names).
 
-    ``extent`` is how many bytes its headers speak of: a shorter file is truncated. ``image`` is its content where that
-    is at hand already.
+    ``defines`` are the symbol versions that it offers. ``extent`` is how many bytes its headers speak of: a shorter
+    file is truncated. ``image`` is its content where that is at hand already.
     """
 
     def __init__(self, path: str, image: mmap.mmap | None = None) -> None:
@@ -46,6 +48,8 @@ class Elf:
         self.rpath: list[str] = []
         self.runpath: list[str] = []
         self.versions: dict[str, list[str]] = {}
+        self.defines: list[str] = []
+        self._segments: list[_Row] = []
         self.sections: dict[str, tuple[int, int]] = {}
         self.machine: str | None = None
         self.dynamic = False
@@ -67,11 +71,23 @@ class Elf:
         try:
             segments = _table(image, header[4], header[8], header[9], "<IIQQQQQQ")
             ends = [row[2] + row[5] for row in segments if row[0] == PT_LOAD]
+            self._segments = segments
             self.extent = max([header[5] + header[10] * header[11], *ends])
             self._sections(image, _table(image, header[5], header[10], header[11], "<IIQQQQIIQQ"), header[12])
             self._dynamic(image, segments)
         except (struct.error, IndexError, OverflowError) as error:
             raise DamagedElfError("{0}: damaged: {1}".format(self.path, error))
+
+    def exported(self, image: mmap.mmap) -> Iterator[tuple[str, int, int]]:
+        """Yield every symbol that the file defines for others: its name, where its bytes are, how many; bounded."""
+        (at, size), (names, _) = self.sections.get(".dynsym", (0, 0)), self.sections.get(".dynstr", (0, 0))
+        for offset in range(at, at + min(size, 24 * MOST_ENTRIES), 24):
+            try:
+                name, _, _, section, address, length = struct.unpack_from("<IBBHQQ", image, offset)
+                if section:
+                    yield _text(image, names + name), _offset(self._segments, address), length
+            except (struct.error, IndexError):
+                continue
 
     def _sections(self, image: mmap.mmap, rows: list[_Row], names_index: int) -> None:
         if not rows or names_index >= len(rows):
@@ -104,6 +120,19 @@ class Elf:
         if DT_VERNEED in single:
             at = _offset(segments, single[DT_VERNEED])
             self._versions(image, strings, at, single.get(DT_VERNEEDNUM, 0))
+        if DT_VERDEF in single:
+            at = _offset(segments, single[DT_VERDEF])
+            self._defined(image, strings, at, single.get(DT_VERDEFNUM, 0))
+
+    def _defined(self, image: mmap.mmap, strings: int, at: int, count: int) -> None:
+        """Read the names of the versions that are defined: the first name of each entry, parents left out."""
+        for _ in range(min(count, MOST_ENTRIES)):
+            _, _, _, _, _, first, following = struct.unpack_from("<HHHHIII", image, at)
+            (name,) = struct.unpack_from("<I", image, at + first)
+            self.defines.append(_text(image, strings + name))
+            at += following
+            if not following:
+                break
 
     def _versions(self, image: mmap.mmap, strings: int, at: int, count: int) -> None:
         for _ in range(min(count, MOST_ENTRIES)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import functools
 import glob
 import os
@@ -27,8 +28,9 @@ def callers(search: Search, folder: str | None = None) -> list[Elf]:
     folder = folder or tensorflow_files.tensorflow_folder()
     found: list[Elf] = []
     for pattern in CALLERS if folder else ():
-        for path in sorted(glob.glob(os.path.join(folder or "", pattern))):
-            read = search.read(os.path.realpath(path))
+        place, leaf = os.path.split(os.path.join(folder or "", pattern))
+        for name in fnmatch.filter(search.names(place), leaf):
+            read = search.read(search.real(os.path.join(place, name)))
             if read is not None and read.path not in [one.path for one in found]:
                 found.append(read)
     return found
@@ -43,10 +45,10 @@ def openers(objects: Sequence[Elf]) -> Sequence[Elf]:
     return [one for one in objects if os.path.basename(one.path).startswith("libtensorflow_framework.so")] or objects
 
 
-def loaded_before(path: str, objects: Sequence[Elf]) -> tuple[str, ...]:
+def loaded_before(search: Search, path: str, objects: Sequence[Elf]) -> tuple[str, ...]:
     """Name what a process has loaded that opens this object: TensorFlow's own libraries, for a plug-in beside it."""
     folders = {os.path.dirname(one.path) for one in objects}
-    inside = any(os.path.realpath(path).startswith(folder + os.sep) for folder in folders)
+    inside = any(search.real(path).startswith(folder + os.sep) for folder in folders)
     return () if inside else tuple(one.soname or os.path.basename(one.path) for one in objects)
 
 
@@ -78,7 +80,7 @@ def search_path(search: Search, objects: Sequence[Elf]) -> list[str]:
         folders += before + after
     folders += [os.path.dirname(path) for paths in search.cache.values() for path in paths]
     folders += search.defaults
-    return list(dict.fromkeys(os.path.realpath(folder) for folder in folders if os.path.isdir(folder)))
+    return list(dict.fromkeys(search.real(folder) for folder in folders if search.names(folder)))
 
 
 @functools.lru_cache(maxsize=1)

@@ -44,7 +44,7 @@ def cuda_here() -> list[str]:
     """List the CUDA run times that TensorFlow could load, and the driver's device nodes: signs of a GPU environment."""
     search = framework.new_search()
     folders = framework.search_path(search, framework.callers(search)) + framework.wheel_folders()
-    return stacks.copies_of("libcudart", folders) + driver.device_nodes()
+    return stacks.copies_of(search, "libcudart", folders) + driver.device_nodes()
 
 
 def _text(path: str) -> str:

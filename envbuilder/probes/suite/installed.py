@@ -47,19 +47,24 @@ def _read(folder: str) -> Distribution | None:
             break
     else:
         return None
+    with open(path, encoding="utf-8", errors="replace") as stream:
+        return described(stream, folder)
+
+
+def described(metadata: Iterable[str], folder: str) -> Distribution | None:
+    """Read a distribution from the lines of its metadata; None where these name none."""
     name = version = ""
     requires = []
-    with open(path, encoding="utf-8", errors="replace") as stream:
-        for line in stream:
-            if line.strip() == "":
-                break
-            key, _, value = line.partition(":")
-            if key == "Name":
-                name = value.strip()
-            elif key == "Version":
-                version = value.strip()
-            elif key == "Requires-Dist":
-                requires.append(value.strip())
+    for line in metadata:
+        if line.strip() == "":
+            break
+        key, _, value = line.partition(":")
+        if key == "Name":
+            name = value.strip()
+        elif key == "Version":
+            version = value.strip()
+        elif key == "Requires-Dist":
+            requires.append(value.strip())
     return Distribution(normalise(name), version, folder, requires) if name else None
 
 

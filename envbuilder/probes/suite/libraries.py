@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from . import framework
 from .answer import Answer, Facts, Finding, finding, judged, measure, skipped
+from .elf import Elf, NotElfError
 
 FIX = "install the package that brings it, or put its folder on the loader's path"
 MISSING = re.compile(r"(lib[\w.+-]+\.so[\w.]*): cannot open shared object file")
@@ -90,7 +91,7 @@ def cudnn(facts: Facts) -> Answer:
     if path is None:
         return skipped("{0} is not there; the check of the libraries says so".format(name))
     loaded, said = ask_cudnn(path)
-    problem = cudnn_conflict(path, facts) if loaded else _silent(name, path, said)
+    problem = cudnn_conflict(path, loaded, facts) if loaded else _silent(name, path, said)
     seen = "{0} at {1}".format(loaded or "no version", path)
     return judged([problem] if problem else [], "cuDNN {0} or a newer minor".format(facts.get("built_cudnn")), seen)
 
@@ -109,10 +110,9 @@ def _silent(name: str, path: str, said: str) -> Finding:
     return finding("MISSING_LIBRARY", name, text, "a whole cuDNN", path, "install cuDNN anew, all of its parts")
 
 
-def cudnn_conflict(path: str, facts: Facts) -> Finding | None:
+def cudnn_conflict(path: str, loaded: str | None, facts: Facts) -> Finding | None:
     """Return the finding where this cuDNN does not serve the build, None where it does or nothing is known."""
     built = facts.get("built_cudnn")
-    loaded = cudnn_version(path)
     if not built or not loaded:
         return None
     want = tuple(int(part) for part in built.split(".")[:2])
@@ -165,11 +165,19 @@ def cudnn_text(number: int) -> str:
 
 
 def _runtime_version(path: str, name: str) -> str:
-    """Ask a CUDA run time for its version; without a driver those of CUDA 11 refuse, and the soname says the major."""
+    """Ask a CUDA run time for its version; without a driver those of CUDA 11 refuse, and its own soname says the major.
+
+    The file's own: under which name it was found says what was asked for, not what it is.
+    """
     value = ctypes.c_int(0)
-    if ctypes.CDLL(path).cudaRuntimeGetVersion(ctypes.byref(value)) == 0 and value.value:
+    ask = getattr(ctypes.CDLL(path), "cudaRuntimeGetVersion", None)
+    if ask is not None and ask(ctypes.byref(value)) == 0 and value.value:
         return "{0}.{1}".format(value.value // 1000, value.value % 1000 // 10)
-    return name.split(".so.")[1].split(".", maxsplit=1)[0] + " (by its soname)"
+    try:
+        soname = Elf(path).soname or name
+    except NotElfError:
+        soname = name
+    return soname.partition(".so.")[2].partition(".")[0] + " (by its soname)"
 
 
 def cuda_runtime(facts: Facts) -> Answer:

@@ -17,7 +17,10 @@ CACHE_MAGIC = b"glibc-ld.so.cache1.1"
 
 
 class Search:
-    """The loader's view of one environment: its LD_LIBRARY_PATH, its cache, its default folders."""
+    """The loader's view of one environment: its LD_LIBRARY_PATH, its cache, its default folders.
+
+    `read`, `real`, `exists` and `names` are all that it knows of files: over other files, they are other ones.
+    """
 
     def __init__(
         self,
@@ -36,11 +39,11 @@ class Search:
         before, after = [], []
         if caller is not None:
             if caller.runpath:
-                after = expand(caller.runpath, caller.path)
+                after = self._expanded(caller.runpath, caller)
             else:
-                before = expand(caller.rpath, caller.path)
+                before = self._expanded(caller.rpath, caller)
                 for parent in chain:
-                    before += [] if parent.runpath else expand(parent.rpath, parent.path)
+                    before += [] if parent.runpath else self._expanded(parent.rpath, parent)
         return before + self.library_path, after
 
     def find(
@@ -48,7 +51,7 @@ class Search:
     ) -> tuple[str | None, list[str]]:
         """Return (path or None, every path tried in order) for the need ``name`` of ``caller``."""
         if "/" in name:
-            return (name if os.path.exists(name) else None), [name]
+            return (name if self.exists(name) else None), [name]
         first, second = self.places(caller, chain)
         tried = []
         for folder in first + second:
@@ -81,10 +84,31 @@ class Search:
                 self._known[path] = None
         return self._known[path]
 
+    def real(self, path: str) -> str:
+        """Follow a path's links."""
+        return os.path.realpath(path)
 
-def expand(paths: Iterable[str], owner: str) -> list[str]:
+    def exists(self, path: str) -> bool:
+        """Tell whether a path leads to something."""
+        return os.path.exists(path)
+
+    def names(self, folder: str) -> list[str]:
+        """List what lies in a folder, sorted; empty where there is no such folder."""
+        try:
+            return sorted(os.listdir(folder))
+        except OSError:
+            return []
+
+    def size(self, path: str) -> int:
+        """Return a file's bytes."""
+        return os.path.getsize(path)
+
+    def _expanded(self, paths: Iterable[str], owner: elf.Elf) -> list[str]:
+        return expand(paths, os.path.dirname(self.real(owner.path)))
+
+
+def expand(paths: Iterable[str], origin: str) -> list[str]:
     """Put the owner's folder for ``$ORIGIN`` and make the paths plain."""
-    origin = os.path.dirname(os.path.realpath(owner))
     return [
         os.path.normpath(path.replace("$ORIGIN", origin).replace("${ORIGIN}", origin))
         for path in (part.replace("${ORIGIN}", "$ORIGIN") for part in paths)
@@ -95,9 +119,20 @@ def read_cache(path: str = "/etc/ld.so.cache") -> dict[str, list[str]]:
     """Read ld.so.cache (new format): soname → paths, in the order that the loader prefers."""
     try:
         with open(path, "rb") as stream:
-            data = stream.read()
+            return parse_cache(stream.read())
     except OSError:
         return {}
+
+
+def parse_cache(data: bytes) -> dict[str, list[str]]:
+    """Read the content of such a cache; empty for one that is none, or damaged."""
+    try:
+        return _cached(data)
+    except (struct.error, ValueError):
+        return {}
+
+
+def _cached(data: bytes) -> dict[str, list[str]]:
     at = data.find(CACHE_MAGIC)
     if at < 0:
         return {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from . import installed
 from .answer import Answer, Facts, Finding, finding, judged, measure, skipped
@@ -17,7 +17,11 @@ def as_locked(facts: Facts) -> Answer:
     locked = facts.get("locked")
     if not locked:
         return skipped("no lock came with this image")
-    found = [(one.name, one.version) for one in installed.distributions()]
+    return as_locked_in(locked, [(one.name, one.version) for one in installed.distributions()])
+
+
+def as_locked_in(locked: Sequence[tuple[str, str]], found: Sequence[tuple[str, str]]) -> Answer:
+    """Compare these; both sides are pairs of name and version."""
     findings = compare(locked, found)
     observed = "; ".join(one["message"] for one in findings) or "the same {0} packages".format(len(locked))
     return judged(
@@ -56,12 +60,16 @@ EXTRA = re.compile(r"\bextra\s*==")
 
 def consistent(facts: Facts) -> Answer:
     """Check every installed package's requirements against what is installed, as ``pip check`` would."""
-    every = installed.distributions()
+    return consistent_in(installed.distributions(), here())
+
+
+def consistent_in(every: Sequence[installed.Distribution], values: Mapping[str, str]) -> Answer:
+    """Check these against each other; ``values`` are what markers ask for."""
     there = {one.name: one.version for one in every}
     findings = []
     for one in every:
         for text in one.requires:
-            problem, named = unmet(text, there, facts), REQUIREMENT.match(text)
+            problem, named = unmet(text, there, values), REQUIREMENT.match(text)
             if problem and named is not None:
                 code = _code(installed.normalise(named.group(1)))
                 message = "{0} {1} requires {2}, and {3}".format(one.name, one.version, text, problem)
@@ -74,13 +82,13 @@ def _code(name: str) -> str:
     return {"numpy": "NUMPY_ABI", "protobuf": "PROTOBUF_ABI", "keras": "KERAS_MISMATCH"}.get(name, "PACKAGE_CONFLICT")
 
 
-def unmet(text: str, there: Mapping[str, str], facts: Facts | None = None) -> str:
-    """Say what is wrong with one requirement, or '' where it is met or does not apply here."""
+def unmet(text: str, there: Mapping[str, str], values: Mapping[str, str] | None = None) -> str:
+    """Say what is wrong with one requirement, or '' where it is met or does not apply (to this Python, or another)."""
     found = REQUIREMENT.match(text)
     if found is None:
         return ""
     name, clauses, marker = installed.normalise(found.group(1)), found.group(2), found.group(3) or ""
-    if EXTRA.search(marker) or not applies(marker):
+    if EXTRA.search(marker) or not applies(marker, here() if values is None else values):
         return ""
     if name not in there:
         return "{0} is not installed".format(name)
@@ -142,19 +150,21 @@ def key(version: str) -> tuple[tuple[int, ...], int, int]:
 MARKER = re.compile(r"^\s*\(*\s*([\w.]+)\s*(===?|~=|!=|<=|>=|<|>|not in|in)\s*['\"]([^'\"]*)['\"]\s*\)*\s*$")
 
 
-def applies(marker: str) -> bool:
+def applies(marker: str, values: Mapping[str, str]) -> bool:
     """Decide an environment marker (and/or of plain comparisons); one that cannot be read counts as not applying."""
     if not marker.strip():
         return True
-    return any(all(_true(term) for term in re.split(r"\band\b", part)) for part in re.split(r"\bor\b", marker))
+    parts = re.split(r"\bor\b", marker)
+    return any(all(_true(term, values) for term in re.split(r"\band\b", part)) for part in parts)
 
 
-def _true(term: str) -> bool:
+def here() -> dict[str, str]:
+    """Return what markers ask for, of this Python."""
     import os
     import platform
     import sys
 
-    values = {
+    return {
         "python_version": ".".join(map(str, sys.version_info[:2])),
         "python_full_version": platform.python_version(),
         "sys_platform": sys.platform,
@@ -164,6 +174,9 @@ def _true(term: str) -> bool:
         "implementation_name": sys.implementation.name,
         "platform_python_implementation": platform.python_implementation(),
     }
+
+
+def _true(term: str, values: Mapping[str, str]) -> bool:
     found = MARKER.match(term)
     if found is None or found.group(1) not in values:
         return False

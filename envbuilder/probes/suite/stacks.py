@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import glob
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from . import framework, libraries
 from .answer import Answer, Facts, Finding, finding, judged
+from .elf import Elf
+from .loader import Search
 
 FAMILIES = (
     "libcudart",
@@ -28,44 +29,39 @@ STUB_AT_MOST = 512 * 1024
 def only_one(facts: Facts) -> Answer:
     """Look for a second CUDA or cuDNN on the loader's path; the copy in front wins, silently and often wrongly."""
     search = framework.new_search()
-    folders = framework.search_path(search, framework.callers(search))
+    return only_one_in(search, framework.callers(search), facts, libraries.cudnn_version)
+
+
+def only_one_in(search: Search, own: Sequence[Elf], facts: Facts, version_of: Callable[[str], str | None]) -> Answer:
+    """Look on one search's path; ``own`` are TensorFlow's large objects, ``version_of`` says which cuDNN a file is.
+
+    An older cuDNN in front is left to the check that compares it with the build: that names the cause.
+    """
+    folders = framework.search_path(search, own)
     findings = []
     seen = {}
     for family in FAMILIES:
-        copies = copies_of(family, folders)
+        copies = copies_of(search, family, folders)
         seen[family] = copies
-        if len(copies) > 1 and not (family == CUDNN and _wrong_cudnn_in_front(copies, facts)):
-            findings.append(_two(family, copies))
+        wrong = (
+            family == CUDNN and len(copies) > 1 and libraries.cudnn_conflict(copies[0], version_of(copies[0]), facts)
+        )
+        if len(copies) > 1 and not wrong:
+            findings.append(_two(search, family, copies))
     findings = _one_per_stack(findings)
     observed = "; ".join("{0} in {1}".format(family, ", ".join(copies)) for family, copies in seen.items() if copies)
     return judged(findings, "each library once", observed or "no CUDA libraries on the loader's path")
 
 
-def copies_of(family: str, folders: Iterable[str]) -> list[str]:
+def copies_of(search: Search, family: str, folders: Iterable[str]) -> list[str]:
     """List the different files of one library on the path (links to one file count once)."""
     pattern = re.compile(re.escape(family) + r"\.so\.[0-9][0-9.]*\Z")
-    files: dict[tuple[int, int], str] = {}
-    for folder in folders:
-        try:
-            names = sorted(os.listdir(folder))
-        except OSError:
-            continue
-        for name in names:
-            if pattern.match(name):
-                path = os.path.realpath(os.path.join(folder, name))
-                if os.path.exists(path):
-                    status = os.stat(path)
-                    files.setdefault((status.st_dev, status.st_ino), path)
-    return sorted(set(files.values()), key=lambda path: list(files.values()).index(path))
+    found = [os.path.join(folder, name) for folder in folders for name in search.names(folder) if pattern.match(name)]
+    return list(dict.fromkeys(search.real(path) for path in found if search.exists(path)))
 
 
-def _wrong_cudnn_in_front(copies: Sequence[str], facts: Facts) -> bool:
-    """Leave an older cuDNN in front to the check that compares it with the build: that names the cause."""
-    return libraries.cudnn_conflict(copies[0], facts) is not None
-
-
-def _two(family: str, copies: Sequence[str]) -> Finding:
-    same = len({os.path.getsize(path) for path in copies}) == 1
+def _two(search: Search, family: str, copies: Sequence[str]) -> Finding:
+    same = len({search.size(path) for path in copies}) == 1
     text = "{0} copies of {1} on the loader's path; {2} comes first".format(len(copies), family, copies[0])
     return finding(
         "TWO_CUDA_STACKS",
@@ -100,12 +96,17 @@ def _one_per_stack(findings: list[Finding]) -> list[Finding]:
 def no_stub(facts: Facts) -> Answer:
     """Check that what the loader takes for the driver is the driver: the toolkit's link-time stub answers nothing."""
     search = framework.new_search()
+    return no_stub_in(search, framework.callers(search), is_stub)
+
+
+def no_stub_in(search: Search, own: Sequence[Elf], is_one: Callable[[str], bool]) -> Answer:
+    """Check it on one search's path; ``own`` are TensorFlow's large objects, ``is_one`` tells a stub."""
     findings = []
     for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
-        path, _ = framework.find(search, name, framework.callers(search))
-        if path and is_stub(path):
+        path, _ = framework.find(search, name, own)
+        if path and is_one(path):
             findings.append(_stub(name, path))
-    on_path = [folder for folder in search.library_path if _holds_stub(folder)]
+    on_path = [folder for folder in search.library_path if _holds_stub(search, folder)]
     for folder in on_path:
         if not any(folder in one["found"] for one in findings):
             findings.append(_stub("libcuda.so", folder))
@@ -125,10 +126,9 @@ def is_stub(path: str) -> bool:
     return status.st_size < STUB_AT_MOST and status.st_dev == os.stat("/").st_dev
 
 
-def _holds_stub(folder: str) -> bool:
-    return os.path.basename(os.path.normpath(folder)) == "stubs" and bool(
-        glob.glob(os.path.join(folder, "libcuda.so*"))
-    )
+def _holds_stub(search: Search, folder: str) -> bool:
+    named = os.path.basename(os.path.normpath(folder)) == "stubs"
+    return named and any(name.startswith("libcuda.so") for name in search.names(folder))
 
 
 def _stub(name: str, place: str) -> Finding:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from . import tensorflow_files
 from .answer import Answer, Facts, Finding, finding, judged
@@ -15,11 +14,10 @@ USUAL = ["/usr/local/cuda"]
 LIBDEVICE = os.path.join("nvvm", "libdevice", "libdevice.10.bc")
 
 
-def roots(folder: str, cuda: str | None) -> list[str]:
-    """List the folders in which XLA looks for CUDA's tools, in its order."""
+def roots(folder: str, cuda: str | None, flags: str) -> list[str]:
+    """List the folders in which XLA looks for CUDA's tools, in its order; ``flags`` are XLA's."""
     option = "--xla_gpu_cuda_data_dir="
-    given = os.environ.get("XLA_FLAGS", "").split()
-    found = [word[len(option) :] for word in given if word.startswith(option)]
+    found = [word[len(option) :] for word in flags.split() if word.startswith(option)]
     for base in (folder, os.path.join(folder, "python")):
         found += [os.path.join(base, up, "nvidia", "cuda_nvcc") for up in ("..", os.path.join("..", ".."))]
         found.append(os.path.join(base, "cuda"))
@@ -31,10 +29,24 @@ def roots(folder: str, cuda: str | None) -> list[str]:
 
 def found(facts: Facts) -> Answer:
     """Look for ptxas and libdevice where XLA would."""
-    places = roots(tensorflow_files.tensorflow_folder() or "", facts.get("built_cuda"))
-    ptxas = next((path for path in _candidates(places, os.path.join("bin", "ptxas")) if os.access(path, os.X_OK)), None)
-    ptxas = ptxas or shutil.which("ptxas")
-    device = next((path for path in [*_candidates(places, LIBDEVICE), "libdevice.10.bc"] if os.path.isfile(path)), None)
+    folder = tensorflow_files.tensorflow_folder() or ""
+    places = roots(folder, facts.get("built_cuda"), os.environ.get("XLA_FLAGS", ""))
+    on_path = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    return found_in(places, on_path, lambda path: os.path.isfile(path) and os.access(path, os.X_OK), os.path.isfile)
+
+
+def tool(name: str, places: Iterable[str], on_path: Iterable[str], runs: Callable[[str], bool]) -> str | None:
+    """Return the program that XLA would start, None where it finds none; ``runs`` tells a program."""
+    candidates = _candidates(places, os.path.join("bin", name)) + [os.path.join(folder, name) for folder in on_path]
+    return next((path for path in candidates if runs(path)), None)
+
+
+def found_in(
+    places: Sequence[str], on_path: Iterable[str], runs: Callable[[str], bool], is_file: Callable[[str], bool]
+) -> Answer:
+    """Look in these places, then on PATH; ``runs`` tells a program, ``is_file`` a file."""
+    ptxas = tool("ptxas", places, on_path, runs)
+    device = next((path for path in [*_candidates(places, LIBDEVICE), "libdevice.10.bc"] if is_file(path)), None)
     findings = []
     for name, path in (("ptxas", ptxas), ("libdevice.10.bc", device)):
         if path is None:

@@ -34,7 +34,8 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 
     ``needs`` names checks without whose success this one is skipped; ``quiet`` ones run while nothing else does,
     because they are timed. ``proves`` is what a pass says; ``codes`` are the findings that it can make. ``at_least``
-    names measurements, with the seconds in which neither they nor the check itself can honestly be done.
+    names measurements, with the seconds in which neither they nor the check itself can honestly be done. ``of_files``
+    is made by the stage wherever it has an image's files, and by the probe only with `--here`.
     """
 
     name: str
@@ -51,3 +52,4 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     quiet: bool = False
     arguments: tuple[tuple[str, str], ...] = ()
     at_least: tuple[tuple[str, float], ...] = ()
+    of_files: bool = False

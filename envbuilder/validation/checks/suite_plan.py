@@ -14,6 +14,7 @@ from envbuilder.environment import Flavor
 from envbuilder.validation.checks.specification import Check, Profile
 from envbuilder.validation.checks.suite_table import CHECKS, GROUPS
 from envbuilder.verdict import TIERS
+from envbuilder.workspace import packaged
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,9 +56,15 @@ def select(facts: Facts) -> tuple[Check, ...]:
 
     A check of a GPU build is made of GPU builds alone; one that compares with a document, where there is one.
     """
-    return tuple(
-        check for check in CHECKS if (facts.profile == "full" or check.profile == "quick") and _applies(check, facts)
-    )
+    made = (check for check in CHECKS if facts.profile == "full" or check.profile == "quick")
+    return tuple(_placed(check, facts) for check in made if _applies(check, facts))
+
+
+def _placed(check: Check, facts: Facts) -> Check:
+    """Give what files alone tell to the stage, which reads an image's without asking the image."""
+    if check.of_files and facts.place == "container":
+        return msgspec.structs.replace(check, group="host", probe="")
+    return check
 
 
 def _applies(check: Check, facts: Facts) -> bool:
@@ -106,7 +113,7 @@ def _order(check: Check) -> dict[str, object]:
 def probe_files() -> Mapping[str, bytes]:
     """Return the probes' sources by file name, as they go into a container: the suite's folder, whole and alone."""
     folder = resources.files("envbuilder") / "probes" / "suite"
-    return {item.name: item.read_bytes() for item in folder.iterdir() if item.name.endswith((".py", ".sh"))}
+    return {item.name: packaged(item) for item in folder.iterdir() if item.name.endswith((".py", ".sh"))}
 
 
 def digest() -> str:
@@ -118,7 +125,7 @@ def digest() -> str:
 def outside_files() -> Mapping[str, bytes]:
     """Return the sources of the checks that are made on the host: what they find is the suite's word as well."""
     folder = resources.files("envbuilder") / "validation"
-    return {f"host/{item.name}": item.read_bytes() for item in folder.iterdir() if item.name.endswith(".py")}
+    return {f"host/{item.name}": packaged(item) for item in folder.iterdir() if item.name.endswith(".py")}
 
 
 def digest_of(checks: tuple[Check, ...], files: Mapping[str, bytes]) -> str:

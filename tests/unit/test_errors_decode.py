@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envbuilder import decode
+from envbuilder.errors import decode
 from envbuilder.image.build import ImageRecord
 from envbuilder.verdict import Verdict
 

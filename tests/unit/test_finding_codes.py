@@ -1,4 +1,4 @@
-"""Explanations: every code has one, and it says something."""
+"""Finding codes: each is its name, is explained, and the explanation says something."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import json
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 
 from envbuilder.catalog.store import load
 from envbuilder.cli.explain_command import command
-from envbuilder.compat.explanations import EXPLANATIONS, explanation
 from envbuilder.errors import UsageError
 from envbuilder.finding import Code
 from envbuilder.jobs.explain import explain
@@ -22,9 +22,8 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.parametrize("code", list(Code))
 def test_every_code_is_explained(code) -> None:
     """Meaning, cause and fix are sentences, and a source stands behind them."""
-    row = explanation(code)
-    assert all(text.endswith(".") and len(text.split()) > 2 for text in (row.means, row.cause, row.fix))
-    assert row.sources
+    assert all(text.endswith(".") and len(text.split()) > 2 for text in (code.means, code.cause, code.fix))
+    assert code.sources
 
 
 def anchors(text: str) -> dict[str, str]:
@@ -37,7 +36,7 @@ def anchors(text: str) -> dict[str, str]:
     return {**made, "": text}
 
 
-OWN = [(row.code, source) for row in EXPLANATIONS for source in row.sources if not source.startswith("https://")]
+OWN = [(code, source) for code in Code for source in code.sources if not source.startswith("https://")]
 
 
 def test_some_sources_are_pages_of_ours() -> None:
@@ -57,14 +56,23 @@ def test_a_source_of_ours_exists_and_says_something(code: Code, source: str) -> 
 
 def test_other_sources_are_addresses() -> None:
     """What is no page of ours is a whole address that can be opened."""
-    for row in EXPLANATIONS:
-        for source in row.sources:
+    for code in Code:
+        for source in code.sources:
             assert re.fullmatch(r"(https://[a-z0-9.-]+/\S*|docs/[a-z-]+\.md(#[a-z-]+)?)", source), source
 
 
 def test_no_code_is_explained_twice() -> None:
-    """The table has one row a code."""
-    assert sorted(row.code for row in EXPLANATIONS) == sorted(Code)
+    """Two codes never say the same, as a row that was copied would."""
+    told = [(code.means, code.cause, code.fix) for code in Code]
+    assert len(set(told)) == len(told)
+
+
+@pytest.mark.parametrize("code", list(Code))
+def test_a_code_is_its_name(code: Code) -> None:
+    """The name in a row is the name of the row, which is what documents hold and what they are read back as."""
+    assert code.value == code.name == str(code)
+    assert msgspec.json.decode(msgspec.json.encode(code), type=Code) is code
+    assert Code[code.value] is code
 
 
 def test_the_command_explains_a_code_and_an_environment() -> None:

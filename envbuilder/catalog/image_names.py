@@ -1,0 +1,109 @@
+"""Image references as people write them, and the published CUDA image or the plain system that each of them means."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from envbuilder import versions
+from envbuilder.catalog.rows import BaseImage, OperatingSystem, OtherSystem
+
+_VARIANT = re.compile(
+    r"(?P<cuda>nvidia/cuda:[\d.]+)(?P<cudnn>-cudnn\d*)?-(?P<flavor>base|runtime|devel)-(?P<os>ubuntu[\d.]+)"
+)
+_DATED = re.compile(r"\d{8}(?:\.\d+)?")
+"""The piece of a tag that names the day of a build: ``bookworm-20260112-slim``."""
+_VERSION = re.compile(r"\d+\.\d+(?:\.\d+)?")
+
+
+class PlainImage(msgspec.Struct, frozen=True):
+    """What an image without CUDA is: its system, or the one on which no wheel loads, and the Python that it brings."""
+
+    system: OperatingSystem | None = None
+    other: OtherSystem | None = None
+    python: str | None = None
+
+
+class ImageNames:
+    """Images by their references; a registry's host, ``library/`` and a digest are passed over."""
+
+    def __init__(
+        self,
+        images: tuple[BaseImage, ...],
+        systems: tuple[OperatingSystem, ...],
+        others: tuple[OtherSystem, ...],
+    ) -> None:
+        self._images = {row.name: row for row in images}
+        self._pythons = {row.python: row for row in systems if _repository(row) == "python"}
+        self._systems = {
+            (_repository(row), word): row
+            for row in systems
+            if _repository(row) != "python"
+            for word in (row.image.partition(":")[2].removesuffix("-slim"), *row.tags)
+        }
+        self._others = others
+
+    def cuda(self, name: str) -> BaseImage | None:
+        """Return a published image that brings CUDA.
+
+        The catalogue holds the runtime images with cuDNN. Their ``base``, ``runtime`` and ``devel`` siblings are built
+        from the same base image, which sets the start-up requirement, and differ in flavor and cuDNN alone.
+        """
+        bare = _bare(name)
+        return self._images.get(bare) or self._sibling(bare)
+
+    def _sibling(self, name: str) -> BaseImage | None:
+        asked = _VARIANT.fullmatch(name)
+        if asked is None:
+            return None
+        start, end = f"{asked['cuda']}{asked['cudnn'] or '-cudnn'}", f"-runtime-{asked['os']}"
+        rows = self._images.values()
+        row = next((row for row in rows if row.name.startswith(start) and row.name.endswith(end)), None)
+        if row is None:
+            return None
+        cudnn = row.cudnn if asked["cudnn"] else None
+        return msgspec.structs.replace(row, name=name, flavor=asked["flavor"], cudnn=cudnn)
+
+    def plain(self, name: str) -> PlainImage | None:
+        """Return what an official image of a system or of Python is; None where the tag does not say which.
+
+        A tag of Python that names no suite is taken to be on that Python's own row: later builds are on newer systems.
+        """
+        repository, _, tag = _bare(name).removeprefix("library/").partition(":")
+        pieces = [piece for piece in tag.split("-") if piece and piece != "slim" and not _DATED.fullmatch(piece)]
+        if repository == "python":
+            return self._python(pieces)
+        other = next((row for row in self._others if row.name == repository), None)
+        if other is not None:
+            return PlainImage(other=other)
+        if len(pieces) != 1:
+            return None
+        found = self._systems.get((repository, pieces[0]))
+        found = found or self._systems.get((repository, pieces[0].partition(".")[0]))
+        return PlainImage(system=found) if found is not None else None
+
+    def _python(self, pieces: list[str]) -> PlainImage | None:
+        if not pieces or not _VERSION.fullmatch(pieces[0]):
+            return None
+        python, suite = versions.minor(pieces[0]), "-".join(pieces[1:])
+        other = next((row for row in self._others if suite.startswith(row.name)), None)
+        if other is not None:
+            return PlainImage(other=other, python=python)
+        row, debian = self._pythons.get(python), self._systems.get(("debian", suite))
+        if row is None or (suite and debian is None):
+            return None
+        if debian is not None and suite not in row.image:
+            row = msgspec.structs.replace(row, glibc=debian.glibc)
+        return PlainImage(system=row, python=python)
+
+
+def _repository(row: OperatingSystem) -> str:
+    return row.image.partition(":")[0]
+
+
+def _bare(name: str) -> str:
+    """Leave out a registry's host and a digest."""
+    reference = name.strip().split("@")[0]
+    head, _, rest = reference.partition("/")
+    return rest if rest and ("." in head or ":" in head) else reference

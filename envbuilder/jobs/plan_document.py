@@ -1,0 +1,116 @@
+"""The answer of `envbuilder plan`: every finding once, rows that point to them, and hosts of one kind together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+import msgspec
+
+from envbuilder.compat.fleet import Cell, FleetHost, HostKind, Newest
+from envbuilder.environment import Change, Combination, Environment, Predicate, Rejection
+from envbuilder.finding import Finding
+from envbuilder.matrix import Excluded
+
+Places = tuple[int, ...]
+"""Where findings stand in `PlanDocument.findings`, counted from 0, the most serious first."""
+
+
+class PlannedRejection(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A combination that cannot work; ``findings`` are places in the document's list, the first says why.
+
+    ``nearest`` is the nearest combination that can be built (null where there is none), ``changes`` what differs in it.
+    """
+
+    id: str
+    combination: Combination
+    findings: Places
+    nearest: Combination | None = None
+    changes: tuple[Change, ...] = ()
+    predicate: Predicate | None = None
+
+
+class PlannedCell(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One environment on every host of a kind, which ``host`` names; ``compatible`` null is "no claim"."""
+
+    host: str
+    environment: str
+    compatible: bool | None
+    findings: Places
+
+
+class PlanDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer of ``envbuilder plan``; ``hosts`` to ``newest`` are filled where hosts were given.
+
+    ``findings`` holds each finding of a rejection or a cell once; these point to it by its place. Hosts with the same
+    driver and GPUs are one kind: ``cells`` and ``newest`` have one row for it, under its first host's name.
+    """
+
+    schema: Literal["envbuilder/plan/v1"] = "envbuilder/plan/v1"
+    matrix: str
+    environments: tuple[Environment, ...]
+    rejections: tuple[PlannedRejection, ...]
+    excluded: tuple[Excluded, ...]
+    hosts: tuple[FleetHost, ...] = ()
+    kinds: tuple[HostKind, ...] = ()
+    cells: tuple[PlannedCell, ...] = ()
+    newest: tuple[Newest, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+
+class NewestDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer of ``envbuilder plan --newest``: one row of ``newest`` a kind, under its first host's name."""
+
+    schema: Literal["envbuilder/newest/v1"] = "envbuilder/newest/v1"
+    hosts: tuple[FleetHost, ...]
+    kinds: tuple[HostKind, ...] = ()
+    newest: tuple[Newest, ...]
+
+
+class FindingTable:
+    """Collects findings, each once, and says where each stands.
+
+    A finding that was met is known by its identity: the resolver shares them between rows, and hashing one costs more
+    than all that is done with it here. So each is kept for as long as the table is.
+    """
+
+    def __init__(self) -> None:
+        self._by_identity: dict[int, int] = {}
+        self._by_value: dict[Finding, int] = {}
+        self._met: list[Finding] = []
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """Every finding, in the order in which they were met first."""
+        return tuple(self._by_value)
+
+    def places(self, findings: Iterable[Finding]) -> Places:
+        """Return the places of a row's findings."""
+        known = self._by_identity
+        return tuple([known[id(one)] if id(one) in known else self._place(one) for one in findings])
+
+    def _place(self, finding: Finding) -> int:
+        self._met.append(finding)
+        place = self._by_value.setdefault(finding, len(self._by_value))
+        self._by_identity[id(finding)] = place
+        return place
+
+    def rejection(self, row: Rejection) -> PlannedRejection:
+        """Write a rejection with its findings' places."""
+        return PlannedRejection(
+            id=row.id,
+            combination=row.combination,
+            findings=self.places(row.findings),
+            nearest=row.nearest,
+            changes=row.changes,
+            predicate=row.predicate,
+        )
+
+    def cell(self, row: Cell) -> PlannedCell:
+        """Write a cell with its findings' places."""
+        return PlannedCell(
+            host=row.host,
+            environment=row.environment,
+            compatible=row.compatible,
+            findings=self.places(row.findings),
+        )

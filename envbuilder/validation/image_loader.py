@@ -1,0 +1,171 @@
+"""An image's files as its loader and its Python would search them: read on the host, nothing of the image runs."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator
+from functools import cached_property
+
+from envbuilder.engine.port import Image
+from envbuilder.errors import decode
+from envbuilder.probes.suite import framework, installed
+from envbuilder.probes.suite.elf import Elf
+from envbuilder.probes.suite.loader import DEFAULTS, Search, parse_cache
+from envbuilder.validation.file_records import SITE
+from envbuilder.validation.image_files import ImageFiles, Seen
+from envbuilder.validation.layer_scan import Binary
+
+_METADATA = re.compile(r"/(?P<folder>[^/]+\.(?:dist|egg)-info)(?:/(?P<leaf>METADATA|PKG-INFO))?\Z")
+_SYSTEM_SITE = re.compile(rb"(?mi)^include-system-site-packages\s*=\s*true")
+_VERSION = re.compile(rb"(?mi)^version(?:_info)?\s*=\s*(\d+\.\d+\.\d+)")
+_OBJECT = re.compile(r"\.so(\.[0-9][0-9.]*)?\Z")
+
+
+class RecordedElf(Elf):
+    """A shared object as its layer's record has it."""
+
+    def __init__(self, path: str, binary: Binary) -> None:
+        self.path, self.extent, self.sections = path, 0, {}
+        self.soname, self.machine = binary.soname or None, binary.machine or None
+        self.needed, self.rpath, self.runpath = list(binary.needed), list(binary.rpath), list(binary.runpath)
+        self.versions = {library: list(names) for library, names in binary.versions.items()}
+        self.defines, self.dynamic = list(binary.defines), binary.is_dynamic
+
+
+class ImageSearch(Search):
+    """The loader's view of an image: its own LD_LIBRARY_PATH, its own cache, its own files."""
+
+    def __init__(self, files: ImageFiles, image: Image) -> None:
+        cache = parse_cache(files.content("etc/ld.so.cache") or b"")
+        super().__init__(image.env.get("LD_LIBRARY_PATH", ""), cache, DEFAULTS)
+        self._files = files
+
+    def read(self, path: str) -> Elf | None:
+        """Return a file's record; None where it is absent or no shared object. Of a damaged one it is empty."""
+        if path not in self._known:
+            seen = self._files.file(path)
+            binary = seen.row.binary if seen is not None else None
+            self._known[path] = RecordedElf(path, binary) if binary is not None else None
+        return self._known[path]
+
+    def usable(self, path: str, caller: Elf | None = None) -> bool:
+        """Tell whether the loader would take this file, or end at it: a damaged one is no reason to look further."""
+        read = self.read(path)
+        return read is not None and (caller is None or read.machine in (None, caller.machine))
+
+    def real(self, path: str) -> str:
+        """Follow a path's links inside the image."""
+        return "/" + self._files.resolve(path)
+
+    def exists(self, path: str) -> bool:
+        """Tell whether a path leads to a file of the image."""
+        return self._files.file(path) is not None
+
+    def names(self, folder: str) -> list[str]:
+        """List what lies in a folder of the image."""
+        return self._folders.get(self._files.resolve(folder), [])
+
+    def size(self, path: str) -> int:
+        """Return a file's bytes."""
+        seen = self._files.file(path)
+        return seen.row.size if seen is not None else 0
+
+    def runs(self, path: str) -> bool:
+        """Tell whether a path leads to a program that its users may start."""
+        seen = self._files.file(path)
+        return seen is not None and bool(seen.row.mode & 0o111)
+
+    @cached_property
+    def _folders(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for path in sorted(self._files.paths):
+            folder, _, name = path.rpartition("/")
+            found.setdefault(folder, []).append(name)
+        return found
+
+
+class ImagePython:
+    """The Python of an image that has TensorFlow: where it finds packages, and which these are."""
+
+    def __init__(self, files: ImageFiles, image: Image) -> None:
+        self._files = files
+        self.sites = _sites(files, image)
+
+    @property
+    def framework_folder(self) -> str | None:
+        """Return TensorFlow's folder; None where there is none."""
+        places = [f"{site}/tensorflow" for site in self.sites]
+        return next((f"/{place}" for place in places if place in self._files.paths), None)
+
+    def version(self, otherwise: str) -> str:
+        """Return its version as its virtual environment has it (``3.11.2``), or what is known besides."""
+        for site in self.sites:
+            found = _VERSION.search(_configuration(self._files, site) or b"")
+            if found:
+                return decode.lossy(found[1])
+        return otherwise
+
+    def distributions(self) -> list[installed.Distribution]:
+        """List every distribution that it finds, sorted by name."""
+        kept: dict[tuple[str, str], bytes] = {}
+        for path, content in self._files.kept():
+            found = _METADATA.search(path)
+            if found is None or path[: found.start()] not in self.sites:
+                continue
+            key = (path[: found.start()], found["folder"])
+            if found["leaf"] != "PKG-INFO" or key not in kept:
+                kept[key] = content
+        made = (
+            installed.described(decode.lossy(content).splitlines(), posixpath.join("/", *key))
+            for key, content in kept.items()
+        )
+        return sorted((one for one in made if one is not None), key=lambda one: (one.name, one.version))
+
+    def objects(self, search: ImageSearch) -> list[str]:
+        """List every shared object below the folders of its packages, links once, sorted."""
+        found: dict[str, str] = {}
+        for path, seen in self._below():
+            if seen.row.kind in ("file", "link") and _OBJECT.search(path):
+                found.setdefault(search.real(path), f"/{path}")
+        return sorted(found)
+
+    def own(self, search: ImageSearch) -> list[Elf]:
+        """List TensorFlow's own large objects."""
+        folder = self.framework_folder
+        return framework.callers(search, folder) if folder else []
+
+    def _below(self) -> Iterator[tuple[str, Seen]]:
+        places = tuple(f"{site}/" for site in self.sites)
+        for path, seen in self._files.paths.items():
+            if path.startswith(places):
+                yield path, seen
+
+
+def _sites(files: ImageFiles, image: Image) -> tuple[str, ...]:
+    """Choose the folders that the Python with TensorFlow searches: its virtual environment's, or its whole prefix's."""
+    every = sorted(path for path, seen in files.paths.items() if seen.row.kind == "folder" and SITE.search(path))
+    homes = [site for site in every if f"{site}/tensorflow" in files.paths]
+    if not homes:
+        return tuple(every)
+    first = [folder.strip("/").rpartition("/")[0] for folder in image.env.get("PATH", "").split(":")]
+    home = next((site for prefix in first for site in homes if prefix and site.startswith(f"{prefix}/lib/")), homes[0])
+    told = _configuration(files, home)
+    if told is not None and not _SYSTEM_SITE.search(told):
+        return (home,)
+    version = re.search(r"/(python3\.\d+)/", home)
+    others = [
+        site
+        for site in every
+        if site != home
+        and _configuration(files, site) is None
+        and "/.local/" not in site
+        and (found := re.search(r"/(python3(?:\.\d+)?)/", site))
+        and (version is None or found[1] in ("python3", version[1]))
+    ]
+    return (home, *others)
+
+
+def _configuration(files: ImageFiles, site: str) -> bytes | None:
+    """Return what makes a site's Python a virtual environment; None where it is none."""
+    return files.content(posixpath.normpath(f"{site}/../../../pyvenv.cfg"))

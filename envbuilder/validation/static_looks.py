@@ -1,0 +1,124 @@
+"""The static checks that follow packages and libraries, made of an image's files by the probes' own rules."""
+
+from __future__ import annotations
+
+import posixpath
+from typing import Any
+
+import msgspec
+
+from envbuilder.errors import decode
+from envbuilder.finding import Finding
+from envbuilder.probes.suite import closure, packages, stacks, xlatools
+from envbuilder.probes.suite.answer import Answer
+from envbuilder.validation.events import plain_finding
+from envbuilder.validation.image_files import ImageFiles
+from envbuilder.validation.image_loader import ImagePython, ImageSearch
+from envbuilder.validation.outside import Looked, Outside
+from envbuilder.verdict import Measurement
+from envbuilder.versions import key_or_none, minor, order
+
+_GLIBC = "GLIBC_"
+_MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
+
+
+def locked(subject: Outside) -> Looked:
+    """Compare every installed version with the lock."""
+    python = ImagePython(subject.files, subject.image)
+    found = [(one.name, one.version) for one in python.distributions()]
+    return _looked(packages.as_locked_in(list(subject.facts.locked), found))
+
+
+def consistent(subject: Outside) -> Looked:
+    """Check every installed package's requirements against what is installed."""
+    python = ImagePython(subject.files, subject.image)
+    return _looked(packages.consistent_in(python.distributions(), _markers(subject, python)))
+
+
+def _markers(subject: Outside, python: ImagePython) -> dict[str, str]:
+    """Say what a requirement's marker may ask for, of the image's Python; what the files do not tell is left out."""
+    version = python.version(subject.facts.python)
+    return {
+        "python_version": minor(version) if key_or_none(version) else version,
+        "python_full_version": version,
+        "sys_platform": "linux",
+        "platform_system": "Linux",
+        "platform_machine": _MACHINES.get(subject.image.architecture, subject.image.architecture),
+        "os_name": "posix",
+        "implementation_name": "cpython",
+        "platform_python_implementation": "CPython",
+    }
+
+
+def complete(subject: Outside) -> Looked:
+    """Look for every need of every shared object that packages bring."""
+    search, python = _searched(subject)
+    return _looked(closure.complete_in(search, python.objects(search), python.own(search)))
+
+
+def versions(subject: Outside) -> Looked:
+    """Look for every symbol version that the packages need."""
+    search, python = _searched(subject)
+    path, _ = search.find("libc.so.6")
+    libc = search.read(path) if path else None
+    named = [name.removeprefix(_GLIBC) for name in libc.defines if name.startswith(_GLIBC)] if libc is not None else []
+    known = [name for name in named if key_or_none(name)]
+    newest = _GLIBC + max(known, key=order) if known else "no C library that can be read"
+    return _looked(closure.versions_in(search, python.objects(search), newest))
+
+
+def only_one(subject: Outside) -> Looked:
+    """Look for a second CUDA or cuDNN on the loader's path."""
+    search, python = _searched(subject)
+
+    def version_of(path: str) -> str | None:
+        return cudnn_version(subject.files, path)
+
+    return _looked(stacks.only_one_in(search, python.own(search), _facts(subject), version_of))
+
+
+def cudnn_version(files: ImageFiles, path: str) -> str | None:
+    """Read a cuDNN's version: since 8 the library in front has none, and the parts beside it have."""
+    folder = posixpath.dirname(files.resolve(path))
+    beside = [one for one in files.paths if posixpath.dirname(one) == folder and "/libcudnn" in one]
+    found = (files.file(one) for one in sorted(beside))
+    binaries = (seen.row.binary for seen in found if seen is not None)
+    return next((binary.version for binary in binaries if binary is not None and binary.version), None)
+
+
+def no_stub(subject: Outside) -> Looked:
+    """Look for a driver's library that is none."""
+    search, python = _searched(subject)
+
+    def is_stub(path: str) -> bool:
+        real = search.real(path)
+        return "/stubs/" in real or search.size(real) < stacks.STUB_AT_MOST
+
+    return _looked(stacks.no_stub_in(search, python.own(search), is_stub))
+
+
+def tools(subject: Outside) -> Looked:
+    """Look for ptxas and libdevice where XLA would."""
+    search, python = _searched(subject)
+    env = subject.image.env
+    places = xlatools.roots(python.framework_folder or "", subject.facts.built_cuda, env.get("XLA_FLAGS", ""))
+    return _looked(xlatools.found_in(places, env.get("PATH", "").split(":"), search.runs, search.exists))
+
+
+def _searched(subject: Outside) -> tuple[ImageSearch, ImagePython]:
+    return ImageSearch(subject.files, subject.image), ImagePython(subject.files, subject.image)
+
+
+def _facts(subject: Outside) -> dict[str, Any]:
+    facts: dict[str, Any] = msgspec.to_builtins(subject.facts)
+    return facts
+
+
+def _looked(answer: Answer) -> Looked:
+    """Read a probe's answer as what a look came to."""
+    return Looked(
+        tuple(plain_finding(one) for one in decode.converted(answer["findings"], list[Finding])),
+        answer["expected"],
+        answer["observed"],
+        tuple(decode.converted(answer["measurements"], dict[str, Measurement]).items()),
+    )

@@ -1,0 +1,108 @@
+"""What stands around a GPU's name is taken away, and nothing that could belong to the name."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from envbuilder.catalog import gpu_text, store
+from envbuilder.catalog.rows import Gpu
+
+CATALOG = store.load()
+AROUND = (
+    "GPU 3: {} (UUID: GPU-5d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77)",
+    "|   0  {}          Off  | 00000000:00:1E.0 Off |                    0 |",
+    "{}, 535.104.05, 15360 MiB",
+    "0, {}, 535.104.05",
+    "device: 0, name: {}, pci bus id: 0000:00:04.0, compute capability: 9.9",
+    "pciBusID: 0000:65:00.0 name: {} computeCapability: 9.9",
+    "StreamExecutor device (0): {}, Compute Capability 9.9",
+    "2x {}",
+    "8 x {}",
+    "{} (x2)",
+    "{} x4",
+    "ASUS {}",
+    "{} Founders Edition",
+)
+LABELS = ("nvidia.com/gpu.product={}", "{}-SHARED", "{}-MIG-1g.10gb", "{}-MIG-1c.3g.40gb-SHARED", "gpu:{}:4")
+
+
+@given(row=st.sampled_from(CATALOG.gpus), around=st.sampled_from(AROUND))
+def test_a_name_is_found_in_what_tools_print(row: Gpu, around: str) -> None:
+    """Whatever a tool or a person writes around a name leads to the row that the name alone leads to."""
+    for name in (row.name, *row.smi_names):
+        alone = CATALOG.gpu(name)
+        found = CATALOG.gpu(around.format(name))
+        assert (found and found.compute_capability) == (alone and alone.compute_capability), around.format(name)
+
+
+@given(row=st.sampled_from(CATALOG.gpus), label=st.sampled_from(LABELS))
+def test_a_name_is_found_in_a_label(row: Gpu, label: str) -> None:
+    """A label has dashes for blanks, and says of a part that it is one."""
+    for name in row.smi_names:
+        text = label.format(name.replace(" ", "-").replace("(", "").replace(")", ""))
+        alone = CATALOG.gpu(name)
+        found = CATALOG.gpu(text)
+        assert (found and found.compute_capability) == (alone and alone.compute_capability), text
+
+
+@pytest.mark.parametrize("text", ["RTX 3090 Banana", "H100 Mark II", "RTX 9999", "12 monkeys", "2x", "GPU 0:", "name:"])
+def test_a_word_that_nobody_knows_is_part_of_the_name(text: str) -> None:
+    """A model that is not listed is not taken for the one that it is called like."""
+    assert CATALOG.gpu(text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "vendor"),
+    [
+        ("Radeon RX 7900 XTX", "AMD"),
+        ("AMD Instinct MI300X", "AMD"),
+        ("gfx1100", "AMD"),
+        ("Apple M3 Ultra", "Apple"),
+        ("M1", "Apple"),
+        ("Intel Arc A770", "Intel"),
+        ("TPU v4", "Google"),
+        ("NVIDIA GeForce RTX 3090", None),
+        ("Tesla M4", None),
+        ("Voodoo 2", None),
+        ("NVIDIA RTX 9999", None),
+    ],
+)
+def test_another_vendor_is_named_only_where_the_text_says_so(text: str, vendor: str | None) -> None:
+    """A definite no needs a vendor's own words; what is merely unknown stays unknown."""
+    assert gpu_text.other_vendor(text) == vendor
+
+
+@given(row=st.sampled_from(CATALOG.gpus))
+def test_no_gpu_of_the_catalogue_is_another_vendors(row: Gpu) -> None:
+    """No name of a row looks like another vendor's once it has been looked up."""
+    for name in (row.name, *row.smi_names, *row.aliases):
+        assert CATALOG.gpu(name) is not None or gpu_text.other_vendor(name) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "series"),
+    [
+        ("GRID T4-16Q", ""),
+        ("NVIDIA A40-48C", ""),
+        ("GRID A100D-1-10CME", ""),
+        ("GRID T4-1B", "B"),
+        ("GRID T4-2B4", "B"),
+        ("NVIDIA A16-4A", "A"),
+        ("GRID M60-4Q", "Q"),
+        ("GRID M60-8Q", ""),
+        ("Quadro K2000", ""),
+        ("NVIDIA A100-SXM4-40GB", ""),
+    ],
+)
+def test_the_series_of_a_virtual_gpu_says_whether_it_has_cuda(text: str, series: str) -> None:
+    """C and Q have CUDA, A and B have none; on the oldest boards the largest type of Q alone."""
+    assert gpu_text.read(text).series == series
+
+
+@given(st.text(max_size=300))
+def test_any_text_is_read(text: str) -> None:
+    """No text makes reading raise, or take longer than a name is worth."""
+    assert gpu_text.read(text).names or not text.strip()
+    gpu_text.other_vendor(text)

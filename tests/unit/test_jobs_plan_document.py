@@ -1,0 +1,103 @@
+"""A plan's document says each finding once, and its rows lead back to all that the resolver said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from envbuilder.catalog.store import load
+from envbuilder.compat.fleet import FleetHost, kinds_of, place
+from envbuilder.compat.plan import plan
+from envbuilder.finding import Code, Finding, Severity
+from envbuilder.jobs.plan_document import FindingTable
+from envbuilder.jobs.plan_matrix import PlanOptions, plan_matrix
+from envbuilder.yaml_reader import read_matrix
+
+CATALOG = load()
+MATRIX = """
+name: mixed
+axes:
+  tensorflow: [2.4.1, 2.10.1, 2.15.1, 2.20.0]
+  python: ['3.8', '3.11', '3.13']
+  os: [debian-bookworm, debian-trixie]
+  flavor: [cpu, gpu]
+targets: {drivers: [535.104.05], gpus: [H100, T4]}
+"""
+FLEET = """
+- {name: one, driver: 535.104.05, gpus: [H100]}
+- {name: two, driver: 450.80.02, gpus: [T4]}
+- {name: three, driver: 535.104.05, gpus: [H100, H100]}
+- {name: four}
+"""
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Path, Path]:
+    """Write the matrix and the fleet."""
+    matrix, fleet = tmp_path / "matrix.yaml", tmp_path / "fleet.yaml"
+    matrix.write_text(MATRIX)
+    fleet.write_text(FLEET)
+    return matrix, fleet
+
+
+def finding(message: str) -> Finding:
+    """Make a finding, each time another object."""
+    return Finding(code=Code.UNKNOWN, severity=Severity.WARNING, subject="x", message=message)
+
+
+def test_a_finding_is_kept_once_whoever_made_it() -> None:
+    """Equal findings have one place, different ones have their own, and the places lead to them in order."""
+    table = FindingTable()
+    rows = [(finding("a"), finding("b")), (finding("b"),), (), (finding("c"), finding("a"))]
+    places = [table.places(row) for row in rows]
+    assert [one.message for one in table.findings] == ["a", "b", "c"]
+    assert places == [(0, 1), (1,), (), (2, 0)]
+    assert [tuple(table.findings[one] for one in row) for row in places] == rows
+
+
+def test_the_rows_lead_to_what_the_resolver_said(files: tuple[Path, Path]) -> None:
+    """No finding of a rejection is lost, added or moved; none stands in the list twice."""
+    matrix, _ = files
+    resolved = plan(read_matrix(matrix), CATALOG)
+    document = plan_matrix(PlanOptions(str(matrix)), matrix.parent, CATALOG)
+    assert len(resolved.rejections) > 10
+    for row, told in zip(resolved.rejections, document.rejections, strict=True):
+        assert tuple(document.findings[one] for one in told.findings) == row.findings
+        assert (told.id, told.nearest, told.changes) == (row.id, row.nearest, row.changes)
+        assert not row.findings or document.findings[told.findings[0]].message == row.sentence
+    assert len(set(document.findings)) == len(document.findings)
+    assert len(document.findings) < sum(len(row.findings) for row in document.rejections)
+
+
+def test_hosts_of_one_kind_are_judged_once(files: tuple[Path, Path]) -> None:
+    """Each host is in one kind; the kind's cells are those that each of its hosts would have."""
+    matrix, fleet = files
+    document = plan_matrix(PlanOptions(str(matrix), (), fleet), matrix.parent, CATALOG)
+    assert [(kind.host, kind.hosts) for kind in document.kinds] == [
+        ("one", ("one", "three")),
+        ("two", ("two",)),
+        ("four", ("four",)),
+    ]
+    assert len(document.cells) == len(document.environments) * 3
+    every = {(cell.host, cell.environment): cell for cell in document.cells}
+    for kind in document.kinds:
+        for name in kind.hosts:
+            host = next(one for one in document.hosts if one.name == name)
+            for cell in place(document.environments, (host,), CATALOG):
+                told = every[kind.host, cell.environment]
+                assert told.compatible is cell.compatible
+                assert {document.findings[one].code for one in told.findings} == {one.code for one in cell.findings}
+
+
+def test_a_kind_is_all_but_the_name() -> None:
+    """A host that differs in anything else is of another kind."""
+    host = FleetHost(name="a", driver="535.104.05", gpus=("T4",))
+    others = (
+        msgspec.structs.replace(host, name="b"),
+        msgspec.structs.replace(host, name="c", driver="535.104.06"),
+        msgspec.structs.replace(host, name="d", gpus=("L4",)),
+        msgspec.structs.replace(host, name="e", driver=None),
+    )
+    assert [kind.hosts for kind in kinds_of((host, *others))] == [("a", "b"), ("c",), ("d",), ("e",)]

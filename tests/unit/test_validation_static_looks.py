@@ -1,0 +1,151 @@
+"""Packages and libraries of an image, judged from its files alone: by the same rules as where Python is asked."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made_images import SITE, Layer, image_of, outside, package
+
+from envbuilder.engine.port import LayerFile
+from envbuilder.finding import Severity
+from envbuilder.probes.suite import loader
+from envbuilder.validation.image_loader import ImagePython
+from envbuilder.validation.outside import Looked, Outside
+from envbuilder.validation.static_looks import complete, consistent, locked, no_stub, only_one, tools, versions
+
+VENV = {"opt/venv/pyvenv.cfg": b"home = /usr/bin\nversion_info = 3.11.2\ninclude-system-site-packages = false\n"}
+FRAMEWORK: Layer = {
+    f"{SITE}/tensorflow": LayerFile(f"{SITE}/tensorflow", "folder"),
+    SITE: LayerFile(SITE, "folder"),
+    **VENV,
+}
+LIBRARIES = "usr/lib/x86_64-linux-gnu"
+MODULE = f"{SITE}/one.cpython-311-x86_64-linux-gnu.so"
+
+
+def real_object() -> bytes:
+    """Read a small shared object of this Python, which needs the C library."""
+    folder = Path(importlib.util.find_spec("msgspec").origin or "").parent  # type: ignore[union-attr]
+    return next(folder.glob("*.so")).read_bytes()
+
+
+def real_library(name: str) -> bytes:
+    """Read a library of this system."""
+    found, _ = loader.Search().find(name)
+    assert found is not None
+    return Path(found).read_bytes()
+
+
+def codes(
+    look: Callable[[Outside], Looked], *layers: Layer, facts: Mapping[str, Any] | None = None, **image: Any
+) -> Any:
+    """Look at an image, and return code and subject of every error."""
+    subject = outside(image_of(FRAMEWORK, *layers), facts=facts, **image)
+    return [(one.code.value, one.subject) for one in look(subject).findings if one.severity is Severity.ERROR]
+
+
+@pytest.mark.parametrize(
+    ("layer", "names"),
+    [
+        ({}, []),
+        (package("six", "1.16.0", {"six.py": b""}), ["six"]),
+        ({f"{SITE}/six.egg-info/PKG-INFO": b"Name: six\nVersion: 1\n"}, ["six"]),
+        ({f"{SITE}/six-1.egg-info": b"Name: six\nVersion: 1\n"}, ["six"]),
+        ({f"{SITE}/numpy-2.4.6.dist-info": None}, ["numpy"]),
+        ({f"{SITE}/numpy-2.4.6.dist-info/METADATA": b"Name: numpy\nVersion: 2.1.3\n"}, ["numpy"]),
+        (package("numpy", "2.1.3", {}), ["numpy"]),
+        ({"usr/lib/python3/dist-packages/six-1.egg-info": b"Name: six\nVersion: 1\n"}, []),
+    ],
+)
+def test_the_installed_packages_are_the_locked_ones(layer: Layer, names: list[str]) -> None:
+    """One more, one less, one of another version, one twice: each is named; what another Python has is not."""
+    base = {f"{SITE}/numpy-2.4.6.dist-info": LayerFile(f"{SITE}/numpy-2.4.6.dist-info", "folder")}
+    found = codes(locked, {**base, **package("numpy", "2.4.6", {})}, layer, facts={"locked": (("numpy", "2.4.6"),)})
+    assert found == [("LOCK_MISMATCH", name) for name in names]
+
+
+@pytest.mark.parametrize(
+    ("requirement", "code"),
+    [
+        ("numpy<3", None),
+        ("numpy<2", "NUMPY_ABI"),
+        ("keras>=3", "KERAS_MISMATCH"),
+        ("nothing; python_version < '3.11'", None),
+        ("nothing; python_full_version >= '3.11.2'", "PACKAGE_CONFLICT"),
+        ("nothing; platform_machine == 'aarch64'", None),
+        ("nothing; sys_platform == 'linux'", "PACKAGE_CONFLICT"),
+    ],
+)
+def test_requirements_are_read_for_the_images_own_python(requirement: str, code: str | None) -> None:
+    """A marker is decided by the image's Python and architecture, never by those of the host."""
+    user = {f"{SITE}/a-1.dist-info/METADATA": f"Name: a\nVersion: 1\nRequires-Dist: {requirement}\n".encode()}
+    found = codes(consistent, package("numpy", "2.4.6", {}), user, facts={"python": "3.12"})
+    assert found == ([(code, "a")] if code else [])
+
+
+def test_needs_are_looked_for_in_the_image_alone() -> None:
+    """What the host has and the image lacks is missing; with it, and in the version that is needed, nothing is."""
+    module: Layer = {MODULE: real_object()}
+    assert ("MISSING_LIBRARY", "libc.so.6") in codes(complete, module)
+    system: Layer = {
+        f"{LIBRARIES}/{name}": real_library(name) for name in ("libc.so.6", "libm.so.6", "libpthread.so.0")
+    }
+    assert codes(complete, module, system) == []
+    assert codes(versions, module, system) == []
+    old: Layer = {f"{LIBRARIES}/libc.so.6": real_object()}
+    assert {code for code, _ in codes(versions, module, old)} == {"GLIBC_TOO_OLD"}
+
+
+def test_a_damaged_library_is_there_all_the_same() -> None:
+    """It is named as damaged elsewhere: nobody is sent to look for a missing one."""
+    cut: Layer = {f"{LIBRARIES}/libc.so.6": real_library("libc.so.6")[:-4096], MODULE: real_object()}
+    assert ("MISSING_LIBRARY", "libc.so.6") not in codes(complete, cut)
+
+
+def test_a_second_cuda_on_the_loaders_path() -> None:
+    """Two files of one library are two stacks; one behind a link, or off the path, is none."""
+    code = real_object()
+    first: Layer = {f"{LIBRARIES}/libcudart.so.12": code}
+    second: Layer = {"opt/cuda/libcudart.so.12": code + b"x"}
+    path = {"LD_LIBRARY_PATH": "/opt/cuda"}
+    assert codes(only_one, first, second, env=path) == [("TWO_CUDA_STACKS", "libcudart")]
+    assert codes(only_one, first, second) == []
+    assert codes(only_one, first, {"opt/cuda/libcudart.so.12": f"/{LIBRARIES}/libcudart.so.12"}, env=path) == []
+
+
+def test_a_stub_in_the_place_of_the_driver() -> None:
+    """A small libcuda on the loader's path is no driver; in a folder that nothing searches it does no harm."""
+    stub: Layer = {"usr/local/cuda/lib64/stubs/libcuda.so": b"x", "opt/d/libcuda.so.1": real_object()}
+    assert codes(no_stub, stub) == []
+    assert codes(no_stub, stub, env={"LD_LIBRARY_PATH": "/opt/d"}) == [("STUB_LIBCUDA", "libcuda.so.1")]
+    on_path = codes(no_stub, stub, env={"LD_LIBRARY_PATH": "/usr/local/cuda/lib64/stubs"})
+    assert on_path == [("STUB_LIBCUDA", "libcuda.so")]
+
+
+def test_tools_are_where_xla_looks() -> None:
+    """Ptxas beside TensorFlow, by a flag, or on PATH; one that may not be run is none."""
+    device = f"{SITE}/nvidia/cuda_nvcc/nvvm/libdevice/libdevice.10.bc"
+    whole: Layer = {f"{SITE}/nvidia/cuda_nvcc/bin/ptxas": b"x", device: b"BC\xc0\xde"}
+    assert codes(tools, whole) == []
+    assert codes(tools, {device: b"x"}) == [("XLA_TOOLS_MISSING", "ptxas")]
+    assert codes(tools, {device: b"x", "opt/bin/ptxas": b"x"}, env={"PATH": "/opt/bin"}) == []
+    plain = LayerFile("opt/bin/ptxas", "file", mode=0o644, size=1, pieces=lambda: iter([b"x"]))
+    assert codes(tools, {device: b"x", "opt/bin/ptxas": plain}, env={"PATH": "/opt/bin"}) != []
+    flags = {"XLA_FLAGS": "--xla_gpu_cuda_data_dir=/opt/cuda"}
+    moved: Layer = {"opt/cuda/bin/ptxas": b"x", "opt/cuda/nvvm/libdevice/libdevice.10.bc": b"x"}
+    assert codes(tools, moved, env=flags) == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "others"), [(b"include-system-site-packages = true\n", True), (b"home = /usr\n", False)]
+)
+def test_whose_packages_are_seen(settings: bytes, others: bool) -> None:  # noqa: FBT001
+    """A virtual environment sees the system's packages only where its own settings say so."""
+    system = "usr/lib/python3/dist-packages"
+    layer: Layer = {"opt/venv/pyvenv.cfg": settings, system: LayerFile(system, "folder")}
+    subject = outside(image_of(FRAMEWORK, layer))
+    assert ImagePython(subject.files, subject.image).sites == ((SITE, system) if others else (SITE,))
