@@ -390,7 +390,7 @@ PHRASES: dict[tuple[str, ...], str] = {
     ): "processor GPUs GPU runtime for at free here x AVX GB there none installed not answers asked does runs claim "
     "next",
     ("clean",): "GB removed of interrupted runs and the builder's cache replaced builds",
-    ("catalog", "list"): "rows of to releases capabilities centre newest yes no cpu undecided",
+    ("catalog", "list"): "rows of to on releases capabilities centre newest yes no cpu undecided",
     ("catalog", "verify"): "DISAGREES the catalogue has says rows fields contradictions could not be",
     ("catalog", "refresh"): "",
 }
