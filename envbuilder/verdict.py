@@ -17,6 +17,9 @@ Word = Literal["PASSED", "FAILED", "INCONCLUSIVE"]
 
 TIERS: tuple[Tier, ...] = ("static", "load", "cpu", "gpu", "multi-gpu")
 
+SCHEMA = "envbuilder/verdict/v1"
+"""What a verdict calls itself."""
+
 
 class Measurement(msgspec.Struct, frozen=True):
     """One measured quantity; ``unit`` is an SI symbol, ``B`` or ``1`` for a ratio or count."""
@@ -99,7 +102,7 @@ def every_on(modes: Iterable[bool | None]) -> bool | None:
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """The one document that every report, statement and machine output is derived from."""
 
-    schema: str = "envbuilder/verdict/v1"
+    schema: str = SCHEMA
     environment: Environment | None
     image: ImageRef
     lock: str

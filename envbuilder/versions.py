@@ -1,9 +1,14 @@
-"""Compare version texts that are kept as they were written (``450.80.02``, ``12.5``, ``2.20.0``)."""
+"""Read and compare versions, which are kept as they were written (``450.80.02``, ``12.5``, ``2.20.0``), and pins.
+
+Nothing else takes a version's text apart or holds one against another.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import lru_cache
+from typing import NamedTuple
 
 DOTTED = r"[0-9]{1,6}(?:\.[0-9]{1,8}){0,4}"
 """Numbers with dots: drivers, CUDA toolkits, cuDNN, compute capabilities, Python minors."""
@@ -40,6 +45,20 @@ def key_or_none(text: str) -> Key | None:
         return None
 
 
+def order(text: str | None) -> tuple[bool, Key]:
+    """Return what sorts versions of which some are not known: those come before all others."""
+    found = key_or_none(text) if text is not None else None
+    return found is not None, found or ((), 0, 0)
+
+
+def same(text: str | None, other: str | None) -> bool:
+    """Tell whether two versions are one, however they are spelled (``2.20``, ``2.20.0``); unknown is like nothing."""
+    if text is None or other is None:
+        return False
+    one = key_or_none(text)
+    return one is not None and one == key_or_none(other)
+
+
 @lru_cache(maxsize=65_536)
 def numbers(text: str) -> tuple[int, ...]:
     """Return the leading dotted numbers as integers, trailing zeros kept: ``"8.0.5" -> (8, 0, 5)``."""
@@ -59,6 +78,16 @@ def minor(text: str) -> str:
     """Return the first two numbers as text: ``"12.5.1" -> "12.5"``, ``"12" -> "12.0"``."""
     parts = (*numbers(text), 0)
     return f"{parts[0]}.{parts[1]}"
+
+
+def names_line(text: str) -> bool:
+    """Tell whether a version says more than its first number: ``8.1`` and ``8.1.1`` do, ``8`` does not."""
+    return len(numbers(text)) > 1
+
+
+def line(text: str) -> str:
+    """Return the line that a version belongs to, as far as it says: ``"12.5.1" -> "12.5"``, ``"12" -> "12"``."""
+    return minor(text) if names_line(text) else str(major(text))
 
 
 def at_least(text: str, floor: str) -> bool:
@@ -114,3 +143,38 @@ def _admits(operator: str, bound: str, version: str) -> bool:
         ">": ours > theirs,
         "<": ours < theirs,
     }[operator]
+
+
+class Pin(NamedTuple):
+    """One exact version of a distribution; the name is normalised, and without extras."""
+
+    name: str
+    version: str
+
+
+_PIN = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)(?:\[[A-Za-z0-9,._ -]*\])?==([^\s=*][^\s*]*)", re.ASCII)
+
+
+def distribution(name: str) -> str:
+    """Write a distribution's name as the index does: lower case, runs of ``-_.`` as one ``-``."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+@lru_cache(maxsize=65_536)
+def pin_or_none(text: str) -> Pin | None:
+    """Read ``name==version``; None for a requirement that admits more than one version, or none."""
+    found = _PIN.fullmatch(text)
+    return Pin(distribution(found[1]), found[2]) if found is not None else None
+
+
+def pin(text: str) -> Pin:
+    """Read ``name==version``. Raises ValueError for a text that is no pin."""
+    found = pin_or_none(text)
+    if found is None:
+        raise ValueError(f"not a pin: {text!r}")
+    return found
+
+
+def pins(texts: Iterable[str]) -> dict[str, str]:
+    """Read pins: the version of each distribution. Raises ValueError where one is no pin."""
+    return dict(map(pin, texts))

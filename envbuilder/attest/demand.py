@@ -8,6 +8,8 @@ from enum import StrEnum
 
 import msgspec
 
+from envbuilder import versions
+from envbuilder.errors import decode
 from envbuilder.verdict import TIERS, Level, Verdict
 from envbuilder.versions import DOTTED, is_prefix
 
@@ -137,11 +139,12 @@ def rank(level: Level) -> int:
 
 
 def moment(text: str) -> datetime:
-    """Read an ISO 8601 time. Raises ValueError where it names no zone, since it could then not be compared."""
-    time = datetime.fromisoformat(text)
-    if time.tzinfo is None:
-        raise ValueError(f"{text!r} names no time zone")
-    return time.astimezone(UTC)
+    """Read an ISO 8601 time. Raises DamagedError where it is none, or names no zone: it could then not be compared."""
+    with decode.damaged("not a time"):
+        time = datetime.fromisoformat(text)
+        if time.tzinfo is None:
+            raise decode.DamagedError(f"{text!r} names no time zone")
+        return time.astimezone(UTC)
 
 
 def days(age: timedelta) -> str:
@@ -151,7 +154,7 @@ def days(age: timedelta) -> str:
 
 def driver_branch(version: str) -> str:
     """Return the branch of a driver: ``535`` of ``535.104.05``."""
-    return version.partition(".")[0]
+    return str(versions.major(version)) if versions.key_or_none(version) else version
 
 
 def gpu_matches(wanted: str, name: str) -> bool:

@@ -9,7 +9,8 @@ from typing import Literal, Protocol
 
 from packaging.requirements import InvalidRequirement, Requirement
 
-from envbuilder.image.lockfile import normalised
+from envbuilder.errors import decode
+from envbuilder.versions import distribution
 
 _STATUS = re.compile(r"var/lib/dpkg/status(?:\.d/[^/]+)?\Z")
 _METADATA = re.compile(r"(?:\.dist-info/METADATA|\.egg-info/PKG-INFO|\.egg-info)\Z")
@@ -59,14 +60,12 @@ def read(files: Files) -> Contents:
     """Read the lists of Debian's and Python's package managers."""
     found: set[Package] = set()
     for path, content in files.kept():
-        text = content.decode("utf-8", "replace")
+        text = decode.lossy(content)
         if _STATUS.fullmatch(path):
             found |= set(_debian(text, files))
         elif _METADATA.search(path):
             found |= set(_python(text, path))
-    told = _os_release(
-        (files.content("etc/os-release") or files.content("usr/lib/os-release") or b"").decode("utf-8", "replace")
-    )
+    told = _os_release(decode.lossy(files.content("etc/os-release") or files.content("usr/lib/os-release") or b""))
     release = told.get("VERSION_CODENAME") or told.get("VERSION_ID", "")
     return Contents(tuple(sorted(found)), told.get("ID", ""), release, told.get("VERSION_ID", ""))
 
@@ -82,7 +81,7 @@ def _debian(text: str, files: Files) -> Iterator[Package]:
                 name,
                 fields.get("Version", ""),
                 fields.get("Architecture", ""),
-                _debian_licences(copyright_.decode("utf-8", "replace")),
+                _debian_licences(decode.lossy(copyright_)),
                 source=fields.get("Source", "").replace("(", "").replace(")", ""),
                 requires=_debian_requires(fields.get("Pre-Depends", ""), fields.get("Depends", "")),
             )
@@ -110,7 +109,7 @@ def _python(text: str, path: str) -> Iterator[Package]:
     stated = expression or fields.get("License", "") or "; ".join(_classified(header))
     licences = (stated[:120],) if stated else ()
     requires = tuple(_python_requires(header, path))
-    yield Package("pypi", normalised(fields["Name"]), fields["Version"], "", licences, bool(expression), "", requires)
+    yield Package("pypi", distribution(fields["Name"]), fields["Version"], "", licences, bool(expression), "", requires)
 
 
 def _classified(header: str) -> Iterator[str]:
@@ -132,7 +131,7 @@ def _python_requires(header: str, path: str) -> Iterator[tuple[str, ...]]:
             except InvalidRequirement:
                 continue
             if wanted.marker is None or wanted.marker.evaluate(here):
-                yield (normalised(wanted.name),)
+                yield (distribution(wanted.name),)
 
 
 def _fields(paragraph: str) -> dict[str, str]:

@@ -47,6 +47,12 @@ def compiles_for(one: Ptx, device: str) -> bool:
     return versions.numbers(built) <= versions.numbers(device)
 
 
+def is_alone(one: Ptx) -> bool:
+    """Tell whether PTX is compiled for its own capability and no other: ``sm_90a``."""
+    found = _TARGET.fullmatch(one.target or "")
+    return found is not None and found[3] == "a"
+
+
 def in_words(kernels: Iterable[Kernels]) -> str:
     """Write kernels in one line: ``1149 generated: 8.0 8.9, sm_90a 8.5``."""
     return "; ".join(

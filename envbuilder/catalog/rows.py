@@ -10,6 +10,8 @@ from typing import Literal
 
 import msgspec
 
+from envbuilder import versions
+
 FindsCuda = Literal["system", "wheels", "partly", "unfindable"]
 KernelOrigin = Literal["hand-written", "generated"]
 
@@ -124,7 +126,7 @@ class TensorflowRelease(Row, frozen=True, kw_only=True):
     def pythons(self) -> tuple[str, ...]:
         """Every Python that some machine's wheel exists for, oldest first."""
         every = {python for wheels in self.wheels for python in wheels.pythons}
-        return tuple(sorted(every, key=lambda text: tuple(int(part) for part in text.split("."))))
+        return tuple(sorted(every, key=versions.key))
 
 
 class CudaToolkit(Row, frozen=True, kw_only=True):

@@ -49,7 +49,7 @@ def _failure(candidate: Candidate, device: Device, kind: Kernels, catalog: Catal
         return _no_target(candidate, device, kind, catalog)
     if any(_compiles(candidate, one, catalog) for one in usable):
         return None
-    oldest = min(usable, key=lambda one: versions.key(one.isa or "0"))
+    oldest = min(usable, key=lambda one: versions.order(one.isa))
     return _isa_too_new(candidate, device, kind, oldest, catalog)
 
 
@@ -103,7 +103,7 @@ def _no_target(candidate: Candidate, device: Device, kind: Kernels, catalog: Cat
 
 
 def _alone(kind: Kernels) -> str:
-    bound = [one for one in kind.ptx if (one.target or "").endswith("a")]
+    bound = [one for one in kind.ptx if gpu_code.is_alone(one)]
     return f", and PTX for {bound[0].target} is compiled for {gpu_code.capability(bound[0])} alone" if bound else ""
 
 

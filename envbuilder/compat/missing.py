@@ -14,6 +14,7 @@ from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import Gpu, TensorflowRelease
 from envbuilder.compat import phrases
 from envbuilder.compat.candidate import Candidate, Device
+from envbuilder.errors import decode
 from envbuilder.finding import Code, Finding, Severity
 
 
@@ -118,7 +119,8 @@ def newer_than(read_on: str, day: str | None) -> Iterator[Finding]:
     """CATALOG_AGE: the day asked about is later than the one on which the index was read."""
     if day is None or not read_on or day <= read_on:
         return
-    days = (date.fromisoformat(day) - date.fromisoformat(read_on)).days
+    with decode.damaged("not a day"):  # the words of a question were looked at, and the catalogue's day is ours
+        days = (date.fromisoformat(day) - date.fromisoformat(read_on)).days
     say_it = phrases.warning if days > _OLD_DAYS else phrases.info
     yield say_it(
         Code.CATALOG_AGE,
@@ -170,7 +172,7 @@ def _look(name: str, catalog: Catalog) -> tuple[Device | None, Finding | None]:
 
 def _told_apart(name: str, stated: str, rows: tuple[Gpu, ...]) -> tuple[Device | None, Finding | None]:
     """Choose between GPUs of one name by what a log states beside it; where nothing does, ask."""
-    row = next((row for row in rows if row.compute_capability == stated), None)
+    row = next((row for row in rows if versions.same(row.compute_capability, stated)), None)
     if stated and (row is not None or any(stated in row.variants for row in rows)):
         return Device(name if row is None else row.name, stated, row), None
     kinds = [f"{row.name} ({' or '.join((row.compute_capability, *row.variants))})" for row in rows]

@@ -118,9 +118,9 @@ def _cuda(words: Words) -> _Problem:
 
 
 def _cudnn(words: Words) -> _Problem:
-    if words.cudnn is None or "." in words.cudnn or len(words.cudnn) < _INTEGER_CUDNN:
+    if words.cudnn is None or versions.names_line(words.cudnn) or len(words.cudnn) < _INTEGER_CUDNN:
         return None
-    number = int(words.cudnn)
+    number = versions.major(words.cudnn)
     step = 10_000 if number >= 10 * 9_000 else 1_000
     dotted = f"{number // step}.{number % step // 100}.{number % 100}"
     return f"--cudnn {words.cudnn} is the library's integer", f"write --cudnn {dotted}"

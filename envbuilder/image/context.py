@@ -14,6 +14,7 @@ from envbuilder.image import lockfile
 from envbuilder.image.lock import lock
 from envbuilder.image.lockfile import LOCK
 from envbuilder.image.render import render_context
+from envbuilder.versions import pin_or_none, same
 from envbuilder.workspace import Workspace, folder_contents, shipped, users_text, write_atomically, writing
 
 
@@ -57,11 +58,10 @@ def _demand(environment: Environment, text: str, path: Path) -> None:
         raise InputError((Problem(str(path), 1, "", str(error)),), hint=hint) from error
     problems = []
     for wish in (*environment.requirements, *environment.cuda_wheels):
-        name, _, version = wish.partition("==")
-        name = lockfile.normalised(name.partition("[")[0])
-        if version and pinned.get(name) != version:
-            message = f"pins {name} at {pinned.get(name, 'nothing')}, the environment asks for {version}"
-            problems.append(Problem(str(path), 1, name, message))
+        pin = pin_or_none(wish)
+        if pin is not None and not same(pinned.get(pin.name), pin.version):
+            message = f"pins {pin.name} at {pinned.get(pin.name, 'nothing')}, the environment asks for {pin.version}"
+            problems.append(Problem(str(path), 1, pin.name, message))
     if problems:
         raise InputError(tuple(problems), hint=hint)
 

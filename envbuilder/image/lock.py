@@ -10,14 +10,14 @@ from pathlib import Path
 from envbuilder.environment import Environment
 from envbuilder.errors import InfrastructureError, UnsatisfiableError
 from envbuilder.pypi.index_config import configured, for_uv
-from envbuilder.versions import key, numbers
+from envbuilder.versions import at_least, is_final, minor, numbers
 from envbuilder.workspace import temporary_folder, users_text
 
 _UV_GLIBC = (17, 28, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40)
 """The glibc minors that uv knows as ``manylinux_2_N`` platforms (uv's ``--python-platform``)."""
 
-_LAST_WITH_SDISTS = "2.5"
-"""TensorFlow up to this line requires packages that exist as sdists only (termcolor 1.1.0, wrapt 1.12.1)."""
+_FIRST_WITHOUT_SDISTS = "2.6"
+"""TensorFlow before this line requires packages that exist as sdists only (termcolor 1.1.0, wrapt 1.12.1)."""
 
 _TIME_LIMIT_S = 600
 
@@ -49,17 +49,16 @@ def _arguments(environment: Environment, glibc: str, wishes: Path, bounds: Path)
     words = ["pip", "compile", str(wishes), "--constraints", str(bounds), "--generate-hashes", "--no-header"]
     words += ["--no-annotate", "--quiet", "--python-version", environment.python, "--no-python-downloads"]
     words += ["--python-platform", uv_platform(environment.arch, glibc)]
-    if key(environment.tensorflow) >= key(_LAST_WITH_SDISTS + ".999"):
+    if at_least(minor(environment.tensorflow), _FIRST_WITHOUT_SDISTS):
         words += ["--only-binary", ":all:"]
-    if key(environment.tensorflow)[1] < 0:
+    if not is_final(environment.tensorflow):
         words += ["--prerelease", "if-necessary-or-explicit"]
     return words
 
 
 def uv_platform(arch: str, glibc: str) -> str:
     """Name uv's platform for a machine and a glibc: the newest that the glibc satisfies."""
-    minor = numbers(glibc)[1]
-    known = max((candidate for candidate in _UV_GLIBC if candidate <= minor), default=_UV_GLIBC[0])
+    known = max((candidate for candidate in _UV_GLIBC if candidate <= numbers(glibc)[1]), default=_UV_GLIBC[0])
     return f"{arch}-manylinux_2_{known}"
 
 

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from envbuilder.versions import distribution
 from envbuilder.workspace import users_text
 
 LOCK = "requirements.lock"
@@ -35,11 +36,6 @@ def of_context(context: Path) -> str | None:
     return users_text(path) if path.is_file() else None
 
 
-def normalised(name: str) -> str:
-    """Write a distribution's name as the index does: lower case, runs of ``-_.`` as one ``-``."""
-    return re.sub(r"[-_.]+", "-", name).lower()
-
-
 def parse(text: str) -> tuple[Locked, ...]:
     """List a lock's packages in its order. Raises ValueError for a line that pins nothing."""
     packages: list[Locked] = []
@@ -50,7 +46,7 @@ def parse(text: str) -> tuple[Locked, ...]:
         if found is None:
             raise ValueError(f"not a pinned package: {block.splitlines()[0]!r}")
         hashes = tuple(_HASH.findall(block))
-        packages.append(Locked(normalised(found["name"]), found["version"], hashes, block.strip()))
+        packages.append(Locked(distribution(found["name"]), found["version"], hashes, block.strip()))
     return tuple(packages)
 
 

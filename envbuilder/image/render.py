@@ -10,7 +10,7 @@ import msgspec
 
 from envbuilder.environment import Environment
 from envbuilder.image import lockfile
-from envbuilder.versions import major, minor
+from envbuilder.versions import major, minor, pins
 
 _WORD = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._:/@+-]*\Z")
 _FOLDER = re.compile(r"^(?:\*|[a-z0-9_]+)\Z")
@@ -69,8 +69,7 @@ def cuda_names(environment: Environment) -> frozenset[str]:
     NCCL is not one of them: each TensorFlow brings another release of it for one and the same CUDA, and in the layer
     it would keep four TensorFlow versions from sharing 2.5 GB. It is installed with TensorFlow, by the same lock.
     """
-    names = (lockfile.normalised(pin.partition("==")[0]) for pin in environment.cuda_wheels)
-    return frozenset(name for name in names if not name.startswith(_FOLLOWS_TENSORFLOW))
+    return frozenset(name for name in pins(environment.cuda_wheels) if not name.startswith(_FOLLOWS_TENSORFLOW))
 
 
 def required_cuda(cuda: str) -> str:
@@ -87,7 +86,7 @@ def needs_nvrtc_link(environment: Environment) -> bool:
     cuDNN 8 for CUDA 11 does, and aborts where the name is absent: its libcudnn_ops_infer looks in cuBLAS's folder, by
     RUNPATH. For CUDA 12 it asks for the wheel's own name.
     """
-    return any(pin.startswith("nvidia-cuda-nvrtc-cu11==") for pin in environment.cuda_wheels)
+    return "nvidia-cuda-nvrtc-cu11" in pins(environment.cuda_wheels)
 
 
 _MINOR_COMPATIBILITY_SINCE = 11

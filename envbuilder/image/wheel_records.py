@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 
-from envbuilder.image.lockfile import Locked, normalised
+from envbuilder.image.lockfile import Locked
 from envbuilder.pypi.answer_cache import Cache
 from envbuilder.pypi.package_index import DistFile, IndexUnavailableError, PackageIndex
+from envbuilder.versions import distribution
 from envbuilder.workspace import cache_dir
 
 _KIND = "wheel-record"
@@ -68,7 +69,7 @@ def _has(filename: str, tags: frozenset[str]) -> bool:
 def _read(index: PackageIndex, file: DistFile, package: Locked) -> bytes | None:
     for member in index.members(file):
         folder, _, leaf = member.name.partition("/")
-        project = normalised(folder.removesuffix(".dist-info").rpartition("-")[0])
+        project = distribution(folder.removesuffix(".dist-info").rpartition("-")[0])
         if leaf == "RECORD" and folder.endswith(".dist-info") and project == package.name:
             return b"".join(index.stream(file, member))
     return None

@@ -18,6 +18,7 @@ from packaging.utils import (
 )
 from packaging.version import InvalidVersion, Version
 
+from envbuilder import versions
 from envbuilder.catalog.rows import WheelSet
 
 _BUILD_INFO = "python/platform/build_info.py"
@@ -71,7 +72,7 @@ def wheel_name(filename: str) -> WheelName | None:
     interpreter = next(iter(tags)).interpreter
     found = re.fullmatch(r"cp(\d)(\d+)", interpreter)
     python = f"{found[1]}.{found[2]}" if found else ""
-    glibc = min((_glibc(p) for p in platforms), key=lambda text: [int(part) for part in text.split(".")], default="")
+    glibc = min((_glibc(p) for p in platforms), key=versions.key, default="")
     tag = filename.removesuffix(".whl").split("-")[-1]
     return WheelName(filename=filename, version=str(version), python=python, arch=arch, glibc=glibc, tag=tag)
 
@@ -96,13 +97,9 @@ def wheel_sets(names: Iterable[WheelName]) -> tuple[WheelSet, ...]:
         groups.setdefault((name.arch, name.glibc, name.tag), set()).add(name.python)
     order = sorted(groups, key=lambda key: (_ARCHES.index(key[0]), key[1:]))
     return tuple(
-        WheelSet(arch=arch, pythons=tuple(sorted(groups[arch, glibc, tag], key=_python)), glibc=glibc, tag=tag)
+        WheelSet(arch=arch, pythons=tuple(sorted(groups[arch, glibc, tag], key=versions.order)), glibc=glibc, tag=tag)
         for arch, glibc, tag in order
     )
-
-
-def _python(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split(".") if part)
 
 
 def metadata(text: str) -> Metadata:
@@ -161,7 +158,7 @@ def build_info(source: str) -> BuildInfo:
 def capability(code: str) -> str:
     """Turn ``sm_86``, ``compute_86``, ``86`` or ``8.6`` into ``8.6``; ``sm_120`` into ``12.0``."""
     digits = re.sub(r"^(?:sm_|compute_)", "", code)
-    if "." in digits:
+    if versions.key_or_none(digits) and versions.names_line(digits):
         return digits
     number = re.match(r"\d+", digits)
     return f"{number[0][:-1]}.{number[0][-1]}" if number else digits

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from packaging.requirements import Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
+from envbuilder import versions
 from envbuilder.pypi.package_index import DistFile, PackageIndex
 from envbuilder.refresh import artefact
 
@@ -66,7 +67,7 @@ _Held = dict[str, list[tuple[artefact.WheelName, DistFile]]]
 def newest_python(wheels: Iterable[tuple[artefact.WheelName, DistFile]], arch: str = "x86_64") -> DistFile | None:
     """Choose the wheel that stands for a release: the newest Python's."""
     fitting = [(name, file) for name, file in wheels if name.arch == arch]
-    best = max(fitting, key=lambda pair: [int(part) for part in (pair[0].python or "0").split(".")], default=None)
+    best = max(fitting, key=lambda pair: versions.order(pair[0].python), default=None)
     return best[1] if best else None
 
 

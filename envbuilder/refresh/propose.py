@@ -168,8 +168,8 @@ class Proposer:
     ) -> TensorflowRelease:
         held = Holdings(self.index)
         pins = tuple(pin for text in said.and_cuda if (pin := _lowest(text, held)))
-        cuda = versions.minor(built.cuda) if built.cuda and "." in built.cuda else _line(pins, "nvidia-cuda-runtime-")
-        cudnn = built.cudnn if built.cudnn and "." in built.cudnn else _line(pins, "nvidia-cudnn-") or built.cudnn
+        cuda = _lined(built.cuda) or _line(pins, "nvidia-cuda-runtime-")
+        cudnn = built.cudnn if _lined(built.cudnn) else _line(pins, "nvidia-cudnn-") or built.cudnn
         row = msgspec.structs.replace(
             plain,
             cuda=cuda,
@@ -219,8 +219,13 @@ def _lowest(requirement: str, held: Holdings) -> str | None:
     return f"{wanted.name}=={fitting[0]}" if fitting else None
 
 
+def _lined(version: str | None) -> str | None:
+    """Return the line of a version; None where it is not known, or says its major alone."""
+    return versions.minor(version) if version and versions.names_line(version) else None
+
+
 def _line(pins: Iterable[str], prefix: str) -> str | None:
-    return next((versions.minor(pin.partition("==")[2]) for pin in pins if pin.startswith(prefix)), None)
+    return next((versions.minor(pin.version) for pin in map(versions.pin, pins) if pin.name.startswith(prefix)), None)
 
 
 def _libraries(

@@ -92,12 +92,13 @@ _EVERY = 50
 
 
 def _rows(catalog: Catalog, wanted: tuple[str, ...]) -> tuple[TensorflowRelease, ...]:
-    unknown = [text for text in wanted if not any(row.version == text for row in catalog.tensorflow)]
+    unknown = [text for text in wanted if not any(versions.same(row.version, text) for row in catalog.tensorflow)]
     if unknown:
         raise UsageError(
             f"the catalogue has no row for {', '.join(unknown)}", hint="envbuilder catalog list tensorflow"
         )
-    return tuple(row for row in catalog.tensorflow if not wanted or row.version in wanted)
+    keys = {versions.key_or_none(text) for text in wanted}
+    return tuple(row for row in catalog.tensorflow if not wanted or versions.key(row.version) in keys)
 
 
 def _newest_name(row: TensorflowRelease) -> str:
@@ -148,9 +149,9 @@ def _built(row: TensorflowRelease, index: PackageIndex, file: DistFile) -> Itera
 def _cuda_wheels(row: TensorflowRelease, index: PackageIndex, held: Holdings) -> Iterator[Comparison]:
     """Compare each pinned CUDA wheel with the index (is it there, how large is it) and with the extra's own bounds."""
     bounds = {found.name: found.specifier for text in row.and_cuda if (found := Requirement(text))}
-    total, bad = 0, []
+    total, bad, pinned = 0, [], versions.pins(row.cuda_wheels)
     for pin in row.cuda_wheels:
-        name, _, version = pin.partition("==")
+        name, version = versions.pin(pin)
         if name in bounds and not bounds[name].contains(version, prereleases=True):
             bad.append(f"{pin} is outside of the extra's {name}{bounds[name]}")
         file = newest_python(held.wheels(name, version))
@@ -158,15 +159,11 @@ def _cuda_wheels(row: TensorflowRelease, index: PackageIndex, held: Holdings) ->
             bad.append(f"{pin} is not on the index")
         else:
             total += index.size(file)
-    bad += [f"{name} has no pin" for name in bounds if name.startswith("nvidia-") and not _pinned(row, name)]
+    bad += [f"{name} has no pin" for name in bounds if name.startswith("nvidia-") and name not in pinned]
     fine = f"{len(row.cuda_wheels)} wheels, {total / 1e9:.2f} GB"
     yield agreement.judge(
         row, "cuda_wheels", fine if not bad else "", fine if not bad else "; ".join(bad), agrees=not bad
     )
-
-
-def _pinned(row: TensorflowRelease, name: str) -> bool:
-    return any(pin.startswith(f"{name}==") for pin in row.cuda_wheels)
 
 
 def _extra(row: TensorflowRelease, held: Holdings) -> Iterator[Comparison]:

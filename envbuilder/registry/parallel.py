@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from envbuilder.registry.deadline import Deadline
 
-WORKERS = 8
+WORKERS = 16
 """Threads, and so documents in memory at once: each may be `client.MAX_DOCUMENT` long."""
 
 _Item = TypeVar("_Item")

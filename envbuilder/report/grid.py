@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from envbuilder.environment import Combination, Environment
 from envbuilder.report.collect import Material
-from envbuilder.versions import Key, key
+from envbuilder.versions import Key, key, order
 
 UNKNOWN, REJECTED, EXCLUDED = "NOT RUN", "IMPOSSIBLE", "EXCLUDED"
 
@@ -49,8 +49,13 @@ class LeftOut:
 
 def anchor_of(name: str) -> str:
     """Make an id for a link: letters, digits, ``.``, ``_`` and ``-`` alone; different names never share one."""
+    return f"env-{file_of(name)}"
+
+
+def file_of(name: str) -> str:
+    """Make a file's name of the same letters; different names never share one."""
     plain = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in name)
-    return f"env-{plain}" if plain == name else f"env-{plain}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    return plain if plain == name else f"{plain}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
 def _column(one: Combination | Environment) -> Column:
@@ -58,9 +63,9 @@ def _column(one: Combination | Environment) -> Column:
     return (one.flavor, one.python or "", (one.os or "").removeprefix("debian-"))
 
 
-def _column_order(column: Column) -> tuple[str, Key, str]:
+def _column_order(column: Column) -> tuple[str, tuple[bool, Key], str]:
     flavor, python, system = column
-    return flavor, key(python or "0"), system
+    return flavor, order(python), system
 
 
 def _fitting(column: Column, columns: list[Column]) -> Column:

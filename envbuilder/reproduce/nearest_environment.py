@@ -18,7 +18,7 @@ from envbuilder.compat.works import Installable
 from envbuilder.environment import Change, Combination, Environment, Rejection
 from envbuilder.finding import Code, Finding
 from envbuilder.image.render import needs_nvrtc_link
-from envbuilder.reproduce.dockerfiles import requirement, word
+from envbuilder.reproduce.dockerfiles import PUBLISHED, requirement, word
 from envbuilder.reproduce.predict import FIRST_WITHOUT_WINDOWS_GPU
 from envbuilder.reproduce.report.reported import Reported
 from envbuilder.reproduce.reproduction import Nearest
@@ -74,7 +74,7 @@ def _answerable(question: Question, catalog: Catalog) -> Question:
         os=question.os if question.os and catalog.system(question.os) else None,
         cuda=question.cuda if question.cuda and catalog.toolkit(question.cuda) else None,
         cudnn=question.cudnn
-        if question.cudnn and ("." not in question.cudnn or catalog.cudnn_row(question.cudnn))
+        if question.cudnn and (not versions.names_line(question.cudnn) or catalog.cudnn_row(question.cudnn))
         else None,
         compat=False,
     )
@@ -114,8 +114,8 @@ def _wish(question: Question, near: Question, catalog: Catalog) -> Combination:
         package=near.package or (None if gpu else "tensorflow"),
         python=near.python,
         flavor="gpu" if gpu else "cpu",
-        cuda=versions.minor(near.cuda) if gpu and near.cuda and "." in near.cuda else None,
-        cudnn=near.cudnn if gpu and near.cudnn and "." in near.cudnn else None,
+        cuda=versions.minor(near.cuda) if gpu and near.cuda and versions.names_line(near.cuda) else None,
+        cudnn=near.cudnn if gpu and near.cudnn and versions.names_line(near.cudnn) else None,
         packages=tuple(text for text in near.packages if text in question.packages),
     )
 
@@ -145,7 +145,7 @@ def _commands(question: Question, near: Question, environment: Environment | Non
         lines += [_LINK_NVRTC] if needs_nvrtc_link(environment) else []
         lines += [_tell_loader(environment.loader_folders)] if environment.loader_folders else []
     if environment is None and near.gpu and near.cuda != question.cuda:
-        lines.append(f"docker run --rm --gpus all -it {word(f'tensorflow/tensorflow:{version}-gpu')}")
+        lines.append(f"docker run --rm --gpus all -it {word(f'{PUBLISHED}:{version}-gpu')}")
     return tuple(lines)
 
 

@@ -50,7 +50,8 @@ def system_of(os: str | None, catalog: Catalog) -> str | None:
     if not words:
         return None
     name, number = words[0], next((word for word in words if word[0].isdigit()), "")
-    for candidate in (f"{name}-{number}", f"{name}-{_CODENAMES.get(number.partition('.')[0], '')}"):
+    codename = _CODENAMES.get(str(versions.major(number)), "") if number else ""
+    for candidate in (f"{name}-{number}", f"{name}-{codename}"):
         if any(row.name == candidate for row in catalog.systems):
             return candidate
     return None
@@ -62,7 +63,7 @@ def driver_of(reported: Reported, catalog: Catalog) -> str | None:
         return None
     if reported.driver is not None:
         branch = catalog.branch(reported.driver)
-        return branch.first if branch is not None and "." not in reported.driver else reported.driver
+        return branch.first if branch is not None and not versions.names_line(reported.driver) else reported.driver
     ceiling = versions.key_or_none(reported.driver_cuda) if reported.driver_cuda is not None else None
     rows = [row for row in catalog.drivers if versions.key(row.cuda) == ceiling]
     return min((row.first for row in rows), key=versions.key, default=None)

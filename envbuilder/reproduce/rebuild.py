@@ -9,10 +9,11 @@ from envbuilder import versions
 from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import TensorflowRelease
 from envbuilder.compat.question import Question
+from envbuilder.compat.requirement import parse
 from envbuilder.compat.resolve import resolve
 from envbuilder.environment import Combination, Environment, Rejection
 from envbuilder.finding import Code, Finding, Severity
-from envbuilder.reproduce.dockerfiles import on_image, on_top
+from envbuilder.reproduce.dockerfiles import holds_tensorflow, on_image, on_top
 from envbuilder.reproduce.question_from_report import gpus_of, is_version, pins_of
 from envbuilder.reproduce.report.reported import Reported
 from envbuilder.reproduce.reproduction import Recipe
@@ -43,8 +44,8 @@ def plan(
     if release is None:
         return Rebuild(Recipe(kind="none", why_not=f"the catalogue has no row for TensorFlow {question.tensorflow}"))
     host = _host(reported, question, release, catalog, here)
-    if reported.image is not None and reported.image.startswith("tensorflow/tensorflow:"):
-        return Rebuild(_on_published(reported.image, (), release, host))
+    if reported.image is not None and holds_tensorflow(reported.image):
+        return Rebuild(_on_published(reported.image, (), host))
     untold = any(row.code is Code.LIBRARY_PATH and row.severity is Severity.ERROR for row in predicted)
     return _from_wheels(reported, question, release, catalog, host, untold=untold) or _from_image(
         reported, question, release, catalog, host
@@ -84,7 +85,7 @@ def _from_wheels(  # noqa: PLR0913 - what is rebuilt, and how it differs from ou
     With ``untold`` the loader is not told of wheels that the release does not find: the reporter's was not either.
     """
     bare = not question.gpu or question.install == "plain" or not release.gpu
-    cuda = versions.minor(reported.cuda) if reported.cuda and "." in reported.cuda and not bare else None
+    cuda = versions.minor(reported.cuda) if reported.cuda and versions.names_line(reported.cuda) and not bare else None
     own = versions.minor(release.cuda) if release.cuda else None
     wish = Combination(
         tensorflow=release.version,
@@ -117,24 +118,21 @@ def _from_wheels(  # noqa: PLR0913 - what is rebuilt, and how it differs from ou
 def _deviations(reported: Reported, made: Environment, catalog: Catalog) -> tuple[str, ...] | None:
     """List what the report has otherwise, as exact pins; None where its cuDNN is not on the package index."""
     pins = list(pins_of(reported))
-    ours = dict(wheel.split("==") for wheel in made.cuda_wheels)
+    ours = versions.pins(made.cuda_wheels)
     theirs = {name: version for name, version in reported.packages.items() if name.startswith("nvidia-")}
     pins += [
         f"{name}=={version}"
         for name, version in theirs.items()
-        if name in ours and ours[name] != version and is_version(version)
+        if name in ours and not versions.same(ours[name], version) and is_version(version)
     ]
     line = next((name for name in ours if name.startswith("nvidia-cudnn")), None)
-    if line is not None and reported.cudnn and line not in theirs and not _same(reported.cudnn, ours[line]):
-        version = _cudnn_wheel(reported.cudnn, line, catalog)
+    told = None if line in theirs else reported.cudnn
+    if line is not None and told and not versions.is_prefix(told, ours[line]):
+        version = _cudnn_wheel(told, line, catalog)
         if version is None:
             return None
         pins.append(f"{line}=={version}")
     return tuple(pin for pin in dict.fromkeys(pins) if _PIN.match(pin))
-
-
-def _same(short: str, full: str) -> bool:
-    return versions.is_prefix(short, full) or ("." not in short and versions.major(short) == versions.major(full))
 
 
 def _cudnn_wheel(version: str, line: str, catalog: Catalog) -> str | None:
@@ -150,29 +148,27 @@ def _from_image(
     if not rows:
         what = " ".join(f"{name} {text}" for name, text in (("CUDA", cuda), ("cuDNN", cudnn)) if text)
         return Rebuild(Recipe(kind="none", why_not=f"no wheels and no published image bring {what}"))
-    best = max(rows, key=lambda row: (row.python == question.python, row.os == question.os, row.name))
-    return Rebuild(_on_published(best.name, pins_of(reported), release, host))
+    best = max(rows, key=lambda row: (versions.same(row.python, question.python), row.os == question.os, row.name))
+    return Rebuild(_on_published(best.name, pins_of(reported), host, release))
 
 
 def _brings(has: str | None, wanted: str | None) -> bool:
     """Tell whether an image's version is of the line that is wanted: 8.1.1.33 serves 8.1, and 8."""
-    if wanted is None:
-        return True
-    line = versions.minor(wanted) if "." in wanted else wanted
-    return has is not None and versions.is_prefix(line, has)
+    return wanted is None or (has is not None and versions.is_prefix(versions.line(wanted), has))
 
 
-def _on_published(image: str, pins: tuple[str, ...], release: TensorflowRelease, host: str) -> Recipe:
+def _on_published(image: str, pins: tuple[str, ...], host: str, release: TensorflowRelease | None = None) -> Recipe:
+    """Start from an image of others, and install a release where it brings none."""
     pins = tuple(pin for pin in pins if _PIN.match(pin))
-    tensorflow = "" if image.startswith("tensorflow/tensorflow:") else f"{release.package}=={release.version}"
-    named = {pin.partition("==")[0] for pin in pins}
-    caps = tuple(cap for cap in release.caps if re.match(r"[a-z0-9._-]+", cap)[0] not in named)  # type: ignore[index]
+    tensorflow = "" if release is None else f"{release.package}=={release.version}"
+    named = versions.pins(pins)
+    caps = tuple(cap for cap in release.caps if parse(cap).name not in named) if release is not None else ()
     return Recipe(
         kind="image",
         base=image,
         deviations=pins,
         host=host,
-        dockerfile=on_image(image, tensorflow, pins, caps if tensorflow else ()),
+        dockerfile=on_image(image, tensorflow, pins, caps),
     )
 
 
@@ -186,7 +182,7 @@ def _host(
         return ""
     toolkit = catalog.toolkit(release.cuda)
     driver = question.driver or (toolkit.driver if toolkit else None)
-    if driver is None or catalog.branch(driver) is None or "." not in driver:
+    if driver is None or catalog.branch(driver) is None or not versions.names_line(driver):
         return ""
     rows = [row for row in (catalog.gpu(name) for name in gpus_of(reported)) if row is not None]
     names = [row.name for row in rows] or [STAND_IN_GPU]

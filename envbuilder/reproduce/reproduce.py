@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from envbuilder import versions
 from envbuilder.catalog.model import Catalog
 from envbuilder.environment import Environment
 from envbuilder.errors import InputError, Problem
@@ -153,7 +154,7 @@ def _has_gpu(seen: Seen) -> bool:
 
 def deviated(lock: str, pins: tuple[str, ...]) -> str:
     """Return the lock of an environment with deviations on top, so that the change itself is not what is found."""
-    wanted = dict(pin.split("==") for pin in pins)
+    wanted = versions.pins(pins)
     blocks = [
         f"{package.name}=={wanted.pop(package.name)}" if package.name in wanted else package.text
         for package in lockfile.parse(lock)

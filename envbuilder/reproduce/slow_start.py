@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from envbuilder import versions
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.reproduce.messages.message import Symptom
 from envbuilder.reproduce.report.reported import Pause, Reported
+
+_BEFORE_AMPERE = (9, 10)
+"""The majors of CUDA that know no GPU from Ampere on."""
+
+_AMPERE = "8.0"
+"""Ampere's first compute capability."""
 
 LARGE_CACHE = 2 << 30
 """Bytes of kernel cache from which on TensorFlow's compiled kernels fit, as users found (NVIDIA's limit is 4 GiB)."""
@@ -63,8 +70,8 @@ def _compiles_kernels(case: Case) -> Iterator[Finding]:
 
 
 def _unexplained_start(case: Case) -> Iterator[Finding]:
-    old = case.reported.cuda is not None and case.reported.cuda.startswith(("9", "10"))
-    new = any(float(text) >= 8 for text in case.reported.compute_capabilities)  # noqa: PLR2004 - Ampere
+    old = case.reported.cuda is not None and versions.major(case.reported.cuda) in _BEFORE_AMPERE
+    new = any(versions.at_least(text, _AMPERE) for text in case.reported.compute_capabilities)
     if case.start is None or case.codes & {Code.PTX_JIT, Code.GPU_UNSUPPORTED_BY_CUDA} or not (old and new):
         return
     capability = case.reported.compute_capabilities[0]

@@ -50,12 +50,17 @@ def stand_ins(environment: Environment, cache: Path) -> StandIns:
         "/usr/lib/x86_64-linux-gnu",
         "/usr/local/cuda/lib64",
     )
-    major, minor = versions.numbers(versions.minor(environment.cuda or "0"))
     return StandIns(
         names=names,
         files={f"{FOLDER}/{name}": library for name in names},
         env={
             "ENVBUILDER_REAL_CUDNN": ":".join(f"{place}/{cudnn}" for place in places),
-            "ENVBUILDER_CUDA_RUNTIME": str(major * 1000 + minor * 10),
+            **({} if environment.cuda is None else {"ENVBUILDER_CUDA_RUNTIME": _runtime(environment.cuda)}),
         },
     )
+
+
+def _runtime(cuda: str) -> str:
+    """Write a CUDA version as ``cudaRuntimeGetVersion`` does: 12.5 is 12050."""
+    major, minor = versions.numbers(versions.minor(cuda))
+    return str(major * 1000 + minor * 10)

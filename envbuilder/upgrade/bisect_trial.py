@@ -119,10 +119,11 @@ def candidates(axis: Axis, row: Combination, catalog: Catalog) -> tuple[str, ...
     match axis:
         case "tensorflow":
             rows = catalog.releases(row.package or "tensorflow")
-            return tuple(release.version for release in rows if versions.key(release.version)[1] >= 0)
+            return tuple(release.version for release in rows if versions.is_final(release.version))
         case "cuda":
             return tuple(toolkit.version for toolkit in catalog.cuda)
         case "cudnn":
             release = catalog.release(row.tensorflow, row.package or "tensorflow")
-            line = f"nvidia-cudnn-cu{versions.major((row.cuda or (release and release.cuda)) or '0')}"
+            cuda = row.cuda or (release and release.cuda)
+            line = f"nvidia-cudnn-cu{versions.major(cuda)}" if cuda else ""
             return tuple(dict.fromkeys(map(versions.minor, catalog.wheel_versions(line))))

@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+Precision = Literal["float32", "float16", "bfloat16", "float64"]
 UserOutcome = Literal["passed", "failed", "skipped", "error", "timeout"]
 
 
@@ -31,11 +32,22 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
         return next((package.version for package in self.packages if package.name == name), None)
 
 
+class Parameter(msgspec.Struct, frozen=True, array_like=True):
+    """One parameter: ``p`` positional only, ``a`` any, ``v`` variadic, ``k`` by keyword, ``w`` further keywords.
+
+    ``default`` is its text; None where there is none.
+    """
+
+    kind: Literal["p", "a", "v", "k", "w"]
+    name: str
+    default: str | None = None
+
+
 class Name(msgspec.Struct, frozen=True, array_like=True):
-    """One public name: what it is, its parameters as ``kind:name=default`` (None: unknown), whether deprecated."""
+    """One public name: what it is, its parameters (None: unknown), and whether it is deprecated."""
 
     kind: str
-    signature: tuple[str, ...] | None = None
+    signature: tuple[Parameter, ...] | None = None
     deprecated: bool = False
 
 
@@ -47,12 +59,15 @@ class Surface(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
-    """One operation in one precision: its largest error relative to the largest exact value (None: it has none).
+    """One operation in one precision, which its name ends in: its largest error (None: it has none).
+
+    The error is relative to the largest exact value.
 
     ``values`` are its results, compressed and in base 64: doubles for double precision, else single ones.
     """
 
     name: str
+    precision: Precision
     error: float | None
     failure: str = ""
     inputs: str = ""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from envbuilder.upgrade.observed import Numerics, Operation, Printed, UserTest
+from envbuilder.upgrade.observed import Numerics, Operation, Precision, Printed, UserTest
 from envbuilder.upgrade.upgrade_document import NumericChange, OutcomeChange, TestCounts
 from envbuilder.verdict import CheckResult
 
@@ -14,7 +14,7 @@ FAILURES = frozenset({"failed", "error", "timeout"})
 THE_RUN = "(the run)"
 """The entry of a run of tests that did not come to its end."""
 
-TOLERANCE: Mapping[str, float] = {"float32": 2e-5, "float16": 2e-2, "bfloat16": 1e-1, "float64": 1e-9}
+TOLERANCE: Mapping[Precision, float] = {"float32": 2e-5, "float16": 2e-2, "bfloat16": 1e-1, "float64": 1e-9}
 """The largest relative error that a sound kernel of this precision makes on the probe's operations.
 
 Read on TensorFlow 2.15.1 and 2.16.2: the worst were 8.4e-7, 4.3e-3 and 5.3e-2 (a cumulative sum of 1024 values).
@@ -121,7 +121,7 @@ def numerics(old: Numerics, new: Numerics) -> tuple[NumericChange, ...]:
 
 
 def _numeric(old: Operation | None, new: Operation) -> NumericChange | None:
-    tolerance = TOLERANCE[new.name.rpartition(".")[2]]
+    tolerance = TOLERANCE[new.precision]
     was = old.error if old else None
     outside = new.error is None or new.error > tolerance
     message = new.failure

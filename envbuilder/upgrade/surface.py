@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
 
-from envbuilder.upgrade.observed import Name, Surface
+from envbuilder.upgrade.observed import Name, Parameter, Surface
 from envbuilder.upgrade.upgrade_document import MemberChange, SignatureChange, SurfaceChange
 
 EXAMPLES = 8
 """Classes that are named of the many that share a change of one member."""
-
-
-class Parameter(NamedTuple):
-    """One parameter: ``p`` positional only, ``a`` any, ``v`` variadic, ``k`` by keyword, ``w`` further keywords."""
-
-    kind: str
-    name: str
-    default: str | None
 
 
 def compare_surfaces(old: Surface, new: Surface) -> SurfaceChange:
@@ -86,9 +77,7 @@ def _signature_changes(old: Mapping[str, Name], new: Mapping[str, Name]) -> Iter
     for path in sorted(old.keys() & new.keys(), key=_rank):
         before, after = old[path].signature, new[path].signature
         if before is not None and after is not None and before != after:
-            yield SignatureChange(
-                name=path, old=written(before), new=written(after), breaks=breaking(_parsed(before), _parsed(after))
-            )
+            yield SignatureChange(name=path, old=written(before), new=written(after), breaks=breaking(before, after))
 
 
 def folded(changes: Iterable[SignatureChange]) -> Iterator[tuple[str, SignatureChange]]:
@@ -110,20 +99,11 @@ def folded(changes: Iterable[SignatureChange]) -> Iterator[tuple[str, SignatureC
         yield low[0][0].name + (more if len(low) > 1 else ""), low[0][0]
 
 
-def _parsed(signature: Iterable[str]) -> tuple[Parameter, ...]:
-    found = []
-    for text in signature:
-        kind, _, rest = text.partition(":")
-        name, has_default, default = rest.partition("=")
-        found.append(Parameter(kind, name, default if has_default else None))
-    return tuple(found)
-
-
-def written(signature: Iterable[str]) -> str:
+def written(signature: Iterable[Parameter]) -> str:
     """Write parameters as Python does: ``(x, *, axis=None)``."""
     parts: list[str] = []
     starred = False
-    for parameter in _parsed(signature):
+    for parameter in signature:
         if parameter.kind == "k" and not starred:
             parts.append("*")
         starred = starred or parameter.kind in "vk"

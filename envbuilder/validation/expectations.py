@@ -75,7 +75,7 @@ def of_foreign(  # noqa: PLR0913 - what it says, what is known, what it is asked
     flavor: Flavor = "gpu" if for_gpus or identity.is_for_gpus else "cpu"
     cuda = _dotted(identity.build.get("cuda_version")) or (row.cuda if row else None)
     cudnn = (row.cudnn if row else None) or _dotted(identity.build.get("cudnn_version"))
-    toolkit = next((one for one in catalog.cuda if cuda and one.version == ".".join(cuda.split(".")[:2])), None)
+    toolkit = catalog.toolkit(cuda)
     return Facts(
         flavor=flavor,
         tensorflow=identity.version or "",
@@ -104,7 +104,7 @@ def with_gpus(facts: Facts, gpus: str) -> Facts:
 
 
 def _row(identity: Identity, catalog: Catalog, *, for_gpus: bool) -> TensorflowRelease | None:
-    rows = [row for row in catalog.tensorflow if row.version == identity.version]
+    rows = catalog.distributions(identity.version or "")
     exact = [row for row in rows if row.package == identity.package]
     gpu = [row for row in rows if row.gpu] if for_gpus or identity.is_cuda_build else []
     return next(iter(exact or gpu), None)

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from envbuilder.image.lockfile import normalised
 from envbuilder.validation.image_files import ImageFiles
+from envbuilder.versions import distribution
 
 SITE = re.compile(r"(?:^|/)(?:site|dist)-packages\Z")
 _INFO = re.compile(r"\A(?P<site>.*?(?:site|dist)-packages)/(?P<folder>[^/]+\.dist-info)/(?P<leaf>[^/]+)\Z")
@@ -57,7 +57,7 @@ def _distribution(site: str, folder: str, kept: Mapping[str, bytes]) -> Distribu
     return Distribution(
         site=site,
         folder=folder,
-        name=normalised(told.get("Name", name)),
+        name=distribution(told.get("Name", name)),
         version=told.get("Version", version),
         tags=frozenset(re.findall(r"(?m)^Tag:\s*(\S+)", kept.get("WHEEL", b"").decode("utf-8", "replace"))),
         rows=dict(parse(kept["RECORD"], site)) if "RECORD" in kept else None,

@@ -8,14 +8,12 @@ from collections.abc import Callable, Iterator, Mapping
 
 from envbuilder.compat.container import requirement_met
 from envbuilder.finding import Code, Finding
+from envbuilder.image.render import required_cuda
 from envbuilder.validation.file_records import distributions
 from envbuilder.validation.outside import Looked, Outside, error, warning
 
 _CONDITION = re.compile(r"(?:(?:cuda|driver|arch)(?:=|!=|<|<=|>|>=)\d+(?:\.\d+)*|brand(?:=|!=)\w+)\Z")
 _BRANDS = ("tesla", "geforce", "quadro", "titan", "nvidia", "grid", "nvs", "quadrortx", "nvidiartx", "unknown")
-_FIRST_COMPATIBLE = 11
-"""The first CUDA whose libraries run on the drivers of its older minor versions."""
-
 _NEWEST = ("99.0", "999.0")
 """A host that is newer than any: an image that does not start there starts nowhere that is kept up to date."""
 
@@ -180,7 +178,7 @@ def requirement(subject: Outside) -> Looked:
     findings = [finding for name, value in sorted(given.items()) for finding in _requirement(name, value, built)]
     if subject.is_ours and not any(value.strip() for value in given.values()):
         text = "the image asks nothing of a host: a driver that is too old is found out by TensorFlow, or not at all"
-        fix = f"set it to cuda>={built.split('.')[0] or '12'}.0"
+        fix = f"set it to cuda>={required_cuda(built)}" if built else "set it to the image's own CUDA: cuda>=12.0"
         findings.append(error(Code.CONTAINER_REQUIREMENT, "NVIDIA_REQUIRE_CUDA", text, fix=fix))
     if env.get("NVIDIA_DISABLE_REQUIRE", "").lower() not in ("", "0", "false"):
         text = "NVIDIA_DISABLE_REQUIRE is set: a driver that is too old is found out by TensorFlow, or not at all"
@@ -208,13 +206,13 @@ def _requirement(name: str, value: str, built: str) -> Iterator[Finding]:
         yield warning(Code.CONTAINER_REQUIREMENT, name, text, found=_shown(value))
     if not built or not value.strip():
         return
-    major = built.partition(".")[0]
+    least = required_cuda(built)
     if all(_admits(value, built, None, brand) is False for brand in _BRANDS):
         text = f"{name}={_shown(value)} asks for more than CUDA {built}, which is what is in the image"
         yield wrong(text, f"cuda>={built}")
-    elif int(major) >= _FIRST_COMPATIBLE and _admits(value, f"{major}.0", None, None) is False:
+    elif least != built and _admits(value, least, None, None) is False:
         text = f"{name}={_shown(value)} refuses drivers that minor-version compatibility admits"
-        yield warning(Code.CONTAINER_REQUIREMENT, name, text, requires=f"cuda>={major}.0", found=_shown(value))
+        yield warning(Code.CONTAINER_REQUIREMENT, name, text, requires=f"cuda>={least}", found=_shown(value))
 
 
 def _admits(value: str, cuda: str, driver: str | None, brand: str | None) -> bool | None:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from envbuilder import versions
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.image import lockfile
 from envbuilder.image.lockfile import Locked
@@ -76,7 +77,7 @@ def files(subject: Outside) -> Looked:
 
 def _wheel(subject: Outside, one: Distribution, package: Locked | None) -> WheelRecord:
     """Look the locked wheel's RECORD up; none for another version than the locked one, which `locked` tells."""
-    if package is None or package.version != one.version:
+    if package is None or not versions.same(package.version, one.version):
         return WheelRecord(why="it is not in the lock in this version")
     return subject.wheels.of(package, one.tags)
 

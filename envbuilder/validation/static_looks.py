@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from envbuilder.errors import decode
 from envbuilder.finding import Finding
 from envbuilder.probes.suite import closure, packages, stacks, xlatools
 from envbuilder.probes.suite.answer import Answer
@@ -15,7 +16,9 @@ from envbuilder.validation.image_files import ImageFiles
 from envbuilder.validation.image_loader import ImagePython, ImageSearch
 from envbuilder.validation.outside import Looked, Outside
 from envbuilder.verdict import Measurement
+from envbuilder.versions import key_or_none, minor, order
 
+_GLIBC = "GLIBC_"
 _MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 
 
@@ -36,7 +39,7 @@ def _markers(subject: Outside, python: ImagePython) -> dict[str, str]:
     """Say what a requirement's marker may ask for, of the image's Python; what the files do not tell is left out."""
     version = python.version(subject.facts.python)
     return {
-        "python_version": ".".join(version.split(".")[:2]),
+        "python_version": minor(version) if key_or_none(version) else version,
         "python_full_version": version,
         "sys_platform": "linux",
         "platform_system": "Linux",
@@ -58,13 +61,10 @@ def versions(subject: Outside) -> Looked:
     search, python = _searched(subject)
     path, _ = search.find("libc.so.6")
     libc = search.read(path) if path else None
-    named = [name for name in libc.defines if name.startswith("GLIBC_2")] if libc is not None else []
-    newest = max(named, key=_number, default="no C library that can be read")
+    named = [name.removeprefix(_GLIBC) for name in libc.defines if name.startswith(_GLIBC)] if libc is not None else []
+    known = [name for name in named if key_or_none(name)]
+    newest = _GLIBC + max(known, key=order) if known else "no C library that can be read"
     return _looked(closure.versions_in(search, python.objects(search), newest))
-
-
-def _number(name: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in name.partition("_")[2].split(".") if part.isdecimal())
 
 
 def only_one(subject: Outside) -> Looked:
@@ -117,8 +117,8 @@ def _facts(subject: Outside) -> dict[str, Any]:
 def _looked(answer: Answer) -> Looked:
     """Read a probe's answer as what a look came to."""
     return Looked(
-        tuple(plain_finding(one) for one in msgspec.convert(answer["findings"], list[Finding])),
+        tuple(plain_finding(one) for one in decode.converted(answer["findings"], list[Finding])),
         answer["expected"],
         answer["observed"],
-        tuple(msgspec.convert(answer["measurements"], dict[str, Measurement]).items()),
+        tuple(decode.converted(answer["measurements"], dict[str, Measurement]).items()),
     )

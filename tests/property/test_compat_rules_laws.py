@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from real_questions import CATALOG, DRIVERS, GPUS, VERSIONS, questions
 
 from envbuilder import versions
+from envbuilder.catalog.rows import DriverBranch
 from envbuilder.compat.binding import bind
 from envbuilder.compat.candidate import Candidate
 from envbuilder.compat.check import check, findings_of
@@ -17,7 +18,7 @@ from envbuilder.compat.nearest import nearest
 from envbuilder.compat.question import Question
 from envbuilder.compat.rules import RULES, judge, ordered
 from envbuilder.compat.works import Installable
-from envbuilder.finding import Code, compatible
+from envbuilder.finding import Code, Severity, compatible
 
 
 def candidate_of(question: Question) -> Candidate:
@@ -35,7 +36,13 @@ def test_findings_do_not_depend_on_order(question: Question, random) -> None:
         return
     candidate = candidate_of(question)
     rules = random.sample(RULES, len(RULES))
-    assert ordered(finding for rule in rules for finding in rule.find(candidate, CATALOG)) == judge(candidate, CATALOG)
+    asked = tuple(finding for rule in rules for finding in rule.find(candidate, CATALOG))
+    judged = judge(candidate, CATALOG)
+    named = tuple(
+        finding for finding in judged if finding.code is Code.DRIVER_BRANCH
+    )  # no rule: it asks them all again
+    assert ordered((*asked, *named)) == judged
+    assert len(named) <= candidate.branch_named
     other = msgspec.structs.replace(
         question,
         gpus=tuple(random.sample(question.gpus, len(question.gpus))),
@@ -43,6 +50,21 @@ def test_findings_do_not_depend_on_order(question: Question, random) -> None:
     )
     if not any(finding.code is Code.DRIVER_TOO_OLD for finding in findings_of(question, CATALOG)):  # it lists the GPUs
         assert set(findings_of(other, CATALOG)) == set(findings_of(question, CATALOG))
+
+
+@settings(max_examples=100, deadline=None)
+@given(questions, st.sampled_from([row for row in CATALOG.drivers if row.production]))
+def test_a_branch_alone_is_its_newest_production_release(question: Question, branch: DriverBranch) -> None:
+    """Beside DRIVER_BRANCH the findings are that release's; a warning names the first that does where others fail."""
+    known = branch.production
+    bare = findings_of(msgspec.structs.replace(question, driver=branch.branch), CATALOG)
+    whole = [findings_of(msgspec.structs.replace(question, driver=release), CATALOG) for release in known]
+    assert tuple(finding for finding in bare if finding.code is not Code.DRIVER_BRANCH) == whole[-1]
+    worse = [compatible(found) is False and compatible(whole[-1]) is not False for found in whole]
+    for finding in bare:
+        if finding.code is Code.DRIVER_BRANCH:
+            assert (finding.severity is Severity.WARNING) == any(worse)
+            assert not any(worse) or finding.requires == f"driver {known[worse.index(False)]}"
 
 
 @settings(max_examples=200, deadline=None)

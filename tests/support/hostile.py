@@ -8,8 +8,10 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
+
+from registries import Server
 
 Action = Callable[["Front"], None]
 
@@ -34,6 +36,7 @@ class Front(BaseHTTPRequestHandler):
 
     rules: Rules
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
 
     def log_message(self, *args: Any) -> None:
         """Say nothing."""
@@ -89,8 +92,7 @@ class Front(BaseHTTPRequestHandler):
 def hostile(upstream: str) -> Iterator[tuple[str, Rules]]:
     """Run a front before a registry; yields its address and its rules."""
     rules = Rules(upstream)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (Front,), {"rules": rules}))
-    server.daemon_threads = True
+    server = Server(("127.0.0.1", 0), type("Handler", (Front,), {"rules": rules}))
     server.block_on_close = False
     threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
     try:

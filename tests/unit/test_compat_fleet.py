@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from envbuilder.cli.plan_command import command
 from envbuilder.compat.check_text import mark
 from envbuilder.compat.fleet import FleetHost, newest, place
 from envbuilder.compat.plan import plan
+from envbuilder.finding import Code
 from envbuilder.matrix import Axes, Matrix
 
 EXAMPLE = Path(__file__).parents[2] / "fleets" / "example.yaml"
@@ -106,3 +108,57 @@ def test_the_plan_shows_hosts_and_rejections() -> None:
     assert shown.exit_code == asked.exit_code == 0
     assert all(host.name in shown.stdout for host in HOSTS)
     assert len(document["cells"]) == len(document["environments"]) * len(HOSTS)
+
+
+@pytest.mark.parametrize(
+    ("host", "runs"),
+    [
+        (FleetHost(name="stated", driver="570.124.06", gpus=("H100",), arch="aarch64"), False),
+        (FleetHost(name="follows", driver="570.124.06", gpus=("GH200",)), False),
+        (FleetHost(name="cpu", arch="aarch64"), False),
+        (FleetHost(name="same", driver="570.124.06", gpus=("H100",), arch="x86_64"), True),
+        (FleetHost(name="open", driver="570.124.06", gpus=("H100",)), True),
+    ],
+    ids=lambda value: value.name if isinstance(value, FleetHost) else "",
+)
+def test_an_environment_of_another_machine_runs_nowhere_else(host: FleetHost, runs: bool) -> None:  # noqa: FBT001
+    """The machine is the host's, or that of its GPUs; where neither says, it is the environment's."""
+    cells = place(ENVIRONMENTS[-1:], (host,), load())
+    assert [Code.ARCH_MISMATCH in {found.code for found in cell.findings} for cell in cells] == [not runs]
+    assert all(cell.compatible is runs for cell in cells)
+
+
+def test_a_cpu_environment_meets_the_machine_too() -> None:
+    """A host without a GPU runs CPU environments, but not those of another machine."""
+    made = plan(Matrix(name="m", axes=Axes(tensorflow=("2.20.0",), flavor=("cpu",), os=("debian-bookworm",))), load())
+    arm, plain = FleetHost(name="arm", arch="aarch64"), FleetHost(name="plain")
+    assert [cell.compatible for cell in place(made.environments, (arm, plain), load())] == [False, True]
+
+
+def test_no_release_for_an_arm_board_is_an_answer() -> None:
+    """A machine that no wheel with CUDA is for gets "none", not "no claim"."""
+    found = newest(FleetHost(name="grace", driver="570.124.06", gpus=("GH200",)), load())
+    assert (found.tensorflow, found.compatible) == (None, False)
+    assert "aarch64" in found.why_not_newer
+
+
+@pytest.mark.parametrize(
+    ("asked", "code"),
+    [
+        ("--driver 590.44.01 --gpu V100", 4),
+        ("--driver 535.104.05 --gpu Foo", 8),
+        ("--driver 999.1 --gpu V100", 8),
+        ("--driver 580.65.06 --gpu B200", 8),
+        ("--driver 580.65.06 --gpu V100", 0),
+        ("--driver 535 --gpu V100", 0),
+    ],
+)
+def test_none_and_no_claim_are_told_apart(asked: str, code: int) -> None:
+    """4 says that nothing works; 8 that the catalogue does not know the GPU, the driver, or what some release does."""
+    asked_for = ["--newest", *shlex.split(asked)]
+    shown = CliRunner().invoke(command, asked_for)
+    found = json.loads(CliRunner().invoke(command, [*asked_for, "--format", "json"]).stdout)["newest"][0]
+    assert shown.exit_code == code
+    assert found["compatible"] is {0: True, 4: False, 8: None}[code]
+    assert ("no claim" in shown.stdout) == (code == 8)
+    assert (" none " in shown.stdout) == (code == 4)

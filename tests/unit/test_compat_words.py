@@ -16,6 +16,8 @@ from envbuilder.errors import UsageError
         ({"tensorflow": "2.20.0\n"}, "--tensorflow"),
         ({"tensorflow": "2.20.0", "python": "3"}, "--python"),
         ({"tensorflow": "2.20.0", "driver": "12.2"}, "looks like a CUDA version"),
+        ({"tensorflow": "2.20.0", "driver": "R12.2"}, "looks like a CUDA version"),
+        ({"tensorflow": "2.20.0", "driver": "RR535"}, "--driver"),
         ({"tensorflow": "2.20.0", "cuda": "535.104.05"}, "looks like a driver"),
         ({"tensorflow": "2.20.0", "cudnn": "8907"}, "write --cudnn 8.9.7"),
         ({"tensorflow": "2.20.0", "cudnn": "90300"}, "write --cudnn 9.3.0"),
@@ -32,6 +34,15 @@ def test_what_is_not_what_it_should_be_is_refused_with_a_way_out(words, says) ->
         question(Words(**words))
     assert says in str(caught.value)
     assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [("535", "535"), ("R535", "535"), ("r535.104.05", "535.104.05"), ("535.104.05", "535.104.05")],
+)
+def test_a_driver_may_be_a_branch_and_bear_the_vendor_s_letter(written: str, meant: str) -> None:
+    """The letter of a branch is no part of its number, with or without a release behind it."""
+    assert question(Words(tensorflow="2.20.0", driver=written)).driver == meant
 
 
 def test_numpy_and_protobuf_are_pins_like_any_other() -> None:

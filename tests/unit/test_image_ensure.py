@@ -19,6 +19,7 @@ from envbuilder.errors import BuildFailedError, InputError, UsageError
 from envbuilder.image import debian, lockfile
 from envbuilder.image.bases import BaseUnavailableError
 from envbuilder.image.build import BuildOptions, Built, standing
+from envbuilder.image.context import ensure_lock
 from envbuilder.image.ensure import Given, ensure
 from envbuilder.image.names import BASE_DIGEST_LABEL, BASE_KEY_LABEL, BASE_NAME_LABEL
 from envbuilder.validation.validate import ValidationRequest
@@ -190,6 +191,17 @@ def test_a_lock_that_does_not_fit_stops_before_the_build(workspace: Workspace) -
     with pytest.raises(InputError, match=r"pins tensorflow-cpu at 2\.19\.0"):
         made(workspace, engine)
     assert engine.builds == []
+
+
+def test_a_lock_fits_however_a_wish_spells_its_version(workspace: Workspace) -> None:
+    """A lock that pins numpy 2.0.0 is one for ``NumPy==2.0``: versions are compared, and not their texts."""
+    environment = msgspec.structs.replace(quickstart(), requirements=("NumPy==2.0",), cuda_wheels=())
+    path = workspace.context(environment.id) / lockfile.LOCK
+    write_atomically(path, b"numpy==2.0.0 \\\n    --hash=sha256:" + b"0" * 64 + b"\n")
+    assert ensure_lock(environment, load(), workspace).startswith("numpy==2.0.0")
+    other = msgspec.structs.replace(environment, requirements=("numpy==2.0.1",))
+    with pytest.raises(InputError, match=r"pins numpy at 2\.0\.0, the environment asks for 2\.0\.1"):
+        ensure_lock(other, load(), workspace)
 
 
 def test_a_lock_that_is_given_is_the_one_that_is_built(workspace: Workspace) -> None:

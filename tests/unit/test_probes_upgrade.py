@@ -79,13 +79,18 @@ def framework(folder: Path, extra: str = "") -> dict[str, str]:
 def test_surface_walks_what_a_user_reaches(tmp_path: Path) -> None:
     """Public modules, classes, members and signatures are listed; implementation, private and foreign names are not."""
     (found,) = answer("upgrade_surface", {"module": "keras"}, **framework(tmp_path))
+    own = ["a", "self", None]
     assert found["names"] == {
         "layers": ["module", None, False],
-        "layers.Dense": ["class", ["a:self", "a:units", "a:activation=None", "w:more"], False],
+        "layers.Dense": [
+            "class",
+            [["a", "self", None], ["a", "units", None], ["a", "activation", "None"], ["w", "more", None]],
+            False,
+        ],
         "layers.Dense.build": ["value", None, False],
-        "layers.Dense.call": ["function", ["a:self", "a:x", "k:training=False"], False],
+        "layers.Dense.call": ["function", [own, ["a", "x", None], ["k", "training", "False"]], False],
         "layers.Dense.weights": ["property", None, False],
-        "old": ["function", ["a:x", "a:y=<object object>"], True],
+        "old": ["function", [["a", "x", None], ["a", "y", "<object object>"]], True],
     }
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import re
 import zlib
 from array import array
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -14,7 +16,18 @@ from envbuilder.compat.fleet import FleetHost
 from envbuilder.compat.resolve import resolve
 from envbuilder.environment import Combination, Environment, Flavor
 from envbuilder.upgrade import hosts, inventory, outcomes, outputs, surface
-from envbuilder.upgrade.observed import Inventory, Name, Numerics, Operation, Package, Printed, Surface, UserTest
+from envbuilder.upgrade.observed import (
+    Inventory,
+    Name,
+    Numerics,
+    Operation,
+    Package,
+    Parameter,
+    Precision,
+    Printed,
+    Surface,
+    UserTest,
+)
 from envbuilder.upgrade.upgrade_document import LayerSeen, Side, SignatureChange
 from envbuilder.verdict import CheckResult, Outcome
 
@@ -84,12 +97,18 @@ def test_layers_are_matched_by_what_made_them() -> None:
     assert found == {("RUN a", 10, 12), ("RUN a", 7, 8), ("COPY c", None, 1), ("RUN b", 5, None)}
 
 
+def parameters(text: str) -> tuple[Parameter, ...]:
+    """Write parameters as ``kind:name=default``, apart by spaces."""
+    found = [re.fullmatch(r"(\w):(\w+)(?:=(.*))?", word) for word in text.split()]
+    return msgspec.convert([one.groups() for one in found if one is not None], tuple[Parameter, ...])
+
+
 def names(**paths: str) -> Surface:
     """Write a surface as path=kind or path=signature; ``__`` stands for a dot."""
     found = {}
     for path, text in paths.items():
         kind = text if text in ("module", "class", "value") else "function"
-        found[path.replace("__", ".")] = Name(kind, None if kind != "function" else tuple(text.split()))
+        found[path.replace("__", ".")] = Name(kind, None if kind != "function" else parameters(text))
     return Surface(names=found)
 
 
@@ -134,8 +153,8 @@ def test_breaking_changes_are_told_from_additions(old: str, new: str, breaks: st
 
 def test_signatures_are_written_as_python_does() -> None:
     """Positional, variadic, keyword-only and defaulted parameters are written as in a definition."""
-    assert surface.written(("a:x", "k:axis=None", "w:more")) == "(x, *, axis=None, **more)"
-    assert surface.written(("v:rest", "k:y")) == "(*rest, y)"
+    assert surface.written(parameters("a:x k:axis=None w:more")) == "(x, *, axis=None, **more)"
+    assert surface.written(parameters("v:rest k:y")) == "(*rest, y)"
 
 
 def check(name: str, outcome: Outcome) -> CheckResult:
@@ -198,7 +217,14 @@ def results_of(name: str, values: list[float], outputs_: str) -> Operation:
     """Make an operation with results, as the probe packs them."""
     kind = "d" if name.endswith("float64") else "f"
     packed = base64.b64encode(zlib.compress(array(kind, values).tobytes())).decode()
-    return Operation(name=name, error=1e-8, inputs="i", outputs=outputs_, values=packed)
+    return Operation(
+        name=name,
+        precision=msgspec.convert(name.rpartition(".")[2], Precision),
+        error=1e-8,
+        inputs="i",
+        outputs=outputs_,
+        values=packed,
+    )
 
 
 def test_an_operation_that_is_wrong_in_every_precision_alike_is_found() -> None:
@@ -259,7 +285,10 @@ def test_one_function_under_several_names_is_one_change() -> None:
 
 def operations(**errors: float | None) -> Numerics:
     return Numerics(
-        operations=tuple(Operation(name=f"{name}.float32", error=error, inputs="i") for name, error in errors.items())
+        operations=tuple(
+            Operation(name=f"{name}.float32", precision="float32", error=error, inputs="i")
+            for name, error in errors.items()
+        )
     )
 
 
@@ -274,7 +303,7 @@ def test_numerics_tell_noise_from_a_wrong_kernel() -> None:
 
 def test_numerics_on_other_inputs_are_not_compared() -> None:
     """Where the inputs' digests differ the errors say nothing, and that is outside."""
-    new = Numerics(operations=(Operation(name="x.float32", error=1e-7, inputs="other"),))
+    new = Numerics(operations=(Operation(name="x.float32", precision="float32", error=1e-7, inputs="other"),))
     (change,) = outcomes.numerics(operations(x=1e-7), new)
     assert change.outside
     assert "not comparable" in change.message

@@ -69,7 +69,7 @@ def main(channel: Channel, wanted: Mapping[str, Any]) -> None:
     for name, operation, shapes in operations(tf):
         inputs = [stream.standard_normal(shape).astype("float32") for shape in shapes]
         rows += [
-            dict(compute(np, tf, operation, inputs, dtype), name=name + "." + dtype)
+            dict(compute(np, tf, operation, inputs, dtype), name=name + "." + dtype, precision=dtype)
             for dtype in ("float32", "float16", "bfloat16", "float64")
         ]
     channel.say({"operations": rows, "streams": streams(tf)})

@@ -12,12 +12,15 @@ import re
 import types
 import warnings
 from collections.abc import Iterator, Mapping
-from typing import Any, List
+from typing import Any, List, Optional
 
 from .upgrade_answer import Channel
 
 Row = List[Any]
 """Kind, signature, whether it is deprecated."""
+
+Parameter = List[Optional[str]]
+"""Kind, name, and the default as Python writes it; None where there is none."""
 
 OURS = ("tensorflow", "keras", "tf_keras", "tensorflow_estimator")
 """Packages whose classes may define public attributes."""
@@ -114,8 +117,8 @@ def unwrapped(value: Any) -> Any:
     return value.__func__ if isinstance(value, (staticmethod, classmethod)) else value
 
 
-def signature(value: Any) -> list[str] | None:
-    """List a callable's parameters as ``kind:name=default``; None where it has none that Python knows."""
+def signature(value: Any) -> list[Parameter] | None:
+    """List a callable's parameters; None where it has none that Python knows."""
     value = unwrapped(value)
     if not callable(value):
         return None
@@ -128,13 +131,12 @@ def signature(value: Any) -> list[str] | None:
     return [parameter(one) for one in parameters]
 
 
-def parameter(one: inspect.Parameter) -> str:
-    """Write one parameter; addresses in a default's text are left out, they differ from run to run."""
-    text = KINDS[int(one.kind)] + ":" + one.name
+def parameter(one: inspect.Parameter) -> Parameter:
+    """Describe one parameter; addresses in a default's text are left out, they differ from run to run."""
     if one.default is inspect.Parameter.empty:
-        return text
+        return [KINDS[int(one.kind)], one.name, None]
     default = re.sub(r" at 0x[0-9a-f]+", "", repr(one.default))
-    return text + "=" + default[:120]
+    return [KINDS[int(one.kind)], one.name, default[:120]]
 
 
 def deprecated(value: object) -> bool:

@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable
 from functools import lru_cache
 
+from envbuilder.versions import line, major, numbers
+
 RELEASE = (
     r"[0-3]\.[0-9]{1,3}(?:\.[0-9]{1,3})?"
     r"(?:[-._]?(?:rc|alpha|beta|dev|post|a|b)[-.]?[0-9]{0,10})?(?:\+[a-z0-9]{1,8}(?:\.[0-9]{1,4}){0,2})?"
@@ -70,7 +72,7 @@ def fits(field: str, value: str) -> bool:
 def _plausible(kind: str, value: str) -> bool:
     """Refuse what the grammar lets through and nobody ever released, such as Python 3.68."""
     newest_python_minor = 20
-    return not (kind == "python" and value.startswith("3.") and int(value.split(".")[1]) > newest_python_minor)
+    return kind != "python" or numbers(value)[:1] != (3,) or numbers(value)[1:2] <= (newest_python_minor,)
 
 
 def _cudnn_of_number(text: str) -> str:
@@ -82,9 +84,8 @@ def _cudnn_of_number(text: str) -> str:
 
 def _cuda_of_soname(text: str) -> str:
     """Say which CUDA a libcudart file name stands for: 10.1 is itself, 11.0 is any 11, 12 any 12."""
-    first = text.partition(".")[0]
     names_the_major_from = 11
-    return first if int(first) >= names_the_major_from else ".".join(text.split(".")[:2])
+    return str(major(text)) if major(text) >= names_the_major_from else line(text)
 
 
 def _cuda_of_dll(text: str) -> str:

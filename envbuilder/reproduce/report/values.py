@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 from envbuilder.reproduce.report.gpu_names import GPU_IN_FIELD, count_around, systems
 from envbuilder.reproduce.report.grammar import CUDNN, DRIVER, PYTHON, RELEASE, VERSION, tidy_gpu
+from envbuilder.versions import major, numbers
 
 _SOURCES = {"conda": "conda", "pip": "pip", "docker": "docker", "source": "source", "container": "docker"}
 _ASIDE = re.compile(r"\([^)]{0,120}\)")
@@ -74,7 +75,7 @@ def _toolkit(_: str, value: str) -> Found:
     apart = bool({"/", ",", ";", "|", "&", "+"} & set(text)) or " and " in text
     if len(numbers) > 1 and apart:
         first, second = numbers
-        swapped = int(first.split(".")[0]) < 10 <= int(second.split(".")[0])  # noqa: PLR2004 - cuDNN has one digit
+        swapped = major(first) < 10 <= major(second)  # noqa: PLR2004 - cuDNN has one digit
         yield "cuda", second if swapped else first, 1
         yield "cudnn", first if swapped else second, 1
     elif numbers:
@@ -83,7 +84,7 @@ def _toolkit(_: str, value: str) -> Found:
 
 def _looks(number: str) -> str:
     """Tell a lone number's kind by its shape: 7.6.5 and 8.4.1.50 are cuDNN's, 9.0.176 CUDA's, 460.32.03 a driver's."""
-    parts = [int(part) for part in number.split(".")]
+    parts = numbers(number)
     first_driver, cudnn_majors, smallest_cuda_build, parts_of_a_build = 200, range(5, 10), 27, 3
     if parts[0] >= first_driver:
         return "driver"

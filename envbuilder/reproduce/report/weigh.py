@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from envbuilder.reproduce.report.gpu_names import platform_of
 from envbuilder.reproduce.report.reported import RANK, SCALARS, Contradiction, Evidence
-from envbuilder.versions import is_prefix
+from envbuilder.versions import is_prefix, names_line, numbers
 
 _VERSIONS = {"tensorflow", "python", "cuda", "cudnn", "driver", "driver_cuda"}
 _MODEL = re.compile(r"nvidia|geforce|tesla|quadro|graphics|[^a-z0-9]")
@@ -20,7 +20,7 @@ def scalar(field: str, statements: Sequence[Evidence]) -> tuple[Evidence | None,
     if not own:
         return None, ()
     best = min(own, key=lambda statement: (-RANK[statement.trust], statement.line))
-    if field in _VERSIONS and not (field == "driver" and "." in best.value):
+    if field in _VERSIONS and not (field == "driver" and names_line(best.value)):
         best = _sharpened(best, own)
     against = {
         statement.value: statement for statement in reversed(own) if not _agree(field, best.value, statement.value)
@@ -36,7 +36,7 @@ def _sharpened(best: Evidence, own: Sequence[Evidence]) -> Evidence:
 
 
 def _extends(short: str, full: str) -> bool:
-    return full.count(".") > short.count(".") and _same_line(short, full)
+    return _same_line(short, full) and len(numbers(full)) > len(numbers(short))
 
 
 def _same_line(short: str, full: str) -> bool:

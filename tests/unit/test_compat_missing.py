@@ -1,0 +1,106 @@
+"""What the catalogue lacks: each answer names what is near and a way out that helps; days after it are told."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from envbuilder import versions
+from envbuilder.catalog.store import load
+from envbuilder.cli.age import warn_of_age
+from envbuilder.compat.check import findings_of
+from envbuilder.compat.missing import newer_than, no_release
+from envbuilder.compat.question import Question
+from envbuilder.finding import Code, Finding
+
+CATALOG = load()
+
+
+@pytest.mark.parametrize(
+    ("version", "package", "says"),
+    [
+        ("2.99.0", None, "the newest is"),
+        ("3.0.0", None, "the newest is"),
+        ("2.20.7", None, "near it are 2.20.0"),
+        ("1.12.0", None, "near it are 1.13.1"),
+        ("2.13.5", "tensorflow-gpu", "the newest is 2.12.0"),
+        ("2.4.9", "tensorflow-cpu", "near it are 2.4.0"),
+    ],
+)
+def test_a_release_without_a_row_names_its_neighbours(version: str, package: str | None, says: str) -> None:
+    """Those of its own line, else the next below and above by number, never by how the digits look."""
+    assert says in no_release(version, package, CATALOG).message
+
+
+@given(st.from_regex(r"[1-3]\.[0-9]{1,2}\.[0-9]", fullmatch=True))
+def test_what_is_named_as_near_has_no_other_between(version: str) -> None:
+    """No catalogued release lies between a version and the ones that its message names."""
+    known = [row.version for row in CATALOG.releases()]
+    named = [text for text in known if text in no_release(version, None, CATALOG).message.replace(",", " ").split()]
+    if version in known or not named or any(versions.minor(text) == versions.minor(version) for text in known):
+        return
+    below = [text for text in known if versions.key(text) < versions.key(version)]
+    above = [text for text in known if versions.key(text) > versions.key(version)]
+    assert set(named) <= {*below[-1:], *above[:1]}
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        Question(tensorflow="2.20.0", driver="999.10"),
+        Question(tensorflow="2.20.0", cuda="12.7"),
+        Question(tensorflow="2.20.0", cudnn="9.99"),
+        Question(tensorflow="2.20.0", base_image="example.com/some:1"),
+        Question(tensorflow="2.20.0", os="plan9"),
+        Question(tensorflow="2.20.0", capabilities=("7.3",)),
+        Question(tensorflow="2.20.0", gpus=("RTX 6000",)),
+    ],
+)
+def test_nobody_is_sent_to_a_command_that_cannot_help(question: Question) -> None:
+    """`catalog refresh` makes rows of releases; for anything else the way out is another one."""
+    (found,) = [found for found in findings_of(question, CATALOG) if found.code is Code.UNKNOWN]
+    assert "refresh" not in found.fix
+    assert found.fix
+
+
+def severities(days: str) -> list[str]:
+    """Return what is said of a day by a catalogue of 2026-01-01."""
+    return [finding.severity.value for finding in newer_than("2026-01-01", days)]
+
+
+def test_a_day_after_the_catalogue_is_told_and_from_ninety_days_on_warned_of() -> None:
+    """The same day and earlier ones are in it; no day, or a catalogue without one, is no question of age."""
+    assert severities("2025-12-31") == severities("2026-01-01") == []
+    assert severities("2026-01-02") == severities("2026-04-01") == ["info"]
+    assert severities("2026-04-02") == severities("2099-01-01") == ["warning"]
+    assert not list(newer_than("2026-01-01", None))
+    assert not list(newer_than("", "2026-01-01"))
+
+
+def test_an_old_catalogue_is_warned_of_by_the_clock(capsys: pytest.CaptureFixture[str]) -> None:
+    """On standard error alone, and not before its time; the answer stays the same whatever the day is."""
+    read = datetime.fromisoformat(CATALOG.read_on).replace(tzinfo=UTC)
+    assert warn_of_age(CATALOG, read) is CATALOG
+    assert capsys.readouterr() == ("", "")
+    warn_of_age(CATALOG, read.replace(year=read.year + 1))
+    out, err = capsys.readouterr()
+    assert (out, CATALOG.read_on in err) == ("", True)
+
+
+def test_the_first_day_of_a_release_is_a_day_with_it() -> None:
+    """On the day of its upload a release is there, on the day before it is not, whatever it is called."""
+    for row in CATALOG.releases():
+        assert row.released, row.version
+        told: list[Finding] = []
+        for day in (row.released, f"{int(row.released[:4]) - 1}{row.released[4:]}"):
+            asked = Question(tensorflow=row.version, package="tensorflow", as_of=day, gpu=False)
+            told.append(next((f for f in findings_of(asked, CATALOG) if "was uploaded" in f.message), None) or _NONE)
+        assert told[0] is _NONE, row.version
+        assert told[1] is not _NONE, row.version
+
+
+_NONE = msgspec.structs.replace(no_release("0.0.0", None, CATALOG), message="nothing")
