@@ -42,12 +42,6 @@ class Step(Protocol):
         """What it printed."""
 
 
-def one_line(text: str) -> str:
-    """Return a text of others as one line that commands nothing: no line's end, no escape, no CI workflow command."""
-    flat = " ".join("".join(char if char.isprintable() else " " for char in text).split())
-    return flat.replace("##[", "## [").removeprefix("::")
-
-
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Align rows under headers with two spaces between columns; the last column is not padded."""
     every = [list(headers), *[[cell and printable.line(cell) for cell in row] for row in rows]]

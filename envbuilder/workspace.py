@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import TypeVar
 
@@ -305,6 +306,16 @@ def users_text(path: Path) -> str:
         place = getattr(error.__cause__, "start", 0)
         problem = errors.Problem(str(path), data[:place].count(b"\n") + 1, "", "is not UTF-8 text")
         raise errors.InputError((problem,), hint="write it anew, or take it from version control") from error
+
+
+def packaged(source: Path | Traversable) -> bytes:
+    """Read a file that ships with the package. Raises InfrastructureError where the installation lacks it."""
+    try:
+        return source.read_bytes()
+    except OSError as error:
+        raise InfrastructureError(
+            f"{source}: {error.strerror}: the installation is not whole", hint="reinstall envbuilder"
+        ) from error
 
 
 def set_aside(path: Path, why: str) -> None:

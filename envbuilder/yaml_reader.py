@@ -56,7 +56,8 @@ def parse_yaml(data: bytes, path: str, kind: type[_Value]) -> _Value:
         plain = reader.walk(node, inspect.type_info(kind), "") if node is not None else _Refused
     if reader.problems or plain is _Refused:
         raise InputError(tuple(reader.problems) or (Problem(path, 0, "", "the file is empty"),))
-    return msgspec.convert(plain, kind, strict=False)
+    with decode.damaged(f"{path} does not fit"):
+        return msgspec.convert(plain, kind, strict=False)
 
 
 class _TooManyError(Exception):
@@ -77,9 +78,10 @@ class _Reader:
             self.problems.append(Problem(self.path, 0, "", f"larger than {MAX_BYTES} bytes"))
             return None
         try:
-            return yaml.compose(data.decode("utf-8"), Loader=yaml.SafeLoader)
-        except UnicodeDecodeError as error:
-            self.problems.append(Problem(self.path, data[: error.start].count(b"\n") + 1, "", "is not UTF-8 text"))
+            return yaml.compose(decode.text(data), Loader=yaml.SafeLoader)
+        except decode.DamagedError as error:
+            place = getattr(error.__cause__, "start", 0)
+            self.problems.append(Problem(self.path, data[:place].count(b"\n") + 1, "", "is not UTF-8 text"))
         except yaml.MarkedYAMLError as error:
             line = error.problem_mark.line + 1 if error.problem_mark else 0
             self.problems.append(Problem(self.path, line, "", f"is not YAML: {error.problem}"))
@@ -178,8 +180,9 @@ class _Reader:
         if isinstance(kind, inspect.StrType):
             return self._text(node, kind, key, description)
         try:
-            value: object = msgspec.convert(node.value, _python_type(kind), strict=False)
-        except msgspec.ValidationError:
+            with decode.damaged("another kind of value"):
+                value: object = msgspec.convert(node.value, _python_type(kind), strict=False)
+        except decode.DamagedError:
             return self.refuse(node, key, f"{_shown(node)!r} is not {description or 'a number'}")
         floor = getattr(kind, "gt", None)
         if isinstance(value, float) and not (math.isfinite(value) and (floor is None or value > floor)):

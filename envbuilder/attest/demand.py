@@ -9,6 +9,7 @@ from enum import StrEnum
 import msgspec
 
 from envbuilder import versions
+from envbuilder.errors import decode
 from envbuilder.verdict import TIERS, Level, Verdict
 from envbuilder.versions import DOTTED, is_prefix
 
@@ -138,11 +139,12 @@ def rank(level: Level) -> int:
 
 
 def moment(text: str) -> datetime:
-    """Read an ISO 8601 time. Raises ValueError where it names no zone, since it could then not be compared."""
-    time = datetime.fromisoformat(text)
-    if time.tzinfo is None:
-        raise ValueError(f"{text!r} names no time zone")
-    return time.astimezone(UTC)
+    """Read an ISO 8601 time. Raises DamagedError where it is none, or names no zone: it could then not be compared."""
+    with decode.damaged("not a time"):
+        time = datetime.fromisoformat(text)
+        if time.tzinfo is None:
+            raise decode.DamagedError(f"{text!r} names no time zone")
+        return time.astimezone(UTC)
 
 
 def days(age: timedelta) -> str:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
 
 from envbuilder.attest.statement import PAYLOAD_TYPE
-from envbuilder.errors import PublishError
+from envbuilder.errors import PublishError, decode
 from envbuilder.registry import bounded_json
 
 
@@ -152,7 +151,7 @@ class KeyOpener:
 
     def open(self, content: bytes) -> Opened | Rejected:
         """Open a DSSE envelope that one of the keys signed."""
-        envelope = decode(content)
+        envelope = parse(content)
         if envelope.payload_type != PAYLOAD_TYPE:
             raise PublishError(f"the envelope holds {envelope.payload_type!r}, not a statement")
         holding = set(signers(envelope, self.trusted))
@@ -171,9 +170,9 @@ def encode(envelope: Envelope) -> bytes:
     return msgspec.json.encode(envelope)
 
 
-def decode(text: bytes) -> Envelope:
+def parse(text: bytes) -> Envelope:
     """Read an envelope. Raises PublishError where the bytes are none."""
-    envelope: Envelope = bounded_json.decode(text, Envelope, "a DSSE envelope")
+    envelope: Envelope = bounded_json.parsed(text, Envelope, "a DSSE envelope")
     return envelope
 
 
@@ -203,10 +202,11 @@ def _signature(signature: Signature) -> bytes | None:
 def _unbase64(text: str) -> bytes:
     """Decode base64 in either alphabet, the standard's and the one for addresses, as DSSE wants of a reader."""
     try:
-        plain = text.encode("ascii").translate(_STANDARD)
-        return base64.b64decode(plain + b"=" * (-len(plain) % 4), validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise PublishError(f"not base64 in a DSSE envelope: {error}") from error
+        with decode.damaged("not base64"):
+            plain = text.encode("ascii").translate(_STANDARD)
+            return base64.b64decode(plain + b"=" * (-len(plain) % 4), validate=True)
+    except decode.DamagedError as error:
+        raise PublishError(f"{error} in a DSSE envelope") from error
 
 
 _STANDARD = bytes.maketrans(b"-_", b"+/")

@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from envbuilder.errors import PublishError, UsageError
+from envbuilder.errors import PublishError, UsageError, decode
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -157,7 +157,7 @@ def _public(key: Ed25519PublicKey) -> PublicKey:
     form = serialization.PublicFormat.SubjectPublicKeyInfo
     der = key.public_bytes(serialization.Encoding.DER, form)
     pem = key.public_bytes(serialization.Encoding.PEM, form)
-    return PublicKey(hashlib.sha256(der).hexdigest(), pem.decode(), key)
+    return PublicKey(hashlib.sha256(der).hexdigest(), decode.lossy(pem), key)
 
 
 def _write_new(path: Path, data: bytes, mode: int) -> None:

@@ -9,6 +9,7 @@ from typing import Literal, Protocol
 
 from packaging.requirements import InvalidRequirement, Requirement
 
+from envbuilder.errors import decode
 from envbuilder.versions import distribution
 
 _STATUS = re.compile(r"var/lib/dpkg/status(?:\.d/[^/]+)?\Z")
@@ -59,14 +60,12 @@ def read(files: Files) -> Contents:
     """Read the lists of Debian's and Python's package managers."""
     found: set[Package] = set()
     for path, content in files.kept():
-        text = content.decode("utf-8", "replace")
+        text = decode.lossy(content)
         if _STATUS.fullmatch(path):
             found |= set(_debian(text, files))
         elif _METADATA.search(path):
             found |= set(_python(text, path))
-    told = _os_release(
-        (files.content("etc/os-release") or files.content("usr/lib/os-release") or b"").decode("utf-8", "replace")
-    )
+    told = _os_release(decode.lossy(files.content("etc/os-release") or files.content("usr/lib/os-release") or b""))
     release = told.get("VERSION_CODENAME") or told.get("VERSION_ID", "")
     return Contents(tuple(sorted(found)), told.get("ID", ""), release, told.get("VERSION_ID", ""))
 
@@ -82,7 +81,7 @@ def _debian(text: str, files: Files) -> Iterator[Package]:
                 name,
                 fields.get("Version", ""),
                 fields.get("Architecture", ""),
-                _debian_licences(copyright_.decode("utf-8", "replace")),
+                _debian_licences(decode.lossy(copyright_)),
                 source=fields.get("Source", "").replace("(", "").replace(")", ""),
                 requires=_debian_requires(fields.get("Pre-Depends", ""), fields.get("Depends", "")),
             )

@@ -68,9 +68,9 @@ def encode(statement: Statement) -> bytes:
     return msgspec.json.encode(statement)
 
 
-def decode(payload: bytes) -> Statement:
+def parse(payload: bytes) -> Statement:
     """Read a statement. Raises PublishError where the bytes are not an in-toto Statement v1."""
-    statement: Statement = bounded_json.decode(payload, Statement, "an in-toto statement")
+    statement: Statement = bounded_json.parsed(payload, Statement, "an in-toto statement")
     if statement.type != STATEMENT:
         raise PublishError(f"not an in-toto Statement v1: _type is {statement.type!r}")
     return statement

@@ -12,7 +12,7 @@ from envbuilder.attest.envelope import SignedBy
 from envbuilder.attest.predicates import VerdictPredicate
 from envbuilder.attest.revocation import concerns, supersedes
 from envbuilder.attest.statement import OURS, VERDICT, Statement, digest_hex
-from envbuilder.registry.bounded_json import MalformedError, decode
+from envbuilder.registry.bounded_json import MalformedError, parsed
 from envbuilder.verdict import SCHEMA, Verdict
 
 
@@ -150,13 +150,13 @@ def _verdict(digest: str, statement: Statement) -> Verdict | _Unread:
     kind = statement.predicate_type
     if kind != VERDICT:
         return _Unread(Refused.NEWER_SCHEMA, f"a trusted statement of type {kind}, which this version cannot read")
-    header: _Header = decode(statement.predicate, _Headed, "a verdict").verdict
+    header: _Header = parsed(statement.predicate, _Headed, "a verdict").verdict
     if header.schema != SCHEMA:
         text = f"a trusted verdict of schema {header.schema!r}, which this version cannot read"
         return _Unread(Refused.NEWER_SCHEMA, text)
     if header.verdict not in _WORDS:
         return _Unread(Refused.UNKNOWN_WORD, f"a trusted verdict says {header.verdict!r}, which is no known word")
-    verdict: Verdict = decode(statement.predicate, VerdictPredicate, "a verdict").verdict
+    verdict: Verdict = parsed(statement.predicate, VerdictPredicate, "a verdict").verdict
     moment(verdict.finished)
     if verdict.image.digest != digest:
         return _Unread(Refused.WRONG_SUBJECT, f"the verdict is about {verdict.image.digest}")

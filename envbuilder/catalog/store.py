@@ -13,7 +13,7 @@ import msgspec
 from envbuilder.catalog.model import DISTRIBUTIONS, Catalog
 from envbuilder.catalog.rows import Facts
 from envbuilder.errors import decode
-from envbuilder.workspace import cache, cache_dir, cached
+from envbuilder.workspace import cache, cache_dir, cached, packaged
 
 _FORMAT = b"2"
 
@@ -25,7 +25,7 @@ def load() -> Catalog:
     Reads every YAML file of this folder; parses them only where no copy with their digest lies in the user's cache
     (``XDG_CACHE_HOME``). A cache that cannot be read or written is passed over.
     """
-    texts = tuple((path.name, path.read_bytes()) for path in files())
+    texts = tuple((path.name, packaged(path)) for path in files())
     folder = _cache_folder()
     if folder is None:
         return parse(texts)
@@ -41,7 +41,7 @@ def load() -> Catalog:
 def parse(texts: tuple[tuple[str, bytes], ...]) -> Catalog:
     """Turn the files' texts into a catalogue.
 
-    Scalars stay text until a field wants a number or a truth value. Raises msgspec.ValidationError for a row that does
+    Scalars stay text until a field wants a number or a truth value. Raises DamagedError for a row that does
     not fit, ValueError for a key given twice and for a table that `Facts` does not have.
     """
     tables: dict[str, Any] = {}
@@ -50,7 +50,8 @@ def parse(texts: tuple[tuple[str, bytes], ...]) -> Catalog:
             if table not in Facts.__struct_fields__:
                 raise ValueError(f"{name}: there is no kind of fact called {table!r}")
             tables[table] = [*tables.get(table, []), *rows]
-    return msgspec.convert(tables, type=Catalog, strict=False)
+    with decode.damaged("the catalogue does not fit its rows"):
+        return msgspec.convert(tables, type=Catalog, strict=False)
 
 
 def files() -> tuple[Path, ...]:
@@ -69,7 +70,7 @@ def digest(texts: tuple[tuple[str, bytes], ...]) -> str:
     """Name the files' content and the shape of the rows: two equal digests decode alike."""
     total = hashlib.blake2b(_FORMAT, digest_size=16)
     for module in ("rows.py", "model.py"):
-        total.update(path_of(module).read_bytes())
+        total.update(packaged(path_of(module)))
     for name, text in texts:
         total.update(name.encode() + b"\0" + text + b"\0")
     return total.hexdigest()

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import click
 
-from envbuilder.errors import InfrastructureError
+from envbuilder.errors import InfrastructureError, decode
+from envbuilder.workspace import packaged, write_atomically
 
 PROBE = "probes/capture.py"
 
@@ -34,11 +35,11 @@ def command(python: str, output: Path | None, *, script: bool) -> None:
       envbuilder capture | envbuilder reproduce -        what is wrong with it
     """
     with resources.as_file(resources.files("envbuilder") / PROBE) as path:
-        text = path.read_text(encoding="utf-8") if script else _run(python, path)
+        text = decode.text(packaged(path)) if script else _run(python, path)
     if output is None:
         click.echo(text, nl=not text.endswith("\n"))
     else:
-        output.write_text(text, encoding="utf-8")
+        write_atomically(output, text.encode())
 
 
 def _run(python: str, path: Path) -> str:

@@ -30,7 +30,8 @@ def open_missing_streams() -> None:
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDONLY if number == 0 else os.O_WRONLY)
+            with suppress(OSError):  # a system without /dev/null has nowhere to send it either
+                os.open(os.devnull, os.O_RDONLY if number == 0 else os.O_WRONLY)
 
 
 def end_on_signals() -> None:

@@ -32,7 +32,7 @@ from envbuilder.validation.checks.specification import Profile
 from envbuilder.validation.record import record
 from envbuilder.validation.validate import ValidationRequest, validate
 from envbuilder.verdict import Word
-from envbuilder.workspace import Workspace, folder_contents, write_atomically
+from envbuilder.workspace import Workspace, folder_contents, packaged, write_atomically, writing
 
 MATRIX = "negative-controls"
 _NUMPY_1 = "2.15.1"
@@ -133,7 +133,8 @@ class Controller:
         context = folder / "context"
         wanted = self._context(control, good)
         for name in folder_contents(context).keys() - wanted.keys() if context.is_dir() else ():
-            (context / name).unlink()
+            with writing(context / name):
+                (context / name).unlink(missing_ok=True)
         for name, content in wanted.items():
             write_atomically(context / name, content)
         request = BuildRequest(
@@ -158,7 +159,7 @@ class Controller:
         copied = {step.source for step in control.steps if isinstance(step, Copy)}
         for item in (package_files("envbuilder.controls") / "defects").iterdir():
             if item.name in copied:
-                files[item.name] = item.read_bytes()
+                files[item.name] = packaged(item)
         return files
 
 

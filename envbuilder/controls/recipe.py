@@ -10,6 +10,7 @@ from envbuilder.controls.control import Control, Copy, Entrypoint, Env, Run
 from envbuilder.image import lockfile
 from envbuilder.image.lockfile import LOCK
 from envbuilder.image.render import with_host
+from envbuilder.workspace import packaged
 
 _SITE = "/opt/venv/lib/python{python}/site-packages"
 
@@ -45,7 +46,7 @@ def defect_probes(control: Control) -> dict[str, bytes]:
     """Return the files of the control's own checks, by name: they ship with the controls, never with the suite."""
     folder = files("envbuilder.controls") / "defects"
     names = {check.probe.partition(":")[0] + ".py" for check in control.extra}
-    return {name: (folder / name).read_bytes() for name in sorted(names)}
+    return {name: packaged(folder / name) for name in sorted(names)}
 
 
 def broken_lock(control: Control, lock: str) -> str:

@@ -16,7 +16,8 @@ from typing import Any, Self
 import msgspec
 from docker import APIClient
 from docker.errors import APIError, DockerException
-from docker.types import DeviceRequest, LogConfig, Mount
+from docker.types import DeviceRequest, LogConfig, Mount, Ulimit
+from docker.utils import version_gte
 from urllib3.exceptions import HTTPError
 
 from envbuilder.engine import archive
@@ -38,6 +39,12 @@ _REFUSALS = ("unable to start container process: exec:", "unable to find user", 
 
 _LOOK_S = 0.5
 """How often a running container is looked at."""
+
+_CPU_WEIGHT = 512
+"""Of the processors, where others want them too; what is not said to the engine weighs 1024."""
+
+_FILES = 16_384
+"""Files that a process of a container may hold open; a run of TensorFlow holds some hundreds."""
 
 _NO_GPUS = "install the NVIDIA Container Toolkit on the engine's host, or ask for no GPUs (gpus: none)"
 
@@ -178,7 +185,7 @@ def _feed(stream: Any, data: bytes) -> None:  # noqa: ANN401 - docker gives a fi
 def _container(api: APIClient, spec: ContainerSpec) -> Iterator[str]:
     """Create a container and remove it, with its volume, however the block ends."""
     with asking(f"create a container of {spec.image}"):
-        host_config = api.create_host_config(**_limits(spec))
+        host_config = api.create_host_config(**_limits(spec), **_apart(api))
         made = api.create_container(
             image=spec.image,
             # The image's own entrypoint is part of what is published, not of the command that is asked for here.
@@ -229,14 +236,30 @@ def _limits(spec: ContainerSpec) -> dict[str, Any]:
         "mem_limit": spec.memory,
         "memswap_limit": spec.memory,
         "nano_cpus": int(spec.cpus * 1e9) if spec.cpus else None,
+        "cpu_shares": _CPU_WEIGHT,
+        "ulimits": [
+            Ulimit(name="core", soft=0, hard=0),  # a crash of TensorFlow would hand gigabytes to the host's collector
+            Ulimit(name="fsize", soft=spec.memory, hard=spec.memory),
+            Ulimit(name="nofile", soft=_FILES, hard=_FILES),
+        ],
         "shm_size": spec.shm_size,
         # exec: TensorFlow and XLA write programs to their scratch space and load them.
-        "tmpfs": dict.fromkeys(spec.scratch, "rw,exec,nosuid,nodev,mode=1777"),
+        "tmpfs": dict.fromkeys(spec.scratch, f"rw,exec,nosuid,nodev,mode=1777,size={_scratch(spec)}"),
         "mounts": [*_binds(spec.mounts), *_files_volume(spec)],
         "device_requests": _gpus(spec.gpus),
         # What it prints is read from the attached stream; a copy on the engine's disk would have no reader.
         "log_config": LogConfig(type="none"),
     }
+
+
+def _scratch(spec: ContainerSpec) -> int:
+    """Return the bytes of one tmpfs: half of the memory for all of them, since the memory is what they are made of."""
+    return spec.memory // 2 // max(1, len(spec.scratch))
+
+
+def _apart(api: APIClient) -> dict[str, Any]:
+    """Keep the host's control groups out of sight, where the engine knows how (20.10)."""
+    return {"cgroupns": "private"} if version_gte(api.api_version, "1.41") else {}
 
 
 def _binds(mounts: Mapping[str, str]) -> list[Mount]:

@@ -9,6 +9,7 @@ import re
 import shutil
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -67,6 +68,7 @@ class DockerEngine:
     def __init__(self, api: APIClient, environment: Mapping[str, str]) -> None:
         self._api = api
         self._swept = False
+        self._memory: int | None = None
         self._proxies = {key: value for key, value in environment.items() if key.upper() in _PROXIES and value}
 
     def info(self) -> EngineInfo:
@@ -81,6 +83,7 @@ class DockerEngine:
             gpu_runtime=_hands_over_gpus(told),
             storage=told.driver or "",
             root=told.docker_root_dir or "",
+            memory=max(0, told.mem_total or 0),
         )
 
     def image(self, reference: str) -> Image | None:
@@ -181,7 +184,10 @@ class DockerEngine:
             self._swept = True
             with suppress(InfrastructureError):
                 self.sweep()
-        return containers.run(self._api, spec, on_stdout, on_stderr)
+        if self._memory is None:
+            self._memory = self.info().memory
+        memory = min(spec.memory, self._memory * 3 // 4) if self._memory else spec.memory
+        return containers.run(self._api, replace(spec, memory=memory), on_stdout, on_stderr)
 
     @contextmanager
     def export(self, reference: str) -> Iterator[Iterable[bytes]]:
@@ -295,6 +301,7 @@ class _Info(msgspec.Struct, rename="pascal"):
     server_version: str | None = None
     driver: str | None = None
     docker_root_dir: str | None = None
+    mem_total: int | None = None
     runtimes: dict[str, Any] | None = None
     discovered_devices: list[_Device] | None = None
 

@@ -9,7 +9,7 @@ import os
 import stat
 import tarfile
 from collections.abc import Callable, Container, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -153,21 +153,28 @@ def from_archive(archive: Iterable[bytes]) -> Iterator[LayerStream]:
     a stream that is no such archive.
     """
     manifest = False
-    try:
-        with tarfile.open(fileobj=_Stream(archive), mode="r|", bufsize=_PIECE) as outer:
-            for member in outer:
-                manifest = manifest or member.name == "manifest.json"
-                if _may_be_layer(member):
-                    source = outer.extractfile(member)
-                    stream = _layer(source) if source is not None else None
-                    if stream is not None:
-                        yield stream
-                        for _ in stream.files:
-                            pass  # what its reader left; the digest is over all of it
-    except (tarfile.TarError, EOFError, OSError) as error:
-        raise InfrastructureError(f"the engine's archive of the image cannot be read: {error}") from error
+    with reading(), tarfile.open(fileobj=_Stream(archive), mode="r|", bufsize=_PIECE) as outer:
+        for member in outer:
+            manifest = manifest or member.name == "manifest.json"
+            if _may_be_layer(member):
+                source = outer.extractfile(member)
+                stream = _layer(source) if source is not None else None
+                if stream is not None:
+                    yield stream
+                    for _ in stream.files:
+                        pass  # what its reader left; the digest is over all of it
     if not manifest:
         raise InfrastructureError("the engine's archive of the image has no manifest")
+
+
+@contextmanager
+def reading() -> Iterator[None]:
+    """Turn what a damaged or cut archive ends in, packed or not, into InfrastructureError."""
+    try:
+        with decode.damaged("it is cut or damaged"):
+            yield
+    except (tarfile.TarError, OSError, decode.DamagedError) as error:
+        raise InfrastructureError(f"the engine's archive of the image cannot be read: {error}") from error
 
 
 def _may_be_layer(member: tarfile.TarInfo) -> bool:
@@ -178,22 +185,24 @@ def _may_be_layer(member: tarfile.TarInfo) -> bool:
 
 def _layer(source: IO[bytes]) -> LayerStream | None:
     """Open one blob as a layer; None for one that is no tar (a configuration, a manifest)."""
-    hashed = _Hashed(source)
-    try:
-        inner = tarfile.open(fileobj=hashed, mode="r|", bufsize=_PIECE)  # noqa: SIM115 - closed by its files' reader
-    except tarfile.ReadError:
-        return None
+    with reading():
+        hashed = _Hashed(source)
+        try:
+            inner = tarfile.open(fileobj=hashed, mode="r|", bufsize=_PIECE)  # noqa: SIM115 - closed by its reader
+        except tarfile.ReadError:
+            return None  # a configuration, a manifest, or a layer of a form that is not known: its diff id is missing
     stream = LayerStream(iter(()))
     stream.files = _members(inner, hashed, stream)
     return stream
 
 
 def _members(inner: tarfile.TarFile, hashed: _Hashed, stream: LayerStream) -> Iterator[LayerFile]:
-    with inner:
-        for member in inner:
-            yield _in_archive(inner, member)
-    while hashed.read(_PIECE):
-        pass
+    with reading():
+        with inner:
+            for member in inner:
+                yield _in_archive(inner, member)
+        while hashed.read(_PIECE):
+            pass
     stream.diff_id = f"sha256:{hashed.hash.hexdigest()}"
 
 
@@ -230,9 +239,10 @@ def _kind_in(member: tarfile.TarInfo) -> FileKind:
 
 
 def _pieces_in(inner: tarfile.TarFile, member: tarfile.TarInfo) -> Iterator[bytes]:
-    file = inner.extractfile(member)
-    while file is not None and (piece := file.read(_PIECE)):
-        yield piece
+    with reading():
+        file = inner.extractfile(member)
+        while file is not None and (piece := file.read(_PIECE)):
+            yield piece
 
 
 class _Hashed(io.RawIOBase):

@@ -14,7 +14,10 @@ FILES_AT = "/envbuilder"
 
 @dataclass(frozen=True)
 class EngineInfo:
-    """What answers: ``name`` (docker), its version, its builder (buildkit), and whether it can hand GPUs over."""
+    """What answers: ``name`` (docker), its version, its builder (buildkit), and whether it can hand GPUs over.
+
+    ``memory`` is its host's in bytes, 0 where it does not say.
+    """
 
     name: str
     version: str
@@ -22,6 +25,7 @@ class EngineInfo:
     gpu_runtime: bool
     storage: str = ""
     root: str = ""
+    memory: int = 0
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,15 @@ class Image:
         there = [digest for digest in self.digests if digest.partition("@")[0] == repository]
         return name if name in self.digests else next(iter((*there, *self.digests)), None)
 
+    def digest(self, name: str) -> str | None:
+        """Return the digest by which it is known in the repository of ``name``, else in any; None where in none."""
+        pinned = self.pinned(name)
+        return pinned.rpartition("@")[2] if pinned is not None else None
+
+    def has(self, digest: str) -> bool:
+        """Tell whether some registry knows it by this digest."""
+        return any(name.rpartition("@")[2] == digest for name in self.digests)
+
 
 @dataclass(frozen=True)
 class BuildRequest:
@@ -92,13 +105,19 @@ class BuildRequest:
     no_cache: bool = False
 
 
+OWN_END_S = 30.0
+"""Seconds after its limit at which a container's first program of ours ends itself: whoever started it is gone."""
+
+
 @dataclass(frozen=True)
 class ContainerSpec:
     """One container, closed by default: no network, read-only root, no capabilities, an unprivileged user.
 
     ``files`` (path relative to `FILES_AT` → content) are copied in before the start, readable by all and
     executable. ``mounts`` are host path → container path, read-only. ``scratch`` paths are writable tmpfs.
-    ``gpus`` is ``none``, ``all`` or a comma-separated list of indices. Memory in bytes, ``time_limit`` in seconds.
+    ``gpus`` is ``none``, ``all`` or a comma-separated list of indices. Memory in bytes, and never more than three
+    quarters of the engine's host's; half of it for the tmpfs together. ``time_limit`` in seconds. Where others want the
+    processors too, it gets half of what they get (no quota: that would stop it in slices, which reads like a stall).
     It is killed where it prints more than ``output`` bytes, or ``lines`` lines, on both streams together.
     ``stdin`` is what it reads on its standard input, which then ends. ``overdue`` is asked all the time that it runs:
     where it answers yes, the container is killed. ``user`` may be '' for the image's own, and ``entrypoint`` is whether

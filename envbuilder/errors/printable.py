@@ -12,13 +12,19 @@ _SEQUENCE = re.compile(
 _CONTROL = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 but tab and newline, DEL, C1
     "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # direction marks: text that reads otherwise than it stands
-    "\u2028\u2029\ufeff\U000e0000-\U000e007f]"  # separators that some take for newlines; tags that nobody sees
+    "\u2028\u2029\ufeff\U000e0000-\U000e007f"  # separators that some take for newlines; tags that nobody sees
+    "\ufffe\uffff]"  # no characters; no XML holds them, nor any control above
 )
-_CI_COMMAND = re.compile(r"(?im)^([^\S\n]*)(::(?=[a-z-]+)|##(?=\[|vso\[|teamcity\[)|section_(?=start:|end:))")
-"""How GitHub, Azure, TeamCity and GitLab take orders from a job's log."""
+_CI_COMMAND = re.compile(
+    r"(?im)(?:^(?P<lead>[^\S\n]*)(?P<first>::(?=[a-z-]+)|section_(?=start:|end:)))|(?P<any>##(?=\[|vso\[|teamcity\[))"
+)
+"""How a job's log orders: GitHub and GitLab at a line's start; Azure, TeamCity and GitHub's old form anywhere."""
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|#~&])")
+_ADDRESS = re.compile(r"(?i)(?<=[a-z]):(?=//)|(?<=www)\.")
+_REFERENCE = re.compile(r"(?<=[@#!$%~])(?=[\w/])|(?<=\bGH)(?=-\d)")
+"""Behind what a tracker takes for a mention, an issue, a merge request, a snippet, a milestone or a label."""
 _UNSAFE_IN_JSON = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 
 
@@ -28,18 +34,29 @@ def text(foreign: str) -> str:
     if "\r" in plain:  # a terminal shows what was written last, over the rest of the line
         plain = "\n".join(row.rstrip("\r").rpartition("\r")[2] for row in plain.split("\n"))
     plain = _CONTROL.sub("", plain)
-    return _CI_COMMAND.sub(_spaced, _SURROGATE.sub("\ufffd", plain))
+    return _broken(_SURROGATE.sub("\ufffd", plain))
 
 
 def line(foreign: str) -> str:
-    """Return a text as one line: what it holds cannot be taken for a line of ours."""
-    return " ".join(text(foreign).split())
+    """Return a text as one line of what can be seen: nothing of it can be taken for a line of ours, or hides in one."""
+    shown = "".join(char if char.isprintable() else " " for char in text(foreign))
+    return _broken(" ".join(shown.split()))
+
+
+def flat(foreign: str) -> str:
+    """Return a text on one line, its spaces as they stand: for what is set into a page of ours."""
+    return foreign if foreign.isprintable() else re.sub(r"[\n\t]", " ", text(foreign))
 
 
 def markdown(foreign: str) -> str:
-    """Return a text as one line in which Markdown and HTML mean nothing, and nobody is mentioned."""
+    """Return a text as one line in which Markdown and HTML mean nothing: no link, and nobody is mentioned."""
     escaped = _MARKDOWN.sub(r"\\\1", line(foreign)).replace("\\<", "&lt;").replace("\\>", "&gt;")
-    return escaped.replace("@", "@\u200b")
+    return _REFERENCE.sub("\u200b", _ADDRESS.sub(lambda found: f"\\{found[0]}", escaped))
+
+
+def code(foreign: str) -> str:
+    """Return a text as Markdown's inline code, also within a table: nothing in it ends the code or the cell."""
+    return f"`{' '.join(re.sub('[`|]', ' ', line(foreign)).split())}`"
 
 
 def json_text(document: str) -> str:
@@ -49,6 +66,11 @@ def json_text(document: str) -> str:
     return _UNSAFE_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", document)
 
 
+def _broken(plain: str) -> str:
+    """Break up what a CI system would take for an order."""
+    return _CI_COMMAND.sub(_spaced, plain)
+
+
 def _spaced(found: re.Match[str]) -> str:
-    word = found[2]
-    return f"{found[1]}{word[0]} {word[1:]}"
+    word = found["first"] or found["any"]
+    return f"{found['lead'] or ''}{word[0]} {word[1:]}"

@@ -14,7 +14,7 @@ from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 from envbuilder.engine.archive import MODIFIED
-from envbuilder.errors import InfrastructureError, decode
+from envbuilder.errors import InfrastructureError, decode, of_system
 from envbuilder.workspace import is_alive, temporary_folder, writing
 
 PACKAGES = ("python3", "python3-venv", "ca-certificates")
@@ -135,15 +135,19 @@ def _process(command: list[str], folder: Path) -> Iterator[subprocess.Popen[str]
     """Run a program that ends when the block does, even by an exception; it unpacks its tree (240 MB) in ``folder``."""
     folder.chmod(0o755)  # mmdebstrap may work as another user, in a namespace
     environment = {**os.environ, "SOURCE_DATE_EPOCH": str(MODIFIED), "LC_ALL": "C.UTF-8", "TMPDIR": str(folder)}
-    with subprocess.Popen(
-        command,
-        env=environment,
-        text=True,
-        errors="replace",
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    ) as process:
+    try:
+        started = subprocess.Popen(
+            command,
+            env=environment,
+            text=True,
+            errors="replace",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+    except OSError as error:
+        raise of_system(error, f"start {command[0]}") from error
+    with started as process:
         try:
             yield process
         except BaseException:

@@ -11,7 +11,7 @@ CONTROLS = "envbuilder/control"
 REPRODUCED = "envbuilder/reproduced"
 """Reported environments with deviations are tagged ``envbuilder/reproduced:<digest of the recipe>``."""
 
-AFTER = "-after-"
+_AFTER = "-after-"
 """Joins an environment's id to the release whose lock its own was kept close to, for an upgrade."""
 
 ENVIRONMENT_LABEL = "org.envbuilder.environment"
@@ -35,3 +35,13 @@ BASE_DIGEST_LABEL = "org.opencontainers.image.base.digest"
 def reference(environment_id: str) -> str:
     """Name the image of an environment in the engine's store."""
     return f"{ENVIRONMENTS}:{environment_id}"
+
+
+def after(environment_id: str, version: str) -> str:
+    """Name an environment whose lock was kept close to that of another release, for an upgrade."""
+    return f"{environment_id}{_AFTER}{version}"
+
+
+def is_after(name: str) -> bool:
+    """Tell whether an image, or an environment, has such a name."""
+    return _AFTER in name

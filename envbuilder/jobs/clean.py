@@ -66,7 +66,7 @@ def _names(engine: Engine, options: CleanOptions) -> tuple[str, ...]:
     environments = engine.names(names.ENVIRONMENTS)
     if options.everything:
         return (*made, *environments, *engine.names(names.BASES))
-    return (*made, *(name for name in environments if names.AFTER in name))
+    return (*made, *(name for name in environments if names.is_after(name)))
 
 
 def _gone(engine: Engine, name: str, *, dry_run: bool) -> ImageGone:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
-from envbuilder.errors import InfrastructureError, PublishError
+from envbuilder.errors import InfrastructureError, PublishError, decode
+from envbuilder.workspace import read_kept
 
 Step = Literal["staged", "validated", "stated", "pinned", "moving", "moved", "done"]
 
@@ -69,15 +70,13 @@ def exclusively(folder: Path) -> Iterator[None]:
 
 def _read(path: Path) -> tuple[Entry, ...]:
     entries = []
-    for line in path.read_bytes().splitlines() if path.exists() else ():
-        try:
-            entries.append(msgspec.json.decode(line, type=Entry))
-        except (msgspec.MsgspecError, RecursionError):
-            continue  # a line that a kill cut short: its step was not finished
+    for line in (read_kept(path) or b"").splitlines():
+        with suppress(decode.DamagedError):  # a line that a kill cut short: its step was not finished
+            entries.append(decode.from_json(line, Entry))
     return tuple(entries)
 
 
 def _separator(path: Path) -> bytes:
     """Return the line end that a killed writer left out."""
-    data = path.read_bytes()
+    data = read_kept(path)
     return b"" if not data or data.endswith(b"\n") else b"\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -12,10 +13,11 @@ from typing import Protocol, assert_never
 import msgspec
 
 from envbuilder.attest import statement
+from envbuilder.attest.demand import moment
 from envbuilder.attest.envelope import Sealer
 from envbuilder.attest.predicates import Allowance, result_statement, verdict_statement
 from envbuilder.engine.port import Engine, Image
-from envbuilder.errors import PublishError
+from envbuilder.errors import PublishError, decode
 from envbuilder.exits import ExitCode
 from envbuilder.publish.journal import Entry, Journal, exclusively
 from envbuilder.publish.promotion import Mover, check_immutable, pin
@@ -64,7 +66,7 @@ class Tools:
     engine: Engine
     repository: Repository
     sealer: Sealer
-    validate: Callable[[str], Verdict]
+    validate: Callable[[Reference], Verdict]
     now: Callable[[], datetime]
     describe: Describe = field(default=lambda name, digest, image: ())  # noqa: ARG005 - the port's names
     say: Callable[[str], None] = field(default=lambda text: None)  # noqa: ARG005 - likewise
@@ -130,8 +132,8 @@ def _stage(publication: Publication, tools: Tools, image: Image, journal: Journa
 def config_digest(manifest: Manifest) -> str:
     """Return the digest of an image's configuration, which an engine takes for the image's id; '' for an index."""
     try:
-        return msgspec.json.decode(manifest.content, type=_ImageManifest).config.digest
-    except msgspec.MsgspecError:
+        return decode.from_json(manifest.content, _ImageManifest).config.digest
+    except decode.DamagedError:
         return ""
 
 
@@ -143,18 +145,25 @@ class _ImageManifest(msgspec.Struct, frozen=True):
     config: _Config
 
 
+def _is_fresh(verdict: Verdict, now: datetime) -> bool:
+    """Tell whether a kept verdict may stand for the run that was interrupted; one whose time is none may not."""
+    with suppress(decode.DamagedError):
+        return now - moment(verdict.finished) < REUSE_WITHIN
+    return False
+
+
 def _validated(publication: Publication, tools: Tools, manifest: Manifest, journal: Journal) -> Verdict:
     """Validate the digest that the registry holds, unless an interrupted run did so a short while ago."""
     path = publication.folder / f"{manifest.digest.removeprefix('sha256:')[:16]}.verdict.json"
     kept = journal.last("validated")
     verdict = read_document(path, Verdict) if kept is not None and kept.digest == manifest.digest else None
-    if verdict is not None and tools.now() - datetime.fromisoformat(verdict.finished) < REUSE_WITHIN:
+    if verdict is not None and _is_fresh(verdict, tools.now()):
         tools.say(f"already validated: {verdict.verdict}")
     else:
-        reference = str(publication.to.at(manifest.digest))
+        reference = publication.to.at(manifest.digest)
         tools.say(f"validating {reference}")
-        if tools.engine.image(reference) is None:
-            tools.engine.pull(reference)
+        if tools.engine.image(str(reference)) is None:
+            tools.engine.pull(str(reference))
         verdict = tools.validate(reference)
         write_document(path, verdict)
         journal.note(Entry(step="validated", digest=manifest.digest, verdict=path.name))

@@ -20,7 +20,7 @@ from envbuilder.attest.statement import CYCLONEDX, Statement, about
 from envbuilder.choice import Choice
 from envbuilder.engine.port import Engine, Image
 from envbuilder.environment import Environment
-from envbuilder.errors import EnvbuilderError, InfrastructureError, PublishError, UsageError
+from envbuilder.errors import EnvbuilderError, InfrastructureError, PublishError, UsageError, decode
 from envbuilder.exits import ExitCode
 from envbuilder.image import lockfile
 from envbuilder.image.build import Built, digests_of, standing
@@ -147,23 +147,23 @@ def _publish_one(environment: Environment, choice: Choice, wish: Wish, sealer: S
     return publish(publication, tools)
 
 
-def _validator(built: Built, choice: Choice, wish: Wish, session: Session) -> Callable[[str], Verdict]:
+def _validator(built: Built, choice: Choice, wish: Wish, session: Session) -> Callable[[Reference], Verdict]:
     """Return what validates a reference by digest, and keeps the verdict in the history."""
 
-    def judge(reference: str) -> Verdict:
+    def judge(reference: Reference) -> Verdict:
+        name, digest = str(reference), reference.digest
         request = ValidationRequest.of(
             built,
-            image=reference,
+            image=name,
             profile=wish.profile,
             budgets=choice.matrix.budgets,
             gpus=wish.gpus,
             index=open_index(),
         )
-        image = session.engine.image(reference)
-        digest = reference.rpartition("@")[2]
+        image = session.engine.image(name)
         verdict = validate(session.engine, request)
-        if image is None or all(name.rpartition("@")[2] != digest for name in image.digests):
-            raise PublishError(f"the engine does not know {reference} by its digest")
+        if image is None or not image.has(digest):
+            raise PublishError(f"the engine does not know {name} by its digest")
         verdict = msgspec.structs.replace(verdict, image=msgspec.structs.replace(verdict.image, digest=digest))
         History(session.workspace.history).add((verdict,))
         return verdict
@@ -192,7 +192,7 @@ class _Describe:
     def _provenance(self, name: str, digest: str) -> Statement:
         environment, record = self.built.environment, self.built.record
         files = folder_contents(self.session.workspace.context(environment.id))
-        tools = lockfile.parse(files.get("tools.lock", b"").decode())
+        tools = lockfile.parse(decode.lossy(files.get("tools.lock", b"")))
         engine = record.engine
         made_by = {engine.name: engine.version, "builder": engine.builder} if engine else {"builder": record.builder}
         return provenance(

@@ -14,7 +14,7 @@ from envbuilder.attest.predicates import VerdictPredicate
 from envbuilder.attest.trust import Decision, Evidence, decide
 from envbuilder.errors import EnvbuilderError, InfrastructureError, PublishError
 from envbuilder.publish.verify_document import Verification
-from envbuilder.registry.bounded_json import MalformedError, decode
+from envbuilder.registry.bounded_json import MalformedError, parsed
 from envbuilder.registry.client import Manifest, Repository
 from envbuilder.registry.deadline import within
 from envbuilder.registry.faults import Fault, RegistryFailedError, RegistryRefusedError
@@ -104,7 +104,7 @@ def published(repository: Repository, openers: tuple[Opener, ...]) -> Published:
             signed.update(one.name for one in item.signed_by)
             if item.statement.predicate_type == statement.VERDICT:
                 try:
-                    verdicts[item.stored] = decode(item.statement.predicate, VerdictPredicate, "a verdict").verdict
+                    verdicts[item.stored] = parsed(item.statement.predicate, VerdictPredicate, "a verdict").verdict
                 except MalformedError:
                     continue  # of another version
     return Published(tuple(verdicts.values()), signed)
@@ -150,7 +150,7 @@ def _open(repository: Repository, manifest: Manifest, listed: Listing, opener: O
         reason = Refused.UNTRUSTED_KEY if opened.unknown_signer else Refused.BAD_SIGNATURE
         return _passed_over(reason, stored, opened.message)
     try:
-        said = statement.decode(opened.payload)
+        said = statement.parse(opened.payload)
     except PublishError as error:
         text = f"a trusted key signed what is no statement: {error.message}"
         return _Found(refusal=Refusal(reason=Refused.UNREADABLE, statement=stored, message=text), unknown=True)

@@ -7,6 +7,7 @@ from collections import Counter
 import msgspec
 
 from envbuilder.attest.demand import Demand, Refusal
+from envbuilder.errors import printable
 from envbuilder.verdict import Level, Word
 
 _SHOWN = 12
@@ -45,35 +46,30 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
 def as_text(found: Verification) -> str:
     """Write the answer for people: what it rests on where it is accepted, a line a reason where it is not.
 
-    Strangers write parts of the reasons: whatever could move a terminal's cursor or make a line of its own is shown,
-    not done.
+    Strangers write parts of the reasons: nothing of them moves a terminal's cursor or makes a line of its own.
     """
     if not found.accepted:
         lines = [f"REFUSED {found.image}" + (f" ({found.digest})" if found.digest else "")]
-        return "\n".join([*map(_plain, lines), *_listed("  ", found.refusals)])
+        return "\n".join([*map(printable.line, lines), *_listed("  ", found.refusals)])
     host = ", ".join(filter(None, (f"driver {found.driver or 'none'}", *found.gpus, found.cpu, _kernel(found.kernel))))
     lines = [
         f"ACCEPTED {found.image} ({found.digest})",
-        f"  {found.environment or 'no environment of ours'}: {found.verdict} at level {found.level}",
-        f"  on {found.finished} ({_age(found.age_s or 0.0)} ago) on a host with {host}",
-        f"  signed by {', '.join(found.signers or (found.signed_by,))}",
+        f"{found.environment or 'no environment of ours'}: {found.verdict} at level {found.level}",
+        f"on {found.finished} ({_age(found.age_s or 0.0)} ago) on a host with {host}",
+        f"signed by {', '.join(found.signers or (found.signed_by,))}",
     ]
-    return "\n".join([*map(_plain, lines), *_listed("  passed over: ", found.notes)])
+    return "\n".join(["\n  ".join(map(printable.line, lines)), *_listed("  passed over: ", found.notes)])
 
 
 def _listed(indent: str, refusals: tuple[Refusal, ...]) -> list[str]:
     """Write reasons, the same one of many statements once."""
     counted = Counter((refusal.reason, refusal.message) for refusal in refusals)
     lines = [
-        _plain(f"{indent}{reason}: {message}" + (f" ({count} times)" if count > 1 else ""))
+        indent + printable.line(f"{reason}: {message}" + (f" ({count} times)" if count > 1 else ""))
         for (reason, message), count in list(counted.items())[:_SHOWN]
     ]
     more = len(counted) - len(lines)
     return [*lines, f"{indent}… and {more} more reasons: --format json has them all"] if more else lines
-
-
-def _plain(line: str) -> str:
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in line)
 
 
 def _kernel(version: str) -> str:

@@ -13,10 +13,12 @@ import msgspec
 from envbuilder.catalog import runpath
 from envbuilder.catalog.rows import Kernels, Search
 from envbuilder.catalog.runpath import OBJECTS, Watch
+from envbuilder.errors import decode
 from envbuilder.probes.suite import fatbin
 from envbuilder.pypi.answer_cache import Cache
 from envbuilder.pypi.package_index import DistFile, Member, PackageIndex
 from envbuilder.refresh import device_code, ptx_text, section_table, wheel_code
+from envbuilder.workspace import packaged
 
 Progress = Callable[[str], None]
 """Told what is being read."""
@@ -90,7 +92,7 @@ def _reader() -> str:
     modules = (fatbin, device_code, ptx_text, section_table, wheel_code, runpath)
     code = hashlib.sha256()
     for module in modules:
-        code.update(Path(module.__file__ or "").read_bytes())
+        code.update(packaged(Path(module.__file__ or "")))
     return f"evidence {code.hexdigest()}"
 
 
@@ -98,6 +100,7 @@ def _decoded(kept: bytes | None) -> Evidence | None:
     if kept is None:
         return None
     try:
-        return msgspec.msgpack.decode(kept, type=Evidence)
-    except msgspec.MsgspecError:
+        found: Evidence = decode.from_msgpack(kept, Evidence)
+    except decode.DamagedError:
         return None
+    return found

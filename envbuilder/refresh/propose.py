@@ -20,7 +20,7 @@ from envbuilder.pypi.package_index import DistFile, PackageIndex
 from envbuilder.refresh import artefact, emit
 from envbuilder.refresh.evidence import Evidence, Progress, Reader
 from envbuilder.refresh.verify_catalog import Holdings, newest_python, read_build_info
-from envbuilder.workspace import write_atomically
+from envbuilder.workspace import packaged, write_atomically
 
 PACKAGES = ("tensorflow", "tensorflow-gpu", "tensorflow-cpu")
 OLDEST = "1.13"
@@ -201,7 +201,7 @@ def write(rows: Iterable[TensorflowRelease]) -> tuple[str, ...]:
         by_file.setdefault(f"{row.package}.yaml", []).append(row)
     for name, more in by_file.items():
         path = store.path_of(name)
-        text = path.read_bytes() + emit.rows(more).encode()
+        text = packaged(path) + emit.rows(more).encode()
         store.parse(((name, text),))
         write_atomically(path, text)
     store.load.cache_clear()

@@ -10,8 +10,10 @@ from __future__ import annotations
 import re
 import struct
 import sys
+from contextlib import suppress
 
 from envbuilder.catalog.rows import Ptx
+from envbuilder.errors import decode
 from envbuilder.probes.suite.fatbin import Entry
 
 try:
@@ -40,14 +42,15 @@ def read(entry: Entry) -> Ptx:
     """Read an entry of PTX; where its text gives nothing, the ISA is what the entry's header says."""
     if len(entry.header) < _FIELDS.size:
         return Ptx(None, "")
-    _, _, _, stored, packed, _, minor, major, _, _, _, flags, *_ = _FIELDS.unpack_from(entry.header)
+    with decode.damaged("no entry"):  # its length was looked at
+        _, _, _, stored, packed, _, minor, major, _, _, _, flags, *_ = _FIELDS.unpack_from(entry.header)
     payload = entry.payload[: packed or stored]
     for length in _HEADS:
         text = _text(payload, flags, length)
         version = _VERSION.search(text)
         target = _TARGET.search(text, version.end()) if version else None
         if version and target and target.end() < length:  # a name at the edge may be cut
-            return Ptx(target[1].decode(), version[1].decode())
+            return Ptx(decode.lossy(target[1]), decode.lossy(version[1]))
     return Ptx(None, f"{major}.{minor}")
 
 
@@ -64,10 +67,9 @@ def zstd_head(packed: bytes, limit: int) -> bytes:
     if zstd is None:
         return b""
     options = {int(zstd.DecompressionParameter.window_log_max): _LARGEST_WINDOW}
-    try:
+    with suppress(zstd.ZstdError, decode.DamagedError), decode.damaged("no zstd frame"):
         return zstd.ZstdDecompressor(options=options).decompress(packed, limit)
-    except zstd.ZstdError:
-        return b""
+    return b""
 
 
 def lz4_head(packed: bytes, limit: int) -> bytes:

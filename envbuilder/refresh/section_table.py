@@ -13,6 +13,8 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from envbuilder.errors import decode
+
 _ELF = b"\x7fELF\x02\x01"
 _OWN_NAME = b".shstrtab\0"
 _NAMES = 64 * 1024
@@ -73,8 +75,9 @@ class SectionWatch:
         """Return the sections that stand in the file, in its order; none where it is no ELF file or is damaged."""
         if not self._table.content:
             return ()
-        rows = list(_SECTION.iter_unpack(self._table.content[: len(self._table.content) // 64 * 64]))
-        index = _HEADER.unpack(self._head)[-1]
+        with decode.damaged("no table of sections"):
+            rows = list(_SECTION.iter_unpack(self._table.content[: len(self._table.content) // 64 * 64]))
+            index = _HEADER.unpack(self._head)[-1]
         if index >= len(rows):
             return ()
         offset, size = rows[index][4], rows[index][5]
@@ -105,7 +108,8 @@ class _Span:
 
 
 def _table_span(head: bytes) -> _Span:
-    header = _HEADER.unpack(head)
+    with decode.damaged("no ELF header"):  # it is whole: the caller waits for all of its bytes
+        header = _HEADER.unpack(head)
     offset, size, count = header[6], header[11], header[12]
     if size != _SECTION.size or count > _MOST_SECTIONS:
         return _Span(0, 0)

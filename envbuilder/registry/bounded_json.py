@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from envbuilder.errors import PublishError
+from envbuilder.errors import PublishError, decode
 
 _Document = TypeVar("_Document")
 
@@ -15,11 +15,9 @@ class MalformedError(PublishError):
     """Bytes that are not the document they should be."""
 
 
-def decode(content: bytes | msgspec.Raw, kind: type[_Document] | Any, what: str) -> Any:  # noqa: ANN401 - of ``kind``
+def parsed(content: bytes | msgspec.Raw, kind: type[_Document] | Any, what: str) -> Any:  # noqa: ANN401 - of ``kind``
     """Read a document of a type. Raises MalformedError, for nesting without end as well."""
     try:
-        return msgspec.json.decode(content, type=kind)
-    except (msgspec.MsgspecError, ValueError) as error:
-        raise MalformedError(f"not {what}: {error}") from error
-    except RecursionError as error:
-        raise MalformedError(f"not {what}: nested too deeply") from error
+        return decode.from_json(bytes(content), kind, f"not {what}")
+    except decode.DamagedError as error:
+        raise MalformedError(str(error)) from error

@@ -10,7 +10,7 @@ from urllib.parse import urlencode, urlsplit, urlunsplit
 
 import msgspec
 
-from envbuilder.registry.bounded_json import MalformedError, decode
+from envbuilder.registry.bounded_json import MalformedError, parsed
 from envbuilder.registry.deadline import Deadline
 from envbuilder.registry.exchange import Answer
 from envbuilder.registry.faults import Fault, RegistryRefusedError
@@ -170,7 +170,7 @@ class Repository:
             if answer.status == _MISSING:
                 return tuple(sorted(names)) if names else None
             try:
-                names += decode(answer.content, _Tags, "a list of tags").tags or ()
+                names += parsed(answer.content, _Tags, "a list of tags").tags or ()
             except MalformedError as error:
                 raise RegistryRefusedError(Fault.BAD_ANSWER, f"{self.reference.name}: {error.message}") from error
             if len(names) > MAX_TAGS:

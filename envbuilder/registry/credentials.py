@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import re
 import shutil
 import subprocess
@@ -13,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from envbuilder.errors import InputError, Problem, PublishError
+from envbuilder.errors import InputError, Problem, PublishError, decode
 
 _HELPER = re.compile(r"[a-z0-9][a-z0-9._-]{0,40}\Z")
 _TOKEN_USER = "<token>"  # noqa: S105 - the user name by which a helper marks an identity token
@@ -68,10 +67,10 @@ def _path(environment: Mapping[str, str]) -> Path:
 
 def _read(path: Path) -> _Config:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=_Config)
+        return decode.from_json(path.read_bytes(), _Config)
     except OSError:
         return _Config()
-    except msgspec.MsgspecError as error:
+    except decode.DamagedError as error:
         raise InputError((Problem(str(path), 0, "", f"not Docker's configuration: {error}"),)) from error
 
 
@@ -81,8 +80,9 @@ def _login(auth: _Auth) -> Login | None:
     if auth.username:
         return Login(auth.username, auth.password)
     try:
-        user, _, password = base64.b64decode(auth.auth, validate=True).decode().partition(":")
-    except (binascii.Error, UnicodeDecodeError):
+        with decode.damaged("not a login"):
+            user, _, password = decode.text(base64.b64decode(auth.auth, validate=True)).partition(":")
+    except decode.DamagedError:
         return None
     return Login(user, password.rstrip("\0")) if user else None
 
@@ -94,12 +94,15 @@ def _ask(helper: str, host: str) -> Login | None:
             f"Docker's configuration names the credential helper {helper!r}, which is not installed",
             hint=f"install docker-credential-{helper}, or log in again without it",
         )
-    done = subprocess.run([program, "get"], input=host.encode(), capture_output=True, timeout=30, check=False)
+    try:
+        done = subprocess.run([program, "get"], input=host.encode(), capture_output=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise PublishError(f"{program} gave no login: {error}", hint=f"try it: {program} get") from error
     if done.returncode != 0:
         return None
     try:
-        answer = msgspec.json.decode(done.stdout, type=_Answer)
-    except msgspec.MsgspecError:
+        answer = decode.from_json(done.stdout, _Answer)
+    except decode.DamagedError:
         return None
     if answer.username == _TOKEN_USER:
         return Login(identity_token=answer.secret)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import msgspec
 
 from envbuilder.errors import InfrastructureError
-from envbuilder.registry.bounded_json import MalformedError, decode
+from envbuilder.registry.bounded_json import MalformedError, parsed
 from envbuilder.registry.client import MAX_LIST, OCI_INDEX, OCI_MANIFEST, Descriptor, Manifest, Repository, digest_of
 from envbuilder.registry.faults import Fault, RegistryFailedError, RegistryRefusedError
 from envbuilder.registry.paging import pages
@@ -187,8 +187,8 @@ def document(repository: Repository, stored: str, subject: str, media_type: str)
     if manifest is None:
         raise RegistryRefusedError(Fault.NOT_THERE, f"{stored} is listed as attached but is not in the registry")
     try:
-        artifact: _Stored = decode(manifest.content, _Stored, "an attached document")
-        layers = [decode(layer, _Layer, "a descriptor") for layer in artifact.layers or ()]
+        artifact: _Stored = parsed(manifest.content, _Stored, "an attached document")
+        layers = [parsed(layer, _Layer, "a descriptor") for layer in artifact.layers or ()]
     except MalformedError as error:
         raise NotADocumentError(f"{stored}: {error.message}") from error
     if artifact.subject is None or artifact.subject.digest != subject:
@@ -244,7 +244,7 @@ def _described(repository: Repository, tag: str) -> Descriptor | None:
     if manifest is None:
         return None
     try:
-        artifact: _Artifact = decode(manifest.content, _Artifact, "an attached document")
+        artifact: _Artifact = parsed(manifest.content, _Artifact, "an attached document")
     except MalformedError:
         return None  # this tag is anybody's to write as well
     return Descriptor(
@@ -286,7 +286,7 @@ def _list_under_tag(repository: Repository, subject: str, documents: tuple[Descr
 
 def _decode(content: bytes) -> _Index:
     try:
-        index: _Index = decode(content, _Index, "a list of attached documents")
+        index: _Index = parsed(content, _Index, "a list of attached documents")
     except MalformedError as error:
         raise RegistryRefusedError(
             Fault.BAD_ANSWER, f"the registry's list of attached documents: {error.message}"
@@ -303,10 +303,10 @@ def _parsed(entries: Iterable[msgspec.Raw]) -> list[Descriptor]:
     found = []
     for entry in entries:
         try:
-            found.append(decode(entry, Descriptor, "a descriptor"))
+            found.append(parsed(entry, Descriptor, "a descriptor"))
         except MalformedError:
             try:
-                pointer: _Pointer = decode(entry, _Pointer, "a descriptor")
+                pointer: _Pointer = parsed(entry, _Pointer, "a descriptor")
             except MalformedError:
                 continue
             kind = pointer.artifact_type or ""

@@ -15,7 +15,7 @@ from requests.utils import DEFAULT_CA_BUNDLE_PATH, get_environ_proxies, select_p
 
 from envbuilder.errors import InfrastructureError
 from envbuilder.registry import credentials
-from envbuilder.registry.bounded_json import MalformedError, decode
+from envbuilder.registry.bounded_json import MalformedError, parsed
 from envbuilder.registry.deadline import Deadline
 from envbuilder.registry.exchange import Answer, Exchange
 from envbuilder.registry.faults import Fault, RegistryFailedError, RegistryRefusedError
@@ -156,7 +156,7 @@ class Transport:
         if not 200 <= answer.status < 300:  # noqa: PLR2004 - HTTP's class of success
             raise _refused(self._reference, "login at", realm, answer, scope)
         try:
-            token: _Token = decode(answer.content, _Token, "a token")
+            token: _Token = parsed(answer.content, _Token, "a token")
         except MalformedError as error:
             raise RegistryFailedError(
                 Fault.BAD_ANSWER, f"{realm}: the answer holds no token: {error.message}"

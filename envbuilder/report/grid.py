@@ -49,8 +49,13 @@ class LeftOut:
 
 def anchor_of(name: str) -> str:
     """Make an id for a link: letters, digits, ``.``, ``_`` and ``-`` alone; different names never share one."""
+    return f"env-{file_of(name)}"
+
+
+def file_of(name: str) -> str:
+    """Make a file's name of the same letters; different names never share one."""
     plain = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in name)
-    return f"env-{plain}" if plain == name else f"env-{plain}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    return plain if plain == name else f"{plain}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
 def _column(one: Combination | Environment) -> Column:

@@ -18,6 +18,7 @@ from envbuilder.report.grid import (
     LeftOut,
     anchor_of,
     cuda_of,
+    file_of,
     grid,
     left_out,
 )
@@ -161,7 +162,7 @@ def _environment(name: str, runs: tuple[Verdict, ...], material: Material) -> En
         size=drawing.size(verdict.image.size) if verdict.image.size else "",
         start=drawing.seconds(start) if start is not None else "",
         search=search_words(verdict),
-        data=f"verdicts/{anchor_of(name).removeprefix('env-')}.json",
+        data=f"verdicts/{file_of(name)}.json",
     )
 
 

@@ -12,6 +12,15 @@ _REQUIREMENT = re.compile(
 )
 
 
+PUBLISHED = "tensorflow/tensorflow"
+"""The repository of TensorFlow's own images."""
+
+
+def holds_tensorflow(image: str) -> bool:
+    """Tell whether an image brings TensorFlow, because it is one of TensorFlow's own."""
+    return image.partition(":")[0] == PUBLISHED
+
+
 def word(text: str) -> str:
     """Return a text that is one plain word. Raises ValueError for anything else."""
     if not _WORD.match(text):

@@ -18,7 +18,7 @@ from envbuilder.compat.works import Installable
 from envbuilder.environment import Change, Combination, Environment, Rejection
 from envbuilder.finding import Code, Finding
 from envbuilder.image.render import needs_nvrtc_link
-from envbuilder.reproduce.dockerfiles import requirement, word
+from envbuilder.reproduce.dockerfiles import PUBLISHED, requirement, word
 from envbuilder.reproduce.predict import FIRST_WITHOUT_WINDOWS_GPU
 from envbuilder.reproduce.report.reported import Reported
 from envbuilder.reproduce.reproduction import Nearest
@@ -145,7 +145,7 @@ def _commands(question: Question, near: Question, environment: Environment | Non
         lines += [_LINK_NVRTC] if needs_nvrtc_link(environment) else []
         lines += [_tell_loader(environment.loader_folders)] if environment.loader_folders else []
     if environment is None and near.gpu and near.cuda != question.cuda:
-        lines.append(f"docker run --rm --gpus all -it {word(f'tensorflow/tensorflow:{version}-gpu')}")
+        lines.append(f"docker run --rm --gpus all -it {word(f'{PUBLISHED}:{version}-gpu')}")
     return tuple(lines)
 
 

@@ -9,10 +9,11 @@ from envbuilder import versions
 from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import TensorflowRelease
 from envbuilder.compat.question import Question
+from envbuilder.compat.requirement import parse
 from envbuilder.compat.resolve import resolve
 from envbuilder.environment import Combination, Environment, Rejection
 from envbuilder.finding import Code, Finding, Severity
-from envbuilder.reproduce.dockerfiles import on_image, on_top
+from envbuilder.reproduce.dockerfiles import holds_tensorflow, on_image, on_top
 from envbuilder.reproduce.question_from_report import gpus_of, is_version, pins_of
 from envbuilder.reproduce.report.reported import Reported
 from envbuilder.reproduce.reproduction import Recipe
@@ -43,8 +44,8 @@ def plan(
     if release is None:
         return Rebuild(Recipe(kind="none", why_not=f"the catalogue has no row for TensorFlow {question.tensorflow}"))
     host = _host(reported, question, release, catalog, here)
-    if reported.image is not None and reported.image.startswith("tensorflow/tensorflow:"):
-        return Rebuild(_on_published(reported.image, (), release, host))
+    if reported.image is not None and holds_tensorflow(reported.image):
+        return Rebuild(_on_published(reported.image, (), host))
     untold = any(row.code is Code.LIBRARY_PATH and row.severity is Severity.ERROR for row in predicted)
     return _from_wheels(reported, question, release, catalog, host, untold=untold) or _from_image(
         reported, question, release, catalog, host
@@ -148,7 +149,7 @@ def _from_image(
         what = " ".join(f"{name} {text}" for name, text in (("CUDA", cuda), ("cuDNN", cudnn)) if text)
         return Rebuild(Recipe(kind="none", why_not=f"no wheels and no published image bring {what}"))
     best = max(rows, key=lambda row: (versions.same(row.python, question.python), row.os == question.os, row.name))
-    return Rebuild(_on_published(best.name, pins_of(reported), release, host))
+    return Rebuild(_on_published(best.name, pins_of(reported), host, release))
 
 
 def _brings(has: str | None, wanted: str | None) -> bool:
@@ -156,17 +157,18 @@ def _brings(has: str | None, wanted: str | None) -> bool:
     return wanted is None or (has is not None and versions.is_prefix(versions.line(wanted), has))
 
 
-def _on_published(image: str, pins: tuple[str, ...], release: TensorflowRelease, host: str) -> Recipe:
+def _on_published(image: str, pins: tuple[str, ...], host: str, release: TensorflowRelease | None = None) -> Recipe:
+    """Start from an image of others, and install a release where it brings none."""
     pins = tuple(pin for pin in pins if _PIN.match(pin))
-    tensorflow = "" if image.startswith("tensorflow/tensorflow:") else f"{release.package}=={release.version}"
+    tensorflow = "" if release is None else f"{release.package}=={release.version}"
     named = versions.pins(pins)
-    caps = tuple(cap for cap in release.caps if re.match(r"[a-z0-9._-]+", cap)[0] not in named)  # type: ignore[index]
+    caps = tuple(cap for cap in release.caps if parse(cap).name not in named) if release is not None else ()
     return Recipe(
         kind="image",
         base=image,
         deviations=pins,
         host=host,
-        dockerfile=on_image(image, tensorflow, pins, caps if tensorflow else ()),
+        dockerfile=on_image(image, tensorflow, pins, caps),
     )
 
 

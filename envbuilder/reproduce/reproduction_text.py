@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
-
 from envbuilder.console import table
+from envbuilder.errors import printable
 from envbuilder.finding import Finding, Severity
 from envbuilder.reproduce.messages.recognise import get
 from envbuilder.reproduce.report.reported import SCALARS, Reported
@@ -99,7 +98,7 @@ def _nearest(document: ReproduceDocument) -> list[str]:
 
 
 def _short(text: str) -> str:
-    plain = " ".join(text.split())
+    plain = printable.line(text)
     return plain if len(plain) <= _SHOWN else plain[: _SHOWN - 1] + "…"
 
 
@@ -112,13 +111,13 @@ def as_markdown(document: ReproduceDocument) -> str:
 
 def _found(document: ReproduceDocument) -> list[str]:
     lines = ["### What the report says", "", "| | | line |", "|---|---|---|"]
-    lines += [f"| {title} | {_code(value)} | {line} |" for title, value, line, _ in rows(document.reported)]
+    lines += [f"| {title} | {printable.code(value)} | {line} |" for title, value, line, _ in rows(document.reported)]
     for row in document.reported.contradictions:
         kept, dropped = row.kept, row.dropped
-        both = f"{_code(kept.value)} ({kept.trust}) over {_code(dropped.value)} ({dropped.trust})"
+        both = f"{printable.code(kept.value)} ({kept.trust}) over {printable.code(dropped.value)} ({dropped.trust})"
         lines.append(f"| {_TITLES.get(row.field, row.field)}, contradicted | {both} | {kept.line}, {dropped.line} |")
     symptoms = telling(document.symptoms)
-    lines += ["", *(f"- line {row.line}: {_code(_short(row.text))}" for row in symptoms[:8])]
+    lines += ["", *(f"- line {row.line}: {printable.code(_short(row.text))}" for row in symptoms[:8])]
     lines += [f"- {row.seconds:.0f} s pass after line {row.line}" for row in document.reported.pauses[:3]]
     return [*lines, ""]
 
@@ -127,14 +126,14 @@ def _cause(document: ReproduceDocument) -> list[str]:
     serious = [row for row in document.predicted if row.severity is not Severity.INFO]
     if not serious:
         causes = [get(row.signature) for row in telling(document.symptoms)]
-        said = [f"- {_plain(row.cause)}" for row in dict.fromkeys(causes)]
+        said = [f"- {printable.markdown(row.cause)}" for row in dict.fromkeys(causes)]
         return ["### Cause", "", *(said or ["Nothing in the report points to a version mismatch."]), ""]
     return ["### Cause", "", *(_told(row) for row in serious), ""]
 
 
 def _told(finding: Finding) -> str:
-    links = [source if source.startswith("https://") else _code(source) for source in finding.sources[:2]]
-    return f"- **{finding.code}**: {_plain(finding.message)}" + (f" ({', '.join(links)})" if links else "")
+    links = [source if source.startswith("https://") else printable.code(source) for source in finding.sources[:2]]
+    return f"- **{finding.code}**: {printable.markdown(finding.message)}" + (f" ({', '.join(links)})" if links else "")
 
 
 _BUILDS = f"envbuilder run {POSTED}"
@@ -145,7 +144,7 @@ def _fix(document: ReproduceDocument) -> list[str]:
     lines = ["### Fix", ""]
     near = document.nearest
     fixes = [row.fix for row in document.predicted if row.fix and row.severity is not Severity.INFO]
-    lines += [f"- {_plain(text)}" for text in dict.fromkeys(fixes)]
+    lines += [f"- {printable.markdown(text)}" for text in dict.fromkeys(fixes)]
     if near is not None and near.diff:
         lines += ["", "Nearest environment that works:", "", "```diff", *near.diff, "```"]
     if near is not None and near.commands:
@@ -162,30 +161,18 @@ def _verified(document: ReproduceDocument) -> list[str]:
     lines = ["### How this was verified", ""]
     if run is None:
         return [*lines, "By the compatibility catalogue; nothing was built.", ""]
-    where = f"in {_code(run.image)}" if run.image else ""
-    host = f" on a simulated host ({_code(document.recipe.host)})" if run.simulated else ""
-    host += f", with stand-ins for {', '.join(map(_code, run.stand_ins))}" if run.stand_ins else ""
+    where = f"in {printable.code(run.image)}" if run.image else ""
+    host = f" on a simulated host ({printable.code(document.recipe.host)})" if run.simulated else ""
+    host += f", with stand-ins for {', '.join(map(printable.code, run.stand_ins))}" if run.stand_ins else ""
     lines.append(f"Reproduced: **{_WORDS[run.reproduced]}** {where}{host}{_because(run.needs)}".rstrip())
-    lines += [f"- seen: {_code(_short(seen))}" for _, seen in run.proof]
+    lines += [f"- seen: {printable.code(_short(seen))}" for _, seen in run.proof]
     if near is not None and near.proof is not None:
         proof = near.proof
-        built = f", built and run as {_code(proof.image)}" if proof.image else ""
+        built = f", built and run as {printable.code(proof.image)}" if proof.image else ""
         simulated = ", simulated" if proof.simulated else ""
         lines.append(f"The fix works: **{_WORDS[proof.proven]}**{built}{simulated}{_because(proof.needs)}")
     return [*lines, ""]
 
 
 def _because(needs: str) -> str:
-    return f": {_plain(needs)}" if needs else ""
-
-
-def _code(text: str) -> str:
-    """Show a text as it is: nothing of a report becomes Markdown, a mention or a link."""
-    plain = re.sub(r"[`|\n\r]", " ", text).strip()
-    return f"`{plain}`"
-
-
-def _plain(text: str) -> str:
-    """Defuse what a tracker would turn into a mention, a reference or markup."""
-    escaped = re.sub(r"([#<>|\[\]*_`])", r"\\\1", " ".join(text.split()))
-    return escaped.replace("@", "@\u200b")
+    return f": {printable.markdown(needs)}" if needs else ""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import html
-import json
 import re
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate, islice
+
+from envbuilder.errors import decode
 
 LONGEST_LINE = 4_000
 """Characters of a line that are looked at: longer ones are minified files or binary, never a version statement."""
@@ -94,10 +95,10 @@ def _entity(match: re.Match[str]) -> str:
 def _element(match: re.Match[str]) -> str:
     """Unwrap a line that is one string of a JSON list, so that a log in a document reads like a log."""
     try:
-        text = json.loads(match[1])
-    except ValueError:
+        text = decode.from_json(match[1], str)
+    except decode.DamagedError:
         return match[0]
-    return " ".join(str(text).replace("\u0130", "I").split("\n"))
+    return " ".join(text.replace("\u0130", "I").split("\n"))
 
 
 def _unnumbered(lines: list[str]) -> list[str]:

@@ -26,7 +26,7 @@ from envbuilder.simulated import profile as profiles
 from envbuilder.simulated.compiler import Simulation, simulation
 from envbuilder.validation.validate import ValidationRequest, validate
 from envbuilder.verdict import Verdict
-from envbuilder.workspace import Workspace, cache_dir, content_key, write_atomically
+from envbuilder.workspace import Workspace, cache_dir, content_key, packaged, write_atomically
 
 _LIMIT_S = 600.0
 
@@ -187,7 +187,7 @@ def _spoken(image: Image, simulated: Simulation | None, standing: StandIns | Non
 
 def capture_script() -> bytes:
     """Return the script of ``envbuilder capture``, which runs on any Python."""
-    return (resources.files("envbuilder") / "probes" / "capture.py").read_bytes()
+    return packaged(resources.files("envbuilder") / "probes" / "capture.py")
 
 
 def lock_of(environment: Environment, tools: Tools) -> str:

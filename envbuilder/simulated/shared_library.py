@@ -13,6 +13,7 @@ from importlib.resources import files as package_files
 from pathlib import Path
 
 from envbuilder.errors import InfrastructureError
+from envbuilder.workspace import packaged, read_kept, writing
 
 # What keeps the libraries loadable in old images: no fortified or newer-than-needed entry points of the C library
 # (a test reads them back), nothing exported but what the sources say, nothing of the build host inside.
@@ -56,12 +57,12 @@ def compiled(libraries: Libraries, cache: Path) -> dict[str, bytes]:
     Raises InfrastructureError where no C compiler is found, or where it fails.
     """
     names = {*libraries.headers, *(name for library in libraries.members.values() for name in library.sources)}
-    sources = {name: (package_files(libraries.package) / name).read_bytes() for name in sorted(names)}
+    sources = {name: packaged(package_files(libraries.package) / name) for name in sorted(names)}
     compiler = _compiler(libraries.what)
     folder = cache / f"{libraries.name}-{_digest(libraries, sources, compiler)}"
     if not all((folder / name).is_file() for name in libraries.members):
         _compile(libraries, sources, compiler, folder)
-    return {name: (folder / name).read_bytes() for name in libraries.members}
+    return {name: read_kept(folder / name) or b"" for name in libraries.members}
 
 
 def _compile(libraries: Libraries, sources: Mapping[str, bytes], compiler: str, folder: Path) -> None:
@@ -69,7 +70,8 @@ def _compile(libraries: Libraries, sources: Mapping[str, bytes], compiler: str, 
     with tempfile.TemporaryDirectory(prefix=f"{libraries.name}-", dir=folder.parent) as temporary:
         work = Path(temporary)
         for source, text in sources.items():
-            (work / source).write_bytes(text)
+            with writing(work / source):
+                (work / source).write_bytes(text)
         for name, library in libraries.members.items():
             made = work / "made" / name
             made.parent.mkdir(parents=True, exist_ok=True)
@@ -81,12 +83,15 @@ def _compile(libraries: Libraries, sources: Mapping[str, bytes], compiler: str, 
 
 
 def _call(command: list[str], work: Path, what: str) -> None:
-    done = subprocess.run(command, cwd=work, capture_output=True, text=True, check=False, timeout=120)
-    if done.returncode:
-        raise InfrastructureError(
-            f"{command[0]} could not compile {what}:\n{done.stderr.strip()}",
-            hint="set CC to a C compiler that makes shared libraries for this machine",
+    hint = "set CC to a C compiler that makes shared libraries for this machine"
+    try:
+        done = subprocess.run(
+            command, cwd=work, capture_output=True, text=True, errors="replace", check=False, timeout=120
         )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise InfrastructureError(f"{command[0]} could not compile {what}: {error}", hint=hint) from error
+    if done.returncode:
+        raise InfrastructureError(f"{command[0]} could not compile {what}:\n{done.stderr.strip()}", hint=hint)
 
 
 def _compiler(what: str) -> str:
@@ -101,7 +106,10 @@ def _compiler(what: str) -> str:
 
 
 def _digest(libraries: Libraries, sources: Mapping[str, bytes], compiler: str) -> str:
-    version = subprocess.run([compiler, "--version"], capture_output=True, check=False, timeout=60).stdout
+    try:
+        version = subprocess.run([compiler, "--version"], capture_output=True, check=False, timeout=60).stdout
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise InfrastructureError(f"{compiler} does not say its version: {error}", hint="set CC") from error
     parts = [version, *(flag.encode() for flag in _FLAGS)]
     parts += [repr((name, library)).encode() for name, library in sorted(libraries.members.items())]
     parts += [part for name in sorted(sources) for part in (name.encode(), sources[name])]

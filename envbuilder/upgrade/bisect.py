@@ -10,7 +10,7 @@ from typing import Literal, Protocol, assert_never
 import msgspec
 
 from envbuilder.environment import Combination
-from envbuilder.errors import UsageError
+from envbuilder.errors import UsageError, printable
 from envbuilder.upgrade.bisect_search import (
     Answer,
     Ask,
@@ -21,7 +21,7 @@ from envbuilder.upgrade.bisect_search import (
     most_images,
     together,
 )
-from envbuilder.workspace import content_key, read_document, write_document
+from envbuilder.workspace import content_key, read_document, write_document, writing
 
 Axis = Literal["tensorflow", "cuda", "cudnn"]
 
@@ -105,7 +105,8 @@ def bisect(asked: Asked, trial: Trial, folder: Path, say: Callable[[str], None],
                 write_document(path, document)
                 return document
             case Refused():
-                path.unlink(missing_ok=True)
+                with writing(path):
+                    path.unlink(missing_ok=True)
                 raise UsageError(
                     f"{step.candidate}: {step.why}", hint="choose ends that differ in the command's success"
                 )
@@ -184,8 +185,8 @@ def _line(name: str, answer: Answer | None) -> str:
 
 def as_markdown(document: BisectDocument) -> str:
     """Write a search for an issue or a pull request."""
-    command = " ".join(document.asked.command).replace("`", "'")
-    return f"### Bisection over {document.asked.axis}\n\n`{command}`\n\n```\n{as_text(document)}\n```\n"
+    command = printable.code(" ".join(document.asked.command))
+    return f"### Bisection over {document.asked.axis}\n\n{command}\n\n```\n{as_text(document)}\n```\n"
 
 
 def ordered(candidates: Sequence[str], good: str, bad: str, key: Callable[[str], object]) -> tuple[str, ...]:

@@ -50,7 +50,7 @@ def differences(  # noqa: PLR0913, PLR0917 - two sides, what was measured betwee
         else None,
         size_ratio=inventory.size_ratio(old.side, new.side),
         layers=inventory.layers(old.side, new.side),
-        timings=statistics.compare(_kind(samples, memory=False), settings) if samples else None,
+        timings=statistics.compare([one for one in samples if one.unit == "s"], settings) if samples else None,
         numerics=outcomes.numerics(one.numerics, other.numerics) if one.numerics and other.numerics else None,
         warnings_new=warned[0] if warned else None,
         warnings_gone=warned[1] if warned else (),
@@ -71,17 +71,9 @@ def differences(  # noqa: PLR0913, PLR0917 - two sides, what was measured betwee
     )
 
 
-MEMORY = "memory."
-"""How the names of samples begin that are bytes; all others are seconds."""
-
-
-def _kind(samples: Sequence[Samples], *, memory: bool) -> list[Samples]:
-    return [one for one in samples if one.name.startswith(MEMORY) == memory]
-
-
 def _memory(samples: Sequence[Samples], settings: Settings) -> tuple[MemoryChange, ...] | None:
     """Judge peaks of memory as durations are, in a family of their own; None where none were read."""
-    rows = statistics.compare(_kind(samples, memory=True), settings)
+    rows = statistics.compare([one for one in samples if one.unit == "B"], settings)
     return (
         tuple(
             MemoryChange(

@@ -127,13 +127,18 @@ def _version(inventory: Inventory | None, pattern: str) -> str | None:
     return next((p.version for p in inventory.packages if re.fullmatch(pattern, p.name)), None)
 
 
+PYTHONS = "Python versions"
+CUBINS = "compute capabilities (machine code)"
+PTX = "compute capabilities (PTX)"
+
+
 def sets(old: Side, new: Side) -> tuple[SetChange, ...]:
     """Say which Pythons, and which compute capabilities by machine code and by PTX, were gained and lost."""
     known = old.pythons and new.pythons
     return (
-        *((_set("Python versions", old.pythons, new.pythons),) if known else ()),
-        _set("compute capabilities (machine code)", old.environment.cubins, new.environment.cubins),
-        _set("compute capabilities (PTX)", old.environment.ptx, new.environment.ptx),
+        *((_set(PYTHONS, old.pythons, new.pythons),) if known else ()),
+        _set(CUBINS, old.environment.cubins, new.environment.cubins),
+        _set(PTX, old.environment.ptx, new.environment.ptx),
     )
 
 

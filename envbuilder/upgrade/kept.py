@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
+from envbuilder.errors import decode
 from envbuilder.upgrade.observe import Place, probe_files
 from envbuilder.upgrade.observed import Timed
 from envbuilder.workspace import content_key, read_document, write_atomically, write_document
@@ -68,10 +70,8 @@ class Kept:
         path = self.folder / f"{name}.json"
         kept = None if self.fresh else read_document(path, _Answer)
         if kept is not None and kept.key == key:
-            try:
-                return msgspec.json.decode(kept.value, type=kind)
-            except msgspec.MsgspecError:
-                pass  # of another version of ours
+            with suppress(decode.DamagedError):  # of another version of ours
+                return decode.from_json(bytes(kept.value), kind)
         value = make()
         if whole(value):
             raw = msgspec.Raw(msgspec.json.encode(value))

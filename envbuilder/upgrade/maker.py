@@ -18,7 +18,7 @@ from envbuilder.image.context import system_of
 from envbuilder.image.ensure import Given, ensure
 from envbuilder.image.lock import lock
 from envbuilder.image.lockfile import LOCK
-from envbuilder.image.names import AFTER
+from envbuilder.image.names import after
 from envbuilder.pypi.open_index import open_index
 from envbuilder.upgrade.upgrade_document import LayerSeen, Side
 from envbuilder.upgrade.upgrade_request import UpgradeRequest
@@ -85,7 +85,7 @@ class Maker:
         committed = self._committed(environment)
         if committed is not None and lockfile.parse(committed) == lockfile.parse(text):
             return LockedSide(environment, committed, committed=True)
-        named = msgspec.structs.replace(environment, id=f"{environment.id}{AFTER}{old.environment.tensorflow}")
+        named = msgspec.structs.replace(environment, id=after(environment.id, old.environment.tensorflow))
         return replace(self._written(named, text), proposed=True)
 
     def _committed(self, environment: Environment) -> str | None:

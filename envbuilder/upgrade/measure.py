@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal
 
 import msgspec
 
@@ -56,9 +57,15 @@ def measure(  # noqa: PLR0913, PLR0917 - both sides, what to ask of them, and wh
 
 def samples(old: Sequence[Timed], new: Sequence[Timed]) -> tuple[Samples, ...]:
     """Pair the sides' durations and peaks of memory by name; one that a process lacks is left out."""
-    sides = [[{**timed.seconds, **timed.bytes} for timed in side] for side in (old, new)]
-    every = [*sides[0], *sides[1]]
-    names = [name for name in (every[0] if every else ()) if all(name in values for values in every)]
-    return tuple(
-        Samples(name=name, old=tuple(v[name] for v in sides[0]), new=tuple(v[name] for v in sides[1])) for name in names
-    )
+    seconds = _paired("s", [one.seconds for one in old], [one.seconds for one in new])
+    return (*seconds, *_paired("B", [one.bytes for one in old], [one.bytes for one in new]))
+
+
+def _paired(
+    unit: Literal["s", "B"], old: Sequence[Mapping[str, float]], new: Sequence[Mapping[str, float]]
+) -> Iterator[Samples]:
+    every = [*old, *new]
+    for name in every[0] if every else ():
+        if all(name in values for values in every):
+            before, after = (tuple(values[name] for values in side) for side in (old, new))
+            yield Samples(name=name, unit=unit, old=before, new=after)

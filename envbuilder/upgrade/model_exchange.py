@@ -6,6 +6,7 @@ import base64
 from collections.abc import Iterator
 
 from envbuilder.engine.port import FILES_AT
+from envbuilder.errors import decode
 from envbuilder.upgrade.observe import Gap, Place, ask
 from envbuilder.upgrade.observed import Loaded, Saved
 from envbuilder.upgrade.upgrade_document import ModelExchange
@@ -33,7 +34,11 @@ def _exchanged(writer: Place, reader: Place, saved_by: str) -> list[ModelExchang
         return saved
     formats = {name: str(number) for number, name in enumerate(saved.saved)}
     order: dict[str, object] = {"folder": f"{FILES_AT}/models", "formats": formats}
-    files = dict(_files(saved, formats))
+    try:
+        with decode.damaged("it saved something else than files"):
+            files = dict(_files(saved, formats))
+    except decode.DamagedError as error:
+        return Gap(str(error))
     own, other = (ask(place, PROBE, Loaded, order, files) for place in (writer, reader))
     if isinstance(own, Gap):
         return own
@@ -51,4 +56,5 @@ def _exchanged(writer: Place, reader: Place, saved_by: str) -> list[ModelExchang
 def _files(saved: Saved, formats: dict[str, str]) -> Iterator[tuple[str, bytes]]:
     for name, files in saved.saved.items():
         for path, text in files.items():
-            yield f"models/{formats[name]}/{path}", base64.b64decode(text)
+            with decode.damaged(f"{path} is not base64"):
+                yield f"models/{formats[name]}/{path}", base64.b64decode(text)

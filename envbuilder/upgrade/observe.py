@@ -9,14 +9,14 @@ from functools import cache
 from importlib import resources
 from typing import TypeVar
 
-import msgspec
-
 from envbuilder.console import Task
-from envbuilder.engine.port import FILES_AT, ContainerSpec, Engine
+from envbuilder.engine.port import FILES_AT, OWN_END_S, ContainerSpec, Engine
+from envbuilder.errors import decode
 from envbuilder.upgrade.observed import Inventory, Numerics, Observed, Printed, Surface
+from envbuilder.workspace import packaged
 
 PROBES = "probes"
-SHARED = ("__init__.py", "installed.py", "tensorflow_files.py")
+SHARED = ("__init__.py", "installed.py", "lifetime.py", "tensorflow_files.py")
 """What the upgrade probes take from the suite's folder."""
 
 _STDERR_KEPT = 4000
@@ -58,7 +58,7 @@ def probe_files() -> Mapping[str, bytes]:
     probes = resources.files("envbuilder") / "probes"
     own = [f"upgrade/{item.name}" for item in (probes / "upgrade").iterdir() if item.name.endswith(".py")]
     shared = [f"suite/{name}" for name in SHARED]
-    return {f"{PROBES}/{path}": (probes / path).read_bytes() for path in (*own, *shared)}
+    return {f"{PROBES}/{path}": packaged(probes / path) for path in (*own, *shared)}
 
 
 def run_probe(
@@ -73,7 +73,7 @@ def run_probe(
     stdout, stderr = bytearray(), bytearray()
     spec = ContainerSpec(
         image=place.image,
-        command=("python", f"{FILES_AT}/{PROBES}/upgrade", probe, json.dumps(arguments)),
+        command=("python", f"{FILES_AT}/{PROBES}/upgrade", probe, json.dumps(arguments), f"{limit_s + OWN_END_S:.0f}"),
         env={"HOME": "/tmp", "PYTHONDONTWRITEBYTECODE": "1"},  # noqa: S108 - inside the container
         files={**probe_files(), **(files or {})},
         gpus=place.gpus,
@@ -115,8 +115,8 @@ def ask(
     if output.wrong or not lines:
         return Gap(output.wrong or "it printed no answer")
     try:
-        return msgspec.json.decode(lines[-1], type=kind)
-    except msgspec.MsgspecError as error:
+        return decode.from_json(lines[-1], kind)
+    except decode.DamagedError as error:
         return Gap(f"it printed something else than an answer: {error}")
 
 

@@ -6,7 +6,9 @@ import base64
 import math
 import zlib
 from array import array
+from contextlib import suppress
 
+from envbuilder.errors import decode
 from envbuilder.upgrade.observed import Numerics, Operation
 from envbuilder.upgrade.outcomes import TOLERANCE
 from envbuilder.upgrade.upgrade_document import OutputChange
@@ -39,9 +41,17 @@ def _change(old: Operation, new: Operation) -> OutputChange | None:
 
 
 def _values(operation: Operation) -> array[float]:
-    """Read little-endian results; the probe writes doubles for double precision, single ones else."""
+    """Read little-endian results; the probe writes doubles for double precision, single ones else.
+
+    Empty, and so without a comparison, where they are damaged or larger than any operation's.
+    """
     kind = "d" if operation.precision == "float64" else "f"
-    return array(kind, zlib.decompress(base64.b64decode(operation.values)))
+    with suppress(decode.DamagedError), decode.damaged("no results"):
+        return array(kind, zlib.decompressobj().decompress(base64.b64decode(operation.values), _MOST_BYTES))
+    return array(kind)
+
+
+_MOST_BYTES = 64 << 20
 
 
 def drift_of(old: array[float], new: array[float]) -> float | None:

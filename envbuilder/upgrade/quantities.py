@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Literal
 
 from envbuilder import versions
+from envbuilder.upgrade import inventory, outcomes
 from envbuilder.upgrade import measured_quantities as measured
 from envbuilder.upgrade import outcome_quantities as answers
-from envbuilder.upgrade import outcomes
 from envbuilder.upgrade.figures import Figures, Sides, count, not_asked, unknown
 from envbuilder.upgrade.inventory import spdx
 from envbuilder.upgrade.surface import folded
@@ -61,14 +61,14 @@ def _host(row: HostChange) -> str:
     return f"{row.host} ({row.gpu}, driver {row.driver}): {row.old} → {row.new}: {why}"
 
 
-def _lost(sides: Sides, name: str) -> Figures:
-    return count([text for change in sides.differences.sets if change.name.startswith(name) for text in change.lost])
+def _lost(sides: Sides, *names: str) -> Figures:
+    return count([text for change in sides.differences.sets if change.name in names for text in change.lost])
 
 
 def _pythons(sides: Sides) -> Figures:
     if not sides.old.pythons or not sides.new.pythons:
         return not_asked("one wheel file says nothing of others")
-    return _lost(sides, "Python")
+    return _lost(sides, inventory.PYTHONS)
 
 
 def _driver(sides: Sides) -> Figures:
@@ -197,7 +197,10 @@ QUANTITIES: dict[ClauseName, tuple[str, Callable[[Sides], Figures]]] = {
         "GPUs of the fleet that would have to compile PTX",
         lambda sides: _hosts(sides, wanted="ptx", serving=("native",)),
     ),
-    "capabilities-lost": ("compute capabilities without machine code or PTX any more", lambda s: _lost(s, "compute")),
+    "capabilities-lost": (
+        "compute capabilities without machine code or PTX any more",
+        lambda sides: _lost(sides, inventory.CUBINS, inventory.PTX),
+    ),
     "pythons-lost": ("Python versions without a wheel any more", _pythons),
     "minimum-driver-raised": ("the minimum driver is raised", _driver),
     "start-up-ratio": (

@@ -27,9 +27,10 @@ BLOCK = 3
 
 
 class Samples(msgspec.Struct, frozen=True, kw_only=True):
-    """One duration in seconds, measured on both sides: ``old[i]`` and ``new[i]`` belong to round i."""
+    """One duration in seconds, or peak of memory in bytes, on both sides: ``old[i]`` and ``new[i]`` are round i."""
 
     name: str
+    unit: Literal["s", "B"] = "s"
     old: tuple[float, ...]
     new: tuple[float, ...]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from envbuilder.console import table
+from envbuilder.errors import printable
 from envbuilder.upgrade.inventory import spdx
 from envbuilder.upgrade.measured_quantities import DRIFTED, drifted
 from envbuilder.upgrade.statistics import Interval, Measured
@@ -51,8 +52,8 @@ def as_markdown(document: UpgradeDocument) -> str:
     old, new = document.old, document.new
     parts = [
         f"## TensorFlow {old.tensorflow} → {new.tensorflow} ({document.flavor}): {document.decision}",
-        f"Judged by policy `{document.policy}` over {document.rounds} interleaved rounds.",
-        *map(_cell, judged_on(document)),
+        f"Judged by policy {printable.code(document.policy)} over {document.rounds} interleaved rounds.",
+        *map(printable.markdown, judged_on(document)),
     ]
     for title, headers, rows in sections(document):
         if title in WHOLE:
@@ -61,7 +62,7 @@ def as_markdown(document: UpgradeDocument) -> str:
             summary = f"<summary>{title} ({len(rows)})</summary>"
             parts.append(f"<details>{summary}\n\n{_pipes(headers, rows)}\n\n</details>")
     if document.gaps:
-        parts.append("### Not known\n\n" + "\n".join(f"- {_cell(gap)}" for gap in document.gaps))
+        parts.append("### Not known\n\n" + "\n".join(f"- {printable.markdown(gap)}" for gap in document.gaps))
     return "\n\n".join(parts) + "\n"
 
 
@@ -86,22 +87,12 @@ WHOLE = (REJECTS, OPEN, DECIDES, "Sides", "Policy", "Platform")
 
 def _pipes(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = ["| " + " | ".join(headers) + " |", "|" + " --- |" * len(headers)]
-    lines += ["| " + " | ".join(_cell(cell) for cell in row) + " |" for row in rows]
+    lines += ["| " + " | ".join(printable.markdown(cell) for cell in row) + " |" for row in rows]
     return "\n".join(lines)
 
 
-def _cell(text: str) -> str:
-    """Write a text so that it stays one cell and is no markup."""
-    plain = " ".join(text.split()).replace("\\", "\\\\")
-    for character in "|<>`*_[]":
-        plain = plain.replace(
-            character, f"\\{character}" if character not in "<>" else {"<": "&lt;", ">": "&gt;"}[character]
-        )
-    return plain
-
-
 def _short(text: str) -> str:
-    plain = " ".join(text.split())
+    plain = printable.line(text)
     return plain if len(plain) <= _WIDTH else plain[: _WIDTH - 1] + "…"
 
 

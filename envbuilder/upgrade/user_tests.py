@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from envbuilder.engine.port import FILES_AT
-from envbuilder.errors import InfrastructureError, UsageError
+from envbuilder.errors import InfrastructureError, UsageError, decode
 from envbuilder.image.lock import uv_binary
 from envbuilder.upgrade.observe import Output, Place, run_probe
 from envbuilder.upgrade.observed import UserTest
@@ -101,9 +101,12 @@ def pytest_files(python: str) -> dict[str, bytes]:
     folder = cache_dir() / f"pytest-py{python}"
     if not (folder / "pytest" / "__init__.py").is_file():
         words = [uv_binary(), "pip", "install", "--quiet", "--target", str(folder), "--python-version", python]
-        done = subprocess.run(
-            [*words, "--only-binary", ":all:", "pytest"], capture_output=True, text=True, check=False, timeout=300
-        )
+        try:
+            done = subprocess.run(
+                [*words, "--only-binary", ":all:", "pytest"], capture_output=True, text=True, check=False, timeout=300
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise InfrastructureError(f"cannot fetch pytest for Python {python}: {error}", hint="try again") from error
         if done.returncode:
             last = "\n".join(done.stderr.strip().splitlines()[-3:])
             raise InfrastructureError(
@@ -156,11 +159,11 @@ def results(output: Output) -> tuple[UserTest, ...]:
     ended = False
     for line in output.stdout.splitlines():
         try:
-            if msgspec.json.decode(line, type=_Mark).end:
+            if decode.from_json(line, _Mark).end:
                 ended = True
                 continue
-            test = msgspec.json.decode(line, type=UserTest)
-        except msgspec.MsgspecError:
+            test = decode.from_json(line, UserTest)
+        except decode.DamagedError:
             continue  # no answer of the runner's: the test that it may have been of is missing, and counts as failed
         if test.name not in found or found[test.name].outcome == "passed":
             found[test.name] = test

@@ -10,8 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from envbuilder.console import one_line
-from envbuilder.errors import decode
+from envbuilder.errors import decode, printable
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.probes.suite.channel import Reader
 from envbuilder.validation.checks.specification import Check
@@ -167,9 +166,12 @@ class Session:
         self.identity: Identity | None = None
         self.stopped: Unfinished | None = None
 
-    def order(self, plan: bytes) -> bytes:
-        """Return what the runner reads on its standard input: the key and the plan, and nothing else holds the key."""
-        return msgspec.json.encode({"key": self._key, "plan": msgspec.Raw(plan)})
+    def order(self, plan: bytes, limit_s: float) -> bytes:
+        """Return what the runner reads on its standard input: the key, the plan, and when to end itself at the latest.
+
+        Nothing else holds the key.
+        """
+        return msgspec.json.encode({"key": self._key, "plan": msgspec.Raw(plan), "limit_s": limit_s})
 
     @property
     def strange(self) -> list[str]:
@@ -303,7 +305,7 @@ def check_protocol(session: Session, why: Unfinished | None, check: Check) -> Ch
             code=Code.PROTOCOL_VIOLATION,
             severity=Severity.ERROR,
             subject="the run's messages",
-            message=one_line(text),
+            message=printable.line(text),
             fix="find what in the image answers in the suite's place: .pth files, sitecustomize, a wrapped python",
         )
         for text in violations[:_SHOWN]
@@ -313,7 +315,7 @@ def check_protocol(session: Session, why: Unfinished | None, check: Check) -> Ch
         tier=check.tier,
         outcome="failed" if violations else "passed",
         expected="messages that are sealed, whole and in order",
-        observed=one_line("; ".join(violations[:_SHOWN])) or "so they are",
+        observed=printable.line("; ".join(violations[:_SHOWN])) or "so they are",
         findings=findings,
     )
 
@@ -325,11 +327,11 @@ def plain_finding(finding: Finding) -> Finding:
     """Return a finding whose every sentence is one line: an image's words start no line of any report of ours."""
     return msgspec.structs.replace(
         finding,
-        subject=one_line(finding.subject),
-        message=one_line(finding.message),
-        requires=one_line(finding.requires),
-        fix=one_line(finding.fix),
-        found=one_line(finding.found),
+        subject=printable.line(finding.subject),
+        message=printable.line(finding.message),
+        requires=printable.line(finding.requires),
+        fix=printable.line(finding.fix),
+        found=printable.line(finding.found),
     )
 
 
@@ -343,8 +345,8 @@ def _checked(result: _Result, check: Check) -> CheckResult:
         tier=check.tier,
         outcome=result.outcome,
         duration_s=round(result.duration_s, 4),
-        expected=one_line(result.expected),
-        observed=one_line(result.observed),
+        expected=printable.line(result.expected),
+        observed=printable.line(result.observed),
         findings=tuple(plain_finding(finding) for finding in result.findings),
         measurements=result.measurements,
         log=result.log,

@@ -119,9 +119,15 @@ def _row(verdict: Verdict) -> tuple[str, str, str, str, str, int, str, bytes]:
         verdict.verdict,
         verdict.level,
         int(verdict.simulated),
-        _utc(datetime.fromisoformat(verdict.finished)),
+        _finished(verdict),
         document,
     )
+
+
+def _finished(verdict: Verdict) -> str:
+    """Return when a verdict was reached. Raises DamagedError where it does not say so."""
+    with decode.damaged("the verdict's time is none"):
+        return _utc(datetime.fromisoformat(verdict.finished))
 
 
 def _utc(time: datetime) -> str:

@@ -6,9 +6,8 @@ import posixpath
 import re
 from collections.abc import Iterator
 
-import msgspec
-
 from envbuilder.environment import Environment
+from envbuilder.errors import decode
 from envbuilder.finding import Code, Finding
 from envbuilder.image import lockfile
 from envbuilder.validation.file_records import Distribution, distributions
@@ -33,8 +32,8 @@ _SAYS_CUDA = re.compile(
 def document(files: ImageFiles) -> Environment | None:
     """Read the environment document that an image carries; None where it is absent, damaged, or its id no name."""
     try:
-        found = msgspec.json.decode(files.content(DOCUMENT) or b"", type=Environment)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+        found = decode.from_json(files.content(DOCUMENT) or b"", Environment)
+    except decode.DamagedError:
         return None
     return found if _NAME.match(found.id) else None
 
@@ -47,7 +46,7 @@ def contradicts_itself(told: Environment) -> bool:
 def carried_lock(files: ImageFiles) -> str:
     """Read the lock that an image carries; '' where it carries none that is one."""
     try:
-        text = (files.content(LOCK) or b"").decode()
+        text = decode.text(files.content(LOCK) or b"")
         lockfile.parse(text)
     except ValueError:
         return ""
@@ -65,7 +64,7 @@ def claims(subject: Outside) -> Looked:
     told = document(files)
     framework = _framework(distributions(files))
     lock = files.content(LOCK)
-    digest = lockfile.digest(lock.decode("utf-8", "replace")) if lock is not None else None
+    digest = lockfile.digest(decode.lossy(lock)) if lock is not None else None
     package, version, python = framework
     rows: list[tuple[str, object, object]] = [
         (f"label {ENVIRONMENT_LABEL}", labels.get(ENVIRONMENT_LABEL), facts.environment),
@@ -146,7 +145,7 @@ def _claim(name: str, text: str, actual: object = "", claimed: object = "") -> F
 
 
 def _shown(value: object) -> str:
-    return str(value).encode("unicode_escape").decode()[:120]
+    return decode.lossy(str(value).encode("unicode_escape"))[:120]
 
 
 def is_name(text: str) -> bool:

@@ -12,11 +12,11 @@ from importlib import resources
 import msgspec
 
 from envbuilder.engine.port import Engine, Image
-from envbuilder.errors import InfrastructureError
+from envbuilder.errors import InfrastructureError, decode
 from envbuilder.pypi.answer_cache import Cache
 from envbuilder.validation.layer_scan import FileRow, LayerRecord, scan
 from envbuilder.validation.system_packages import SystemPackages
-from envbuilder.workspace import cache_dir
+from envbuilder.workspace import cache_dir, packaged
 
 _SCANNER = (
     "validation/layer_scan.py",
@@ -156,13 +156,15 @@ def read_image(engine: Engine, image: Image, store: Cache | None = None) -> Imag
 def _scanner() -> str:
     hashed = hashlib.sha256()
     for name in _SCANNER:
-        hashed.update(resources.files("envbuilder").joinpath(name).read_bytes())
+        hashed.update(packaged(resources.files("envbuilder").joinpath(name)))
     return hashed.hexdigest()
 
 
 def _unpacked(kept: bytes) -> LayerRecord | None:
     """Read a kept record; None for one that was spoilt."""
     try:
-        return msgspec.msgpack.decode(zlib.decompress(kept), type=LayerRecord)
-    except (msgspec.MsgspecError, zlib.error):
+        with decode.damaged("not a kept record"):
+            found: LayerRecord = decode.from_msgpack(zlib.decompress(kept), LayerRecord)
+    except decode.DamagedError:
         return None
+    return found

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from envbuilder.engine.port import Image
+from envbuilder.errors import decode
 from envbuilder.probes.suite import framework, installed
 from envbuilder.probes.suite.elf import Elf
 from envbuilder.probes.suite.loader import DEFAULTS, Search, parse_cache
@@ -102,7 +103,7 @@ class ImagePython:
         for site in self.sites:
             found = _VERSION.search(_configuration(self._files, site) or b"")
             if found:
-                return found[1].decode()
+                return decode.lossy(found[1])
         return otherwise
 
     def distributions(self) -> list[installed.Distribution]:
@@ -116,7 +117,7 @@ class ImagePython:
             if found["leaf"] != "PKG-INFO" or key not in kept:
                 kept[key] = content
         made = (
-            installed.described(content.decode("utf-8", "replace").splitlines(), posixpath.join("/", *key))
+            installed.described(decode.lossy(content).splitlines(), posixpath.join("/", *key))
             for key, content in kept.items()
         )
         return sorted((one for one in made if one is not None), key=lambda one: (one.name, one.version))

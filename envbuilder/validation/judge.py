@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import assert_never
+from collections.abc import Iterable
+from typing import NamedTuple, assert_never
 
 import msgspec
 
@@ -93,12 +93,26 @@ def _distinct(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     return worst_first(first.values())
 
 
-_TIMES: tuple[tuple[str, str, Tier, str], ...] = (
-    ("import_s", "import", "cpu", "seconds to import"),
-    ("first_op_s", "first_op", "cpu", "seconds to the first operation"),
-    ("context_s", "context", "gpu", "seconds to a GPU context"),
+class _Bound(NamedTuple):
+    """A field of `Budgets`, the check that holds it, the tier that it belongs to, its unit and its words.
+
+    ``measurement`` is the measurement that it bounds; '' is the image's own size.
+    """
+
+    field: str
+    check: str
+    measurement: str
+    tier: Tier
+    unit: str
+    words: str
+
+
+_BOUNDS: tuple[_Bound, ...] = (
+    _Bound("size_gb", "budget-size", "", "static", "GB", "gigabytes of image"),
+    _Bound("import_s", "budget-import", "import", "cpu", "s", "seconds to import"),
+    _Bound("first_op_s", "budget-first-op", "first_op", "cpu", "s", "seconds to the first operation"),
+    _Bound("context_s", "budget-context", "context", "gpu", "s", "seconds to a GPU context"),
 )
-"""Budget, the measurement that it bounds, the tier that it belongs to, and its name."""
 
 
 def budget_results(results: tuple[CheckResult, ...], budgets: Budgets, size: int | None) -> tuple[CheckResult, ...]:
@@ -111,32 +125,28 @@ def budget_results(results: tuple[CheckResult, ...], budgets: Budgets, size: int
         for name, value in result.measurements.items():
             measured[name] = max(value.value, measured.get(name, 0.0))
     made = []
-    if budgets.size_gb is not None and size is not None:
-        made.append(_budget("size_gb", "static", "gigabytes of image", size / GIGABYTE, budgets.size_gb))
-    for name, measurement, tier, words in _TIMES:
-        bound = getattr(budgets, name)
-        if bound is not None:
-            made.append(_budget(name, tier, words, measured.get(measurement), bound))
+    for row in _BOUNDS:
+        bound = getattr(budgets, row.field)
+        if bound is not None and row.measurement:
+            made.append(_budget(row, measured.get(row.measurement), bound))
+        elif bound is not None and size is not None:
+            made.append(_budget(row, size / GIGABYTE, bound))
     return tuple(made)
 
 
-def _budget(name: str, tier: Tier, words: str, value: float | None, bound: float) -> CheckResult:
-    title = "budget-" + name.rpartition("_")[0].replace("_", "-")
-    expected = f"at most {bound:g} {words}"
+def _budget(row: _Bound, value: float | None, bound: float) -> CheckResult:
+    expected = f"at most {bound:g} {row.words}"
     if value is None:
-        return CheckResult(name=title, tier=tier, outcome="skipped", expected=expected, observed="not measured")
-    observed = f"{value:.3g} {words}"
-    measurements: Mapping[str, Measurement] = {name: Measurement(value, "GB" if name == "size_gb" else "s")}
+        return CheckResult(name=row.check, tier=row.tier, outcome="skipped", expected=expected, observed="not measured")
     outcome: Outcome = "passed" if value <= bound else "failed"
-    findings = () if value <= bound else (_exceeded(name, value, bound, words),)
     return CheckResult(
-        name=title,
-        tier=tier,
+        name=row.check,
+        tier=row.tier,
         outcome=outcome,
         expected=expected,
-        observed=observed,
-        findings=findings,
-        measurements=dict(measurements),
+        observed=f"{value:.3g} {row.words}",
+        findings=() if value <= bound else (_exceeded(row.field, value, bound, row.words),),
+        measurements={row.field: Measurement(value, row.unit)},
     )
 
 

@@ -6,6 +6,7 @@ import mmap
 import re
 from collections.abc import Iterator
 
+from envbuilder.errors import decode
 from envbuilder.probes.suite.elf import Elf
 
 _CUDNN = re.compile(r"cudnn_\w+_version\Z")
@@ -42,5 +43,5 @@ def _built(elf: Elf, window: mmap.mmap) -> Iterator[str]:
     while at >= 0:
         found = _BUILT.match(window[at : at + 80])
         if found:
-            yield found["full"].decode()
+            yield decode.lossy(found["full"])
         at = window.find(b"Cuda compilation tools, release ", at + 1, offset + size)

@@ -9,6 +9,8 @@ import re
 
 import msgspec
 
+from envbuilder.errors import decode
+
 _SHAPES: tuple[tuple[str, bytes, str], ...] = (
     (
         "a private key",
@@ -21,7 +23,7 @@ _SHAPES: tuple[tuple[str, bytes, str], ...] = (
     ("an AWS secret key", b"aws_secret_access_key", r"aws_secret_access_key\s*[=:]\s*[\"']?[A-Za-z0-9+/]{20,}"),
     ("an AWS secret key", b"AWS_SECRET_ACCESS_KEY", r"AWS_SECRET_ACCESS_KEY\s*[=:]\s*[\"']?[A-Za-z0-9+/]{20,}"),
     *(
-        ("a GitHub token", hint, rf"(?<![A-Za-z0-9]){hint.decode()}[A-Za-z0-9]{{30,}}")
+        ("a GitHub token", hint, rf"(?<![A-Za-z0-9]){decode.lossy(hint)}[A-Za-z0-9]{{30,}}")
         for hint in (b"ghp_", b"gho_", b"ghu_", b"ghs_", b"ghr_")
     ),
     ("a GitHub token", b"github_pat_", r"github_pat_[A-Za-z0-9_]{30,}"),

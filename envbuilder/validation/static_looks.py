@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from envbuilder.errors import decode
 from envbuilder.finding import Finding
 from envbuilder.probes.suite import closure, packages, stacks, xlatools
 from envbuilder.probes.suite.answer import Answer
@@ -116,8 +117,8 @@ def _facts(subject: Outside) -> dict[str, Any]:
 def _looked(answer: Answer) -> Looked:
     """Read a probe's answer as what a look came to."""
     return Looked(
-        tuple(plain_finding(one) for one in msgspec.convert(answer["findings"], list[Finding])),
+        tuple(plain_finding(one) for one in decode.converted(answer["findings"], list[Finding])),
         answer["expected"],
         answer["observed"],
-        tuple(msgspec.convert(answer["measurements"], dict[str, Measurement]).items()),
+        tuple(decode.converted(answer["measurements"], dict[str, Measurement]).items()),
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import operator
 import secrets
 import threading
@@ -12,8 +11,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from envbuilder.console import one_line
 from envbuilder.engine.port import ContainerSpec, Ended, Engine, Image
+from envbuilder.errors import decode, printable
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.probes.suite.draw import Draw
 from envbuilder.validation.checks.specification import Check
@@ -82,7 +81,7 @@ def check_user_start(engine: Engine, image: Image, check: Check, stopped: thread
     drawn = Draw(secrets.token_hex(16))
     left = [drawn.integers(f"left {row}", _INNER) for row in range(_SIZE)]
     right = [drawn.integers(f"right {row}", _SIZE) for row in range(_INNER)]
-    program = _PROGRAM.format(left=left, right=right, mark=_MARK.decode())
+    program = _PROGRAM.format(left=left, right=right, mark=decode.lossy(_MARK))
     product = [sum(map(operator.mul, row, column)) for row in left for column in zip(*right, strict=True)]
     for python in ("python", "python3"):
         heard = _Heard(stopped)
@@ -91,14 +90,14 @@ def check_user_start(engine: Engine, image: Image, check: Check, stopped: thread
         )
         if not ended.refusal:
             break
-    wrong = one_line(_wrong(ended, heard, product))
+    wrong = printable.line(_wrong(ended, heard, product))
     finding = Finding(
         code=Code.USER_START,
         severity=Severity.ERROR,
         subject=_whose(image, check),
         message=wrong,
         requires="a product of TensorFlow",
-        found=one_line(heard.errors.decode(errors="replace")[-1000:]),
+        found=printable.line(heard.errors.decode(errors="replace")[-1000:]),
         fix="run the image's python -c 'import tensorflow' with docker run and mend what it says",
     )
     return CheckResult(
@@ -149,8 +148,8 @@ def _wrong(ended: Ended, heard: _Heard, product: list[int]) -> str:
             return text
     line = next((line for line in reversed(bytes(heard.output).splitlines()) if line.startswith(_MARK)), b"")
     try:
-        said = msgspec.convert(json.loads(line.removeprefix(_MARK) or b"null"), _Said)
-    except (ValueError, msgspec.ValidationError):
+        said = decode.from_json(line.removeprefix(_MARK), _Said)
+    except decode.DamagedError:
         return f"its python computed nothing with TensorFlow (exit code {ended.exit_code})"
     return _wrong_answer(said, product)
 

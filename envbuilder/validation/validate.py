@@ -130,6 +130,7 @@ def validate(
     files = read_image(engine, image)
     subject = _subject(engine, place, image, files, request)
     selected = suite_plan.select(subject.facts)
+    place = replace(place, is_known=bool(subject.facts.environment))
     checks = (*selected, *request.extra)
     users = [check for check in selected if check.group == "users"]
     with _Beside(users, lambda check, stopped: check_user_start(engine, image, check, stopped)) as beside:
@@ -151,7 +152,7 @@ def validate(
         subject,
         image=ImageRef(
             id=image.id,
-            digest=_digest(image, request.image),
+            digest=image.digest(request.image),
             size=image.size,
             reference=request.image,
             base=f"{request.base} {request.base_id}".strip() or image.labels.get(BASE_NAME_LABEL, ""),
@@ -269,11 +270,13 @@ class _Subject:
 def _place(engine: Engine, image: Image, request: ValidationRequest) -> Place:
     probes = {f"{PROBES}/{name}": content for name, content in request.probes.items()}
     if (host := request.simulate) is not None:
-        return Place(image.id, gpus="none", env=host.environment(image.env), files={**host.files, **probes})
+        return Place(
+            image.id, called=request.image, gpus="none", env=host.environment(image.env), files={**host.files, **probes}
+        )
     gpus = request.gpus
     if gpus == "auto":
         gpus = "all" if engine.info().gpu_runtime else "none"
-    return Place(image.id, gpus=gpus, files=probes)
+    return Place(image.id, called=request.image, gpus=gpus, files=probes)
 
 
 def _subject(engine: Engine, place: Place, image: Image, files: ImageFiles, request: ValidationRequest) -> _Subject:
@@ -381,8 +384,3 @@ def _verdict(  # noqa: PLR0913 - one document, from its parts
         started=times[0],
         finished=times[1],
     )
-
-
-def _digest(image: Image, name: str) -> str | None:
-    pinned = image.pinned(name)
-    return pinned.rpartition("@")[2] if pinned else None

@@ -104,6 +104,21 @@ def test_limits_hold(engine: DockerEngine, base: str) -> None:
     assert "fork" in err.lower()
 
 
+def test_a_container_is_kept_from_the_host(engine: DockerEngine, base: str) -> None:
+    """Open files, core files, the size of a file and of scratch space, and the control groups in sight are bounded."""
+    words = "ulimit -n; ulimit -c; ulimit -f; df -k /tmp | tail -1; cat /proc/self/cgroup"
+    out, _, _ = shell(engine, base, words, memory=256 << 20)
+    files, core, size, scratch, *groups = out.splitlines()
+    assert (files, core) == ("16384", "0")
+    assert int(size) in {(256 << 20) // 512, (256 << 20) // 1024}
+    assert int(scratch.split()[1]) == (128 << 20) // 1024
+    assert all(group.endswith(":/") for group in groups), groups
+    whole = engine.info().memory
+    assert whole > 0
+    _, _, ended = shell(engine, base, "true", memory=1 << 50)
+    assert ended.exit_code == 0
+
+
 def test_output_arrives_while_it_runs(engine: DockerEngine, base: str) -> None:
     """What a container prints is handed on at once, not in the end."""
     times: list[float] = []

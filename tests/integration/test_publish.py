@@ -175,7 +175,7 @@ def test_refused_inconclusive(world) -> None:
     for level in ("none", "static", "load", "gpu"):
         assert Refused.INCONCLUSIVE in reasons(check(world, demand=Demand(level=level)))
     stated = [
-        json.loads(bytes(statement.decode(envelope.payload_of(envelope.decode(sealed))).predicate))
+        json.loads(bytes(statement.parse(envelope.payload_of(envelope.parse(sealed))).predicate))
         for item in attached(world.client(), row.digest, ENVELOPE)
         for sealed in [document(world.client(), item.digest, row.digest, ENVELOPE)]
     ]
@@ -190,7 +190,7 @@ def test_refused_simulated(world) -> None:
         publish(world.publication(image, allow=("inconclusive",)), world.tools(answering(simulated=True)))
     assert set(world.client().tags()) == {f"staging-{ENVIRONMENT}"}
     manifest = world.client().manifest(f"staging-{ENVIRONMENT}")
-    verdict = answering(simulated=True)(f"x@{manifest.digest}")
+    verdict = answering(simulated=True)(Reference("x", "x", digest=manifest.digest))
     forged = statement.about("x", manifest.digest, statement.VERDICT, VerdictPredicate(verdict=verdict))
     attach(world.client(), manifest, KeySealer(world.key).seal(statement.encode(forged)), ENVELOPE, {})
     assert reasons(check(world, f"staging-{ENVIRONMENT}")) == {Refused.SIMULATED}
@@ -389,7 +389,7 @@ def test_what_is_signed_is_what_was_judged(world) -> None:
         each
         for found in attached(world.client(), row.digest, ENVELOPE)
         for sealed in [document(world.client(), found.digest, row.digest, ENVELOPE)]
-        for each in [statement.decode(envelope.payload_of(envelope.decode(sealed)))]
+        for each in [statement.parse(envelope.payload_of(envelope.parse(sealed)))]
         if each.predicate_type == statement.VERDICT
     )
     verdict = msgspec.json.decode(item.predicate, type=VerdictPredicate).verdict

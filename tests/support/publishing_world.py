@@ -41,11 +41,11 @@ def scratch_image(engine: Engine, folder: Path, text: str) -> str:
     return tag
 
 
-def answering(make: Callable[..., Verdict] = gpu_verdict, **given: Any) -> Callable[[str], Verdict]:
+def answering(make: Callable[..., Verdict] = gpu_verdict, **given: Any) -> Callable[[Reference], Verdict]:
     """Return a validator that judges any image as told, by the digest that it is given."""
 
-    def validate(reference: str) -> Verdict:
-        image = ImageRef(id=digest("image"), digest=reference.rpartition("@")[2], reference=reference)
+    def validate(reference: Reference) -> Verdict:
+        image = ImageRef(id=digest("image"), digest=reference.digest, reference=str(reference))
         return make(**{"image": image, **given})
 
     return validate
@@ -82,7 +82,7 @@ class World:
         }
         return Publication(**{**values, **given})
 
-    def tools(self, validate: Callable[[str], Verdict] | None = None, **given: Any) -> Tools:
+    def tools(self, validate: Callable[[Reference], Verdict] | None = None, **given: Any) -> Tools:
         """Bring the ports together."""
         tools = Tools(
             engine=self.engine,

@@ -97,7 +97,7 @@ def test_a_verdict_without_a_digest_is_never_stated() -> None:
 def test_the_whole_verdict_is_in_our_predicate() -> None:
     """Reading our predicate gives the very verdict that went in."""
     made = verdict_statement(NAME, failed_verdict())
-    again = statement.decode(statement.encode(made))
+    again = statement.parse(statement.encode(made))
     assert msgspec.json.decode(again.predicate, type=VerdictPredicate).verdict == failed_verdict()
     assert isinstance(msgspec.json.decode(again.predicate, type=VerdictPredicate).verdict, Verdict)
 
@@ -120,7 +120,7 @@ def test_two_messages_never_share_an_encoding(kind: str, payload: bytes, kind2: 
 def test_any_changed_byte_breaks_the_signature(key: PrivateKey, position: int, change: int) -> None:
     """No byte of a payload can change without every signature failing."""
     payload = statement.encode(verdict_statement(NAME, verdict()))
-    sealed = envelope.decode(envelope.encode(envelope.seal(payload, statement.PAYLOAD_TYPE, key)))
+    sealed = envelope.parse(envelope.encode(envelope.seal(payload, statement.PAYLOAD_TYPE, key)))
     assert envelope.signers(sealed, (key.public,)) == (key.keyid,)
     altered = bytearray(payload)
     altered[position % len(payload)] ^= change
@@ -149,6 +149,6 @@ def test_only_the_trusted_key_counts(tmp_path) -> None:
 def test_what_is_no_statement_is_refused(text: bytes) -> None:
     """Garbage is an error of ours, for statements and envelopes alike."""
     with pytest.raises(PublishError):
-        statement.decode(text)
+        statement.parse(text)
     with pytest.raises(PublishError):
-        envelope.decode(text)
+        envelope.parse(text)

@@ -36,6 +36,7 @@ from verdicts import (
 
 from envbuilder.attest.demand import Demand, Refusal, Refused
 from envbuilder.catalog.store import load
+from envbuilder.cli.output import flattened
 from envbuilder.compat import check_text
 from envbuilder.compat.check import CheckDocument
 from envbuilder.compat.check import check as check_question
@@ -564,3 +565,64 @@ def test_both_forms_of_a_command_say_the_same(  # noqa: PLR0913, PLR0917 - three
     written = as_text(msgspec.json.decode(document, type=kind))
     assert table.rstrip() == written.rstrip()
     assert table_code == json_code
+
+
+FORGED = "\nFORGED\x1b[2J\u202e and more"
+KEYS = {
+    ("result", "first_bad"),
+    ("answers", "*", "candidate"),
+    ("environments", "*", "id"),
+    ("cells", "*", "environment"),
+    ("cells", "*", "host"),
+    ("kinds", "*", "host"),
+}
+"""Texts by which a document's parts find each other: ours, and looked up, not shown."""
+
+
+def leaves(value: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """Yield the place of every text in a JSON value."""
+    match value:
+        case dict():
+            for key, one in value.items():
+                yield from leaves(one, (*path, key))
+        case list():
+            for index, one in enumerate(value):
+                yield from leaves(one, (*path, index))
+        case str():
+            yield path
+
+
+def test_no_text_of_a_document_makes_a_line(every: tuple[Case, ...]) -> None:
+    """Whatever stands in any text of any command's document, it begins no line of the answer and steers nothing."""
+    tried = 0
+    for case in every:
+        plain = json.loads(as_json(case.document))
+        for path in leaves(plain) if case.command[:2] != ("catalog", "list") else ():
+            if tuple("*" if isinstance(part, int) else part for part in path) in KEYS:
+                continue
+            holder: Any = plain
+            for part in path[:-1]:
+                holder = holder[part]
+            honest = holder[path[-1]]
+            holder[path[-1]] = honest + FORGED
+            try:
+                document = msgspec.json.decode(json.dumps(plain), type=type(case.document))
+            except msgspec.ValidationError:
+                continue  # a word of a fixed set
+            finally:
+                holder[path[-1]] = honest
+            text = case.as_text(flattened(document))
+            assert not [line for line in text.splitlines() if line.startswith("FORGED")], (case.command, path)
+            assert not {"\x1b", "\u202e"} & set(text), (case.command, path)
+            tried += 1
+    assert tried > 800
+
+
+def test_a_document_without_foreign_lines_is_left_as_it_is(every: tuple[Case, ...]) -> None:
+    """Flattening makes nothing anew where there is nothing to flatten, and only texts differ where there is."""
+    for case in every:
+        if "\\n" not in as_json(case.document):
+            assert flattened(case.document) is case.document, case.command
+    assert any("\\n" in as_json(case.document) for case in every)
+    assert flattened(RUN).rows[0] is RUN.rows[0]
+    assert flattened(RUN).rows[1].error == "the engine failed"

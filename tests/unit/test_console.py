@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from envbuilder.console import Console, describe, one_line, table
+from envbuilder.console import Console, describe, table
 from envbuilder.engine.port import Step
 
 
@@ -28,21 +28,3 @@ def test_a_log_step_shows_its_last_line() -> None:
     """A step that prints is shown by what it printed last; others by their names."""
     assert describe(Step("log", "RUN x", "one\n two  \n")) == "two"
     assert describe(Step("started", "RUN   x")) == "RUN x"
-
-
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [
-        ("plain", "plain"),
-        ("two\nlines\r\nand a\ttab", "two lines and a tab"),
-        ("::error file=x::y", "error file=x::y"),
-        ("fine\n::error::x", "fine ::error::x"),
-        ("##[group]x", "## [group]x"),
-        ("\x1b[31mred\x1b[0m", "[31mred [0m"),
-        ("a\u2028b\x85c\x00d", "a b c d"),
-        ("\n\n  ", ""),
-    ],
-)
-def test_a_text_of_others_is_one_line_that_commands_nothing(text: str, line: str) -> None:
-    """No line's end of any kind, no escape, and neither form of a CI workflow's command comes through."""
-    assert one_line(text) == line

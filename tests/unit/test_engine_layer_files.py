@@ -85,6 +85,25 @@ def test_a_reader_that_stops_early_gets_the_next_layer_whole() -> None:
     assert read(next(streams).files) == EXPECTED
 
 
+def test_a_damaged_layer_is_never_taken_for_the_whole() -> None:
+    """Whichever byte of a packed layer flips, it is our error, or the layer's own diff id is missing."""
+    whole = WHOLE + os.urandom(500) + bytes(5000)
+    diff_id = f"sha256:{hashlib.sha256(whole).hexdigest()}"
+    packed, refused = gzip.compress(whole, mtime=0), 0
+    for at in range(10, len(packed) - 4, 7):
+        flipped = bytearray(packed)
+        flipped[at] ^= 0xFF
+        seen = []
+        try:
+            for stream in from_archive(archive(bytes(flipped))):
+                read(stream.files)
+                seen.append(stream.diff_id)
+        except InfrastructureError:
+            refused += 1
+        assert diff_id not in seen
+    assert refused > 10
+
+
 def test_what_is_no_archive_is_the_engine_s_failure() -> None:
     """Noise, a stream that is cut off and one without a manifest are our error, never a traceback."""
     for chunks in ([b"noise" * 1000], archive(WHOLE)[:1], archive(WHOLE, manifest=False)):

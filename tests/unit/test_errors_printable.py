@@ -8,6 +8,7 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from markdown_it import MarkdownIt
 
 from envbuilder.console import table
 from envbuilder.errors import printable
@@ -46,6 +47,9 @@ def test_nothing_steers_a_terminal(foreign: str, printed: str) -> None:
         "##vso[task.setvariable variable=a]b",
         "##[error]forged",
         "##teamcity[buildStatus status='SUCCESS']",
+        "a line and ##[error]forged",
+        "a line and ##vso[task.complete result=Succeeded;]",
+        "###[error]forged",
         "section_start:1:a",
     ],
 )
@@ -79,9 +83,54 @@ def test_json_means_the_same(document: dict[str, str]) -> None:
     assert not any(127 <= ord(char) < 160 for char in safe)
 
 
+@pytest.mark.parametrize(
+    ("foreign", "line"),
+    [
+        ("plain", "plain"),
+        ("two\nlines\r\nand a\ttab", "two lines and a tab"),
+        ("::error file=x::y", ": :error file=x::y"),
+        ("fine\n::error::x", "fine : :error::x"),
+        ("\n\u200b::error::x", ": :error::x"),
+        ("##[group]x", "# #[group]x"),
+        ("\x1b[31mred\x1b[0m", "red"),
+        ("zero\u200bwidth, soft\xadhyphen, private\ue000use", "zero width, soft hyphen, private use"),
+        ("\n\n  ", ""),
+    ],
+)
+def test_a_text_of_others_is_one_line_that_commands_nothing(foreign: str, line: str) -> None:
+    """No line's end of any kind, no escape, nothing unseen, and no form of a CI system's command comes through."""
+    assert printable.line(foreign) == line
+
+
 def test_markdown_is_text_and_mentions_nobody() -> None:
     """Markup, HTML and mentions are read as they stand."""
     assert printable.markdown("@everyone **a** <b>\n# c") == "@\u200beveryone \\*\\*a\\*\\* &lt;b&gt; \\# c"
+
+
+@pytest.mark.parametrize("reference", ["#12", "@a/b", "!7", "GH-3", "owner/repo#4", "~bug", "%1.0"])
+def test_markdown_refers_to_nothing(reference: str) -> None:
+    """What a tracker turns into a link to an issue, a person or a label is broken up, and reads the same."""
+    written = printable.markdown(f"see {reference} there")
+    assert "\u200b" in written
+    assert written.replace("\u200b", "").replace("\\", "") == f"see {reference} there"
+
+
+@pytest.mark.parametrize("address", ["https://evil.example/a", "http://x", "HTTPS://x", "www.evil.example", "ftp://x"])
+def test_markdown_has_no_link_of_others(address: str) -> None:
+    """A bare address is no link: the escape that keeps it from being one is not shown."""
+    written = printable.markdown(f"go to {address} now")
+    html = MarkdownIt("gfm-like", {"linkify": False}).render(written)
+    assert address not in written
+    assert f"go to {address} now" in html
+
+
+@given(st.text())
+def test_inline_code_has_one_end(foreign: str) -> None:
+    """Nothing ends the code, the cell or the line before its end."""
+    written = printable.code(foreign)
+    assert written.startswith("`")
+    assert written.endswith("`")
+    assert not set(written[1:-1]) & set("`|\n")
 
 
 def test_a_cell_cannot_forge_a_row() -> None:

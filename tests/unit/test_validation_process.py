@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -14,7 +15,7 @@ from envbuilder.errors import InfrastructureError
 from envbuilder.finding import Code
 from envbuilder.validation.checks import suite_plan
 from envbuilder.validation.checks.specification import Check
-from envbuilder.validation.checks.suite_plan import Facts
+from envbuilder.validation.checks.suite_plan import Facts, probe_files
 from envbuilder.validation.events import Session
 from envbuilder.validation.launcher import PROBES, here
 from envbuilder.validation.process import follow
@@ -149,3 +150,23 @@ def test_a_python_that_is_not_there_is_the_machines_fault(tmp_path: Path) -> Non
     """A Python that cannot be started is an error of this machine, with what to do."""
     with pytest.raises(InfrastructureError, match="cannot run"):
         here(os.fspath(tmp_path / "none"), b"{}", Session((), lambda _: None))
+
+
+def test_a_runner_that_nobody_follows_ends_itself(tmp_path: Path) -> None:
+    """Whoever started it may have been killed: a container's first process ends at the time that its order names."""
+    session = Session(checks("hang"), lambda _: None)
+    plan = suite_plan.plan(checks("hang"), Facts(flavor="cpu"))
+    for name, content in {**probe_files(), **MISBEHAVE}.items():
+        (tmp_path / name).write_bytes(content)
+    began = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", str(tmp_path)],
+        input=session.order(plan, 3.0),
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    session.feed(done.stdout)
+    assert done.returncode == 124
+    assert 2.5 < time.monotonic() - began < 3 + SLACK_S
+    assert session.began == ["hang"]

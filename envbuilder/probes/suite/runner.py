@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from . import symptoms
 from .answer import Answer, Facts, Order, failed, finding, skipped
 from .channel import Writer
+from .lifetime import end_after
 from .supervise import START_LIMIT_S, End, Group
 from .worker import blocked_by
 
@@ -51,6 +52,8 @@ class Board:
 def main() -> int:
     """Run the plan that standard input holds."""
     order = json.loads(sys.stdin.buffer.read().decode())
+    if order.get("limit_s"):
+        end_after(order["limit_s"])
     sealed = _seal()
     board = Board(Writer(_private_output(), order.pop("key")))
     plan = order["plan"]

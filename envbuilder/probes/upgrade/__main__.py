@@ -1,7 +1,7 @@
-"""Start one of the upgrade probes from any folder and any Python: ``python <this folder> MODULE [ARGUMENTS]``.
+"""Start an upgrade probe from any folder and any Python: ``python <this folder> MODULE [ARGUMENTS [SECONDS]]``.
 
-The arguments are one JSON document. The probes take what they share from the suite's folder, which lies beside this
-one, and neither folder's names stand in the framework's way.
+The arguments are one JSON document; after so many seconds the process ends itself. The probes take what they share from
+the suite's folder, which lies beside this one, and neither folder's names stand in the framework's way.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ def main(words: list[str]) -> Any:
     """Run the probe of this name with its arguments; what it answers is printed as JSON, one document a line."""
     load_package()
     order = json.loads(words[1]) if len(words) > 1 else {}
+    if len(words) > 2:
+        importlib.import_module(PACKAGE + ".suite.lifetime").end_after(float(words[2]))
     channel = importlib.import_module(PACKAGE + ".upgrade.upgrade_answer").Channel(STARTED)
     return importlib.import_module(PACKAGE + ".upgrade." + words[0]).main(channel, order)
 

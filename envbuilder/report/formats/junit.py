@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from typing import assert_never
 from xml.etree import ElementTree as ET
 
+from envbuilder.errors import printable
 from envbuilder.report.formats.titles import name_of
 from envbuilder.verdict import CheckResult, Verdict
-
-_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""Characters that XML 1.0 cannot hold (section 2.2), not even escaped."""
 
 
 def junit(verdicts: tuple[Verdict, ...]) -> str:
@@ -28,17 +25,17 @@ def _suite(verdict: Verdict) -> ET.Element:
     outcomes = [check.outcome for check in verdict.checks]
     suite = ET.Element(
         "testsuite",
-        name=_clean(name_of(verdict)),
+        name=printable.line(name_of(verdict)),
         tests=str(len(outcomes)),
         failures=str(outcomes.count("failed")),
         errors=str(outcomes.count("error") + outcomes.count("timeout")),
         skipped=str(outcomes.count("skipped")),
         time=f"{sum(check.duration_s for check in verdict.checks):.3f}",
-        timestamp=verdict.started[:19],
+        timestamp=printable.line(verdict.started[:19]),
     )
     properties = ET.SubElement(suite, "properties")
     for name, value in _properties(verdict):
-        ET.SubElement(properties, "property", name=name, value=_clean(value))
+        ET.SubElement(properties, "property", name=name, value=printable.line(value))
     for check in verdict.checks:
         suite.append(_case(check))
     return suite
@@ -59,12 +56,12 @@ def _properties(verdict: Verdict) -> tuple[tuple[str, str], ...]:
 
 
 def _case(check: CheckResult) -> ET.Element:
-    case = ET.Element("testcase", name=_clean(check.name), classname=check.tier, time=f"{check.duration_s:.3f}")
+    case = ET.Element("testcase", name=printable.line(check.name), classname=check.tier, time=f"{check.duration_s:.3f}")
     match check.outcome:
         case "passed":
             pass
         case "skipped":
-            ET.SubElement(case, "skipped", message=_clean(check.observed))
+            ET.SubElement(case, "skipped", message=printable.line(check.observed))
         case "failed":
             _problem(case, "failure", check)
         case "error" | "timeout":
@@ -72,18 +69,15 @@ def _case(check: CheckResult) -> ET.Element:
         case _ as never:
             assert_never(never)
     if check.log:
-        ET.SubElement(case, "system-out").text = _clean(check.log)
+        ET.SubElement(case, "system-out").text = printable.text(check.log)
     return case
 
 
 def _problem(case: ET.Element, tag: str, check: CheckResult) -> None:
     codes = ", ".join(finding.code for finding in check.findings)
-    element = ET.SubElement(case, tag, type=codes or check.outcome, message=_clean(check.observed))
+    kind, message = printable.line(codes) or check.outcome, printable.line(check.observed)
+    element = ET.SubElement(case, tag, type=kind, message=message)
     lines = [f"expected: {check.expected}", f"observed: {check.observed}"]
     for finding in check.findings:
         lines += [f"{finding.code}: {finding.message}", *([f"fix: {finding.fix}"] if finding.fix else [])]
-    element.text = _clean("\n".join(lines))
-
-
-def _clean(text: str) -> str:
-    return _NOT_XML.sub("�", text)
+    element.text = "\n".join(map(printable.line, lines))

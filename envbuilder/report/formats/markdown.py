@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
-
+from envbuilder.errors import printable
 from envbuilder.finding import Finding, worst_first
 from envbuilder.report.formats.titles import name_of
 from envbuilder.verdict import Verdict
 
 _SIGN = {"PASSED": "✅", "FAILED": "❌", "INCONCLUSIVE": "❔"}
-_SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#~&])")
 
 
 def markdown(verdicts: tuple[Verdict, ...]) -> str:
@@ -28,10 +26,10 @@ def _row(verdict: Verdict) -> str:
     outcomes = [check.outcome for check in verdict.checks]
     counts = ", ".join(f"{outcomes.count(word)} {word}" for word in dict.fromkeys(outcomes))
     cells = (
-        _escaped(name_of(verdict)),
+        printable.markdown(name_of(verdict)),
         f"{_SIGN[verdict.verdict]} {verdict.verdict}{simulated}",
         verdict.level,
-        _escaped(verdict.host.driver or "none"),
+        printable.markdown(verdict.host.driver or "none"),
         f"{verdict.image.size / 1e9:.2f} GB" if verdict.image.size else "-",
         counts or "none",
     )
@@ -41,17 +39,12 @@ def _row(verdict: Verdict) -> str:
 def _details(verdict: Verdict) -> list[str]:
     if verdict.verdict == "PASSED" and not verdict.findings:
         return []
-    lines = [f"<details><summary>{_escaped(name_of(verdict))}: {verdict.verdict}</summary>", ""]
-    lines += [f"- {_escaped(reason)}" for reason in verdict.reasons]
+    lines = [f"<details><summary>{printable.markdown(name_of(verdict))}: {verdict.verdict}</summary>", ""]
+    lines += [f"- {printable.markdown(reason)}" for reason in verdict.reasons]
     lines += [_finding(finding) for finding in worst_first(verdict.findings)]
     return [*lines, "", "</details>", ""]
 
 
 def _finding(finding: Finding) -> str:
-    fix = f" **Fix:** {_escaped(finding.fix)}" if finding.fix else ""
-    return f"- **{_escaped(finding.code)}** ({finding.severity}): {_escaped(finding.message)}{fix}"
-
-
-def _escaped(text: str) -> str:
-    """Keep a text from being read as Markdown or HTML, and on one line."""
-    return _SPECIAL.sub(r"\\\1", " ".join(text.split())).replace("\\<", "&lt;").replace("\\>", "&gt;")
+    fix = f" **Fix:** {printable.markdown(finding.fix)}" if finding.fix else ""
+    return f"- **{printable.markdown(finding.code)}** ({finding.severity}): {printable.markdown(finding.message)}{fix}"

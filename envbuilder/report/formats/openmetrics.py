@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from envbuilder.errors import printable
 from envbuilder.report.formats.titles import name_of
 from envbuilder.verdict import TIERS, Verdict
 
@@ -39,7 +40,7 @@ class _Family:
             yield f"# UNIT {self.name} {self.unit}"
         yield f"# HELP {self.name} {_escaped(self.help)}"
         for labels, value in self.samples:
-            inside = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels)
+            inside = ",".join(f'{key}="{_escaped(printable.line(text))}"' for key, text in labels)
             yield f"{self.name}{'_info' if self.kind == 'info' else ''}{{{inside}}} {_number(value)}"
 
 
@@ -71,8 +72,8 @@ def _families() -> dict[str, _Family]:
 
 
 def _add(families: dict[str, _Family], labels: Labels, verdict: Verdict) -> None:
-    def put(name: str, value: float, *more: tuple[str, str]) -> None:
-        families[f"envbuilder_{name}"].samples.append(((*labels, *more), value))
+    def put(name: str, value: float | None, *more: tuple[str, str]) -> None:
+        families[f"envbuilder_{name}"].samples += [((*labels, *more), value)] if value is not None else []
 
     put("environment", 1, ("digest", verdict.image.digest or ""), ("driver", verdict.host.driver or ""))
     for word in _WORDS:
@@ -82,7 +83,7 @@ def _add(families: dict[str, _Family], labels: Labels, verdict: Verdict) -> None
     for outcome in _OUTCOMES:
         put("checks", sum(check.outcome == outcome for check in verdict.checks), ("outcome", outcome))
     put("image_size_bytes", verdict.image.size)
-    put("verdict_timestamp_seconds", datetime.fromisoformat(verdict.finished).timestamp())
+    put("verdict_timestamp_seconds", _seconds(verdict.finished))
     for phase in verdict.timeline:
         for caches, samples in (("cold", phase.cold_s), ("warm", phase.warm_s)):
             if samples:
@@ -93,6 +94,14 @@ def _add(families: dict[str, _Family], labels: Labels, verdict: Verdict) -> None
             if unit is not None:
                 more = (("check", check.name), ("name", _NAME.sub("_", name).strip("_")))
                 put(f"measurement_{unit}", measured.value * factor, *more)
+
+
+def _seconds(time: str) -> float | None:
+    """Return a time as seconds since 1970; None where it is none: a verdict may come from anywhere."""
+    try:
+        return datetime.fromisoformat(time).timestamp()
+    except (ValueError, OverflowError, OSError):
+        return None
 
 
 def _number(value: float) -> str:

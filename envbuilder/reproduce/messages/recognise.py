@@ -7,11 +7,12 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-import msgspec
 import yaml
 
+from envbuilder.errors import decode
 from envbuilder.reproduce.messages.message import Signature, Symptom
 from envbuilder.reproduce.transcript import Transcript, clean
+from envbuilder.workspace import packaged
 
 MOST_PER_SIGNATURE = 8
 """Symptoms kept of one signature with different values: a loader prints one line a library, never hundreds."""
@@ -25,8 +26,8 @@ def _load() -> tuple[Signature, ...]:
     """Read the data files beside this module, in the order of their names, then of their rows."""
     folder = resources.files(__package__)
     files = sorted((entry for entry in folder.iterdir() if entry.name.endswith(".yaml")), key=lambda entry: entry.name)
-    rows = [row for file in files for row in yaml.load(file.read_text(encoding="utf-8"), Loader=_LOADER)]  # noqa: S506
-    return msgspec.convert(tuple(rows), tuple[Signature, ...])
+    rows = [row for file in files for row in yaml.load(packaged(file), Loader=_LOADER)]  # noqa: S506
+    return decode.converted(tuple(rows), tuple[Signature, ...])
 
 
 SIGNATURES = _load()

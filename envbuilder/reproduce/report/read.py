@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-import msgspec
-
+from envbuilder.errors import decode
 from envbuilder.reproduce.report import blocks, captured, form
 from envbuilder.reproduce.report.gpu_names import platform_of
 from envbuilder.reproduce.report.grammar import CONVERSIONS, fits
@@ -49,7 +48,7 @@ def read(text: str, transcript: Transcript | None = None) -> Reported:
     capabilities = tuple(dict.fromkeys(row.value for row in statements if row.field == "compute_capabilities"))
     used = [row for row in statements if row.field != "gpus"] + list(gpu_evidence)
     evidence = tuple(sorted(used, key=lambda row: (row.line, row.field)))[:_MOST_EVIDENCE]
-    return msgspec.convert(
+    return decode.converted(
         {
             **values,
             **groups,
@@ -120,9 +119,9 @@ def _of(row: Recogniser, match: re.Match[str], number: int, line: str, index: in
     index = int(groups.pop("index", index))
     shown = _around(line, match)
     for group, text in groups.items():
-        field, convert = CONVERSIONS.get(group, (group, str))
+        field, value_of = CONVERSIONS.get(group, (group, str))
         yield Evidence(
-            field=field, value=convert(text), line=number, text=shown, source=row.name,
+            field=field, value=value_of(text), line=number, text=shown, source=row.name,
             trust=row.trust, index=index,
         )  # fmt: skip
     for field, value in row.says.items():

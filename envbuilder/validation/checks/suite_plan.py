@@ -14,6 +14,7 @@ from envbuilder.environment import Flavor
 from envbuilder.validation.checks.specification import Check, Profile
 from envbuilder.validation.checks.suite_table import CHECKS, GROUPS
 from envbuilder.verdict import TIERS
+from envbuilder.workspace import packaged
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,7 +113,7 @@ def _order(check: Check) -> dict[str, object]:
 def probe_files() -> Mapping[str, bytes]:
     """Return the probes' sources by file name, as they go into a container: the suite's folder, whole and alone."""
     folder = resources.files("envbuilder") / "probes" / "suite"
-    return {item.name: item.read_bytes() for item in folder.iterdir() if item.name.endswith((".py", ".sh"))}
+    return {item.name: packaged(item) for item in folder.iterdir() if item.name.endswith((".py", ".sh"))}
 
 
 def digest() -> str:
@@ -124,7 +125,7 @@ def digest() -> str:
 def outside_files() -> Mapping[str, bytes]:
     """Return the sources of the checks that are made on the host: what they find is the suite's word as well."""
     folder = resources.files("envbuilder") / "validation"
-    return {f"host/{item.name}": item.read_bytes() for item in folder.iterdir() if item.name.endswith(".py")}
+    return {f"host/{item.name}": packaged(item) for item in folder.iterdir() if item.name.endswith(".py")}
 
 
 def digest_of(checks: tuple[Check, ...], files: Mapping[str, bytes]) -> str:
