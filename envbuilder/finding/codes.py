@@ -454,6 +454,14 @@ class Code(StrEnum):
         "Update envbuilder, or run `envbuilder catalog refresh`.",
         (_MACHINES,),
     )
+    UNREVIEWED = _Row(
+        "UNREVIEWED",
+        "The catalogue's row of this release was made by a program, and nobody has reviewed it.",
+        "`envbuilder catalog refresh` reads a new release's row from its wheels. What a wheel says of itself can be "
+        "wrong, and what it needs beside its own requirements shows only when it is installed.",
+        "Take the answer as a proposal; try it (`envbuilder validate`), or wait until the row is reviewed.",
+        ("docs/catalog.md",),
+    )
     UNKNOWN = _Row(
         "UNKNOWN",
         "The catalogue makes no claim.",
