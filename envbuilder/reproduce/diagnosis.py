@@ -86,7 +86,7 @@ def diagnose(predicted: tuple[Finding, ...], symptoms: tuple[Symptom, ...]) -> D
         )
     proved = decisive is not None and not get(decisive.signature).prose
     return Diagnosis(
-        cause=get(decisive.signature).cause if decisive and lead.message.startswith("Line ") else lead.message,
+        cause=get(decisive.signature).cause if decisive and _made_of(lead, decisive) else lead.message,
         confidence="certain" if proved else "likely",
         place="installation" if decisive and get(decisive.signature).layer == "system" else _place(lead.code),
         codes=tuple(dict.fromkeys([lead.code, *(row.code for row in told)])),
@@ -108,8 +108,12 @@ def _place(code: Code) -> Place:
 def _decisive(lead: Finding, symptoms: tuple[Symptom, ...]) -> Symptom | None:
     """Find the line that shows what leads: of several the one that it was made of, else the first."""
     same = [row for row in symptoms if get(row.signature).code is lead.code]
-    own = [row for row in same if lead.found and row.text.startswith(lead.found)]
-    return next(iter(own or same), None)
+    return next((row for row in same if _made_of(lead, row)), None) or next(iter(same), None)
+
+
+def _made_of(lead: Finding, symptom: Symptom) -> bool:
+    """Tell whether a finding holds this very line as what was found, and not a version that a rule compared."""
+    return bool(lead.found) and symptom.text.startswith(lead.found)
 
 
 def _harmless(symptom: Symptom) -> str:

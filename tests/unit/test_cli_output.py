@@ -382,9 +382,7 @@ PHRASES: dict[tuple[str, ...], str] = {
     "printed Public Calls can TensorFlow VIOLATED answer duration fact line why GPU MB s of to raises gap → at where "
     "Why it is rejected new/old within rounds median note x not tried cannot be built "
     "nobody tell them nothing is skipped",
-    (
-        "reproduce",
-    ): "$ weight nothing stated TensorFlow Python GPUs GPU with system on not dry-run rebuilt as a "
+    ("reproduce",): "$ weight nothing stated TensorFlow Python GPUs GPU with system on not dry-run rebuilt as a "
     "simulated suite stand-ins no cannot be known here that works none would mend this",
     (
         "doctor",
