@@ -20,11 +20,13 @@ from envbuilder.errors import UsageError
 from envbuilder.image.names import BASE_NAME_LABEL
 from envbuilder.image.wheel_records import WheelRecords
 from envbuilder.matrix import Budgets
+from envbuilder.probes.suite.kernel_text import Kernel
 from envbuilder.pypi.package_index import PackageIndex
 from envbuilder.simulated.compiler import Simulation
 from envbuilder.validation import expectations as facts_of
+from envbuilder.validation.assembled_code import check_assembled
 from envbuilder.validation.causes import told_once
-from envbuilder.validation.challenge_answers import check_answers, right_answers
+from envbuilder.validation.challenge_answers import Numbers, check_answers, right_answers
 from envbuilder.validation.checks import suite_plan
 from envbuilder.validation.checks.specification import Check, Profile
 from envbuilder.validation.checks.suite_plan import Facts
@@ -252,8 +254,8 @@ def validate_here(  # noqa: PLR0913 - what is there, how to judge it, whom to te
 IDENTIFY_S = 60.0
 """How long a Python may take to say what it holds."""
 
-CHALLENGE = "challenge"
-"""The check whose answers the host holds against its own."""
+CHALLENGE, ASSEMBLED = "challenge", "xla-assembles"
+"""The checks whose answers, or whose bytes, the host holds against its own."""
 
 Runner = Callable[[bytes, Session], Unfinished | None]
 
@@ -335,14 +337,22 @@ def _run(
     with ThreadPoolExecutor(1) as beside:
         right = beside.submit(right_answers, nonce) if any(check.name == CHALLENGE for check in checks) else None
         why = run(suite_plan.plan(checks, msgspec.structs.replace(facts, challenge=nonce)), session)
-    results = session.results(why)
-    if right is not None:
-        results = tuple(
-            check_answers(result, session.data(CHALLENGE), right.result()) if result.name == CHALLENGE else result
-            for result in results
-        )
+    results = tuple(
+        _checked_here(result, session, right, Kernel(nonce, facts.built_cuda)) for result in session.results(why)
+    )
     results += tuple(check_protocol(session, why, check) for check in checks if check.group == "protocol")
     return session, tuple(sorted(results, key=lambda result: TIERS.index(result.tier)))
+
+
+def _checked_here(
+    result: CheckResult, session: Session, right: Future[dict[str, Numbers]] | None, kernel: Kernel
+) -> CheckResult:
+    """Hold a result that brought evidence to what the host makes of that by itself."""
+    if result.name == CHALLENGE and right is not None:
+        return check_answers(result, session.data(CHALLENGE), right.result())
+    if result.name == ASSEMBLED:
+        return check_assembled(result, session.data(ASSEMBLED), kernel)
+    return result
 
 
 def _verdict(  # noqa: PLR0913 - one document, from its parts
