@@ -18,7 +18,7 @@ from envbuilder.console import Console, Task
 from envbuilder.errors import NoClaimError, UsageError
 from envbuilder.pypi.answer_cache import Cache
 from envbuilder.pypi.package_index import DistFile, IndexUnavailableError, PackageIndex
-from envbuilder.refresh import agreement, artefact
+from envbuilder.refresh import agreement, artefact, upload_days
 from envbuilder.refresh.agreement import Comparison, Reading, VerifyDocument
 from envbuilder.refresh.evidence import Reader
 
@@ -49,8 +49,10 @@ def verify(
         return found
 
     with ThreadPoolExecutor(JOBS) as pool:
-        lines = tuple(pool.map(lambda row: _cudnn_line(row, held), catalog.cudnn_wheels if rows is None else ()))
-        return tuple(each for found in pool.map(one, chosen) for each in found) + lines
+        wheels, packages = (catalog.cudnn_wheels, catalog.package_releases) if rows is None else ((), ())
+        lines = tuple(each for found in pool.map(lambda row: _cudnn_line(row, held), wheels) for each in found)
+        beyond = tuple(upload_days.of_packages(packages, held))
+        return (*(each for found in pool.map(one, chosen) for each in found), *lines, *beyond)
 
 
 def run(  # noqa: PLR0913 - what is asked, of which facts, and where what was read is kept
@@ -115,12 +117,18 @@ class Holdings:
         self._index = index
         self._answers: dict[tuple[str, str], bool] = {}
         self._sources: dict[str, set[str]] = {}
+        self._days: dict[tuple[str, str], str] = {}
         with ThreadPoolExecutor(JOBS) as pool:
             self._held = dict(pool.map(lambda project: (project, self._read(project)), projects))
 
     def wheels(self, project: str, version: str) -> tuple[tuple[artefact.WheelName, DistFile], ...]:
         """Return the Linux wheels of one version."""
         return tuple(self._of(project).get(version, ()))
+
+    def uploaded(self, project: str, version: str) -> str:
+        """Return the day on which the first file of a version came (``2025-08-13``), '' where no page says."""
+        self._of(project)
+        return self._days.get((project, version), "")
 
     def versions(self, project: str) -> tuple[str, ...]:
         """Return every version that has Linux wheels, oldest first."""
@@ -147,10 +155,14 @@ class Holdings:
         found: _Held = {}
         for file in self._index.files(project):
             name = artefact.wheel_name(file.filename)
+            source = artefact.source_version(file.filename)
             if name is not None and not file.yanked:
                 found.setdefault(name.version, []).append((name, file))
-            elif source := artefact.source_version(file.filename):
+            elif source:
                 self._sources.setdefault(project, set()).add(source)
+            if (version := name.version if name is not None else source) and file.uploaded:
+                day = file.uploaded[:10]
+                self._days[project, version] = min(self._days.get((project, version), day), day)
         return {version: found[version] for version in sorted(found, key=artefact.release_order)}
 
 
@@ -175,6 +187,7 @@ def read_build_info(index: PackageIndex, file: DistFile) -> artefact.BuildInfo |
 
 def _release(row: TensorflowRelease, index: PackageIndex, held: Holdings) -> Iterator[Comparison]:
     wheels = held.wheels(row.package, row.version)
+    yield upload_days.of_release(row, held)
     yield agreement.with_wheels(row, artefact.wheel_sets(name for name, _ in wheels))
     file = newest_python(wheels)
     if file is None:
@@ -239,21 +252,22 @@ def _admits(requires_python: str, python: str) -> bool:
         return True
 
 
-def _cudnn_line(row: CudnnWheel, held: Holdings) -> Comparison:
-    """Compare the versions of a CUDA wheel line: what the catalogue holds and the index lacks, and the other way."""
+def _cudnn_line(row: CudnnWheel, held: Holdings) -> tuple[Comparison, ...]:
+    """Compare a CUDA wheel line: what only the catalogue or only the index holds, and the days of what both do."""
     try:
         there = [v for v in held.versions(row.package) if not artefact.is_prerelease(v)]
     except IndexUnavailableError as error:
-        return Comparison(row=row.package, field="versions", outcome="unchecked", note=str(error))
+        return (Comparison(row=row.package, field="versions", outcome="unchecked", note=str(error)),)
     gone, new = sorted(set(row.versions) - set(there)), sorted(set(there) - set(row.versions))
     agrees = not gone and not new
-    return Comparison(
+    kept = Comparison(
         row=row.package,
         field="versions",
         outcome="agrees" if agrees else "disagrees",
         catalog=f"{len(row.versions)} versions" if agrees else " ".join(gone),
         artefact=f"{len(there)} versions" if agrees else " ".join(new),
     )
+    return (kept, upload_days.of_wheels(row, held)) if not gone else (kept,)
 
 
 def verify_binary(row: TensorflowRelease, held: Holdings, reader: Reader) -> tuple[tuple[Comparison, ...], Reading]:
