@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from threading import Lock
 
 import msgspec
 from packaging.requirements import Requirement
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from envbuilder import versions
 from envbuilder.catalog.model import Catalog
@@ -21,8 +20,7 @@ from envbuilder.pypi.package_index import DistFile, IndexUnavailableError, Packa
 from envbuilder.refresh import agreement, artefact, upload_days
 from envbuilder.refresh.agreement import Comparison, Reading, VerifyDocument
 from envbuilder.refresh.evidence import Reader
-
-JOBS = 16
+from envbuilder.refresh.holdings import JOBS, Holdings, newest_python
 
 Progress = Callable[[str], None]
 """Told the name of each row when it is done."""
@@ -75,7 +73,7 @@ def run(  # noqa: PLR0913 - what is asked, of which facts, and where what was re
             count = _Count(task, len(rows))
             return VerifyDocument(comparisons=verify(catalog, index, rows if wanted else None, count.done))
     builds = [row for row in rows if row.gpu and row.package == _newest_name(row)]
-    return _by_binaries(builds, index, Reader(index, kept, console.say))
+    return _by_binaries(builds, index, Reader(index, kept, console.say), named=bool(wanted))
 
 
 class _Count:
@@ -108,72 +106,6 @@ def _rows(catalog: Catalog, wanted: tuple[str, ...]) -> tuple[TensorflowRelease,
 def _newest_name(row: TensorflowRelease) -> str:
     """Name the distribution to read where two hold the same build: tensorflow from 2.1 on."""
     return "tensorflow" if versions.at_least(row.version, "2.1") else row.package
-
-
-class Holdings:
-    """What the index holds of some projects, by version; a project's page is read once."""
-
-    def __init__(self, index: PackageIndex, projects: Iterable[str] = ()) -> None:
-        self._index = index
-        self._answers: dict[tuple[str, str], bool] = {}
-        self._sources: dict[str, set[str]] = {}
-        self._days: dict[tuple[str, str], str] = {}
-        with ThreadPoolExecutor(JOBS) as pool:
-            self._held = dict(pool.map(lambda project: (project, self._read(project)), projects))
-
-    def wheels(self, project: str, version: str) -> tuple[tuple[artefact.WheelName, DistFile], ...]:
-        """Return the Linux wheels of one version."""
-        return tuple(self._of(project).get(version, ()))
-
-    def uploaded(self, project: str, version: str) -> str:
-        """Return the day on which the first file of a version came (``2025-08-13``), '' where no page says."""
-        self._of(project)
-        return self._days.get((project, version), "")
-
-    def versions(self, project: str) -> tuple[str, ...]:
-        """Return every version that has Linux wheels, oldest first."""
-        return tuple(self._of(project))
-
-    def can_install(self, requirement: str, python: str) -> bool:
-        """Tell whether some file meets a requirement on x86-64 Linux with this Python; a source distribution may."""
-        key = (requirement, python)
-        if key not in self._answers:
-            wanted = Requirement(requirement)
-            self._answers[key] = any(
-                name.python in ("", python) and name.arch == "x86_64" and _admits(file.requires_python, python)
-                for version in wanted.specifier.filter(self.versions(wanted.name))
-                for name, file in self.wheels(wanted.name, version)
-            ) or any(wanted.specifier.filter(self._sources.get(wanted.name, ())))
-        return self._answers[key]
-
-    def _of(self, project: str) -> _Held:
-        if project not in self._held:
-            self._held[project] = self._read(project)
-        return self._held[project]
-
-    def _read(self, project: str) -> _Held:
-        found: _Held = {}
-        for file in self._index.files(project):
-            name = artefact.wheel_name(file.filename)
-            source = artefact.source_version(file.filename)
-            if name is not None and not file.yanked:
-                found.setdefault(name.version, []).append((name, file))
-            elif source:
-                self._sources.setdefault(project, set()).add(source)
-            if (version := name.version if name is not None else source) and file.uploaded:
-                day = file.uploaded[:10]
-                self._days[project, version] = min(self._days.get((project, version), day), day)
-        return {version: found[version] for version in sorted(found, key=artefact.release_order)}
-
-
-_Held = dict[str, list[tuple[artefact.WheelName, DistFile]]]
-
-
-def newest_python(wheels: Iterable[tuple[artefact.WheelName, DistFile]], arch: str = "x86_64") -> DistFile | None:
-    """Choose the wheel that stands for a release: the newest Python's."""
-    fitting = [(name, file) for name, file in wheels if name.arch == arch]
-    best = max(fitting, key=lambda pair: versions.order(pair[0].python), default=None)
-    return best[1] if best else None
 
 
 def read_build_info(index: PackageIndex, file: DistFile) -> artefact.BuildInfo | None:
@@ -245,13 +177,6 @@ def _extra(row: TensorflowRelease, held: Holdings) -> Iterator[Comparison]:
     yield agreement.judge(row, "extra_fails_on", mine, theirs, agrees=set(row.extra_fails_on) == set(broken))
 
 
-def _admits(requires_python: str, python: str) -> bool:
-    try:
-        return SpecifierSet(requires_python).contains(f"{python}.99")
-    except InvalidSpecifier:
-        return True
-
-
 def _cudnn_line(row: CudnnWheel, held: Holdings) -> tuple[Comparison, ...]:
     """Compare a CUDA wheel line: what only the catalogue or only the index holds, and the days of what both do."""
     try:
@@ -299,8 +224,13 @@ def verify_binary(row: TensorflowRelease, held: Holdings, reader: Reader) -> tup
     return (*told, *searched), reading
 
 
-def _by_binaries(rows: Sequence[TensorflowRelease], index: PackageIndex, reader: Reader) -> VerifyDocument:
-    """Compare one release after another; what an index fails to answer is unchecked, and the others go on."""
+def _by_binaries(
+    rows: Sequence[TensorflowRelease], index: PackageIndex, reader: Reader, *, named: bool
+) -> VerifyDocument:
+    """Compare one release after another; of all of them, what an index fails to answer is unchecked.
+
+    Raises NoClaimError or IndexUnavailableError for a release that was named, or where none could be read.
+    """
     held = Holdings(index, sorted({row.package for row in rows}))
     comparisons: list[Comparison] = []
     readings: list[Reading] = []
@@ -308,8 +238,12 @@ def _by_binaries(rows: Sequence[TensorflowRelease], index: PackageIndex, reader:
         try:
             found, reading = verify_binary(row, held, reader)
         except (IndexUnavailableError, NoClaimError) as error:
+            if named:
+                raise
             comparisons.append(agreement.unchecked(row, "kernels", str(error)))
         else:
             comparisons += found
             readings.append(reading)
+    if not readings:
+        raise NoClaimError("the index has a wheel with GPU code of no release", hint="check which index is set")
     return VerifyDocument(comparisons=tuple(comparisons), readings=tuple(readings))

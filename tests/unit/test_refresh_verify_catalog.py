@@ -24,8 +24,9 @@ from envbuilder.pypi.simple_api import Client
 from envbuilder.refresh import agreement, emit
 from envbuilder.refresh.agreement import Comparison
 from envbuilder.refresh.evidence import Evidence, Reader
+from envbuilder.refresh.holdings import Holdings
 from envbuilder.refresh.propose import Proposer, missing, refresh
-from envbuilder.refresh.verify_catalog import Holdings, run, verify, verify_binary
+from envbuilder.refresh.verify_catalog import run, verify, verify_binary
 
 FOLDERS = ("cuda_runtime", "cudnn")
 SOURCE: dict[str, Any] = {"source": ("a test",), "verified": "2026-11-20 by a test"}
