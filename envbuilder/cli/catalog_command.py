@@ -65,29 +65,31 @@ def verify_command(version: tuple[str, ...], form: str, *, binary: bool, fresh: 
 
 @command.command("refresh")
 @click.argument("version", nargs=-1, metavar="[VERSION]...")
-@click.option(
-    "--package", default="tensorflow", show_default=True, help="tensorflow, tensorflow-gpu or tensorflow-cpu."
-)
-@click.option("--write", is_flag=True, help="Append the rows to the catalogue's files.")
+@click.option("--package", help="One distribution alone: tensorflow, tensorflow-gpu, tensorflow-cpu or tf-nightly.")
+@click.option("--write", is_flag=True, help="Put the rows into the catalogue's files.")
 @format_option
-def refresh_command(version: tuple[str, ...], package: str, form: str, *, write: bool) -> None:
-    r"""Propose rows for releases that the catalogue lacks, made from their artefacts, to be reviewed by a person.
+def refresh_command(version: tuple[str, ...], package: str | None, form: str, *, write: bool) -> None:
+    r"""Propose rows that the catalogue lacks, made from their artefacts, to be reviewed by a person.
+
+    Releases of every distribution, lines of CUDA and cuDNN, lists of CUDA wheels; no index shows anything of drivers.
+    A release that is named and has a row is read again, and keeps what no wheel says.
 
     \b
     Examples:
       envbuilder catalog refresh                  print what is missing as YAML
       envbuilder catalog refresh 2.22.0rc0        one release
+      envbuilder catalog refresh --package tf-nightly   the newest build
       envbuilder catalog refresh --write
     """
     from envbuilder.catalog import store
     from envbuilder.cli.output import finish
     from envbuilder.console import Console
     from envbuilder.pypi.open_index import evidence, open_index
-    from envbuilder.refresh import emit, propose
+    from envbuilder.refresh import propose, put_rows
 
     proposer = propose.Proposer(store.load(), open_index(), propose.today(), Console().say, evidence())
     found = propose.refresh(proposer, version, package)
     if write:
-        for name in propose.write(found.proposals):
+        for name in put_rows.write(found.tables):
             click.echo(f"wrote {name}", err=True)
-    finish(found, form, lambda document: emit.rows(document.proposals).rstrip("\n"))
+    finish(found, form, propose.as_text)

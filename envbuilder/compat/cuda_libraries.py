@@ -92,7 +92,22 @@ def cuda_loads(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
         )
 
 
-def cudnn_loads(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
+def _cudnn_for(cuda: int, built: str, catalog: Catalog) -> str:
+    """Say which cuDNN of the build's major was made for a CUDA major."""
+    rows = [
+        row
+        for row in catalog.cudnn
+        if versions.same_major(row.version, built)
+        and versions.at_least(row.version, built)
+        and any(versions.major(text) == cuda for text in row.cuda)
+    ]
+    if not rows:
+        return f"Use another CUDA: no cuDNN {versions.major(built)} was made for CUDA {cuda}."
+    first = min(rows, key=lambda row: versions.key(row.version)).version
+    return f"Use cuDNN {first} or a newer {versions.major(built)}.x that was made for CUDA {cuda}."
+
+
+def cudnn_loads(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]:
     """CUDNN_MISMATCH: another major, a minor older than the build's, or a cuDNN for another CUDA."""
     release, cudnn = candidate.release, candidate.cudnn
     if not on_gpu(candidate) or cudnn is None or release.cudnn is None:
@@ -114,6 +129,12 @@ def cudnn_loads(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
             rows=(release,),
         )
     row, toolkit = candidate.cudnn_row, candidate.toolkit
+    if (
+        toolkit is not None
+        and release.cuda is not None
+        and versions.major(toolkit.version) != versions.major(release.cuda)
+    ):
+        return  # nothing of that toolkit is loaded, which CUDA_MISMATCH says
     majors = {versions.major(text) for text in row.cuda} if row is not None else set()
     if row is not None and toolkit is not None and majors and versions.major(toolkit.version) not in majors:
         yield phrases.error(
@@ -123,7 +144,7 @@ def cudnn_loads(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
             f"{phrases.words([str(number) for number in sorted(majors)])}.",
             requires=f"a cuDNN for CUDA {versions.major(toolkit.version)}",
             found=f"cuDNN {cudnn}",
-            fix=f"Use the cuDNN {release.cudnn} that was made for CUDA {versions.major(toolkit.version)}.",
+            fix=_cudnn_for(versions.major(toolkit.version), release.cudnn, catalog),
             rows=(row,),
         )
 

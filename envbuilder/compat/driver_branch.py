@@ -10,6 +10,8 @@ from envbuilder.compat.candidate import Candidate
 from envbuilder.compat.cuda_libraries import on_gpu
 from envbuilder.finding import Code, Finding
 
+_NO_RELEASE = "the catalogue knows none of its releases, so it is judged as the first of them"
+
 
 def branch_meant(candidate: Candidate, works: bool, older: Callable[[str], bool]) -> Iterator[Finding]:  # noqa: FBT001
     """DRIVER_BRANCH: which releases a branch that was named alone stands for, and which of them would not do.
@@ -21,16 +23,17 @@ def branch_meant(candidate: Candidate, works: bool, older: Callable[[str], bool]
     if branch is None or not on_gpu(candidate):
         return
     known = branch.production
-    meant = f"its production releases, {known[0]} to {known[-1]}" if len(known) > 1 else f"release {''.join(known)}"
-    if not known:
-        meant = "any of its releases, of which the catalogue knows none"
+    if len(known) > 1:
+        meant = f"judged is {known[-1]}, the newest of its production releases ({known[0]} to {known[-1]})"
+    else:
+        meant = f"judged is {known[0]}, its only production release that is known" if known else _NO_RELEASE
     refused = known[: bisect_left(known, True, key=older)] if works and known and not older(known[0]) else ()
     say_it = phrases.warning if refused else phrases.info
     first = known[len(refused)] if refused else ""
     yield say_it(
         Code.DRIVER_BRANCH,
         f"driver branch {branch.branch}",
-        f"Driver {branch.branch} is a branch: {meant}."
+        f"Driver {branch.branch} names a branch: {meant}."
         + (f" That is the answer from {first} on; {phrases.span(refused)} would not do." if refused else ""),
         requires=f"driver {first}" if refused else "",
         found=f"driver branch {branch.branch}",

@@ -16,6 +16,23 @@ from envbuilder.compat.rule import Rule
 from envbuilder.finding import Code, Finding
 
 
+def reviewed(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
+    """UNREVIEWED: the release's row was proposed by a program, and no person has looked at it."""
+    release = candidate.release
+    if not release.reviewed:
+        what = phrases.name(release)
+        yield phrases.info(
+            Code.UNREVIEWED,
+            what,
+            f"What the catalogue says of {what} was read from its wheels by a program and is not reviewed: "
+            f"{release.verified}.",
+            requires="a row that a person reviewed",
+            found="a proposed row",
+            fix="Take the answer as a proposal, and try it before you rely on it.",
+            rows=(release,),
+        )
+
+
 def installable(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
     """NOT_INSTALLABLE: an sdist that raises, no wheel for the machine, or an extra whose pins are gone."""
     release = candidate.release
@@ -262,6 +279,7 @@ def _is_ceiling(bound: Bound) -> bool:
 
 
 RULES: tuple[Rule, ...] = (
+    Rule("host", (Code.UNREVIEWED,), reviewed),
     Rule("host", (Code.NOT_INSTALLABLE,), installable),
     Rule("host", (Code.PYTHON_UNSUPPORTED,), python_supported),
     Rule("host", (Code.GLIBC_TOO_OLD,), glibc_new_enough),

@@ -248,6 +248,13 @@ CONTROLS: tuple[Control, ...] = (
         simulate="driver=535.104.05,gpu=GTX 980",
     ),
     Control(
+        name="generated-kernels-too-new",
+        base="gpu",
+        code=Code.PTX_TOO_NEW,
+        broken="generated kernels hold only PTX for the host's GPU, newer than its driver compiles (simulated)",
+        simulate="driver=535.104.05,gpu=H100",
+    ),
+    Control(
         name="gpu-damaged",
         base="gpu",
         code=Code.GPU_ERRORS,

@@ -21,6 +21,7 @@ from envbuilder.image.bases import Base
 from envbuilder.image.hostfiles import host_files
 from envbuilder.image.names import BASE_DIGEST_LABEL, BASE_NAME_LABEL, reference
 from envbuilder.image.room import ask_for_room
+from envbuilder.pypi.package_index import PackageIndex
 from envbuilder.verdict import EngineRef
 from envbuilder.workspace import Workspace, folder_contents, read_document, write_document, writing
 
@@ -73,10 +74,14 @@ class Built:
 
 @dataclass(frozen=True)
 class BuildOptions:
-    """How to build: ``wheels`` is a folder of wheels that steps may install from, beside the index."""
+    """How to build: ``wheels`` is a folder of wheels that steps may install from, beside the index.
+
+    ``index`` is asked what the locked wheels hold, once they are built with: validation compares with that.
+    """
 
     no_cache: bool = False
     wheels: Path | None = None
+    index: PackageIndex | None = None
 
 
 def standing(environment: Environment, workspace: Workspace) -> Built | None:

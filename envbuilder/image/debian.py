@@ -76,14 +76,16 @@ def _remove_parts(target: Path) -> None:
                 left.unlink()
 
 
+class _UpdatesError(InfrastructureError):
+    """A bootstrap failed, and what apt said last is about the security updates."""
+
+
 def _first_that_works(suite: str, part: Path, report: Callable[[str], None]) -> str:
     """Try with security updates, then without: a suite out of support may have lost them."""
     every = mirror_lines(suite)
     try:
         _mmdebstrap(suite, part, every, report)
-    except InfrastructureError as error:
-        if "security" not in error.message:
-            raise
+    except _UpdatesError:
         report(f"{suite} cannot be had with its security updates; trying without")
         _mmdebstrap(suite, part, every[:1], report)
         return f"signed packages of {suite}, without security updates"
@@ -124,7 +126,8 @@ def _mmdebstrap(suite: str, part: Path, mirrors: tuple[str, ...], report: Callab
             if line.startswith("I: ") and "hook" not in line:
                 report(line[3:].rstrip())
     if process.returncode:
-        raise InfrastructureError(
+        kind = _UpdatesError if any("security" in line for line in last) else InfrastructureError
+        raise kind(
             f"mmdebstrap could not make {suite}:\n" + "\n".join(f"  | {line}" for line in last),
             hint="check the mirror in apt's configuration, and that debian-archive-keyring knows this suite",
         )

@@ -17,14 +17,17 @@ static int held(void **handle, const char *name) {
   return OK;
 }
 
-/* PTX names its own version and the GPU that it was written for; the driver compiles what it knows. */
+/* PTX names its own version and the GPU that it was written for; the driver compiles what it knows.
+   sm_90a is compiled for 9.0 alone, sm_100f for its own family, sm_90 for 9.0 and whatever is newer. */
 static int ptx_judged(const char *text, const struct profile *p, const struct gpu *g) {
-  int major, minor, target;
+  int major, minor, target, device = g->major * 10 + g->minor, fits;
+  char letter = 0;
   const char *version = strstr(text, ".version "), *sm = strstr(text, ".target sm_");
   if (!version || !sm || sscanf(version, ".version %d.%d", &major, &minor) != 2) return INVALID_IMAGE;
-  if (sscanf(sm, ".target sm_%d", &target) != 1) return INVALID_IMAGE;
-  if (p->ptx && major * 10 + minor > p->ptx) return UNSUPPORTED_PTX_VERSION;
-  return target > g->major * 10 + g->minor ? NO_BINARY_FOR_GPU : OK;
+  if (sscanf(sm, ".target sm_%d%c", &target, &letter) < 1) return INVALID_IMAGE;
+  fits = letter == 'a' ? target == device : letter == 'f' ? target / 10 == g->major && target <= device : target <= device;
+  if (!fits) return NO_BINARY_FOR_GPU;
+  return p->ptx && major * 10 + minor > p->ptx ? UNSUPPORTED_PTX_VERSION : OK;
 }
 
 /* A cubin is an ELF file with its GPU in the lowest byte of e_flags, or in the second one since ABI 8. */
@@ -33,12 +36,73 @@ static int cubin_judged(const unsigned char *elf, const struct gpu *g) {
   return built / 10 == (unsigned)g->major && built % 10 <= (unsigned)g->minor ? OK : NO_BINARY_FOR_GPU;
 }
 
+/* The first bytes of an LZ4 block: what a fat binary's PTX is packed as. Ends with a zero, whatever the block holds. */
+static void unpacked(const unsigned char *from, size_t size, char *to, size_t room) {
+  const unsigned char *end = from + size;
+  size_t done = 0;
+  while (from < end && done + 1 < room) {
+    unsigned token = *from++;
+    size_t literals = token >> 4, matched = (token & 15) + 4;
+    if (literals == 15)
+      do literals += from < end ? *from : 0; while (from < end && *from++ == 255);
+    while (literals-- && from < end && done + 1 < room) to[done++] = (char)*from++;
+    if (end - from < 2) break;
+    size_t back = from[0] | (size_t)from[1] << 8;
+    from += 2;
+    if (matched == 19)
+      do matched += from < end ? *from : 0; while (from < end && *from++ == 255);
+    if (!back || back > done) break;
+    for (; matched && done + 1 < room; matched--, done++) to[done] = to[done - back];
+  }
+  to[done] = 0;
+}
+
+struct entry {
+  unsigned short kind, unused;
+  unsigned header;
+  unsigned long long stored;
+  unsigned packed, unused2;
+  unsigned short minor, major;
+  unsigned target, unused3[2];
+  unsigned long long flags;
+};
+
+enum { PTX = 1, CUBIN = 2, LZ4 = 0x2000, ZSTD = 0x8000, HEAD = 2048 };
+
+static int text_judged(const struct entry *e, const struct profile *p, const struct gpu *g) {
+  char head[HEAD];
+  const char *payload = (const char *)e + e->header;
+  if (e->flags & ZSTD) snprintf(head, sizeof head, ".version %d.%d\n.target sm_%u\n", e->major, e->minor, e->target);
+  else if (e->flags & LZ4) unpacked((const unsigned char *)payload, e->packed, head, sizeof head);
+  else snprintf(head, sizeof head, "%.*s", (int)(e->stored < HEAD ? e->stored : HEAD - 1), payload);
+  return ptx_judged(head, p, g);
+}
+
+/* A bundle: machine code that fits is taken; else PTX that fits is compiled, where the driver knows its version. */
+static int bundle_judged(const unsigned char *bundle, const struct profile *p, const struct gpu *g) {
+  unsigned long long left = *(const unsigned long long *)(bundle + 8);
+  const unsigned char *at = bundle + 16;
+  int refused = NO_BINARY_FOR_GPU;
+  while (left >= sizeof(struct entry)) {
+    const struct entry *e = (const struct entry *)at;
+    unsigned long long size = e->header + e->stored;
+    if (size < sizeof *e || size > left) return INVALID_IMAGE;
+    if (e->kind == CUBIN && e->target / 10 == (unsigned)g->major && e->target % 10 <= (unsigned)g->minor) return OK;
+    int result = e->kind == PTX ? text_judged(e, p, g) : NO_BINARY_FOR_GPU;
+    if (result == OK || (result == UNSUPPORTED_PTX_VERSION && refused == NO_BINARY_FOR_GPU)) refused = result;
+    at += size, left -= size;
+  }
+  return refused;
+}
+
 static int judged(const void *image) {
   const struct profile *p = the_profile();
-  if (!memcmp(image, "\177ELF", 4)) return cubin_judged(image, &p->gpu[current_device()]);
+  const struct gpu *g = &p->gpu[current_device()];
+  if (!memcmp(image, "\177ELF", 4)) return cubin_judged(image, g);
   const unsigned *words = image;
-  if (*words == 0x466243b1 || *words == 0xba55ed50) return OK; /* a bundle of both; it is not looked into */
-  return ptx_judged(image, p, &p->gpu[current_device()]);
+  if (*words == 0xba55ed50) return bundle_judged(image, p, g);
+  if (*words == 0x466243b1) return OK; /* the run time's wrapper: it loads lazily, and nothing is computed */
+  return ptx_judged(image, p, g);
 }
 
 API cuModuleLoadData(void **module, const void *image) {

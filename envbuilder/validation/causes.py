@@ -31,7 +31,7 @@ _LIBRARY = frozenset(
 )
 _START = frozenset({Code.USER_START})
 _KERAS = frozenset({"KERAS_BACKEND", "TF_USE_LEGACY_KERAS"})
-_IN_FRONT = frozenset({"WORKDIR", "PYTHONPATH"})
+_IN_FRONT = frozenset({"WORKDIR", "PYTHONPATH", "python"})
 
 _ROWS: tuple[_Follows, ...] = (
     _Follows(_DIED, Code.FILES_DIFFER),

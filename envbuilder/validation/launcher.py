@@ -22,9 +22,15 @@ _STDERR_KEPT = 8000
 
 @dataclass(frozen=True)
 class Place:
-    """How to run in a container: which image, with which GPUs, files and variables, within how many seconds."""
+    """How to run in a container: which image, with which GPUs, files and variables, within how many seconds.
+
+    ``called`` is what the user calls the image. ``is_known`` says that TensorFlow is meant to be in it: where it is
+    not, or the image does not start, that is a finding and no mistake of the user's.
+    """
 
     image: str
+    called: str = ""
+    is_known: bool = False
     gpus: str = "none"
     env: Mapping[str, str] | None = None
     files: Mapping[str, bytes] | None = None
@@ -34,7 +40,8 @@ class Place:
 def in_container(engine: Engine, place: Place, plan: bytes, session: Session) -> Unfinished | None:
     """Run a plan in a fresh container; return None where it ran to its end, else why it did not.
 
-    Raises InfrastructureError where the engine cannot run it, UsageError where the image has no TensorFlow.
+    Raises InfrastructureError where the engine cannot run it, UsageError where an image that is not known has no
+    TensorFlow, or cannot start.
     """
     files = {f"{PROBES}/{name}": content for name, content in probe_files().items()}
     stderr = bytearray()
@@ -54,7 +61,7 @@ def in_container(engine: Engine, place: Place, plan: bytes, session: Session) ->
         overdue=session.overdue,
     )
     ended = engine.run(spec, session.feed, on_stderr)
-    return session.stopped or _why(place.image, ended, stderr.decode(errors="replace"))
+    return session.stopped or _why(place, ended, stderr.decode(errors="replace"))
 
 
 _NO_TENSORFLOW = 3
@@ -66,24 +73,38 @@ _NO_PYTHON = 4
 _TIME_IS_UP = Unfinished("not run: the run's time limit was reached", Code.PROBE_TIMEOUT)
 
 
-def _why(image: str, ended: Ended, stderr: str) -> Unfinished | None:
-    said = printable.line(stderr[-1000:])
-    if ended.flooded:
-        return FLOODED
-    if ended.timed_out:
-        return Unfinished("not run: the container's time limit was reached", Code.PROBE_TIMEOUT)
-    if ended.out_of_memory:
-        return Unfinished("not run: the container ran out of memory")
-    if ended.exit_code == _NO_TENSORFLOW:
-        raise UsageError(f"{image}: no Python in it has TensorFlow", hint="validate an image that brings TensorFlow")
-    if ended.exit_code == _NO_PYTHON:
-        return Unfinished(f"not run: the image's Python does not start: {printable.line(stderr[:1000])}")
-    if ended.refusal:
-        why = printable.line(ended.refusal)
-        raise UsageError(f"{image}: the container cannot start: {why}", hint="the image needs /bin/sh")
-    if ended.exit_code == 0:
+def _why(place: Place, ended: Ended, stderr: str) -> Unfinished | None:
+    called = place.called or place.image
+    refused = _refusal(ended)
+    if refused is not None and not place.is_known:
+        why, hint = refused
+        raise UsageError(f"{called}: {why}", hint=hint)
+    reasons = (
+        (ended.flooded, FLOODED),
+        (ended.timed_out, Unfinished("not run: the container's time limit was reached", Code.PROBE_TIMEOUT)),
+        (ended.out_of_memory, Unfinished("not run: the container ran out of memory")),
+        (refused is not None, Unfinished(f"not run: {refused[0] if refused else ''}")),
+        (
+            ended.exit_code == _NO_PYTHON,
+            Unfinished(f"not run: the image's Python does not start: {printable.line(stderr[:1000])}"),
+        ),
+        (
+            ended.exit_code != 0,
+            Unfinished(f"not run: the runner ended with exit code {ended.exit_code}: {printable.line(stderr[-1000:])}"),
+        ),
+    )
+    return next((why for holds, why in reasons if holds), None)
+
+
+def _refusal(ended: Ended) -> tuple[str, str] | None:
+    """Say why nothing of the suite ran at all, and what mends it; None where something did."""
+    if ended.flooded or ended.timed_out or ended.out_of_memory:
         return None
-    return Unfinished(f"not run: the runner ended with exit code {ended.exit_code}: {said}")
+    if ended.exit_code == _NO_TENSORFLOW:
+        return "no Python in it has TensorFlow", "validate an image that brings TensorFlow"
+    if ended.refusal:
+        return f"the container cannot start: {printable.line(ended.refusal)}", "the image needs /bin/sh"
+    return None
 
 
 def here(

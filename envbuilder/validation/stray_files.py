@@ -7,13 +7,17 @@ import re
 from collections.abc import Iterator
 
 from envbuilder.finding import Code, Finding, Severity
+from envbuilder.probes.suite.loader import parse_cache
 from envbuilder.validation.file_records import SITE, Distribution
 from envbuilder.validation.outside import Outside, either, error, listed
 
 _FIX = "install it as a package of the lock, or leave it out"
 _CODE = re.compile(r"\.(?:py|pth|egg-link)\Z|\.so(?:\.[\d.]+)?\Z|\.(?:pyc|egg|zip)\Z")
 _STARTED = re.compile(r"(?:^|/)(?:site|user)customize(?:\.py|\.pyc|/__init__\.py|\.[\w-]+\.so)\Z")
-_STDLIB = re.compile(r"\A(?:usr/)?(?:local/)?lib/python3(?:\.\d+)?/(?!(?:site|dist)-packages/)")
+_STDLIB = re.compile(r"\A(?:(?:usr/)?(?:local/)?lib|etc)/python3(?:\.\d+)?/(?!(?:site|dist)-packages/)")
+_ZIPPED = re.compile(r"(?:^|/)lib/python3\d+\.zip\Z")
+"""What Python looks into before its own library, where it is there."""
+
 _LOADER = re.compile(r"\A(?:usr/)?(?:local/)?lib(?:64)?/(?:(?:x86_64|aarch64)-linux-gnu/)?[^/]+\.so(?:\.[\w.]+)?\Z")
 _INTERPRETER = re.compile(r"\A(?:usr/)?(?:local/)?bin/python3(?:\.\d+)?\Z")
 _OTHERS = re.compile(r"(?:^|/)lib(?:cu|nv|nccl|npp)[\w-]*\.so")
@@ -68,7 +72,7 @@ def _unowned(subject: Outside, sites: set[str], owned: set[str]) -> Iterator[str
         if "/__pycache__/" in path:
             continue  # judged beside its source
         if (site and (site in sites or _STARTED.search(path) or subject.is_ours)) or (
-            _STDLIB.match(path) and (_STARTED.search(path) or system.owns_below(path))
+            _ZIPPED.search(path) or (_STDLIB.match(path) and (_STARTED.search(path) or system.owns_below(path)))
         ):
             yield path
 
@@ -137,6 +141,8 @@ def _told_folders(subject: Outside) -> set[str]:
         if path.startswith("etc/ld.so.conf"):
             lines = content.decode("utf-8", "replace").splitlines()
             folders |= {line.strip().strip("/") for line in lines if line.strip().startswith("/")}
+    cached = parse_cache(subject.files.content("etc/ld.so.cache") or b"")
+    folders |= {posixpath.dirname(path).strip("/") for paths in cached.values() for path in paths}
     return {subject.files.resolve(folder) for folder in folders}
 
 

@@ -20,11 +20,13 @@ from envbuilder.errors import UsageError
 from envbuilder.image.names import BASE_NAME_LABEL
 from envbuilder.image.wheel_records import WheelRecords
 from envbuilder.matrix import Budgets
+from envbuilder.probes.suite.kernel_text import Kernel
 from envbuilder.pypi.package_index import PackageIndex
 from envbuilder.simulated.compiler import Simulation
 from envbuilder.validation import expectations as facts_of
+from envbuilder.validation.assembled_code import check_assembled
 from envbuilder.validation.causes import told_once
-from envbuilder.validation.challenge_answers import check_answers, right_answers
+from envbuilder.validation.challenge_answers import Numbers, check_answers, right_answers
 from envbuilder.validation.checks import suite_plan
 from envbuilder.validation.checks.specification import Check, Profile
 from envbuilder.validation.checks.suite_plan import Facts
@@ -130,6 +132,7 @@ def validate(
     files = read_image(engine, image)
     subject = _subject(engine, place, image, files, request)
     selected = suite_plan.select(subject.facts)
+    place = replace(place, is_known=bool(subject.facts.environment))
     checks = (*selected, *request.extra)
     users = [check for check in selected if check.group == "users"]
     with _Beside(users, lambda check, stopped: check_user_start(engine, image, check, stopped)) as beside:
@@ -251,8 +254,8 @@ def validate_here(  # noqa: PLR0913 - what is there, how to judge it, whom to te
 IDENTIFY_S = 60.0
 """How long a Python may take to say what it holds."""
 
-CHALLENGE = "challenge"
-"""The check whose answers the host holds against its own."""
+CHALLENGE, ASSEMBLED = "challenge", "xla-assembles"
+"""The checks whose answers, or whose bytes, the host holds against its own."""
 
 Runner = Callable[[bytes, Session], Unfinished | None]
 
@@ -269,11 +272,13 @@ class _Subject:
 def _place(engine: Engine, image: Image, request: ValidationRequest) -> Place:
     probes = {f"{PROBES}/{name}": content for name, content in request.probes.items()}
     if (host := request.simulate) is not None:
-        return Place(image.id, gpus="none", env=host.environment(image.env), files={**host.files, **probes})
+        return Place(
+            image.id, called=request.image, gpus="none", env=host.environment(image.env), files={**host.files, **probes}
+        )
     gpus = request.gpus
     if gpus == "auto":
         gpus = "all" if engine.info().gpu_runtime else "none"
-    return Place(image.id, gpus=gpus, files=probes)
+    return Place(image.id, called=request.image, gpus=gpus, files=probes)
 
 
 def _subject(engine: Engine, place: Place, image: Image, files: ImageFiles, request: ValidationRequest) -> _Subject:
@@ -332,14 +337,22 @@ def _run(
     with ThreadPoolExecutor(1) as beside:
         right = beside.submit(right_answers, nonce) if any(check.name == CHALLENGE for check in checks) else None
         why = run(suite_plan.plan(checks, msgspec.structs.replace(facts, challenge=nonce)), session)
-    results = session.results(why)
-    if right is not None:
-        results = tuple(
-            check_answers(result, session.data(CHALLENGE), right.result()) if result.name == CHALLENGE else result
-            for result in results
-        )
+    results = tuple(
+        _checked_here(result, session, right, Kernel(nonce, facts.built_cuda)) for result in session.results(why)
+    )
     results += tuple(check_protocol(session, why, check) for check in checks if check.group == "protocol")
     return session, tuple(sorted(results, key=lambda result: TIERS.index(result.tier)))
+
+
+def _checked_here(
+    result: CheckResult, session: Session, right: Future[dict[str, Numbers]] | None, kernel: Kernel
+) -> CheckResult:
+    """Hold a result that brought evidence to what the host makes of that by itself."""
+    if result.name == CHALLENGE and right is not None:
+        return check_answers(result, session.data(CHALLENGE), right.result())
+    if result.name == ASSEMBLED:
+        return check_assembled(result, session.data(ASSEMBLED), kernel)
+    return result
 
 
 def _verdict(  # noqa: PLR0913 - one document, from its parts

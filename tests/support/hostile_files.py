@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hostile_row import CLAIM, CONFIGURED, FILES, SECRET, SITE, TIMEOUT, Hostile, row
+from hostile_row import CLAIM, CONFIGURED, CRASHED, FILES, SECRET, SITE, TIMEOUT, Hostile, row
 
 _STRANGER = 'LABEL org.envbuilder.environment="" org.envbuilder.lock=""\nRUN rm -r /opt/envbuilder'
 
@@ -80,9 +80,9 @@ FILE_IMAGES: tuple[Hostile, ...] = (
     row("metadata-of-another-version", f"RUN cd {SITE} && sed -i 's/^Version: .*/Version: 0.0.1/' termcolor-*.dist-info/METADATA",
         FILES, "LOCK_MISMATCH", "PACKAGE_CONFLICT", fast=True),
     row("metadata-twice", f"RUN cd {SITE} && cp -r termcolor-*.dist-info termcolor-0.1.dist-info && sed -i 's/^Version: .*/Version: 0.1/' "
-        "termcolor-0.1.dist-info/METADATA", FILES, "LOCK_MISMATCH"),
-    row("second-framework-by-its-name", f"RUN mkdir {SITE}/tensorflow_cpu-2.19.0.dist-info && printf 'Metadata-Version: 2.1\\nName: "
-        f"tensorflow-cpu\\nVersion: 2.19.0\\n' > {SITE}/tensorflow_cpu-2.19.0.dist-info/METADATA", FILES, "LOCK_MISMATCH"),
+        "termcolor-0.1.dist-info/METADATA", "LOCK_MISMATCH"),
+    row("second-framework-by-its-name", f"RUN mkdir {SITE}/tf_nightly-2.21.0.dist-info && printf 'Metadata-Version: 2.1\\nName: "
+        f"tf-nightly\\nVersion: 2.21.0\\n' > {SITE}/tf_nightly-2.21.0.dist-info/METADATA", FILES, "LOCK_MISMATCH"),
     row("system-packages-let-in", "RUN sed -i 's/include-system-site-packages = .*/include-system-site-packages = true/' "
         "/opt/venv/pyvenv.cfg && mkdir -p /usr/local/lib/python3.11/dist-packages && echo x=1 > "
         "/usr/local/lib/python3.11/dist-packages/helper.py", FILES),
@@ -96,6 +96,9 @@ FILE_IMAGES: tuple[Hostile, ...] = (
     row("link-to-itself", f"RUN cd {SITE} && rm six.py && ln -s six.py six.py", FILES),
     row("zip-of-the-standard-library", "RUN cd /usr/lib/python3.11 && python -Ic \"import zipfile; zipfile.ZipFile("
         "'/usr/lib/python311.zip','w').write('token.py')\"", FILES),
+    row("customisation-behind-a-link", "RUN mkdir -p /etc/python3.11 && echo x=1 >> /etc/python3.11/sitecustomize.py && "
+        "ln -sf /etc/python3.11/sitecustomize.py /usr/lib/python3.11/sitecustomize.py", FILES),
+    row("loader-cache-led-astray", "RUN mkdir /opt/astray && cp /usr/lib/x86_64-linux-gnu/libz.so.1 /opt/astray/ && ldconfig /opt/astray", FILES),
     row("machine-of-another-kind", "RUN printf '\\177ELF\\002\\001\\001\\000\\000\\000\\000\\000\\000\\000\\000\\000\\003\\000\\267\\000' > "
         "/opt/venv/bin/tool && head -c 100 /dev/zero >> /opt/venv/bin/tool && chmod 755 /opt/venv/bin/tool", CLAIM),
     # What is odd and breaks nothing: told, and no more.
@@ -103,7 +106,7 @@ FILE_IMAGES: tuple[Hostile, ...] = (
     row("shell-with-its-owners-rights", "RUN chmod u+s /bin/bash", warns=(CONFIGURED,)),
     row("code-that-anybody-may-change", f"RUN chmod o+w {SITE}/six.py {SITE}", warns=(CONFIGURED,)),
     row("volume-over-the-environment", "VOLUME /opt/venv", fast=True),
-    row("health-check-that-kills", "HEALTHCHECK --interval=1s CMD kill -9 -1"),
+    row("health-check-that-kills", "HEALTHCHECK --interval=1s CMD kill -9 -1", CRASHED),
     row("start-that-needs-a-shell", "SHELL [\"/no/such/shell\"]\nSTOPSIGNAL SIGKILL"),
     # Without its labels and documents: judged as an image of others, by its distributions' own records.
     row("stranger-nothing-done", _STRANGER, fast=True),

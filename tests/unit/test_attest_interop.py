@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from pathlib import Path
 
@@ -59,8 +60,8 @@ def test_we_accept_what_securesystemslib_signs(keys) -> None:
 
 
 def test_sigstore_encodes_the_same_message() -> None:
-    """What is signed is what Sigstore's client signs, where that is installed."""
-    dsse = pytest.importorskip("sigstore.dsse")
+    """What is signed is what Sigstore's client signs."""
+    dsse = importlib.import_module("sigstore.dsse")  # its encoder has no public name
     assert dsse._pae(statement.PAYLOAD_TYPE, PAYLOAD) == envelope.pae(statement.PAYLOAD_TYPE, PAYLOAD)
 
 

@@ -46,6 +46,7 @@ REQUIRED = {
     Code.PROTOCOL_VIOLATION,
     Code.USER_START,
     Code.NO_KERNEL_IMAGE,
+    Code.PTX_TOO_NEW,
     Code.GPU_ERRORS,
     Code.GPU_MEMORY,
 }

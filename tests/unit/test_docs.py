@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from envbuilder.cli import root
 
@@ -74,6 +75,17 @@ def test_commands_in_documents_exist(page: Path) -> None:
     """Every ``envbuilder`` line of a page names a command that exists, with options that it takes."""
     wrong = {line: problem for line in command_lines(page.read_text()) if (problem := unknown_in(line))}
     assert not wrong
+
+
+NAMED = sorted({words(line)[1] for page in PAGES for line in command_lines(page.read_text())})
+
+
+@pytest.mark.parametrize("name", [name for name in NAMED if name in root.list_commands(click.Context(root))])
+def test_every_command_in_documents_runs(name: str) -> None:
+    """A command that a page names starts: its help comes, with its options and an example."""
+    shown = CliRunner().invoke(root, [name, "--help"], prog_name="envbuilder")
+    assert shown.exit_code == 0
+    assert f"envbuilder {name}" in shown.output
 
 
 def test_some_commands_are_found() -> None:

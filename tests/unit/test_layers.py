@@ -197,3 +197,58 @@ def test_module_stems_are_unique() -> None:
     """No two modules have the same stem: a name said aloud, or in a traceback, is one file."""
     stems = Counter(path.stem for path in MODULES if path.stem not in ("__init__", "__main__"))
     assert not [stem for stem, times in stems.items() if times > 1]
+
+
+DOORS, ARROWS = 36, 190
+"""What the house may have at most: entries of the package, and imports from one of them to another."""
+
+
+def test_the_house_stays_small() -> None:
+    """A new room, or a new import between two that had none, is a decision: it has to make another one superfluous."""
+    outside = {"__main__", "__init__"}
+    doors = {room(path) for path in MODULES} - outside
+    arrows = {
+        (room(path), other)
+        for path in MODULES
+        if room(path) != "probes"
+        for other in rooms_imported(path) - {room(path)} - outside
+    }
+    assert len(doors) <= DOORS
+    assert len(arrows) <= ARROWS
+
+
+SAID = re.compile(r"(?:.*\.message|str\((?:error|wrong|caught)\)|(?:error|wrong|caught)\.args\[0\])")
+
+
+LOOKS = {"startswith", "endswith", "partition", "rpartition", "split", "find", "match", "search"}
+
+
+def text_decides(tree: ast.AST) -> list[str]:
+    """Find where something is decided by what an error or a finding says."""
+    found = []
+    for node in ast.walk(tree):
+        sides: list[ast.expr] = []
+        if isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in LOOKS:
+            sides = [node.func.value, *node.args]
+        found += [ast.unparse(node) for side in sides if SAID.fullmatch(ast.unparse(side))]
+    return found
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["'no' in error.message", "str(error) == 'x'", "found.message.startswith('a')", "re.search('x', str(wrong))"],
+)
+def test_a_decision_by_a_text_is_seen(text: str) -> None:
+    """The search below finds what it is for."""
+    assert text_decides(ast.parse(text))
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_no_decision_rests_on_what_an_error_says(path: Path) -> None:
+    """Errors and findings have types, codes and fields; their sentences are for people alone, and may be reworded.
+
+    What runs in an image has the framework's own messages and nothing else.
+    """
+    assert room(path) == "probes" or not text_decides(ast.parse(path.read_text()))

@@ -70,6 +70,18 @@ cuda.cuGetErrorString(answers["cuInit"], ctypes.byref(sentence)); answers["sente
 print(json.dumps(answers))
 """
 
+BUNDLE = """
+import ctypes, json, sys
+cuda = ctypes.CDLL("libcuda.so.1")
+context, module = ctypes.c_void_p(), ctypes.c_void_p()
+cuda.cuInit(0)
+cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
+cuda.cuCtxSetCurrent(context)
+bundles = [open(path, "rb").read() for path in {0!r}]
+held = [ctypes.create_string_buffer(one, len(one)) for one in bundles]
+print(json.dumps(dict(results=[cuda.cuModuleLoadData(ctypes.byref(module), one) for one in held])))
+"""
+
 NVML = """
 import json, pynvml
 try:
@@ -120,6 +132,40 @@ def test_a_program_gets_as_far_as_launching_a_kernel(cache: Path, tmp_path: Path
     assert (seen["cuLaunchKernel"], seen["cuGraphCreate"]) == (801, 801)
     assert seen["known"] == [0, True, 0]
     assert seen["unknown"] == [0, 1]
+
+
+GENERATED = Path(__file__).parents[1] / "data" / "device_code" / "generated_2.20.fatbin"
+"""A kernel that MLIR generated: machine code for 6.0, 7.0, 8.0 and 8.9, PTX of ISA 8.5 for sm_90a, packed by LZ4."""
+
+
+@pytest.mark.parametrize(
+    ("host", "result"),
+    [
+        ("driver=535.104.05,gpu=A100", 0),
+        ("driver=535.104.05,gpu=RTX 3090", 0),
+        ("driver=470.57.02,gpu=T4", 0),
+        ("driver=535.104.05,gpu=H100", 222),
+        ("driver=550.54.14,gpu=H100", 222),
+        ("driver=555.42.02,gpu=H100", 0),
+        ("driver=570.124.06,gpu=RTX 5090", 209),
+        ("driver=535.104.05,gpu=GTX 980", 209),
+    ],
+)
+def test_a_generated_kernel_is_taken_as_the_real_driver_takes_it(
+    host: str, result: int, cache: Path, tmp_path: Path
+) -> None:
+    """Machine code first, else PTX: refused by its ISA (222) or, for sm_90a, on every GPU but 9.0 (209)."""
+    assert ask(host, BUNDLE.format([str(GENERATED)]), cache, tmp_path)["results"] == [result]
+
+
+@pytest.mark.parametrize("cut", [17, 60, 100, 4000])
+def test_a_spoilt_bundle_ends_in_an_answer(cut: int, cache: Path, tmp_path: Path) -> None:
+    """Whatever a bundle's own lengths say, nothing beyond its room is read: the driver answers and lives."""
+    whole = GENERATED.read_bytes()
+    spoilt = tmp_path / "spoilt"
+    spoilt.write_bytes(whole[:cut] + b"\xff" * (len(whole) - cut))
+    (answered,) = ask("driver=535.104.05,gpu=H100", BUNDLE.format([str(spoilt)]), cache, tmp_path)["results"]
+    assert answered in (200, 209, 218, 222)
 
 
 @pytest.mark.parametrize(

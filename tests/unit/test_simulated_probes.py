@@ -25,9 +25,14 @@ FACTS = {
 }
 PROGRAM = """
 import json, sys
-from envbuilder.probes.suite import contexts, driver
-print(json.dumps((driver.identity if sys.argv[2] == "identity" else contexts.made)(json.loads(sys.argv[1]))))
+from envbuilder.probes.suite import contexts, driver, elf, framework, generated
+if sys.argv[2] == "generated":
+    framework.callers = lambda search: [elf.Elf(sys.argv[3])]
+probe = {"identity": driver.identity, "contexts": contexts.made, "generated": generated.loaded}[sys.argv[2]]
+print(json.dumps(probe(json.loads(sys.argv[1]))))
 """
+KERNELS = ROOT / "tests" / "data" / "device_code" / "libkernels.so"
+"""Among its constants: two generated fat binaries, with machine code for 7.5 and PTX of ISA 9.0 for sm_90a."""
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the driver's libraries are ELF files")
 
@@ -44,7 +49,7 @@ def identity(host: str, cache: Path, place: Path, probe: str = "identity") -> di
         (place / name).parent.mkdir(exist_ok=True)
         (place / name).write_bytes(content)
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, json.dumps(FACTS), probe],
+        [sys.executable, "-c", PROGRAM, json.dumps(FACTS), probe, str(KERNELS)],
         env={**simulation.environment(dict(os.environ)), "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
@@ -116,3 +121,22 @@ def test_contexts_are_made(host: str, codes: list[str], cache: Path, tmp_path: P
 def test_without_gpus_no_context_is_tried(host: str, cache: Path, tmp_path: Path) -> None:
     """Where the driver offers no GPU its own check says why; this one is skipped, and nothing is a success."""
     assert identity(host, cache, tmp_path, "contexts")["outcome"] == "skipped"
+
+
+@pytest.mark.parametrize(
+    ("host", "codes"),
+    [
+        ("driver=535.104.05,gpu=T4", []),
+        ("driver=580.65.06,gpu=H100", []),
+        ("driver=570.124.06,gpu=H100", ["PTX_TOO_NEW"]),
+        ("driver=580.65.06,gpu=A100", ["NO_KERNEL_IMAGE"]),
+        ("driver=580.65.06,gpu=RTX 5090", ["NO_KERNEL_IMAGE"]),
+        ("driver=570.124.06,gpu=T4,gpu=H100", ["PTX_TOO_NEW"]),
+        ("driver=535.104.05,gpu=H100,fail=ecc", []),
+    ],
+)
+def test_generated_kernels_are_handed_to_the_driver(host: str, codes: list[str], cache: Path, tmp_path: Path) -> None:
+    """What stands in TensorFlow's own objects decides: by machine code, by PTX that compiles, or by neither."""
+    answer = identity(host, cache, tmp_path, "generated")
+    assert [finding["code"] for finding in answer["findings"]] == codes, answer
+    assert answer["measurements"]["generated_kernels"]["value"] == 2

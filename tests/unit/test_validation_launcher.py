@@ -11,11 +11,12 @@ from envbuilder.validation.events import Session, Unfinished
 from envbuilder.validation.launcher import Place, in_container
 
 
-def run(script: Script) -> Unfinished | None:
+def run(script: Script, place: Place | None = None) -> Unfinished | None:
     """Run a plan in a container that ends as the script says."""
     engine = FakeEngine(script=lambda _: script)
     engine.add("some:image")
-    return in_container(engine, Place("some:image", time_limit=10.0), b"{}", Session((), lambda _: None))
+    there = place or Place("some:image", time_limit=10.0)
+    return in_container(engine, there, b"{}", Session((), lambda _: None))
 
 
 def said(script: Script) -> str:
@@ -73,3 +74,20 @@ def test_the_key_is_on_standard_input_alone() -> None:
     (spec,) = engine.runs
     assert b"the-secret-key" in spec.stdin
     assert "the-secret-key" not in repr((spec.command, spec.env, spec.files, spec.labels, spec.mounts))
+
+
+def test_an_environment_that_lost_its_framework_is_no_mistake_of_the_user() -> None:
+    """Where TensorFlow is meant to be in the image, its absence, or no start at all, is a result and no refusal."""
+    known = Place("some:image", is_known=True)
+    why = run(Script(exit_code=3), known)
+    assert why is not None
+    assert "no Python in it has TensorFlow" in why.why
+    why = run(Script(refusal="no such file"), known)
+    assert why is not None
+    assert "cannot start" in why.why
+
+
+def test_errors_name_what_the_user_named() -> None:
+    """The reference that was given, not the id that it stands for."""
+    with pytest.raises(UsageError, match=r"\Amine:latest: no Python in it"):
+        run(Script(exit_code=3), Place("some:image", called="mine:latest"))

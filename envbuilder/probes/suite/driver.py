@@ -25,7 +25,7 @@ RESULTS = {
     100: ("CUDA_ERROR_NO_DEVICE", "GPU_NOT_VISIBLE"),
     101: ("CUDA_ERROR_INVALID_DEVICE", "GPU_NOT_VISIBLE"),
     209: ("CUDA_ERROR_NO_BINARY_FOR_GPU", "NO_KERNEL_IMAGE"),
-    222: ("CUDA_ERROR_UNSUPPORTED_PTX_VERSION", "DRIVER_MINOR_COMPAT"),
+    222: ("CUDA_ERROR_UNSUPPORTED_PTX_VERSION", "PTX_TOO_NEW"),
     802: ("CUDA_ERROR_SYSTEM_NOT_READY", "GPU_NOT_VISIBLE"),
     803: ("CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "DRIVER_MISMATCH"),
     804: ("CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE", "DRIVER_FORWARD_COMPAT"),
@@ -37,6 +37,7 @@ BEYOND_SIMULATION = 500
 
 FIXES = {
     "GPU_NOT_VISIBLE": "start the container with --gpus all, and check the driver on the host with nvidia-smi",
+    "PTX_TOO_NEW": "use a newer driver, or a TensorFlow that was built with an older CUDA",
     "DRIVER_TOO_OLD": "use a newer driver, or an environment built with an older CUDA",
     "DRIVER_MISMATCH": "the kernel module and the user-space driver differ: reboot, or mount the matching libcuda",
     "DRIVER_FORWARD_COMPAT": "remove the cuda-compat package from the image; this GPU does not support it",

@@ -81,6 +81,14 @@ def fat_binaries(pieces: Iterable[bytes]) -> Iterator[FatBinary]:
             reader.skip(len(MAGIC))
 
 
+def length_of(head: bytes) -> int:
+    """Return the bytes of the whole fat binary that begins with these 64; 0 where none begins there."""
+    if not _is_fat_binary(head):
+        return 0
+    _, _, header, length = _CONTAINER.unpack_from(head)
+    return int(header + length)
+
+
 def capabilities(numbers: Iterable[int]) -> tuple[str, ...]:
     """Write architecture numbers as compute capabilities (86: ``"8.6"``), each once, oldest first."""
     return tuple(f"{number // 10}.{number % 10}" for number in sorted(set(numbers)))

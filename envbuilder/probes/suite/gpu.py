@@ -109,6 +109,41 @@ def _product(tf: Any, left: Any, right: Any, kind: str) -> Any:
         return tf.cast(tf.matmul(tf.cast(left, dtype), tf.cast(right, dtype)), tf.float32).numpy()
 
 
+# Kernels that MLIR generates from 2.4 on; exact for these numbers in every type.
+ELEMENT_WISE = ("cast", "abs", "divide", "not_equal", "negative", "maximum")
+
+
+@on_gpu
+def element_wise(facts: Facts, seen: driver.Seen) -> Answer:
+    """Compute with generated kernels in several number types, and compare each result with NumPy's."""
+    import numpy as np
+
+    tf = _tensorflow()
+    findings = []
+    for kind in ("float16", "float32", "float64", "int32", "int64"):
+        left = np.array([-8, 6, 0, 4, -2], kind)
+        right = np.array([2, -2, 1, 4, -1], kind)
+        with tf.device(GPU):
+            got = _element_wise(tf, tf.constant(left), tf.constant(right))
+        want = (left.astype(np.float32), abs(left), left / right, left != right, -left, np.maximum(left, right))
+        for name, one, other in zip(ELEMENT_WISE, got, want):
+            error = float(np.max(np.abs(one.numpy().astype(np.float64) - np.asarray(other).astype(np.float64))))
+            if error != 0.0:
+                findings.append(wrong("{0} of {1}".format(name, kind), error, 0.0))
+    return judged(findings, "NumPy's results", "{0} operations in 5 number types".format(len(ELEMENT_WISE)))
+
+
+def _element_wise(tf: Any, left: Any, right: Any) -> tuple[Any, ...]:
+    return (
+        tf.cast(left, tf.float32),
+        tf.abs(left),
+        tf.divide(left, right),
+        tf.not_equal(left, right),
+        tf.negative(left),
+        tf.maximum(left, right),
+    )
+
+
 @on_gpu
 def convolution(facts: Facts, seen: driver.Seen) -> Answer:
     """Convolve forward and backward through cuDNN and compare with the CPU in float64."""

@@ -43,6 +43,18 @@ CAUSES = (
         "use a newer driver, or an environment built with an older CUDA",
     ),
     (
+        r"CUDA_ERROR_UNSUPPORTED_PTX_VERSION|compiled with an unsupported toolchain",
+        "PTX_TOO_NEW",
+        "the driver cannot compile the PTX that this build holds for the GPU",
+        "use a newer driver, or a TensorFlow that was built with an older CUDA",
+    ),
+    (
+        r"CUDA_ERROR_NO_BINARY_FOR_GPU|no kernel image is available for execution",
+        "NO_KERNEL_IMAGE",
+        "this build holds no code for the GPU",
+        "take a TensorFlow that was built for this GPU",
+    ),
+    (
         r"No module named 'keras[.']|cannot import name '\w+' from 'keras|Keras cannot be imported",
         "KERAS_MISMATCH",
         "the installed Keras does not belong to this TensorFlow",

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 import os
+import re
+import subprocess
+import tempfile
 from collections.abc import Callable, Iterable, Sequence
 
 from . import tensorflow_files
-from .answer import Answer, Facts, Finding, finding, judged
+from .answer import Answer, Facts, Finding, finding, judged, passed, skipped
+from .kernel_text import Kernel
 
 # tsl/platform/default/cuda_root_path.cc: the wheel of nvcc beside TensorFlow's folder, the copy of libdevice in
 # TensorFlow's own wheel, then the toolkit's usual places; executables are looked up on PATH last.
@@ -29,10 +34,80 @@ def roots(folder: str, cuda: str | None, flags: str) -> list[str]:
 
 def found(facts: Facts) -> Answer:
     """Look for ptxas and libdevice where XLA would."""
+    return found_in(_places(facts), _path(), _runs, os.path.isfile)
+
+
+def _places(facts: Facts) -> list[str]:
     folder = tensorflow_files.tensorflow_folder() or ""
-    places = roots(folder, facts.get("built_cuda"), os.environ.get("XLA_FLAGS", ""))
-    on_path = os.environ.get("PATH", os.defpath).split(os.pathsep)
-    return found_in(places, on_path, lambda path: os.path.isfile(path) and os.access(path, os.X_OK), os.path.isfile)
+    return roots(folder, facts.get("built_cuda"), os.environ.get("XLA_FLAGS", ""))
+
+
+def _path() -> list[str]:
+    return os.environ.get("PATH", os.defpath).split(os.pathsep)
+
+
+def _runs(path: str) -> bool:
+    return os.path.isfile(path) and os.access(path, os.X_OK)
+
+
+RELEASE = re.compile(r"release (\d+\.\d+), V([\d.]+)")
+LIMIT_S = 40.0
+LARGEST = 1 << 20
+
+
+def assembled(facts: Facts) -> Answer:
+    """Run ptxas, and nvlink where there is one, on this run's kernel; the host looks at what they made."""
+    ptxas = tool("ptxas", _places(facts), _path(), _runs)
+    if ptxas is None:
+        return skipped("ptxas is not there; the check of XLA's tools says so")
+    kernel = Kernel(facts.get("challenge") or "", facts.get("built_cuda"))
+    made = {}
+    try:
+        release = RELEASE.search(_said([ptxas, "--version"]))
+        with tempfile.TemporaryDirectory() as folder:
+            source, cubin, linked = (os.path.join(folder, name) for name in ("k.ptx", "k.cubin", "linked.cubin"))
+            with open(source, "w") as stream:
+                stream.write(kernel.text)
+            architecture = "-arch=sm_{0}".format(kernel.target)
+            _said([ptxas, architecture, source, "-o", cubin])
+            made["ptxas"] = _content(cubin)
+            nvlink = os.path.join(os.path.dirname(ptxas), "nvlink")
+            if _runs(nvlink):
+                _said([ptxas, "-c", architecture, source, "-o", cubin])  # nvlink takes relocatable code alone
+                _said([nvlink, architecture, cubin, "-o", linked])
+                made["nvlink"] = _content(linked)
+    except (OSError, subprocess.SubprocessError) as error:
+        text = "{0} does not work: {1}".format(ptxas, str(error)[:1000])
+        return judged([finding("XLA_TOOLS_MISSING", "ptxas", text, "ptxas", ptxas, FIX)], "ptxas assembles", text)
+    if release is None:
+        text = "{0} does not say which release it is: it is no ptxas".format(ptxas)
+        return judged([finding("XLA_TOOLS_MISSING", "ptxas", text, "ptxas", ptxas, FIX)], "ptxas assembles", text)
+    observed = "{0} {1}".format(ptxas, release.group(2))
+    return passed("machine code of this run's kernel", observed, data={"version": release.group(2), "made": made})
+
+
+FIX = "install the nvidia-cuda-nvcc package of this CUDA anew"
+
+
+def _said(command: Sequence[str]) -> str:
+    """Run a tool; return what it printed. Raises where it fails, hangs or cannot start."""
+    done = subprocess.run(
+        command,
+        check=False,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=LIMIT_S,
+    )
+    said = done.stdout[:4000].decode("utf-8", "replace")
+    if done.returncode != 0:
+        raise subprocess.SubprocessError("exit code {0}: {1}".format(done.returncode, said[-300:]))
+    return said
+
+
+def _content(path: str) -> str:
+    with open(path, "rb") as stream:
+        return base64.b64encode(stream.read(LARGEST)).decode()
 
 
 def tool(name: str, places: Iterable[str], on_path: Iterable[str], runs: Callable[[str], bool]) -> str | None:

@@ -87,6 +87,16 @@ CHECKS: tuple[Check, ...] = (
         codes=(Code.CUDNN_MISMATCH, Code.MISSING_LIBRARY),
         flavor="gpu",
     ),
+    Check(
+        name="xla-assembles",
+        tier="load",
+        group="load",
+        probe="xlatools:assembled",
+        proves="ptxas, and nvlink where it is there, turn a kernel drawn for this run into its machine code",
+        codes=(Code.XLA_TOOLS_MISSING,),
+        flavor="gpu",
+        limit_s=120,
+    ),
 )
 
 LAST: tuple[Check, ...] = (
