@@ -41,7 +41,7 @@ from envbuilder.pypi import index_config, lazyzip, pages
 from envbuilder.refresh import ptx_text, section_table
 from envbuilder.registry import credentials, reference, referrers
 from envbuilder.report.formats import FORMATS
-from envbuilder.reproduce import reproduction_text
+from envbuilder.reproduce import reproduction_reply, reproduction_text
 from envbuilder.reproduce.report import captured
 from envbuilder.reproduce.reproduce import foresee
 from envbuilder.schemas import as_json
@@ -125,7 +125,7 @@ def _report(data: bytes) -> None:
     text = decode.lossy(data)
     document = foresee(text, store.load()).document
     reproduction_text.as_text(flattened(document))
-    shown = reproduction_text.as_markdown(flattened(document))
+    shown = reproduction_reply.as_markdown(flattened(document))
     assert "\x1b" not in printable.text(shown)
     json.loads(as_json(document))
 
