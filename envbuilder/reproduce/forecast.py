@@ -11,7 +11,7 @@ from envbuilder.finding import Code, Finding, Severity
 from envbuilder.reproduce.messages.message import Symptom
 from envbuilder.reproduce.messages.recognise import get
 from envbuilder.reproduce.other_builds import stated_release
-from envbuilder.reproduce.question_from_report import gpus_of, question_of, release_of
+from envbuilder.reproduce.question_from_report import gpus_of, means_gpu, question_of, release_of
 from envbuilder.reproduce.report.reported import Reported
 from envbuilder.versions import key, key_or_none, major
 
@@ -77,8 +77,14 @@ def _stated(finding: Finding, reported: Reported) -> bool:
     if finding.code in {Code.CUDNN_MISMATCH, Code.TWO_CUDA_STACKS}:
         return reported.cudnn is not None or any("cudnn" in name for name in reported.packages)
     if finding.code is Code.PYTHON_UNSUPPORTED:
-        return reported.python is not None
+        return reported.python is not None and not _runs(reported)
     return True
+
+
+def _runs(reported: Reported) -> bool:
+    """Tell whether TensorFlow is there and was started: an installer found a wheel of it, whatever was read."""
+    places = ("site-packages/tensorflow", "dist-packages/tensorflow", "site-packages\\tensorflow")
+    return any(place in row.text for row in reported.evidence for place in places)
 
 
 def _by_major(reported: Reported, catalog: Catalog) -> tuple[Finding, ...]:
@@ -155,6 +161,9 @@ def _refuted(finding: Finding, reported: Reported, symptoms: tuple[Symptom, ...]
         return ran or any(mark in text for text in texts for mark in _AFTER_LOADING)
     if finding.code not in _AT_IMPORT:
         return False
+    installing = any(get(row.signature).layer == "install" for row in symptoms)
+    if finding.code is Code.PYTHON_UNSUPPORTED and not installing and (symptoms or means_gpu(reported, symptoms)):
+        return True  # whoever asks why a GPU is not used has a TensorFlow that was installed
     if finding.code in _OF_PACKAGES and not _OF_PACKAGES[finding.code] & reported.packages.keys():
         return True  # true of an unpinned installation made today; the report does not say that it is one
     return any(mark in text for text in texts for mark in _AFTER_IMPORT)
