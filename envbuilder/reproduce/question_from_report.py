@@ -120,7 +120,7 @@ def is_version(text: str) -> bool:
 def _loaded(field: str, reported: Reported) -> str | None:
     """Return the CUDA or cuDNN that TensorFlow gets: what a form says beside a TensorFlow image is not in it."""
     value: str | None = getattr(reported, field)
-    if field == "cuda" and value is not None and "." not in value:
+    if field == "cuda" and value is not None and not versions.names_line(value):
         return None  # a major is what a library's name says: any of its releases
     if reported.image is None or not reported.image.startswith("tensorflow/"):
         return value
