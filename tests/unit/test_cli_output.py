@@ -382,10 +382,8 @@ PHRASES: dict[tuple[str, ...], str] = {
     "printed Public Calls can TensorFlow VIOLATED answer duration fact line why GPU MB s of to raises gap → at where "
     "Why it is rejected new/old within rounds median note x not tried cannot be built "
     "nobody tell them nothing is skipped",
-    (
-        "reproduce",
-    ): "$ weight nothing stated TensorFlow Python GPUs GPU installed with system on not dry-run rebuilt as a "
-    "simulated suite stand-ins no cannot be known here that works the same versions from lock this and",
+    ("reproduce",): "$ weight nothing stated TensorFlow Python GPUs GPU with system on not dry-run rebuilt as a "
+    "simulated suite stand-ins no cannot be known here that works none would mend this",
     (
         "doctor",
     ): "processor GPUs GPU runtime for at free here x AVX GB there none installed not answers asked does runs claim "
@@ -426,7 +424,7 @@ def cases(folder: Path) -> Iterator[Case]:
     yield Case(("verify",), REFUSED, verify_document.as_text)
     yield Case(("upgrade",), DIFFERENT, upgrade_text.as_text)
     yield Case(("upgrade",), BISECTED, bisect.as_text)
-    for document in (foreseen("01"), foreseen("53"), followed("01")):
+    for document in (foreseen("01"), foreseen("53"), followed("28")):
         yield Case(("reproduce",), document, reproduction_text.as_text)
     yield Case(("doctor",), WHOLE, doctor_text.as_text)
     yield Case(("doctor",), BARE, doctor_text.as_text)
