@@ -105,7 +105,8 @@ _PARTNERS = (
     r"|ghost|panther|python|pegasus|inno3d|ichill|frostbite|x[234]|kfa2|galax|galaxy|hof|ex|1-click|colorful|igame|vulcan"
     r"|neptune|ultra w?|ultra|battleax|leadtek|winfast|manli|gallardo|maxsun|icraft|terminator|yeston|afox|biostar"
     r"|point of view|club ?3d|sparkle|onda|soyo|hp|dell|lenovo|acer|predator|bifrost|founders|edition|fe|oc(?:ed)?"
-    r"|overclocked|factory|lhr|v[23]|rev\.? ?\d|dual|[234]x|\d ?fans?|triple fan|rgb|argb|white|black|silver|gold"
+    r"|overclocked|factory|advanced|lhr|v[23]|rev\.? ?[\da-z]|o\d{1,2}g|[dh]gx|\d{1,2}-gpu|dev(?:eloper)? ?kit"
+    r"|dual|[234]x|\d ?fans?|triple fan|rgb|argb|white|black|silver|gold"
     r"|gddr\dx?|\d{2,3}-?bit|card|video|desktop|mega)\b"
 )
 """Board partners and what they call their boards. A word that is none of these may belong to another model."""
