@@ -11,7 +11,7 @@ from packaging.tags import compatible_tags, cpython_tags
 from envbuilder.image.lockfile import Locked
 from envbuilder.pypi.answer_cache import Cache
 from envbuilder.pypi.package_index import DistFile, IndexUnavailableError, PackageIndex
-from envbuilder.versions import distribution
+from envbuilder.versions import distribution, minor, numbers
 from envbuilder.workspace import cache_dir
 
 _KIND = "wheel-record"
@@ -92,8 +92,8 @@ class WheelRecords:
 
 def _supported(python: str, arch: str) -> frozenset[str]:
     """List the tags of wheels that a CPython of this version takes on Linux with the GNU C library."""
-    version = tuple(int(part) for part in python.split(".")[:2])
-    platforms = [f"manylinux_2_{minor}_{arch}" for minor in range(_NEWEST_GLIBC, 4, -1)]
+    version = numbers(minor(python))
+    platforms = [f"manylinux_2_{number}_{arch}" for number in range(_NEWEST_GLIBC, 4, -1)]
     platforms += [f"{old}_{arch}" for old in ("manylinux2014", "manylinux2010", "manylinux1", "linux")]
     tags = itertools.chain(
         cpython_tags(version, platforms=platforms),
