@@ -4,7 +4,7 @@ VENV := .venv
 ENVBUILDER := $(VENV)/bin/envbuilder
 PYTEST := $(VENV)/bin/python -m pytest
 
-.PHONY: help setup run test test-long check unit integration faults controls hostile shipped bench images docs clean
+.PHONY: help setup run test test-long check unit integration faults fuzz controls hostile shipped accuracy bench images docs clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +38,9 @@ unit: ## Tests that need neither engine nor network
 faults: setup ## Inject the faults of tests/faults/fault_table.py, every one: full disks, closed streams, damaged files
 	@$(PYTEST) tests/faults tests/unit/test_engine_faults.py
 
+fuzz: setup ## Hostile input for every parser, towards a million cases; goes on where it stopped (MINUTES=20)
+	@nice -n 19 $(VENV)/bin/python tests/fuzz/fuzz.py --minutes $(or $(MINUTES),20)
+
 controls: setup ## Run the negative controls: images broken on purpose, each of which must fail as it should
 	@$(ENVBUILDER) controls
 
@@ -49,6 +52,9 @@ shipped: setup ## Build and judge every environment that ships, into docs/shippe
 
 images: setup ## Renew the build contexts in images/ from facts, wishes and locks
 	@$(ENVBUILDER) render
+
+accuracy: setup ## Hold reproduce's answers against real threads: fields, causes, what misleads, the nearest
+	@PYTHONPATH=tests/support $(VENV)/bin/python tests/support/accuracy.py -v
 
 bench: setup ## Measure: figures for the README, side by side in one run
 	@for script in benchmarks/*.py; do echo "== $$script"; $(VENV)/bin/python $$script; done

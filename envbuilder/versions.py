@@ -101,6 +101,12 @@ def is_prefix(short: str, full: str) -> bool:
     return numbers(full)[: len(part)] == part
 
 
+def is_development(text: str) -> bool:
+    """Tell whether a version is a development build's (``2.23.0.dev20261026``)."""
+    found = _PARTS.match(text)
+    return found is not None and found[2] == "dev"
+
+
 def is_final(text: str) -> bool:
     """Tell whether a version is a release or a post-release of one: no development, alpha, beta or candidate."""
     return key(text)[1] >= 0

@@ -132,14 +132,14 @@ class TensorflowRelease(Row, frozen=True, kw_only=True):
 class CudaToolkit(Row, frozen=True, kw_only=True):
     """One CUDA release line (``12.5``).
 
-    ``driver`` is its own driver (Linux), the floor for compiling its PTX; ``minimum_driver`` the floor with
-    minor-version compatibility. ``forward_compat`` names the driver branches on which its compatibility package
-    works. ``first_capability`` and ``last_capability`` bound the GPUs that its libraries have kernels for;
-    ``sonames`` are the file names that programs built with it open.
+    ``driver`` is its own driver (Linux), the floor for compiling its PTX (None where no source names it);
+    ``minimum_driver`` the floor with minor-version compatibility. ``forward_compat`` names the driver branches on which
+    its compatibility package works. ``first_capability`` and ``last_capability`` bound the GPUs that its libraries have
+    kernels for; ``sonames`` are the file names that programs built with it open.
     """
 
     version: str
-    driver: str
+    driver: str | None = None
     minimum_driver: str
     first_capability: str
     last_capability: str

@@ -25,14 +25,30 @@ def command() -> None:
 
 @command.command("list")
 @click.argument("table", required=False, metavar="[TABLE]")
+@click.option(
+    "-s",
+    "--select",
+    "selectors",
+    multiple=True,
+    metavar="SELECTOR",
+    help="Only these rows: a glob on names ('RTX 50*') or field=value (compute_capability=9.0). Several are a union.",
+)
+@click.option("-v", "--verbose", is_flag=True, help="Show where each row comes from, and how it was checked.")
 @format_option
-def list_command(table: str | None, form: str) -> None:
-    """Print a table of the catalogue: tensorflow, cuda, cudnn, drivers, gpus, systems, images, reports."""
+def list_command(table: str | None, form: str, *, selectors: tuple[str, ...], verbose: bool) -> None:
+    r"""Print a table of the catalogue: tensorflow, cuda, cudnn, drivers, gpus, systems, images, reports.
+
+    \b
+    Examples:
+      envbuilder catalog list gpus -s 'RTX 50*' -v
+      envbuilder catalog list tensorflow -s cuda=12.5 --format json
+    """
     from envbuilder.catalog import store
     from envbuilder.cli.output import finish
     from envbuilder.jobs import listing
 
-    finish(listing.list_catalog(store.load(), table), form, partial(listing.as_text, table=table))
+    found = listing.list_catalog(store.load(), table, selectors)
+    finish(found, form, partial(listing.as_text, table=table, sources=verbose))
 
 
 @command.command("verify")
@@ -65,29 +81,31 @@ def verify_command(version: tuple[str, ...], form: str, *, binary: bool, fresh: 
 
 @command.command("refresh")
 @click.argument("version", nargs=-1, metavar="[VERSION]...")
-@click.option(
-    "--package", default="tensorflow", show_default=True, help="tensorflow, tensorflow-gpu or tensorflow-cpu."
-)
-@click.option("--write", is_flag=True, help="Append the rows to the catalogue's files.")
+@click.option("--package", help="One distribution alone: tensorflow, tensorflow-gpu, tensorflow-cpu or tf-nightly.")
+@click.option("--write", is_flag=True, help="Put the rows into the catalogue's files.")
 @format_option
-def refresh_command(version: tuple[str, ...], package: str, form: str, *, write: bool) -> None:
-    r"""Propose rows for releases that the catalogue lacks, made from their artefacts, to be reviewed by a person.
+def refresh_command(version: tuple[str, ...], package: str | None, form: str, *, write: bool) -> None:
+    r"""Propose rows that the catalogue lacks, made from their artefacts, to be reviewed by a person.
+
+    Releases of every distribution, lines of CUDA and cuDNN, lists of CUDA wheels; no index shows anything of drivers.
+    A release that is named and has a row is read again, and keeps what no wheel says.
 
     \b
     Examples:
       envbuilder catalog refresh                  print what is missing as YAML
       envbuilder catalog refresh 2.22.0rc0        one release
+      envbuilder catalog refresh --package tf-nightly   the newest build
       envbuilder catalog refresh --write
     """
     from envbuilder.catalog import store
     from envbuilder.cli.output import finish
     from envbuilder.console import Console
     from envbuilder.pypi.open_index import evidence, open_index
-    from envbuilder.refresh import emit, propose
+    from envbuilder.refresh import propose, put_rows
 
     proposer = propose.Proposer(store.load(), open_index(), propose.today(), Console().say, evidence())
     found = propose.refresh(proposer, version, package)
     if write:
-        for name in propose.write(found.proposals):
+        for name in put_rows.write(found.tables):
             click.echo(f"wrote {name}", err=True)
-    finish(found, form, lambda document: emit.rows(document.proposals).rstrip("\n"))
+    finish(found, form, propose.as_text)

@@ -11,7 +11,7 @@ from envbuilder.cli.options import format_option
 
 @click.command("check")
 @click.option("--tensorflow", required=True, metavar="VERSION", help="TensorFlow, such as 2.20.0 (2.20: its newest).")
-@click.option("--package", type=click.Choice(["tensorflow", "tensorflow-gpu", "tensorflow-cpu"]))
+@click.option("--package", type=click.Choice(["tensorflow", "tensorflow-gpu", "tensorflow-cpu", "tf-nightly"]))
 @click.option("--python", metavar="VERSION", help="Python, such as 3.11.")
 @click.option("--cuda", metavar="VERSION", help="CUDA toolkit that is loaded, such as 12.5.")
 @click.option("--cudnn", metavar="VERSION", help="cuDNN that is loaded, such as 9.3.")

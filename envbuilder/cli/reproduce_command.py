@@ -36,7 +36,8 @@ def command(report: str, *, dry_run: bool, prove: bool, form: str) -> None:
     from envbuilder.cli.output import finish
     from envbuilder.console import Console
     from envbuilder.reproduce.reproduce_request import ReproduceOptions, reproduce_report
-    from envbuilder.reproduce.reproduction_text import as_markdown, as_text
+    from envbuilder.reproduce.reproduction_reply import as_markdown
+    from envbuilder.reproduce.reproduction_text import as_text
     from envbuilder.workspace import Workspace
 
     options = ReproduceOptions(report, dry_run=dry_run, prove=prove)

@@ -129,6 +129,12 @@ def cudnn_loads(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]:
             rows=(release,),
         )
     row, toolkit = candidate.cudnn_row, candidate.toolkit
+    if (
+        toolkit is not None
+        and release.cuda is not None
+        and versions.major(toolkit.version) != versions.major(release.cuda)
+    ):
+        return  # nothing of that toolkit is loaded, which CUDA_MISMATCH says
     majors = {versions.major(text) for text in row.cuda} if row is not None else set()
     if row is not None and toolkit is not None and majors and versions.major(toolkit.version) not in majors:
         yield phrases.error(

@@ -31,10 +31,12 @@ def forward_branch(candidate: Candidate) -> bool:
 def driver_runs_cuda(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
     """DRIVER_TOO_OLD, DRIVER_FORWARD_COMPAT, DRIVER_MINOR_COMPAT: what this driver makes of this toolkit."""
     toolkit, driver = candidate.toolkit, candidate.driver
-    if not on_gpu(candidate) or toolkit is None or driver is None or versions.at_least(driver, toolkit.driver):
+    if not on_gpu(candidate) or toolkit is None or driver is None:
         return
     subject, cuda = f"driver {driver}", f"CUDA {toolkit.version}"
     if versions.at_least(driver, toolkit.minimum_driver):
+        if toolkit.driver is None or versions.at_least(driver, toolkit.driver):
+            return
         yield phrases.info(
             Code.DRIVER_MINOR_COMPAT,
             subject,

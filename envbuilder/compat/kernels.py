@@ -65,7 +65,9 @@ def _compiles(candidate: Candidate, ptx: Ptx, catalog: Catalog) -> bool:
     about time, not a claim of failure.
     """
     driver, branch, needed = candidate.driver, candidate.branch, _compiler(candidate, ptx, catalog)
-    if driver is None or needed is None or versions.at_least(driver, needed.driver):
+    if driver is None or needed is None:
+        return True
+    if branch is None if needed.driver is None else versions.at_least(driver, needed.driver):
         return True
     if branch is not None and versions.at_least(branch.cuda, needed.version):
         return True

@@ -20,6 +20,8 @@ from envbuilder.finding import Code, Finding, Severity
 
 def no_release(version: str, package: str | None, catalog: Catalog) -> Finding:
     """Say that a version is not in the catalogue, and which near ones are."""
+    if package == NIGHTLY or versions.is_development(version):
+        return _nightly(version)
     name = f"{package or 'tensorflow'} {version}"
     known = [row.version for row in catalog.releases(package or "tensorflow")]
     line = [text for text in known if versions.minor(text) == versions.minor(version)]
@@ -28,6 +30,18 @@ def no_release(version: str, package: str | None, catalog: Catalog) -> Finding:
         hint = f"; the newest is {known[-1]}"
     fix = "Run `envbuilder catalog refresh` if it is on the index, or take one that `envbuilder catalog list` names."
     return phrases.unknown(name, f"The catalogue has no row for {name}{hint}.", fix=fix)
+
+
+NIGHTLY = "tf-nightly"
+
+
+def _nightly(version: str) -> Finding:
+    return phrases.unknown(
+        f"{NIGHTLY} {version}",
+        f"{version} is a build of {NIGHTLY}, of which there is a new one each day; the catalogue has rows of releases.",
+        fix=f"`envbuilder catalog refresh {version} --package {NIGHTLY}` reads what this build says of itself, "
+        "while the index has it; or take a release.",
+    )
 
 
 def _beside(version: str, known: list[str]) -> list[str]:

@@ -416,6 +416,14 @@ class Code(StrEnum):
         "Run docker run IMAGE python -c 'import tensorflow' and mend the entrypoint, PATH, WORKDIR or permissions.",
         ("https://docs.docker.com/reference/dockerfile/#understand-how-cmd-and-entrypoint-interact",),
     )
+    OTHER_BUILD = _Row(
+        "OTHER_BUILD",
+        "What printed this is not the package index's build of the release that is named.",
+        "TensorFlow.js, Jetson's wheels, conda's, NVIDIA's and self-made builds open other libraries and serve other "
+        "GPUs than the wheel of the same version; a second installation on the path looks alike.",
+        "Ask that program for tf.version.VERSION and tf.__file__, and follow the documentation of whoever built it.",
+        (_TESTED, "https://docs.nvidia.com/deeplearning/frameworks/tensorflow-release-notes/index.html"),
+    )
     SLOW_PHASE = _Row(
         "SLOW_PHASE",
         "A phase of start-up takes much longer than it should.",
@@ -445,6 +453,14 @@ class Code(StrEnum):
         "unpinned installation takes. More than 90 days are a warning.",
         "Update envbuilder, or run `envbuilder catalog refresh`.",
         (_MACHINES,),
+    )
+    UNREVIEWED = _Row(
+        "UNREVIEWED",
+        "The catalogue's row of this release was made by a program, and nobody has reviewed it.",
+        "`envbuilder catalog refresh` reads a new release's row from its wheels. What a wheel says of itself can be "
+        "wrong, and what it needs beside its own requirements shows only when it is installed.",
+        "Take the answer as a proposal; try it (`envbuilder validate`), or wait until the row is reviewed.",
+        ("docs/catalog.md",),
     )
     UNKNOWN = _Row(
         "UNKNOWN",

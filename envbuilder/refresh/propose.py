@@ -5,40 +5,63 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 import msgspec
 from packaging.requirements import Requirement
 
 from envbuilder import versions
-from envbuilder.catalog import gpu_code, store
+from envbuilder.catalog import gpu_code
 from envbuilder.catalog.model import Catalog
-from envbuilder.catalog.rows import TensorflowRelease, WheelSet
+from envbuilder.catalog.rows import CudaToolkit, Cudnn, CudnnWheel, Row, TensorflowRelease, WheelSet
 from envbuilder.catalog.runpath import finds_cuda
 from envbuilder.errors import NoClaimError, UsageError
 from envbuilder.pypi.answer_cache import Cache
 from envbuilder.pypi.package_index import DistFile, PackageIndex
-from envbuilder.refresh import artefact, emit
+from envbuilder.refresh import artefact, emit, new_lines
 from envbuilder.refresh.evidence import Evidence, Progress, Reader
-from envbuilder.refresh.verify_catalog import Holdings, newest_python, read_build_info
-from envbuilder.workspace import packaged, write_atomically
+from envbuilder.refresh.holdings import Holdings, newest_python
+from envbuilder.refresh.verify_catalog import read_build_info
 
+NIGHTLY = "tf-nightly"
 PACKAGES = ("tensorflow", "tensorflow-gpu", "tensorflow-cpu")
 OLDEST = "1.13"
 
 
 class RefreshDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``catalog refresh`` proposes."""
+    """What ``catalog refresh`` proposes: rows of releases, of lines of CUDA and cuDNN, and lists of CUDA wheels.
+
+    ``compared`` says what was looked at; where every list is empty, nothing of it is missing. An index shows nothing of
+    drivers.
+    """
 
     schema: str = "envbuilder/catalog-refresh/v1"
     proposals: tuple[TensorflowRelease, ...]
+    cuda: tuple[CudaToolkit, ...] = ()
+    cudnn: tuple[Cudnn, ...] = ()
+    cudnn_wheels: tuple[CudnnWheel, ...] = ()
+    compared: tuple[str, ...] = ()
+
+    @property
+    def tables(self) -> dict[str, tuple[Row, ...]]:
+        """The rows by the table that they belong to; tables without any are left out."""
+        every: dict[str, tuple[Row, ...]] = {
+            "tensorflow": self.proposals,
+            "cuda": self.cuda,
+            "cudnn": self.cudnn,
+            "cudnn_wheels": self.cudnn_wheels,
+        }
+        return {name: rows for name, rows in every.items() if rows}
 
 
 def missing(catalog: Catalog, index: PackageIndex, package: str = "tensorflow") -> tuple[str, ...]:
     """List versions on the index that have no row, oldest first.
 
-    Of pre-releases only those newer than the newest final release count.
+    Of pre-releases only those newer than the newest final release count; of nightly builds the newest alone.
     """
     there = Holdings(index, [package]).versions(package)
+    if package == NIGHTLY:
+        return tuple(text for text in there[-1:] if catalog.release(text, package) is None)
     finals = [version for version in there if not artefact.is_prerelease(version)]
     newest = artefact.release_order(finals[-1] if finals else "0")
     return tuple(
@@ -50,15 +73,37 @@ def missing(catalog: Catalog, index: PackageIndex, package: str = "tensorflow") 
     )
 
 
-def refresh(proposer: Proposer, wanted: tuple[str, ...], package: str = "tensorflow") -> RefreshDocument:
-    """Propose rows for the versions wanted, or for all that the catalogue lacks.
+def refresh(proposer: Proposer, wanted: tuple[str, ...], package: str | None = None) -> RefreshDocument:
+    """Propose rows for the versions wanted, or for all that the catalogue lacks of a distribution.
 
-    Raises UsageError for a package that is no TensorFlow.
+    Without either, all distributions are compared, and the lines and wheels of CUDA and cuDNN. A version that has a row
+    is read again, and keeps what no wheel says (see `Proposer.propose`). Raises UsageError for a package that is no
+    TensorFlow.
     """
-    if package not in PACKAGES:
-        raise UsageError(f"{package} is no TensorFlow distribution", hint="one of: " + ", ".join(PACKAGES))
-    names = wanted or missing(proposer.catalog, proposer.index, package)
-    return RefreshDocument(proposals=tuple(proposer.propose(name, package) for name in names))
+    if package not in {None, NIGHTLY, *PACKAGES}:
+        raise UsageError(f"{package} is no TensorFlow distribution", hint=f"one of: {', '.join(PACKAGES)}, {NIGHTLY}")
+    catalog, index = proposer.catalog, proposer.index
+    named = (package,) if package is not None else PACKAGES[:1] if wanted else PACKAGES
+    proposals = tuple(
+        proposer.propose(text, name) for name in named for text in wanted or missing(catalog, index, name)
+    )
+    if package is not None or wanted:
+        return RefreshDocument(proposals=proposals, compared=named)
+    held = Holdings(index, (*new_lines.RUNTIMES, *(row.package for row in catalog.cudnn_wheels)))
+    return RefreshDocument(
+        proposals=proposals,
+        cuda=new_lines.toolkits(catalog, index, held, proposer.today),
+        cudnn=new_lines.cudnn_lines(catalog, held, proposer.today),
+        cudnn_wheels=new_lines.wheel_lists(catalog, held, proposer.today),
+        compared=(*named, "CUDA's lines", "cuDNN's lines", "the lists of CUDA's wheels"),
+    )
+
+
+def as_text(document: RefreshDocument) -> str:
+    """Write what is proposed as the YAML of each table, or say that nothing is missing."""
+    if document.tables:
+        return "\n".join(f"{name}:\n{emit.rows(rows)}".rstrip("\n") for name, rows in document.tables.items())
+    return f"nothing is missing: compared were {', '.join(document.compared)}"
 
 
 def today() -> str:
@@ -80,7 +125,8 @@ class Proposer:
         """Make a complete row for one release (``reviewed: false``).
 
         Where ``build_info.py`` is silent, CUDA comes from the lower bounds of the extra; capabilities always come
-        from the library's fat binaries. Raises NoClaimError where the index has no such wheel.
+        from the library's fat binaries. A release that has a row keeps what no wheel says: its day, its contradictions,
+        its vetted CUDA wheels and bounds. Raises NoClaimError where the index has no such wheel.
         """
         wheels = Holdings(self.index, [package]).wheels(package, version)
         file = newest_python(wheels)
@@ -88,7 +134,10 @@ class Proposer:
             raise NoClaimError(
                 f"the index has no x86-64 Linux wheel of {package} {version}", hint="check the version and the index"
             )
-        return self.describe(file, artefact.wheel_sets(name for name, _ in wheels))
+        made = self.describe(file, artefact.wheel_sets(name for name, _ in wheels))
+        known = self.catalog.release(version, package)
+        day = new_lines.first_day(file for _, file in wheels)
+        return _keeping(known, made) if known is not None else msgspec.structs.replace(made, released=day)
 
     def describe(self, file: DistFile, sets: tuple[WheelSet, ...] = ()) -> TensorflowRelease:
         """Make a row from one wheel, which may be a local file (a ``file://`` address); see `propose`."""
@@ -191,18 +240,23 @@ def _libraries(
     return tuple(names[stem] for old in before.libraries if (stem := old.partition(".so")[0]) in names)
 
 
-def write(rows: Iterable[TensorflowRelease]) -> tuple[str, ...]:
-    """Append rows to the catalogue's own files and return the files' names.
+def _keeping(known: TensorflowRelease, made: TensorflowRelease) -> TensorflowRelease:
+    """Take over what a person found and no wheel says, from the row that a release has."""
+    kept: dict[str, Any] = {name: getattr(known, name) for name in _FOUND_BY_PEOPLE if getattr(known, name)}
+    silent = {name: getattr(known, name) for name in ("cuda", "cudnn") if getattr(made, name) is None}
+    row = msgspec.structs.replace(made, **kept, **silent)
+    return msgspec.structs.replace(row, finds_cuda=finds_cuda(row.libraries, row.searches)) if row.gpu else row
 
-    Raises InfrastructureError where they cannot be written.
-    """
-    by_file: dict[str, list[TensorflowRelease]] = {}
-    for row in rows:
-        by_file.setdefault(f"{row.package}.yaml", []).append(row)
-    for name, more in by_file.items():
-        path = store.path_of(name)
-        text = packaged(path) + emit.rows(more).encode()
-        store.parse(((name, text),))
-        write_atomically(path, text)
-    store.load.cache_clear()
-    return tuple(by_file)
+
+_FOUND_BY_PEOPLE = (
+    "released",
+    "caps",
+    "cuda_wheels",
+    "libraries",
+    "extra_fails_on",
+    "extra_fails_because",
+    "cpu_features",
+    "not_installable_because",
+    "contradictions",
+    "note",
+)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from threading import Lock
 
 import msgspec
 from packaging.requirements import Requirement
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from envbuilder import versions
 from envbuilder.catalog.model import Catalog
@@ -18,11 +17,10 @@ from envbuilder.console import Console, Task
 from envbuilder.errors import NoClaimError, UsageError
 from envbuilder.pypi.answer_cache import Cache
 from envbuilder.pypi.package_index import DistFile, IndexUnavailableError, PackageIndex
-from envbuilder.refresh import agreement, artefact
+from envbuilder.refresh import agreement, artefact, upload_days
 from envbuilder.refresh.agreement import Comparison, Reading, VerifyDocument
 from envbuilder.refresh.evidence import Reader
-
-JOBS = 16
+from envbuilder.refresh.holdings import JOBS, Holdings, newest_python
 
 Progress = Callable[[str], None]
 """Told the name of each row when it is done."""
@@ -49,8 +47,10 @@ def verify(
         return found
 
     with ThreadPoolExecutor(JOBS) as pool:
-        lines = tuple(pool.map(lambda row: _cudnn_line(row, held), catalog.cudnn_wheels if rows is None else ()))
-        return tuple(each for found in pool.map(one, chosen) for each in found) + lines
+        wheels, packages = (catalog.cudnn_wheels, catalog.package_releases) if rows is None else ((), ())
+        lines = tuple(each for found in pool.map(lambda row: _cudnn_line(row, held), wheels) for each in found)
+        beyond = tuple(upload_days.of_packages(packages, held))
+        return (*(each for found in pool.map(one, chosen) for each in found), *lines, *beyond)
 
 
 def run(  # noqa: PLR0913 - what is asked, of which facts, and where what was read is kept
@@ -73,7 +73,7 @@ def run(  # noqa: PLR0913 - what is asked, of which facts, and where what was re
             count = _Count(task, len(rows))
             return VerifyDocument(comparisons=verify(catalog, index, rows if wanted else None, count.done))
     builds = [row for row in rows if row.gpu and row.package == _newest_name(row)]
-    return _by_binaries(builds, index, Reader(index, kept, console.say))
+    return _by_binaries(builds, index, Reader(index, kept, console.say), named=bool(wanted))
 
 
 class _Count:
@@ -108,62 +108,6 @@ def _newest_name(row: TensorflowRelease) -> str:
     return "tensorflow" if versions.at_least(row.version, "2.1") else row.package
 
 
-class Holdings:
-    """What the index holds of some projects, by version; a project's page is read once."""
-
-    def __init__(self, index: PackageIndex, projects: Iterable[str] = ()) -> None:
-        self._index = index
-        self._answers: dict[tuple[str, str], bool] = {}
-        self._sources: dict[str, set[str]] = {}
-        with ThreadPoolExecutor(JOBS) as pool:
-            self._held = dict(pool.map(lambda project: (project, self._read(project)), projects))
-
-    def wheels(self, project: str, version: str) -> tuple[tuple[artefact.WheelName, DistFile], ...]:
-        """Return the Linux wheels of one version."""
-        return tuple(self._of(project).get(version, ()))
-
-    def versions(self, project: str) -> tuple[str, ...]:
-        """Return every version that has Linux wheels, oldest first."""
-        return tuple(self._of(project))
-
-    def can_install(self, requirement: str, python: str) -> bool:
-        """Tell whether some file meets a requirement on x86-64 Linux with this Python; a source distribution may."""
-        key = (requirement, python)
-        if key not in self._answers:
-            wanted = Requirement(requirement)
-            self._answers[key] = any(
-                name.python in ("", python) and name.arch == "x86_64" and _admits(file.requires_python, python)
-                for version in wanted.specifier.filter(self.versions(wanted.name))
-                for name, file in self.wheels(wanted.name, version)
-            ) or any(wanted.specifier.filter(self._sources.get(wanted.name, ())))
-        return self._answers[key]
-
-    def _of(self, project: str) -> _Held:
-        if project not in self._held:
-            self._held[project] = self._read(project)
-        return self._held[project]
-
-    def _read(self, project: str) -> _Held:
-        found: _Held = {}
-        for file in self._index.files(project):
-            name = artefact.wheel_name(file.filename)
-            if name is not None and not file.yanked:
-                found.setdefault(name.version, []).append((name, file))
-            elif source := artefact.source_version(file.filename):
-                self._sources.setdefault(project, set()).add(source)
-        return {version: found[version] for version in sorted(found, key=artefact.release_order)}
-
-
-_Held = dict[str, list[tuple[artefact.WheelName, DistFile]]]
-
-
-def newest_python(wheels: Iterable[tuple[artefact.WheelName, DistFile]], arch: str = "x86_64") -> DistFile | None:
-    """Choose the wheel that stands for a release: the newest Python's."""
-    fitting = [(name, file) for name, file in wheels if name.arch == arch]
-    best = max(fitting, key=lambda pair: versions.order(pair[0].python), default=None)
-    return best[1] if best else None
-
-
 def read_build_info(index: PackageIndex, file: DistFile) -> artefact.BuildInfo | None:
     """Read what a TensorFlow wheel says that it was built with; None where it holds no ``build_info.py``."""
     for name in artefact.build_info_names(file.filename):
@@ -175,6 +119,7 @@ def read_build_info(index: PackageIndex, file: DistFile) -> artefact.BuildInfo |
 
 def _release(row: TensorflowRelease, index: PackageIndex, held: Holdings) -> Iterator[Comparison]:
     wheels = held.wheels(row.package, row.version)
+    yield upload_days.of_release(row, held)
     yield agreement.with_wheels(row, artefact.wheel_sets(name for name, _ in wheels))
     file = newest_python(wheels)
     if file is None:
@@ -232,28 +177,22 @@ def _extra(row: TensorflowRelease, held: Holdings) -> Iterator[Comparison]:
     yield agreement.judge(row, "extra_fails_on", mine, theirs, agrees=set(row.extra_fails_on) == set(broken))
 
 
-def _admits(requires_python: str, python: str) -> bool:
-    try:
-        return SpecifierSet(requires_python).contains(f"{python}.99")
-    except InvalidSpecifier:
-        return True
-
-
-def _cudnn_line(row: CudnnWheel, held: Holdings) -> Comparison:
-    """Compare the versions of a CUDA wheel line: what the catalogue holds and the index lacks, and the other way."""
+def _cudnn_line(row: CudnnWheel, held: Holdings) -> tuple[Comparison, ...]:
+    """Compare a CUDA wheel line: what only the catalogue or only the index holds, and the days of what both do."""
     try:
         there = [v for v in held.versions(row.package) if not artefact.is_prerelease(v)]
     except IndexUnavailableError as error:
-        return Comparison(row=row.package, field="versions", outcome="unchecked", note=str(error))
+        return (Comparison(row=row.package, field="versions", outcome="unchecked", note=str(error)),)
     gone, new = sorted(set(row.versions) - set(there)), sorted(set(there) - set(row.versions))
     agrees = not gone and not new
-    return Comparison(
+    kept = Comparison(
         row=row.package,
         field="versions",
         outcome="agrees" if agrees else "disagrees",
         catalog=f"{len(row.versions)} versions" if agrees else " ".join(gone),
         artefact=f"{len(there)} versions" if agrees else " ".join(new),
     )
+    return (kept, upload_days.of_wheels(row, held)) if not gone else (kept,)
 
 
 def verify_binary(row: TensorflowRelease, held: Holdings, reader: Reader) -> tuple[tuple[Comparison, ...], Reading]:
@@ -285,8 +224,13 @@ def verify_binary(row: TensorflowRelease, held: Holdings, reader: Reader) -> tup
     return (*told, *searched), reading
 
 
-def _by_binaries(rows: Sequence[TensorflowRelease], index: PackageIndex, reader: Reader) -> VerifyDocument:
-    """Compare one release after another; what an index fails to answer is unchecked, and the others go on."""
+def _by_binaries(
+    rows: Sequence[TensorflowRelease], index: PackageIndex, reader: Reader, *, named: bool
+) -> VerifyDocument:
+    """Compare one release after another; of all of them, what an index fails to answer is unchecked.
+
+    Raises NoClaimError or IndexUnavailableError for a release that was named, or where none could be read.
+    """
     held = Holdings(index, sorted({row.package for row in rows}))
     comparisons: list[Comparison] = []
     readings: list[Reading] = []
@@ -294,8 +238,12 @@ def _by_binaries(rows: Sequence[TensorflowRelease], index: PackageIndex, reader:
         try:
             found, reading = verify_binary(row, held, reader)
         except (IndexUnavailableError, NoClaimError) as error:
+            if named:
+                raise
             comparisons.append(agreement.unchecked(row, "kernels", str(error)))
         else:
             comparisons += found
             readings.append(reading)
+    if not readings:
+        raise NoClaimError("the index has a wheel with GPU code of no release", hint="check which index is set")
     return VerifyDocument(comparisons=tuple(comparisons), readings=tuple(readings))

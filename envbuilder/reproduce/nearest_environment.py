@@ -8,46 +8,54 @@ import msgspec
 
 from envbuilder import versions
 from envbuilder.catalog.model import Catalog
-from envbuilder.catalog.runpath import EVERY
 from envbuilder.compat.check import check
 from envbuilder.compat.check_text import change_text, new_text
-from envbuilder.compat.nearest import Near, nearest
+from envbuilder.compat.nearest import nearest
 from envbuilder.compat.question import Question
 from envbuilder.compat.resolve import resolve
 from envbuilder.compat.works import Installable
 from envbuilder.environment import Change, Combination, Environment, Rejection
-from envbuilder.finding import Code, Finding
-from envbuilder.image.render import needs_nvrtc_link
-from envbuilder.reproduce.dockerfiles import PUBLISHED, requirement, word
+from envbuilder.finding import Code
+from envbuilder.reproduce.diagnosis import Diagnosis
+from envbuilder.reproduce.mending_commands import mending_commands
 from envbuilder.reproduce.predict import FIRST_WITHOUT_WINDOWS_GPU
 from envbuilder.reproduce.report.reported import Reported
 from envbuilder.reproduce.reproduction import Nearest
 
 MATRIX = "nearest"
-_LINK_NVRTC = (
-    "(cd \"$(python -c 'import nvidia.cublas; print(nvidia.cublas.__path__[0])')/lib\" && "
-    "ln -s ../../cuda_nvrtc/lib/libnvrtc.so.11.2 libnvrtc.so)"
-)
-"""Gives NVRTC the name by which cuDNN 8 for CUDA 11 asks for it (see `envbuilder.image.render.needs_nvrtc_link`)."""
 
 
 def mend(
-    reported: Reported, question: Question | None, predicted: tuple[Finding, ...], catalog: Catalog
+    reported: Reported,
+    question: Question | None,
+    diagnosis: Diagnosis,
+    catalog: Catalog,
 ) -> tuple[Nearest, Environment | None] | None:
-    """Find what works near a report; None where the catalogue knows nothing that does.
+    """Find what works near a report; None where nothing that is known would mend it.
 
-    The driver, the GPU and the system stay as they are. The environment is None where no wheels can make it.
+    The driver, the GPU and the system stay as they are. Where the cause lies with the host, with the steps of
+    installing or with another build, other versions mend nothing and none are named; nor is the environment that
+    failed, nor one that the same or another warning about the GPU holds for. The environment is None where no wheels
+    can make it.
     """
-    if question is None:
+    if question is None or diagnosis.place != "versions":
+        return None
+    if diagnosis.codes[0] not in _NOT_WORKING and _before_all(question, catalog):
         return None
     asked = _answerable(question, catalog)
-    found = _found(reported, asked, predicted, catalog)
+    if reported.platform == "windows" and versions.at_least(question.tensorflow, FIRST_WITHOUT_WINDOWS_GPU):
+        asked = msgspec.structs.replace(asked, cuda=None, cudnn=None, install=None)  # WSL2 has a CUDA of its own
+    found = nearest(asked, Installable(catalog, without=_NOT_WORKING))
     if found is None:
         return None
     near, changes = found.wish, (*_system_change(reported, found.wish), *found.changes)
+    if not changes or not _mends(diagnosis, changes, asked):
+        return None
     wish = _wish(question, near, catalog)
     made = resolve(wish, catalog)
     environment = None if isinstance(made, Rejection) else made
+    if environment is None and any(change.field == "install" and change.new is None for change in changes):
+        return None  # it would be mended by CUDA wheels, and there are none for it
     answer = check(near, catalog).environment
     return (
         Nearest(
@@ -55,7 +63,7 @@ def mend(
             changes=tuple(map(change_text, changes)),
             predicate=found.predicate,
             diff=tuple(line for change in changes for line in _diff(change)),
-            commands=_commands(question, near, environment, catalog),
+            commands=mending_commands(reported, question, near, environment, catalog),
             matrix=matrix_of(wish, environment) if environment is not None else "",
         ),
         environment,
@@ -80,17 +88,50 @@ def _answerable(question: Question, catalog: Catalog) -> Question:
     )
 
 
-_WAITING = frozenset({Code.PTX_JIT, Code.GPU_UNSUPPORTED_BY_CUDA})
-"""What makes the first use slow: somebody's kernels have to be compiled from PTX."""
+_NOT_WORKING = frozenset(
+    {Code.PTX_JIT, Code.GPU_UNSUPPORTED_BY_CUDA, Code.GPU_UNSUPPORTED_BY_CUDNN, Code.NO_KERNEL_IMAGE, Code.PTX_TOO_NEW}
+)
+"""Warnings that a reporter would come back with: the GPU has no kernels, or waits until they are compiled."""
+
+_MENDED_BY = {
+    Code.PYTHON_UNSUPPORTED: {"python", "tensorflow"},
+    Code.NUMPY_ABI: {"numpy", "tensorflow"},
+    Code.PROTOBUF_ABI: {"protobuf", "tensorflow"},
+    Code.CUDNN_MISMATCH: {"cudnn", "cuda", "tensorflow", "install"},
+    Code.CUDA_MISMATCH: {"cuda", "tensorflow", "install"},
+    Code.DRIVER_TOO_OLD: {"cuda", "tensorflow", "base_image"},
+    Code.CONTAINER_REQUIREMENT: {"cuda", "tensorflow", "base_image"},
+    Code.NO_KERNEL_IMAGE: {"tensorflow"},
+    Code.PTX_JIT: {"tensorflow"},
+    Code.GPU_UNSUPPORTED_BY_CUDA: {"tensorflow", "cuda"},
+    Code.NOT_A_GPU_BUILD: {"system", "package", "tensorflow"},
+}
+"""What has to change at least for a cause to be gone."""
 
 
-def _found(
-    reported: Reported, question: Question, predicted: tuple[Finding, ...], catalog: Catalog
-) -> Near[Question] | None:
-    """Find what works; where the trouble is the waiting, first among what holds machine code for the GPU."""
-    waits = reported.pauses and any(finding.code is Code.PTX_JIT for finding in predicted)
-    faster = nearest(question, Installable(catalog, without=_WAITING)) if waits else None
-    return faster or nearest(question, Installable(catalog))
+def _finishes(change: Change) -> bool:
+    """Tell whether a change only leads from a pre-release to its release: the same kernels, the same libraries."""
+    both = change.field == "tensorflow" and change.new is not None
+    return both and versions.numbers(change.old) == versions.numbers(str(change.new))
+
+
+def _before_all(question: Question, catalog: Catalog) -> bool:
+    """Tell whether a release is older than all that are known: years lie between it and whatever would be named."""
+    known = versions.key_or_none(question.tensorflow)
+    return known is None or known < versions.key(catalog.final_versions[0])
+
+
+def _mends(diagnosis: Diagnosis, changes: tuple[Change, ...], question: Question) -> bool:
+    """Tell whether a way out touches what is wrong, and whether enough is known to say so."""
+    lead = diagnosis.codes[0]
+    fields = {change.field for change in changes}
+    if lead in _MENDED_BY and not fields & _MENDED_BY[lead]:
+        return False
+    if lead in _NOT_WORKING and all(_finishes(change) for change in changes):
+        return False
+    if lead in {Code.DRIVER_TOO_OLD, Code.CONTAINER_REQUIREMENT}:
+        return question.driver is not None
+    return True
 
 
 def _system_change(reported: Reported, near: Question) -> tuple[Change, ...]:
@@ -122,38 +163,6 @@ def _wish(question: Question, near: Question, catalog: Catalog) -> Combination:
 
 def _diff(change: Change) -> tuple[str, str]:
     return f"- {change.field} {change.old}", f"+ {change.field} {new_text(change)}"
-
-
-def _commands(question: Question, near: Question, environment: Environment | None, catalog: Catalog) -> tuple[str, ...]:
-    """Write the commands that mend an installation by hand; each word satisfies a grammar."""
-    version = catalog.version(near.tensorflow) or near.tensorflow
-    release = catalog.release(version, near.package or "tensorflow")
-    wanted: list[str] = []
-    findable = release is not None and release.and_cuda and release.finds_cuda == "wheels"
-    installable = release is None or near.python not in release.extra_fails_on
-    extra = "[and-cuda]" if findable and installable and near.gpu else ""
-    other = near.tensorflow != question.tensorflow or near.package != question.package
-    if other or (near.install != question.install and extra):
-        wanted.append(f"'{word(near.package or 'tensorflow')}{extra}=={word(version)}'")
-    wanted += [requirement(text) for text in near.packages if text not in question.packages]
-    if environment is not None and near.cudnn != question.cudnn:
-        wanted += [requirement(pin) for pin in environment.cuda_wheels if pin.startswith("nvidia-cudnn")]
-    if environment is not None and not extra and (other or near.install != question.install):
-        wanted += [requirement(pin) for pin in environment.cuda_wheels]
-    lines = [f"pip install {' '.join(dict.fromkeys(wanted))}"] if wanted else []
-    if wanted and environment is not None and environment.cuda_wheels:
-        lines += [_LINK_NVRTC] if needs_nvrtc_link(environment) else []
-        lines += [_tell_loader(environment.loader_folders)] if environment.loader_folders else []
-    if environment is None and near.gpu and near.cuda != question.cuda:
-        lines.append(f"docker run --rm --gpus all -it {word(f'{PUBLISHED}:{version}-gpu')}")
-    return tuple(lines)
-
-
-def _tell_loader(folders: tuple[str, ...]) -> str:
-    """Name the wheels' folders to the loader; where several are not found by themselves, all of them."""
-    folder = word(folders[0]) if len(folders) == 1 and folders[0] != EVERY else EVERY
-    code = f'import glob, nvidia; print(":".join(glob.glob(nvidia.__path__[0] + "/{folder}/lib")))'
-    return f"export LD_LIBRARY_PATH=\"$(python -c '{code}')\""
 
 
 def matrix_of(wish: Combination, environment: Environment) -> str:

@@ -12,7 +12,7 @@ from envbuilder.catalog.rows import TensorflowRelease
 from envbuilder.compat.question import Install, Question
 from envbuilder.reproduce.messages.message import Symptom
 from envbuilder.reproduce.messages.recognise import get
-from envbuilder.reproduce.report.reported import Reported
+from envbuilder.reproduce.report.reported import Reported, Trust
 
 SHARED = ("numpy", "protobuf", "keras", "tf-keras", "h5py", "ml-dtypes", "typing-extensions")
 """Packages whose version can break a TensorFlow that accepts it by name."""
@@ -58,12 +58,16 @@ def system_of(os: str | None, catalog: Catalog) -> str | None:
 
 
 def driver_of(reported: Reported, catalog: Catalog) -> str | None:
-    """Return the driver in a form that rules can compare; a ceiling alone names the first driver that has it."""
+    """Return the driver in a form that rules can compare.
+
+    A branch alone means its newest production release; a ceiling alone names the first driver that has it.
+    """
     if reported.platform == "windows":
         return None
     if reported.driver is not None:
         branch = catalog.branch(reported.driver)
-        return branch.first if branch is not None and not versions.names_line(reported.driver) else reported.driver
+        named = branch is not None and not versions.names_line(reported.driver)
+        return (branch.production or (branch.first,))[-1] if branch is not None and named else reported.driver
     ceiling = versions.key_or_none(reported.driver_cuda) if reported.driver_cuda is not None else None
     rows = [row for row in catalog.drivers if versions.key(row.cuda) == ceiling]
     return min((row.first for row in rows), key=versions.key, default=None)
@@ -87,6 +91,8 @@ def install_of(reported: Reported, symptoms: tuple[Symptom, ...], release: Tenso
     says that a library is missing.
     """
     missing = bool(LIBRARY_SYMPTOMS & {row.signature for row in symptoms})
+    if reported.platform == "windows":
+        return "system"  # Windows has no CUDA wheels
     if any("[and-cuda]" in row.text for row in reported.evidence):
         return "and-cuda"
     if any(name.startswith("nvidia-") for name in reported.packages):
@@ -111,6 +117,17 @@ def is_version(text: str) -> bool:
     return True
 
 
+def _loaded(field: str, reported: Reported) -> str | None:
+    """Return the CUDA or cuDNN that TensorFlow gets: what a form says beside a TensorFlow image is not in it."""
+    value: str | None = getattr(reported, field)
+    if field == "cuda" and value is not None and not versions.names_line(value):
+        return None  # a major is what a library's name says: any of its releases
+    if reported.image is None or not reported.image.startswith("tensorflow/"):
+        return value
+    proved = any((row.field, row.value, row.trust) == (field, value, Trust.PROVED) for row in reported.evidence)
+    return value if proved else None
+
+
 def question_of(reported: Reported, symptoms: tuple[Symptom, ...], catalog: Catalog) -> Question | None:
     """Ask about the environment of a report; None where it does not say which TensorFlow."""
     if reported.tensorflow is None:
@@ -124,8 +141,8 @@ def question_of(reported: Reported, symptoms: tuple[Symptom, ...], catalog: Cata
         tensorflow=release_of(reported.tensorflow),
         package=reported.distribution if reported.distribution in DISTRIBUTIONS[1:] else None,
         python=versions.minor(reported.python) if reported.python else None,
-        cuda=reported.cuda if gpu else None,
-        cudnn=reported.cudnn if gpu else None,
+        cuda=_loaded("cuda", reported) if gpu else None,
+        cudnn=_loaded("cudnn", reported) if gpu else None,
         driver=driver_of(reported, catalog),
         gpus=gpus_of(reported),
         capabilities=() if gpus_of(reported) else reported.compute_capabilities,

@@ -12,6 +12,7 @@ from envbuilder.environment import Environment
 from envbuilder.errors import InputError, Problem
 from envbuilder.finding import Code, Severity
 from envbuilder.image import lockfile
+from envbuilder.reproduce.diagnosis import diagnose
 from envbuilder.reproduce.messages.recognise import find
 from envbuilder.reproduce.nearest_environment import mend
 from envbuilder.reproduce.predict import predict
@@ -77,10 +78,16 @@ def foresee(text: str, catalog: Catalog, driver_here: str | None = None) -> Fore
     question = question_of(reported, symptoms, catalog)
     predicted = predict(reported, symptoms, catalog)
     rebuild = plan(reported, question, predicted, catalog, driver_here)
-    mended = mend(reported, question, predicted, catalog)
+    diagnosis = diagnose(predicted, symptoms)
+    mended = mend(reported, question, diagnosis, catalog)
     near, environment = mended if mended is not None else (None, None)
     document = ReproduceDocument(
-        reported=reported, symptoms=symptoms, predicted=predicted, recipe=rebuild.recipe, nearest=near
+        reported=reported,
+        symptoms=symptoms,
+        predicted=predicted,
+        diagnosis=diagnosis,
+        recipe=rebuild.recipe,
+        nearest=near,
     )
     return Foreseen(document, rebuild, environment)
 

@@ -10,6 +10,7 @@ import msgspec
 from envbuilder.compat.check import EnvironmentAnswer
 from envbuilder.environment import Predicate
 from envbuilder.finding import Code, Finding, Severity
+from envbuilder.reproduce.diagnosis import Diagnosis
 from envbuilder.reproduce.messages.message import Symptom
 from envbuilder.reproduce.report.reported import Reported
 from envbuilder.verdict import Word
@@ -98,6 +99,7 @@ class ReproduceDocument(msgspec.Struct, frozen=True, kw_only=True):
     reported: Reported
     symptoms: tuple[Symptom, ...]
     predicted: tuple[Finding, ...]
+    diagnosis: Diagnosis
     recipe: Recipe
     run: Run | None = None
     nearest: Nearest | None = None

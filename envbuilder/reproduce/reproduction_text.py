@@ -1,13 +1,12 @@
-"""Tell a person what became of a report: as a table, or as a reply to post under it."""
+"""Tell a person what became of a report: what it says, what is wrong, and what was done about it."""
 
 from __future__ import annotations
 
 from envbuilder.console import table
 from envbuilder.errors import printable
-from envbuilder.finding import Finding, Severity
-from envbuilder.reproduce.messages.recognise import get
+from envbuilder.reproduce.diagnosis import Diagnosis
 from envbuilder.reproduce.report.reported import SCALARS, Reported
-from envbuilder.reproduce.reproduction import POSTED, ReproduceDocument, Run, build_command
+from envbuilder.reproduce.reproduction import POSTED, ReproduceDocument, Run
 from envbuilder.reproduce.symptom_comparison import telling
 
 _TITLES = {
@@ -16,7 +15,8 @@ _TITLES = {
     "distribution": "package", "build": "build", "arch": "processor",
 }  # fmt: skip
 _SHOWN = 110
-_WORDS = {True: "yes", False: "no", None: "cannot be known here"}
+WORDS = {True: "yes", False: "no", None: "cannot be known here"}
+"""What an answer that may be open is called."""
 
 
 def rows(reported: Reported) -> list[tuple[str, str, str, str]]:
@@ -50,6 +50,7 @@ def as_text(document: ReproduceDocument) -> str:
     if symptoms:
         parts += ["", "messages:"]
         parts += [f"  line {row.line}: {row.signature}: {_short(row.text)}" for row in symptoms]
+    parts += ["", *_diagnosed(document.diagnosis)]
     parts += ["", "predicted:" if document.predicted else "predicted: nothing"]
     for finding in document.predicted:
         parts += [
@@ -58,6 +59,14 @@ def as_text(document: ReproduceDocument) -> str:
         ]
     parts += ["", *_recipe(document), *_run(document.run), *_nearest(document)]
     return "\n".join(parts)
+
+
+def _diagnosed(diagnosis: Diagnosis) -> list[str]:
+    lines = [f"cause ({diagnosis.confidence}): {diagnosis.cause}"]
+    lines += [f"  line {diagnosis.line}: {printable.line(diagnosis.quote)}"] if diagnosis.line else []
+    lines += [f"  fix: {diagnosis.fix}"] if diagnosis.fix else []
+    lines += [f"  harmless: {text}" for text in diagnosis.harmless]
+    return [*lines, *(f"  ask: {command}" for command in diagnosis.ask if diagnosis.confidence == "unsure")]
 
 
 def _recipe(document: ReproduceDocument) -> list[str]:
@@ -74,7 +83,7 @@ def _recipe(document: ReproduceDocument) -> list[str]:
 def _run(run: Run | None) -> list[str]:
     if run is None:
         return ["not run (--dry-run)"]
-    lines = [f"reproduced: {_WORDS[run.reproduced]}" + (f" ({run.needs})" if run.needs else "")]
+    lines = [f"reproduced: {WORDS[run.reproduced]}" + (f" ({run.needs})" if run.needs else "")]
     lines += [f"  reported: {_short(reported)}\n  seen:     {_short(seen)}" for reported, seen in run.proof]
     if run.verdict:
         lines.append(f"suite: {run.verdict}{', simulated' if run.simulated else ''}")
@@ -86,93 +95,19 @@ def _run(run: Run | None) -> list[str]:
 def _nearest(document: ReproduceDocument) -> list[str]:
     near = document.nearest
     if near is None:
-        return ["nearest that works: none is known with this driver, GPU and system"]
-    lines = ["nearest that works: " + (", ".join(near.changes) or "the same versions, installed from a lock")]
+        if document.diagnosis.place == "host":
+            return ["nearest that works: none; changing versions will not help"]
+        return ["nearest that works: none is known that would mend this"]
+    lines = [f"nearest that works: {', '.join(near.changes)}"]
     lines += [f"  {line}" for line in near.diff]
     lines += [f"  $ {command}" for command in near.commands]
     if document.run is None and near.matrix:  # nothing was written: the file that the command names is here
         lines += [f"  {POSTED}:", *(f"    {line}" for line in near.matrix.splitlines())]
     if near.proof is not None:
-        lines.append(f"  proven: {_WORDS[near.proof.proven]}" + (f" ({near.proof.needs})" if near.proof.needs else ""))
+        lines.append(f"  proven: {WORDS[near.proof.proven]}" + (f" ({near.proof.needs})" if near.proof.needs else ""))
     return lines
 
 
 def _short(text: str) -> str:
     plain = printable.line(text)
     return plain if len(plain) <= _SHOWN else plain[: _SHOWN - 1] + "…"
-
-
-def as_markdown(document: ReproduceDocument) -> str:
-    """Write a comment to post: what was found with its lines, the cause, the fix, and how it was verified."""
-    return "\n".join(
-        line for part in (_found(document), _cause(document), _fix(document), _verified(document)) for line in part
-    )
-
-
-def _found(document: ReproduceDocument) -> list[str]:
-    lines = ["### What the report says", "", "| | | line |", "|---|---|---|"]
-    lines += [f"| {title} | {printable.code(value)} | {line} |" for title, value, line, _ in rows(document.reported)]
-    for row in document.reported.contradictions:
-        kept, dropped = row.kept, row.dropped
-        both = f"{printable.code(kept.value)} ({kept.trust}) over {printable.code(dropped.value)} ({dropped.trust})"
-        lines.append(f"| {_TITLES.get(row.field, row.field)}, contradicted | {both} | {kept.line}, {dropped.line} |")
-    symptoms = telling(document.symptoms)
-    lines += ["", *(f"- line {row.line}: {printable.code(_short(row.text))}" for row in symptoms[:8])]
-    lines += [f"- {row.seconds:.0f} s pass after line {row.line}" for row in document.reported.pauses[:3]]
-    return [*lines, ""]
-
-
-def _cause(document: ReproduceDocument) -> list[str]:
-    serious = [row for row in document.predicted if row.severity is not Severity.INFO]
-    if not serious:
-        causes = [get(row.signature) for row in telling(document.symptoms)]
-        said = [f"- {printable.markdown(row.cause)}" for row in dict.fromkeys(causes)]
-        return ["### Cause", "", *(said or ["Nothing in the report points to a version mismatch."]), ""]
-    return ["### Cause", "", *(_told(row) for row in serious), ""]
-
-
-def _told(finding: Finding) -> str:
-    links = [source if source.startswith("https://") else printable.code(source) for source in finding.sources[:2]]
-    return f"- **{finding.code}**: {printable.markdown(finding.message)}" + (f" ({', '.join(links)})" if links else "")
-
-
-_BUILDS = f"envbuilder run {POSTED}"
-"""A reply is read on another machine: it brings the matrix along instead of naming our own file."""
-
-
-def _fix(document: ReproduceDocument) -> list[str]:
-    lines = ["### Fix", ""]
-    near = document.nearest
-    fixes = [row.fix for row in document.predicted if row.fix and row.severity is not Severity.INFO]
-    lines += [f"- {printable.markdown(text)}" for text in dict.fromkeys(fixes)]
-    if near is not None and near.diff:
-        lines += ["", "Nearest environment that works:", "", "```diff", *near.diff, "```"]
-    if near is not None and near.commands:
-        ours = build_command(document)
-        here = [_BUILDS if command == ours else command for command in near.commands]
-        lines += ["", "```console", *(f"$ {command}" for command in here), "```"]
-        if _BUILDS in here:
-            lines += ["", f"`{POSTED}`:", "", "```yaml", *near.matrix.splitlines(), "```"]
-    return [*lines, ""]
-
-
-def _verified(document: ReproduceDocument) -> list[str]:
-    run, near = document.run, document.nearest
-    lines = ["### How this was verified", ""]
-    if run is None:
-        return [*lines, "By the compatibility catalogue; nothing was built.", ""]
-    where = f"in {printable.code(run.image)}" if run.image else ""
-    host = f" on a simulated host ({printable.code(document.recipe.host)})" if run.simulated else ""
-    host += f", with stand-ins for {', '.join(map(printable.code, run.stand_ins))}" if run.stand_ins else ""
-    lines.append(f"Reproduced: **{_WORDS[run.reproduced]}** {where}{host}{_because(run.needs)}".rstrip())
-    lines += [f"- seen: {printable.code(_short(seen))}" for _, seen in run.proof]
-    if near is not None and near.proof is not None:
-        proof = near.proof
-        built = f", built and run as {printable.code(proof.image)}" if proof.image else ""
-        simulated = ", simulated" if proof.simulated else ""
-        lines.append(f"The fix works: **{_WORDS[proof.proven]}**{built}{simulated}{_because(proof.needs)}")
-    return [*lines, ""]
-
-
-def _because(needs: str) -> str:
-    return f": {printable.markdown(needs)}" if needs else ""

@@ -81,7 +81,7 @@ def stack_works(release: TensorflowRelease, cuda: str, cudnn: str, wished: Targe
             dropped = numbers(driver)[0] >= 590 and cap < (8, 0)
             if dropped or numbers(driver) < numbers(gpu.minimum_driver):
                 return False
-            if not native and numbers(driver) < numbers(built.driver):
+            if not native and built.driver and numbers(driver) < numbers(built.driver):
                 return False
     enough = all(numbers(driver) >= numbers(toolkit.minimum_driver) for driver in wished.drivers)
     return loads and accepted and made_for and enough

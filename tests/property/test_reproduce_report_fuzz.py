@@ -16,7 +16,8 @@ from envbuilder.reproduce.report.grammar import fits
 from envbuilder.reproduce.report.read import cleaned, read
 from envbuilder.reproduce.report.reported import SCALARS, Reported
 from envbuilder.reproduce.reproduce import foresee
-from envbuilder.reproduce.reproduction_text import as_markdown, as_text
+from envbuilder.reproduce.reproduction_reply import as_markdown
+from envbuilder.reproduce.reproduction_text import as_text
 
 CATALOG = load()
 CORPUS = Path(__file__).parents[1] / "corpus"

@@ -66,9 +66,12 @@ def test_a_disagreement_is_exit_code_1(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_what_cannot_be_answered(capsys: pytest.CaptureFixture[str]) -> None:
-    """A version without a row is a usage error, one without a wheel no claim, one without GPU code neither."""
+    """A version without a row is a usage error, one without a wheel no claim, one without GPU code neither.
+
+    Nor is there one where no release of all could be read.
+    """
     assert run(capsys, "verify", "9.9.9")[0] == 2
-    assert run(capsys, "verify", "--binary")[0] == 2
+    assert run(capsys, "verify", "--binary")[0] == 8
     assert run(capsys, "verify", "2.20.0", "--binary")[0] == 8
     assert run(capsys, "refresh", "9.9.9")[0] == 8
 

@@ -64,7 +64,7 @@ from envbuilder.jobs.run import RunDocument, RunRow
 from envbuilder.publish import publish_text, verify_document
 from envbuilder.publish.publish_document import PublishDocument, PublishRow, Tag
 from envbuilder.publish.verify_document import Verification
-from envbuilder.refresh import agreement, emit
+from envbuilder.refresh import agreement, propose
 from envbuilder.refresh.agreement import Comparison, VerifyDocument
 from envbuilder.refresh.propose import RefreshDocument
 from envbuilder.reproduce import reproduction_text
@@ -416,18 +416,16 @@ PHRASES: dict[tuple[str, ...], str] = {
     "printed Public Calls can TensorFlow VIOLATED answer duration fact line why GPU MB s of to raises gap → at where "
     "Why it is rejected new/old within rounds median note x not tried cannot be built "
     "nobody tell them nothing is skipped",
-    (
-        "reproduce",
-    ): "$ weight nothing stated TensorFlow Python GPUs GPU installed with system on not dry-run rebuilt as a "
-    "simulated suite stand-ins no cannot be known here that works the same versions from lock this and",
+    ("reproduce",): "$ weight nothing stated TensorFlow Python GPUs GPU with system on not dry-run rebuilt as a "
+    "simulated suite stand-ins no cannot be known here that works none would mend this",
     (
         "doctor",
     ): "processor GPUs GPU runtime for at free here x AVX GB there none installed not answers asked does runs claim "
     "next",
     ("clean",): "GB removed of interrupted runs and the builder's cache replaced builds",
-    ("catalog", "list"): "rows of to releases capabilities centre newest yes no cpu undecided",
+    ("catalog", "list"): "rows of to on releases capabilities centre newest yes no cpu undecided",
     ("catalog", "verify"): "DISAGREES the catalogue has says rows fields contradictions could not be",
-    ("catalog", "refresh"): "",
+    ("catalog", "refresh"): "nothing is missing were",
 }
 """The words of each command's text that are its own: headings, units, and what is said of true, false and null."""
 
@@ -462,7 +460,7 @@ def cases(folder: Path) -> Iterator[Case]:
     yield Case(("verify",), PROVEN, verify_document.as_text)
     yield Case(("upgrade",), DIFFERENT, upgrade_text.as_text)
     yield Case(("upgrade",), BISECTED, bisect.as_text)
-    for document in (foreseen("01"), foreseen("53"), followed("01")):
+    for document in (foreseen("01"), foreseen("53"), followed("28")):
         yield Case(("reproduce",), document, reproduction_text.as_text)
     yield Case(("doctor",), WHOLE, doctor_text.as_text)
     yield Case(("doctor",), BARE, doctor_text.as_text)
@@ -472,8 +470,9 @@ def cases(folder: Path) -> Iterator[Case]:
         yield Case(("catalog", "list"), listed, partial(listing.as_text, table=table))
     for everything in (False, True):
         yield Case(("catalog", "verify"), COMPARED, partial(agreement.as_text, everything=everything))
-    rows = RefreshDocument(proposals=CATALOG.tensorflow[-2:])
-    yield Case(("catalog", "refresh"), rows, lambda document: emit.rows(document.proposals))
+    rows = RefreshDocument(proposals=CATALOG.tensorflow[-2:], cuda=CATALOG.cuda[-1:], cudnn_wheels=CATALOG.cudnn_wheels)
+    for proposed in (rows, RefreshDocument(proposals=(), compared=("tensorflow", "cuDNN's lines"))):
+        yield Case(("catalog", "refresh"), proposed, propose.as_text)
 
 
 def scalars(value: object) -> Iterator[object]:

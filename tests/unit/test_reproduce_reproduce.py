@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import msgspec
@@ -19,7 +20,8 @@ from envbuilder.reproduce.messages.recognise import match
 from envbuilder.reproduce.question_from_report import release_of
 from envbuilder.reproduce.reproduce import deviated, foresee, proof, with_command
 from envbuilder.reproduce.reproduction import Proof, ReproduceDocument, Run
-from envbuilder.reproduce.reproduction_text import as_markdown, as_text
+from envbuilder.reproduce.reproduction_reply import as_markdown
+from envbuilder.reproduce.reproduction_text import as_text
 from envbuilder.reproduce.symptom_comparison import compare, gone
 from envbuilder.reproduce.trial import Seen
 from envbuilder.verdict import Word
@@ -288,30 +290,60 @@ def test_every_report_is_answered_in_every_form(name: str) -> None:
     assert written["run"] is None
     assert as_text(document)
     reply = as_markdown(document)
-    assert reply.startswith("### What the report says")
-    assert "### Fix" in reply
+    assert reply.startswith(
+        f"**Cause ({'not sure' if document.diagnosis.confidence == 'unsure' else document.diagnosis.confidence}"
+    )
+    assert "nearest.yaml" not in reply
+    assert not re.search(r"(?m)^(?:#+ .*|\*\*[^*]+\*\*)\n*(?:\Z|\n#+ |\n\*\*)", reply), "a heading over nothing"
+    assert ("Please paste" in reply) == (document.diagnosis.confidence == "unsure")
 
 
 def test_the_reply_has_evidence_cause_fix_and_proof() -> None:
-    """The comment names the lines, the code, the diff, the command, and how it was verified."""
+    """The comment names the cause and how sure it is, the decisive line, the change, and how it was verified."""
     document = answer("29-tf-2.4.1-rtx-3090")
     run = Run(
         image="envbuilder/reproduced:0", reproduced=True, simulated=True, proof=(("a", "the line that was seen"),)
     )
     reply = as_markdown(msgspec.structs.replace(document, run=run))
-    for part in ("| CUDA | `11.2` | 7 |", "line 11", "**CUDA_MISMATCH**", "- cuda 11.2\n+ cuda 11.0", "$ docker run",
+    for part in ("**Cause (likely):**", "CUDA `11.2` (line 7)", "`cuda 11.2 → 11.0`", "**Fix:** ", "$ docker run",
                  "Reproduced: **yes**", "simulated host", "the line that was seen"):  # fmt: skip
         assert part in reply, part
 
 
-def test_a_reply_brings_its_matrix_along(tmp_path: Path) -> None:
-    """Whoever reads the reply has no file of ours: the matrix is in it, and reads back as one environment."""
-    reply = as_markdown(with_command(answer("59-driver-470"), Workspace(tmp_path)))
-    assert "$ envbuilder run nearest.yaml\n" in reply
+def test_a_proved_cause_is_certain_and_quotes_its_line_whole() -> None:
+    """What a line proves is certain, and the reply holds that line whole, in a block of its own."""
+    line = (
+        "E0000 00:00:1738697930.202924 7665 cuda_dnn.cc:522] Loaded runtime CuDNN library: 9.1.0 but source was "
+        "compiled with: 9.3.0.  CuDNN library needs to have matching major version and equal or higher minor version."
+    )
+    document = foresee(f"tensorflow 2.18.0\n{line}\n", load()).document
+    assert document.diagnosis.confidence == "certain"
+    assert document.diagnosis.codes[0] is Code.CUDNN_MISMATCH
+    assert " ".join(line.split()) in as_markdown(document)
+
+
+def test_what_lies_with_the_host_is_not_sent_to_other_versions() -> None:
+    """A driver of two versions, a container without a GPU: no environment is proposed, and the reply says why."""
+    for text in (
+        "tensorflow 2.4.1\nkernel version 450.66.0 does not match DSO version 450.142.0 -- cannot find working devices",
+        "tensorflow 2.10.0\nno NVIDIA GPU device is present: /dev/nvidia0 does not exist",
+        "tensorflow 2.10.0\nfailed call to cuInit: UNKNOWN ERROR (-1)",
+    ):
+        document = foresee(text, load()).document
+        assert document.diagnosis.place == "host", text
+        assert document.nearest is None
+        assert "Changing versions will not help" in as_markdown(document)
+
+
+def test_a_reply_names_no_file_that_its_reader_lacks(tmp_path: Path) -> None:
+    """Whoever reads the reply has nothing of ours: neither a file nor a command of envbuilder is in it."""
+    document = with_command(answer("59-driver-470"), Workspace(tmp_path))
+    reply = as_markdown(document)
+    assert document.nearest is not None
+    assert all(change in reply for change in document.nearest.changes)
+    assert "pip install 'tensorflow" in reply
     assert "out/reproduce" not in reply
-    posted = tmp_path / "nearest.yaml"
-    posted.write_text(reply.partition("```yaml\n")[2].partition("```")[0])
-    assert [row.tensorflow for row in read_matrix(posted).include] == ["2.14.1"]
+    assert "envbuilder" not in reply
 
 
 def test_a_dry_run_brings_its_matrix_along(tmp_path: Path) -> None:

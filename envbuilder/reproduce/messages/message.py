@@ -23,7 +23,8 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     ``literals`` are texts of which a line must hold one (any case) before ``regex`` is tried on it (``re`` syntax,
     ASCII, case as written). ``versions`` says where it occurs; ``code`` is the finding that it is evidence of (None
-    for facts and noise). ``samples`` are lines of ours in the form that the program prints.
+    for facts and noise). ``prose`` is true of what people write, which no program printed. ``samples`` are lines of
+    ours in the form that the program prints.
     """
 
     id: str
@@ -37,6 +38,7 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     versions: str
     samples: tuple[str, ...]
     code: Code | None = None
+    prose: bool = False
     sources: tuple[str, ...] = ()
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from envbuilder.reproduce.report.gpu_names import GPU, count_around, systems
+from envbuilder.reproduce.report.gpu_names import GPU, ON_MACOS, count_around, systems
 from envbuilder.reproduce.report.grammar import CUDNN, PYTHON, RELEASE, TOOLKIT, VERSION, tidy_gpu
 from envbuilder.reproduce.report.reported import Evidence, Trust
+from envbuilder.reproduce.report.scope import elsewhere, without_addresses
 from envbuilder.reproduce.transcript import Transcript
 
 _FROZEN = re.compile(
@@ -151,28 +152,35 @@ def _below(  # noqa: PLR0913 - what to look for, and what it would state
             return
 
 
-_BRANDS = ("rtx", "gtx", "tesla", "quadro", "geforce", "titan", "a100", "h100", "h200", "v100", "p100", "k80", "k40",
-           "b200", "l40", "nvidia l", "nvidia a", "gt 7", "gt7", "gh200", "gb200", "p40")  # fmt: skip
+_BRANDS = ("0ti", "0 ti", "0 super", "rtx", "gtx", "tesla", "quadro", "geforce", "titan", "a100", "h100", "h200",
+           "v100", "p100", "k80", "k40", "b200", "l40", "nvidia l", "nvidia a", "gt 7", "gt7", "gh200", "gb200",
+           "p40")  # fmt: skip
 _SYSTEMS = ("ubuntu", "debian", "centos", "red hat", "rhel", "fedora", "arch linux", "manjaro", "linux mint", "windows",
             "win10", "win11", "win 10", "macos", "mac os", "osx", "wsl", "suse", "rocky", "pop!", "pop_os")  # fmt: skip
-_NOT_PROSE = ("|", ".cc:", "tf-nightly-", "http", 'file "', "gcc version", "name:", "streamexecutor device", "[gcc ")
-_ELSEWHERE = ("works fine", "works on", "works with", "works in", "worked", "e.g.", "docker image", "from ubuntu:", "~")
+_NOT_PROSE = ("|", ".cc:", "tf-nightly-", 'file "', "gcc version", "name:", "streamexecutor device", "[gcc ")
+_EXAMPLES = ("e.g.", "docker image", "from ubuntu:", "~")
 
 
 def mentions(transcript: Transcript) -> Iterator[Evidence]:
     """Yield GPUs and operating systems that sentences name."""
     for number in sorted({n for brand in _BRANDS for n in transcript.numbers(brand, 60)}):
         line = transcript.line(number)
-        if any(mark in line.lower() for mark in (*_NOT_PROSE, "works on", "works with")):
+        if any(mark in line.lower() for mark in _NOT_PROSE):
             continue
-        for match in GPU.finditer(line[:1_000]):
+        for match in GPU.finditer(without_addresses(line[:1_000])):
+            if elsewhere(line, match.start(), match.end()):
+                continue
             count = count_around(line, match.start(), match.end())
             yield _said("gpus", tidy_gpu(match[0]), number, line, "prose", Trust.MENTIONED, count)
     for number in sorted({n for system in _SYSTEMS for n in transcript.numbers(system, 40)}):
         line = transcript.line(number)
-        if any(mark in line.lower() for mark in (*_NOT_PROSE, *_ELSEWHERE)):
+        if any(mark in line.lower() for mark in (*_NOT_PROSE, *_EXAMPLES)):
             continue
-        found = systems(line, mentioned=True)
+        found = systems(without_addresses(line), mentioned=True)
+        if found is not None and elsewhere(line, (at := line.lower().find(found.lower()[:6])), at + len(found)):
+            continue
+        if found is None and ON_MACOS.search(line):
+            yield _said("platform", "macos", number, line, "prose", Trust.MENTIONED)
         if found is not None:
             yield _said("os", found, number, line, "prose", Trust.MENTIONED)
 

@@ -12,6 +12,9 @@ from envbuilder.reproduce.report.values import READERS
 from envbuilder.reproduce.transcript import Transcript
 
 _HEADING = re.compile(r"^\s{0,3}#{1,6}\s|^\s{0,3}\*\*[^*]{2,80}\*\*\s{0,4}:?\s{0,4}$")
+_INSIDE = re.compile(r"\((pip|conda|docker)\)", re.IGNORECASE)
+"""The answer that some write over the question's own hint."""
+
 _NOTHING = re.compile(r"^[\s*_-]*(?:no response|n/?a\*?|none|no|yes|unknown|-)?[\s*_.-]*$", re.IGNORECASE)
 
 
@@ -28,6 +31,8 @@ def statements(transcript: Transcript) -> Iterator[Evidence]:
         value = match["value"]
         if value is not None:
             yield from _evidence(target, value, number, line)
+        elif target == "install" and (inside := _INSIDE.search(match["label"])) is not None:
+            yield from _evidence(target, inside[1], number, line)
         elif _is_heading(line, match["label"]):
             for following in _following(transcript, number):
                 yield from _evidence(target, transcript.line(following), following, transcript.line(following))

@@ -26,17 +26,23 @@ _BOARDS = (
 )
 _BARE = rf"(?:[1-5]0[5-9]0|[67][0-9]0|9[4-8]0)(?:[ -]?(?:Ti|SUPER))*\b|(?:{_SHORT})\b"
 
-GPU = re.compile(r"(?<![\w./-])(?:" + "|".join(_BOARDS) + ")", re.IGNORECASE | re.ASCII)
+_START = r"(?:(?<![\w./-])|(?<=[1-9]x)|(?<=\[))"
+"""Where a model's name may begin: at a word, or right behind a count (8xH100)."""
+
+_TI = r"[1-5]0[5-9]0[ -]?(?:Ti|SUPER)\b"
+ON_MACOS = re.compile(r"\bon (?:an? )?(?:mac ?os|os ?x|mac(?:book)?)\b", re.IGNORECASE | re.ASCII)
+
+GPU = re.compile(rf"{_START}(?:" + "|".join((*_BOARDS, _TI)) + ")", re.IGNORECASE | re.ASCII)
 """A GPU named in prose, with a brand or an unmistakable model."""
 
-GPU_IN_FIELD = re.compile(r"(?<![\w./-])(?:" + "|".join((*_BOARDS, _BARE)) + ")", re.IGNORECASE | re.ASCII)
+GPU_IN_FIELD = re.compile(rf"{_START}(?:" + "|".join((*_BOARDS, _BARE)) + ")", re.IGNORECASE | re.ASCII)
 """A GPU named where a form asks for one: the model's number alone is enough there."""
 
 _BEFORE = re.compile(r"(?:\b([2-9]|1[0-6]) ?[x\u00d7*] {0,3}|\b(dual|two) )$", re.IGNORECASE)
 _AFTER = re.compile(r"^ ?[*x\u00d7] ?([2-9]|1[0-6])\b", re.IGNORECASE | re.ASCII)
 
 _SYSTEMS = (
-    r"Ubuntu(?:[ -]?(?:server )?[0-9]{2}\.[0-9]{2}(?:\.[0-9]{1,2})?)?",
+    r"Ubuntu(?:[ -]?(?:server )?(?:[0-9]{2}\.[0-9]{2}(?:\.[0-9]{1,2})?|(?:1[468]|2[0246])(?![0-9]| ?bit)))?",
     r"Debian(?: GNU/Linux)?(?: [0-9]{1,2}(?:\.[0-9]{1,2})?)?(?: \(?(?:stretch|buster|bullseye|bookworm|trixie)\)?)?",
     r"(?:CentOS|Rocky|AlmaLinux|Oracle)(?: (?:Linux|Stream))?(?: release)?(?: [0-9]{1,2}(?:\.[0-9]{1,4}){0,2})?",
     r"(?:Red Hat(?: Enterprise Linux)?(?: Server)?|RHEL)(?: release)?(?: ?[0-9]{1,2}(?:\.[0-9]{1,2})?)?",
@@ -46,7 +52,7 @@ _SYSTEMS = (
     r"(?:openSUSE|SLES|SUSE)(?: (?:Leap|Tumbleweed|Linux Enterprise Server))?(?: [0-9]{2}(?:\.[0-9])?)?",
     r"(?:Pop!?_?OS|Raspbian|NixOS|elementary OS)(?: [0-9]{1,2}(?:\.[0-9]{1,2})?)?",
     r"Windows(?: Server)?(?: ?(?:XP|Vista|7|8\.1|8|10|11|20[0-9]{2}))?(?: (?:Pro|Home|Enterprise|Education)\b)?",
-    r"Win(?:7|8|10|11)\b",
+    r"Win ?(?:7|8|10|11)\b(?: (?:Pro|Home|Enterprise)\b)?",
     r"(?:macOS|Mac ?OS ?X?|OS ?X)(?: [A-Z][a-z]+)?(?: [0-9]{1,2}(?:\.[0-9]{1,2}){0,2})?",
     r"WSL ?[12]?\b",
 )

@@ -39,6 +39,7 @@ _FIELDS: dict[str, re.Pattern[str]] = {
         "platform": r"linux|windows|macos",
         "arch": r"x86_64|aarch64|arm64|ppc64le|i686|armv7l",
         "install": r"pip|conda|docker|source",
+        "origin": r"tfjs|jetson|nvidia|conda|source|library|jax|third-party",
         "image": r"[a-z0-9][a-z0-9._/-]{0,99}:[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}",
     }.items()
 }

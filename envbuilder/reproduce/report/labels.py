@@ -12,7 +12,7 @@ PACKAGES = ("numpy", "protobuf", "keras", "tensorboard", "h5py", "ml-dtypes", "t
 """Python packages that forms and people name beside TensorFlow."""
 
 LABEL = re.compile(
-    r"^[\s|*_#\"'>+-]{0,12}(?P<label>[A-Za-z][A-Za-z0-9 /_.?'()-]{1,70}?)[\s*_\"'|]{0,6}(?:(?:[:=]|\|)[\s*_|]{0,6}(?P<value>\S.{0,300})?)?$",
+    r"^[\s|*_#\"'>+-]{0,12}(?P<label>[A-Za-z][A-Za-z0-9 /_.?'()-]{1,70}?)[\s*_\"'|]{0,6}(?:(?:[:=]|\||(?<=\s)-(?=\s))[\s*_|]{0,6}(?P<value>\S.{0,300})?)?$",
     re.ASCII,
 )
 
@@ -57,6 +57,8 @@ _EXACT = {"tensorflow", "tf", "python", "cuda", "cudnn", "driver", "gpu", "gpus"
 def field_of(label: str) -> str | None:
     """Return the field that a label is for; None where it is no label of ours."""
     words = " ".join(label.lower().replace("*", "").replace("_version", " version").split()).strip(" .?'")
+    if words.startswith("cuda") and "cudnn" in words:
+        return "cuda and cudnn"
     for row in LABELS:
         for begins in row.begins:
             if words == begins or (begins not in _EXACT and words.startswith(begins)):

@@ -11,6 +11,7 @@ from envbuilder.reproduce.report.gpu_names import platform_of
 from envbuilder.reproduce.report.grammar import CONVERSIONS, fits
 from envbuilder.reproduce.report.recognisers import TABLE, Recogniser
 from envbuilder.reproduce.report.reported import RANK, Evidence, Reported, Trust
+from envbuilder.reproduce.report.scope import clause, elsewhere, other_sides, without_addresses
 from envbuilder.reproduce.report.timing import pauses
 from envbuilder.reproduce.report.weigh import gpus, scalars, trimmed
 from envbuilder.reproduce.transcript import Transcript, clean
@@ -37,7 +38,9 @@ def read(text: str, transcript: Transcript | None = None) -> Reported:
     ``transcript`` is what `cleaned` made of the text, where the caller has it.
     """
     transcript = transcript or cleaned(text)
-    rows = [row for row in _statements(transcript, text) if fits(row.field, row.value)]
+    others = other_sides(transcript)
+    said = (row for row in _statements(transcript, text) if fits(row.field, row.value))
+    rows = [row for row in said if row.line not in others]
     statements = trimmed(rows)
     chosen, contradictions = scalars(statements)
     names, gpu_evidence, gpu_contradictions = gpus(statements)
@@ -95,7 +98,11 @@ def _recognised(
                 means_other[key] = any(text in lowered for text in row.unless)
             if means_other[key]:
                 continue
-        for match in row.pattern.finditer(line):
+        for match in row.pattern.finditer(without_addresses(line) if row.trust is Trust.MENTIONED else line):
+            if row.trust is Trust.MENTIONED and elsewhere(line, match.start(), match.end()):
+                continue
+            if row.apart and row.apart in clause(line, match.start(), match.end()).lower():
+                continue
             yield from _of(row, match, number, line, _bus(transcript, number) if row.name == "device in a log" else -1)
 
 

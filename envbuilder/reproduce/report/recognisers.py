@@ -17,7 +17,8 @@ class Recogniser:
 
     A line is tried that holds one of ``needles`` (lower case). ``says`` are fields that a hit implies with fixed
     values. ``unless`` are texts (lower case) in whose presence the line means something else. ``near`` finds the
-    lines instead of the needles, where those are words that every line of a log holds.
+    lines instead of the needles, where those are words that every line of a log holds. ``apart`` is a text (lower
+    case) in whose presence a clause means something else.
     """
 
     name: str
@@ -27,6 +28,7 @@ class Recogniser:
     says: dict[str, str] = field(default_factory=dict)
     unless: tuple[str, ...] = ()
     near: re.Pattern[str] | None = None
+    apart: str = ""
 
 
 def _row(  # noqa: PLR0913 - the columns of the table
@@ -39,24 +41,26 @@ def _row(  # noqa: PLR0913 - the columns of the table
     unless: str = "",
     any_case: bool = False,
     near: str = "",
+    apart: str = "",
 ) -> Recogniser:
     flags = re.ASCII | (re.IGNORECASE if any_case else 0)
     words = tuple(unless.split("|")) if unless else ()
     found = re.compile(near, re.ASCII) if near else None
-    return Recogniser(name, trust, tuple(needles.split("|")), re.compile(pattern, flags), says or {}, words, found)
+    return Recogniser(
+        name, trust, tuple(needles.split("|")), re.compile(pattern, flags), says or {}, words, found, apart
+    )
 
 
 _P, _L, _O, _M = Trust.PROVED, Trust.LISTED, Trust.ORDERED, Trust.MENTIONED
 _LINUX = {"platform": "linux"}
-_FAILED = "could not load|cannot open shared|dlerror|not found|importerror|no such file"
-_LOGGED = '.cc:|.py:|file "|https://|http://|driver version:|kmd version|umd version|nvidia-smi|compiled with|satisf|matching distrib'
-_ELSEWHERE = (
-    "works fine|works well|works with|works on|works in|worked|no problem|working fine|without issue|is working"
-)
-_NOT_SAID = f"{_LOGGED}|{_ELSEWHERE}"
+_FAILED = "could not load|cannot open|dlerror|not found|importerror|no such file|trying to|tries to|looking for|needs|wants|missing|expects|unable"
+_LOGGED = '.cc:|.py:|file "|driver version:|kmd version|umd version|compiled with|satisf|matching distrib|.tar.gz'
+_NOT_SAID = _LOGGED
 
 LOGS = (
     _row("opened libcudart", _P, "libcudart", r"opened (?:dynamic|CUDA) library libcudart\.so\.(?P<cuda_soname>[0-9]{1,2}(?:\.[0-9]{1,2})?)\b", says=_LINUX),
+    _row("opened cuBLAS of CUDA 9 and 10", _P, "libcublas", r"opened (?:dynamic|CUDA) library libcublas\.so\.(?P<cuda>(?:[789]|10)\.[0-9])\b", says=_LINUX),
+    _row("opened cuBLAS DLL", _P, "cublas64_", r"opened (?:dynamic|CUDA) library cublas64_(?P<cuda_dll>[89][0-9])\.dll", says={"platform": "windows"}),
     _row("opened libcudnn", _P, "libcudnn", r"opened (?:dynamic|CUDA) library libcudnn\.so\.(?P<cudnn>[4-9])\b", says=_LINUX),
     _row("opened cudart DLL", _P, "cudart64_", r"opened (?:dynamic|CUDA) library cudart64_(?P<cuda_dll>[0-9]{2,3})\.dll", says={"platform": "windows"}),
     _row("Windows library in a log", _P, ".dll", r"dso_loader\.cc:[0-9]{1,4}\][^\n]{0,80}\.dll", says={"platform": "windows"}),
@@ -67,6 +71,7 @@ LOGS = (
     _row("device in a log", _P, "major:|computecapability|compute capability", r"\bname: (?P<gpu>[A-Za-z][A-Za-z0-9 ./()+-]{2,60}?)(?:\s+major: (?:[0-9])\b|\s+computeCapability: (?P<capability>[0-9]{1,2}\.[0-9])|, pci bus id[^\n]{0,60}compute capability: (?P<capability_2>[0-9]{1,2}\.[0-9]))"),
     _row("device of StreamExecutor", _P, "streamexecutor device", r"StreamExecutor device \((?P<index>[0-9]{1,2})\): (?P<gpu>[A-Za-z][A-Za-z0-9 ./()+-]{2,60}), Compute Capability (?P<capability>[0-9]{1,2}\.[0-9])"),
     _row("capability in a warning", _P, "compatible with compute capability", r"compatible with compute capability (?P<capability>[0-9]{1,2}\.[0-9])"),
+    _row("capability that is too low", _P, "minimum required cuda capability", r"with Cuda compute capability (?P<capability>[0-9]{1,2}\.[0-9])\. The minimum"),
     _row("kernel module's version", _P, "nvrm version", rf"NVRM version: NVIDIA UNIX [A-Za-z0-9_ ]{{0,40}}Kernel Module(?: for [a-z0-9_]{{3,10}})?\s+(?P<driver>{DRIVER})", says=_LINUX),
     _row("kernel module in a log", _L, "kernel reported version", rf"kernel reported version is: (?P<driver>{DRIVER})"),
     _row("libcuda in a log", _O, "libcuda reported version", rf"libcuda reported version is: (?P<driver>{DRIVER})"),
@@ -103,6 +108,10 @@ LISTINGS = (
     _row("Debian cuDNN", _L, "libcudnn", rf"^(?:ii|hi)\s{{1,4}}libcudnn[0-9](?:-cuda-1[0-9])?(?::amd64)?\s{{1,40}}(?P<cudnn>{CUDNN})", says=_LINUX),
     _row("Debian toolkit", _L, "cuda-toolkit|cuda-cudart|cuda-runtime", rf"^(?:ii|hi)\s{{1,4}}cuda-(?:toolkit|cudart|runtime)-[0-9-]{{3,5}}(?::amd64)?\s{{1,40}}(?P<cuda>{TOOLKIT})", says=_LINUX),
     _row("Debian driver", _L, "nvidia-driver", rf"^(?:ii|hi)\s{{1,4}}nvidia-driver-[0-9a-z-]{{3,16}}(?::amd64)?\s{{1,40}}(?P<driver>{DRIVER})", says=_LINUX),
+    _row("pip, already installed", _L, "requirement already satisfied", rf"Requirement already satisfied: tensorflow(?:-gpu|-cpu)?(?:\[[a-z,-]{{1,20}}\])?\S{{0,30}} in [^\n]{{1,200}}\((?P<tensorflow>{RELEASE})\)", says={"install": "pip"}),
+    _row("nvcc in a sentence", _L, "nvcc", rf"nvcc(?: --version| -V)?[`'\":]{{0,2}} ?(?:is |says |shows |gives |reports )?(?:release )?(?P<cuda>{TOOLKIT})"),
+    _row("file of libcuda", _L, "libcuda.so.", rf"\blibcuda\.so\.(?P<driver>{DRIVER})", says=_LINUX),
+    _row("driver's own version", _L, "version string", rf"version string \"?(?P<driver>{DRIVER})"),
     _row("os-release", _L, "pretty_name", r"PRETTY_NAME['\"]?(?:=|: )['\"]?(?P<os>[A-Za-z][A-Za-z0-9 ./()_-]{2,60})"),
     _row("path of Python, Linux", _L, "python3.|python2.", r"/(?:lib|bin)/python(?P<python>[23]\.[0-9]{1,2})(?:/|\b)", says=_LINUX),
     _row("path of Python, Windows", _L, "python3|python2", r"[\\/]Python(?P<python_digits>3[0-9]{1,2}|27)[\\/]", says={"platform": "windows"}),
@@ -114,11 +123,16 @@ LISTINGS = (
 ORDERS = (
     _row("TensorFlow image", _O, "tensorflow/tensorflow:", rf"(?P<image>tensorflow/tensorflow:(?P<tensorflow>{RELEASE[:RELEASE.rindex('(?![0-9A-Za-z])')]})[A-Za-z0-9.-]{{0,40}})", says={"install": "docker", "platform": "linux"}),
     _row("TensorFlow image, undated", _O, "tensorflow/tensorflow:", r"(?P<image>tensorflow/tensorflow:(?:latest|nightly|devel|custom)[a-z0-9.-]{0,40})", says={"install": "docker", "platform": "linux"}),
-    _row("CUDA image", _O, "nvidia/cuda:", rf"(?P<image>nvidia/cuda:(?P<cuda>{TOOLKIT})(?:-cudnn(?P<cudnn>[4-9]))?[a-z0-9.-]{{0,40}})", says={"install": "docker", "platform": "linux"}),
+    _row("CUDA image", _O, "nvidia/cuda:", unless="nvidia-smi", pattern=rf"(?P<image>nvidia/cuda:(?P<cuda>{TOOLKIT})(?:-cudnn(?P<cudnn>[4-9]))?[a-z0-9.-]{{0,40}})", says={"install": "docker", "platform": "linux"}),
     _row("vendor's image", _O, "nvcr.io/nvidia/tensorflow:", r"(?P<image>nvcr\.io/nvidia/tensorflow:[0-9]{2}\.[0-9]{2}[a-z0-9.-]{0,20})", says={"install": "docker", "platform": "linux"}),
     _row("Python image", _O, "from python:", r"FROM (?P<image>python:(?P<python>[23]\.[0-9]{1,2}(?:\.[0-9]{1,2})?)[a-z0-9.-]{0,30})", says={"install": "docker", "platform": "linux"}),
     _row("system image", _O, "from ubuntu:|from debian:", r"FROM (?P<image>(?P<os>(?:ubuntu|debian):[a-z0-9.]{3,12})[a-z0-9.-]{0,20})", says={"install": "docker", "platform": "linux"}),
-    _row("wheel", _O, ".whl", rf"tensorflow(?:_gpu|_cpu)?-(?P<tensorflow>{RELEASE})-cp(?P<python_digits>[23][0-9]{{1,2}})-", says={"install": "pip"}),
+    _row("wheel", _O, ".whl", rf"tensorflow(?:_gpu|_cpu)?-(?P<tensorflow>{RELEASE})-cp(?P<python_digits>[23][0-9]{{1,2}})-", says={"install": "pip"}, unless="not a supported"),
+    _row("wheel that does not fit", _O, "not a supported wheel", rf"tensorflow(?:_gpu|_cpu)?-(?P<tensorflow>{RELEASE})-cp"),
+    _row("wheel of another processor", _O, "_aarch64.whl", r"linux_(?P<arch>aarch64)\.whl", says=_LINUX),
+    _row("Debian file of cuDNN", _O, "libcudnn", rf"libcudnn[4-9](?:-dev)?_(?P<cudnn>{CUDNN})-1\+cuda", says=_LINUX),
+    _row("environment module", _O, "module load|module add|ml ", rf"\b(?:module (?:load|add)|ml)\b[^\n]{{0,120}}?\bcuda[/-]?(?P<cuda>{TOOLKIT})", any_case=True),
+    _row("environment module, cuDNN", _O, "module load|module add", rf"\bmodule (?:load|add)\b[^\n]{{0,120}}?\bcudnn[/-]?(?P<cudnn>{CUDNN})", any_case=True),
     _row("pip install", _O, "pip install|pip3 install|pip2 install", rf"(?:pip[0-9.]{{0,4}}|uv) install [^\n]{{0,200}}?tensorflow(?:-gpu|-cpu|-intel)?(?:\[and-cuda\])?(?:(?:={{1,2}}|-)(?P<tensorflow>{RELEASE}))?(?![a-z0-9-])", says={"install": "pip"}, any_case=True),
     _row("conda install", _O, "conda install|mamba install|conda create|mamba create", rf"(?:conda|mamba) (?:install|create)[^\n]{{0,200}}?\btensorflow(?:-gpu)?(?:={{1,2}}(?P<tensorflow>{RELEASE}))?", says={"install": "conda"}, any_case=True),
     _row("conda install, CUDA", _O, "cudatoolkit=", rf"(?:conda|mamba) (?:install|create)[^\n]{{0,200}}?cudatoolkit={{1,2}}(?P<cuda>{TOOLKIT})"),
@@ -130,11 +144,12 @@ ORDERS = (
 """What commands and recipes ask for."""
 
 MENTIONS = (
-    _row("prose, TensorFlow", _M, "tensorflow|tf", rf"(?<![\w./@-])(?:tensorflow(?:[-_ ]?(?:gpu|cpu|nightly))?|tf(?:[-_ ]?(?:gpu|nightly))?)(?:[ -](?:version|release))?(?: ?[:=@(]{{1,2}} ?| v\.? ?|[ -]|v)?(?P<tensorflow>{RELEASE})", unless=_NOT_SAID, any_case=True, near=r"(?:tensorflow|tf)[a-z _-]{0,20}[ :=@(v.]{0,4}[0-3]\.[0-9]"),
-    _row("prose, CUDA", _M, "cuda", rf"(?<![\w./-])cuda(?:[ -]?toolkit)?(?:[ -]version)?(?: is)?(?: ?[:=(]{{1,2}} ?| v\.? ?|[ -]|v)?(?P<cuda>{TOOLKIT})(?!\.[0-9])", unless=_NOT_SAID, any_case=True, near=r"cuda[a-z -]{0,20}[ :=(v.]{0,4}[0-9]{1,2}\.[0-9]"),
-    _row("prose, cuDNN", _M, "cudnn", rf"(?<![\w.])cudnn(?: ?library)?(?:[ -]version)?(?: is)?(?: ?[:=(]{{1,2}} ?| v\.? ?|[ -]|v)?(?P<cudnn>{CUDNN})", unless=_NOT_SAID, any_case=True),
-    _row("prose, cuDNN's major", _M, "cudnn", r"(?<![\w.])cudnn ?(?:version )?v?(?P<cudnn>[5-9])(?![\w.])(?!\.[0-9])", unless=_NOT_SAID, any_case=True),
-    _row("prose, Python", _M, "python|py3|py 3", rf"(?<![\w./=-])(?:python|py)(?: ?version)?(?: ?[:=] ?| v\.? ?|[ -]|v)?(?P<python>{PYTHON})(?!\.[0-9])", unless=_NOT_SAID, any_case=True, near=r"py(?:thon)?[a-z ]{0,9}[ :=v.-]{0,4}[23]\.[0-9]"),
+    _row("prose, TensorFlow", _M, "tensorflow|tf", rf"(?<![\w.@-])(?<!\S/)(?:tensorflow(?:[-_ ]?(?:gpu|cpu|nightly))?|tf(?:[-_ ]?(?:gpu|nightly))?)(?:[ -](?:version|release))?(?: (?:is|to|at|with))?(?: ?[:=@(]{{1,2}} ?| v\.? ?|[ -]|v)?(?P<tensorflow>{RELEASE})", unless=_NOT_SAID, any_case=True, near=r"(?:tensorflow|tf)[a-z _-]{0,24}[ :=@(v.]{0,4}[0-3]\.[0-9]"),
+    _row("prose, CUDA", _M, "cuda", rf"(?<![\w./-])cuda(?:[ -]?toolkit)?(?:[ -]version)?(?: is)?(?: ?[:=(]{{1,2}} ?| v\.? ?|[ -]|v)?(?P<cuda>{TOOLKIT})(?!\.[0-9]| driver)", unless=_NOT_SAID, apart="nvidia-smi", any_case=True, near=r"cuda[a-z -]{0,20}[ :=(v.]{0,4}[0-9]{1,2}\.[0-9]"),
+    _row("prose, what the driver serves", _M, "nvidia-smi|driver", r"(?:nvidia-smi[^\n]{0,40}?(?:cuda(?: version)?)[^0-9\n]{0,12}|CUDA Version \(from nvidia-smi\): ?|cuda ?)(?P<driver_cuda>1[0-9]\.[0-9]{1,2})(?: driver)?(?![0-9.])", any_case=True, near=r"nvidia-smi[^\n]{0,40}cuda|cuda version \(from nvidia-smi|cuda ?1[0-9]\.[0-9]{1,2} driver"),
+    _row("prose, cuDNN", _M, "cudnn", rf"(?<![\w.])(?<![Cc][Uu][Dd][Aa]/)(?<![Cc][Uu][Dd][Aa] / )cudnn(?: ?library)?(?:[ -]version)?(?: is)?(?: ?[:=(]{{1,2}} ?| v\.? ?|[ -]|v)?(?P<cudnn>{CUDNN})", unless=_NOT_SAID, any_case=True),
+    _row("prose, cuDNN's major", _M, "cudnn", r"(?<![\w.])(?<![Cc][Uu][Dd][Aa]/)(?<![Cc][Uu][Dd][Aa] / )cudnn ?(?:version )?v?(?P<cudnn>[4-9])(?![\w.])(?!\.[0-9])", unless=_NOT_SAID, any_case=True),
+    _row("prose, Python", _M, "python|py3|py 3", rf"(?<![\w./=-])(?:python|py)(?: ?version)?(?: is)?(?: ?[:=] ?| v\.? ?|[ -]|v)?(?P<python>{PYTHON})(?!\.[0-9])", unless=_NOT_SAID, any_case=True, near=r"py(?:thon)?[a-z ]{0,14}[ :=v.-]{0,4}[23]\.[0-9]"),
     _row("prose, CPU build", _M, "tensorflow-cpu", r"(?<![\w./-])(?P<distribution>tensorflow-cpu)(?![\w-])", says={"build": "cpu"}, unless=_NOT_SAID),
     _row("prose, installer", _M, "pip|conda|docker", r"\b(?:from|via|using|with|through|by) (?P<install>pip|conda|docker)\b(?! ?(?:install|list|freeze|show|run|-))", unless=_NOT_SAID),
     _row("prose, NumPy", _M, "numpy", r"(?<![\w./=-])numpy(?:[ -]version)?(?: ?[:=] ?| v\.? ?|[ -])(?P<numpy>[0-9]\.[0-9]{1,2}(?:\.[0-9]{1,2})?)(?![\w.]*[0-9x])", unless=_NOT_SAID + "|<|>", any_case=True),
@@ -143,4 +158,17 @@ MENTIONS = (
 )  # fmt: skip
 """What people write in sentences."""
 
-TABLE = (*LOGS, *LISTINGS, *ORDERS, *MENTIONS)
+ORIGINS = (
+    _row("TensorFlow.js", _L, "tfjs|tensorflow.js|@tensorflow/", r"(?:\btfjs\b|TensorFlow\.js\b|@tensorflow/tfjs)", says={"origin": "tfjs"}, any_case=True),
+    _row("Jetson", _L, "jetson|jetpack|l4t|tegra|xavier|linux_aarch64.whl", r"(?:\bjetson|\bjetpack|\bl4t[-_ ]|\btegra\b|\bxavier\b|tensorflow[^\n/]{0,60}linux_aarch64\.whl)", says={"origin": "jetson"}, any_case=True),
+    _row("NVIDIA's build", _L, "nvidia-tensorflow|nvidia/tensorflow:|+nv2|nvidia-pyindex", r"(?:nvidia-tensorflow\b|nvcr\.io/nvidia/tensorflow:|[0-9]\+nv2[0-9]\.|nvidia-pyindex)", says={"origin": "nvidia"}),
+    _row("conda's build", _L, "tensorflow", r"(?:conda-forge/tensorflow|^\s{0,4}tensorflow(?:-gpu|-base)?\s{1,40}[0-9][0-9a-z.]{2,16}\s{1,40}(?!pypi)(?:cuda|cpu|gpu|mkl|eigen|py|h)[0-9a-z]{0,20}_)", says={"origin": "conda"}),
+    _row("conda's package", _O, "conda install|mamba install|conda create|mamba create", r"(?:conda|mamba) (?:install|create)[^\n]{0,200}?\btensorflow(?:-gpu)?\b", says={"origin": "conda"}, any_case=True),
+    _row("own build", _O, "from source|bazel version", r"(?:(?:buil[dt]|compil\w{1,4}) (?:\S{1,20} ){0,4}from source|bazel version[^\n0-9]{0,40}[0-9]{1,2}\.[0-9]|:\s{0,4}from source\b)", says={"origin": "source"}, any_case=True),
+    _row("C library", _O, "libtensorflow-", r"libtensorflow-(?:cpu|gpu)-[a-z]", says={"origin": "library"}),
+    _row("JAX", _O, "jaxlib|external/org_tensorflow", r"(?:external/org_tensorflow|jaxlib-[0-9])", says={"origin": "jax"}),
+    _row("third party", _O, "tensorflow-windows-wheel|tensorflow-wheels|floydhub/|tensorflow-community-wheels", r"(?:tensorflow-windows-wheel|tensorflow-(?:community-)?wheels|floydhub/tensorflow)", says={"origin": "third-party"}),
+)  # fmt: skip
+"""Who made the build, where it was not the package index's."""
+
+TABLE = (*LOGS, *LISTINGS, *ORDERS, *MENTIONS, *ORIGINS)

@@ -10,6 +10,8 @@ import msgspec
 Platform = Literal["linux", "windows", "macos"]
 Install = Literal["pip", "conda", "docker", "source"]
 Build = Literal["gpu", "cpu"]
+Origin = Literal["tfjs", "jetson", "nvidia", "conda", "source", "library", "jax", "third-party"]
+"""Whose build it is, where the report says that it is not the package index's."""
 
 
 class Trust(StrEnum):
@@ -67,7 +69,8 @@ class Reported(msgspec.Struct, frozen=True, kw_only=True):
 
     ``cuda`` is the toolkit or runtime, ``driver_cuda`` the newest CUDA that the driver serves (what ``nvidia-smi``
     prints). ``distribution`` is the package's name on the index, ``build`` whether it has GPU support at all.
-    ``built`` is what TensorFlow says it was built with, ``environment`` the variables that matter here.
+    ``origin`` is whose build it is (None: the index's). ``built`` is what TensorFlow says it was built with,
+    ``environment`` the variables that matter here.
     """
 
     tensorflow: str | None = None
@@ -84,6 +87,7 @@ class Reported(msgspec.Struct, frozen=True, kw_only=True):
     platform: Platform | None = None
     arch: str | None = None
     install: Install | None = None
+    origin: Origin | None = None
     image: str | None = None
     packages: dict[str, str] = {}
     built: dict[str, str] = {}

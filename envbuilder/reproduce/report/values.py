@@ -116,8 +116,8 @@ _KERNELS = {"linux": "linux", "windows": "windows", "darwin": "macos"}
 
 def _os(_: str, value: str) -> Found:
     kernel = _KERNELS.get(value.strip(" \"',").lower())
-    if kernel is not None:
-        yield "platform", kernel, 1
+    if kernel is not None or "linux" in value.lower():
+        yield "platform", kernel or "linux", 1
     listed = value.startswith("(")
     system = systems(" ".join(re.sub(r"[('\",)]+", " ", value).split()) if listed else value)
     if system is not None:

@@ -55,7 +55,7 @@ def _agree(field: str, one: str, other: str) -> bool:
         return one == other or _same_line(one, other) or _same_line(other, one)
     if field in {"os", "image"}:
         return _loosely(one, other)
-    if field in {"install", "build", "distribution"}:
+    if field in {"install", "build", "distribution", "origin"}:
         return True
     return one == other
 
@@ -149,7 +149,7 @@ def scalars(statements: Sequence[Evidence]) -> tuple[dict[str, Evidence], tuple[
     """Choose every scalar field that anything was said about."""
     chosen: dict[str, Evidence] = {}
     against: list[Contradiction] = []
-    for field in SCALARS:
+    for field in (*SCALARS, "origin"):
         best, contradictions = scalar(field, statements)
         if best is not None:
             chosen[field] = best

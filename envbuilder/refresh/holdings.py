@@ -1,0 +1,78 @@
+"""What an index holds of some projects, by version: the Linux wheels of each, read once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+from packaging.requirements import Requirement
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+from envbuilder import versions
+from envbuilder.pypi.package_index import DistFile, PackageIndex
+from envbuilder.refresh import artefact
+
+JOBS = 16
+
+
+class Holdings:
+    """What the index holds of some projects, by version; a project's page is read once."""
+
+    def __init__(self, index: PackageIndex, projects: Iterable[str] = ()) -> None:
+        self._index = index
+        self._answers: dict[tuple[str, str], bool] = {}
+        self._sources: dict[str, set[str]] = {}
+        with ThreadPoolExecutor(JOBS) as pool:
+            self._held = dict(pool.map(lambda project: (project, self._read(project)), projects))
+
+    def wheels(self, project: str, version: str) -> tuple[tuple[artefact.WheelName, DistFile], ...]:
+        """Return the Linux wheels of one version."""
+        return tuple(self._of(project).get(version, ()))
+
+    def versions(self, project: str) -> tuple[str, ...]:
+        """Return every version that has Linux wheels, oldest first."""
+        return tuple(self._of(project))
+
+    def can_install(self, requirement: str, python: str) -> bool:
+        """Tell whether some file meets a requirement on x86-64 Linux with this Python; a source distribution may."""
+        key = (requirement, python)
+        if key not in self._answers:
+            wanted = Requirement(requirement)
+            self._answers[key] = any(
+                name.python in ("", python) and name.arch == "x86_64" and _admits(file.requires_python, python)
+                for version in wanted.specifier.filter(self.versions(wanted.name))
+                for name, file in self.wheels(wanted.name, version)
+            ) or any(wanted.specifier.filter(self._sources.get(wanted.name, ())))
+        return self._answers[key]
+
+    def _of(self, project: str) -> _Held:
+        if project not in self._held:
+            self._held[project] = self._read(project)
+        return self._held[project]
+
+    def _read(self, project: str) -> _Held:
+        found: _Held = {}
+        for file in self._index.files(project):
+            name = artefact.wheel_name(file.filename)
+            if name is not None and not file.yanked:
+                found.setdefault(name.version, []).append((name, file))
+            elif source := artefact.source_version(file.filename):
+                self._sources.setdefault(project, set()).add(source)
+        return {version: found[version] for version in sorted(found, key=artefact.release_order)}
+
+
+_Held = dict[str, list[tuple[artefact.WheelName, DistFile]]]
+
+
+def newest_python(wheels: Iterable[tuple[artefact.WheelName, DistFile]], arch: str = "x86_64") -> DistFile | None:
+    """Choose the wheel that stands for a release: the newest Python's."""
+    fitting = [(name, file) for name, file in wheels if name.arch == arch]
+    best = max(fitting, key=lambda pair: versions.order(pair[0].python), default=None)
+    return best[1] if best else None
+
+
+def _admits(requires_python: str, python: str) -> bool:
+    try:
+        return SpecifierSet(requires_python).contains(f"{python}.99")
+    except InvalidSpecifier:
+        return True

@@ -1,0 +1,136 @@
+"""Find what the index holds of CUDA and cuDNN that the catalogue lacks: lines without a row, and newer wheels.
+
+The index shows which libraries a toolkit brings and when its wheels came. It shows nothing of drivers, and nothing of
+the GPUs that a toolkit knows: these a person adds from the vendor's release notes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+from packaging.requirements import Requirement
+
+from envbuilder import versions
+from envbuilder.catalog.model import Catalog
+from envbuilder.catalog.rows import CudaToolkit, Cudnn, CudnnWheel
+from envbuilder.pypi.package_index import DistFile, PackageIndex
+from envbuilder.refresh import artefact
+from envbuilder.refresh.holdings import Holdings, newest_python
+
+RUNTIMES = ("nvidia-cuda-runtime", "nvidia-cuda-runtime-cu12", "nvidia-cuda-runtime-cu11")
+"""The run time's wheels: without a suffix since CUDA 13."""
+
+TOOLKIT = "cuda-toolkit"
+"""A distribution without content, whose METADATA pins the wheel of each library that belongs to a toolkit."""
+
+
+def wheel_lists(catalog: Catalog, held: Holdings, today: str) -> tuple[CudnnWheel, ...]:
+    """Read the list of each CUDA wheel that the catalogue keeps; those that have changed."""
+    read = (_wheel_list(row, held, today) for row in catalog.cudnn_wheels)
+    return tuple(new for row, new in zip(catalog.cudnn_wheels, read, strict=True) if new.versions != row.versions)
+
+
+def _wheel_list(row: CudnnWheel, held: Holdings, today: str) -> CudnnWheel:
+    there = [text for text in held.versions(row.package) if not artefact.is_prerelease(text)]
+    days = [first_day(file for _, file in held.wheels(row.package, text)) for text in there]
+    return msgspec.structs.replace(
+        row, versions=tuple(there), uploaded=tuple(days) if all(days) else (), verified=f"{today} catalog refresh"
+    )
+
+
+def first_day(files: Iterable[DistFile]) -> str:
+    """Return the day on which the first of a version's files came (``2025-06-05``), '' where the index is silent."""
+    return min((file.uploaded for file in files if file.uploaded), default="")
+
+
+def toolkits(catalog: Catalog, index: PackageIndex, held: Holdings, today: str) -> tuple[CudaToolkit, ...]:
+    """Make a row for each line of toolkits whose run time is on the index and that has none."""
+    lines = {versions.minor(text) for name in RUNTIMES for text in held.versions(name) if _is_final_line(text)}
+    new = sorted((line for line in lines if catalog.toolkit(line) is None), key=versions.key)
+    return tuple(row for line in new if (row := _toolkit(line, catalog, index, held, today)) is not None)
+
+
+def _is_final_line(version: str) -> bool:
+    return not artefact.is_prerelease(version)
+
+
+def _toolkit(line: str, catalog: Catalog, index: PackageIndex, held: Holdings, today: str) -> CudaToolkit | None:
+    before = catalog.newest_toolkit(versions.major(line))
+    if before is None:  # a new major: nothing of an older one holds for it
+        return None
+    pins = _pins(line, index)
+    sonames = _sonames(pins, before.sonames, index, held)
+    return msgspec.structs.replace(
+        before,
+        version=line,
+        driver=None,
+        ptx_isa="",
+        forward_compat=(),
+        sonames=tuple(sonames.get(stem(name), name) for name in before.sonames),
+        source=(f"the wheels that {TOOLKIT} {line} pins",) if pins else (f"{RUNTIMES[0]} {line}",),
+        verified=f"{today} machine-made from the wheels, not reviewed",
+        note=f"capabilities and minimum driver as CUDA {before.version}; no index names its own driver and PTX ISA",
+    )
+
+
+def _pins(line: str, index: PackageIndex) -> tuple[Requirement, ...]:
+    """Return what the newest toolkit of a line pins; nothing where there is no such distribution."""
+    every = [file for file in index.files(TOOLKIT) if file.filename.endswith(".whl")]
+    of_line = [file for file in every if versions.minor(file.filename.split("-")[1]) == line]
+    if not of_line:
+        return ()
+    newest = max(of_line, key=lambda file: artefact.release_order(file.filename.split("-")[1]))
+    lines = index.metadata(newest).partition("\n\n")[0].splitlines()
+    told = (text.partition(": ")[2] for text in lines if text.startswith("Requires-Dist: "))
+    return tuple({one.name: one for one in map(Requirement, told)}.values())
+
+
+def _sonames(
+    pins: Iterable[Requirement], known: tuple[str, ...], index: PackageIndex, held: Holdings
+) -> dict[str, str]:
+    """Read what the libraries of pinned wheels are called, by their names without a number."""
+    wanted = {stem(name) for name in known}
+    brought = {word for name in wanted for word in (name.removeprefix("lib").lower(), "cuda-runtime")}
+    names: dict[str, str] = {}
+    for pin in pins:
+        short = pin.name.removeprefix("nvidia-")
+        if short not in brought and short.removeprefix("cuda-") not in brought:
+            continue
+        fitting = list(pin.specifier.filter(held.versions(pin.name)))
+        file = newest_python(held.wheels(pin.name, fitting[-1])) if fitting else None
+        members = index.members(file) if file is not None else ()
+        found = (one.name.rpartition("/")[2] for one in members if ".so." in one.name)
+        names.update({stem(name): name for name in found if stem(name) in wanted})
+    return names
+
+
+def stem(soname: str) -> str:
+    """Return a library's name without its number: ``libcudart.so.13`` is ``libcudart``."""
+    return soname.partition(".so")[0]
+
+
+def cudnn_lines(catalog: Catalog, held: Holdings, today: str) -> tuple[Cudnn, ...]:
+    """Make a row for each line of cuDNN whose wheels are on the index and that has none."""
+    return tuple(_cudnn_rows(catalog, held, today))
+
+
+def _cudnn_rows(catalog: Catalog, held: Holdings, today: str) -> Iterator[Cudnn]:
+    majors: dict[str, set[int]] = {}
+    for package in (row.package for row in catalog.cudnn_wheels if row.package.startswith("nvidia-cudnn-cu")):
+        major = int(package.removeprefix("nvidia-cudnn-cu"))
+        for text in held.versions(package):
+            if not artefact.is_prerelease(text):
+                majors.setdefault(versions.minor(text), set()).add(major)
+    for line in sorted(majors, key=versions.key):
+        if catalog.cudnn_row(f"{line}.0") is not None:
+            continue
+        older = [row for row in catalog.cudnn if versions.key(row.version) < versions.key(line)]
+        served = older[-1].cuda if older else ()
+        yield Cudnn(
+            version=line,
+            cuda=tuple(text for text in served if versions.major(text) in majors[line]),
+            source=tuple(f"nvidia-cudnn-cu{major} {line}" for major in sorted(majors[line])),
+            verified=f"{today} machine-made from the names of the wheels, not reviewed",
+            note="the GPUs that it has kernels for, and its minimum driver, are not known",
+        )

@@ -1,0 +1,120 @@
+"""The diagnosis: one cause, how sure it is, the line that shows it, what mends it, what is harmless, what to ask."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from envbuilder.finding import Code, Finding, Severity
+from envbuilder.reproduce.messages.message import Symptom
+from envbuilder.reproduce.messages.recognise import get
+
+Confidence = Literal["certain", "likely", "unsure"]
+"""A line proves it; the rules foresee it from what is stated; it cannot be known from the report."""
+
+Place = Literal["versions", "installation", "host", "build", "unknown"]
+"""Where the cause lies, and with it what can mend it: other versions, another step of installing, the host (its driver,
+its container's options, its processor), or whoever made the build."""
+
+_PLACES: dict[Place, frozenset[Code]] = {
+    "versions": frozenset(
+        {
+            Code.CUDA_MISMATCH, Code.CUDNN_MISMATCH, Code.MISSING_LIBRARY, Code.LIBRARY_PATH, Code.TWO_CUDA_STACKS,
+            Code.PYTHON_UNSUPPORTED, Code.NUMPY_ABI, Code.PROTOBUF_ABI, Code.KERAS_MISMATCH, Code.GLIBC_TOO_OLD,
+            Code.NO_KERNEL_IMAGE, Code.PTX_JIT, Code.PTX_TOO_NEW, Code.GPU_UNSUPPORTED_BY_CUDA,
+            Code.GPU_UNSUPPORTED_BY_CUDNN, Code.GPU_UNSUPPORTED_BY_DRIVER, Code.DRIVER_TOO_OLD,
+            Code.CONTAINER_REQUIREMENT, Code.NOT_A_GPU_BUILD, Code.SLOW_PHASE,
+        }
+    ),
+    "installation": frozenset(
+        {Code.NOT_INSTALLABLE, Code.PACKAGE_CONFLICT, Code.XLA_TOOLS_MISSING, Code.IMAGE_CLAIM}
+    ),
+    "host": frozenset(
+        {
+            Code.GPU_NOT_VISIBLE, Code.DRIVER_MISMATCH, Code.STUB_LIBCUDA, Code.CPU_FEATURE_MISSING, Code.STALLS,
+            Code.GPU_MEMORY, Code.GPU_ERRORS,
+        }
+    ),
+    "build": frozenset({Code.OTHER_BUILD}),
+}  # fmt: skip
+
+_TRACE = (
+    'TF_CPP_MAX_VLOG_LEVEL=3 python -c "import tensorflow as tf; print(tf.version.VERSION, tf.__file__, '
+    "tf.sysconfig.get_build_info(), tf.config.list_physical_devices('GPU'))\" 2>&1 | "
+    "grep -E 'dso_loader|cuda|dlerror|[.]so|GPU' | tail -n 60"
+)
+ASK = ("nvidia-smi", "python -m pip list | grep -iE 'tensorflow|nvidia|cuda|keras|numpy|protobuf'", _TRACE)
+"""What tells any environment's cause, and needs nothing but the reporter's own TensorFlow."""
+
+
+class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
+    """What is wrong, in one sentence (``cause``), and how sure that is.
+
+    ``codes`` are the findings that it rests on, the leading one first; none where it is ``unsure``. ``line`` and
+    ``quote`` are the report's line that decides (0 and '' where none does). ``fix`` mends it, in one sentence.
+    ``harmless`` says of lines that look bad what they are. ``ask`` are commands whose output would decide, where that
+    is needed.
+    """
+
+    cause: str
+    confidence: Confidence
+    place: Place
+    codes: tuple[Code, ...] = ()
+    line: int = 0
+    quote: str = ""
+    fix: str = ""
+    harmless: tuple[str, ...] = ()
+    ask: tuple[str, ...] = ()
+
+
+def diagnose(predicted: tuple[Finding, ...], symptoms: tuple[Symptom, ...]) -> Diagnosis:
+    """Make one answer of what was found, the cause first (see `weighed_causes`)."""
+    harmless = tuple(dict.fromkeys(_harmless(row) for row in symptoms if get(row.signature).layer == "noise"))
+    told = [row for row in predicted if row.severity is not Severity.INFO and row.code is not Code.UNKNOWN]
+    lead = told[0] if told else None
+    decisive = _decisive(lead, symptoms) if lead else None
+    if lead is None or (decisive is not None and get(decisive.signature).layer == "symptom"):
+        return Diagnosis(
+            cause=_UNKNOWN if lead is None else "TensorFlow sees no GPU, and nothing in the report says why.",
+            confidence="unsure",
+            place="unknown",
+            line=decisive.line if decisive else 0,
+            quote=decisive.text if decisive else "",
+            harmless=harmless,
+            ask=ASK,
+        )
+    proved = decisive is not None and not get(decisive.signature).prose
+    return Diagnosis(
+        cause=get(decisive.signature).cause if decisive and _made_of(lead, decisive) else lead.message,
+        confidence="certain" if proved else "likely",
+        place="installation" if decisive and get(decisive.signature).layer == "system" else _place(lead.code),
+        codes=tuple(dict.fromkeys([lead.code, *(row.code for row in told)])),
+        line=decisive.line if decisive else 0,
+        quote=decisive.text if decisive else "",
+        fix=lead.fix,
+        harmless=harmless,
+        ask=() if proved else ASK,
+    )
+
+
+_UNKNOWN = "The report does not say enough to tell what is wrong."
+
+
+def _place(code: Code) -> Place:
+    return next((place for place, codes in _PLACES.items() if code in codes), "unknown")
+
+
+def _decisive(lead: Finding, symptoms: tuple[Symptom, ...]) -> Symptom | None:
+    """Find the line that shows what leads: of several the one that it was made of, else the first."""
+    same = [row for row in symptoms if get(row.signature).code is lead.code]
+    return next((row for row in same if _made_of(lead, row)), None) or next(iter(same), None)
+
+
+def _made_of(lead: Finding, symptom: Symptom) -> bool:
+    """Tell whether a finding holds this very line as what was found, and not a version that a rule compared."""
+    return bool(lead.found) and symptom.text.startswith(lead.found)
+
+
+def _harmless(symptom: Symptom) -> str:
+    return get(symptom.signature).cause

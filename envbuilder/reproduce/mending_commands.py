@@ -1,0 +1,111 @@
+"""The commands that mend an installation by hand, for the reporter's system: one line for every change."""
+
+from __future__ import annotations
+
+from envbuilder import versions
+from envbuilder.catalog.model import Catalog
+from envbuilder.catalog.rows import TensorflowRelease
+from envbuilder.catalog.runpath import EVERY
+from envbuilder.compat.question import Question
+from envbuilder.environment import Environment
+from envbuilder.image.render import needs_nvrtc_link
+from envbuilder.reproduce.dockerfiles import PUBLISHED, requirement, word
+from envbuilder.reproduce.report.reported import Reported
+
+_LINK_NVRTC = (
+    "(cd \"$(python -c 'import nvidia.cublas; print(nvidia.cublas.__path__[0])')/lib\" && "
+    "ln -s ../../cuda_nvrtc/lib/libnvrtc.so.11.2 libnvrtc.so)"
+)
+"""Gives NVRTC the name by which cuDNN 8 for CUDA 11 asks for it (see `envbuilder.image.render.needs_nvrtc_link`)."""
+
+_PUBLISHED_TAGS = {
+    "1.13": "1.13.1-gpu-py3", "1.14": "1.14.0-gpu-py3", "1.15": "1.15.0-gpu-py3", "2.0": "2.0.0-gpu-py3",
+    "2.1": "2.1.0-gpu-py3", "2.2": "2.2.0-gpu", "2.3": "2.3.0-gpu", "2.4": "2.4.1-gpu",
+}  # fmt: skip
+"""A tag of the published image that exists on its registry, for each release line whose CUDA no wheels bring."""
+
+_WSL = "wsl --install -d Ubuntu"
+_LAST_WINDOWS_GPU = "2.10"
+
+
+def mending_commands(
+    reported: Reported, question: Question, near: Question, environment: Environment | None, catalog: Catalog
+) -> tuple[str, ...]:
+    """Write the commands that lead from a reported environment to the nearest; each word satisfies a grammar.
+
+    ``environment`` is None where no CUDA wheels make the nearest: its CUDA then comes from NVIDIA's installer or from
+    the published image, which is named where a tag of it is known to exist.
+    """
+    version = catalog.version(near.tensorflow) or near.tensorflow
+    release = _release(near, version, catalog)
+    native = reported.platform == "windows" and not versions.at_least(version, f"{_LAST_WINDOWS_GPU}.99")
+    lines = [_WSL] if reported.platform == "windows" and not native and near.gpu else []
+    if near.python and near.python != question.python:
+        lines += [f"uv venv --seed --python {word(near.python)} tf && . tf/bin/activate"]
+    wanted = _requirements(question, near, None if native else environment, release, fresh=bool(lines))
+    if not wanted and environment is None and not native:
+        wanted = _cudnn_alone(question, near, release, catalog)
+    if wanted:
+        lines.append(f"pip install {' '.join(dict.fromkeys(wanted))}")
+    if environment is not None and not native and any("nvidia-" in text or "and-cuda" in text for text in wanted):
+        lines += [_LINK_NVRTC] if needs_nvrtc_link(environment) else []
+        lines += [_tell_loader(environment.loader_folders)] if environment.loader_folders else []
+    tag = _PUBLISHED_TAGS.get(versions.minor(version))
+    if environment is None and near.gpu and near.cuda != question.cuda and not native and tag is not None:
+        lines.append(f"docker run --rm --gpus all -it {word(f'{PUBLISHED}:{tag}')}")
+    return tuple(lines)
+
+
+def _release(near: Question, version: str, catalog: Catalog) -> TensorflowRelease | None:
+    """Return the distribution to install: the one that was named, or the one with GPU support where a GPU is meant."""
+    if near.package is not None:
+        return catalog.release(version, near.package)
+    rows = catalog.distributions(version)
+    fit = (row for row in rows if row.gpu or not near.gpu)
+    return next(fit, None) or next(iter(rows), None)
+
+
+def _requirements(
+    question: Question,
+    near: Question,
+    environment: Environment | None,
+    release: TensorflowRelease | None,
+    *,
+    fresh: bool,
+) -> list[str]:
+    """List what pip has to install: TensorFlow where it changes, CUDA where it is wheels, packages that change."""
+    package = release.package if release is not None else near.package or "tensorflow"
+    version = release.version if release is not None else near.tensorflow
+    other = fresh or near.tensorflow != question.tensorflow or near.package != question.package
+    stack = other or near.install != question.install or near.cuda != question.cuda or near.cudnn != question.cudnn
+    findable = release is not None and release.and_cuda and release.finds_cuda == "wheels"
+    extra = bool(findable and release and near.python not in release.extra_fails_on and near.gpu and environment)
+    wanted: list[str] = []
+    if other or (stack and extra):
+        wanted.append(f"'{word(package)}{'[and-cuda]' if extra else ''}=={word(version)}'")
+    if other and release is not None:
+        named = {text.partition("=")[0] for text in near.packages}
+        wanted += [requirement(cap) for cap in release.caps if cap.partition("<")[0] not in named]
+    wanted += [requirement(text) for text in near.packages if text not in question.packages]
+    if environment is not None and stack:
+        pins = environment.cuda_wheels
+        mine = near.cudnn != question.cudnn and not other and near.install == question.install is None
+        chosen = [pin for pin in pins if pin.startswith("nvidia-cudnn")] if mine or extra else pins
+        wanted += [requirement(pin) for pin in chosen if not extra or near.cudnn != question.cudnn]
+    return wanted
+
+
+def _cudnn_alone(question: Question, near: Question, release: TensorflowRelease | None, catalog: Catalog) -> list[str]:
+    """Name the cuDNN wheel where cuDNN is all that changes, and TensorFlow looks for it among the wheels."""
+    line = next((name for name in versions.pins(release.cuda_wheels if release else ()) if "cudnn" in name), None)
+    if line is None or release is None or release.finds_cuda != "wheels" or near.cudnn in {None, question.cudnn}:
+        return []
+    found = catalog.newest_wheel(line, (("==", f"{near.cudnn}.*"),))
+    return [requirement(f"{line}=={found}")] if found else []
+
+
+def _tell_loader(folders: tuple[str, ...]) -> str:
+    """Name the wheels' folders to the loader; where several are not found by themselves, all of them."""
+    folder = word(folders[0]) if len(folders) == 1 and folders[0] != EVERY else EVERY
+    code = f'import glob, nvidia; print(":".join(glob.glob(nvidia.__path__[0] + "/{folder}/lib")))'
+    return f"export LD_LIBRARY_PATH=\"$(python -c '{code}')\""

@@ -1,0 +1,64 @@
+"""Which side a statement is about: the one that fails, or one that works (another machine, before, another version)."""
+
+from __future__ import annotations
+
+import re
+
+from envbuilder.reproduce.transcript import Transcript
+
+_WORKS = re.compile(
+    r"(?:works? (?:fine|well|perfectly|great|for me|as expected|as intended|on|with|in|again|under|just)"
+    r"|\bworks\b(?=[.,;)]|$)|worked|no problems?\b|working (?:fine|well|on|with)|without (?:issue|problem|error)"
+    r"|is working|runs? fine|is fine\b|\bis (?:the )?ok\b|are fine|\bloads on\b|went (?:fine|well))",
+    re.IGNORECASE,
+)
+_DEMANDS = re.compile(
+    r"(?:\brequires?\b(?! a lot)|\bneeds\b|download and install|compatible with|\bsupports\b|recommend)",
+    re.IGNORECASE,
+)
+_BOUND = re.compile(r"\s{0,2}(?:or|and) (?:earlier|later|newer|older|above|below|higher|lower)\b", re.IGNORECASE)
+_BREAK = re.compile(
+    r"(?<=[^0-9\s])[.!?](?=\s|$)|;|,\s|\s(?:but|while|whereas|however|although|though)\s|\)\s|\s\(", re.IGNORECASE
+)
+_ADDRESS = re.compile(r"https?://\S+")
+_NOT = re.compile(r"\b(?:not|n't|never|no longer|neither|stopped|fails?)\b|n't\b", re.IGNORECASE)
+_MOST_LINES = 40
+
+
+def without_addresses(line: str) -> str:
+    """Blank out the addresses of a line; what stands elsewhere in it keeps its place."""
+    if "://" not in line:
+        return line
+    return _ADDRESS.sub(lambda match: " " * len(match[0]), line)
+
+
+def elsewhere(line: str, start: int, end: int) -> bool:
+    """Tell whether the clause around a mention says that it works there, or what something asks for."""
+    around = clause(line, start, end)
+    before = max((match.end() for match in _BREAK.finditer(line, 0, start)), default=0)
+    works = _WORKS.search(around)
+    if works is not None and not _NOT.search(around[max(0, works.start() - 24) : works.start()]):
+        return True
+    return _DEMANDS.search(line, before, start) is not None or _BOUND.match(line, end) is not None
+
+
+def clause(line: str, start: int, end: int) -> str:
+    """Return the part of a sentence that a mention stands in."""
+    before = max((match.end() for match in _BREAK.finditer(line, 0, start)), default=0)
+    after = _BREAK.search(line, end)
+    return line[before : after.start() if after else len(line)]
+
+
+def other_sides(transcript: Transcript) -> frozenset[int]:
+    """List the lines of blocks below a sentence like "It works for me with:", each up to the next blank line."""
+    found: set[int] = set()
+    for number in sorted({n for needle in ("works", "worked", "working") for n in transcript.numbers(needle, 40)}):
+        line = transcript.line(number).rstrip()
+        works = _WORKS.search(line)
+        if not line.endswith(":") or works is None or _NOT.search(line[max(0, works.start() - 24) : works.start()]):
+            continue
+        for below in range(number + 1, min(number + _MOST_LINES, len(transcript.lines)) + 1):
+            if not transcript.line(below).strip():
+                break
+            found.add(below)
+    return frozenset(found)

@@ -1,0 +1,107 @@
+"""The reply to post under a report: the cause and how sure it is, the line that decides, one fix, what is harmless."""
+
+from __future__ import annotations
+
+import re
+
+from envbuilder.errors import printable
+from envbuilder.reproduce.diagnosis import Diagnosis
+from envbuilder.reproduce.reproduction import ReproduceDocument
+from envbuilder.reproduce.reproduction_text import WORDS, rows
+
+_SURE = {"certain": "certain", "likely": "likely", "unsure": "not sure"}
+_OURS = "envbuilder "
+
+
+def as_markdown(document: ReproduceDocument) -> str:
+    """Write a comment to post, safe as Markdown: no mention, link or markup of a report survives in it."""
+    parts = (
+        _cause(document.diagnosis),
+        _decisive(document.diagnosis),
+        _fix(document),
+        _harmless(document.diagnosis),
+        _ask(document.diagnosis),
+        _read(document),
+        _verified(document),
+    )
+    return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
+
+
+def _cause(diagnosis: Diagnosis) -> list[str]:
+    return [f"**Cause ({_SURE[diagnosis.confidence]}):** {printable.markdown(diagnosis.cause)}"]
+
+
+def _decisive(diagnosis: Diagnosis) -> list[str]:
+    if not diagnosis.line:
+        return []
+    return [f"Line {diagnosis.line} shows it:", "", *block("text", (diagnosis.quote,))]
+
+
+def _fix(document: ReproduceDocument) -> list[str]:
+    """Name one fix: the commands where other versions mend it, else the sentence."""
+    near, diagnosis = document.nearest, document.diagnosis
+    lines = [f"**Fix:** {printable.markdown(diagnosis.fix)}"] if diagnosis.fix else []
+    if near is None:
+        if diagnosis.place == "host":
+            lines += ["", "Changing versions will not help: the cause lies outside of the installation."]
+        return lines
+    lines += ["", f"What works nearest to this: {', '.join(printable.code(change) for change in near.changes)}."]
+    commands = [command for command in near.commands if not command.startswith(_OURS)]
+    return [*lines, *(["", *block("console", [f"$ {command}" for command in commands])] if commands else [])]
+
+
+def _harmless(diagnosis: Diagnosis) -> list[str]:
+    if not diagnosis.harmless:
+        return []
+    return [
+        "**Harmless, although it looks bad:**",
+        "",
+        *(f"- {printable.markdown(text)}" for text in diagnosis.harmless),
+    ]
+
+
+def _ask(diagnosis: Diagnosis) -> list[str]:
+    if diagnosis.confidence != "unsure":
+        return []
+    return ["Please paste what these print; it tells the cause:", "", *block("console", diagnosis.ask)]
+
+
+def _read(document: ReproduceDocument) -> list[str]:
+    """Say what was read, so that the reporter can correct it."""
+    stated = [f"{title} {printable.code(value)} (line {line})" for title, value, line, _ in rows(document.reported)]
+    lines = [f"Read from the report: {', '.join(stated)}."] if stated else []
+    for row in document.reported.contradictions:
+        kept, dropped = row.kept, row.dropped
+        both = (
+            f"{printable.code(dropped.value)} in line {dropped.line}; {printable.code(kept.value)} in line {kept.line}"
+        )
+        lines.append(f"It also says {both} weighs more ({kept.trust} over {dropped.trust}).")
+    return lines
+
+
+def _verified(document: ReproduceDocument) -> list[str]:
+    run, near = document.run, document.nearest
+    if run is None:
+        return []
+    where = f"in {printable.code(run.image)}" if run.image else ""
+    host = f" on a simulated host ({printable.code(document.recipe.host)})" if run.simulated else ""
+    host += f", with stand-ins for {', '.join(map(printable.code, run.stand_ins))}" if run.stand_ins else ""
+    lines = [f"Reproduced: **{WORDS[run.reproduced]}** {where}{host}{_because(run.needs)}".rstrip()]
+    lines += [f"- seen: {printable.code(seen)}" for _, seen in run.proof]
+    if near is not None and near.proof is not None:
+        proof = near.proof
+        built = f", built and run as {printable.code(proof.image)}" if proof.image else ""
+        simulated = ", simulated" if proof.simulated else ""
+        lines.append(f"The fix works: **{WORDS[proof.proven]}**{built}{simulated}{_because(proof.needs)}")
+    return lines
+
+
+def _because(needs: str) -> str:
+    return f": {printable.markdown(needs)}" if needs else ""
+
+
+def block(language: str, lines: tuple[str, ...] | list[str]) -> list[str]:
+    """Show lines as they are: a fence longer than any run of backticks in them."""
+    longest = max((len(run) for line in lines for run in re.findall(r"`+", line)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return [f"{fence}{language}", *(printable.line(line) for line in lines), fence]

@@ -1,0 +1,60 @@
+"""Rows are put into files that people wrote: what was there stays, and no row stands twice."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from envbuilder.catalog import store
+from envbuilder.catalog.rows import Gpu
+from envbuilder.refresh.put_rows import key_of, put
+
+CATALOG = store.load()
+TABLES = {"cuda": "cuda.yaml", "cudnn": "cudnn.yaml", "cudnn_wheels": "cudnn.yaml", "tensorflow": "tensorflow.yaml"}
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_a_row_takes_the_place_of_the_one_that_it_renews(table: str) -> None:
+    """Another row for the same thing stands where the old one stood; everything else is as it was."""
+    text = store.path_of(TABLES[table]).read_text(encoding="utf-8")
+    before = store.parse(((TABLES[table], text.encode()),))
+    rows = getattr(before, table)
+    renewed = msgspec.structs.replace(rows[1], verified="2030-01-01 by a test", note="renewed")
+    changed = put(text, table, [renewed])
+    after = store.parse(((TABLES[table], changed.encode()),))
+    assert getattr(after, table) == (rows[0], renewed, *rows[2:])
+    for name in before.__struct_fields__:
+        assert name == table or getattr(after, name) == getattr(before, name)
+    assert [line for line in text.splitlines() if line.startswith("#")] == [
+        line for line in changed.splitlines() if line.startswith("#")
+    ]
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_a_new_row_comes_last_in_its_own_table(table: str) -> None:
+    """A row for something new is added behind the others of its table, also where another table follows."""
+    text = store.path_of(TABLES[table]).read_text(encoding="utf-8")
+    rows = getattr(store.parse(((TABLES[table], text.encode()),)), table)
+    name = "package" if table == "cudnn_wheels" else "version"
+    new = msgspec.structs.replace(rows[-1], **{name: "99.9"})
+    after = store.parse(((TABLES[table], put(text, table, [new]).encode()),))
+    assert getattr(after, table) == (*rows, new)
+    assert put(text, table, []) == text
+    if table == "cudnn_wheels":
+        assert (
+            "\n# The first releases that wheels without an upper bound of their own cannot load.\npackage_releases:"
+            in put(text, table, [new])
+        )
+
+
+def test_a_file_that_is_not_there_is_begun() -> None:
+    """A distribution's first row makes its file."""
+    row = CATALOG.tensorflow[0]
+    assert store.parse((("new.yaml", put("", "tensorflow", [row]).encode()),)).tensorflow == (row,)
+
+
+def test_only_what_is_proposed_is_written() -> None:
+    """A kind of fact that no index shows is none that this writes."""
+    gpu = next(row for row in CATALOG.gpus if isinstance(row, Gpu))
+    with pytest.raises(TypeError, match="Gpu"):
+        key_of(gpu)
