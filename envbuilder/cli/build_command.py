@@ -40,9 +40,10 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     from envbuilder.engine.docker import connect
     from envbuilder.jobs.run import RunOptions, build_rows
     from envbuilder.jobs.run_text import build_text
+    from envbuilder.pypi.open_index import open_index
     from envbuilder.workspace import Workspace
 
     workspace = Workspace(Path.cwd())
     choice = choose(matrix, selectors, workspace, load())
-    options = RunOptions(jobs=jobs, no_cache=no_cache, pull=pull)
+    options = RunOptions(jobs=jobs, no_cache=no_cache, pull=pull, index=open_index())
     finish(build_rows(choice, workspace, connect(), Console(), options), form, build_text)

@@ -54,11 +54,19 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     from envbuilder.engine.docker import connect
     from envbuilder.jobs.run import RunOptions, run
     from envbuilder.jobs.run_text import run_text
+    from envbuilder.pypi.open_index import open_index
     from envbuilder.workspace import Workspace
 
     workspace, console = Workspace(Path.cwd()), Console()
     choice = choose(matrix, selectors, workspace, load())
-    options = RunOptions(jobs=jobs, profile="full" if profile == "full" else "quick", gpus=gpus, fresh=fresh, pull=pull)
+    options = RunOptions(
+        jobs=jobs,
+        profile="full" if profile == "full" else "quick",
+        gpus=gpus,
+        fresh=fresh,
+        pull=pull,
+        index=open_index(),
+    )
     document = run(choice, workspace, connect(), console, options)
     for row in document.rows if form == "table" else ():
         for reason in row.reasons:

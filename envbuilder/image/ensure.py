@@ -9,9 +9,11 @@ from envbuilder.catalog.model import Catalog
 from envbuilder.engine.port import Engine, Step
 from envbuilder.environment import Environment
 from envbuilder.errors import UsageError
+from envbuilder.image import lockfile
 from envbuilder.image.bases import ensure_base
 from envbuilder.image.build import BuildOptions, Built, ImageRecord, build
 from envbuilder.image.context import ensure_lock, system_of, write_context
+from envbuilder.image.wheel_records import WheelRecords
 from envbuilder.workspace import (
     Workspace,
     cache_dir,
@@ -58,6 +60,7 @@ def ensure(  # noqa: PLR0913 - the chain's inputs, each from another place
     if kept is not None:
         return Built(environment, kept, lock)
     record = build(environment, workspace, engine, on_step, base=base, key=key, options=options)
+    WheelRecords(options.index).keep(lockfile.parse(lock), environment.python, environment.arch)
     return Built(environment, record, lock, fresh=True)
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 from dataclasses import dataclass
+
+from packaging.tags import compatible_tags, cpython_tags
 
 from envbuilder.image.lockfile import Locked
 from envbuilder.pypi.answer_cache import Cache
 from envbuilder.pypi.package_index import DistFile, IndexUnavailableError, PackageIndex
-from envbuilder.versions import distribution
+from envbuilder.versions import distribution, minor, numbers
 from envbuilder.workspace import cache_dir
 
 _KIND = "wheel-record"
@@ -49,15 +52,58 @@ class WheelRecords:
             self._silent = f"the package index does not answer: {error}"
             return WheelRecord(why=self._silent)
 
+    def keep(self, locked: Iterable[Locked], python: str, arch: str) -> int:
+        """Keep the RECORD of each wheel that this Python may be given, while the index is at hand; return how many.
+
+        A later validation then needs no index. What cannot be had now is no error: it is asked for again.
+        """
+        tags = _supported(python, arch)
+        try:
+            return sum(self._keep_all(package, tags) for package in locked) if self._index is not None else 0
+        except IndexUnavailableError:
+            return 0
+
+    def _keep_all(self, package: Locked, tags: frozenset[str]) -> int:
+        assert self._index is not None  # noqa: S101 - asked by the only caller
+        locked = [file for file in self._index.files(package.name) if f"sha256:{file.sha256}" in package.hashes]
+        wheels = [file for file in locked if file.filename.endswith(".whl") and _has(file.filename, tags)]
+        return sum(self._kept(self._index, file, package) is not None for file in wheels)
+
+    def _kept(self, index: PackageIndex, file: DistFile, package: Locked) -> bytes | None:
+        """Return a wheel's RECORD, kept or asked for; None where the wheel has none."""
+        digest = f"sha256:{file.sha256}"
+        name, _, content = (self._cache.get(digest, _KIND) or b"").partition(b"\n")
+        if name:
+            return content
+        read = _read(index, file, package)
+        if read is not None:
+            self._cache.put(digest, _KIND, file.filename.encode() + b"\n" + read)
+        return read
+
     def _ask(self, index: PackageIndex, package: Locked, tags: frozenset[str]) -> WheelRecord:
         for file in index.files(package.name):
             digest = f"sha256:{file.sha256}"
             if digest in package.hashes and file.filename.endswith(".whl") and _has(file.filename, tags):
-                content = _read(index, file, package)
+                content = self._kept(index, file, package)
                 if content is not None:
-                    self._cache.put(digest, _KIND, file.filename.encode() + b"\n" + content)
                     return WheelRecord(file.filename, content)
         return WheelRecord(why="no locked wheel on the index has its tags: it was built from its source")
+
+
+def _supported(python: str, arch: str) -> frozenset[str]:
+    """List the tags of wheels that a CPython of this version takes on Linux with the GNU C library."""
+    version = numbers(minor(python))
+    platforms = [f"manylinux_2_{number}_{arch}" for number in range(_NEWEST_GLIBC, 4, -1)]
+    platforms += [f"{old}_{arch}" for old in ("manylinux2014", "manylinux2010", "manylinux1", "linux")]
+    tags = itertools.chain(
+        cpython_tags(version, platforms=platforms),
+        compatible_tags(version, f"cp{version[0]}{version[1]}", platforms),
+    )
+    return frozenset(map(str, tags))
+
+
+_NEWEST_GLIBC = 45
+"""The last minor version of the GNU C library that a wheel's name may ask for here; there is none of it yet."""
 
 
 def _has(filename: str, tags: frozenset[str]) -> bool:

@@ -22,6 +22,7 @@ from envbuilder.image.build import BuildOptions, Built
 from envbuilder.image.context import system_of
 from envbuilder.image.ensure import ensure
 from envbuilder.pypi.open_index import open_index
+from envbuilder.pypi.package_index import PackageIndex
 from envbuilder.validation.record import validate_and_record
 from envbuilder.validation.validate import ValidationRequest
 from envbuilder.verdict import Level, Verdict, Word
@@ -64,7 +65,10 @@ class RunDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How to run: builds at a time, the suite's profile, which GPUs to hand over, and what to do anew."""
+    """How to run: builds at a time, the suite's profile, which GPUs to hand over, and what to do anew.
+
+    ``index`` is asked, after a build, what the locked wheels hold; without one a validation asks for itself.
+    """
 
     jobs: int = 1
     profile: Literal["quick", "full"] = "quick"
@@ -72,6 +76,7 @@ class RunOptions:
     fresh: bool = False
     no_cache: bool = False
     pull: bool = False
+    index: PackageIndex | None = None
 
 
 def run(choice: Choice, workspace: Workspace, engine: Engine, console: Console, options: RunOptions) -> RunDocument:
@@ -138,7 +143,7 @@ class _Runner:
                     self.workspace,
                     self.engine,
                     steps(task),
-                    options=BuildOptions(no_cache=self.options.no_cache),
+                    options=BuildOptions(no_cache=self.options.no_cache, index=self.options.index),
                 )
         except EnvbuilderError as error:
             self.console.say(f"{environment.id}: {error}")

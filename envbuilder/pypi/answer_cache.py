@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import os
+from contextlib import suppress
 from pathlib import Path
 
 from envbuilder.workspace import cache, cached
@@ -30,6 +32,22 @@ class Cache:
             return self._path(key, kind).stat().st_mtime
         except OSError:
             return 0.0
+
+    def used(self, key: str, kind: str) -> None:
+        """Say that an answer was of use just now: `trim` takes it last."""
+        with suppress(OSError):
+            os.utime(self._path(key, kind))
+
+    def trim(self, room: int) -> None:
+        """Remove what was kept or used longest ago until the folder holds ``room`` bytes at most."""
+        with suppress(OSError):
+            files = [(path.stat().st_mtime, path.stat().st_size, path) for path in self._folder.glob("??/*")]
+            total = sum(size for _, size, _ in files)
+            for _, size, path in sorted(files):
+                if total <= room:
+                    return
+                path.unlink(missing_ok=True)
+                total -= size
 
     def _path(self, key: str, kind: str) -> Path:
         name = hashlib.blake2b(f"{_FORMAT}\0{key}\0{kind}".encode(), digest_size=20).hexdigest()

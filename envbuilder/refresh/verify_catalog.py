@@ -17,7 +17,7 @@ from envbuilder.console import Console, Task
 from envbuilder.errors import NoClaimError, UsageError
 from envbuilder.pypi.answer_cache import Cache
 from envbuilder.pypi.package_index import DistFile, IndexUnavailableError, PackageIndex
-from envbuilder.refresh import agreement, artefact
+from envbuilder.refresh import agreement, artefact, upload_days
 from envbuilder.refresh.agreement import Comparison, Reading, VerifyDocument
 from envbuilder.refresh.evidence import Reader
 from envbuilder.refresh.holdings import JOBS, Holdings, newest_python
@@ -47,8 +47,10 @@ def verify(
         return found
 
     with ThreadPoolExecutor(JOBS) as pool:
-        lines = tuple(pool.map(lambda row: _cudnn_line(row, held), catalog.cudnn_wheels if rows is None else ()))
-        return tuple(each for found in pool.map(one, chosen) for each in found) + lines
+        wheels, packages = (catalog.cudnn_wheels, catalog.package_releases) if rows is None else ((), ())
+        lines = tuple(each for found in pool.map(lambda row: _cudnn_line(row, held), wheels) for each in found)
+        beyond = tuple(upload_days.of_packages(packages, held))
+        return (*(each for found in pool.map(one, chosen) for each in found), *lines, *beyond)
 
 
 def run(  # noqa: PLR0913 - what is asked, of which facts, and where what was read is kept
@@ -117,6 +119,7 @@ def read_build_info(index: PackageIndex, file: DistFile) -> artefact.BuildInfo |
 
 def _release(row: TensorflowRelease, index: PackageIndex, held: Holdings) -> Iterator[Comparison]:
     wheels = held.wheels(row.package, row.version)
+    yield upload_days.of_release(row, held)
     yield agreement.with_wheels(row, artefact.wheel_sets(name for name, _ in wheels))
     file = newest_python(wheels)
     if file is None:
@@ -174,21 +177,22 @@ def _extra(row: TensorflowRelease, held: Holdings) -> Iterator[Comparison]:
     yield agreement.judge(row, "extra_fails_on", mine, theirs, agrees=set(row.extra_fails_on) == set(broken))
 
 
-def _cudnn_line(row: CudnnWheel, held: Holdings) -> Comparison:
-    """Compare the versions of a CUDA wheel line: what the catalogue holds and the index lacks, and the other way."""
+def _cudnn_line(row: CudnnWheel, held: Holdings) -> tuple[Comparison, ...]:
+    """Compare a CUDA wheel line: what only the catalogue or only the index holds, and the days of what both do."""
     try:
         there = [v for v in held.versions(row.package) if not artefact.is_prerelease(v)]
     except IndexUnavailableError as error:
-        return Comparison(row=row.package, field="versions", outcome="unchecked", note=str(error))
+        return (Comparison(row=row.package, field="versions", outcome="unchecked", note=str(error)),)
     gone, new = sorted(set(row.versions) - set(there)), sorted(set(there) - set(row.versions))
     agrees = not gone and not new
-    return Comparison(
+    kept = Comparison(
         row=row.package,
         field="versions",
         outcome="agrees" if agrees else "disagrees",
         catalog=f"{len(row.versions)} versions" if agrees else " ".join(gone),
         artefact=f"{len(there)} versions" if agrees else " ".join(new),
     )
+    return (kept, upload_days.of_wheels(row, held)) if not gone else (kept,)
 
 
 def verify_binary(row: TensorflowRelease, held: Holdings, reader: Reader) -> tuple[tuple[Comparison, ...], Reading]:

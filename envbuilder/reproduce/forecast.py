@@ -13,7 +13,7 @@ from envbuilder.reproduce.messages.recognise import get
 from envbuilder.reproduce.other_builds import stated_release
 from envbuilder.reproduce.question_from_report import gpus_of, means_gpu, question_of, release_of
 from envbuilder.reproduce.report.reported import Reported
-from envbuilder.versions import key, key_or_none, major
+from envbuilder.versions import key, key_or_none, names_line, same_major
 
 _AT_IMPORT = frozenset(
     {
@@ -90,9 +90,9 @@ def _runs(reported: Reported) -> bool:
 def _by_major(reported: Reported, catalog: Catalog) -> tuple[Finding, ...]:
     """Compare majors where no more is known of a CUDA: a soname says 12, and not which 12."""
     release = stated_release(reported, catalog)
-    if release is None or release.cuda is None or reported.cuda is None or "." in reported.cuda:
+    if release is None or release.cuda is None or reported.cuda is None or names_line(reported.cuda):
         return ()
-    if int(reported.cuda) == major(release.cuda):
+    if same_major(reported.cuda, release.cuda):
         return ()
     return (
         Finding(
@@ -110,7 +110,7 @@ def _by_major(reported: Reported, catalog: Catalog) -> tuple[Finding, ...]:
 
 def _by_toolkit(reported: Reported, catalog: Catalog) -> tuple[Finding, ...]:
     """Compare GPU and toolkit where the catalogue has no row of the release: that needs none."""
-    stated = catalog.toolkit(reported.cuda) if reported.cuda and "." in reported.cuda else None
+    stated = catalog.toolkit(reported.cuda) if reported.cuda and names_line(reported.cuda) else None
     toolkit = stated or _newest_of(reported, catalog)
     rows = [row for row in (catalog.gpu(name) for name in gpus_of(reported)) if row is not None]
     capabilities = [*(row.compute_capability for row in rows), *reported.compute_capabilities]

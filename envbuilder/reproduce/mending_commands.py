@@ -98,7 +98,7 @@ def _requirements(
 
 def _cudnn_alone(question: Question, near: Question, release: TensorflowRelease | None, catalog: Catalog) -> list[str]:
     """Name the cuDNN wheel where cuDNN is all that changes, and TensorFlow looks for it among the wheels."""
-    line = next((pin.partition("==")[0] for pin in (release.cuda_wheels if release else ()) if "cudnn" in pin), None)
+    line = next((name for name in versions.pins(release.cuda_wheels if release else ()) if "cudnn" in name), None)
     if line is None or release is None or release.finds_cuda != "wheels" or near.cudnn in {None, question.cudnn}:
         return []
     found = catalog.newest_wheel(line, (("==", f"{near.cudnn}.*"),))

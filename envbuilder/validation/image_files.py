@@ -26,6 +26,9 @@ _SCANNER = (
 )
 """What decides what a layer's record holds: another text of these, another record."""
 
+KEPT_RECORDS = 512 << 20
+"""Bytes of layers' records that are kept on this host: those of some two hundred images, a few megabytes each."""
+
 _MOST_LINKS = 40
 
 
@@ -138,12 +141,14 @@ def read_image(engine: Engine, image: Image, store: Cache | None = None) -> Imag
         kept = store.get(layer.diff_id, _scanner())
         if kept is not None and (record := _unpacked(kept)) is not None:
             found[layer.diff_id] = record
+            store.used(layer.diff_id, _scanner())
     if any(layer.diff_id not in found for layer in image.layers):
         with engine.layer_files(image.id, frozenset(found)) as streams:
             for stream in streams:
                 record = scan(stream)
                 found[record.diff_id] = record
                 store.put(record.diff_id, _scanner(), zlib.compress(msgspec.msgpack.encode(record), 1))
+        store.trim(KEPT_RECORDS)
     missing = [layer.diff_id for layer in image.layers if layer.diff_id not in found]
     if missing:
         raise InfrastructureError(

@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from version_texts import taken_apart
 
 PACKAGE = Path(__file__).parents[2] / "envbuilder"
 
@@ -252,3 +253,78 @@ def test_no_decision_rests_on_what_an_error_says(path: Path) -> None:
     What runs in an image has the framework's own messages and nothing else.
     """
     assert room(path) == "probes" or not text_decides(ast.parse(path.read_text()))
+
+
+HOMES = {
+    "Candidate": "compat/candidate.py",
+    "engine.build": "image/build.py",
+    "Environment": "compat/resolver.py",
+    "Near": "compat/nearest.py",
+}
+"""What is made in one place alone: everybody else asks for it there."""
+
+
+@pytest.mark.parametrize("what", HOMES)
+def test_there_is_one_way_to_make_it(what: str) -> None:
+    """A second constructor, or a second build, is how two commands come to disagree."""
+    makers = {
+        str(path.relative_to(PACKAGE))
+        for path in MODULES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(what)
+        if ast.unparse(node.func) in {what, f"self.{what}", f"tools.{what}"}
+    }
+    assert makers == {HOMES[what]}
+
+
+def test_only_the_workspace_knows_where_results_lie() -> None:
+    """Paths under ``out/`` are put together in one module."""
+    joined = {
+        path.name
+        for path in MODULES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div)
+        if re.search(r"\bout\b", ast.unparse(node.left))
+    }
+    assert joined == {"workspace.py"}
+
+
+NO_VERSIONS: dict[tuple[str, str], str] = {
+    ("controls/control_run.py", "environment.tensorflow == _NUMPY_1"): "the name of an environment of one matrix",
+    ("controls/control_run.py", "environment.tensorflow != _NUMPY_1"): "the name of an environment of one matrix",
+    ("engine/docker.py", "api.api_version.split('.')"): "what the engine's client itself does with it, tried out",
+    ("image/debian.py", "left.name.split('.')"): "a file's name",
+    ("reproduce/mending_commands.py", "near.tensorflow != question.tensorflow"): "whether the search changed it",
+    ("reproduce/mending_commands.py", "near.python != question.python"): "whether the search changed it",
+    ("reproduce/mending_commands.py", "near.cudnn != question.cudnn"): "whether the search changed it",
+    ("reproduce/mending_commands.py", "near.cuda != question.cuda"): "whether the search changed it",
+    ("image/wheel_records.py", "part.split('.')"): "a wheel's compressed tags",
+    ("reproduce/report/form.py", "target.partition('.')"): "a field of a form",
+    ("reproduce/report/grammar.py", "field.partition('.')"): "a field of a report",
+    ("reproduce/report/read.py", "row.field.partition('.')"): "a field of a report",
+    ("validation/stray_files.py", "name.partition('.')"): "a module's name",
+    ("validation/stray_files.py", "top.partition('.')"): "a module's name",
+    ("workspace.py", "left.name.split('.')"): "a file's name",
+    ("upgrade/surface.py", "path.rpartition('.')"): "a public name",
+    ("upgrade/surface.py", "group[0].name.rpartition('.')"): "a public name",
+    ("upgrade/surface.py", "change.name.rpartition('.')"): "a public name",
+    ("yaml_reader.py", "key.count('.')"): "a key of a document",
+    ("reproduce/report/grammar.py", "text.startswith('11')"): "the digits in a file's name",
+    ("registry/reference.py", "'.' in host"): "a registry's host",
+    ("catalog/image_names.py", "'.' in head"): "a registry's host",
+    ("catalog/image_names.py", "pieces[0].partition('.')"): "a tag's piece, which may be a system's name",
+}
+"""What looks like a version taken apart or compared, and is none: what it is."""
+
+
+def test_versions_are_taken_apart_in_one_place() -> None:
+    """Nothing but `versions` compares, orders or cuts a version's text; every exception says what it is instead."""
+    found = {
+        (str(path.relative_to(PACKAGE)), text)
+        for path in MODULES
+        if room(path) not in {"probes", "versions"}
+        for text in taken_apart(ast.parse(path.read_text()))
+    }
+    unknown = sorted(found - NO_VERSIONS.keys())
+    assert not unknown, f"compare by envbuilder.versions, or say above what it is instead: {unknown}"
+    assert not NO_VERSIONS.keys() - found, "no longer there: take it off the list"

@@ -13,6 +13,7 @@ from made_images import SITE, Layer, image_of, outside, package, row
 
 from envbuilder.engine.port import LayerFile
 from envbuilder.finding import Code, Finding, Severity
+from envbuilder.image import lockfile
 from envbuilder.image.wheel_records import WheelRecords
 from envbuilder.pypi.answer_cache import Cache
 from envbuilder.pypi.package_index import DistFile, IndexUnavailableError, Member
@@ -205,6 +206,16 @@ def test_what_cannot_be_looked_up_is_unknown_and_what_was_is_kept(tmp_path: Path
     assert (unknown.code, unknown.severity, "numpy" in unknown.message) == (Code.UNKNOWN, Severity.WARNING, True)
     assert held_against(wheel(), tmp_path / "b", there) == []
     assert held_against(None, tmp_path / "b", there) == []
+
+
+def test_what_a_build_keeps_serves_a_validation_without_an_index(tmp_path: Path) -> None:
+    """The wheels that the image's Python may be given are looked up when it is built; a silent index is no error."""
+    there = package("numpy", "2.4.6", NUMPY)
+    locked = lockfile.parse(LOCK)
+    assert WheelRecords(Index(None), Cache(tmp_path)).keep(locked, "3.11", "x86_64") == 0
+    assert WheelRecords(None, Cache(tmp_path)).keep(locked, "3.11", "x86_64") == 0
+    assert WheelRecords(Index(wheel()), Cache(tmp_path)).keep(locked, "3.11", "x86_64") == 1
+    assert held_against(None, tmp_path, there) == []
 
 
 def test_a_paths_name_cannot_start_a_line(tmp_path: Path) -> None:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import ast
-import re
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
+from version_texts import taken_apart
 
 from envbuilder import versions
 
@@ -96,109 +94,6 @@ def test_a_pin_is_one_version_of_one_distribution(text: str, pin: tuple[str, str
         assert versions.pins((text,)) == dict((pin,))
 
 
-PACKAGE = Path(versions.__file__).parent
-FIELDS = frozenset(
-    {
-        "version", "tensorflow", "cuda", "cudnn", "driver", "python", "glibc", "minimum_driver", "built_cuda",
-        "built_cudnn", "compute_capability", "capability", "first_capability", "last_capability", "ptx_isa", "isa",
-        "libcuda", "driver_cuda",
-    }
-)  # fmt: skip
-"""Fields that hold a version, wherever they stand."""
-
-ALLOWED: dict[tuple[str, str], str] = {
-    ("controls/control_run.py", "environment.tensorflow == _NUMPY_1"): "the name of an environment of one matrix",
-    ("controls/control_run.py", "environment.tensorflow != _NUMPY_1"): "the name of an environment of one matrix",
-    ("reproduce/nearest_environment.py", "near.tensorflow != question.tensorflow"): "whether the search changed it",
-    ("reproduce/nearest_environment.py", "near.cudnn != question.cudnn"): "whether the search changed it",
-    ("reproduce/nearest_environment.py", "near.cuda != question.cuda"): "whether the search changed it",
-    ("engine/docker.py", "api.api_version.split('.')"): "what the engine's client itself does with it, tried out",
-    ("image/debian.py", "left.name.split('.')"): "a file's name",
-    ("image/wheel_records.py", "part.split('.')"): "a wheel's compressed tags",
-    ("reproduce/report/form.py", "target.partition('.')"): "a field of a form",
-    ("reproduce/report/grammar.py", "field.partition('.')"): "a field of a report",
-    ("reproduce/report/read.py", "row.field.partition('.')"): "a field of a report",
-    ("validation/stray_files.py", "name.partition('.')"): "a module's name",
-    ("validation/stray_files.py", "top.partition('.')"): "a module's name",
-    ("workspace.py", "left.name.split('.')"): "a file's name",
-    ("upgrade/surface.py", "path.rpartition('.')"): "a public name",
-    ("upgrade/surface.py", "group[0].name.rpartition('.')"): "a public name",
-    ("upgrade/surface.py", "change.name.rpartition('.')"): "a public name",
-    ("yaml_reader.py", "key.count('.')"): "a key of a document",
-    ("reproduce/report/grammar.py", "text.startswith('11')"): "the digits in a file's name",
-    ("registry/reference.py", "'.' in host"): "a registry's host",
-    ("catalog/image_names.py", "'.' in head"): "a registry's host",
-    ("catalog/image_names.py", "pieces[0].partition('.')"): "a tag's piece, which may be a system's name",
-}
-"""What looks like a version taken apart or compared, and is none: what it is."""
-
-
-def taken_apart(tree: ast.AST) -> Iterator[str]:
-    """Yield the expressions that take a version's text apart, order it as text, or make one up."""
-    for node in ast.walk(tree):
-        if (
-            (isinstance(node, ast.Compare) and (compared(node) or asks_for_dot(node)))
-            or (isinstance(node, ast.BoolOp) and any(is_number(value) for value in node.values[1:]))
-            or (isinstance(node, ast.Call) and (cut(node) or taken_as_text(node)))
-        ):
-            yield ast.unparse(node)
-
-
-def compared(node: ast.Compare) -> bool:
-    """Tell whether a version is held against anything but "is it there"."""
-    told = [side for side in (node.left, *node.comparators) if not is_nothing(side)]
-    operators = ast.Lt | ast.Gt | ast.LtE | ast.GtE | ast.Eq | ast.NotEq
-    return len(told) > 1 and any(isinstance(one, operators) for one in node.ops) and any(map(is_version, told))
-
-
-def asks_for_dot(node: ast.Compare) -> bool:
-    """Tell whether it is asked if a text has a dot."""
-    return (
-        isinstance(node.ops[0], ast.In | ast.NotIn) and isinstance(node.left, ast.Constant) and node.left.value == "."
-    )
-
-
-def cut(node: ast.Call) -> bool:
-    """Tell whether a text is cut at a dot or at ``==``, or begins with a number, or with the name of a pin."""
-    texts = [each.value for each in ast.walk(node.args[0]) if isinstance(each, ast.Constant)] if node.args else []
-    match node.func:
-        case ast.Attribute(attr="split" | "rsplit" | "partition" | "rpartition" | "count"):
-            return texts in (["."], ["=="])
-        case ast.Attribute(attr="startswith" | "endswith" | "removeprefix" | "removesuffix"):
-            return any(re.match(r"\d[\d.]*$|.*==$", str(text)) for text in texts)
-    return False
-
-
-def taken_as_text(node: ast.Call) -> bool:
-    """Tell whether versions are ordered as texts, or read as numbers."""
-    match node.func:
-        case ast.Name(id="min" | "max" | "sorted") if any(word.arg == "key" for word in node.keywords):
-            return False
-        case ast.Name(id="min" | "max" | "sorted" | "float" | "int"):
-            inside = (argument.elt if isinstance(argument, ast.GeneratorExp) else argument for argument in node.args)
-            return any(map(is_version, inside))
-    return False
-
-
-def is_version(node: ast.AST) -> bool:
-    """Tell whether an expression is a field that holds a version."""
-    return isinstance(node, ast.Attribute) and node.attr in FIELDS
-
-
-def is_nothing(node: ast.AST) -> bool:
-    """Tell whether an expression says that nothing is known."""
-    return isinstance(node, ast.Constant) and node.value in {None, ""}
-
-
-def is_number(node: ast.AST) -> bool:
-    """Tell whether an expression is a version, written as a literal."""
-    return (
-        isinstance(node, ast.Constant)
-        and isinstance(node.value, str)
-        and re.match(r"\d[\d.]*$", node.value) is not None
-    )
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -224,17 +119,3 @@ def test_what_takes_a_version_apart_is_seen(text: str) -> None:
 def test_what_only_passes_a_version_on_is_not(text: str) -> None:
     """Values of versions are compared, texts are shown and asked whether they are there."""
     assert not list(taken_apart(ast.parse(text)))
-
-
-def test_nothing_else_takes_a_version_apart() -> None:
-    """Versions are compared, ordered and taken apart here alone; every exception says what it is instead."""
-    modules = [path for path in sorted(PACKAGE.rglob("*.py")) if path.relative_to(PACKAGE).parts[0] != "probes"]
-    found = {
-        (str(path.relative_to(PACKAGE)), text)
-        for path in modules
-        if path != Path(versions.__file__)
-        for text in taken_apart(ast.parse(path.read_text()))
-    }
-    unknown = sorted(found - ALLOWED.keys())
-    assert not unknown, f"compare by envbuilder.versions, or say above what it is instead: {unknown}"
-    assert ALLOWED.keys() - found == set(), "no longer there: take it off the list"

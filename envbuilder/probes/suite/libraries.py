@@ -13,6 +13,7 @@ from .elf import Elf, NotElfError
 
 FIX = "install the package that brings it, or put its folder on the loader's path"
 MISSING = re.compile(r"(lib[\w.+-]+\.so[\w.]*): cannot open shared object file")
+DAMAGED = re.compile(r"(?P<path>[^\s:]+): (?:file too short|invalid ELF header|cannot read file data)")
 WRONG_VERSION = re.compile(r"version `?([\w.]+)'? not found")
 
 
@@ -75,10 +76,20 @@ def _try(name: str, path: str) -> Finding | None:
         if lacks:
             needed = "{0}, which {1} needs, is absent".format(lacks.group(1), name)
             return finding("MISSING_LIBRARY", lacks.group(1), needed, requires=lacks.group(1), found=text, fix=FIX)
+        damaged = DAMAGED.search(text)
+        if damaged:
+            return broken(name, damaged.group("path"), text)
         if WRONG_VERSION.search(text) and "GLIBC" in text:
             return finding("GLIBC_TOO_OLD", name, text, found=text, fix="use a newer base image")
         return finding("CUDA_MISMATCH", name, "{0} does not load: {1}".format(name, text), found=text)
     return None
+
+
+def broken(name: str, path: str, said: str) -> Finding:
+    """Name the file that is damaged: what asked for it is not to blame."""
+    leaf = os.path.basename(path)
+    text = "{0} is damaged{1}".format(leaf, "" if leaf == name else ", and {0} needs it".format(name))
+    return finding("MISSING_LIBRARY", leaf, text, leaf, said, "install the package that brings it anew")
 
 
 def cudnn(facts: Facts) -> Answer:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from . import driver
 from .answer import Answer, Facts, finding, judged, measure, skipped
-from .libraries import FIX, MISSING
+from .libraries import DAMAGED, FIX, MISSING, broken
 
 SAID = re.compile(r"(?:Successfully opened|Could not load) dynamic library '?(lib[\w.+-]+?)'?(?:;|\s|\Z)")
 LIMIT_S = 240.0
@@ -32,6 +32,10 @@ def by_tensorflow(facts: Facts) -> Answer:
         try:
             tf.load_op_library(name)
         except (tf.errors.NotFoundError, RuntimeError, OSError) as error:
+            damaged = DAMAGED.search(str(error))
+            if damaged:
+                findings.append(broken(name, damaged.group("path"), str(error)))
+                continue
             lacks = MISSING.search(str(error))
             subject = lacks.group(1) if lacks else name
             text = "TensorFlow cannot open {0}: {1}".format(name, error)

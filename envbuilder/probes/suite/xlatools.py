@@ -71,8 +71,8 @@ def assembled(facts: Facts) -> Answer:
             architecture = "-arch=sm_{0}".format(kernel.target)
             _said([ptxas, architecture, source, "-o", cubin])
             made["ptxas"] = _content(cubin)
-            nvlink = tool("nvlink", _places(facts), _path(), _runs)
-            if nvlink is not None:
+            nvlink = os.path.join(os.path.dirname(ptxas), "nvlink")
+            if _runs(nvlink):
                 _said([ptxas, "-c", architecture, source, "-o", cubin])  # nvlink takes relocatable code alone
                 _said([nvlink, architecture, cubin, "-o", linked])
                 made["nvlink"] = _content(linked)

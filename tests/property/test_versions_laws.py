@@ -1,0 +1,95 @@
+"""Laws of versions: no answer rests on how a version is spelled, or on the order of texts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from real_questions import questions
+
+from envbuilder import versions
+from envbuilder.catalog.model import Catalog
+from envbuilder.catalog.store import load
+from envbuilder.compat.check import answer, check
+from envbuilder.compat.plan import plan
+from envbuilder.compat.question import Question
+from envbuilder.workspace import shipped
+from envbuilder.yaml_reader import read_matrix
+
+FIELDS = frozenset({"version", "cuda", "cudnn", "driver", "minimum_driver", "glibc", "python", "first", "last"}) | {
+    "compute_capability", "first_capability", "last_capability", "pythons", "cubins", "ptx_isa", "releases",
+}  # fmt: skip
+
+
+class Told(str):
+    """A version's text that refuses to be ordered, or to be held against another spelling of the same version."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        """Compare as texts do, but not two spellings of one version."""
+        alike = str.__eq__(self, other)
+        if not alike and isinstance(other, str) and versions.same(str(self), str(other)):
+            raise AssertionError(f"{self} is held against {other} as a text")
+        return alike is True
+
+    __hash__ = str.__hash__
+
+    def __lt__(self, other: object) -> bool:
+        """Refuse."""
+        raise AssertionError(f"{self} is ordered as a text")
+
+    __gt__ = __le__ = __ge__ = __lt__
+
+
+def told(value: Any) -> Any:
+    """Copy a part of the catalogue with every version in it told."""
+    if isinstance(value, tuple):
+        return tuple(map(told, value))
+    if not isinstance(value, msgspec.Struct):
+        return value
+    fields = {name: getattr(value, name) for name in value.__struct_fields__}
+    return type(value)(**{name: _told(one) if name in FIELDS else told(one) for name, one in fields.items()})
+
+
+def _told(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(map(_told, value))
+    return Told(value) if type(value) is str else told(value)
+
+
+CATALOG = load()
+TOLD: Catalog = told(CATALOG)
+
+
+def test_the_texts_refuse() -> None:
+    """What the laws below rest on: such a text is itself, and neither ordered nor another spelling."""
+    assert Told("12.5") == "12.5"
+    assert Told("12.5") != "12.6"
+    assert isinstance(TOLD.tensorflow[0].version, Told)
+    for wrong in (lambda: Told("9.1") < "9.10", lambda: Told("12.5") == "12.5.0", lambda: min("9", Told("12"))):
+        with pytest.raises(AssertionError, match="as a text"):
+            wrong()
+
+
+@settings(max_examples=80, deadline=None)
+@given(questions)
+def test_no_answer_rests_on_a_versions_text(question: Question) -> None:
+    """`check` says the same over a catalogue whose versions refuse to be compared as texts."""
+    assert check(question, TOLD) == check(question, CATALOG)
+
+
+@settings(max_examples=4, deadline=None)  # a search asks thousands of questions
+@given(questions)
+def test_no_nearest_rests_on_a_versions_text(question: Question) -> None:
+    """So does the search for the nearest."""
+    assert answer(question, TOLD) == answer(question, CATALOG)
+
+
+@pytest.mark.parametrize("name", ["quickstart", "tensorflow", "negative-controls"])
+def test_no_plan_rests_on_a_versions_text(name: str) -> None:
+    """So does `plan`, over the matrices that ship."""
+    matrix = read_matrix(shipped("matrices") / f"{name}.yaml")
+    assert plan(matrix, TOLD) == plan(matrix, CATALOG)
