@@ -26,7 +26,7 @@ from envbuilder.attest.demand import Demand
 from envbuilder.attest.envelope import KeyOpener
 from envbuilder.attest.keys import create
 from envbuilder.errors import EnvbuilderError
-from envbuilder.publish.verify import verify
+from envbuilder.publish.verify import Question, verify
 from envbuilder.registry.client import OCI_MANIFEST, Descriptor, Manifest, Repository, digest_of
 from envbuilder.registry.reference import Reference
 from envbuilder.registry.referrers import attach, attached, confirm, fallback_tag
@@ -184,7 +184,7 @@ def check_killed(host: str, folder: Path, count: int) -> None:
     def accepted(digest: str) -> bool:
         asked = Repository(Reference(host, REPOSITORY).at(digest), {})
         for _ in range(20):  # the registry fails now and then, which is no answer
-            answer = verify(asked, (KeyOpener((key.public,)),), Demand(level="gpu"), datetime.now(UTC))
+            answer = verify(asked, (KeyOpener((key.public,)),), Question(Demand(level="gpu")), datetime.now(UTC))
             if not answer.unanswered:
                 return answer.accepted
         raise AssertionError("the registry never answered")

@@ -19,7 +19,8 @@ from envbuilder.attest.keys import load_private
 from envbuilder.engine.fake import FakeEngine
 from envbuilder.engine.port import Image
 from envbuilder.errors import EnvbuilderError
-from envbuilder.publish.publish import Tools, publish
+from envbuilder.publish.publish import publish
+from envbuilder.publish.stating import Tools
 from envbuilder.registry.client import OCI_MANIFEST, Repository, digest_of
 from envbuilder.registry.reference import Reference
 
