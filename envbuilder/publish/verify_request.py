@@ -10,13 +10,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import cast
 
-from envbuilder.attest.demand import DRIVER_PATTERN, Demand
+from envbuilder.attest.demand import DRIVER_PATTERN, Demand, same_model
 from envbuilder.attest.envelope import KeyOpener, Opener
 from envbuilder.attest.keys import load_public_keys
+from envbuilder.attest.kinds import parse_kinds
 from envbuilder.attest.sigstore import SigstoreOpener
 from envbuilder.errors import UsageError
 from envbuilder.publish.tag_names import meant_by
-from envbuilder.publish.verify import published, verify
+from envbuilder.publish.verify import Question, published, verify
 from envbuilder.publish.verify_document import Verification
 from envbuilder.registry.client import Repository
 from envbuilder.registry.deadline import Deadline
@@ -39,24 +40,32 @@ class VerifyOptions:
     keys: tuple[Path, ...]
     identity: str | None
     issuer: str | None
-    level: str
+    level: str | None
     driver: str | None
     gpu: str | None
     max_age: str
     environment: str | None = None
     tensorflow: str | None = None
     threshold: int = 1
+    on: str | None = None
 
 
-def verify_image(options: VerifyOptions) -> Verification:
-    """Verify the image that the options name. Raises UsageError where they do not fit together."""
+def verify_image(options: VerifyOptions, model_of: Callable[[str], str | None]) -> Verification:
+    """Verify the image that the options name. Raises UsageError where they do not fit together.
+
+    ``model_of`` gives the catalogue's name of a GPU, None where it has none. On kinds of host, which are named by their
+    GPUs, the level is the GPU's unless another is demanded.
+    """
     if options.driver is not None and not re.match(DRIVER_PATTERN, options.driver):
         raise UsageError(f"{options.driver!r} is not a driver", hint="a branch (535) or a release (535.104.05)")
     if options.tensorflow is not None and not _VERSION.match(options.tensorflow):
         raise UsageError(f"{options.tensorflow!r} is not a version", hint="as in 2.20 or 2.20.0")
+    if options.on is not None and (options.driver is not None or options.gpu is not None):
+        raise UsageError("--on names drivers and GPUs itself", hint="leave --driver and --gpu out")
+    on = parse_kinds(options.on, model_of) if options.on is not None else ()
     reference = parse(options.image)
     demand = Demand(
-        level=cast("Level", options.level),
+        level=cast("Level", options.level or ("gpu" if on else "cpu")),
         driver=options.driver,
         gpu=options.gpu,
         max_age_s=duration(options.max_age),
@@ -68,7 +77,8 @@ def verify_image(options: VerifyOptions) -> Verification:
     if not 1 <= options.threshold <= len(trusted):
         raise UsageError(f"{options.threshold} of {len(trusted)} signers can never be", hint="give as many --key")
     repository = Repository(reference, os.environ, Deadline(ANSWER_S))
-    return verify(repository, openers, demand, datetime.now(UTC), threshold=options.threshold)
+    question = Question(demand, options.threshold, on, same_model(model_of))
+    return verify(repository, openers, question, datetime.now(UTC))
 
 
 def duration(text: str) -> float:
