@@ -19,7 +19,7 @@ PRIVATE, PUBLIC = "envbuilder.key", "envbuilder.pub"
 """The names of the files that `create` makes."""
 
 _EXPIRES = "Expires:"
-_BLOCK = re.compile(rb".*?-----END PUBLIC KEY-----[^\n]*\n?", re.DOTALL)
+_END = re.compile(rb"(-----END PUBLIC KEY-----[^\n]*\n?)")
 """One key of a file, with what stands above it."""
 
 
@@ -88,7 +88,7 @@ def load_private(path: Path, *, password: str | None = None) -> PrivateKey:
     serialization, ed25519 = _cryptography()
     try:
         key = serialization.load_pem_private_key(_read(path), password.encode() if password else None)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, _unsupported()) as error:
         raise PublishError(
             f"{path}: not a usable private key: {error}",
             hint="envbuilder keys new makes one; for a protected one set ENVBUILDER_KEY_PASSWORD",
@@ -118,15 +118,28 @@ def load_public_keys(path: Path) -> tuple[PublicKey, ...]:
     if b"PRIVATE KEY" in data:
         raise PublishError(f"{path} holds a private key", hint=f"verify with the public half, {PUBLIC}")
     keys = []
-    for block in _BLOCK.findall(data) or [data]:
+    for block in _blocks(data):
         try:
             key = serialization.load_pem_public_key(block)
-        except ValueError as error:
+        except (ValueError, _unsupported()) as error:
             raise PublishError(f"{path}: not a public key: {error}", hint="it should be a PEM file") from error
         if not isinstance(key, ed25519.Ed25519PublicKey):
             raise PublishError(f"{path}: not an ed25519 key", hint="envbuilder keys new makes a pair")
         keys.append(replace(_public(key), expires=_expiry(path, block)))
     return tuple(keys)
+
+
+def _blocks(data: bytes) -> list[bytes]:
+    """Split a file behind each key's end; a file without one is a block, and wrong as a whole."""
+    parts = _END.split(data)
+    return [text + end for text, end in zip(parts[::2], parts[1::2], strict=False)] or [data]
+
+
+def _unsupported() -> type[Exception]:
+    """Return what cryptography raises for a key of a kind that it does not know."""
+    from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415 - only who signs or verifies pays for it
+
+    return UnsupportedAlgorithm
 
 
 def _expiry(path: Path, block: bytes) -> str:

@@ -42,7 +42,7 @@ def parse(texts: tuple[tuple[str, bytes], ...]) -> Catalog:
     """Turn the files' texts into a catalogue.
 
     Scalars stay text until a field wants a number or a truth value. Raises DamagedError for a row that does
-    not fit, ValueError for a key given twice and for a table that `Facts` does not have.
+    not fit, ValueError for what is no YAML, a key given twice and a table that `Facts` does not have.
     """
     tables: dict[str, Any] = {}
     for name, text in texts:
@@ -90,7 +90,12 @@ def _yaml(name: str, text: bytes) -> dict[str, list[Any]]:
                 raise ValueError(f"{name}:{node.start_mark.line + 1}: a key is given twice")
             return found
 
-    tables: dict[str, list[Any]] = yaml.load(text, Loader=Loader)  # noqa: S506 - BaseLoader makes text only
+    try:
+        tables: object = yaml.load(text, Loader=Loader)  # noqa: S506 - BaseLoader makes text only
+    except yaml.YAMLError as error:
+        raise ValueError(f"{name}: not YAML: {error}") from error
+    if not isinstance(tables, dict) or not all(isinstance(rows, list) for rows in tables.values()):
+        raise ValueError(f"{name}: not a mapping from tables to their rows")
     return tables
 
 

@@ -373,7 +373,7 @@ def _build_error(
         step = printable.line(failure.name)[:_STEP_SHOWN]
         return InfrastructureError(
             f"the engine's disk is full, at {step}",
-            hint="envbuilder clean --cache frees what builds left; docker system df says what holds the rest",
+            hint="envbuilder clean --cache 5 frees what builds left; docker system df says what holds the rest",
         )
     lines = "\n".join(f"  | {line}" for line in failure.lines[-_LAST_LINES:])
     return BuildFailedError(

@@ -58,12 +58,16 @@ def system_of(os: str | None, catalog: Catalog) -> str | None:
 
 
 def driver_of(reported: Reported, catalog: Catalog) -> str | None:
-    """Return the driver in a form that rules can compare; a ceiling alone names the first driver that has it."""
+    """Return the driver in a form that rules can compare.
+
+    A branch alone means its newest production release; a ceiling alone names the first driver that has it.
+    """
     if reported.platform == "windows":
         return None
     if reported.driver is not None:
         branch = catalog.branch(reported.driver)
-        return branch.first if branch is not None and not versions.names_line(reported.driver) else reported.driver
+        named = branch is not None and not versions.names_line(reported.driver)
+        return (branch.production or (branch.first,))[-1] if branch is not None and named else reported.driver
     ceiling = versions.key_or_none(reported.driver_cuda) if reported.driver_cuda is not None else None
     rows = [row for row in catalog.drivers if versions.key(row.cuda) == ceiling]
     return min((row.first for row in rows), key=versions.key, default=None)
