@@ -124,7 +124,7 @@ def findings_on(
     devices, _ = missing.find_devices(gpus, (), catalog)
     here = arch or machine.arch_of(devices, catalog) or environment.arch
     if here != environment.arch:
-        return (machine.other_machine(environment.id, environment.arch, here),)
+        return (machine.other_host(environment.id, environment.arch, here),)
     if environment.flavor == "cpu":
         return ()
     if driver is None or not gpus:
