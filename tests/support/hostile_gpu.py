@@ -42,14 +42,14 @@ GPU_IMAGES: tuple[Hostile, ...] = (
     row("cudnn-all-deleted", f"RUN rm -r {SITE}/nvidia/cudnn/lib", MISSING, base="gpu"),
     row("ptxas-ends-well", f"RUN printf '#!/bin/sh\\nexit 0\\n' > {SITE}/nvidia/cuda_nvcc/bin/ptxas", FILES, TOOLS, base="gpu"),
     row("ptxas-may-not-run", f"RUN chmod 644 {SITE}/nvidia/cuda_nvcc/bin/ptxas", TOOLS, base="gpu"),
-    row("ptxas-deleted", f"RUN rm {SITE}/nvidia/cuda_nvcc/bin/ptxas", TOOLS, base="gpu", fast=True),
+    row("ptxas-deleted", f"RUN rm {SITE}/nvidia/cuda_nvcc/bin/ptxas", TOOLS, base="gpu"),
     row("libdevice-is-a-page", f"RUN echo '<html>404</html>' > {SITE}/nvidia/cuda_nvcc/nvvm/libdevice/libdevice.10.bc", FILES, TOOLS,
         base="gpu"),
     row("driver-baked-in", "RUN mkdir -p /usr/local/cuda/lib64 && cp /usr/lib/x86_64-linux-gnu/libz.so.1 /usr/local/cuda/lib64/libcuda.so.1\n"
         "ENV LD_LIBRARY_PATH=/usr/local/cuda/lib64", "STUB_LIBCUDA", base="gpu"),
     row("second-cuda-by-variable", f"RUN mkdir -p /usr/local/cuda/lib64 && cp {SITE}/nvidia/cuda_runtime/lib/libcudart.so.12 "
         "/usr/local/cuda/lib64/ && printf x >> /usr/local/cuda/lib64/libcudart.so.12\nENV LD_LIBRARY_PATH=/usr/local/cuda/lib64",
-        "TWO_CUDA_STACKS", base="gpu", fast=True),
+        "TWO_CUDA_STACKS", base="gpu"),
     row("folder-its-user-may-not-read", f"RUN chmod 700 {SITE}/nvidia/cublas", START, base="gpu"),
     row("gpus-by-a-word", "ENV CUDA_VISIBLE_DEVICES=NoDevFiles", HIDDEN, base="gpu"),
     row("require-a-newer-cuda", "ENV NVIDIA_REQUIRE_CUDA=cuda>=13.9", REQUIRED, base="gpu"),
