@@ -210,7 +210,7 @@ def test_what_stands_in_the_way_is_named(obstacle: str, tmp_path: Path) -> None:
     ],
 )
 def test_a_folder_of_wishes_holds_one_kind_alone(folder: str, read: Callable[[Path], object]) -> None:
-    """Whatever lies in `matrices/` is a matrix, in `fleets/` a fleet, in `policies/` a policy, and nothing else does."""
+    """Whatever lies in `matrices/` is a matrix, in `fleets/` a fleet, in `policies/` a policy: nothing else does."""
     files = [path for path in shipped(folder).rglob("*") if path.is_file()]
     assert files
     assert all(read(path) for path in files)
