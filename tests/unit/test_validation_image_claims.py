@@ -19,7 +19,7 @@ from envbuilder.validation.image_claims import says_cuda
         ("", None),
     ],
 )
-def test_the_note_of_every_release(note: str, says: bool | None) -> None:
+def test_the_note_of_every_release(note: str, says: bool | None) -> None:  # noqa: FBT001
     """As 2.0 to 2.3, 2.4 and later wrote it; what says nothing of CUDA is no claim."""
     files = image_of({f"{SITE}/tensorflow/python/platform/build_info.py": note.encode()})
     assert says_cuda(files) is says
