@@ -93,6 +93,43 @@ class HostRef(msgspec.Struct, frozen=True, kw_only=True):
     persistence: bool | None = None
 
 
+KindState = Literal["passed", "failed", "stale", "inconclusive", "missing", "refused"]
+"""How an image stands on a kind of host.
+
+``failed``: a FAILED that counts there stands. ``stale``: it passed there, too long ago. ``refused``: what is there is
+not enough (its level, its signers), or something that was said about the image cannot be read. ``missing``: nothing
+real was ever said of that kind.
+"""
+
+
+class KindStanding(msgspec.Struct, frozen=True, kw_only=True):
+    """How an image stands on one kind of host: a GPU model and a driver (``535`` stands for the branch).
+
+    ``kind`` is both in a word, as in ``H100/535``.
+    ``ran_on`` is the driver of the verdict that a PASSED rests on, ``age_s`` its age in seconds; ``why`` says what
+    stands in the way of any other state.
+    """
+
+    kind: str
+    gpu: str
+    driver: str
+    state: KindState
+    level: Level | None = None
+    ran_on: str | None = None
+    finished: str = ""
+    age_s: float | None = None
+    signers: tuple[str, ...] = ()
+    why: str = ""
+
+
+class ImageStanding(msgspec.Struct, frozen=True, kw_only=True):
+    """How one image of a repository stands on each kind of host that was asked for."""
+
+    digest: str
+    environment: str
+    kinds: tuple[KindStanding, ...]
+
+
 def every_on(modes: Iterable[bool | None]) -> bool | None:
     """Tell from each GPU's persistence mode whether it is on for all; None where there is none, or one is unknown."""
     known = tuple(modes)

@@ -28,8 +28,8 @@ _Document = TypeVar("_Document")
 DEFAULT_MATRIX = "quickstart"
 
 VERDICT = "verdict.json"
-_CONTROLS, _UPGRADES, _BISECTS, _REPORTS = "controls", "upgrades", "bisects", "reproduce"
-_NOT_RESULTS = frozenset({_CONTROLS, _UPGRADES, _BISECTS, _REPORTS})
+_CONTROLS, _UPGRADES, _BISECTS, _REPORTS, _ATTACHED = "controls", "upgrades", "bisects", "reproduce", "attached"
+_NOT_RESULTS = frozenset({_CONTROLS, _UPGRADES, _BISECTS, _REPORTS, _ATTACHED})
 """Folders of ``out/`` that hold no environment's results."""
 
 
@@ -80,6 +80,10 @@ class Workspace:
     def publication(self, environment_id: str) -> Path:
         """Return the folder that keeps a publication's journal and verdict."""
         return self.results(environment_id) / "publish"
+
+    def attached(self, digest: str) -> Path:
+        """Return the folder that keeps the verdict on a registry's digest until it is attached there."""
+        return self.out / _ATTACHED / digest.removeprefix("sha256:")[:32]
 
     @property
     def history(self) -> Path:

@@ -170,6 +170,11 @@ class Catalog(Facts, frozen=True, kw_only=True, dict=True):
         """Return the GPU that a text names, as its vendor, ``nvidia-smi`` or a person writes it (see `GpuNames`)."""
         return cache(self._gpu_names.find)
 
+    def gpu_model(self, text: str) -> str | None:
+        """Return the name of the one GPU that a text means; None where it means none, or several."""
+        row = self.gpu(text)
+        return row.name if row is not None else None
+
     @cached_property
     def gpus_meant(self) -> Callable[[str], tuple[Gpu, ...]]:
         """Return every GPU that a text may name: several where the name alone does not tell them apart."""

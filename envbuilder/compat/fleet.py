@@ -13,7 +13,7 @@ from envbuilder.compat.question import Question
 from envbuilder.compat.sides import on_host
 from envbuilder.environment import Environment
 from envbuilder.finding import Code, Finding, Severity, compatible
-from envbuilder.matrix import Arch, DottedText, GpuText
+from envbuilder.matrix import Arch, DriverText, GpuText
 
 HostName = Annotated[
     str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z", description="a host's name, such as trainer-1")
@@ -27,7 +27,7 @@ class FleetHost(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """
 
     name: HostName
-    driver: DottedText | None = None
+    driver: DriverText | None = None
     gpus: tuple[GpuText, ...] = ()
     arch: Arch | None = None
 
@@ -124,7 +124,7 @@ def findings_on(
     devices, _ = missing.find_devices(gpus, (), catalog)
     here = arch or machine.arch_of(devices, catalog) or environment.arch
     if here != environment.arch:
-        return (machine.other_machine(environment.id, environment.arch, here),)
+        return (machine.other_host(environment.id, environment.arch, here),)
     if environment.flavor == "cpu":
         return ()
     if driver is None or not gpus:

@@ -156,9 +156,11 @@ def _no_capability(text: str, catalog: Catalog) -> Finding:
 
 def _look(name: str, catalog: Catalog) -> tuple[Device | None, Finding | None]:
     """Find one GPU: its row, or what a log line that names it says that it computes as."""
-    row, told = catalog.gpu(name), gpu_text.read(name)
-    rows = catalog.gpus_meant(name)
+    row, rows = catalog.gpu(name), catalog.gpus_meant(name)
     capabilities = {text for one in rows for text in (one.compute_capability, *one.variants)}
+    if row is not None and len(capabilities) == 1 and not gpu_text.has_more(name):
+        return Device(row.name, row.compute_capability, row), None
+    told = gpu_text.read(name)
     if len(capabilities) > 1:
         return _told_apart(name, told.capability, rows)
     if row is not None:

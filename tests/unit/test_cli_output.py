@@ -89,7 +89,7 @@ from envbuilder.upgrade.upgrade_document import (
     SurfaceChange,
 )
 from envbuilder.validation import validate_request
-from envbuilder.verdict import HostRef, ImageRef
+from envbuilder.verdict import HostRef, ImageRef, KindStanding
 
 CATALOG = load()
 CORPUS = Path(__file__).parents[1] / "corpus"
@@ -220,6 +220,40 @@ REFUSED = Verification(
     accepted=False,
     demanded=Demand(),
     refusals=(Refusal(reason=Refused.EXPIRED, message="the verdict is 91 days old"),),
+)
+ON_KINDS = Verification(
+    image="registry/ml:tag",
+    digest=digest("manifest"),
+    accepted=False,
+    demanded=Demand(level="gpu"),
+    refusals=(Refusal(reason=Refused.KIND_MISSING, message="A100/550: no real verdict is from this kind of host"),),
+    notes=(Refusal(reason=Refused.FAILED, message="the verdict is FAILED (550.54.15, NVIDIA L4)"),),
+    kinds=(
+        KindStanding(
+            kind="H100/535",
+            gpu="H100",
+            driver="535",
+            state="passed",
+            level="gpu",
+            ran_on="535.104.05",
+            finished="2026-11-20T10:03:00+00:00",
+            age_s=90.0,
+            signers=("ed25519:abc",),
+        ),
+        KindStanding(
+            kind="A100/550", gpu="A100", driver="550", state="missing", why="no real verdict is from this kind"
+        ),
+    ),
+)
+PROVEN = replace(
+    ON_KINDS,
+    accepted=True,
+    verdict="PASSED",
+    level="gpu",
+    environment="x",
+    kinds=ON_KINDS.kinds[:1],
+    refusals=(),
+    notes=(),
 )
 
 
@@ -375,7 +409,7 @@ PHRASES: dict[tuple[str, ...], str] = {
     ("validate",): "s",
     ("controls",): "must find time nothing red as it s",
     ("publish",): "result failed refused would new",
-    ("verify",): "ACCEPTED REFUSED at on by ago a host with seconds days",
+    ("verify",): "ACCEPTED REFUSED at on by ago a host with seconds days signed over",
     (
         "upgrade",
     ): "Sides Policy Platform Why Your Checks Fleet Durations Packages What that Layers Numerics Warnings Newly "
@@ -422,6 +456,8 @@ def cases(folder: Path) -> Iterator[Case]:
     yield Case(("publish",), PLANNED_TAGS, publish_text.as_text)
     yield Case(("verify",), ACCEPTED, verify_document.as_text)
     yield Case(("verify",), REFUSED, verify_document.as_text)
+    yield Case(("verify",), ON_KINDS, verify_document.as_text)
+    yield Case(("verify",), PROVEN, verify_document.as_text)
     yield Case(("upgrade",), DIFFERENT, upgrade_text.as_text)
     yield Case(("upgrade",), BISECTED, bisect.as_text)
     for document in (foreseen("01"), foreseen("53"), followed("28")):
