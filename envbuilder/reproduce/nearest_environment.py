@@ -128,6 +128,8 @@ def _mends(diagnosis: Diagnosis, changes: tuple[Change, ...], question: Question
     fields = {change.field for change in changes}
     if lead in _MENDED_BY and not fields & _MENDED_BY[lead]:
         return False
+    if fields == {"system"} and not (lead == Code.NOT_A_GPU_BUILD and question.gpu):
+        return False  # another system alone gives a GPU to those who ask for one, and mends nothing else
     if lead in _NOT_WORKING and all(_finishes(change) for change in changes):
         return False
     if lead in {Code.DRIVER_TOO_OLD, Code.CONTAINER_REQUIREMENT}:

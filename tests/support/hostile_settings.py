@@ -63,7 +63,8 @@ SETTING_IMAGES: tuple[Hostile, ...] = (
     row("certificates-that-are-not-there", "ENV REQUESTS_CA_BUNDLE=/opt/nowhere.pem", CONFIGURED),
     row("command-is-not-there", "ENTRYPOINT []\nCMD [\"/opt/start.sh\"]", CONFIGURED),
     row("entry-point-may-not-run", "RUN echo true > /opt/start.sh && chmod 644 /opt/start.sh\nENTRYPOINT [\"/opt/start.sh\"]", CONFIGURED),
-    row("home-of-python-is-a-user's", "ENV PYTHONUSERBASE=/srv/base", CONFIGURED),
-    row("python-with-no-limit-of-recursion", "ENV PYTHONOPTIMIZE=2", warns=(CONFIGURED,)),
+    row("home-of-python-is-of-a-user", "ENV PYTHONUSERBASE=/srv/base", CONFIGURED),
+    row("docstrings-taken-away", "ENV PYTHONOPTIMIZE=2", CONFIGURED),
+    row("assertions-taken-away", "ENV PYTHONOPTIMIZE=1", warns=(CONFIGURED,)),
     row("memory-allocator-preloaded", "ENV LD_PRELOAD=/usr/lib/x86_64-linux-gnu/libz.so.1", CONFIGURED),
 )  # fmt: skip
