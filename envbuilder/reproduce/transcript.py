@@ -31,7 +31,8 @@ _TYPED = {
 _LABELS = {
     "操作系统": "operating system", "操作系統": "operating system", "系统": "system", "系統": "system",
     "显卡型号": "gpu", "显卡": "gpu", "顯示卡": "gpu", "顯卡": "gpu", "驱动版本": "driver version", "驱动": "driver",
-    "驅動": "driver", "版本": " version", "バージョン": " version", "グラフィックボード": "gpu", "グラボ": "gpu",
+    "驅動": "driver", "版本": " version", "是": " is ",
+    "バージョン": " version", "グラフィックボード": "gpu", "グラボ": "gpu",
     "ドライバー": "driver", "ドライバ": "driver", "버전": " version", "운영체제": "operating system",
     "그래픽카드": "gpu", "그래픽 카드": "gpu", "드라이버": "driver",
 }  # fmt: skip

@@ -72,16 +72,22 @@ def _misspelt(transcript: Transcript, known: tuple[Symptom, ...]) -> Iterator[Sy
         looked += 1
         if looked > _MOST_LOOKED_AT:
             return
-        best = _nearest(set(_WORD.findall(lowered)))
+        best = _nearest(lowered)
         if best is not None and best.id not in names:
             names.add(best.id)
             yield Symptom(signature=best.id, line=number, text=line.strip()[:_WIDEST], exact=False)
 
 
-def _nearest(words: set[str]) -> Signature | None:
-    """Return the message of which a line holds enough words, the longest of several; one word at least exactly."""
+def _nearest(line: str) -> Signature | None:
+    """Return the message of which a line holds enough words, the longest of several; one word at least exactly.
+
+    A message that is told by an identifier alone (``xla_gpu``) is not told by the common words around it.
+    """
+    words = set(_WORD.findall(line))
     best: tuple[int, Signature] | None = None
     for row, core in _cores():
+        if all("_" in name for name in row.literals) and not any(name in line for name in row.literals):
+            continue
         same = [word for word in core if word in words]
         if len(same) * 2 < len(core):
             continue
