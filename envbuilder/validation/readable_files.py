@@ -26,8 +26,8 @@ def unreadable(subject: Outside) -> list[str]:
     closed: list[str] = []
     for path in sorted({*_above(sites), *_inside(subject, sites)}):
         seen = subject.files.paths.get(path)
-        inside = closed and path.startswith(closed[-1] + "/")
-        if seen is not None and not inside and _is_closed(seen.row, user):
+        last = f"{closed[-1]}/" if closed else "/"
+        if seen is not None and not path.startswith(last) and _is_closed(seen.row, user):
             closed.append(path)
     return closed
 
