@@ -32,9 +32,13 @@ _LOOKED_AT = 20
 
 @dataclass(frozen=True)
 class Published:
-    """The trusted verdicts of a repository, and how many documents each trusted signer signed there."""
+    """The trusted verdicts of a repository, and how many documents each trusted signer signed there.
+
+    ``evidence`` is everything that they signed, by the image's digest.
+    """
 
     verdicts: tuple[Verdict, ...]
+    evidence: dict[str, tuple[Evidence, ...]] = field(default_factory=dict)
     signed: Counter[str] = field(default_factory=Counter)
 
 
@@ -108,6 +112,25 @@ def _verify(repository: Repository, openers: tuple[Opener, ...], question: Quest
     return msgspec.structs.replace(_refused(repository, question, refusals), digest=manifest.digest)
 
 
+@dataclass(frozen=True)
+class Said:
+    """What trusted keys said of one image; ``unknown`` is what nobody knows the meaning of: it forbids a yes."""
+
+    digest: str
+    evidence: tuple[Evidence, ...]
+    unknown: tuple[Refusal, ...]
+
+
+def said_of(repository: Repository, openers: tuple[Opener, ...], target: str) -> Said | None:
+    """Read everything that is attached to what a tag or digest names; None where the repository has no such image."""
+    manifest = repository.manifest(target)
+    if manifest is None:
+        return None
+    found = _collect(repository, manifest, openers)
+    unknown = tuple(one.refusal for one in found if one.refusal and one.unknown)
+    return Said(manifest.digest, tuple(_evidence(found)), unknown)
+
+
 def published_verdicts(repository: Repository, openers: tuple[Opener, ...]) -> tuple[Verdict, ...]:
     """Return every trusted verdict in a repository, about whatever its tags and its lists of statements lead to."""
     return published(repository, openers).verdicts
@@ -123,16 +146,19 @@ def published(repository: Repository, openers: tuple[Opener, ...]) -> Published:
         raise PublishError(f"there is no repository {repository.reference.name}", hint="is its name right?")
     verdicts: dict[str, Verdict] = {}
     signed: Counter[str] = Counter()
+    evidence: dict[str, tuple[Evidence, ...]] = {}
     for digest in _digests(repository, tags):
         manifest = repository.manifest(digest)
-        for item in _evidence(_collect(repository, manifest, openers)) if manifest else ():
+        said = tuple(_evidence(_collect(repository, manifest, openers))) if manifest else ()
+        evidence |= {digest: said} if said else {}
+        for item in said:
             signed.update(one.name for one in item.signed_by)
             if item.statement.predicate_type == statement.VERDICT:
                 try:
                     verdicts[item.stored] = parsed(item.statement.predicate, VerdictPredicate, "a verdict").verdict
                 except MalformedError:
                     continue  # of another version
-    return Published(tuple(verdicts.values()), signed)
+    return Published(tuple(verdicts.values()), evidence, signed)
 
 
 def _digests(repository: Repository, tags: Iterable[str]) -> tuple[str, ...]:

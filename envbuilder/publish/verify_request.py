@@ -13,16 +13,16 @@ from typing import cast
 from envbuilder.attest.demand import DRIVER_PATTERN, Demand, same_model
 from envbuilder.attest.envelope import KeyOpener, Opener
 from envbuilder.attest.keys import load_public_keys
-from envbuilder.attest.kinds import parse_kinds
+from envbuilder.attest.kinds import add_up, parse_kinds
 from envbuilder.attest.sigstore import SigstoreOpener
 from envbuilder.errors import UsageError
 from envbuilder.publish.tag_names import meant_by
-from envbuilder.publish.verify import Question, published, verify
+from envbuilder.publish.verify import Published, Question, published, verify
 from envbuilder.publish.verify_document import Verification
 from envbuilder.registry.client import Repository
 from envbuilder.registry.deadline import Deadline
 from envbuilder.registry.reference import parse
-from envbuilder.verdict import Level, Verdict
+from envbuilder.verdict import ImageStanding, Level
 
 ANSWER_S = 25.0
 """Seconds in which `verify` answers, whatever the registry does."""
@@ -105,7 +105,7 @@ def openers_of(keys: tuple[Path, ...], identity: str | None, issuer: str | None)
     return tuple(openers)
 
 
-def fetch(repository: str, keys: tuple[Path, ...], say: Callable[[str], None]) -> tuple[Verdict, ...]:
+def fetch(repository: str, keys: tuple[Path, ...], say: Callable[[str], None]) -> Published:
     """Fetch the verdicts that trusted keys signed from a repository that several people publish to.
 
     ``say`` hears of a key that signed nothing there. Raises PublishError where there is no such repository.
@@ -117,4 +117,22 @@ def fetch(repository: str, keys: tuple[Path, ...], say: Callable[[str], None]) -
         say(
             f"warning: nothing in {reference.name} is signed by the key {name[:16]}: its verdicts are not in the report"
         )
-    return found.verdicts
+    return found
+
+
+def standings(
+    published: Published, on: str | None, max_age: str, model_of: Callable[[str], str | None]
+) -> tuple[ImageStanding, ...]:
+    """Say of each image that something was signed about how it stands on each kind of host; () where none is asked."""
+    kinds = parse_kinds(on, model_of) if on is not None else ()
+    demand, same, now = Demand(level="gpu", max_age_s=duration(max_age)), same_model(model_of), datetime.now(UTC)
+    named = {one.image.digest: one.environment.id for one in published.verdicts if one.environment is not None}
+    return tuple(
+        ImageStanding(
+            digest=digest,
+            environment=named.get(digest, ""),
+            kinds=tuple(one.standing for one in add_up(digest, said, demand, kinds, now, same_gpu=same)),
+        )
+        for digest, said in published.evidence.items()
+        if kinds
+    )

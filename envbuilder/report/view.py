@@ -25,7 +25,7 @@ from envbuilder.report.grid import (
 from envbuilder.report.runs import RunGroup, RunView, every_run, findings, grouped, search_words
 from envbuilder.upgrade.upgrade_document import UpgradeDocument
 from envbuilder.upgrade.upgrade_text import WHOLE, sections
-from envbuilder.verdict import TIERS, CheckResult, Verdict
+from envbuilder.verdict import TIERS, CheckResult, ImageStanding, Verdict
 from envbuilder.versions import key
 
 
@@ -104,6 +104,7 @@ class Page:
     history: tuple[RunView, ...]
     runs: tuple[RunGroup, ...]
     unreadable: int
+    standings: tuple[ImageStanding, ...]
 
 
 def view(material: Material) -> Page:
@@ -127,6 +128,7 @@ def view(material: Material) -> Page:
         history=history,
         runs=grouped(history),
         unreadable=material.unreadable,
+        standings=tuple(sorted(material.standings, key=lambda one: (one.environment, one.digest))),
     )
 
 

@@ -75,9 +75,10 @@ def _answerable(question: Question, catalog: Catalog) -> Question:
 
     What is built to prove an answer holds no forward-compatibility package, so that one cannot help either.
     """
+    rows = {name: catalog.gpu(name) for name in question.gpus}
     return msgspec.structs.replace(
         question,
-        gpus=tuple(name for name in question.gpus if catalog.gpu(name) is not None),
+        gpus=tuple(name for name, row in rows.items() if row is not None and not row.variants),
         driver=question.driver if question.driver and catalog.branch(question.driver) else None,
         os=question.os if question.os and catalog.system(question.os) else None,
         cuda=question.cuda if question.cuda and catalog.toolkit(question.cuda) else None,
@@ -127,6 +128,8 @@ def _mends(diagnosis: Diagnosis, changes: tuple[Change, ...], question: Question
     fields = {change.field for change in changes}
     if lead in _MENDED_BY and not fields & _MENDED_BY[lead]:
         return False
+    if fields == {"system"} and not (lead == Code.NOT_A_GPU_BUILD and question.gpu):
+        return False  # another system alone gives a GPU to those who ask for one, and mends nothing else
     if lead in _NOT_WORKING and all(_finishes(change) for change in changes):
         return False
     if lead in {Code.DRIVER_TOO_OLD, Code.CONTAINER_REQUIREMENT}:

@@ -99,7 +99,14 @@ def install_of(reported: Reported, symptoms: tuple[Symptom, ...], release: Tenso
         return "and-cuda" if missing and release is not None and release.finds_cuda in _LEAVE_OUT else None
     if reported.cuda or reported.cudnn:
         return "system"
-    return "plain" if missing else None
+    return "plain" if missing and _nothing_found(symptoms) else None
+
+
+def _nothing_found(symptoms: tuple[Symptom, ...]) -> bool:
+    """Tell whether the log may be of a TensorFlow without any CUDA: where it names what is missing, the run time is."""
+    named = [row.values["library"] for row in symptoms if row.signature in LIBRARY_SYMPTOMS and "library" in row.values]
+    opened = any(row.signature == "opened_library" and "cuda.so" not in row.values["library"] for row in symptoms)
+    return not opened and (not named or any(name.startswith(("libcudart", "cudart")) for name in named))
 
 
 def pins_of(reported: Reported) -> tuple[str, ...]:

@@ -43,7 +43,11 @@ def _python(_: Outside, env: Mapping[str, str]) -> Iterator[Finding]:
         yield _bad("PYTHONHASHSEED", "PYTHONHASHSEED is neither random nor a number below 2^32: Python does not start")
     if re.search(r"(?:^|,)error(?::|,|$)", env.get("PYTHONWARNINGS", "")):
         yield _bad("PYTHONWARNINGS", "PYTHONWARNINGS turns warnings into errors: TensorFlow's own imports warn")
-    for name in ("PYTHONOPTIMIZE", "PYTHONINSPECT", "PYTHONSTARTUP", "PYTHONMALLOC", "PYTHONDEVMODE", "PYTHONVERBOSE"):
+    if env.get("PYTHONOPTIMIZE", "0") not in ("", "0", "1"):
+        yield _bad("PYTHONOPTIMIZE", "PYTHONOPTIMIZE takes the docstrings away: TensorFlow's own import needs them")
+    elif env.get("PYTHONOPTIMIZE"):
+        yield _odd("PYTHONOPTIMIZE", "PYTHONOPTIMIZE changes how every Python of the image runs")
+    for name in ("PYTHONINSPECT", "PYTHONSTARTUP", "PYTHONMALLOC", "PYTHONDEVMODE", "PYTHONVERBOSE"):
         if env.get(name):
             yield _odd(name, f"{name} changes how every Python of the image runs")
 

@@ -46,7 +46,7 @@ LIAR_IMAGES: tuple[Hostile, ...] = (
     # A python that is none: it says nothing, too much, the old way, for ever.
     row("python-says-nothing", _python(_PROBED + "exit 0"), FILES, VIOLATION, fast=True),
     row("python-prints-results", _python(_PROBED + f"echo '{_PLAIN}'; exit 0"), FILES, VIOLATION, fast=True),
-    row("python-says-it-died", _python(_PROBED + "exit 9"), FILES),
+    row("python-says-it-died", _python(_PROBED + "exit 9"), FILES, fast=True),
     row("python-never-ends", _python(_PROBED + "sleep 3000"), FILES, TIMEOUT),
     row("python-trickles", _python(_PROBED + "while :; do echo x; sleep 1; done"), FILES, TIMEOUT),
     row("python-floods-a-line", _python(_PROBED + "tr '\\0' x < /dev/zero"), FILES, VIOLATION, fast=True),
@@ -58,9 +58,7 @@ LIAR_IMAGES: tuple[Hostile, ...] = (
         "start-writes-on-the-answers",
         _start(_IN_WORKERS + "os.write(int(sys.argv[-1]), b'{}' + bytes([10]))"),
         FILES,
-        VIOLATION,
-        fast=True,
-    ),
+        VIOLATION, fast=True),
     row("start-leaves-well", _start(_IN_WORKERS + "os._exit(0)"), FILES, fast=True),
     row("start-raises", _start(_IN_WORKERS + "raise SystemExit(0)"), FILES),
     row("start-hangs", _start(_IN_WORKERS + "time.sleep(3000)"), FILES, TIMEOUT),
@@ -81,7 +79,7 @@ LIAR_IMAGES: tuple[Hostile, ...] = (
         VIOLATION,
     ),
     # What the import does.
-    row("import-floods", _framework("import os\nfor _ in range(200): os.write(2, b'x' * (1 << 20))"), FILES),
+    row("import-floods", _framework("import os\nfor _ in range(200): os.write(2, b'x' * (1 << 20))"), FILES, START),
     row("import-leaves-well", _framework("import os\nos._exit(0)"), FILES),
     row("import-hangs", _framework("import time\ntime.sleep(3000)"), FILES, TIMEOUT),
     row("works-for-the-suite-alone", _framework("import os\nif not os.path.exists('/envbuilder'): raise ImportError('no')"), FILES, START),

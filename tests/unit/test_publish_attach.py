@@ -27,10 +27,12 @@ from envbuilder.publish.attach_verdict import Attachment, attach_verdict, by_dig
 from envbuilder.publish.publish_all import Session, sealer_of
 from envbuilder.publish.stating import Tools
 from envbuilder.publish.verify_document import Verification
-from envbuilder.publish.verify_request import VerifyOptions, verify_image
+from envbuilder.publish.verify_request import VerifyOptions, fetch, standings, verify_image
 from envbuilder.registry.client import OCI_MANIFEST, Manifest, Repository
 from envbuilder.registry.reference import Reference, parse
 from envbuilder.registry.referrers import listing
+from envbuilder.report.collect import Material
+from envbuilder.report.page import write
 from envbuilder.validation.checks import suite_plan
 from envbuilder.verdict import GpuSeen, HostRef, Verdict
 from envbuilder.workspace import Workspace
@@ -201,6 +203,20 @@ def test_statements_are_those_that_publish_attaches(world: World) -> None:
         "https://in-toto.io/attestation/test-result/v0.1",
     }
     assert {name: target for name, target in world.state.tags.items() if not name.startswith("sha256-")} == tags
+
+
+def test_a_report_adds_the_hosts_up(world: World, tmp_path: Path) -> None:
+    """`report --from --on` shows each image on each kind, as `verify --on` answers; without --on it shows none."""
+    world.hopper.attach()
+    keys = (world.hopper.folder / PUBLIC, world.ampere.folder / PUBLIC)
+    said: list[str] = []
+    published = fetch(world.hopper.reference.name, keys, said.append)
+    (one,) = standings(published, "H100/535, A100/550", "90d", load().gpu_model)
+    assert (one.digest, one.environment) == (world.image.digest, ENVIRONMENT)
+    assert [kind.state for kind in one.kinds] == states(world.verify())
+    assert standings(published, None, "90d", load().gpu_model) == ()
+    page = write(Material(verdicts={}, standings=(one,)), tmp_path / "page", datetime.now(UTC)).read_text()
+    assert all(word in page for word in ("Kinds of host", "A100/550", "missing", "passed"))
 
 
 @pytest.mark.parametrize("target", ["registry.example.org/team/image:tag", "registry.example.org/team/image"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -10,7 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from envbuilder.choice import read_fleet
 from envbuilder.errors import InfrastructureError, UsageError
+from envbuilder.upgrade.policy import Policy
 from envbuilder.verdict import Measurement
 from envbuilder.workspace import (
     Workspace,
@@ -24,6 +27,7 @@ from envbuilder.workspace import (
     write_atomically,
     write_document,
 )
+from envbuilder.yaml_reader import read_matrix, read_yaml
 
 
 def test_a_failed_write_leaves_the_old_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,3 +199,18 @@ def test_what_stands_in_the_way_is_named(obstacle: str, tmp_path: Path) -> None:
         write_atomically(path, b"")
     assert caught.value.exit_code == 5
     assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("folder", "read"),
+    [
+        ("matrices", read_matrix),
+        ("fleets", read_fleet),
+        ("policies", lambda path: read_yaml(path, Policy)),
+    ],
+)
+def test_a_folder_of_wishes_holds_one_kind_alone(folder: str, read: Callable[[Path], object]) -> None:
+    """Whatever lies in `matrices/` is a matrix, in `fleets/` a fleet, in `policies/` a policy: nothing else does."""
+    files = [path for path in shipped(folder).rglob("*") if path.is_file()]
+    assert files
+    assert all(read(path) for path in files)

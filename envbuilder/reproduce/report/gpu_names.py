@@ -53,7 +53,7 @@ _SYSTEMS = (
     r"(?:Pop!?_?OS|Raspbian|NixOS|elementary OS)(?: [0-9]{1,2}(?:\.[0-9]{1,2})?)?",
     r"Windows(?: Server)?(?: ?(?:XP|Vista|7|8\.1|8|10|11|20[0-9]{2}))?(?: (?:Pro|Home|Enterprise|Education)\b)?",
     r"Win ?(?:7|8|10|11)\b(?: (?:Pro|Home|Enterprise)\b)?",
-    r"(?:macOS|Mac ?OS ?X?|OS ?X)(?: [A-Z][a-z]+)?(?: [0-9]{1,2}(?:\.[0-9]{1,2}){0,2})?",
+    r"(?:macOS|Mac ?OS(?: ?X)?|OS ?X)(?: [A-Z][a-z]+)?(?: [0-9]{1,2}(?:\.[0-9]{1,2}){0,2})?",
     r"WSL ?[12]?\b",
 )
 OS = re.compile(r"(?<![\w./-])(?:" + "|".join(_SYSTEMS) + ")", re.IGNORECASE | re.ASCII)
