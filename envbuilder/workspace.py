@@ -234,11 +234,11 @@ def temporary_folder(purpose: str) -> Iterator[Path]:
 
     every = Path(tempfile.gettempdir())
     for left in every.glob(f"envbuilder-{purpose}-*-*"):
-        pid, _, started = left.name.split("-")[-2].partition(".")
+        pid, _, started = left.name.split("-")[-2].partition("_")
         with suppress(OSError):  # somebody else sweeps as well
             if pid.isdigit() and _started(int(pid)) != started and left.stat().st_uid == os.getuid():
                 shutil.rmtree(left, ignore_errors=True)
-    owner = f"{os.getpid()}.{_started(os.getpid())}"
+    owner = f"{os.getpid()}_{_started(os.getpid())}"
     folder = every / f"envbuilder-{purpose}-{owner}-{next(_COUNT)}x{os.urandom(4).hex()}"
     try:
         with writing(folder):
