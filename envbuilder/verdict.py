@@ -107,7 +107,7 @@ class KindStanding(msgspec.Struct, frozen=True, kw_only=True):
 
     ``kind`` is both in a word, as in ``H100/535``.
     ``ran_on`` is the driver of the verdict that a PASSED rests on, ``age_s`` its age in seconds; ``why`` says what
-    stands in the way of any other state.
+    stands in the way of any other state. ``suites`` are the digests of those that judged it there, whatever they said.
     """
 
     kind: str
@@ -120,6 +120,7 @@ class KindStanding(msgspec.Struct, frozen=True, kw_only=True):
     age_s: float | None = None
     signers: tuple[str, ...] = ()
     why: str = ""
+    suites: tuple[str, ...] = ()
 
 
 class ImageStanding(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from envbuilder.errors import PublishError, UsageError, decode
+from envbuilder.errors import PublishError, UsageError, decode, of_system
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -174,12 +174,21 @@ def _public(key: Ed25519PublicKey) -> PublicKey:
 
 
 def _write_new(path: Path, data: bytes, mode: int) -> None:
+    """Write a file that is whole from its first moment on, and takes no other's place: half a key would be in the way.
+
+    Raises InfrastructureError where it cannot be written.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
-            file.write(data)
+        try:
+            with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+                file.write(data)
+            os.link(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
     except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror}", hint="choose another folder") from error
+        raise of_system(error, f"write {path}") from error
 
 
 def _read(path: Path) -> bytes:

@@ -16,13 +16,16 @@ from envbuilder.verdict import KindStanding
 
 
 class Kind(msgspec.Struct, frozen=True, kw_only=True):
-    """A kind of host: a GPU model by the catalogue's name, and a driver, of which ``535`` stands for the branch."""
+    """A kind of host: a GPU model by the catalogue's name, and a driver, of which ``535`` stands for the branch.
 
-    gpu: str
-    driver: str
+    Without either it is any host, which is what an image needs that uses no GPU.
+    """
+
+    gpu: str = ""
+    driver: str = ""
 
     def __str__(self) -> str:
-        return f"{self.gpu}/{self.driver}"
+        return f"{self.gpu}/{self.driver}" if self.gpu else "any host"
 
 
 def parse_kinds(text: str, model_of: Callable[[str], str | None]) -> tuple[Kind, ...]:
@@ -71,7 +74,7 @@ def add_up(  # noqa: PLR0913 - what is there, what is demanded, and how
             decide(
                 digest,
                 evidence,
-                msgspec.structs.replace(demand, gpu=kind.gpu, driver=kind.driver),
+                msgspec.structs.replace(demand, gpu=kind.gpu or None, driver=kind.driver or None),
                 now,
                 threshold=threshold,
                 same_gpu=same_gpu,
@@ -106,7 +109,9 @@ def _reasons(decision: Decision) -> tuple[Refusal, ...]:
 
 def _added(kind: Kind, decision: Decision, now: datetime) -> Added:
     verdict = decision.verdict
-    standing = KindStanding(kind=str(kind), gpu=kind.gpu, driver=kind.driver, state=decision.state)
+    standing = KindStanding(
+        kind=str(kind), gpu=kind.gpu, driver=kind.driver, state=decision.state, suites=decision.suites
+    )
     if verdict is None:
         why = "; ".join(dict.fromkeys(refusal.message for refusal in _reasons(decision)))
         standing = msgspec.structs.replace(standing, why=why)

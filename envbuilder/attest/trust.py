@@ -28,7 +28,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """The answer: the verdict that satisfies the demand, or every reason why none does.
 
     ``notes`` is what was passed over on the way to a yes. ``state`` is the answer in a word, for the kind of host that
-    the demand names; ``failures`` is each FAILED that counts against it and stands.
+    the demand names; ``failures`` is each FAILED that counts against it and stands; ``suites`` are those
+    whose real verdicts speak of that kind, whatever they say.
     """
 
     accepted: bool
@@ -38,6 +39,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     refusals: tuple[Refusal, ...] = ()
     notes: tuple[Refusal, ...] = ()
     failures: tuple[Refusal, ...] = ()
+    suites: tuple[str, ...] = ()
 
 
 class _Judged(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,7 +102,13 @@ def decide(  # noqa: PLR0913 - what is there, what is demanded, and how
     failures = tuple(refusal for one in against for refusal in _standing_failure(one, judged, now))
     if not accepted:
         state: KindState = "failed" if failures else "refused" if blocking else _state_without(judged)
-        return Decision(accepted=False, state=state, refusals=(*blocking, *refusals), failures=failures)
+        return Decision(
+            accepted=False,
+            state=state,
+            refusals=(*blocking, *refusals),
+            failures=failures,
+            suites=_suites(judged, failures),
+        )
     blocking += failures
     signers = tuple(dict.fromkeys(name for one in accepted for name in one.signers))
     if len(signers) < threshold:
@@ -108,15 +116,42 @@ def decide(  # noqa: PLR0913 - what is there, what is demanded, and how
         blocking.append(Refusal(reason=Refused.TOO_FEW_KEYS, message=text))
     if blocking:
         state = "failed" if failures else "refused"
-        return Decision(accepted=False, state=state, refusals=tuple(blocking), notes=tuple(refusals), failures=failures)
+        return Decision(
+            accepted=False,
+            state=state,
+            refusals=tuple(blocking),
+            notes=tuple(refusals),
+            failures=failures,
+            suites=_suites(judged, failures),
+        )
     best = max(accepted, key=lambda one: moment(one.verdict.finished))
     # The signers of the verdict that is shown come first: they are named as those who signed it.
     signers = tuple(dict.fromkeys((*best.signers, *signers)))
-    return Decision(accepted=True, state="passed", verdict=best.verdict, signed_by=signers, notes=tuple(refusals))
+    return Decision(
+        accepted=True,
+        state="passed",
+        verdict=best.verdict,
+        signed_by=signers,
+        notes=tuple(refusals),
+        suites=_suites(judged, failures),
+    )
 
 
 ELSEWHERE = frozenset((Refused.OTHER_DRIVER, Refused.OTHER_GPU))
 """The reasons of a verdict that was reached on another kind of host than is demanded."""
+
+
+def _suites(judged: list[_Judged], failures: tuple[Refusal, ...]) -> tuple[str, ...]:
+    """Name the suites with which the demanded kind of host was judged, or that found what is wrong on all of them."""
+    failed = {refusal.statement for refusal in failures}
+    return tuple(
+        dict.fromkeys(
+            one.verdict.suite
+            for one in judged
+            if not one.verdict.simulated
+            and (one.stored in failed or not {refusal.reason for refusal in one.found} & ELSEWHERE)
+        )
+    )
 
 
 def _state_without(judged: list[_Judged]) -> KindState:

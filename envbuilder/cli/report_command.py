@@ -57,19 +57,18 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     from envbuilder.report.collect import collect
     from envbuilder.report.page import write
     from envbuilder.validation.history import History, moment
-    from envbuilder.verdict import ImageStanding
     from envbuilder.workspace import Workspace
 
     now = datetime.now(UTC)
     start = moment(since, now) if since else None
     workspace = Workspace(Path.cwd())
     catalog = load()
-    stand: tuple[ImageStanding, ...] = ()
-    if repository is not None:
-        found = fetch(repository, keys, Console().say)
-        History(store or workspace.history).add(found.verdicts)
-        stand = standings(found, on, max_age, catalog.gpu_model)
-    elif on is not None:
+    if on is not None and repository is None:
         raise UsageError("--on is asked of a registry", hint="say which with --from HOST/REPOSITORY")
-    material = replace(collect(workspace, matrices or VETTED, store, start, catalog), standings=stand)
+    found = fetch(repository, keys, Console().say) if repository is not None else None
+    if found is not None:
+        History(store or workspace.history).add(found.verdicts)
+    material = collect(workspace, matrices or VETTED, store, start, catalog)
+    if found is not None:
+        material = replace(material, standings=standings(found, on, max_age, catalog.gpu_model))
     click.echo(write(material, output, now))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated
 
 import msgspec
 
+from envbuilder import versions
 from envbuilder.catalog.model import Catalog
 from envbuilder.compat import machine, missing, phrases
 from envbuilder.compat.check import CheckDocument, check
@@ -20,16 +22,23 @@ HostName = Annotated[
 ]
 
 
-class FleetHost(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One host of a fleet file; without a driver it runs CPU environments only.
+HostCount = Annotated[int, msgspec.Meta(ge=1, le=1_000_000, description="how many hosts are alike")]
 
-    ``driver`` may be a branch alone. Without ``arch`` the machine is the one that its GPUs are built into.
+
+class FleetHost(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One host of a fleet file, or ``count`` of them that are alike; without a driver it runs CPU environments only.
+
+    ``driver`` may be a branch alone. Without ``arch`` the machine is the one that its GPUs are built into. ``labels``
+    and ``constraint`` are how a cluster calls such hosts: a node selector of Kubernetes, Slurm's ``--constraint``.
     """
 
     name: HostName
     driver: DriverText | None = None
     gpus: tuple[GpuText, ...] = ()
     arch: Arch | None = None
+    count: HostCount = 1
+    labels: dict[str, str] = {}
+    constraint: str = ""
 
 
 Fleet = tuple[FleetHost, ...]
@@ -39,7 +48,7 @@ Fleet = tuple[FleetHost, ...]
 class HostKind(msgspec.Struct, frozen=True, kw_only=True):
     """Hosts with the same driver, machine and models of GPUs; ``host`` is the first of them.
 
-    Every rule treats them alike: how many GPUs of a model a host has changes no answer.
+    Every rule treats them alike: how many GPUs of a model a host has changes no answer. ``count`` is how many they are.
     """
 
     host: str
@@ -47,24 +56,31 @@ class HostKind(msgspec.Struct, frozen=True, kw_only=True):
     gpus: tuple[str, ...]
     arch: Arch | None
     hosts: tuple[str, ...]
+    count: int = 1
 
 
 def kinds_of(hosts: tuple[FleetHost, ...]) -> dict[HostKind, FleetHost]:
     """Group hosts by what they are, in the order in which each kind is met first; its first host stands for it."""
-    alike: dict[FleetHost, list[FleetHost]] = {}
+    alike: dict[tuple[str | None, tuple[str, ...], Arch | None], list[FleetHost]] = {}
     for host in hosts:
-        models = tuple(dict.fromkeys(host.gpus))
-        alike.setdefault(msgspec.structs.replace(host, name="", gpus=models), []).append(host)
+        alike.setdefault((host.driver, tuple(dict.fromkeys(host.gpus)), host.arch), []).append(host)
     return {
         HostKind(
             host=same[0].name,
-            driver=kind.driver,
-            gpus=kind.gpus,
-            arch=kind.arch,
+            driver=driver,
+            gpus=gpus,
+            arch=arch,
             hosts=tuple(one.name for one in same),
+            count=sum(one.count for one in same),
         ): same[0]
-        for kind, same in alike.items()
+        for (driver, gpus, arch), same in alike.items()
     }
+
+
+def is_of_kind(gpu: str, driver: str, seen: str | None, names: Iterable[str], catalog: Catalog) -> bool:
+    """Tell whether a host with the driver ``seen`` and these GPUs is of a kind: a model and a driver, or its branch."""
+    models = {catalog.gpu_model(name) or name for name in names}
+    return gpu in models and seen is not None and versions.is_prefix(driver, seen)
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):

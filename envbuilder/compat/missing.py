@@ -177,6 +177,14 @@ def _told_apart(name: str, stated: str, rows: tuple[Gpu, ...]) -> tuple[Device |
     row = next((row for row in rows if versions.same(row.compute_capability, stated)), None)
     if stated and (row is not None or any(stated in row.variants for row in rows)):
         return Device(name if row is None else row.name, stated, row), None
+    if len(rows) == 1:
+        sold = phrases.words(sorted((rows[0].compute_capability, *rows[0].variants), key=versions.key))
+        return None, phrases.unknown(
+            name,
+            f"{rows[0].name} was sold with the compute capabilities {sold}, and its name does not tell which.",
+            fix="Give the compute capability alone with --compute-capability "
+            "(`nvidia-smi --query-gpu=compute_cap --format=csv` prints it).",
+        )
     kinds = [f"{row.name} ({' or '.join((row.compute_capability, *row.variants))})" for row in rows]
     return None, phrases.unknown(
         name,

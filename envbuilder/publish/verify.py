@@ -112,6 +112,25 @@ def _verify(repository: Repository, openers: tuple[Opener, ...], question: Quest
     return msgspec.structs.replace(_refused(repository, question, refusals), digest=manifest.digest)
 
 
+@dataclass(frozen=True)
+class Said:
+    """What trusted keys said of one image; ``unknown`` is what nobody knows the meaning of: it forbids a yes."""
+
+    digest: str
+    evidence: tuple[Evidence, ...]
+    unknown: tuple[Refusal, ...]
+
+
+def said_of(repository: Repository, openers: tuple[Opener, ...], target: str) -> Said | None:
+    """Read everything that is attached to what a tag or digest names; None where the repository has no such image."""
+    manifest = repository.manifest(target)
+    if manifest is None:
+        return None
+    found = _collect(repository, manifest, openers)
+    unknown = tuple(one.refusal for one in found if one.refusal and one.unknown)
+    return Said(manifest.digest, tuple(_evidence(found)), unknown)
+
+
 def published_verdicts(repository: Repository, openers: tuple[Opener, ...]) -> tuple[Verdict, ...]:
     """Return every trusted verdict in a repository, about whatever its tags and its lists of statements lead to."""
     return published(repository, openers).verdicts

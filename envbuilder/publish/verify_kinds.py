@@ -19,7 +19,7 @@ def answer(
     A yes is worth what the weakest of its parts is: it has the lowest level and the oldest verdict's time.
     ``passed_over`` are the statements of strangers, which change nothing.
     """
-    kinds = tuple(_blocked(one.standing, unknown) for one in added)
+    kinds = tuple(unless_unknown(one.standing, unknown) for one in added)
     refusals = (*bare.refusals, *unknown, *(refusal for one in added for refusal in reasons(one)))
     accepted = not refusals
     notes = tuple(dict.fromkeys((*(note for one in added for note in _notes(one)), *passed_over)))
@@ -28,7 +28,8 @@ def answer(
     return _resting_on(found, verdicts, kinds) if accepted else found
 
 
-def _blocked(standing: KindStanding, unknown: tuple[Refusal, ...]) -> KindStanding:
+def unless_unknown(standing: KindStanding, unknown: tuple[Refusal, ...]) -> KindStanding:
+    """Take a yes back where something was attached that nobody knows the meaning of."""
     if not unknown or standing.state != "passed":
         return standing
     return msgspec.structs.replace(standing, state="refused", why=unknown[0].message)

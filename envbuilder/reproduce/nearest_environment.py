@@ -75,9 +75,10 @@ def _answerable(question: Question, catalog: Catalog) -> Question:
 
     What is built to prove an answer holds no forward-compatibility package, so that one cannot help either.
     """
+    rows = {name: catalog.gpu(name) for name in question.gpus}
     return msgspec.structs.replace(
         question,
-        gpus=tuple(name for name in question.gpus if catalog.gpu(name) is not None),
+        gpus=tuple(name for name, row in rows.items() if row is not None and not row.variants),
         driver=question.driver if question.driver and catalog.branch(question.driver) else None,
         os=question.os if question.os and catalog.system(question.os) else None,
         cuda=question.cuda if question.cuda and catalog.toolkit(question.cuda) else None,

@@ -106,7 +106,6 @@ LISTINGS = (
     _row("conda cudnn", _L, "cudnn ", rf"^\s{{0,4}}cudnn\s{{1,40}}(?P<cudnn>{CUDNN})\s{{1,40}}\S"),
     _row("conda python", _L, "python ", rf"^\s{{0,4}}python\s{{1,40}}(?P<python>{PYTHON})\s{{1,40}}[0-9a-z]{{1,12}}_"),
     _row("conda tensorflow", _L, "tensorflow", rf"^\s{{0,4}}tensorflow(?:-gpu|-base)?\s{{1,40}}(?P<tensorflow>{RELEASE})\s{{1,40}}(?!pypi)(?:cuda|cpu|gpu|mkl|eigen|py|h)[0-9a-z]{{0,20}}_", says={"install": "conda"}),
-    _row("conda list", _M, "_libgcc_mutex|_openmp_mutex", r"^\s{0,4}_(?:libgcc|openmp)_mutex\s{1,40}[0-9]", says={"install": "conda"}),
     _row("pip package in conda list", _L, "tensorflow", r"^\s{0,4}tensorflow(?:-gpu|-cpu)?\s{1,40}[0-9][0-9a-z.]{2,16}\s{1,40}pypi_0", says={"install": "pip"}),
     _row("Debian cuDNN", _L, "libcudnn", rf"^(?:ii|hi)\s{{1,4}}libcudnn[0-9](?:-cuda-1[0-9])?(?::amd64)?\s{{1,40}}(?P<cudnn>{CUDNN})", says=_LINUX),
     _row("Debian toolkit", _L, "cuda-toolkit|cuda-cudart|cuda-runtime", rf"^(?:ii|hi)\s{{1,4}}cuda-(?:toolkit|cudart|runtime)-[0-9-]{{3,5}}(?::amd64)?\s{{1,40}}(?P<cuda>{TOOLKIT})", says=_LINUX),

@@ -1,0 +1,55 @@
+"""Ask a registry how an environment's image stands on kinds of host: what a fleet has proven already."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from envbuilder.attest.demand import Demand, SameGpu, same_model
+from envbuilder.attest.envelope import Opener
+from envbuilder.attest.kinds import Kind, add_up
+from envbuilder.publish.verify import said_of
+from envbuilder.publish.verify_kinds import unless_unknown
+from envbuilder.registry.client import Repository
+from envbuilder.registry.reference import Reference
+from envbuilder.verdict import ImageStanding, Level
+
+
+@dataclass(frozen=True)
+class Registrar:
+    """Whom to believe about which repository, and how old a PASSED may be (seconds)."""
+
+    repository: Repository
+    openers: tuple[Opener, ...]
+    same_gpu: SameGpu
+    max_age_s: float
+    now: Callable[[], datetime]
+
+    def standing(self, environment: str, level: Level, kinds: Iterable[tuple[str, str]]) -> ImageStanding | None:
+        """Say how the image under an environment's tag stands at a level on each kind, a GPU and a driver ('' any).
+
+        None where nothing is under that tag. Raises InfrastructureError or PublishError where the registry fails.
+        """
+        said = said_of(self.repository, self.openers, environment)
+        if said is None:
+            return None
+        demand = Demand(level=level, environment=environment, max_age_s=self.max_age_s)
+        asked = tuple(Kind(gpu=gpu, driver=driver) for gpu, driver in kinds)
+        added = add_up(said.digest, said.evidence, demand, asked, self.now(), same_gpu=self.same_gpu)
+        return ImageStanding(
+            digest=said.digest,
+            environment=environment,
+            kinds=tuple(unless_unknown(one.standing, said.unknown) for one in added),
+        )
+
+
+def registrar_of(
+    to: Reference,
+    environment: Mapping[str, str],
+    openers: tuple[Opener, ...],
+    model_of: Callable[[str], str | None],
+    max_age_s: float,
+) -> Registrar:
+    """Ask a repository by the clock of now; ``model_of`` gives the catalogue's name of a GPU."""
+    return Registrar(Repository(to, environment), openers, same_model(model_of), max_age_s, lambda: datetime.now(UTC))
