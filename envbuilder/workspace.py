@@ -211,6 +211,14 @@ def is_alive(pid: int) -> bool:
     return Path(f"/proc/{pid}").exists()
 
 
+def _started(pid: int) -> str:
+    """Return when a process started, in clock ticks since boot; '' where there is none: a number alone comes again."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""
+
+
 def _literal(name: str) -> str:
     return re.sub(r"([*?\[])", r"[\1]", name)
 
@@ -226,10 +234,12 @@ def temporary_folder(purpose: str) -> Iterator[Path]:
 
     every = Path(tempfile.gettempdir())
     for left in every.glob(f"envbuilder-{purpose}-*-*"):
-        pid = left.name.split("-")[-2]
-        if pid.isdigit() and not is_alive(int(pid)) and left.stat().st_uid == os.getuid():
-            shutil.rmtree(left, ignore_errors=True)
-    folder = every / f"envbuilder-{purpose}-{os.getpid()}-{next(_COUNT)}x{os.urandom(4).hex()}"
+        pid, _, started = left.name.split("-")[-2].partition("_")
+        with suppress(OSError):  # somebody else sweeps as well
+            if pid.isdigit() and _started(int(pid)) != started and left.stat().st_uid == os.getuid():
+                shutil.rmtree(left, ignore_errors=True)
+    owner = f"{os.getpid()}_{_started(os.getpid())}"
+    folder = every / f"envbuilder-{purpose}-{owner}-{next(_COUNT)}x{os.urandom(4).hex()}"
     try:
         with writing(folder):
             folder.mkdir(mode=0o700)

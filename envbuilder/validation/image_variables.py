@@ -11,6 +11,7 @@ from envbuilder.finding import Code, Finding
 from envbuilder.image.render import required_cuda
 from envbuilder.validation.file_records import distributions
 from envbuilder.validation.outside import Looked, Outside, error, warning
+from envbuilder.validation.readable_files import below, refused, unreadable
 
 _CONDITION = re.compile(r"(?:(?:cuda|driver|arch)(?:=|!=|<|<=|>|>=)\d+(?:\.\d+)*|brand(?:=|!=)\w+)\Z")
 _BRANDS = ("tesla", "geforce", "quadro", "titan", "nvidia", "grid", "nvs", "quadrortx", "nvidiartx", "unknown")
@@ -21,9 +22,12 @@ _NEWEST = ("99.0", "999.0")
 def configuration(subject: Outside) -> Looked:
     """Find variables that break or redirect Python, the loader, CUDA or TensorFlow, and programs that are not there."""
     env = subject.image.env
+    closed = unreadable(subject)
     findings = [finding for judged in _JUDGES for finding in judged(subject, env)]
+    findings += refused(subject, closed)
     observed = "; ".join(one.message for one in findings) or f"{len(env)} variables, none of which breaks anything"
-    return Looked(tuple(findings), "a configuration that leaves Python, loader and driver as they are", observed)
+    expected = "a configuration that leaves Python, loader and driver as they are, and code that its user may read"
+    return Looked(tuple(findings), expected, observed, blamed=below(subject, closed) if closed else frozenset())
 
 
 def _bad(name: str, text: str, fix: str = "") -> Finding:

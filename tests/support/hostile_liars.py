@@ -94,8 +94,8 @@ LIAR_IMAGES: tuple[Hostile, ...] = (
          "linalg.cholesky", "nn.softmax"),
     ),
     row("strings-are-wrong", _framework("import tensorflow as _t\n_t.strings.upper = lambda x, **k: x"), FILES, WRONG),
-    row("pictures-are-not-read", _framework("import tensorflow as _t\ndef _no(*a, **k): raise OSError('no')\n_t.io.decode_jpeg = _no"), FILES),
-    row("files-are-not-read", _framework("import tensorflow as _t\ndef _no(*a, **k): raise OSError('no')\n_t.io.read_file = _no"), FILES),
+    row("pictures-are-not-read", _framework("import tensorflow as _t\ndef _no(*a, **k): raise OSError('no')\n_t.io.decode_jpeg = _no"), FILES, WRONG),
+    row("files-are-not-read", _framework("import tensorflow as _t\ndef _no(*a, **k): raise OSError('no')\n_t.io.read_file = _no"), FILES, WRONG),
     # As users start it.
     row("entrypoint-swallows", 'ENTRYPOINT ["/bin/true"]', START, fast=True),
     row("entrypoint-says-no", "RUN printf '#!/bin/sh\\nexit 3\\n' > /opt/e && chmod 755 /opt/e\nENTRYPOINT [\"/opt/e\"]", START),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from envbuilder.workspace import (
     folder_contents,
     read_document,
     shipped,
+    temporary_folder,
     write_atomically,
     write_document,
 )
@@ -185,6 +187,24 @@ def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
         os.utime(left, (0, 0))
     write_atomically(path, b"whole")
     assert sorted(tmp_path.iterdir()) == sorted([path, young, alive])
+
+
+def test_a_killed_process_s_folder_goes_although_its_number_came_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A number alone is not a process: one that has it now and began at another time keeps no folder alive."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    gone, reused = tmp_path / f"envbuilder-a-{2**22 + 1}_5-0xab", tmp_path / f"envbuilder-a-{os.getpid()}_5-0xcd"
+    other = tmp_path / f"envbuilder-b-{2**22 + 1}_5-0xab"
+    for left in (gone, reused, other):
+        left.mkdir()
+        (left / "tree").write_text("x")
+    with temporary_folder("a") as mine:
+        assert sorted(tmp_path.iterdir()) == sorted([mine, other])
+        with temporary_folder("a") as second:
+            assert mine.is_dir()
+            assert second != mine
+    assert list(tmp_path.iterdir()) == [other]
 
 
 @pytest.mark.parametrize("obstacle", ["a file for a folder", "a folder for the file"])
