@@ -10,7 +10,7 @@ from pathlib import Path
 from envbuilder.compat.fleet import FleetHost
 from envbuilder.errors import UsageError
 from envbuilder.jobs.fleet_document import FleetDocument, ProofRow
-from envbuilder.workspace import read_users, write_atomically
+from envbuilder.workspace import read_users, write_atomically, writing
 
 _OURS = "#!/bin/bash\n# Written by `envbuilder fleet export slurm`.\n"
 """How each of our scripts begins, by which it is known again."""
@@ -57,7 +57,8 @@ def write_batches(scripts: Mapping[str, str], folder: Path) -> Iterable[Path]:
     """Write the scripts into a folder; yields their paths. Ours for kinds on which nothing is left are removed."""
     for old in folder.glob("*.sbatch"):
         if old.name not in scripts and read_users(old).startswith(_OURS.encode()):
-            old.unlink()
+            with writing(old):
+                old.unlink(missing_ok=True)
     for name, script in scripts.items():
         write_atomically(folder / name, script.encode())
         yield folder / name
