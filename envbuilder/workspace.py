@@ -217,7 +217,7 @@ def is_gone(name: str) -> bool:
 
 
 def _temporary_place() -> Path:
-    """Return the folder for what is temporary. The standard library's way writes a file to try it, which a kill leaves."""
+    """Return the folder for what is temporary; the standard library writes a file there to try, which a kill leaves."""
     named = (os.environ.get(name, "") for name in ("TMPDIR", "TEMP", "TMP"))
     return next((Path(one) for one in (*named, "/tmp", "/var/tmp") if one and Path(one).is_dir()), Path.cwd())  # noqa: S108
 
