@@ -23,6 +23,7 @@ from envbuilder.workspace import (
     content_key,
     find_matrix,
     folder_contents,
+    owner,
     read_document,
     shipped,
     temporary_folder,
@@ -180,10 +181,11 @@ def test_a_cache_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
 def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
     """A temporary file of a process that is gone goes with the next write; a living process's stays."""
     path = tmp_path / "a[1].json"
-    dead, young, alive = (tmp_path / f".a[1].json.{pid}.0.tmp" for pid in (2**22 + 1, 2**22 + 2, os.getpid()))
-    for left in (dead, young, alive):
+    owners = (f"{2**22 + 1}_5", f"{2**22 + 2}_5", owner(), f"{os.getpid()}_5")
+    dead, young, alive, another = (tmp_path / f".a[1].json.{name}.99.tmp" for name in owners)
+    for left in (dead, young, alive, another):
         left.write_text("part")
-    for left in (dead, alive):
+    for left in (dead, alive, another):  # another: a container's first process has the same number in every container
         os.utime(left, (0, 0))
     write_atomically(path, b"whole")
     assert sorted(tmp_path.iterdir()) == sorted([path, young, alive])
@@ -204,6 +206,7 @@ def test_a_killed_process_s_folder_goes_although_its_number_came_again(
         with temporary_folder("a") as second:
             assert mine.is_dir()
             assert second != mine
+        gone.mkdir()  # as the program that its process had started does
     assert list(tmp_path.iterdir()) == [other]
 
 
