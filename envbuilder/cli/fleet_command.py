@@ -159,6 +159,37 @@ def run(
     finish(run_here(what, registrar.standing, attach), form, as_text)
 
 
+@command.command("export")
+@click.argument("scheduler", type=click.Choice(["slurm"]))
+@_asked
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path, file_okay=False), default=Path("out/fleet"), show_default=True
+)
+def export(scheduler: str, form: str, output: Path, **given: Any) -> None:  # noqa: ANN401, ARG001 - likewise; one so far
+    r"""Write what is left as jobs of a scheduler: a file a kind of host, a task an image.
+
+    Slurm: arrays for `sbatch`, on nodes that have a container engine. Each task validates a digest where it is and
+    attaches the verdict, signed by the key whose path ENVBUILDER_SIGNING_KEY names; no key and no login is in a file.
+    A task that a node took with it is queued again; one that FAILED is not.
+
+    \b
+    Example:
+      envbuilder fleet export slurm tensorflow --fleet fleet.yaml \
+          --from registry.example.org/ml/tensorflow --key team.pub -o jobs
+    """
+    from envbuilder.cli.output import finish
+    from envbuilder.console import Console
+    from envbuilder.jobs.fleet_proofs import survey
+    from envbuilder.jobs.fleet_slurm import batches, write_batches
+    from envbuilder.jobs.fleet_text import as_text
+
+    what, registrar = _prepared(**given)
+    document = survey("plan", what, registrar.standing)
+    for path in write_batches(batches(document, what.fleet), output):
+        Console().say(f"wrote {path}")
+    finish(document, form, as_text)
+
+
 @command.command("hosts")
 @click.argument("cluster", type=click.Choice(["kubernetes", "slurm"]))
 @click.argument("file", type=click.File("rb"))

@@ -22,6 +22,12 @@ HostName = Annotated[
 ]
 
 
+ConstraintText = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^[A-Za-z0-9_.:+&|*(),\[\]-]{0,255}\Z", description="features of a Slurm node, such as a100&driver-535"
+    ),
+]
 HostCount = Annotated[int, msgspec.Meta(ge=1, le=1_000_000, description="how many hosts are alike")]
 
 
@@ -38,7 +44,7 @@ class FleetHost(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     arch: Arch | None = None
     count: HostCount = 1
     labels: dict[str, str] = {}
-    constraint: str = ""
+    constraint: ConstraintText = ""
 
 
 Fleet = tuple[FleetHost, ...]

@@ -24,6 +24,9 @@ _GRES = re.compile(r"gpu:([A-Za-z][\w.-]*)(?::[0-9]+)?(?:\([^)]*\))?\Z")
 _ANY_GPU = re.compile(r"gpu(?::[0-9]+)?(?:\([^)]*\))?\Z")
 _DRIVER = re.compile(r"(?:nvidia|driver|drv)[-_]?r?([0-9]{3}(?:\.[0-9]+){0,2})\Z", re.IGNORECASE)
 
+_FEATURE = re.compile(r"[A-Za-z0-9_.:+-]{1,64}\Z")
+"""A feature that a constraint can name as it is."""
+
 
 @dataclass(frozen=True)
 class Discovered:
@@ -149,7 +152,7 @@ def _of_words(resources: str, features: str) -> FleetHost:
         raise _UnknownError("its resources name no model of its GPU (gpu:a100:4)")
     if gpus and not driver:
         raise _UnknownError("no feature names its driver (driver-535.104.05)")
-    constraint = "&".join(words)
+    constraint = "&".join(word for word in words if _FEATURE.match(word))
     if not gpus:
         return FleetHost(name="x", constraint=constraint)
     return FleetHost(name="x", driver=driver, gpus=tuple(dict.fromkeys(gpus)), constraint=constraint)

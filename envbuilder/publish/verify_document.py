@@ -69,12 +69,11 @@ def as_text(found: Verification) -> str:
 def _on_kinds(found: Verification) -> str:
     """Write a line a kind, then every reason under its kind's name, and what was passed over last."""
     word = "ACCEPTED" if found.accepted else "REFUSED"
-    lines = [f"{word} {found.image} ({found.digest})"]
-    if found.accepted:
-        lines.append(f"  {found.environment or 'no environment of ours'}: {found.verdict} at level {found.level}")
-    lines += [f"  {kind.kind}: {_standing(kind)}" for kind in found.kinds]
-    against = _listed("  ", found.refusals)
-    return "\n".join([*map(printable.line, lines), *against, *_listed("  passed over: ", found.notes)])
+    lines = [f"{found.environment or 'no environment of ours'}: {found.verdict} at level {found.level}"]
+    lines = [*(lines if found.accepted else ()), *(f"{kind.kind}: {_standing(kind)}" for kind in found.kinds)]
+    head = printable.line(f"{word} {found.image} ({found.digest})")
+    against = [*_listed("  ", found.refusals), *_listed("  passed over: ", found.notes)]
+    return "\n".join([head, *(f"  {printable.line(line)}" for line in lines), *against])
 
 
 def _standing(kind: KindStanding) -> str:

@@ -233,7 +233,7 @@ class Soak:
                     _, errors = process.communicate()
                 if time.monotonic() - began > ENDS_WITHIN_S:
                     self.wrong.append(f"{title}: took {time.monotonic() - began:.0f} s to end")
-        if b"Traceback" in errors and b"envbuilder" in errors:  # else Python itself was not there yet
+        if b"Traceback" in errors and b"envbuilder/cli/__init__.py" in errors:  # else Python was still loading it
             self.wrong.append(f"{title}: a traceback: {errors[-300:]!r}")
         if process.returncode == 70:
             self.wrong.append(f"{title}: ended in the code of a bug")
@@ -246,13 +246,17 @@ class Soak:
     def _leaks(self, title: str, folder: Path) -> None:
         found = [path.name for path in folder.rglob(".*.tmp") if not _is_young(path)]
         found += [path.name for path in (self.place / "tmp").iterdir()]
-        found += [f"process {pid}" for pid in _processes_in(folder)]
+        until = time.monotonic() + ENDS_WITHIN_S  # what a killed command had started may come to its own end
+        while (running := list(_processes_in(folder))) and time.monotonic() < until:
+            time.sleep(0.2)
+        found += [f"process {pid}" for pid in running]
         if self.engine:
             found += _left_in_engine()
         for name in found:
             self.counts["leaks"] += 1
             self.wrong.append(f"{title}: left {name}")
-            shutil.rmtree(self.place / "tmp" / name, ignore_errors=True)
+        for path in (self.place / "tmp").iterdir():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def _default_signals() -> None:

@@ -447,6 +447,8 @@ COMPARED = VerifyDocument(
     )
 )
 
+FLEET = tuple(("fleet", child) for child in ("plan", "status", "run", "export"))
+
 PHRASES: dict[tuple[str, ...], str] = {
     ("run",): "where work ERROR GB",
     ("build",): "where or why work GB",
@@ -460,7 +462,7 @@ PHRASES: dict[tuple[str, ...], str] = {
     ("controls",): "must find time nothing red as it s",
     ("publish",): "result failed refused would new",
     ("verify",): "ACCEPTED REFUSED at on by ago a host with seconds days signed over",
-    **dict.fromkeys((("fleet", "plan"), ("fleet", "status"), ("fleet", "run")), "since or there in them for ran at"),
+    **dict.fromkeys(FLEET, "since or there in them for ran at"),
     (
         "upgrade",
     ): "Sides Policy Platform Why Your Checks Fleet Durations Packages What that Layers Numerics Warnings Newly "
@@ -509,8 +511,8 @@ def cases(folder: Path) -> Iterator[Case]:
     yield Case(("verify",), REFUSED, verify_document.as_text)
     yield Case(("verify",), ON_KINDS, verify_document.as_text)
     yield Case(("verify",), PROVEN, verify_document.as_text)
-    for child in ("plan", "status", "run"):
-        yield Case(("fleet", child), PROOFS, fleet_text.as_text)
+    for words_ in FLEET:
+        yield Case(words_, PROOFS, fleet_text.as_text)
     yield Case(("upgrade",), DIFFERENT, upgrade_text.as_text)
     yield Case(("upgrade",), BISECTED, bisect.as_text)
     for document in (foreseen("01"), foreseen("53"), followed("28")):

@@ -118,7 +118,9 @@ def test_hosts_that_share_only_the_registry_add_up(world: World) -> None:
     world.hopper.attach()
     found = world.verify()
     assert (states(found), found.accepted) == (["passed", "missing"], False)
-    assert "KIND_MISSING: A100/550" in verify_document.as_text(found)
+    text = verify_document.as_text(found)
+    assert "\n  A100/550: missing\n  KIND_MISSING: A100/550: " in text
+    assert "\n  H100/535: passed at level gpu " in text
     world.ampere.attach()
     found = world.verify()
     assert found.accepted

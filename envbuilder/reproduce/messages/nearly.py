@@ -25,6 +25,9 @@ _TROUBLE = re.compile(
 _OF_OURS = re.compile(r"cuda|cudnn|cublas|nvidia|gpu|lib\w{2,20}\.so|\.dll|tensor|numpy|protobuf|glibc|ptx|xla|driver")
 """A sentence of any program may hold the other words; one of these makes it about what is known here."""
 
+_OF_NAMES = re.compile(r"has no attribute|cannot import name|no module named|pywrap_")
+"""Python's own sentences are the same whatever is missing: the names in them decide, and those have to be exact."""
+
 _WORD = re.compile(r"[a-z]{4,}")
 _SHORTEST, _WIDEST = 25, 400
 
@@ -54,6 +57,7 @@ def _wrapped(transcript: Transcript, names: set[str]) -> tuple[Symptom, ...]:
 def _cores() -> tuple[tuple[Signature, tuple[str, ...]], ...]:
     """Take from each message about a failure the words of its first sample that the program always prints."""
     rows = (row for row in SIGNATURES if row.severity is Severity.ERROR and row.code is not None and not row.prose)
+    rows = (row for row in rows if _OF_NAMES.search(" ".join(row.literals)) is None)
     found = ((row, re.search(row.regex, row.samples[0], re.ASCII)) for row in rows)
     cores = ((row, tuple(dict.fromkeys(_WORD.findall(hit[0].lower())))) for row, hit in found if hit is not None)
     return tuple((row, words) for row, words in cores if len(words) >= _FEWEST_WORDS)

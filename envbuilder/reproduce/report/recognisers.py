@@ -70,6 +70,8 @@ LOGS = (
     _row("runtime cuDNN number", _P, "loaded runtime cudnn", r"Loaded runtime CuDNN library: (?P<cudnn_number>[0-9]{4,5}) "),
     _row("device in a log", _P, "major:|computecapability|compute capability", r"\bname: (?P<gpu>[A-Za-z][A-Za-z0-9 ./()+-]{2,60}?)(?:\s+major: (?:[0-9])\b|\s+computeCapability: (?P<capability>[0-9]{1,2}\.[0-9])|, pci bus id[^\n]{0,60}compute capability: (?P<capability_2>[0-9]{1,2}\.[0-9]))"),
     _row("device of StreamExecutor", _P, "streamexecutor device", r"StreamExecutor device \((?P<index>[0-9]{1,2})\): (?P<gpu>[A-Za-z][A-Za-z0-9 ./()+-]{2,60}), Compute Capability (?P<capability>[0-9]{1,2}\.[0-9])"),
+    _row("deviceQuery's versions", _P, "driver version / runtime", r"CUDA Driver Version / Runtime Version\s+(?P<driver_cuda>[0-9]{1,2}\.[0-9]) / (?P<cuda>[0-9]{1,2}\.[0-9])"),
+    _row("deviceQuery's capability", _P, "major/minor version", r"CUDA Capability Major/Minor version number:\s+(?P<capability>[0-9]{1,2}\.[0-9])"),
     _row("capability in a warning", _P, "compatible with compute capability", r"compatible with compute capability (?P<capability>[0-9]{1,2}\.[0-9])"),
     _row("capability that is too low", _P, "minimum required cuda capability", r"with Cuda compute capability (?P<capability>[0-9]{1,2}\.[0-9])\. The minimum"),
     _row("kernel module's version", _P, "nvrm version", rf"NVRM version: NVIDIA UNIX [A-Za-z0-9_ ]{{0,40}}Kernel Module(?: for [a-z0-9_]{{3,10}})?\s+(?P<driver>{DRIVER})", says=_LINUX),
@@ -130,6 +132,7 @@ ORDERS = (
     _row("Python image", _O, "from python:", r"FROM (?P<image>python:(?P<python>[23]\.[0-9]{1,2}(?:\.[0-9]{1,2})?)[a-z0-9.-]{0,30})", says={"install": "docker", "platform": "linux"}),
     _row("system image", _O, "from ubuntu:|from debian:", r"FROM (?P<image>(?P<os>(?:ubuntu|debian):[a-z0-9.]{3,12})[a-z0-9.-]{0,20})", says={"install": "docker", "platform": "linux"}),
     _row("wheel", _O, ".whl", rf"tensorflow(?:_gpu|_cpu)?-(?P<tensorflow>{RELEASE})-cp(?P<python_digits>[23][0-9]{{1,2}})-", says={"install": "pip"}, unless="not a supported"),
+    _row("wheel for Windows", _O, "win_amd64", r"tensorflow[a-z_]{0,6}-[0-9][0-9A-Za-z.]{2,12}-cp[0-9a-z-]{2,16}-win_amd64", says={"platform": "windows"}),
     _row("wheel that does not fit", _O, "not a supported wheel", rf"tensorflow(?:_gpu|_cpu)?-(?P<tensorflow>{RELEASE})-cp"),
     _row("wheel of another processor", _O, "_aarch64.whl", r"linux_(?P<arch>aarch64)\.whl", says=_LINUX),
     _row("Debian file of cuDNN", _O, "libcudnn", rf"libcudnn[4-9](?:-dev)?_(?P<cudnn>{CUDNN})-1\+cuda", says=_LINUX),
@@ -153,11 +156,11 @@ MENTIONS = (
     _row("prose, cuDNN's major", _M, "cudnn", r"(?<![\w.])(?<![Cc][Uu][Dd][Aa]/)(?<![Cc][Uu][Dd][Aa] / )cudnn ?(?:version )?v?(?P<cudnn>[4-9])(?![\w.])(?!\.[0-9])", unless=_NOT_SAID, any_case=True),
     _row("prose, Python", _M, "python|py3|py 3", rf"(?<![\w./=-])(?:python|py)(?: ?version)?(?: is)?(?: ?[:=] ?| v\.? ?|[ -]|v)?(?P<python>{PYTHON})(?!\.[0-9])", unless=_NOT_SAID, any_case=True, near=r"py(?:thon)?[a-z ]{0,14}[ :=v.-]{0,4}[23]\.[0-9]"),
     _row("prose, CPU build", _M, "tensorflow-cpu", r"(?<![\w./-])(?P<distribution>tensorflow-cpu)(?![\w-])", says={"build": "cpu"}, unless=_NOT_SAID),
-    _row("prose, installer", _M, "pip|conda|docker", r"\b(?:from|via|using|with|through|by) (?P<install>pip|conda|docker)\b(?! ?(?:install|list|freeze|show|run|-))", unless=_NOT_SAID),
+    _row("prose, installer", _M, "pip|conda|docker", r"\b(?:from|via|using|with|through|by) (?:ana(?=conda navigator))?(?P<install>pip|conda|docker)\b(?! ?(?:install|list|freeze|show|run|-))", unless=_NOT_SAID),
     _row("prose, Keras", _M, "keras", r"(?<![\w./=-])keras(?:[ -]version)?(?: ?[:=] ?| v\.? ?|[ -]|v)?(?P<keras>[23]\.[0-9]{1,2}(?:\.[0-9]{1,2})?)(?![\w.]*[0-9x])", unless=_NOT_SAID + "|<|>", any_case=True),
     _row("prose, NumPy", _M, "numpy", r"(?<![\w./=-])numpy(?:[ -]version)?(?: ?[:=] ?| v\.? ?|[ -])(?P<numpy>[0-9]\.[0-9]{1,2}(?:\.[0-9]{1,2})?)(?![\w.]*[0-9x])", unless=_NOT_SAID + "|<|>", any_case=True),
     _row("prose, protobuf", _M, "protobuf", r"(?<![\w./=-])protobuf(?:[ -]version)?(?: ?[:=] ?| v\.? ?|[ -])(?P<protobuf>[0-9]\.[0-9]{1,2}(?:\.[0-9]{1,2})?)(?![\w.]*[0-9x])", unless=_NOT_SAID + "|<|>", any_case=True),
-    _row("prose, driver", _M, "driver", r"(?<![\w./])drivers?(?:[ -]version)?(?: is)?(?: ?[:=(#] ?| v\.? ?|[ -]|v)?(?P<driver>[2-9][0-9]{2}(?:\.[0-9]{1,3}){0,2})(?![0-9.]?[0-9])", unless=_NOT_SAID, any_case=True),
+    _row("prose, driver", _M, "driver", r"(?<![\w./])drivers?(?:[ -]version)?(?: is)?(?: ?[:=(#] ?| v\.? ?|[ -]|v)?(?P<driver>[2-9][0-9]{2}(?:\.[0-9]{1,3}){0,2})(?![0-9.]?[0-9])", unless=_NOT_SAID.replace("driver version:|", ""), any_case=True),
 )  # fmt: skip
 """What people write in sentences."""
 
