@@ -8,7 +8,7 @@ from typing import Any, get_args, get_type_hints
 import msgspec
 
 from envbuilder.catalog.model import Catalog
-from envbuilder.catalog.rows import Facts, Row, TensorflowRelease
+from envbuilder.catalog.rows import Row, Tables, TensorflowRelease
 from envbuilder.console import table as aligned
 from envbuilder.errors import UsageError
 from envbuilder.jobs import listing_filter
@@ -125,8 +125,8 @@ def own_columns(kind: type[Row]) -> Columns:
 
 
 def _kinds() -> dict[str, type[Row]]:
-    """Return the row type of each table, in the order of `Facts`."""
-    return {name: get_args(kind)[0] for name, kind in get_type_hints(Facts).items()}
+    """Return the row type of each table, in the order of `Tables`."""
+    return {name: get_args(kind)[0] for name, kind in get_type_hints(Tables).items()}
 
 
 TABLES: dict[str, Columns] = {name: _CHOSEN.get(name) or own_columns(kind) for name, kind in _kinds().items()}
