@@ -81,6 +81,15 @@ class GpuSeen(msgspec.Struct, frozen=True, kw_only=True):
     uuid: str = ""
 
 
+SIMULATED_GPU = "GPU-73696d75-6c61-7465-6420-475055"
+"""How the UUID of every GPU of our simulated driver begins, as NVML writes it: the bytes spell "simulated GPU"."""
+
+
+def any_simulated(gpus: Iterable[GpuSeen]) -> bool:
+    """Tell whether a GPU is of our simulated driver, wherever that was put: into the container or onto the host."""
+    return any(gpu.uuid.casefold().startswith(SIMULATED_GPU.casefold()) for gpu in gpus)
+
+
 class HostRef(msgspec.Struct, frozen=True, kw_only=True):
     """The host that the checks ran on. ``driver`` is None where none is installed.
 
@@ -162,3 +171,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     reasons: tuple[str, ...] = ()
     started: str
     finished: str
+
+    @property
+    def unreal(self) -> bool:
+        """Whether a simulated driver was met: by what the verdict says, or by the GPUs that it names."""
+        return self.simulated or any_simulated(self.host.gpus)

@@ -101,7 +101,7 @@ def shortcomings(
     broken = inconsistent(verdict)
     checks = (
         (Refused.OTHER_ENVIRONMENT, not _is_asked(verdict, demand), _other(verdict, demand)),
-        (Refused.SIMULATED, verdict.simulated, "the verdict was simulated: its driver or GPU was not real"),
+        (Refused.SIMULATED, verdict.unreal, "the verdict was simulated: its driver or GPU was not real"),
         (Refused.FAILED, verdict.verdict == "FAILED", _because("the verdict is FAILED", verdict)),
         (Refused.INCONCLUSIVE, verdict.verdict == "INCONCLUSIVE", _because("the verdict is INCONCLUSIVE", verdict)),
         (Refused.INCONSISTENT, bool(broken), f"the verdict is PASSED although {broken} failed"),

@@ -32,7 +32,7 @@ def concerns(verdict: Verdict, demand: Demand, same_gpu: SameGpu) -> bool:
 
 def supersedes(passed: Verdict, failed: Verdict, now: datetime) -> bool:
     """Tell whether a verdict makes up for a FAILED: a newer, real PASSED that got as far, on the same kind of host."""
-    if passed.verdict != "PASSED" or passed.simulated or inconsistent(passed):
+    if passed.verdict != "PASSED" or passed.unreal or inconsistent(passed):
         return False
     if not moment(failed.finished) < moment(passed.finished) <= now + CLOCK_SKEW:
         return False

@@ -148,7 +148,7 @@ def _suites(judged: list[_Judged], failures: tuple[Refusal, ...]) -> tuple[str, 
         dict.fromkeys(
             one.verdict.suite
             for one in judged
-            if not one.verdict.simulated
+            if not one.verdict.unreal
             and (one.stored in failed or not {refusal.reason for refusal in one.found} & ELSEWHERE)
         )
     )
@@ -156,7 +156,7 @@ def _suites(judged: list[_Judged], failures: tuple[Refusal, ...]) -> tuple[str, 
 
 def _state_without(judged: list[_Judged]) -> KindState:
     """Say in a word why no verdict is accepted. What was simulated is as nothing."""
-    reasons = [{refusal.reason for refusal in one.found} for one in judged if not one.verdict.simulated]
+    reasons = [{refusal.reason for refusal in one.found} for one in judged if not one.verdict.unreal]
     here = [found for found in reasons if not found & ELSEWHERE]
     if any(found == {Refused.EXPIRED} for found in here):
         return "stale"
@@ -186,7 +186,7 @@ def _judge(item: Evidence, verdict: Verdict, found: tuple[Refusal, ...], now: da
         verdict=verdict,
         stored=item.stored,
         signers=signers,
-        revokes=verdict.verdict == "FAILED" and not verdict.simulated and in_time,
+        revokes=verdict.verdict == "FAILED" and not verdict.unreal and in_time,
         found=found,
     )
 

@@ -116,7 +116,7 @@ class _ImageManifest(msgspec.Struct, frozen=True):
 def _unfit(verdict: Verdict, allow: tuple[Allowance, ...]) -> str:
     """Say why a verdict forbids publishing; '' where it does not."""
     because = "; ".join(verdict.reasons) or "see its checks"
-    if verdict.simulated:
+    if verdict.unreal:
         raise PublishError("a simulated verdict is never published", hint="validate on a host with a real driver")
     match verdict.verdict:
         case "PASSED":

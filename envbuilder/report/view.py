@@ -142,7 +142,7 @@ def _release_key(one: EnvironmentView) -> tuple[int, ...]:
 
 def _environment(name: str, runs: tuple[Verdict, ...], material: Material) -> EnvironmentView:
     # A simulation says nothing about the environment itself: it is shown only where there is nothing real.
-    verdict = next((run for run in reversed(runs) if not run.simulated), runs[-1])
+    verdict = next((run for run in reversed(runs) if not run.unreal), runs[-1])
     layers = material.layers.get(verdict.image.id, ())
     start = drawing.import_seconds(verdict)
     return EnvironmentView(

@@ -45,7 +45,7 @@ from envbuilder.validation.judge import budget_results, judge
 from envbuilder.validation.launcher import PROBES, Place, here, in_container
 from envbuilder.validation.outside import Outside
 from envbuilder.validation.user_start import check_user_start
-from envbuilder.verdict import TIERS, CheckResult, EngineRef, HostRef, ImageRef, Verdict
+from envbuilder.verdict import TIERS, CheckResult, EngineRef, HostRef, ImageRef, Verdict, any_simulated
 
 if TYPE_CHECKING:
     from envbuilder.image.build import Built
@@ -390,7 +390,9 @@ def _verdict(  # noqa: PLR0913 - one document, from its parts
     times: tuple[str, str],
 ) -> Verdict:
     facts, driver = subject.facts, session.driver()
-    judgement = judge(results, flavor=facts.flavor, gpus=driver.count, simulated=facts.simulated)
+    # Our simulated driver may have been put onto the host itself, which nobody told us: its GPUs say what they are.
+    simulated = facts.simulated or any_simulated(driver.seen)
+    judgement = judge(results, flavor=facts.flavor, gpus=driver.count, simulated=simulated)
     identity = session.identity
     return Verdict(
         environment=subject.environment,
@@ -408,7 +410,7 @@ def _verdict(  # noqa: PLR0913 - one document, from its parts
             memory=identity.memory if identity else 0,
             persistence=driver.persistence,
         ),
-        simulated=facts.simulated,
+        simulated=simulated,
         verdict=judgement.verdict,
         level=judgement.level,
         requires=judgement.requires,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from itertools import product
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -11,14 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from verdicts import H100, check, digest, failed_verdict, gpu_verdict, inconclusive_verdict
 
+from envbuilder import simulated
 from envbuilder.attest.demand import Demand, Refused, same_model
 from envbuilder.attest.envelope import SignedBy
 from envbuilder.attest.kinds import Kind, add_up, parse_kinds, reasons
-from envbuilder.attest.predicates import VerdictPredicate
+from envbuilder.attest.predicates import VerdictPredicate, verdict_statement
 from envbuilder.attest.statement import VERDICT, about
 from envbuilder.attest.trust import Evidence
 from envbuilder.catalog.store import load
-from envbuilder.errors import UsageError
+from envbuilder.errors import PublishError, UsageError
 from envbuilder.verdict import GpuSeen, HostRef, Verdict
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
@@ -88,6 +91,24 @@ def test_what_was_simulated_is_as_nothing() -> None:
     assert states(passed("H100/535"), simulated) == ["passed", "missing"]
     assert states(simulated, demand=Demand(level="none")) == ["missing", "missing"]
     assert states(msgspec.structs.replace(simulated, verdict="FAILED")) == ["missing", "missing"]
+
+
+def test_our_simulated_driver_is_known_by_its_gpus() -> None:
+    """Put onto a host whose suite was told nothing of it, it still proves, fails and makes up for nothing."""
+    header = Path(simulated.__file__).with_name("driver.h").read_text()
+    (text,) = re.findall(r'UUID_TEXT "([^"]+)"', header)
+    uuid = text.replace("%02x", "00")
+    assert bytes.fromhex(uuid[4:].replace("-", "")).startswith(b"simulated GPU")
+    host = HostRef(driver="550.54.15", gpus=(msgspec.structs.replace(A100, uuid=uuid),))
+    unreal = gpu_verdict(host=host)
+    assert unreal.unreal
+    assert not unreal.simulated
+    assert states(passed("H100/535"), unreal) == ["passed", "missing"]
+    assert states(passed("H100/535"), passed("A100/550"), failed("A100/550", "cpu", host=host)) == ["passed", "passed"]
+    later = gpu_verdict(host=host, finished="2026-11-20T23:00:00+00:00")
+    assert states(failed("A100/550", "cpu"), later) == ["failed", "failed"]
+    with pytest.raises(PublishError, match="simulated"):
+        verdict_statement("x", unreal)
 
 
 def test_stale_inconclusive_and_too_low_are_told_apart() -> None:
