@@ -216,6 +216,12 @@ def is_gone(name: str) -> bool:
     return pid.isdigit() and _started(int(pid)) != started
 
 
+def _temporary_place() -> Path:
+    """Return the folder for what is temporary; the standard library writes a file there to try, which a kill leaves."""
+    named = (os.environ.get(name, "") for name in ("TMPDIR", "TEMP", "TMP"))
+    return next((Path(one) for one in (*named, "/tmp", "/var/tmp") if one and Path(one).is_dir()), Path.cwd())  # noqa: S108
+
+
 def _started(pid: int) -> str:
     """Return when a process started, in clock ticks since boot; '' where there is none."""
     try:
@@ -235,9 +241,8 @@ def temporary_folder(purpose: str) -> Iterator[Path]:
     Raises InfrastructureError where the temporary disk is full or cannot be written.
     """
     import shutil  # noqa: PLC0415 - a command that makes none does not pay for it
-    import tempfile  # noqa: PLC0415
 
-    every = Path(tempfile.gettempdir())
+    every = _temporary_place()
 
     def sweep() -> None:
         for left in every.glob(f"envbuilder-{purpose}-*-*"):

@@ -255,7 +255,8 @@ class Soak:
         for name in found:
             self.counts["leaks"] += 1
             self.wrong.append(f"{title}: left {name}")
-            shutil.rmtree(self.place / "tmp" / name, ignore_errors=True)
+        for path in (self.place / "tmp").iterdir():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def _default_signals() -> None:

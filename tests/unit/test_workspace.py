@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -195,7 +194,7 @@ def test_a_killed_process_s_folder_goes_although_its_number_came_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A number alone is not a process: one that has it now and began at another time keeps no folder alive."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     gone, reused = tmp_path / f"envbuilder-a-{2**22 + 1}_5-0xab", tmp_path / f"envbuilder-a-{os.getpid()}_5-0xcd"
     other = tmp_path / f"envbuilder-b-{2**22 + 1}_5-0xab"
     for left in (gone, reused, other):
