@@ -138,6 +138,7 @@ def run(
     from envbuilder.jobs.fleet_proofs import run_here
     from envbuilder.jobs.fleet_text import as_text
     from envbuilder.publish.attach_verdict import Attachment, attach_verdict, tools_for
+    from envbuilder.publish.proven import check_believed
     from envbuilder.publish.publish_all import Session, sealer_of
     from envbuilder.validation.validate_request import ValidateOptions, validate_target
     from envbuilder.workspace import Workspace
@@ -145,6 +146,7 @@ def run(
     what, registrar = _prepared(**given)
     workspace, console = Workspace(Path.cwd()), Console()
     sealer = sealer_of(signers, keyless=keyless, environment=os.environ, say=console.say)
+    check_believed(sealer, registrar.openers)
     session = Session(connect(), workspace, console.say, dict(os.environ))
 
     def attach(digest: str) -> object:

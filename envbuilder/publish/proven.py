@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from envbuilder.attest.demand import Demand, SameGpu, same_model
-from envbuilder.attest.envelope import Opener
+from envbuilder.attest.envelope import KeySealer, Opened, Opener, Sealer
 from envbuilder.attest.kinds import Kind, add_up
+from envbuilder.errors import UsageError
 from envbuilder.publish.verify import said_of
 from envbuilder.publish.verify_kinds import unless_unknown
 from envbuilder.registry.client import Repository
@@ -42,6 +43,19 @@ class Registrar:
             environment=environment,
             kinds=tuple(unless_unknown(one.standing, said.unknown) for one in added),
         )
+
+
+def check_believed(sealer: Sealer, openers: tuple[Opener, ...]) -> None:
+    """Refuse a key that is not among the trusted ones: what it signs would prove nothing, and each run do it all again.
+
+    Raises UsageError. An identity is not tried: Sigstore publishes whatever is signed.
+    """
+    if not isinstance(sealer, KeySealer):
+        return
+    sealed = sealer.seal(b"{}")
+    mine = (opener for opener in openers if opener.media_type == sealer.media_type)
+    if not any(isinstance(opener.open(sealed), Opened) for opener in mine):
+        raise UsageError("the key that signs is none of those that are trusted", hint="give its public half with --key")
 
 
 def registrar_of(

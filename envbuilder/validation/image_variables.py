@@ -148,7 +148,8 @@ def _started(subject: Outside, env: Mapping[str, str]) -> Iterator[Finding]:
     python = _program(subject, env, "python") or _program(subject, env, "python3")
     if subject.is_ours and subject.facts.python and len(subject.files.paths) > 1:
         site = posixpath.normpath(f"{python or ''}/../../lib/python{subject.facts.python}/site-packages/tensorflow")
-        if python is None or subject.files.paths.get(site.strip("/")) is None:
+        somewhere = any("-packages/tensorflow/" in f"{path}/" for path in subject.files.paths)
+        if somewhere and (python is None or subject.files.paths.get(site.strip("/")) is None):
             where = f"is /{python}" if python else "is nowhere"
             text = f"the python of the image's PATH {where}, and not the one that has TensorFlow"
             yield _bad("PATH", text, "put the environment's bin folder first in PATH")

@@ -16,7 +16,7 @@ from verdicts import H100, check, failed_verdict, gpu_verdict, inconclusive_verd
 
 from envbuilder import exits
 from envbuilder.attest.envelope import KeySealer
-from envbuilder.attest.keys import PUBLIC, PrivateKey, create
+from envbuilder.attest.keys import PRIVATE, PUBLIC, PrivateKey, create
 from envbuilder.catalog.store import load
 from envbuilder.choice import Choice, choose, read_fleet
 from envbuilder.engine.fake import FakeEngine
@@ -25,7 +25,7 @@ from envbuilder.jobs.fleet_document import FleetDocument
 from envbuilder.jobs.fleet_proofs import Survey, is_left, run_here, survey
 from envbuilder.jobs.fleet_text import as_text
 from envbuilder.publish.attach_verdict import Attachment, attach_verdict
-from envbuilder.publish.proven import Registrar, registrar_of
+from envbuilder.publish.proven import Registrar, check_believed, registrar_of
 from envbuilder.publish.stating import Tools, state
 from envbuilder.publish.verify_request import openers_of
 from envbuilder.registry.client import OCI_MANIFEST, Repository
@@ -290,3 +290,14 @@ def test_the_commands_answer(team: Team, capsys: pytest.CaptureFixture[str]) -> 
     assert code == 8
     assert "A100/550.54.15" in out
     assert ran(capsys, "fleet", "status", *files)[0] == 2
+
+
+def test_a_key_that_nobody_trusts_signs_nothing(team: Team, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Its verdicts would prove nothing, and every run would do everything again: a usage error, before any engine."""
+    create(tmp_path / "other")
+    files = (str(team.folder / "matrix.yaml"), "--fleet", str(team.folder / "fleet.yaml"), "--from", team.to.name)
+    words = (*files, "--key", str(team.folder / PUBLIC), "--sign", str(tmp_path / "other" / PRIVATE))
+    code, _, err = ran(capsys, "fleet", "run", *words)
+    assert code == 2
+    assert "trusted" in err
+    check_believed(KeySealer(team.key), team.registrar.openers)
