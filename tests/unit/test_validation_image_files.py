@@ -105,7 +105,7 @@ class Withholding(FakeEngine):
     """An engine whose archive holds a layer in a form that nobody can read, and so gives none."""
 
     @contextmanager
-    def layer_files(self, reference: str, known: Container[str]) -> Iterator[Iterator[LayerStream]]:
+    def layer_files(self, reference: str, known: Container[str]) -> Iterator[Iterator[LayerStream]]:  # noqa: ARG002
         """Give nothing."""
         yield iter(())
 
