@@ -4,7 +4,7 @@ VENV := .venv
 ENVBUILDER := $(VENV)/bin/envbuilder
 PYTEST := $(VENV)/bin/python -m pytest
 
-.PHONY: help setup run test test-long check unit integration faults controls hostile shipped accuracy bench images docs clean
+.PHONY: help setup run test test-long check unit integration faults fuzz soak controls hostile shipped accuracy bench images docs clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,7 +36,13 @@ unit: ## Tests that need neither engine nor network
 	@$(PYTEST) -m "not engine and not network and not slow and not long"
 
 faults: setup ## Inject the faults of tests/faults/fault_table.py, every one: full disks, closed streams, damaged files
-	@$(PYTEST) tests/faults tests/unit/test_engine_faults.py
+	@$(PYTEST) tests/faults tests/unit/test_engine_faults.py tests/unit/test_pypi_faults.py
+
+fuzz: setup ## Hostile input for every parser, towards a million cases; goes on where it stopped (MINUTES=20)
+	@nice -n 19 $(VENV)/bin/python -u tests/fuzz/fuzz.py --minutes $(or $(MINUTES),20)
+
+soak: setup ## Kill commands at random moments, run them again, compare what they made, count what is left (TRIALS=1000)
+	@$(VENV)/bin/python tests/soak/soak.py --trials $(or $(TRIALS),1000)
 
 controls: setup ## Run the negative controls: images broken on purpose, each of which must fail as it should
 	@$(ENVBUILDER) controls

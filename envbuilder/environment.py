@@ -65,8 +65,12 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[Finding, ...] = ()
 
 
-Predicate = Literal["installable", "buildable"]
-"""What "works" means of a nearest: it can be installed and will use the GPU, or envbuilder can build it here."""
+Predicate = Literal["installable", "unhindered", "buildable"]
+"""What "works" means of a nearest.
+
+``installable``: it can be installed, and will use the GPU. ``unhindered``: and no warning about the GPU holds for it,
+such as kernels that are compiled for minutes. ``buildable``: envbuilder can build it here.
+"""
 
 
 class Change(msgspec.Struct, frozen=True, gc=False, rename={"old": "from", "new": "to"}):

@@ -93,6 +93,9 @@ EXITS: Mapping[str, Callable[[Any], int]] = {
     "envbuilder/verdict/v1": lambda verdict: of_verdict(verdict.verdict),
     "envbuilder/controls/v1": lambda controls: _ANSWERS[all(row.right for row in controls.rows)],
     "envbuilder/control-list/v1": _done,
+    "envbuilder/fleet/v1": lambda fleet: (
+        ExitCode.DONE if fleet.asked == "plan" else first(row.exit_code for row in fleet.rows)
+    ),
     "envbuilder/publish/v1": lambda publish: first(row.exit_code for row in publish.rows),
     "envbuilder/verify/v1": lambda found: (
         ExitCode.DONE if found.accepted else ExitCode.INFRASTRUCTURE if found.unanswered else ExitCode.PUBLISH_FAILED

@@ -43,6 +43,12 @@ def describe(root: Path = Path("/"), nvml: Any = pynvml) -> HostRef:  # noqa: AN
     )
 
 
+def machine() -> str:
+    """Name the processor's machine as images and wheels do: ``x86_64``, ``aarch64``."""
+    name = platform.machine().lower()
+    return {"amd64": "x86_64", "arm64": "aarch64"}.get(name, name)
+
+
 def has_avx(root: Path = Path("/")) -> bool | None:
     """Say whether the processor has AVX, which TensorFlow's x86-64 wheels need; None where it does not say."""
     flags = re.search(r"^flags\s*:(.*)$", _read(root / "proc/cpuinfo"), re.MULTILINE)

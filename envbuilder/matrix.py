@@ -17,6 +17,10 @@ NameText = Annotated[
     str, msgspec.Meta(pattern=r"^[a-z0-9][a-z0-9.-]{0,63}\Z", description="a short name in lower case")
 ]
 Arch = Literal["x86_64", "aarch64"]
+DriverText = Annotated[
+    str,
+    msgspec.Meta(pattern=rf"^[Rr]?{DOTTED}\Z", description="a driver, such as 535.104.05, or its branch, such as 535"),
+]
 GpuText = Annotated[
     str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9 .+()/_,:=\u00d7-]{0,254}\Z", description="a GPU, such as H100")
 ]
@@ -69,9 +73,9 @@ class Exclude(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Targets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The hosts that every GPU environment has to serve: driver versions and GPUs."""
+    """The hosts that every GPU environment has to serve: drivers (or their branches) and GPUs."""
 
-    drivers: tuple[DottedText, ...] = ()
+    drivers: tuple[DriverText, ...] = ()
     gpus: tuple[GpuText, ...] = ()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -50,12 +50,16 @@ class Phase(msgspec.Struct, frozen=True, kw_only=True):
     warm_s: tuple[float, ...] = ()
 
 
+Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+"""Bytes, or processors: no more than any machine counts, so that who writes them as GB need not expect more."""
+
+
 class ImageRef(msgspec.Struct, frozen=True, kw_only=True):
     """The image that was judged; ``digest`` is the registry's manifest digest (None before a push), size in bytes."""
 
     id: str
     digest: str | None = None
-    size: int = 0
+    size: Count = 0
     reference: str = ""
     base: str = ""
 
@@ -73,8 +77,17 @@ class GpuSeen(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     compute_capability: str
-    memory: int = 0
+    memory: Count = 0
     uuid: str = ""
+
+
+SIMULATED_GPU = "GPU-73696d75-6c61-7465-6420-475055"
+"""How the UUID of every GPU of our simulated driver begins, as NVML writes it: the bytes spell "simulated GPU"."""
+
+
+def any_simulated(gpus: Iterable[GpuSeen]) -> bool:
+    """Tell whether a GPU is of our simulated driver, wherever that was put: into the container or onto the host."""
+    return any(gpu.uuid.casefold().startswith(SIMULATED_GPU.casefold()) for gpu in gpus)
 
 
 class HostRef(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,10 +100,48 @@ class HostRef(msgspec.Struct, frozen=True, kw_only=True):
     driver: str | None = None
     gpus: tuple[GpuSeen, ...] = ()
     kernel: str = ""
-    cpus: int = 0
+    cpus: Count = 0
     cpu_model: str = ""
-    memory: int = 0
+    memory: Count = 0
     persistence: bool | None = None
+
+
+KindState = Literal["passed", "failed", "stale", "inconclusive", "missing", "refused"]
+"""How an image stands on a kind of host.
+
+``failed``: a FAILED that counts there stands. ``stale``: it passed there, too long ago. ``refused``: what is there is
+not enough (its level, its signers), or something that was said about the image cannot be read. ``missing``: nothing
+real was ever said of that kind.
+"""
+
+
+class KindStanding(msgspec.Struct, frozen=True, kw_only=True):
+    """How an image stands on one kind of host: a GPU model and a driver (``535`` stands for the branch).
+
+    ``kind`` is both in a word, as in ``H100/535``.
+    ``ran_on`` is the driver of the verdict that a PASSED rests on, ``age_s`` its age in seconds; ``why`` says what
+    stands in the way of any other state. ``suites`` are the digests of those that judged it there, whatever they said.
+    """
+
+    kind: str
+    gpu: str
+    driver: str
+    state: KindState
+    level: Level | None = None
+    ran_on: str | None = None
+    finished: str = ""
+    age_s: float | None = None
+    signers: tuple[str, ...] = ()
+    why: str = ""
+    suites: tuple[str, ...] = ()
+
+
+class ImageStanding(msgspec.Struct, frozen=True, kw_only=True):
+    """How one image of a repository stands on each kind of host that was asked for."""
+
+    digest: str
+    environment: str
+    kinds: tuple[KindStanding, ...]
 
 
 def every_on(modes: Iterable[bool | None]) -> bool | None:
@@ -120,3 +171,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     reasons: tuple[str, ...] = ()
     started: str
     finished: str
+
+    @property
+    def unreal(self) -> bool:
+        """Whether a simulated driver was met: by what the verdict says, or by the GPUs that it names."""
+        return self.simulated or any_simulated(self.host.gpus)

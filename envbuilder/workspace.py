@@ -28,8 +28,8 @@ _Document = TypeVar("_Document")
 DEFAULT_MATRIX = "quickstart"
 
 VERDICT = "verdict.json"
-_CONTROLS, _UPGRADES, _BISECTS, _REPORTS = "controls", "upgrades", "bisects", "reproduce"
-_NOT_RESULTS = frozenset({_CONTROLS, _UPGRADES, _BISECTS, _REPORTS})
+_CONTROLS, _UPGRADES, _BISECTS, _REPORTS, _ATTACHED = "controls", "upgrades", "bisects", "reproduce", "attached"
+_NOT_RESULTS = frozenset({_CONTROLS, _UPGRADES, _BISECTS, _REPORTS, _ATTACHED})
 """Folders of ``out/`` that hold no environment's results."""
 
 
@@ -80,6 +80,10 @@ class Workspace:
     def publication(self, environment_id: str) -> Path:
         """Return the folder that keeps a publication's journal and verdict."""
         return self.results(environment_id) / "publish"
+
+    def attached(self, digest: str) -> Path:
+        """Return the folder that keeps the verdict on a registry's digest until it is attached there."""
+        return self.out / _ATTACHED / digest.removeprefix("sha256:")[:32]
 
     @property
     def history(self) -> Path:
@@ -185,7 +189,7 @@ _STALE_S = 60.0
 def _temporary_beside(path: Path) -> Iterator[Path]:
     """Yield a file of ours beside a path, which is gone when the block ends; the name is known before it is made."""
     _remove_stale(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{next(_COUNT)}.tmp")
+    temporary = path.with_name(f".{path.name}.{owner()}.{next(_COUNT)}.tmp")
     try:
         os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
         yield temporary
@@ -196,15 +200,34 @@ def _temporary_beside(path: Path) -> Iterator[Path]:
 def _remove_stale(path: Path) -> None:
     """Remove what a process that was killed left beside a path."""
     for left in path.parent.glob(f".{_literal(path.name)}.*.tmp"):
-        pid = left.name.split(".")[-3]
         with suppress(OSError):
-            if pid.isdigit() and not is_alive(int(pid)) and time.time() - left.stat().st_mtime > _STALE_S:
+            if is_gone(left.name.split(".")[-3]) and time.time() - left.stat().st_mtime > _STALE_S:
                 left.unlink()
 
 
-def is_alive(pid: int) -> bool:
-    """Tell whether a process of this host is there."""
-    return Path(f"/proc/{pid}").exists()
+def owner() -> str:
+    """Name this process in a file's name: its number, which comes again (in a container always), and its start."""
+    return f"{os.getpid()}_{_started(os.getpid())}"
+
+
+def is_gone(name: str) -> bool:
+    """Tell whether the process that `owner` named so is no longer there; no for what is no such name."""
+    pid, _, started = name.partition("_")
+    return pid.isdigit() and _started(int(pid)) != started
+
+
+def _temporary_place() -> Path:
+    """Return the folder for what is temporary; the standard library writes a file there to try, which a kill leaves."""
+    named = (os.environ.get(name, "") for name in ("TMPDIR", "TEMP", "TMP"))
+    return next((Path(one) for one in (*named, "/tmp", "/var/tmp") if one and Path(one).is_dir()), Path.cwd())  # noqa: S108
+
+
+def _started(pid: int) -> str:
+    """Return when a process started, in clock ticks since boot; '' where there is none."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""
 
 
 def _literal(name: str) -> str:
@@ -213,25 +236,29 @@ def _literal(name: str) -> str:
 
 @contextmanager
 def temporary_folder(purpose: str) -> Iterator[Path]:
-    """Make a folder that is gone when the block ends; what a killed process left of the same purpose goes first.
+    """Make a folder that is gone when the block ends, and with it what killed processes left of the same purpose.
 
     Raises InfrastructureError where the temporary disk is full or cannot be written.
     """
     import shutil  # noqa: PLC0415 - a command that makes none does not pay for it
-    import tempfile  # noqa: PLC0415
 
-    every = Path(tempfile.gettempdir())
-    for left in every.glob(f"envbuilder-{purpose}-*-*"):
-        pid = left.name.split("-")[-2]
-        if pid.isdigit() and not is_alive(int(pid)) and left.stat().st_uid == os.getuid():
-            shutil.rmtree(left, ignore_errors=True)
-    folder = every / f"envbuilder-{purpose}-{os.getpid()}-{next(_COUNT)}x{os.urandom(4).hex()}"
+    every = _temporary_place()
+
+    def sweep() -> None:
+        for left in every.glob(f"envbuilder-{purpose}-*-*"):
+            with suppress(OSError):  # somebody else sweeps as well
+                if is_gone(left.name.split("-")[-2]) and left.stat().st_uid == os.getuid():
+                    shutil.rmtree(left, ignore_errors=True)
+
+    sweep()
+    folder = every / f"envbuilder-{purpose}-{owner()}-{next(_COUNT)}x{os.urandom(4).hex()}"
     try:
         with writing(folder):
             folder.mkdir(mode=0o700)
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+        sweep()  # again: a program that a killed command had started may have gone on writing there
 
 
 _UNSEALED = b'"checksum": ""'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
@@ -26,6 +27,7 @@ class Refused(StrEnum):
     Those from UNREACHABLE on are the registry's, each of the same name as its `Fault`.
     """
 
+    KIND_MISSING = "KIND_MISSING"
     NO_IMAGE = "NO_IMAGE"
     NO_STATEMENT = "NO_STATEMENT"
     TAG_MOVED = "TAG_MOVED"
@@ -85,7 +87,13 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True):
     tensorflow: str | None = None
 
 
-def shortcomings(stored: str, verdict: Verdict, demand: Demand, now: datetime) -> tuple[Refusal, ...]:
+SameGpu = Callable[[str, str], bool]
+"""Whether a GPU's name is what a demand means: the demand's words first, then the name as the driver has it."""
+
+
+def shortcomings(
+    stored: str, verdict: Verdict, demand: Demand, now: datetime, same_gpu: SameGpu
+) -> tuple[Refusal, ...]:
     """Return every reason why a verdict does not satisfy a demand; empty where it does."""
     age = now - moment(verdict.finished)
     allowed = timedelta(seconds=demand.max_age_s)
@@ -93,7 +101,7 @@ def shortcomings(stored: str, verdict: Verdict, demand: Demand, now: datetime) -
     broken = inconsistent(verdict)
     checks = (
         (Refused.OTHER_ENVIRONMENT, not _is_asked(verdict, demand), _other(verdict, demand)),
-        (Refused.SIMULATED, verdict.simulated, "the verdict was simulated: its driver or GPU was not real"),
+        (Refused.SIMULATED, verdict.unreal, "the verdict was simulated: its driver or GPU was not real"),
         (Refused.FAILED, verdict.verdict == "FAILED", _because("the verdict is FAILED", verdict)),
         (Refused.INCONCLUSIVE, verdict.verdict == "INCONCLUSIVE", _because("the verdict is INCONCLUSIVE", verdict)),
         (Refused.INCONSISTENT, bool(broken), f"the verdict is PASSED although {broken} failed"),
@@ -111,7 +119,7 @@ def shortcomings(stored: str, verdict: Verdict, demand: Demand, now: datetime) -
         ),
         (
             Refused.OTHER_GPU,
-            demand.gpu is not None and not any(gpu_matches(demand.gpu, name) for name in gpus),
+            demand.gpu is not None and not any(same_gpu(demand.gpu, name) for name in gpus),
             f"validated on {', '.join(gpus) or 'no GPU'}; {demand.gpu} is demanded",
         ),
     )
@@ -147,6 +155,11 @@ def moment(text: str) -> datetime:
         return time.astimezone(UTC)
 
 
+def age_s(verdict: Verdict, now: datetime) -> float:
+    """Return how long ago a verdict was reached, in seconds; 0 for one from a clock that is ahead."""
+    return max(0.0, round((now - moment(verdict.finished)).total_seconds(), 1))
+
+
 def days(age: timedelta) -> str:
     """Write an age for people."""
     return f"{age.total_seconds() / 86_400:.1f} days"
@@ -164,6 +177,16 @@ def gpu_matches(wanted: str, name: str) -> bool:
     return bool(wanted_words) and any(
         parts[start : start + len(wanted_words)] == wanted_words for start in range(len(parts))
     )
+
+
+def same_model(model_of: Callable[[str], str | None]) -> SameGpu:
+    """Compare models where both names have one, and words where not: an RTX 3080 Ti is no RTX 3080."""
+
+    def same(wanted: str, name: str) -> bool:
+        models = model_of(wanted), model_of(name)
+        return models[0] == models[1] if all(models) else gpu_matches(wanted, name)
+
+    return same
 
 
 def _is_asked(verdict: Verdict, demand: Demand) -> bool:

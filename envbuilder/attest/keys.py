@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from envbuilder.errors import PublishError, UsageError, decode
+from envbuilder.errors import PublishError, UsageError, decode, of_system
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -19,7 +19,7 @@ PRIVATE, PUBLIC = "envbuilder.key", "envbuilder.pub"
 """The names of the files that `create` makes."""
 
 _EXPIRES = "Expires:"
-_BLOCK = re.compile(rb".*?-----END PUBLIC KEY-----[^\n]*\n?", re.DOTALL)
+_END = re.compile(rb"(-----END PUBLIC KEY-----[^\n]*\n?)")
 """One key of a file, with what stands above it."""
 
 
@@ -88,7 +88,7 @@ def load_private(path: Path, *, password: str | None = None) -> PrivateKey:
     serialization, ed25519 = _cryptography()
     try:
         key = serialization.load_pem_private_key(_read(path), password.encode() if password else None)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, _unsupported()) as error:
         raise PublishError(
             f"{path}: not a usable private key: {error}",
             hint="envbuilder keys new makes one; for a protected one set ENVBUILDER_KEY_PASSWORD",
@@ -118,15 +118,28 @@ def load_public_keys(path: Path) -> tuple[PublicKey, ...]:
     if b"PRIVATE KEY" in data:
         raise PublishError(f"{path} holds a private key", hint=f"verify with the public half, {PUBLIC}")
     keys = []
-    for block in _BLOCK.findall(data) or [data]:
+    for block in _blocks(data):
         try:
             key = serialization.load_pem_public_key(block)
-        except ValueError as error:
+        except (ValueError, _unsupported()) as error:
             raise PublishError(f"{path}: not a public key: {error}", hint="it should be a PEM file") from error
         if not isinstance(key, ed25519.Ed25519PublicKey):
             raise PublishError(f"{path}: not an ed25519 key", hint="envbuilder keys new makes a pair")
         keys.append(replace(_public(key), expires=_expiry(path, block)))
     return tuple(keys)
+
+
+def _blocks(data: bytes) -> list[bytes]:
+    """Split a file behind each key's end; a file without one is a block, and wrong as a whole."""
+    parts = _END.split(data)
+    return [text + end for text, end in zip(parts[::2], parts[1::2], strict=False)] or [data]
+
+
+def _unsupported() -> type[Exception]:
+    """Return what cryptography raises for a key of a kind that it does not know."""
+    from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415 - only who signs or verifies pays for it
+
+    return UnsupportedAlgorithm
 
 
 def _expiry(path: Path, block: bytes) -> str:
@@ -161,12 +174,21 @@ def _public(key: Ed25519PublicKey) -> PublicKey:
 
 
 def _write_new(path: Path, data: bytes, mode: int) -> None:
+    """Write a file that is whole from its first moment on, and takes no other's place: half a key would be in the way.
+
+    Raises InfrastructureError where it cannot be written.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
-            file.write(data)
+        try:
+            with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+                file.write(data)
+            os.link(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
     except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror}", hint="choose another folder") from error
+        raise of_system(error, f"write {path}") from error
 
 
 def _read(path: Path) -> bytes:

@@ -55,7 +55,7 @@ def result_statement(name: str, verdict: Verdict, *, allowed: tuple[Allowance, .
 
 
 def _digest(verdict: Verdict) -> str:
-    if verdict.simulated:
+    if verdict.unreal:
         raise PublishError(
             "a simulated verdict is never stated: no driver or GPU of this verdict was real",
             hint="validate on a host with the driver and GPU that the verdict should speak of",

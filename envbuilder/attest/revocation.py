@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from envbuilder.attest.demand import CLOCK_SKEW, Demand, driver_branch, gpu_matches, inconsistent, moment, rank
+from envbuilder.attest.demand import CLOCK_SKEW, Demand, SameGpu, driver_branch, inconsistent, moment, rank
 from envbuilder.verdict import TIERS, Tier, Verdict
 
 _ON_GPU = ("gpu", "multi-gpu")
@@ -16,7 +16,7 @@ def failed_tiers(verdict: Verdict) -> tuple[Tier, ...]:
     return tuple(tier for tier in TIERS if tier in failed)
 
 
-def concerns(verdict: Verdict, demand: Demand) -> bool:
+def concerns(verdict: Verdict, demand: Demand, same_gpu: SameGpu) -> bool:
     """Tell whether a FAILED speaks about what is demanded.
 
     What fails before a GPU is touched fails for everybody, whoever's host it was. What fails on a GPU speaks about that
@@ -25,14 +25,14 @@ def concerns(verdict: Verdict, demand: Demand) -> bool:
     failed, host = failed_tiers(verdict), verdict.host
     if not failed or any(tier not in _ON_GPU for tier in failed) or not host.gpus or host.driver is None:
         return True
-    other_gpu = demand.gpu is not None and not any(gpu_matches(demand.gpu, gpu.name) for gpu in host.gpus)
+    other_gpu = demand.gpu is not None and not any(same_gpu(demand.gpu, gpu.name) for gpu in host.gpus)
     other_driver = demand.driver is not None and driver_branch(demand.driver) != driver_branch(host.driver)
     return not (other_gpu or other_driver)
 
 
 def supersedes(passed: Verdict, failed: Verdict, now: datetime) -> bool:
     """Tell whether a verdict makes up for a FAILED: a newer, real PASSED that got as far, on the same kind of host."""
-    if passed.verdict != "PASSED" or passed.simulated or inconsistent(passed):
+    if passed.verdict != "PASSED" or passed.unreal or inconsistent(passed):
         return False
     if not moment(failed.finished) < moment(passed.finished) <= now + CLOCK_SKEW:
         return False

@@ -7,13 +7,13 @@ from datetime import datetime
 
 import msgspec
 
-from envbuilder.attest.demand import Demand, Refusal, Refused, moment, shortcomings
+from envbuilder.attest.demand import Demand, Refusal, Refused, SameGpu, gpu_matches, moment, shortcomings
 from envbuilder.attest.envelope import SignedBy
 from envbuilder.attest.predicates import VerdictPredicate
 from envbuilder.attest.revocation import concerns, supersedes
 from envbuilder.attest.statement import OURS, VERDICT, Statement, digest_hex
 from envbuilder.registry.bounded_json import MalformedError, parsed
-from envbuilder.verdict import SCHEMA, Verdict
+from envbuilder.verdict import SCHEMA, KindState, Verdict
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,14 +27,19 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """The answer: the verdict that satisfies the demand, or every reason why none does.
 
-    ``notes`` is what was passed over on the way to a yes.
+    ``notes`` is what was passed over on the way to a yes. ``state`` is the answer in a word, for the kind of host that
+    the demand names; ``failures`` is each FAILED that counts against it and stands; ``suites`` are those
+    whose real verdicts speak of that kind, whatever they say.
     """
 
     accepted: bool
+    state: KindState
     verdict: Verdict | None = None
     signed_by: tuple[str, ...] = ()
     refusals: tuple[Refusal, ...] = ()
     notes: tuple[Refusal, ...] = ()
+    failures: tuple[Refusal, ...] = ()
+    suites: tuple[str, ...] = ()
 
 
 class _Judged(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,8 +72,14 @@ class _Headed(msgspec.Struct, frozen=True):
     verdict: _Header
 
 
-def decide(
-    digest: str, evidence: tuple[Evidence, ...], demand: Demand, now: datetime, *, threshold: int = 1
+def decide(  # noqa: PLR0913 - what is there, what is demanded, and how
+    digest: str,
+    evidence: tuple[Evidence, ...],
+    demand: Demand,
+    now: datetime,
+    *,
+    threshold: int = 1,
+    same_gpu: SameGpu = gpu_matches,
 ) -> Decision:
     """Accept a digest where one verdict meets every demand, and nothing that trusted keys said speaks against it.
 
@@ -81,42 +92,93 @@ def decide(
     for item in evidence:
         read = _read(digest, item)
         if isinstance(read, Verdict):
-            judged.append(_judge(item, read, demand, now))
+            judged.append(_judge(item, read, shortcomings(item.stored, read, demand, now, same_gpu), now))
         elif read is not None:
             refusal = Refusal(reason=read.reason, statement=item.stored, message=read.message)
             (blocking if read.blocks else refusals).append(refusal)
     refusals += [refusal for one in judged for refusal in one.found]
     accepted = [one for one in judged if not one.found]
+    against = [one for one in judged if concerns(one.verdict, demand, same_gpu)]
+    failures = tuple(refusal for one in against for refusal in _standing_failure(one, judged, now))
     if not accepted:
-        return Decision(accepted=False, refusals=(*blocking, *refusals))
-    blocking += [refusal for one in judged for refusal in _standing_failure(one, judged, demand, now)]
+        state: KindState = "failed" if failures else "refused" if blocking else _state_without(judged)
+        return Decision(
+            accepted=False,
+            state=state,
+            refusals=(*blocking, *refusals),
+            failures=failures,
+            suites=_suites(judged, failures),
+        )
+    blocking += failures
     signers = tuple(dict.fromkeys(name for one in accepted for name in one.signers))
     if len(signers) < threshold:
         text = f"{len(signers)} of the {threshold} keys that are demanded stand for this image"
         blocking.append(Refusal(reason=Refused.TOO_FEW_KEYS, message=text))
     if blocking:
-        return Decision(accepted=False, refusals=tuple(blocking))
+        state = "failed" if failures else "refused"
+        return Decision(
+            accepted=False,
+            state=state,
+            refusals=tuple(blocking),
+            notes=tuple(refusals),
+            failures=failures,
+            suites=_suites(judged, failures),
+        )
     best = max(accepted, key=lambda one: moment(one.verdict.finished))
     # The signers of the verdict that is shown come first: they are named as those who signed it.
     signers = tuple(dict.fromkeys((*best.signers, *signers)))
-    return Decision(accepted=True, verdict=best.verdict, signed_by=signers, notes=tuple(refusals))
+    return Decision(
+        accepted=True,
+        state="passed",
+        verdict=best.verdict,
+        signed_by=signers,
+        notes=tuple(refusals),
+        suites=_suites(judged, failures),
+    )
 
 
-def _standing_failure(one: _Judged, all_of_them: list[_Judged], demand: Demand, now: datetime) -> tuple[Refusal, ...]:
+ELSEWHERE = frozenset((Refused.OTHER_DRIVER, Refused.OTHER_GPU))
+"""The reasons of a verdict that was reached on another kind of host than is demanded."""
+
+
+def _suites(judged: list[_Judged], failures: tuple[Refusal, ...]) -> tuple[str, ...]:
+    """Name the suites with which the demanded kind of host was judged, or that found what is wrong on all of them."""
+    failed = {refusal.statement for refusal in failures}
+    return tuple(
+        dict.fromkeys(
+            one.verdict.suite
+            for one in judged
+            if not one.verdict.unreal
+            and (one.stored in failed or not {refusal.reason for refusal in one.found} & ELSEWHERE)
+        )
+    )
+
+
+def _state_without(judged: list[_Judged]) -> KindState:
+    """Say in a word why no verdict is accepted. What was simulated is as nothing."""
+    reasons = [{refusal.reason for refusal in one.found} for one in judged if not one.verdict.unreal]
+    here = [found for found in reasons if not found & ELSEWHERE]
+    if any(found == {Refused.EXPIRED} for found in here):
+        return "stale"
+    if any(Refused.INCONCLUSIVE in found for found in here):
+        return "inconclusive"
+    return "refused" if here else "missing"
+
+
+def _standing_failure(one: _Judged, all_of_them: list[_Judged], now: datetime) -> tuple[Refusal, ...]:
     """Return why a verdict forbids the image, whatever others say; empty where it does not."""
-    if not one.revokes or not concerns(one.verdict, demand):
+    if not one.revokes:
         return ()
     if any(other.signers and supersedes(other.verdict, one.verdict, now) for other in all_of_them):
         return ()
     return tuple(refusal for refusal in one.found if refusal.reason is Refused.FAILED)
 
 
-def _judge(item: Evidence, verdict: Verdict, demand: Demand, now: datetime) -> _Judged:
+def _judge(item: Evidence, verdict: Verdict, found: tuple[Refusal, ...], now: datetime) -> _Judged:
     """Measure a verdict. A key that has expired says yes no more; what it failed before that day stays failed."""
     signers = tuple(one.name for one in item.signed_by if not one.expires or now <= moment(one.expires))
     then = moment(verdict.finished)
     in_time = any(not one.expires or then <= moment(one.expires) for one in item.signed_by)
-    found = shortcomings(item.stored, verdict, demand, now)
     if not signers:
         text = f"signed by {item.signed_by[0].name[:16]}, which was trusted until {item.signed_by[0].expires}"
         found = (*found, Refusal(reason=Refused.EXPIRED_KEY, statement=item.stored, message=text))
@@ -124,7 +186,7 @@ def _judge(item: Evidence, verdict: Verdict, demand: Demand, now: datetime) -> _
         verdict=verdict,
         stored=item.stored,
         signers=signers,
-        revokes=verdict.verdict == "FAILED" and not verdict.simulated and in_time,
+        revokes=verdict.verdict == "FAILED" and not verdict.unreal and in_time,
         found=found,
     )
 

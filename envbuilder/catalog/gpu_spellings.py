@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cached_property
 
 from envbuilder.catalog import gpu_text
 from envbuilder.catalog.rows import Gpu
@@ -28,19 +29,27 @@ class GpuNames:
     """GPUs by what the vendor writes, and by what is left of it when brands and model lines are left out."""
 
     def __init__(self, gpus: tuple[Gpu, ...]) -> None:
-        exact: dict[str, dict[str, Gpu]] = {}
-        loose: dict[str, dict[str, Gpu]] = {}
-        for row in gpus:
-            for name in (row.name, *row.smi_names, *row.aliases, *row.shared):
-                exact.setdefault(_squeeze(name), {})[row.name] = row
-                exact.setdefault(_squeeze(_NOISE.sub(" ", name)), {})[row.name] = row
+        self._gpus = gpus
+
+    @cached_property
+    def _exact(self) -> Spellings:
+        found: dict[str, dict[str, Gpu]] = {}
+        for row in self._gpus:
+            for name in _written(row):
+                found.setdefault(_squeeze(name), {})[row.name] = row
+                found.setdefault(_squeeze(_NOISE.sub(" ", name)), {})[row.name] = row
+        return _rows(found)
+
+    @cached_property
+    def _loose(self) -> Spellings:
+        found: dict[str, dict[str, Gpu]] = {}
+        for row in self._gpus:
+            for name in _written(row):
                 for spelling in _forms(name):
-                    loose.setdefault(spelling, {})[row.name] = row
+                    found.setdefault(spelling, {})[row.name] = row
             for short in _without_line(row.name):
-                loose.setdefault(short, {})[row.name] = row
-        self._tables: tuple[Spellings, ...] = tuple(
-            {spelling: tuple(rows.values()) for spelling, rows in table.items()} for table in (exact, loose)
-        )
+                found.setdefault(short, {})[row.name] = row
+        return _rows(found)
 
     def find(self, text: str) -> Gpu | None:
         """Return the GPU that a text names; None where it names none, or several of different compute capabilities."""
@@ -52,15 +61,23 @@ class GpuNames:
 
         Tries the whole text first, then what is left without what tools and people write around a name (`gpu_text`).
         """
-        return next((rows for name in gpu_text.read(text).names if (rows := self._named(name))), ())
+        return self._named(text) or next(
+            (rows for name in gpu_text.read(text).names[1:] if (rows := self._named(name))), ()
+        )
 
     def _named(self, text: str) -> tuple[Gpu, ...]:
         """Try the text, then without the vendor's words, form factors and memory sizes."""
-        for table in self._tables:
-            for spelling in _forms(text):
-                if rows := table.get(spelling):
-                    return rows
-        return ()
+        spellings = list(_forms(text))
+        exact = next((rows for spelling in spellings if (rows := self._exact.get(spelling))), ())
+        return exact or next((rows for spelling in spellings if (rows := self._loose.get(spelling))), ())
+
+
+def _written(row: Gpu) -> tuple[str, ...]:
+    return row.name, *row.smi_names, *row.aliases, *row.shared
+
+
+def _rows(found: dict[str, dict[str, Gpu]]) -> Spellings:
+    return {spelling: tuple(rows.values()) for spelling, rows in found.items()}
 
 
 def _squeeze(text: str) -> str:

@@ -18,7 +18,6 @@ from envbuilder.catalog.rows import (
     Cudnn,
     CudnnWheel,
     DriverBranch,
-    Facts,
     FieldReport,
     Gpu,
     ImageFlavor,
@@ -26,6 +25,7 @@ from envbuilder.catalog.rows import (
     OtherSystem,
     PackageRelease,
     Row,
+    Tables,
     TensorflowRelease,
 )
 from envbuilder.versions import Key
@@ -50,7 +50,7 @@ def _meant(text: str, known: tuple[str, ...]) -> str | None:
     return final[-1] if final else None
 
 
-class Catalog(Facts, frozen=True, kw_only=True, dict=True):
+class Catalog(Tables, frozen=True, kw_only=True, dict=True):
     """Every fact, as one value; its methods find rows by the words that people use for them."""
 
     # None, or an empty tuple, is where the catalogue is silent; no text makes a lookup raise.
@@ -169,6 +169,11 @@ class Catalog(Facts, frozen=True, kw_only=True, dict=True):
     def gpu(self) -> Callable[[str], Gpu | None]:
         """Return the GPU that a text names, as its vendor, ``nvidia-smi`` or a person writes it (see `GpuNames`)."""
         return cache(self._gpu_names.find)
+
+    def gpu_model(self, text: str) -> str | None:
+        """Return the name of the one GPU that a text means; None where it means none, or several."""
+        row = self.gpu(text)
+        return row.name if row is not None else None
 
     @cached_property
     def gpus_meant(self) -> Callable[[str], tuple[Gpu, ...]]:

@@ -298,7 +298,7 @@ class FieldReport(Row, frozen=True, kw_only=True):
     symptom: str
 
 
-class Facts(msgspec.Struct, frozen=True, kw_only=True):
+class Tables(msgspec.Struct, frozen=True, kw_only=True):
     """Every kind of fact under the name of its table, which is its key in the YAML files."""
 
     tensorflow: tuple[TensorflowRelease, ...] = ()

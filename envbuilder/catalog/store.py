@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from envbuilder.catalog.model import DISTRIBUTIONS, Catalog
-from envbuilder.catalog.rows import Facts
+from envbuilder.catalog.rows import Tables
 from envbuilder.errors import decode
 from envbuilder.workspace import cache, cache_dir, cached, packaged
 
@@ -42,12 +42,12 @@ def parse(texts: tuple[tuple[str, bytes], ...]) -> Catalog:
     """Turn the files' texts into a catalogue.
 
     Scalars stay text until a field wants a number or a truth value. Raises DamagedError for a row that does
-    not fit, ValueError for a key given twice and for a table that `Facts` does not have.
+    not fit, ValueError for what is no YAML, a key given twice and a table that `Tables` does not have.
     """
     tables: dict[str, Any] = {}
     for name, text in texts:
         for table, rows in _yaml(name, text).items():
-            if table not in Facts.__struct_fields__:
+            if table not in Tables.__struct_fields__:
                 raise ValueError(f"{name}: there is no kind of fact called {table!r}")
             tables[table] = [*tables.get(table, []), *rows]
     with decode.damaged("the catalogue does not fit its rows"):
@@ -90,7 +90,12 @@ def _yaml(name: str, text: bytes) -> dict[str, list[Any]]:
                 raise ValueError(f"{name}:{node.start_mark.line + 1}: a key is given twice")
             return found
 
-    tables: dict[str, list[Any]] = yaml.load(text, Loader=Loader)  # noqa: S506 - BaseLoader makes text only
+    try:
+        tables: object = yaml.load(text, Loader=Loader)  # noqa: S506 - BaseLoader makes text only
+    except yaml.YAMLError as error:
+        raise ValueError(f"{name}: not YAML: {error}") from error
+    if not isinstance(tables, dict) or not all(isinstance(rows, list) for rows in tables.values()):
+        raise ValueError(f"{name}: not a mapping from tables to their rows")
     return tables
 
 

@@ -43,6 +43,11 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
         "publish.publish_document:PublishDocument",
     ),
     ("verify", "Decide whether an image has a trusted verdict", "publish.verify_document:Verification"),
+    (
+        "fleet",
+        "Which environment is proven on which kind of host, what is left, and do it here",
+        "jobs.fleet_document:FleetDocument",
+    ),
     ("keys", "Make and show signing keys"),
     (
         "upgrade",

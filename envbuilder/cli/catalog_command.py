@@ -25,14 +25,30 @@ def command() -> None:
 
 @command.command("list")
 @click.argument("table", required=False, metavar="[TABLE]")
+@click.option(
+    "-s",
+    "--select",
+    "selectors",
+    multiple=True,
+    metavar="SELECTOR",
+    help="Only these rows: a glob on names ('RTX 50*') or field=value (compute_capability=9.0). Several are a union.",
+)
+@click.option("-v", "--verbose", is_flag=True, help="Show where each row comes from, and how it was checked.")
 @format_option
-def list_command(table: str | None, form: str) -> None:
-    """Print a table of the catalogue: tensorflow, cuda, cudnn, drivers, gpus, systems, images, reports."""
+def list_command(table: str | None, form: str, *, selectors: tuple[str, ...], verbose: bool) -> None:
+    r"""Print a table of the catalogue: tensorflow, cuda, cudnn, drivers, gpus, systems, images, reports.
+
+    \b
+    Examples:
+      envbuilder catalog list gpus -s 'RTX 50*' -v
+      envbuilder catalog list tensorflow -s cuda=12.5 --format json
+    """
     from envbuilder.catalog import store
     from envbuilder.cli.output import finish
     from envbuilder.jobs import listing
 
-    finish(listing.list_catalog(store.load(), table), form, partial(listing.as_text, table=table))
+    found = listing.list_catalog(store.load(), table, selectors)
+    finish(found, form, partial(listing.as_text, table=table, sources=verbose))
 
 
 @command.command("verify")

@@ -39,6 +39,7 @@ def command(matrix: str | None, selectors: tuple[str, ...], form: str) -> None:
         host.describe(),
         connect,
         avx=host.has_avx(),
+        arch=host.machine(),
         base=next(system for system in choice.catalog.systems if system.suite),
         tools=find_tools(),
         places=(("results", workspace.out), ("cache", cache_dir())),

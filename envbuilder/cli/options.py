@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import click
 
@@ -55,4 +56,16 @@ pull_option = click.option(
     "--pull",
     is_flag=True,
     help="Renew the bases first, from the registry or Debian's packages of today; images follow where they changed.",
+)
+
+sign_option = click.option(
+    "--key",
+    "keys",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="A private key that signs (envbuilder keys new).",
+)
+
+keyless_option = click.option(
+    "--keyless", is_flag=True, help="Sign by Sigstore with this CI job's identity instead of a key."
 )

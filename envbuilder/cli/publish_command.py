@@ -7,7 +7,15 @@ from pathlib import Path
 
 import click
 
-from envbuilder.cli.options import format_option, gpus_option, matrix_argument, profile_option, select_option
+from envbuilder.cli.options import (
+    format_option,
+    gpus_option,
+    keyless_option,
+    matrix_argument,
+    profile_option,
+    select_option,
+    sign_option,
+)
 
 
 @click.command("publish")
@@ -15,14 +23,8 @@ from envbuilder.cli.options import format_option, gpus_option, matrix_argument, 
 @select_option
 @format_option
 @click.option("--to", "to", required=True, metavar="HOST/REPOSITORY", help="Where the images go.")
-@click.option(
-    "--key",
-    "keys",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    help="A private key that signs (envbuilder keys new).",
-)
-@click.option("--keyless", is_flag=True, help="Sign by Sigstore with this CI job's identity instead of a key.")
+@sign_option
+@keyless_option
 @click.option("--moving", multiple=True, metavar="TAG", help="A further tag that moves to this image, such as latest.")
 @click.option(
     "--allow",

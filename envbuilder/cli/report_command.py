@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -17,6 +18,12 @@ import click
 @click.option("--since", metavar="TIME", help="Only verdicts since a date (2026-11-20) or an age (30d).")
 @click.option("--from", "repository", metavar="HOST/REPOSITORY", help="Add the verdicts that are published there.")
 @click.option("--key", "keys", multiple=True, type=click.Path(path_type=Path), help="For --from: a trusted public key.")
+@click.option(
+    "--on", metavar="KINDS", help="With --from: how each image stands on kinds of host, 'H100/535, A100/550'."
+)
+@click.option(
+    "--max-age", default="90d", show_default=True, metavar="AGE", help="With --on: how old a PASSED may be: 90d, 12h."
+)
 def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     matrices: tuple[str, ...],
     output: Path,
@@ -24,6 +31,8 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     since: str | None,
     repository: str | None,
     keys: tuple[Path, ...],
+    on: str | None,
+    max_age: str,
 ) -> None:
     r"""Write every verdict as one page that opens from a file, with no network.
 
@@ -38,11 +47,13 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
       envbuilder report tensorflow --since 30d -o public
       envbuilder report --store /shared/envbuilder/history.sqlite3
       envbuilder report --from registry.example.org/ml/tensorflow --key envbuilder.pub
+      envbuilder report --from registry.example.org/ml/tensorflow --key envbuilder.pub --on 'H100/535, A100/550'
     """
     from envbuilder.catalog.store import load
     from envbuilder.choice import VETTED
     from envbuilder.console import Console
-    from envbuilder.publish.verify_request import fetch
+    from envbuilder.errors import UsageError
+    from envbuilder.publish.verify_request import fetch, standings
     from envbuilder.report.collect import collect
     from envbuilder.report.page import write
     from envbuilder.validation.history import History, moment
@@ -51,7 +62,13 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     now = datetime.now(UTC)
     start = moment(since, now) if since else None
     workspace = Workspace(Path.cwd())
-    if repository is not None:
-        History(store or workspace.history).add(fetch(repository, keys, Console().say))
-    material = collect(workspace, matrices or VETTED, store, start, load())
+    catalog = load()
+    if on is not None and repository is None:
+        raise UsageError("--on is asked of a registry", hint="say which with --from HOST/REPOSITORY")
+    found = fetch(repository, keys, Console().say) if repository is not None else None
+    if found is not None:
+        History(store or workspace.history).add(found.verdicts)
+    material = collect(workspace, matrices or VETTED, store, start, catalog)
+    if found is not None:
+        material = replace(material, standings=standings(found, on, max_age, catalog.gpu_model))
     click.echo(write(material, output, now))

@@ -18,14 +18,15 @@ from envbuilder.cli.options import format_option
 @click.option(
     "--level",
     type=click.Choice(["static", "load", "cpu", "gpu", "multi-gpu"]),
-    default="cpu",
-    show_default=True,
-    help="The level that must have passed.",
+    help="The level that must have passed; default: cpu, and gpu with --on.",
 )
 @click.option("--environment", metavar="ID", help="The environment that is meant; default: the tag, where it is an id.")
 @click.option("--tensorflow", metavar="VERSION", help="The TensorFlow that is meant: 2.20.0, or 2.20.")
 @click.option("--driver", metavar="VERSION", help="The driver that it must have passed on: 535, or 535.104.05.")
 @click.option("--gpu", metavar="NAME", help="The GPU that it must have passed on: H100.")
+@click.option(
+    "--on", metavar="KINDS", help="Kinds of host, on each of which it must have passed: 'H100/535, A100/550'."
+)
 @click.option("--threshold", type=int, default=1, show_default=True, help="How many trusted keys must have signed.")
 @click.option(
     "--max-age", default="90d", show_default=True, metavar="AGE", help="How old the verdict may be: 90d, 12h."
@@ -36,11 +37,12 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     keys: tuple[Path, ...],
     identity: str | None,
     issuer: str | None,
-    level: str,
+    level: str | None,
     environment: str | None,
     tensorflow: str | None,
     driver: str | None,
     gpu: str | None,
+    on: str | None,
     threshold: int,
     max_age: str,
 ) -> None:
@@ -54,12 +56,16 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
       envbuilder verify registry.example.org/ml/tensorflow:tf2.20.0-py311-cpu-bookworm --key envbuilder.pub
       envbuilder verify registry.example.org/ml/tensorflow@sha256:… --key envbuilder.pub \
           --level gpu --driver 535 --gpu H100 --max-age 30d
+      envbuilder verify registry.example.org/ml/tensorflow@sha256:… --key envbuilder.pub \
+          --on 'H100/535, A100/550'
     """
+    from envbuilder.catalog.store import load
     from envbuilder.cli.output import finish
     from envbuilder.publish.verify_document import as_text
     from envbuilder.publish.verify_request import VerifyOptions, verify_image
 
     options = VerifyOptions(
-        image, keys, identity, issuer, level, driver, gpu, max_age, environment, tensorflow, threshold
+        image, keys, identity, issuer, level, driver, gpu, max_age, environment, tensorflow, threshold, on
     )
-    finish(verify_image(options), form, as_text)
+    catalog = load()
+    finish(verify_image(options, catalog.gpu_model), form, as_text)

@@ -9,7 +9,7 @@ from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import BaseImage, OperatingSystem, OtherSystem, TensorflowRelease
 from envbuilder.compat import machine, missing, phrases, software
 from envbuilder.compat.candidate import Candidate, candidate
-from envbuilder.compat.question import Question
+from envbuilder.compat.question import Install, Question
 from envbuilder.compat.requirement import Bound, parse
 from envbuilder.environment import Flavor
 from envbuilder.finding import Finding
@@ -37,6 +37,7 @@ class _Place(msgspec.Struct, frozen=True, kw_only=True):
     python: str | None = None
     chosen: tuple[str, ...] = ()
     unknown: tuple[Finding, ...] = ()
+    bare: bool = False
     unseen: bool = False
     opaque: bool = False
 
@@ -140,6 +141,7 @@ def _place(question: Question, release: TensorflowRelease, arch: str, catalog: C
         python=python,
         chosen=("python",) if question.python is None and python else (),
         unknown=unknown,
+        bare=plain is not None,
         unseen=unseen,
         opaque=unseen and question.install in {None, "system"},
     )
@@ -160,7 +162,7 @@ def _libraries(question: Question, release: TensorflowRelease, place: _Place, ca
         found = _extra(question, release, catalog)
     elif image is not None:
         found = _Libraries(image.cuda, image.cudnn, ("cuda", "cudnn"))
-    elif place.unseen or (question.install in {"plain", "and-cuda"} and not (question.cuda or question.cudnn)):
+    elif place.unseen or (_brings_none(question.install, place) and not (question.cuda or question.cudnn)):
         found = _Libraries(None, None)
     else:
         found = _Libraries(release.cuda, release.cudnn, ("cuda", "cudnn"))
@@ -169,6 +171,11 @@ def _libraries(question: Question, release: TensorflowRelease, place: _Place, ca
     filled = {"cuda": cuda, "cudnn": cudnn}
     chosen = tuple(name for name in found.chosen if given[name] is None and filled[name] is not None)
     return _Libraries(cuda, cudnn, chosen, found.unknown)
+
+
+def _brings_none(install: Install | None, place: _Place) -> bool:
+    """Tell whether neither the installation nor the place brings CUDA; a system that is no image may hold it."""
+    return install in {"plain", "and-cuda"} or (install == "system" and place.bare)
 
 
 def _extra(question: Question, release: TensorflowRelease, catalog: Catalog) -> _Libraries:

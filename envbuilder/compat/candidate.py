@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from envbuilder import versions
 from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import (
     BaseImage,
@@ -90,8 +91,9 @@ def candidate(  # noqa: PLR0913 - what is given of a candidate; the rest of its 
 ) -> Candidate:
     """Make a candidate: the versions that are given lead to their rows. An image's glibc hides its system's."""
     place = image or system
+    driver = driver.lstrip("Rr") if driver is not None else None
     branch = catalog.branch(driver)
-    named = branch is not None and driver is not None and driver.isdigit()
+    named = branch is not None and driver is not None and not versions.names_line(driver)
     return Candidate(
         release=release,
         arch=arch,

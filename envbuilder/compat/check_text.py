@@ -24,6 +24,7 @@ def as_text(document: CheckDocument) -> str:
 
 _NEAREST: dict[Predicate, str] = {
     "installable": "nearest that works",
+    "unhindered": "nearest that works, without a warning about the GPU",
     "buildable": "nearest that can be built here",
 }
 

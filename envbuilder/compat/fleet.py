@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated
 
 import msgspec
 
+from envbuilder import versions
 from envbuilder.catalog.model import Catalog
 from envbuilder.compat import machine, missing, phrases
 from envbuilder.compat.check import CheckDocument, check
@@ -13,23 +15,36 @@ from envbuilder.compat.question import Question
 from envbuilder.compat.sides import on_host
 from envbuilder.environment import Environment
 from envbuilder.finding import Code, Finding, Severity, compatible
-from envbuilder.matrix import Arch, DottedText, GpuText
+from envbuilder.matrix import Arch, DriverText, GpuText
 
 HostName = Annotated[
     str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z", description="a host's name, such as trainer-1")
 ]
 
 
-class FleetHost(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One host of a fleet file; without a driver it runs CPU environments only.
+ConstraintText = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^[A-Za-z0-9_.:+&|*(),\[\]-]{0,255}\Z", description="features of a Slurm node, such as a100&driver-535"
+    ),
+]
+HostCount = Annotated[int, msgspec.Meta(ge=1, le=1_000_000, description="how many hosts are alike")]
 
-    ``driver`` may be a branch alone. Without ``arch`` the machine is the one that its GPUs are built into.
+
+class FleetHost(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One host of a fleet file, or ``count`` of them that are alike; without a driver it runs CPU environments only.
+
+    ``driver`` may be a branch alone. Without ``arch`` the machine is the one that its GPUs are built into. ``labels``
+    and ``constraint`` are how a cluster calls such hosts: a node selector of Kubernetes, Slurm's ``--constraint``.
     """
 
     name: HostName
-    driver: DottedText | None = None
+    driver: DriverText | None = None
     gpus: tuple[GpuText, ...] = ()
     arch: Arch | None = None
+    count: HostCount = 1
+    labels: dict[str, str] = {}
+    constraint: ConstraintText = ""
 
 
 Fleet = tuple[FleetHost, ...]
@@ -39,7 +54,7 @@ Fleet = tuple[FleetHost, ...]
 class HostKind(msgspec.Struct, frozen=True, kw_only=True):
     """Hosts with the same driver, machine and models of GPUs; ``host`` is the first of them.
 
-    Every rule treats them alike: how many GPUs of a model a host has changes no answer.
+    Every rule treats them alike: how many GPUs of a model a host has changes no answer. ``count`` is how many they are.
     """
 
     host: str
@@ -47,24 +62,31 @@ class HostKind(msgspec.Struct, frozen=True, kw_only=True):
     gpus: tuple[str, ...]
     arch: Arch | None
     hosts: tuple[str, ...]
+    count: int = 1
 
 
 def kinds_of(hosts: tuple[FleetHost, ...]) -> dict[HostKind, FleetHost]:
     """Group hosts by what they are, in the order in which each kind is met first; its first host stands for it."""
-    alike: dict[FleetHost, list[FleetHost]] = {}
+    alike: dict[tuple[str | None, tuple[str, ...], Arch | None], list[FleetHost]] = {}
     for host in hosts:
-        models = tuple(dict.fromkeys(host.gpus))
-        alike.setdefault(msgspec.structs.replace(host, name="", gpus=models), []).append(host)
+        alike.setdefault((host.driver, tuple(dict.fromkeys(host.gpus)), host.arch), []).append(host)
     return {
         HostKind(
             host=same[0].name,
-            driver=kind.driver,
-            gpus=kind.gpus,
-            arch=kind.arch,
+            driver=driver,
+            gpus=gpus,
+            arch=arch,
             hosts=tuple(one.name for one in same),
+            count=sum(one.count for one in same),
         ): same[0]
-        for kind, same in alike.items()
+        for (driver, gpus, arch), same in alike.items()
     }
+
+
+def is_of_kind(gpu: str, driver: str, seen: str | None, names: Iterable[str], catalog: Catalog) -> bool:
+    """Tell whether a host with the driver ``seen`` and these GPUs is of a kind: a model and a driver, or its branch."""
+    models = {catalog.gpu_model(name) or name for name in names}
+    return gpu in models and seen is not None and versions.is_prefix(driver, seen)
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,7 +146,7 @@ def findings_on(
     devices, _ = missing.find_devices(gpus, (), catalog)
     here = arch or machine.arch_of(devices, catalog) or environment.arch
     if here != environment.arch:
-        return (machine.other_machine(environment.id, environment.arch, here),)
+        return (machine.other_host(environment.id, environment.arch, here),)
     if environment.flavor == "cpu":
         return ()
     if driver is None or not gpus:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from envbuilder import versions
 from envbuilder.catalog.gpu_code import runs_cubin
 from envbuilder.catalog.model import Catalog
+from envbuilder.catalog.rows import DriverBranch
 from envbuilder.compat import phrases
 from envbuilder.compat.candidate import Candidate, Device
 from envbuilder.compat.cuda_libraries import on_gpu
@@ -97,7 +98,18 @@ def driver_knows_gpu(candidate: Candidate, catalog: Catalog) -> Iterator[Finding
             device.row.minimum_driver if device.row is not None else catalog.first_drivers.get(device.capability, "")
         )
         named = label(device)
-        if branch is not None and versions.key(device.capability) < versions.key(branch.first_capability):
+        if branch is not None and _for_another(branch, device):
+            yield phrases.error(
+                Code.GPU_UNSUPPORTED_BY_DRIVER,
+                device.name,
+                f"Driver branch {branch.branch} is {branch.kind}'s, for compute capability {branch.first_capability} "
+                f"alone; {named} is none of its GPUs.",
+                requires="a branch for this GPU",
+                found=f"driver {driver}",
+                fix="Give the driver that nvidia-smi prints on the host with this GPU.",
+                rows=(branch, device.row),
+            )
+        elif branch is not None and versions.key(device.capability) < versions.key(branch.first_capability):
             last = _last_branch(device, catalog)
             yield phrases.error(
                 Code.GPU_UNSUPPORTED_BY_DRIVER,
@@ -131,6 +143,12 @@ def driver_knows_gpu(candidate: Candidate, catalog: Catalog) -> Iterator[Finding
                 fix=f"Look whether nvidia-smi lists the GPU; if not, update the driver to {floor} or newer.",
                 rows=(branch, device.row),
             )
+
+
+def _for_another(branch: DriverBranch, device: Device) -> bool:
+    """Tell whether a branch is for one GPU, built into its board, and this is not that one."""
+    alone = versions.same(branch.first_capability, branch.last_capability)
+    return alone and not versions.same(device.capability, branch.first_capability)
 
 
 def _last_branch(device: Device, catalog: Catalog) -> str:

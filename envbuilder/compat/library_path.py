@@ -26,8 +26,9 @@ def libraries_found(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]
         pass  # what it holds is judged below, or not known
     elif candidate.install == "and-cuda" and not release.and_cuda:
         yield _nothing_brings(candidate, f"{phrases.name(release)} has no extra and-cuda; the installer ignores it")
-    elif candidate.install == "plain" and candidate.cuda is None:
-        yield _nothing_brings(candidate, "the package alone brings no CUDA")
+    elif candidate.install in {"plain", "system"} and candidate.cuda is None:
+        lacks = "the package alone brings" if candidate.install == "plain" else "the image holds"
+        yield _nothing_brings(candidate, f"{lacks} no CUDA")
     if image is not None and not (candidate.install == "and-cuda" and release.and_cuda):
         yield from _not_in_image(candidate, image, catalog)
 

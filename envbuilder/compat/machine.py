@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from envbuilder.catalog.model import Catalog
-from envbuilder.catalog.rows import Row
 from envbuilder.compat import phrases
 from envbuilder.compat.candidate import Candidate, Device
 from envbuilder.compat.rule import Rule
@@ -21,20 +20,28 @@ def arch_of(devices: Iterable[Device], catalog: Catalog) -> str | None:
 def machine_has_gpu(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
     """ARCH_MISMATCH: the GPU is built into another machine than this is for."""
     for device in candidate.devices if candidate.gpu else ():
-        if device.row is not None and device.row.arch not in {"", candidate.arch}:
-            yield other_machine(device.name, device.row.arch, candidate.arch, device.row)
+        row = device.row
+        if row is not None and row.arch not in {"", candidate.arch}:
+            yield phrases.error(
+                Code.ARCH_MISMATCH,
+                device.name,
+                f"{device.name} is in {row.arch} machines alone, and this is for {candidate.arch}.",
+                requires=row.arch,
+                found=candidate.arch,
+                fix="Leave --arch away, and the machine follows from the GPU.",
+                rows=(row,),
+            )
 
 
-def other_machine(subject: str, theirs: str, ours: str, row: Row | None = None) -> Finding:
-    """Say that something that is for one machine meets another."""
+def other_host(environment: str, arch: str, here: str) -> Finding:
+    """ARCH_MISMATCH: say that an environment of one machine (``arch``) meets a host of another (``here``)."""
     return phrases.error(
         Code.ARCH_MISMATCH,
-        subject,
-        f"{subject} is in {theirs} machines alone, and this is for {ours}.",
-        requires=theirs,
-        found=ours,
-        fix=f"Take an environment for {theirs}; leave --arch away and the machine follows from the GPU.",
-        rows=(row,),
+        environment,
+        f"{environment} is for {arch}, and this host is {here}: none of its programs runs there.",
+        requires=arch,
+        found=here,
+        fix=f"Take an environment for {here}, or a host with {arch}.",
     )
 
 

@@ -156,9 +156,11 @@ def _no_capability(text: str, catalog: Catalog) -> Finding:
 
 def _look(name: str, catalog: Catalog) -> tuple[Device | None, Finding | None]:
     """Find one GPU: its row, or what a log line that names it says that it computes as."""
-    row, told = catalog.gpu(name), gpu_text.read(name)
-    rows = catalog.gpus_meant(name)
+    row, rows = catalog.gpu(name), catalog.gpus_meant(name)
     capabilities = {text for one in rows for text in (one.compute_capability, *one.variants)}
+    if row is not None and len(capabilities) == 1 and not gpu_text.has_more(name):
+        return Device(row.name, row.compute_capability, row), None
+    told = gpu_text.read(name)
     if len(capabilities) > 1:
         return _told_apart(name, told.capability, rows)
     if row is not None:
@@ -175,6 +177,14 @@ def _told_apart(name: str, stated: str, rows: tuple[Gpu, ...]) -> tuple[Device |
     row = next((row for row in rows if versions.same(row.compute_capability, stated)), None)
     if stated and (row is not None or any(stated in row.variants for row in rows)):
         return Device(name if row is None else row.name, stated, row), None
+    if len(rows) == 1:
+        sold = phrases.words(sorted((rows[0].compute_capability, *rows[0].variants), key=versions.key))
+        return None, phrases.unknown(
+            name,
+            f"{rows[0].name} was sold with the compute capabilities {sold}, and its name does not tell which.",
+            fix="Give the compute capability alone with --compute-capability "
+            "(`nvidia-smi --query-gpu=compute_cap --format=csv` prints it).",
+        )
     kinds = [f"{row.name} ({' or '.join((row.compute_capability, *row.variants))})" for row in rows]
     return None, phrases.unknown(
         name,

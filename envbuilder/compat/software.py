@@ -241,7 +241,7 @@ def repinned(
 
 
 def uncapped(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]:
-    """NUMPY_ABI, PROTOBUF_ABI: an unpinned install brings a newer package than the build can load.
+    """NUMPY_ABI, PROTOBUF_ABI, KERAS_MISMATCH: an unpinned install brings a newer package than the build can load.
 
     It does where the index has one, and this Python receives it.
     """
@@ -251,7 +251,7 @@ def uncapped(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]:
     for text in candidate.release.caps:
         cap = parse(text)
         ceiling = next((version for operator, version in cap.bounds if operator == "<"), None)
-        if cap.name not in {"numpy", "protobuf"} or cap.name in pinned or ceiling is None:
+        if cap.name not in _CODE_OF or cap.name in pinned or ceiling is None:
             continue
         declared = [bound for bound, stated in bounds_on(candidate, cap.name) if stated]
         if any(not versions.admits(bound.bounds, ceiling) and _is_ceiling(bound) for bound in declared):
@@ -262,13 +262,15 @@ def uncapped(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]:
         ):
             continue
         title = _TITLE[cap.name]
+        loose = next((bound.text for bound in declared if _is_ceiling(bound)), "")
+        stated = f"admits {title} {loose}" if loose else f"states no upper bound on {title}"
         yield phrases.error(
             _CODE_OF[cap.name],
             title,
-            f"{phrases.name(candidate.release)} states no upper bound on {title}, "
+            f"{phrases.name(candidate.release)} {stated}, "
             f"so an unpinned install brings a release that it cannot load; it needs {title} {cap.text}.",
             requires=f"{cap.name}{cap.text}",
-            found="no upper bound",
+            found=f"{cap.name}{loose}" if loose else "no upper bound",
             fix=f"Install `{cap.name}{cap.text}` beside it.",
             rows=(candidate.release, first),
         )
@@ -285,5 +287,5 @@ RULES: tuple[Rule, ...] = (
     Rule("host", (Code.GLIBC_TOO_OLD,), glibc_new_enough),
     Rule("host", (Code.CPU_FEATURE_MISSING,), cpu_features),
     Rule("host", (Code.NUMPY_ABI, Code.PROTOBUF_ABI, Code.KERAS_MISMATCH, Code.PACKAGE_CONFLICT), packages_fit),
-    Rule("host", (Code.NUMPY_ABI, Code.PROTOBUF_ABI), uncapped),
+    Rule("host", (Code.NUMPY_ABI, Code.PROTOBUF_ABI, Code.KERAS_MISMATCH), uncapped),
 )

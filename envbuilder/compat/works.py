@@ -65,15 +65,15 @@ def _but(*names: str) -> tuple[str, ...]:
 class Installable:
     """The plain question of ``check``: can it be installed, and will it use the GPU.
 
-    ``without`` are findings that must not be there either, although they are no errors.
+    ``without`` are findings that must not be there either, although they are no errors: then it is ``unhindered``.
     """
 
-    predicate: Predicate = "installable"
     reads: Mapping[Side, tuple[str, ...]] = {"host": _but("cuda", "cudnn"), "gpu": _but("python", "packages")}
 
     def __init__(self, catalog: Catalog, without: frozenset[Code] = frozenset()) -> None:
         self.catalog = catalog
         self.without = without
+        self.predicate: Predicate = "unhindered" if without else "installable"
         # Both sides of a question are asked for, one after the other.
         self._bind = lru_cache(maxsize=4096)(lambda question: bind(question, catalog))
 

@@ -50,6 +50,13 @@ CONTROLS: tuple[Control, ...] = (
         steps=(Run("echo '# edited' >> {site}/termcolor/termcolor.py"),),
     ),
     Control(
+        name="document-gone",
+        base="cpu",
+        code=Code.IMAGE_CLAIM,
+        broken="the label names an environment, and the document that says which is gone",
+        steps=(Run("rm /opt/envbuilder/environment.json"),),
+    ),
+    Control(
         name="variable-astray",
         base="cpu",
         code=Code.IMAGE_CONFIGURATION,
@@ -204,6 +211,13 @@ CONTROLS: tuple[Control, ...] = (
         code=Code.XLA_TOOLS_MISSING,
         broken="ptxas is not where XLA looks",
         steps=(Run("rm {site}/nvidia/cuda_nvcc/bin/ptxas"),),
+    ),
+    Control(
+        name="requirement-in-words",
+        base="gpu",
+        code=Code.CONTAINER_REQUIREMENT,
+        broken="the image asks for a CUDA in words, and no container of it starts where there is a GPU",
+        steps=(Env("NVIDIA_REQUIRE_CUDA", "cuda>=twelve"),),
     ),
     Control(
         name="good-driver",

@@ -34,6 +34,8 @@ _LOOPBACK = re.compile(r"^(?:\w+://)?(?:[^/@]*@)?(?:localhost|127\.[\d.]+|\[::1\
 _REACH_SECONDS = 20
 _SILENCE_S = 1800.0
 """Between two pieces of a build, a pull, a push, an export: unpacking a layer of 6 GB on a slow disk says nothing."""
+_SEND_S = 120.0
+"""Until the engine takes the next piece of a context: with many builds at once it begins to read late."""
 _TOTAL_S = 4 * 3600.0
 """For all of one of these."""
 _ANSWER_SECONDS = 300
@@ -279,7 +281,7 @@ class DockerEngine:
                 data=body,
                 headers={"Content-Type": "application/x-tar"} if headers is None else headers,
                 stream=True,
-                timeout=(CONNECT_S, _SILENCE_S),
+                timeout=(_SEND_S, _SILENCE_S),
             )
         with closing(checked(what, response)), watched(self._api, what, response, _TOTAL_S):
             yield response
@@ -373,7 +375,7 @@ def _build_error(
         step = printable.line(failure.name)[:_STEP_SHOWN]
         return InfrastructureError(
             f"the engine's disk is full, at {step}",
-            hint="envbuilder clean --cache frees what builds left; docker system df says what holds the rest",
+            hint="envbuilder clean --cache 5 frees what builds left; docker system df says what holds the rest",
         )
     lines = "\n".join(f"  | {line}" for line in failure.lines[-_LAST_LINES:])
     return BuildFailedError(

@@ -80,7 +80,7 @@ class InfrastructureError(EnvbuilderError):
     exit_code = ExitCode.INFRASTRUCTURE
 
 
-_CLEAN = "free disk space; envbuilder clean --cache frees what builds and controls left"
+_CLEAN = "free disk space; envbuilder clean --cache 5 frees what builds and controls left"
 _NEXT = {
     errno.ENOSPC: _CLEAN,
     errno.EDQUOT: f"the user's quota is used up: {_CLEAN}",

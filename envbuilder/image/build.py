@@ -20,6 +20,7 @@ from envbuilder.image import lockfile
 from envbuilder.image.bases import Base
 from envbuilder.image.hostfiles import host_files
 from envbuilder.image.names import BASE_DIGEST_LABEL, BASE_NAME_LABEL, reference
+from envbuilder.image.room import ask_for_room
 from envbuilder.pypi.package_index import PackageIndex
 from envbuilder.verdict import EngineRef
 from envbuilder.workspace import Workspace, folder_contents, read_document, write_document, writing
@@ -103,8 +104,9 @@ def build(  # noqa: PLR0913 - what a build is made of, each from another place
     """Build an environment's context on its base; ``key`` is the digest of both.
 
     Writes ``out/<id>/build.log`` as the build goes and ``out/<id>/image.json`` when it is whole. Raises
-    BuildFailedError with the failed step's last lines.
+    BuildFailedError with the failed step's last lines, InfrastructureError where the engine's disk has no room.
     """
+    ask_for_room(environment, engine)
     path = workspace.image_record(environment.id)
     with writing(path):
         path.unlink(missing_ok=True)

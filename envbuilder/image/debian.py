@@ -15,7 +15,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from envbuilder.engine.archive import MODIFIED
 from envbuilder.errors import InfrastructureError, decode, of_system
-from envbuilder.workspace import is_alive, temporary_folder, writing
+from envbuilder.workspace import is_gone, owner, temporary_folder, writing
 
 PACKAGES = ("python3", "python3-venv", "ca-certificates")
 # Documentation and translations are left out; copyright files stay, because licences ask for them.
@@ -56,7 +56,7 @@ def bootstrap(suite: str, target: Path, report: Callable[[str], None]) -> str:
         raise InfrastructureError(
             "mmdebstrap is not installed", hint="apt-get install mmdebstrap (scripts/setup does it)"
         )
-    part = target.with_name(f"{target.name}.{os.getpid()}.part")
+    part = target.with_name(f"{target.name}.{owner()}.part")
     with writing(target):
         _remove_parts(target)
         try:
@@ -70,8 +70,7 @@ def bootstrap(suite: str, target: Path, report: Callable[[str], None]) -> str:
 def _remove_parts(target: Path) -> None:
     """Remove what a bootstrap that was killed had written of this target."""
     for left in target.parent.glob(f"{target.name}.*.part"):
-        pid = left.name.split(".")[-2]
-        if pid.isdigit() and not is_alive(int(pid)):
+        if is_gone(left.name.split(".")[-2]):
             with suppress(OSError):
                 left.unlink()
 

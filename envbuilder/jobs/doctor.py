@@ -81,6 +81,7 @@ def diagnose(  # noqa: PLR0913 - the parts of a host, each from its own port
     connect: Callable[[], Engine],
     *,
     avx: bool | None,
+    arch: str,
     base: OperatingSystem,
     tools: tuple[ToolSeen, ...],
     places: tuple[tuple[str, Path], ...],
@@ -102,7 +103,7 @@ def diagnose(  # noqa: PLR0913 - the parts of a host, each from its own port
         tools=tools,
         disk=disk,
         troubles=troubles,
-        environments=tuple(_cell(environment, host, catalog, avx=avx) for environment in environments),
+        environments=tuple(_cell(environment, host, arch, catalog, avx=avx) for environment in environments),
     )
 
 
@@ -186,17 +187,15 @@ def _troubles(  # noqa: PLR0913 - one line a trouble
             )
 
 
-def _cell(environment: Environment, host: HostRef, catalog: Catalog, *, avx: bool | None) -> Cell:
-    found = (*_processor(environment, catalog, avx=avx), *_gpu_side(environment, host, catalog))
+def _cell(environment: Environment, host: HostRef, arch: str, catalog: Catalog, *, avx: bool | None) -> Cell:
+    gpus = tuple(gpu.name for gpu in host.gpus)
+    side = findings_on(environment, host.driver, gpus, catalog, arch)
+    found = (*_processor(environment, catalog, avx=avx), *side)
     judged = compatible(found)
     why = next((finding.message for finding in found if finding.severity is Severity.ERROR), "")
     if judged is None:
         why = next(finding.message for finding in found if finding.code == "UNKNOWN")
     return Cell(host=platform.node(), environment=environment.id, compatible=judged, findings=found, why=why)
-
-
-def _gpu_side(environment: Environment, host: HostRef, catalog: Catalog) -> tuple[Finding, ...]:
-    return findings_on(environment, host.driver, tuple(gpu.name for gpu in host.gpus), catalog)
 
 
 def _processor(environment: Environment, catalog: Catalog, *, avx: bool | None) -> tuple[Finding, ...]:

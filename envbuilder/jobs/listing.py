@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, get_args, get_type_hints
 
 import msgspec
 
 from envbuilder.catalog.model import Catalog
-from envbuilder.catalog.rows import Facts, Row, TensorflowRelease
+from envbuilder.catalog.rows import Row, Tables, TensorflowRelease
 from envbuilder.console import table as aligned
 from envbuilder.errors import UsageError
+from envbuilder.jobs import listing_filter
 
 
 class CatalogDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,29 +125,53 @@ def own_columns(kind: type[Row]) -> Columns:
 
 
 def _kinds() -> dict[str, type[Row]]:
-    """Return the row type of each table, in the order of `Facts`."""
-    return {name: get_args(kind)[0] for name, kind in get_type_hints(Facts).items()}
+    """Return the row type of each table, in the order of `Tables`."""
+    return {name: get_args(kind)[0] for name, kind in get_type_hints(Tables).items()}
 
 
 TABLES: dict[str, Columns] = {name: _CHOSEN.get(name) or own_columns(kind) for name, kind in _kinds().items()}
 """The columns of each table, in the order in which they are shown."""
 
 
-def list_catalog(catalog: Catalog, table: str | None) -> CatalogDocument:
-    """Return the whole catalogue or one table. Raises UsageError for a table that there is not."""
+def list_catalog(catalog: Catalog, table: str | None, selectors: Sequence[str] = ()) -> CatalogDocument:
+    """Return the whole catalogue or one table, or of that the rows that selectors ask for (see `listing_filter`).
+
+    Raises UsageError for a table that there is not, and for selectors without a table.
+    """
     if table is None:
+        if selectors:
+            raise UsageError("a selector needs a table", hint="such as `envbuilder catalog list gpus -s 'RTX 50*'`")
         return CatalogDocument(catalog=catalog)
     _known(table)
-    return CatalogDocument(catalog=Catalog(**{table: getattr(catalog, table)}))
+    rows = listing_filter.kept(table, getattr(catalog, table), selectors)
+    kept: dict[str, Any] = {table: rows}
+    return CatalogDocument(catalog=Catalog(**kept))
 
 
-def as_text(document: CatalogDocument, table: str | None) -> str:
-    """Align one table, or say what tables there are. Raises UsageError for a table that there is not."""
+def as_text(document: CatalogDocument, table: str | None, *, sources: bool = False) -> str:
+    """Align one table, or say what tables there are; ``sources`` adds below each row where it comes from.
+
+    Raises UsageError for a table that there is not.
+    """
     if table is None:
         return "\n".join(f"{name:<14}{len(getattr(document.catalog, name)):>5} rows" for name in TABLES)
     columns = _known(table)
-    rows = [[read(row) for _, read in columns] for row in getattr(document.catalog, table)]
-    return aligned([title for title, _ in columns], rows)
+    rows = getattr(document.catalog, table)
+    text = aligned([title for title, _ in columns], [[read(row) for _, read in columns] for row in rows])
+    if not sources:
+        return text
+    head, *lines = text.splitlines()
+    below = (line for row, first in zip(rows, lines, strict=True) for line in (first, *_origin(row)))
+    return "\n".join([head, *below])
+
+
+def _origin(row: Row) -> Iterator[str]:
+    """Say where a row was read, how it was checked, and what else is to be known of it."""
+    for source in row.source:
+        yield f"    source: {source}"
+    yield f"    verified: {row.verified}"
+    if row.note:
+        yield f"    note: {row.note}"
 
 
 def _known(table: str) -> Columns:

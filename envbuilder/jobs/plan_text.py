@@ -174,7 +174,7 @@ def _letters() -> Iterator[str]:
 
 def _kinds(title: str, kinds: list[HostKind], *, whole: bool) -> Iterator[str]:
     """Say which hosts a title stands for: how many, then each kind (``whole``) or some, by its first host."""
-    hosts = sum(len(kind.hosts) for kind in kinds)
+    hosts = sum(kind.count for kind in kinds)
     yield from _wrapped(f"{title}: {hosts} host{_s(hosts)} of {len(kinds)} kind{_s(len(kinds))}", "  ")
     for kind in kinds if whole else islice(kinds, _SHOWN):
         yield from _wrapped(f"{_name(kind)}: driver {kind.driver or '-'}, {_gpus(kind)}", "    ")
@@ -191,7 +191,7 @@ def _s(number: int) -> str:
 
 
 def _name(kind: HostKind) -> str:
-    return kind.host if len(kind.hosts) == 1 else f"{kind.host} +{len(kind.hosts) - 1}"
+    return kind.host if kind.count == 1 else f"{kind.host} +{kind.count - 1}"
 
 
 def _why_not(title: str, kinds: Iterable[HostKind], document: PlanDocument) -> Iterator[str]:

@@ -3,37 +3,24 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, assert_never
+from typing import assert_never
 
 import msgspec
 
-from envbuilder.attest import statement
-from envbuilder.attest.demand import moment
-from envbuilder.attest.envelope import Sealer
-from envbuilder.attest.predicates import Allowance, result_statement, verdict_statement
-from envbuilder.engine.port import Engine, Image
+from envbuilder.attest.predicates import Allowance
+from envbuilder.engine.port import Image
 from envbuilder.errors import PublishError, decode
 from envbuilder.exits import ExitCode
 from envbuilder.publish.journal import Entry, Journal, exclusively
 from envbuilder.publish.promotion import Mover, check_immutable, pin
 from envbuilder.publish.publish_document import PublishRow, Tag
+from envbuilder.publish.stating import Tools, state, validated
 from envbuilder.publish.tag_names import staging_tag
-from envbuilder.registry.client import Manifest, Repository
+from envbuilder.registry.client import Manifest
 from envbuilder.registry.reference import Reference
-from envbuilder.registry.referrers import attach, confirm
 from envbuilder.verdict import Verdict
-from envbuilder.workspace import read_document, write_document
-
-REUSE_WITHIN = timedelta(hours=24)
-"""How old a verdict that an interrupted run left may be; an older one is made anew."""
-
-PREDICATE_TYPE = "in-toto.io/predicate-type"
-"""The annotation by which tools find a statement of one type without opening it."""
 
 
 @dataclass(frozen=True)
@@ -52,26 +39,6 @@ class Publication:
     allow: tuple[Allowance, ...] = ()
 
 
-class Describe(Protocol):
-    """What makes the further statements about an image: what is in it, and where it came from."""
-
-    def __call__(self, name: str, digest: str, image: Image) -> tuple[statement.Statement, ...]:
-        """State what is known about a manifest digest."""
-
-
-@dataclass(frozen=True)
-class Tools:
-    """The outside world: the engine, the repository, who signs, what validates a reference by digest, and the time."""
-
-    engine: Engine
-    repository: Repository
-    sealer: Sealer
-    validate: Callable[[Reference], Verdict]
-    now: Callable[[], datetime]
-    describe: Describe = field(default=lambda name, digest, image: ())  # noqa: ARG005 - the port's names
-    say: Callable[[str], None] = field(default=lambda text: None)  # noqa: ARG005 - likewise
-
-
 def publish(publication: Publication, tools: Tools) -> PublishRow:
     """Publish one image, or say why its verdict forbids it. Safe to kill at any moment, and to run again.
 
@@ -87,9 +54,10 @@ def publish(publication: Publication, tools: Tools) -> PublishRow:
         journal = Journal(publication.folder / f"{_key(publication, image)}.jsonl")
         manifest = _stage(publication, tools, image, journal)
         check_immutable(tools.repository, publication.tags, manifest.digest)
-        verdict = _validated(publication, tools, manifest, journal)
+        verdict = validated(publication.folder, publication.to, manifest, journal, tools)
         refusal = _unfit(verdict, publication.allow)
-        statements = _state(publication, tools, image, manifest, verdict)
+        further = tools.describe(publication.to.name, manifest.digest, image)
+        statements = state(publication.to.name, manifest, verdict, tools, publication.allow, further)
         row = _row(publication, manifest, verdict, statements)
         if refusal:
             code = ExitCode.FAILED if verdict.verdict == "FAILED" else ExitCode.NO_CLAIM
@@ -145,37 +113,10 @@ class _ImageManifest(msgspec.Struct, frozen=True):
     config: _Config
 
 
-def _is_fresh(verdict: Verdict, now: datetime) -> bool:
-    """Tell whether a kept verdict may stand for the run that was interrupted; one whose time is none may not."""
-    with suppress(decode.DamagedError):
-        return now - moment(verdict.finished) < REUSE_WITHIN
-    return False
-
-
-def _validated(publication: Publication, tools: Tools, manifest: Manifest, journal: Journal) -> Verdict:
-    """Validate the digest that the registry holds, unless an interrupted run did so a short while ago."""
-    path = publication.folder / f"{manifest.digest.removeprefix('sha256:')[:16]}.verdict.json"
-    kept = journal.last("validated")
-    verdict = read_document(path, Verdict) if kept is not None and kept.digest == manifest.digest else None
-    if verdict is not None and _is_fresh(verdict, tools.now()):
-        tools.say(f"already validated: {verdict.verdict}")
-    else:
-        reference = publication.to.at(manifest.digest)
-        tools.say(f"validating {reference}")
-        if tools.engine.image(str(reference)) is None:
-            tools.engine.pull(str(reference))
-        verdict = tools.validate(reference)
-        write_document(path, verdict)
-        journal.note(Entry(step="validated", digest=manifest.digest, verdict=path.name))
-    if verdict.image.digest != manifest.digest:
-        raise PublishError(f"the verdict is about {verdict.image.digest}, not about {manifest.digest}")
-    return verdict
-
-
 def _unfit(verdict: Verdict, allow: tuple[Allowance, ...]) -> str:
     """Say why a verdict forbids publishing; '' where it does not."""
     because = "; ".join(verdict.reasons) or "see its checks"
-    if verdict.simulated:
+    if verdict.unreal:
         raise PublishError("a simulated verdict is never published", hint="validate on a host with a real driver")
     match verdict.verdict:
         case "PASSED":
@@ -186,27 +127,6 @@ def _unfit(verdict: Verdict, allow: tuple[Allowance, ...]) -> str:
             return "" if "inconclusive" in allow else f"not published: INCONCLUSIVE: {because}"
         case _ as never:
             assert_never(never)
-
-
-def _state(
-    publication: Publication, tools: Tools, image: Image, manifest: Manifest, verdict: Verdict
-) -> tuple[str, ...]:
-    """Sign and attach every statement, and read back that all are listed; what is attached already stays."""
-    name = publication.to.name
-    result = result_statement(name, verdict, allowed=publication.allow)
-    statements = (
-        verdict_statement(name, verdict, allowed=publication.allow),
-        *((result,) if result else ()),
-        *tools.describe(name, manifest.digest, image),
-    )
-    made = []
-    for each in statements:
-        tools.say(f"attaching {each.predicate_type}")
-        sealed = tools.sealer.seal(statement.encode(each))
-        annotations = {PREDICATE_TYPE: each.predicate_type}
-        made.append(attach(tools.repository, manifest, sealed, tools.sealer.media_type, annotations))
-    confirm(tools.repository, manifest.digest, tuple(made))
-    return tuple(one.digest for one in made)
 
 
 def _promote(publication: Publication, tools: Tools, manifest: Manifest, journal: Journal) -> None:

@@ -24,8 +24,9 @@ from envbuilder.errors import EnvbuilderError, InfrastructureError, PublishError
 from envbuilder.exits import ExitCode
 from envbuilder.image import lockfile
 from envbuilder.image.build import Built, digests_of, standing
-from envbuilder.publish.publish import Publication, Tools, publish
+from envbuilder.publish.publish import Publication, publish
 from envbuilder.publish.publish_document import PublishDocument, PublishRow, Tag
+from envbuilder.publish.stating import Tools
 from envbuilder.pypi.open_index import open_index
 from envbuilder.registry.client import Repository
 from envbuilder.registry.reference import Reference

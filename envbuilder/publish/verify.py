@@ -7,13 +7,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 
+import msgspec
+
 from envbuilder.attest import statement
-from envbuilder.attest.demand import Demand, Refusal, Refused, moment
+from envbuilder.attest.demand import Demand, Refusal, Refused, SameGpu, age_s, gpu_matches
 from envbuilder.attest.envelope import Opener, Rejected
+from envbuilder.attest.kinds import Kind, add_up
 from envbuilder.attest.predicates import VerdictPredicate
 from envbuilder.attest.trust import Decision, Evidence, decide
 from envbuilder.errors import EnvbuilderError, InfrastructureError, PublishError
 from envbuilder.publish.verify_document import Verification
+from envbuilder.publish.verify_kinds import answer
 from envbuilder.registry.bounded_json import MalformedError, parsed
 from envbuilder.registry.client import Manifest, Repository
 from envbuilder.registry.deadline import within
@@ -28,9 +32,13 @@ _LOOKED_AT = 20
 
 @dataclass(frozen=True)
 class Published:
-    """The trusted verdicts of a repository, and how many documents each trusted signer signed there."""
+    """The trusted verdicts of a repository, and how many documents each trusted signer signed there.
+
+    ``evidence`` is everything that they signed, by the image's digest.
+    """
 
     verdicts: tuple[Verdict, ...]
+    evidence: dict[str, tuple[Evidence, ...]] = field(default_factory=dict)
     signed: Counter[str] = field(default_factory=Counter)
 
 
@@ -43,44 +51,84 @@ class _Found:
     unknown: bool = False
 
 
-def verify(
-    repository: Repository, openers: tuple[Opener, ...], demand: Demand, now: datetime, *, threshold: int = 1
-) -> Verification:
+@dataclass(frozen=True)
+class Question:
+    """What is demanded of an image, and by how many keys.
+
+    ``on`` are the kinds of host on each of which it is demanded; ``same_gpu`` says which GPU a demand means.
+    """
+
+    demand: Demand
+    threshold: int = 1
+    on: tuple[Kind, ...] = ()
+    same_gpu: SameGpu = gpu_matches
+
+
+def verify(repository: Repository, openers: tuple[Opener, ...], question: Question, now: datetime) -> Verification:
     """Decide about the image that the repository's reference names; whatever cannot be shown is refused.
 
     A registry that fails or answers nonsense is a reason of its own, never an error: there is always an answer, and not
     long after the deadline of the repository's transport.
     """
-    reference = str(repository.reference)
     try:
-        return within(repository.transport.deadline, lambda: _verify(repository, openers, demand, now, threshold))
+        return within(repository.transport.deadline, lambda: _verify(repository, openers, question, now))
     except (RegistryFailedError, RegistryRefusedError) as error:
         text = f"{error.message} (next: {error.hint})" if error.hint else error.message
         refusal = Refusal(reason=Refused(error.fault.value), message=text)
         failed = isinstance(error, InfrastructureError)
-        return Verification(image=reference, accepted=False, demanded=demand, refusals=(refusal,), unanswered=failed)
+        return _refused(repository, question, (refusal,), unanswered=failed)
 
 
-def _verify(
-    repository: Repository, openers: tuple[Opener, ...], demand: Demand, now: datetime, threshold: int
+def _refused(
+    repository: Repository, question: Question, refusals: tuple[Refusal, ...], *, unanswered: bool = False
 ) -> Verification:
+    image = str(repository.reference)
+    return Verification(image=image, accepted=False, demanded=question.demand, refusals=refusals, unanswered=unanswered)
+
+
+def _verify(repository: Repository, openers: tuple[Opener, ...], question: Question, now: datetime) -> Verification:
     reference = repository.reference
     manifest = repository.manifest(reference.digest or reference.tag or "latest")
     if manifest is None:
         refusal = Refusal(reason=Refused.NO_IMAGE, message=f"the registry has no {reference}")
-        return Verification(image=str(reference), accepted=False, demanded=demand, refusals=(refusal,))
+        return _refused(repository, question, (refusal,))
     found = _collect(repository, manifest, openers)
-    decision = decide(manifest.digest, tuple(_evidence(found)), demand, now, threshold=threshold)
+    evidence, demand, threshold = tuple(_evidence(found)), question.demand, question.threshold
     unknown = tuple(one.refusal for one in found if one.refusal and one.unknown)
     passed_over = tuple(one.refusal for one in found if one.refusal and not one.unknown)
+    if question.on:
+        added = add_up(
+            manifest.digest, evidence, demand, question.on, now, threshold=threshold, same_gpu=question.same_gpu
+        )
+        nothing = () if found else (_nothing(repository, manifest, attached=False),)
+        bare = msgspec.structs.replace(_refused(repository, question, nothing), digest=manifest.digest)
+        return answer(bare, added, unknown, passed_over)
+    decision = decide(manifest.digest, evidence, demand, now, threshold=threshold, same_gpu=question.same_gpu)
     if decision.accepted and not unknown:
         return _accepted(str(reference), manifest.digest, demand, decision, passed_over, now)
     refusals = (*unknown, *decision.refusals, *(() if unknown or decision.accepted else passed_over))
     if not refusals:
         refusals = (_nothing(repository, manifest, attached=bool(found)),)
-    return Verification(
-        image=str(reference), digest=manifest.digest, accepted=False, demanded=demand, refusals=refusals
-    )
+    return msgspec.structs.replace(_refused(repository, question, refusals), digest=manifest.digest)
+
+
+@dataclass(frozen=True)
+class Said:
+    """What trusted keys said of one image; ``unknown`` is what nobody knows the meaning of: it forbids a yes."""
+
+    digest: str
+    evidence: tuple[Evidence, ...]
+    unknown: tuple[Refusal, ...]
+
+
+def said_of(repository: Repository, openers: tuple[Opener, ...], target: str) -> Said | None:
+    """Read everything that is attached to what a tag or digest names; None where the repository has no such image."""
+    manifest = repository.manifest(target)
+    if manifest is None:
+        return None
+    found = _collect(repository, manifest, openers)
+    unknown = tuple(one.refusal for one in found if one.refusal and one.unknown)
+    return Said(manifest.digest, tuple(_evidence(found)), unknown)
 
 
 def published_verdicts(repository: Repository, openers: tuple[Opener, ...]) -> tuple[Verdict, ...]:
@@ -98,16 +146,19 @@ def published(repository: Repository, openers: tuple[Opener, ...]) -> Published:
         raise PublishError(f"there is no repository {repository.reference.name}", hint="is its name right?")
     verdicts: dict[str, Verdict] = {}
     signed: Counter[str] = Counter()
+    evidence: dict[str, tuple[Evidence, ...]] = {}
     for digest in _digests(repository, tags):
         manifest = repository.manifest(digest)
-        for item in _evidence(_collect(repository, manifest, openers)) if manifest else ():
+        said = tuple(_evidence(_collect(repository, manifest, openers))) if manifest else ()
+        evidence |= {digest: said} if said else {}
+        for item in said:
             signed.update(one.name for one in item.signed_by)
             if item.statement.predicate_type == statement.VERDICT:
                 try:
                     verdicts[item.stored] = parsed(item.statement.predicate, VerdictPredicate, "a verdict").verdict
                 except MalformedError:
                     continue  # of another version
-    return Published(tuple(verdicts.values()), signed)
+    return Published(tuple(verdicts.values()), evidence, signed)
 
 
 def _digests(repository: Repository, tags: Iterable[str]) -> tuple[str, ...]:
@@ -216,7 +267,7 @@ def _accepted(  # noqa: PLR0913, PLR0917 - the parts of the answer
         cpu=verdict.host.cpu_model,
         kernel=verdict.host.kernel,
         finished=verdict.finished,
-        age_s=max(0.0, round((now - moment(verdict.finished)).total_seconds(), 1)),
+        age_s=age_s(verdict, now),
         signed_by=decision.signed_by[0],
         signers=decision.signed_by,
         notes=(*decision.notes, *passed_over),

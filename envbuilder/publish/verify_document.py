@@ -8,7 +8,7 @@ import msgspec
 
 from envbuilder.attest.demand import Demand, Refusal
 from envbuilder.errors import printable
-from envbuilder.verdict import Level, Word
+from envbuilder.verdict import KindStanding, Level, Word
 
 _SHOWN = 12
 """Lines of reasons that are written out; the document holds them all."""
@@ -19,6 +19,8 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
 
     ``notes`` is what was passed over on the way to a yes: a FAILED on other hosts, statements of strangers.
     ``unanswered``: no, because the registry failed, and not because of anything that it said. ``age_s`` in seconds.
+    ``kinds``: each kind of host that was asked for; ``level``, ``finished`` and ``age_s`` are then those of the weakest
+    of their verdicts, and what is one host's is left out.
     """
 
     schema: str = "envbuilder/verify/v1"
@@ -41,6 +43,7 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
     refusals: tuple[Refusal, ...] = ()
     notes: tuple[Refusal, ...] = ()
     unanswered: bool = False
+    kinds: tuple[KindStanding, ...] = ()
 
 
 def as_text(found: Verification) -> str:
@@ -48,6 +51,8 @@ def as_text(found: Verification) -> str:
 
     Strangers write parts of the reasons: nothing of them moves a terminal's cursor or makes a line of its own.
     """
+    if found.kinds:
+        return _on_kinds(found)
     if not found.accepted:
         lines = [f"REFUSED {found.image}" + (f" ({found.digest})" if found.digest else "")]
         return "\n".join([*map(printable.line, lines), *_listed("  ", found.refusals)])
@@ -59,6 +64,23 @@ def as_text(found: Verification) -> str:
         f"signed by {', '.join(found.signers or (found.signed_by,))}",
     ]
     return "\n".join(["\n  ".join(map(printable.line, lines)), *_listed("  passed over: ", found.notes)])
+
+
+def _on_kinds(found: Verification) -> str:
+    """Write a line a kind, then every reason under its kind's name, and what was passed over last."""
+    word = "ACCEPTED" if found.accepted else "REFUSED"
+    lines = [f"{found.environment or 'no environment of ours'}: {found.verdict} at level {found.level}"]
+    lines = [*(lines if found.accepted else ()), *(f"{kind.kind}: {_standing(kind)}" for kind in found.kinds)]
+    head = printable.line(f"{word} {found.image} ({found.digest})")
+    against = [*_listed("  ", found.refusals), *_listed("  passed over: ", found.notes)]
+    return "\n".join([head, *(f"  {printable.line(line)}" for line in lines), *against])
+
+
+def _standing(kind: KindStanding) -> str:
+    if kind.state != "passed":
+        return kind.state
+    signers = ", ".join(kind.signers)
+    return f"passed at level {kind.level} {_age(kind.age_s or 0.0)} ago on driver {kind.ran_on}, signed by {signers}"
 
 
 def _listed(indent: str, refusals: tuple[Refusal, ...]) -> list[str]:

@@ -10,18 +10,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import cast
 
-from envbuilder.attest.demand import DRIVER_PATTERN, Demand
+from envbuilder.attest.demand import DRIVER_PATTERN, Demand, same_model
 from envbuilder.attest.envelope import KeyOpener, Opener
 from envbuilder.attest.keys import load_public_keys
+from envbuilder.attest.kinds import add_up, parse_kinds
 from envbuilder.attest.sigstore import SigstoreOpener
 from envbuilder.errors import UsageError
 from envbuilder.publish.tag_names import meant_by
-from envbuilder.publish.verify import published, verify
+from envbuilder.publish.verify import Published, Question, published, verify
 from envbuilder.publish.verify_document import Verification
 from envbuilder.registry.client import Repository
 from envbuilder.registry.deadline import Deadline
 from envbuilder.registry.reference import parse
-from envbuilder.verdict import Level, Verdict
+from envbuilder.verdict import ImageStanding, Level
 
 ANSWER_S = 25.0
 """Seconds in which `verify` answers, whatever the registry does."""
@@ -39,24 +40,32 @@ class VerifyOptions:
     keys: tuple[Path, ...]
     identity: str | None
     issuer: str | None
-    level: str
+    level: str | None
     driver: str | None
     gpu: str | None
     max_age: str
     environment: str | None = None
     tensorflow: str | None = None
     threshold: int = 1
+    on: str | None = None
 
 
-def verify_image(options: VerifyOptions) -> Verification:
-    """Verify the image that the options name. Raises UsageError where they do not fit together."""
+def verify_image(options: VerifyOptions, model_of: Callable[[str], str | None]) -> Verification:
+    """Verify the image that the options name. Raises UsageError where they do not fit together.
+
+    ``model_of`` gives the catalogue's name of a GPU, None where it has none. On kinds of host, which are named by their
+    GPUs, the level is the GPU's unless another is demanded.
+    """
     if options.driver is not None and not re.match(DRIVER_PATTERN, options.driver):
         raise UsageError(f"{options.driver!r} is not a driver", hint="a branch (535) or a release (535.104.05)")
     if options.tensorflow is not None and not _VERSION.match(options.tensorflow):
         raise UsageError(f"{options.tensorflow!r} is not a version", hint="as in 2.20 or 2.20.0")
+    if options.on is not None and (options.driver is not None or options.gpu is not None):
+        raise UsageError("--on names drivers and GPUs itself", hint="leave --driver and --gpu out")
+    on = parse_kinds(options.on, model_of) if options.on is not None else ()
     reference = parse(options.image)
     demand = Demand(
-        level=cast("Level", options.level),
+        level=cast("Level", options.level or ("gpu" if on else "cpu")),
         driver=options.driver,
         gpu=options.gpu,
         max_age_s=duration(options.max_age),
@@ -68,7 +77,8 @@ def verify_image(options: VerifyOptions) -> Verification:
     if not 1 <= options.threshold <= len(trusted):
         raise UsageError(f"{options.threshold} of {len(trusted)} signers can never be", hint="give as many --key")
     repository = Repository(reference, os.environ, Deadline(ANSWER_S))
-    return verify(repository, openers, demand, datetime.now(UTC), threshold=options.threshold)
+    question = Question(demand, options.threshold, on, same_model(model_of))
+    return verify(repository, openers, question, datetime.now(UTC))
 
 
 def duration(text: str) -> float:
@@ -95,7 +105,7 @@ def openers_of(keys: tuple[Path, ...], identity: str | None, issuer: str | None)
     return tuple(openers)
 
 
-def fetch(repository: str, keys: tuple[Path, ...], say: Callable[[str], None]) -> tuple[Verdict, ...]:
+def fetch(repository: str, keys: tuple[Path, ...], say: Callable[[str], None]) -> Published:
     """Fetch the verdicts that trusted keys signed from a repository that several people publish to.
 
     ``say`` hears of a key that signed nothing there. Raises PublishError where there is no such repository.
@@ -107,4 +117,22 @@ def fetch(repository: str, keys: tuple[Path, ...], say: Callable[[str], None]) -
         say(
             f"warning: nothing in {reference.name} is signed by the key {name[:16]}: its verdicts are not in the report"
         )
-    return found.verdicts
+    return found
+
+
+def standings(
+    published: Published, on: str | None, max_age: str, model_of: Callable[[str], str | None]
+) -> tuple[ImageStanding, ...]:
+    """Say of each image that something was signed about how it stands on each kind of host; () where none is asked."""
+    kinds = parse_kinds(on, model_of) if on is not None else ()
+    demand, same, now = Demand(level="gpu", max_age_s=duration(max_age)), same_model(model_of), datetime.now(UTC)
+    named = {one.image.digest: one.environment.id for one in published.verdicts if one.environment is not None}
+    return tuple(
+        ImageStanding(
+            digest=digest,
+            environment=named.get(digest, ""),
+            kinds=tuple(one.standing for one in add_up(digest, said, demand, kinds, now, same_gpu=same)),
+        )
+        for digest, said in published.evidence.items()
+        if kinds
+    )

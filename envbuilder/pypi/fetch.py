@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from envbuilder.errors import InfrastructureError
@@ -23,6 +23,8 @@ CONNECTIONS = 8
 
 TRIES = 4
 BACK_OFF_S = 0.5
+MOST_WAIT_S = 10.0
+"""How long an index that asks to come back later is waited for, each time."""
 TIME_LIMITS_S = (10.0, 60.0)
 """To connect, and between two pieces of an answer."""
 
@@ -130,7 +132,14 @@ def _session(agent: str) -> requests.Session:
     from requests.adapters import HTTPAdapter  # noqa: PLC0415
     from urllib3.util import Retry  # noqa: PLC0415
 
-    again = Retry(total=TRIES, backoff_factor=BACK_OFF_S, status_forcelist=_RETRY_ON, respect_retry_after_header=True)
+    class Again(Retry):
+        """Comes back when it is asked to, but waits for no index until tomorrow."""
+
+        def get_retry_after(self, response: Any) -> float | None:  # noqa: ANN401 - urllib3's own
+            wait = super().get_retry_after(response)
+            return None if wait is None else min(wait, MOST_WAIT_S)
+
+    again = Again(total=TRIES, backoff_factor=BACK_OFF_S, status_forcelist=_RETRY_ON, respect_retry_after_header=True)
     session = requests.Session()
     for scheme in ("https://", "http://"):
         session.mount(scheme, HTTPAdapter(pool_maxsize=CONNECTIONS, pool_block=True, max_retries=again))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import time
 from collections.abc import Callable, Iterator
@@ -88,11 +89,14 @@ class Reader:
 
 @cache
 def _reader() -> str:
-    """Return what names the code that reads: a change of it makes what was found before worth nothing."""
+    """Return what names the code that reads: a change of it makes what was found before worth nothing.
+
+    Comments and the way in which it is written do not count.
+    """
     modules = (fatbin, device_code, ptx_text, section_table, wheel_code, runpath)
     code = hashlib.sha256()
     for module in modules:
-        code.update(packaged(Path(module.__file__ or "")))
+        code.update(ast.dump(ast.parse(packaged(Path(module.__file__ or "")))).encode())
     return f"evidence {code.hexdigest()}"
 
 

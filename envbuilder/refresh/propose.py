@@ -200,7 +200,9 @@ def _with_binary(row: TensorflowRelease, seen: Evidence) -> TensorflowRelease:
 
 
 def _before(catalog: Catalog, package: str, version: str) -> TensorflowRelease | None:
-    older = [row for row in catalog.releases(package) if versions.key(row.version) < versions.key(version)]
+    """Return the release before; a nightly build comes after one of ``tensorflow``."""
+    rows = catalog.releases(PACKAGES[0] if package == NIGHTLY else package)
+    older = [row for row in rows if versions.key(row.version) < versions.key(version)]
     return older[-1] if older else None
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from envbuilder.catalog import store
 from envbuilder.catalog.rows import CudaToolkit, Cudnn, CudnnWheel, Row, TensorflowRelease
+from envbuilder.errors import decode
 from envbuilder.refresh import emit
 from envbuilder.workspace import packaged, write_atomically
 
@@ -79,7 +80,7 @@ def write(tables: Mapping[str, Sequence[Row]]) -> tuple[str, ...]:
     for table, rows in tables.items():
         for name, mine in _by_file(table, rows).items():
             path = store.path_of(name)
-            before = texts.get(name) or (packaged(path).decode() if path.exists() else "")
+            before = texts.get(name) or (decode.text(packaged(path)) if path.exists() else "")
             texts[name] = put(before, table, mine)
     for name, text in texts.items():
         store.parse(((name, text.encode()),))

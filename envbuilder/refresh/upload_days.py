@@ -50,6 +50,11 @@ def of_packages(rows: Iterable[PackageRelease], held: Holdings) -> Iterator[Comp
 
 def _compared(row: str, field: str, mine: str, theirs: str) -> Comparison:
     if not theirs:
-        return Comparison(row=row, field=field, outcome="unchecked", note="the index has no wheel of it now, or states no day of upload")
+        return Comparison(
+            row=row,
+            field=field,
+            outcome="unchecked",
+            note="the index has no wheel of it now, or states no day of upload",
+        )
     same = mine == theirs
     return Comparison(row=row, field=field, outcome="agrees" if same else "disagrees", catalog=mine, artefact=theirs)

@@ -16,7 +16,7 @@ from envbuilder.report.formats.titles import name_of
 from envbuilder.upgrade.upgrade_document import UpgradeDocument
 from envbuilder.validation.history import History
 from envbuilder.validation.stored import read_verdict
-from envbuilder.verdict import Verdict
+from envbuilder.verdict import ImageStanding, Verdict
 from envbuilder.workspace import Workspace, read_document
 
 
@@ -25,6 +25,7 @@ class Material:
     """What there is to show. ``verdicts`` are by environment, each oldest first; ``layers`` by image id.
 
     ``unreadable`` counts verdicts of other versions, which the history keeps and the page cannot show.
+    ``standings`` is how images of a registry stand on kinds of host, where that was asked.
     """
 
     verdicts: dict[str, tuple[Verdict, ...]]
@@ -35,6 +36,7 @@ class Material:
     controls: dict[str, Verdict] = field(default_factory=dict)
     upgrades: tuple[UpgradeDocument, ...] = ()
     unreadable: int = 0
+    standings: tuple[ImageStanding, ...] = ()
 
 
 def collect(

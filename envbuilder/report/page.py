@@ -50,6 +50,7 @@ def _render(material: Material, now: datetime) -> str:
     return templates.get_template("page.html.j2").render(
         page=view(material),
         signs=SIGNS,
+        kind_class=_KIND_CLASS,
         generated=now.strftime("%Y-%m-%d %H:%M UTC"),
         version=__version__,
         # Ours, from files that ship: marked as safe, and named by digest in the page's own security policy.
@@ -58,6 +59,17 @@ def _render(material: Material, now: datetime) -> str:
         style_digest=_digest(style),
         script_digest=_digest(script),
     )
+
+
+_KIND_CLASS = {
+    "passed": "w-passed",
+    "failed": "w-failed",
+    "stale": "w-inconclusive",
+    "inconclusive": "w-inconclusive",
+    "refused": "w-inconclusive",
+    "missing": "w-not-run",
+}
+"""How the page colours a state; its word is always written too."""
 
 
 def _digest(text: str) -> str:

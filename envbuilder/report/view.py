@@ -25,7 +25,7 @@ from envbuilder.report.grid import (
 from envbuilder.report.runs import RunGroup, RunView, every_run, findings, grouped, search_words
 from envbuilder.upgrade.upgrade_document import UpgradeDocument
 from envbuilder.upgrade.upgrade_text import WHOLE, sections
-from envbuilder.verdict import TIERS, CheckResult, Verdict
+from envbuilder.verdict import TIERS, CheckResult, ImageStanding, Verdict
 from envbuilder.versions import key
 
 
@@ -104,6 +104,7 @@ class Page:
     history: tuple[RunView, ...]
     runs: tuple[RunGroup, ...]
     unreadable: int
+    standings: tuple[ImageStanding, ...]
 
 
 def view(material: Material) -> Page:
@@ -127,6 +128,7 @@ def view(material: Material) -> Page:
         history=history,
         runs=grouped(history),
         unreadable=material.unreadable,
+        standings=tuple(sorted(material.standings, key=lambda one: (one.environment, one.digest))),
     )
 
 
@@ -140,7 +142,7 @@ def _release_key(one: EnvironmentView) -> tuple[int, ...]:
 
 def _environment(name: str, runs: tuple[Verdict, ...], material: Material) -> EnvironmentView:
     # A simulation says nothing about the environment itself: it is shown only where there is nothing real.
-    verdict = next((run for run in reversed(runs) if not run.simulated), runs[-1])
+    verdict = next((run for run in reversed(runs) if not run.unreal), runs[-1])
     layers = material.layers.get(verdict.image.id, ())
     start = drawing.import_seconds(verdict)
     return EnvironmentView(

@@ -84,7 +84,7 @@ def diagnose(predicted: tuple[Finding, ...], symptoms: tuple[Symptom, ...]) -> D
             harmless=harmless,
             ask=ASK,
         )
-    proved = decisive is not None and not get(decisive.signature).prose
+    proved = decisive is not None and decisive.exact and not get(decisive.signature).prose
     return Diagnosis(
         cause=get(decisive.signature).cause if decisive and _made_of(lead, decisive) else lead.message,
         confidence="certain" if proved else "likely",

@@ -79,7 +79,8 @@ def _requirements(
     other = fresh or near.tensorflow != question.tensorflow or near.package != question.package
     stack = other or near.install != question.install or near.cuda != question.cuda or near.cudnn != question.cudnn
     findable = release is not None and release.and_cuda and release.finds_cuda == "wheels"
-    extra = bool(findable and release and near.python not in release.extra_fails_on and near.gpu and environment)
+    python = near.python or (environment.python if environment is not None else None)
+    extra = bool(findable and release and python not in release.extra_fails_on and near.gpu and environment)
     wanted: list[str] = []
     if other or (stack and extra):
         wanted.append(f"'{word(package)}{'[and-cuda]' if extra else ''}=={word(version)}'")

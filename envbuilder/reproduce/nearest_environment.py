@@ -38,14 +38,14 @@ def mend(
     failed, nor one that the same or another warning about the GPU holds for. The environment is None where no wheels
     can make it.
     """
-    if question is None or diagnosis.place != "versions":
+    if question is None or (diagnosis.place != "versions" and diagnosis.codes[:1] != (Code.NOT_INSTALLABLE,)):
         return None
-    if diagnosis.codes[0] not in _NOT_WORKING and _before_all(question, catalog):
+    if diagnosis.codes[0] not in HINDRANCES and _before_all(question, catalog):
         return None
     asked = _answerable(question, catalog)
     if reported.platform == "windows" and versions.at_least(question.tensorflow, FIRST_WITHOUT_WINDOWS_GPU):
         asked = msgspec.structs.replace(asked, cuda=None, cudnn=None, install=None)  # WSL2 has a CUDA of its own
-    found = nearest(asked, Installable(catalog, without=_NOT_WORKING))
+    found = nearest(asked, Installable(catalog, without=HINDRANCES))
     if found is None:
         return None
     near, changes = found.wish, (*_system_change(reported, found.wish), *found.changes)
@@ -75,9 +75,10 @@ def _answerable(question: Question, catalog: Catalog) -> Question:
 
     What is built to prove an answer holds no forward-compatibility package, so that one cannot help either.
     """
+    rows = {name: catalog.gpu(name) for name in question.gpus}
     return msgspec.structs.replace(
         question,
-        gpus=tuple(name for name in question.gpus if catalog.gpu(name) is not None),
+        gpus=tuple(name for name, row in rows.items() if row is not None and not row.variants),
         driver=question.driver if question.driver and catalog.branch(question.driver) else None,
         os=question.os if question.os and catalog.system(question.os) else None,
         cuda=question.cuda if question.cuda and catalog.toolkit(question.cuda) else None,
@@ -88,12 +89,13 @@ def _answerable(question: Question, catalog: Catalog) -> Question:
     )
 
 
-_NOT_WORKING = frozenset(
+HINDRANCES = frozenset(
     {Code.PTX_JIT, Code.GPU_UNSUPPORTED_BY_CUDA, Code.GPU_UNSUPPORTED_BY_CUDNN, Code.NO_KERNEL_IMAGE, Code.PTX_TOO_NEW}
 )
 """Warnings that a reporter would come back with: the GPU has no kernels, or waits until they are compiled."""
 
 _MENDED_BY = {
+    Code.NOT_INSTALLABLE: {"package", "tensorflow"},
     Code.PYTHON_UNSUPPORTED: {"python", "tensorflow"},
     Code.NUMPY_ABI: {"numpy", "tensorflow"},
     Code.PROTOBUF_ABI: {"protobuf", "tensorflow"},
@@ -127,7 +129,9 @@ def _mends(diagnosis: Diagnosis, changes: tuple[Change, ...], question: Question
     fields = {change.field for change in changes}
     if lead in _MENDED_BY and not fields & _MENDED_BY[lead]:
         return False
-    if lead in _NOT_WORKING and all(_finishes(change) for change in changes):
+    if fields == {"system"} and not (lead == Code.NOT_A_GPU_BUILD and question.gpu):
+        return False  # another system alone gives a GPU to those who ask for one, and mends nothing else
+    if lead in HINDRANCES and all(_finishes(change) for change in changes):
         return False
     if lead in {Code.DRIVER_TOO_OLD, Code.CONTAINER_REQUIREMENT}:
         return question.driver is not None

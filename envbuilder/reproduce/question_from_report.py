@@ -58,12 +58,16 @@ def system_of(os: str | None, catalog: Catalog) -> str | None:
 
 
 def driver_of(reported: Reported, catalog: Catalog) -> str | None:
-    """Return the driver in a form that rules can compare; a ceiling alone names the first driver that has it."""
+    """Return the driver in a form that rules can compare.
+
+    A branch alone means its newest production release; a ceiling alone names the first driver that has it.
+    """
     if reported.platform == "windows":
         return None
     if reported.driver is not None:
         branch = catalog.branch(reported.driver)
-        return branch.first if branch is not None and not versions.names_line(reported.driver) else reported.driver
+        named = branch is not None and not versions.names_line(reported.driver)
+        return (branch.production or (branch.first,))[-1] if branch is not None and named else reported.driver
     ceiling = versions.key_or_none(reported.driver_cuda) if reported.driver_cuda is not None else None
     rows = [row for row in catalog.drivers if versions.key(row.cuda) == ceiling]
     return min((row.first for row in rows), key=versions.key, default=None)
@@ -95,7 +99,14 @@ def install_of(reported: Reported, symptoms: tuple[Symptom, ...], release: Tenso
         return "and-cuda" if missing and release is not None and release.finds_cuda in _LEAVE_OUT else None
     if reported.cuda or reported.cudnn:
         return "system"
-    return "plain" if missing else None
+    return "plain" if missing and _nothing_found(symptoms) else None
+
+
+def _nothing_found(symptoms: tuple[Symptom, ...]) -> bool:
+    """Tell whether the log may be of a TensorFlow without any CUDA: where it names what is missing, the run time is."""
+    named = [row.values["library"] for row in symptoms if row.signature in LIBRARY_SYMPTOMS and "library" in row.values]
+    opened = any(row.signature == "opened_library" and "cuda.so" not in row.values["library"] for row in symptoms)
+    return not opened and (not named or any(name.startswith(("libcudart", "cudart")) for name in named))
 
 
 def pins_of(reported: Reported) -> tuple[str, ...]:

@@ -13,12 +13,13 @@ from envbuilder.errors import InputError, Problem
 from envbuilder.finding import Code, Severity
 from envbuilder.image import lockfile
 from envbuilder.reproduce.diagnosis import diagnose
-from envbuilder.reproduce.messages.recognise import find
+from envbuilder.reproduce.messages.nearly import find_all
 from envbuilder.reproduce.nearest_environment import mend
 from envbuilder.reproduce.predict import predict
 from envbuilder.reproduce.question_from_report import question_of
 from envbuilder.reproduce.rebuild import Rebuild, plan
 from envbuilder.reproduce.report.read import cleaned, read
+from envbuilder.reproduce.report_text import LARGEST, shortened
 from envbuilder.reproduce.reproduction import (
     POSTED,
     Nearest,
@@ -42,9 +43,6 @@ from envbuilder.reproduce.trial import (
 )
 from envbuilder.workspace import Workspace, write_atomically
 
-LARGEST = 4 << 20
-"""Characters of a report: issue trackers end far below it."""
-
 
 @dataclass(frozen=True)
 class Options:
@@ -66,15 +64,16 @@ class Foreseen:
 def foresee(text: str, catalog: Catalog, driver_here: str | None = None) -> Foreseen:
     """Read a report and say what must go wrong, how it would be rebuilt, and what works instead.
 
-    Raises InputError for a text that is no report: empty, or larger than any tracker takes.
+    Raises InputError for a text that is no report: an empty one.
     """
-    if not text.strip() or len(text) > LARGEST:
-        problem = "is empty" if not text.strip() else f"has {len(text)} characters, more than {LARGEST}"
+    if not text.strip():
         raise InputError(
-            (Problem("report", 0, "", problem),), hint="paste an issue, a log, or envbuilder capture's output"
+            (Problem("report", 0, "", "is empty"),), hint="paste an issue, a log, or envbuilder capture's output"
         )
+    if len(text) > LARGEST:
+        text = shortened(text.split("\n"))
     transcript = cleaned(text)
-    reported, symptoms = read(text, transcript), find(transcript)
+    reported, symptoms = read(text, transcript), find_all(transcript)
     question = question_of(reported, symptoms, catalog)
     predicted = predict(reported, symptoms, catalog)
     rebuild = plan(reported, question, predicted, catalog, driver_here)

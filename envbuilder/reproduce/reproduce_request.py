@@ -11,6 +11,7 @@ from envbuilder.catalog.model import Catalog
 from envbuilder.console import Console
 from envbuilder.engine.docker import connect
 from envbuilder.errors import InputError, Problem
+from envbuilder.reproduce.report_text import read_text
 from envbuilder.reproduce.reproduce import Options, foresee, reproduce, with_command
 from envbuilder.reproduce.reproduction import ReproduceDocument
 from envbuilder.reproduce.trial import Tools
@@ -29,11 +30,13 @@ class ReproduceOptions:
 def read_report(report: str) -> str:
     """Read a report from a file, or from standard input for ``-``. Raises InputError where it cannot be read."""
     try:
-        data = sys.stdin.buffer.read() if report == "-" else Path(report).read_bytes()
+        if report == "-":
+            return read_text(sys.stdin.buffer)
+        with Path(report).open("rb") as stream:
+            return read_text(stream)
     except OSError as error:
         reason = error.strerror or str(error)
         raise InputError((Problem(report, 0, "", reason),), hint="give a file, or - for standard input") from error
-    return data.decode("utf-8", errors="replace")
 
 
 def reproduce_report(

@@ -18,8 +18,8 @@ def compare_hosts(
     rows = []
     for host in fleet:
         for gpu in dict.fromkeys(host.gpus):
-            before = findings_on(old, host.driver, (gpu,), catalog)
-            after = findings_on(new, host.driver, (gpu,), catalog)
+            before = findings_on(old, host.driver, (gpu,), catalog, host.arch)
+            after = findings_on(new, host.driver, (gpu,), catalog, host.arch)
             rows.append(
                 HostChange(
                     host=host.name,

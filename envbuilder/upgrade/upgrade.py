@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,7 +22,7 @@ from envbuilder.upgrade.upgrade_request import UpgradeRequest, hosts
 from envbuilder.upgrade.upgrade_rows import Pair, pairs
 from envbuilder.upgrade.upgrade_text import as_markdown
 from envbuilder.upgrade.user_tests import read_suite
-from envbuilder.workspace import write_atomically, write_document
+from envbuilder.workspace import temporary_folder, write_atomically, write_document
 
 
 def upgrade(request: UpgradeRequest, tools: Tools) -> UpgradeDocument:
@@ -56,9 +55,9 @@ def _wheels(wheel: Path | None) -> Iterator[Path | None]:
     if wheel is None:
         yield None
         return
-    with tempfile.TemporaryDirectory(prefix="envbuilder-wheel-") as folder:
+    with temporary_folder("wheel") as folder:
         shutil.copy(wheel, folder)
-        yield Path(folder)
+        yield folder
 
 
 def buildable(rows: tuple[Pair, ...], maker: Maker) -> Pair:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import mmap
 import struct
 
 import msgspec
 
+from envbuilder.errors import decode
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.probes.suite.elf import Elf, NotElfError
 from envbuilder.probes.suite.kernel_text import Kernel
@@ -32,8 +32,8 @@ def check_assembled(result: CheckResult, data: object, kernel: Kernel) -> CheckR
     if result.outcome != "passed":
         return result
     try:
-        said = msgspec.convert(data, _Said)
-    except msgspec.ValidationError:
+        said = decode.converted(data, _Said)
+    except decode.DamagedError:
         said = _Said("", {})
     wrong = {tool: why for tool, text in {"ptxas": "", **said.made}.items() if (why := _wrong(text, kernel))}
     if not wrong:
@@ -57,13 +57,14 @@ def check_assembled(result: CheckResult, data: object, kernel: Kernel) -> CheckR
 def _wrong(text: str, kernel: Kernel) -> str:
     """Say in what way it is not the kernel's code; '' where it is."""
     try:
-        content = base64.b64decode(text, validate=True)
+        with decode.damaged("not the bytes of a file"):
+            content = base64.b64decode(text, validate=True)
         elf, window = _read(content)
-    except (binascii.Error, NotElfError, ValueError):
+    except (decode.DamagedError, NotElfError):
         return "it is no ELF file"
     if elf.machine != _EM_CUDA:
         return "it is for no GPU"
-    (flags,) = struct.unpack_from("<I", content, _FLAGS)
+    flags = int.from_bytes(content[_FLAGS : _FLAGS + 4], "little")
     if (flags >> 8 if content[_ABI] >= _NEW_ABI else flags) & 0xFF != kernel.target:
         return "it is for another GPU"
     offset, size = elf.sections.get(f".text.{kernel.name}", (0, 0))

@@ -37,6 +37,8 @@ _ROWS: tuple[_Follows, ...] = (
     _Follows(_DIED, Code.FILES_DIFFER),
     _Follows(_DIED, Code.MISSING_LIBRARY),
     _Follows(_DIED, Code.IMAGE_CONFIGURATION),
+    _Follows(_DIED, Code.USER_START),
+    _Follows(_LIBRARY, Code.USER_START, by="file"),
     _Follows(_START, Code.IMAGE_CONFIGURATION),
     _Follows(_START, Code.FILES_DIFFER, subjects=_IN_FRONT),
     _Follows(frozenset({Code.KERAS_MISMATCH}), Code.IMAGE_CONFIGURATION, subjects=_KERAS),

@@ -73,10 +73,13 @@ class History:
     def _open(self) -> Iterator[sqlite3.Connection]:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with closing(sqlite3.connect(self.path, timeout=_BUSY_S)) as connection:
+            with (
+                decode.damaged("not a history that can be read"),  # what a damaged file holds may be no text
+                closing(sqlite3.connect(self.path, timeout=_BUSY_S)) as connection,
+            ):
                 _prepare(connection, self.path)
                 yield connection
-        except (sqlite3.Error, OSError) as error:
+        except (sqlite3.Error, OSError, decode.DamagedError) as error:
             raise InfrastructureError(
                 f"{self.path}: {error}", hint="is it a history file of envbuilder, on a disk that can be written?"
             ) from error

@@ -13,7 +13,7 @@ from envbuilder.validation.outside import Looked, Outside, error, listed, warnin
 from envbuilder.verdict import Measurement
 
 _MACHINES = {"amd64": "x86_64", "arm64": "aarch64", "386": "i386", "ppc64le": "ppc64le", "arm": "arm"}
-_SOUGHT = re.compile(r"/?lib(?:cu[a-z]+|nv[a-z]+|nccl|nppc?)[\w-]*\.so\.[\d.]+\Z")
+_SOUGHT = re.compile(r"/?lib(?!cuda\.so)(?:cu[a-z]+|nv[a-z]+|nccl|nppc?)[\w-]*\.so\.[\d.]+\Z")
 """Libraries that TensorFlow, or another of them, opens by name."""
 
 _CODE_PATH = re.compile(

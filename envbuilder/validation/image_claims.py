@@ -25,7 +25,7 @@ _CUDA = re.compile(r"(?:^|/)libcudart\.so(?:\.[\d.]+)?\Z")
 _FRAMEWORK_OBJECT = re.compile(r"(?:site|dist)-packages/tensorflow/.*\.so(?:\.\d+)*\Z")
 _BUILD_INFO = re.compile(r"(?:site|dist)-packages/tensorflow/python/platform/build_info\.py\Z")
 _SAYS_CUDA = re.compile(
-    rb"[\"']is_cuda_build[\"']\s*:\s*(True|False)|^\s*is_cuda_build\s*=\s*(True|False)", re.MULTILINE
+    rb"[\"']is_cuda_build[\"']\s*[:,]\s*(True|False)|^\s*is_cuda_build\s*=\s*(True|False)", re.MULTILINE
 )
 
 

@@ -11,6 +11,7 @@ from envbuilder.finding import Code, Finding
 from envbuilder.image.render import required_cuda
 from envbuilder.validation.file_records import distributions
 from envbuilder.validation.outside import Looked, Outside, error, warning
+from envbuilder.validation.readable_files import below, refused, unreadable
 
 _CONDITION = re.compile(r"(?:(?:cuda|driver|arch)(?:=|!=|<|<=|>|>=)\d+(?:\.\d+)*|brand(?:=|!=)\w+)\Z")
 _BRANDS = ("tesla", "geforce", "quadro", "titan", "nvidia", "grid", "nvs", "quadrortx", "nvidiartx", "unknown")
@@ -21,9 +22,12 @@ _NEWEST = ("99.0", "999.0")
 def configuration(subject: Outside) -> Looked:
     """Find variables that break or redirect Python, the loader, CUDA or TensorFlow, and programs that are not there."""
     env = subject.image.env
+    closed = unreadable(subject)
     findings = [finding for judged in _JUDGES for finding in judged(subject, env)]
+    findings += refused(subject, closed)
     observed = "; ".join(one.message for one in findings) or f"{len(env)} variables, none of which breaks anything"
-    return Looked(tuple(findings), "a configuration that leaves Python, loader and driver as they are", observed)
+    expected = "a configuration that leaves Python, loader and driver as they are, and code that its user may read"
+    return Looked(tuple(findings), expected, observed, blamed=below(subject, closed) if closed else frozenset())
 
 
 def _bad(name: str, text: str, fix: str = "") -> Finding:
@@ -43,7 +47,11 @@ def _python(_: Outside, env: Mapping[str, str]) -> Iterator[Finding]:
         yield _bad("PYTHONHASHSEED", "PYTHONHASHSEED is neither random nor a number below 2^32: Python does not start")
     if re.search(r"(?:^|,)error(?::|,|$)", env.get("PYTHONWARNINGS", "")):
         yield _bad("PYTHONWARNINGS", "PYTHONWARNINGS turns warnings into errors: TensorFlow's own imports warn")
-    for name in ("PYTHONOPTIMIZE", "PYTHONINSPECT", "PYTHONSTARTUP", "PYTHONMALLOC", "PYTHONDEVMODE", "PYTHONVERBOSE"):
+    if env.get("PYTHONOPTIMIZE", "0") not in ("", "0", "1"):
+        yield _bad("PYTHONOPTIMIZE", "PYTHONOPTIMIZE takes the docstrings away: TensorFlow's own import needs them")
+    elif env.get("PYTHONOPTIMIZE"):
+        yield _odd("PYTHONOPTIMIZE", "PYTHONOPTIMIZE changes how every Python of the image runs")
+    for name in ("PYTHONINSPECT", "PYTHONSTARTUP", "PYTHONMALLOC", "PYTHONDEVMODE", "PYTHONVERBOSE"):
         if env.get(name):
             yield _odd(name, f"{name} changes how every Python of the image runs")
 
@@ -140,7 +148,8 @@ def _started(subject: Outside, env: Mapping[str, str]) -> Iterator[Finding]:
     python = _program(subject, env, "python") or _program(subject, env, "python3")
     if subject.is_ours and subject.facts.python and len(subject.files.paths) > 1:
         site = posixpath.normpath(f"{python or ''}/../../lib/python{subject.facts.python}/site-packages/tensorflow")
-        if python is None or subject.files.paths.get(site.strip("/")) is None:
+        somewhere = any("-packages/tensorflow/" in f"{path}/" for path in subject.files.paths)
+        if somewhere and (python is None or subject.files.paths.get(site.strip("/")) is None):
             where = f"is /{python}" if python else "is nowhere"
             text = f"the python of the image's PATH {where}, and not the one that has TensorFlow"
             yield _bad("PATH", text, "put the environment's bin folder first in PATH")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from envbuilder.engine.port import FILES_AT, OWN_END_S, ContainerSpec, Ended, Engine
 from envbuilder.errors import InfrastructureError, UsageError, printable
@@ -13,7 +11,7 @@ from envbuilder.finding import Code
 from envbuilder.validation.checks.suite_plan import probe_files
 from envbuilder.validation.events import FLOODED, Session, Unfinished
 from envbuilder.validation.process import follow
-from envbuilder.workspace import write_atomically
+from envbuilder.workspace import temporary_folder, write_atomically
 
 PROBES = "probes"
 """The suite's folder there; a probe that is no part of the suite is put beside the suite's own."""
@@ -120,12 +118,12 @@ def here(
     ``time_limit``, in seconds, bounds the whole run as a container's does; ``files`` are put beside the suite's, by
     their paths. Raises InfrastructureError where that Python cannot be started.
     """
-    with tempfile.TemporaryDirectory(prefix="envbuilder-") as folder:
-        probes = Path(folder) / PROBES
+    with temporary_folder("here") as folder:
+        probes = folder / PROBES
         probes.mkdir()
         suite = {f"{PROBES}/{name}": content for name, content in probe_files().items()}
         for name, content in {**suite, **(files or {})}.items():
-            write_atomically(Path(folder) / name, content)
+            write_atomically(folder / name, content)
         command = [python, "-I", "-S", str(probes)]
         try:
             code = follow(

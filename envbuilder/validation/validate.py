@@ -25,7 +25,7 @@ from envbuilder.pypi.package_index import PackageIndex
 from envbuilder.simulated.compiler import Simulation
 from envbuilder.validation import expectations as facts_of
 from envbuilder.validation.assembled_code import check_assembled
-from envbuilder.validation.causes import told_once
+from envbuilder.validation.causes import Causes, told_once
 from envbuilder.validation.challenge_answers import Numbers, check_answers, right_answers
 from envbuilder.validation.checks import suite_plan
 from envbuilder.validation.checks.specification import Check, Profile
@@ -45,7 +45,7 @@ from envbuilder.validation.judge import budget_results, judge
 from envbuilder.validation.launcher import PROBES, Place, here, in_container
 from envbuilder.validation.outside import Outside
 from envbuilder.validation.user_start import check_user_start
-from envbuilder.verdict import TIERS, CheckResult, EngineRef, HostRef, ImageRef, Verdict
+from envbuilder.verdict import TIERS, CheckResult, EngineRef, HostRef, ImageRef, Verdict, any_simulated
 
 if TYPE_CHECKING:
     from envbuilder.image.build import Built
@@ -135,7 +135,12 @@ def validate(
     place = replace(place, is_known=bool(subject.facts.environment))
     checks = (*selected, *request.extra)
     users = [check for check in selected if check.group == "users"]
-    with _Beside(users, lambda check, stopped: check_user_start(engine, image, check, stopped)) as beside:
+    outside = Outside(image, files, subject.facts, subject.lock, WheelRecords(request.index))
+    with _Beside(
+        users,
+        lambda check, stopped: check_user_start(engine, image, check, stopped),
+        lambda: check_outside(outside, [check for check in selected if check.group == "host"]),
+    ) as beside:
         session, results = _run(
             checks,
             subject.facts,
@@ -143,8 +148,7 @@ def validate(
             lambda plan, session: in_container(engine, place, plan, session),
         )
         results = (*results, *beside.results())
-    outside = Outside(image, files, subject.facts, subject.lock, WheelRecords(request.index))
-    looked, causes = check_outside(outside, (check for check in selected if check.group == "host"))
+        looked, causes = beside.looked()
     results = told_once(_in_order(selected, results, looked), causes)
     results += budget_results(results, request.budgets, image.size)
     info = engine.info()
@@ -167,16 +171,26 @@ def validate(
 class _Beside:
     """Makes further checks beside a run, from when its timed checks are over; left early, it ends them at once.
 
+    ``make`` makes one of ``checks``, in turn; ``look`` makes all of those that look at the image's files.
+
     One whose needs did not pass is skipped: what keeps TensorFlow from importing has been named already.
     """
 
-    def __init__(self, checks: list[Check], make: Callable[[Check, threading.Event], CheckResult]) -> None:
+    def __init__(
+        self,
+        checks: list[Check],
+        make: Callable[[Check, threading.Event], CheckResult],
+        look: Callable[[], tuple[tuple[CheckResult, ...], Causes]],
+    ) -> None:
         self._checks = checks
         self._make = make
+        self._look = look
         self._passed: set[str] = set()
+        self._import_s = 0.0
         self._stopped = threading.Event()
-        self._pool = ThreadPoolExecutor(1)
+        self._pool = ThreadPoolExecutor(2)
         self._made: Future[list[CheckResult]] | None = None
+        self._looked: Future[tuple[tuple[CheckResult, ...], Causes]] | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -194,6 +208,7 @@ class _Beside:
             if progress.kind == "ended":
                 timed.discard(progress.name)
                 self._passed |= {progress.name} if progress.outcome == "passed" else set()
+                self._import_s = progress.seconds if progress.name == "import" else self._import_s
                 if not timed:
                     self._start()
 
@@ -201,16 +216,21 @@ class _Beside:
 
     def results(self) -> list[CheckResult]:
         """Wait for what they come to."""
-        return self._start().result()
+        return self._start()[0].result()
 
-    def _start(self) -> Future[list[CheckResult]]:
-        if self._made is None:
+    def looked(self) -> tuple[tuple[CheckResult, ...], Causes]:
+        """Wait for what the files come to, and for what others may follow from."""
+        return self._start()[1].result()
+
+    def _start(self) -> tuple[Future[list[CheckResult]], Future[tuple[tuple[CheckResult, ...], Causes]]]:
+        if self._made is None or self._looked is None:
+            self._looked = self._pool.submit(self._look)
             self._made = self._pool.submit(self._all)
-        return self._made
+        return self._made, self._looked
 
     def _all(self) -> list[CheckResult]:
         return [
-            self._make(check, self._stopped)
+            self._make(self._limited(check), self._stopped)
             if self._passed.issuperset(check.needs)
             else CheckResult(
                 name=check.name, tier=check.tier, outcome="skipped", observed=_NEEDS.format(check.needs[0])
@@ -218,7 +238,12 @@ class _Beside:
             for check in self._checks
         ]
 
+    def _limited(self, check: Check) -> Check:
+        """Give a start the time of several of this run's own imports: it does one, and a hang is known the sooner."""
+        return msgspec.structs.replace(check, limit_s=min(check.limit_s, _START_S + _IMPORTS * self._import_s))
 
+
+_START_S, _IMPORTS = 30.0, 8.0
 _NEEDS = "needs {0}, which did not pass"
 
 
@@ -365,7 +390,9 @@ def _verdict(  # noqa: PLR0913 - one document, from its parts
     times: tuple[str, str],
 ) -> Verdict:
     facts, driver = subject.facts, session.driver()
-    judgement = judge(results, flavor=facts.flavor, gpus=driver.count, simulated=facts.simulated)
+    # Our simulated driver may have been put onto the host itself, which nobody told us: its GPUs say what they are.
+    simulated = facts.simulated or any_simulated(driver.seen)
+    judgement = judge(results, flavor=facts.flavor, gpus=driver.count, simulated=simulated)
     identity = session.identity
     return Verdict(
         environment=subject.environment,
@@ -383,7 +410,7 @@ def _verdict(  # noqa: PLR0913 - one document, from its parts
             memory=identity.memory if identity else 0,
             persistence=driver.persistence,
         ),
-        simulated=facts.simulated,
+        simulated=simulated,
         verdict=judgement.verdict,
         level=judgement.level,
         requires=judgement.requires,

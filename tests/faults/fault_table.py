@@ -4,24 +4,30 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from strange_server import ANSWERS, WORDS
+
 
 @dataclass(frozen=True)
 class Fault:
     """One fault of the machine or of what lies on it.
 
     ``line`` is run by a shell in an empty folder on a small disk of its own; ``E`` is envbuilder. ``codes`` are the
-    exit codes that are right, ``says`` must stand in what it prints.
+    exit codes that are right, ``says`` must stand in what it prints. ``server`` is how a server answers whose port is
+    ``$PORT``; ``inodes`` how many files the disk may hold. One that is not ``fast`` waits for a limit of time.
     """
 
     name: str
     line: str
     codes: tuple[int, ...]
     says: str = ""
+    server: str = ""
+    inodes: int = 0
+    fast: bool = True
 
 
 QUICK = "tf2.20.0-py311-cpu-bookworm"
 FILL = "head -c 40M /dev/zero >fill 2>/dev/null;"
-CHECK = "$E check --tensorflow 2.20.0 --driver 535.104.05 --gpu H100"
+CHECK = "$E check --tensorflow 2.20.0 --driver 570.124.06 --gpu H100"
 
 FULL_STREAMS = [
     Fault(f"{command}: standard output is full", f"$E {command} >/dev/full", (5,), "No space left")
@@ -113,7 +119,10 @@ DISKS = [
     Fault("report: out is a file", "touch out; $E report", (5,), "next:"),
     Fault("report: the page is a folder", "mkdir -p page/index.html; $E report -o page", (5,), "next:"),
     Fault(
-        "export: the target is a folder", "mkdir v.xml; $E export bake -o v.xml --to r.example/x", (2, 3, 5), "next:"
+        "export: the target is a folder",
+        "mkdir v.xml; $E export bake -o v.xml --to r.example/x",
+        (2,),
+        "is a directory",
     ),
     Fault("report: a file may not grow", "ulimit -f 0; $E report", (5, 153), ""),
     Fault("plan: few open files", "ulimit -n 12; $E plan >/dev/null", (0, 5)),
@@ -158,9 +167,82 @@ REPORTS = [
     )
 ]
 CAPTURES = [
-    Fault("capture: the target is a folder", "mkdir c; $E capture --output c", (2, 5), "next:"),
+    Fault("capture: the target is a folder", "mkdir c; $E capture --output c", (2,), "is a directory"),
     Fault("capture: a Python that is none", "$E capture --python /nonexistent", (2, 5), "next:"),
-    Fault("keys: the folder is a file", "touch k; $E keys generate --folder k; exit $?", (2, 5)),
+    Fault("keys: the folder is a file", "touch k; $E keys new k", (2,), "is a file"),
+    Fault("keys: the disk is full", f"{FILL} $E keys new k; r=$?; rm fill; $E keys new k && exit $r", (5,), "next:"),
+    Fault("keys: there already", "$E keys new k && $E keys new k", (2,), "never overwritten"),
+]
+
+REGISTRIES = [
+    Fault(
+        f"verify: a registry that is {word}",
+        "$E keys new k >/dev/null && $E verify 127.0.0.1:$PORT/a:b --key k/envbuilder.pub",
+        (5, 7),
+        "REFUSED",
+        server=word,
+        fast=word in ANSWERS,
+    )
+    for word in WORDS
+]
+INDEX = "UV_DEFAULT_INDEX=http://127.0.0.1:$PORT/simple PIP_CONFIG_FILE=/dev/null"
+INDEXES = [
+    Fault(
+        f"catalog refresh: an index that is {word}",
+        f"{INDEX} $E catalog refresh 2.99.0",
+        (8,) if word in {"nothing here", "not UTF-8"} else (5,),
+        "next:",
+        server=word,
+        fast=word not in {"busy for ever", "a reset", "no end"},
+    )
+    for word in WORDS
+    if word not in {"hanging", "a drop a second"}
+] + [
+    Fault(
+        f"lock: an index that is {word}",
+        f"{INDEX} UV_CACHE_DIR=$TMPDIR/../uv UV_HTTP_TIMEOUT=5 $E lock quickstart -s flavor=cpu; r=$?;"
+        " ! ls images/*/requirements.lock 2>/dev/null && exit $r",
+        (4, 5),
+        "next:",
+        server=word,
+        fast=False,
+    )
+    for word in ("nothing here", "an internal error", "a portal", "bytes", "null", "a part", "no HTTP", "a circle")
+]
+NO_ENGINES = [
+    Fault(
+        f"clean: an engine that is {word}", "DOCKER_HOST=tcp://127.0.0.1:$PORT $E clean", (5,), "next:", server=word
+    )
+    for word in (*ANSWERS, "a reset")
+] + [
+    Fault(
+        "run: an engine that hangs", "DOCKER_HOST=tcp://127.0.0.1:$PORT $E run", (5,), "next:", server="hanging",
+        fast=False,
+    ),
+]  # fmt: skip
+TIGHT = [
+    Fault(f"{command}: a disk for {inodes} files", f"$E {command}", codes, inodes=inodes)
+    for command, codes in (("render -s flavor=cpu", (5, 2)), ("report", (5, 0)), ("plan", (0,)))
+    for inodes in (2, 8)
+] + [
+    Fault(f"{command}: {name}", f"{limit}; $E {command} >/dev/null", codes)
+    for command, codes in (("plan", (0, 5)), ("report", (0, 5)))
+    for name, limit in (
+        ("a small stack", "ulimit -s 512"),
+        ("no core files, no locked memory", "ulimit -c 0; ulimit -l 0"),
+        ("16 open files", "ulimit -n 16"),
+    )
+]
+SIGNALS = [
+    Fault(
+        f"{command}: SIG{name} after {after} s",
+        f"timeout -s {name} {after} $E {command} >/dev/null 2>&1; r=$?; "
+        f"[ $r = 124 -o $r = 0 -o $r = 130 -o $r = 137 ] || exit 99; $E {command} >/dev/null",
+        (0,),
+    )
+    for command in ("report", "plan --format json", "catalog list")
+    for name in ("INT", "TERM", "HUP", "KILL")
+    for after in ("0.1", "0.5")
 ]
 
 FAULTS: tuple[Fault, ...] = (
@@ -174,4 +256,9 @@ FAULTS: tuple[Fault, ...] = (
     *ENGINES,
     *REPORTS,
     *CAPTURES,
+    *REGISTRIES,
+    *INDEXES,
+    *NO_ENGINES,
+    *TIGHT,
+    *SIGNALS,
 )

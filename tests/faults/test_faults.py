@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,14 +18,15 @@ REPOSITORY = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Path]:
+def disk(tmp_path: Path, fault: Fault) -> Iterator[Path]:
     """Give a folder on a disk of 24 MB of its own, where this user may mount one; else an ordinary folder."""
     folder = tmp_path / "disk"
     folder.mkdir()
+    options = "size=24m,mode=0755" + (f",nr_inodes={fault.inodes}" if fault.inodes else "")
     mounted = (
         os.geteuid() == 0
         and not subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", "size=24m,mode=0755", "tmpfs", folder], capture_output=True, check=False
+            ["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], capture_output=True, check=False
         ).returncode
     )
     try:
@@ -36,17 +38,44 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def rows() -> list[object]:
-    """List the faults; every third of the first 25 is tried in each run of the tests, the rest by `make faults`."""
+    """List the faults; every third that is fast is tried in each run of the tests, the rest by `make faults`."""
     return [
-        pytest.param(fault, id=fault.name, marks=() if number % 3 == 0 and number < 25 else pytest.mark.long)
+        pytest.param(fault, id=fault.name, marks=() if number % 3 == 0 and fault.fast else pytest.mark.long)
         for number, fault in enumerate(FAULTS)
     ]
 
 
+@pytest.fixture
+def port(fault: Fault, tmp_path: Path) -> Iterator[str]:
+    """Give the port of the fault's server; '' where it has none."""
+    if not fault.server:
+        yield ""
+        return
+    file = tmp_path / "port"
+    with subprocess.Popen(
+        [sys.executable, Path(__file__).with_name("strange_server.py"), fault.server, file]
+    ) as server:
+        try:
+            until = time.monotonic() + 30
+            while not (file.exists() and file.read_text()):
+                assert time.monotonic() < until
+                time.sleep(0.02)
+            yield file.read_text()
+        finally:
+            server.kill()
+
+
+def test_there_are_enough_faults() -> None:
+    """The table holds 150 and more, each under a name of its own, and a third of them is fast enough for every run."""
+    assert len(FAULTS) >= 150
+    assert len({fault.name for fault in FAULTS}) == len(FAULTS)
+    assert len([fault for number, fault in enumerate(FAULTS) if number % 3 == 0 and fault.fast]) >= 50
+
+
 @pytest.mark.parametrize("fault", rows())
-def test_a_fault_has_its_end(fault: Fault, disk: Path, tmp_path: Path) -> None:
+def test_a_fault_has_its_end(fault: Fault, disk: Path, port: str, tmp_path: Path) -> None:
     """A fault ends with the code that the contract names and what to do next; never in a bug's code or a torn file."""
-    if "head -c 40M" in fault.line and not os.path.ismount(disk):
+    if (fault.inodes or "head -c 40M" in fault.line) and not os.path.ismount(disk):
         pytest.skip("needs a disk of its own: only root may mount one")
     temporary = tmp_path / "tmp"
     temporary.mkdir()
@@ -56,6 +85,7 @@ def test_a_fault_has_its_end(fault: Fault, disk: Path, tmp_path: Path) -> None:
         "PYTHONPATH": str(REPOSITORY),
         "XDG_CACHE_HOME": str(disk / "cache"),
         "TMPDIR": str(temporary),
+        "PORT": port,
     }
     done = subprocess.run(
         ["bash", "-c", fault.line], cwd=disk, env=environment, capture_output=True, timeout=120, check=False

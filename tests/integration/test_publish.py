@@ -28,7 +28,7 @@ from envbuilder.engine.docker import connect
 from envbuilder.errors import InfrastructureError, PublishError, UsageError
 from envbuilder.publish.journal import Journal, exclusively
 from envbuilder.publish.publish import publish
-from envbuilder.publish.verify import published_verdicts, verify
+from envbuilder.publish.verify import Question, published_verdicts, verify
 from envbuilder.publish.verify_document import Verification
 from envbuilder.registry.client import Repository
 from envbuilder.registry.reference import Reference
@@ -65,7 +65,7 @@ def _tags_of(world: World) -> list[str]:
 
 def check(world: World, target: str = ENVIRONMENT, demand: Demand = DEMAND, **given: Any) -> Verification:
     opener = KeyOpener((given.get("key", world.key).public,))
-    return verify(world.client(target), (opener,), demand, given.get("now", NOW))
+    return verify(world.client(target), (opener,), Question(demand), given.get("now", NOW))
 
 
 def reasons(found: Verification) -> set[Refused]:
@@ -205,7 +205,7 @@ def test_refused_registry_without_the_statement(world) -> None:
         for tag in ("latest",):
             other.put_manifest(tag, manifest.content, manifest.media_type)
         assert state.tags["latest"] == first
-        found = verify(other, (KeyOpener((world.key.public,)),), DEMAND, NOW)
+        found = verify(other, (KeyOpener((world.key.public,)),), Question(DEMAND), NOW)
     assert reasons(found) == {Refused.NO_STATEMENT}
 
 

@@ -4,20 +4,35 @@ from __future__ import annotations
 
 import json
 import random
+import signal
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
 
+import publisher
 import pytest
 from hostile import Front, hostile
+from publisher import FAILED_EVERY, REPOSITORY
 from registries import docker_registry, modern_registry
 
+from envbuilder.attest.demand import Demand
+from envbuilder.attest.envelope import KeyOpener
+from envbuilder.attest.keys import create
 from envbuilder.errors import EnvbuilderError
+from envbuilder.publish.verify import Question, verify
 from envbuilder.registry.client import OCI_MANIFEST, Descriptor, Manifest, Repository, digest_of
 from envbuilder.registry.reference import Reference
 from envbuilder.registry.referrers import attach, attached, confirm, fallback_tag
 
 KIND = "application/vnd.dsse.envelope.v1+json"
+PUBLISHER = Path(publisher.__file__)
 DOCUMENTS = 4
 """What one publisher attaches, as `publish` does."""
 
@@ -111,6 +126,109 @@ def test_twenty_publishers_lose_nothing(host) -> None:
 def test_two_hundred_publishers_lose_nothing(host) -> None:
     """What 200 publishers were told is attached is listed, with every twelfth request failing."""
     check_together(host, 200)
+
+
+@dataclass
+class Publishers:
+    """Publishers as processes, many at once: each is killed up to twice, after so many lines of progress."""
+
+    host: str
+    folder: Path
+    chance: random.Random = field(default_factory=lambda: random.Random(11))  # noqa: S311 - no secret
+    killed: int = 0
+    codes: dict[int, int] = field(default_factory=dict)
+    said: list[str] = field(default_factory=list)
+
+    def publish(self, number: int) -> None:
+        """Bring one image to its end, whatever happens on the way."""
+        for attempt in range(12):
+            lines = self.chance.randrange(8) if attempt < 2 else 1_000
+            command = [sys.executable, str(PUBLISHER), self.host, str(self.folder), str(number)]
+            with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+                assert process.stdout is not None
+                said = [line for _, line in zip(range(lines), process.stdout, strict=False)]
+                if len(said) == lines:
+                    time.sleep(self.chance.uniform(0, 0.05))
+                    process.kill()
+            self.killed += process.returncode == -signal.SIGKILL
+            if process.returncode in (0, 3):
+                self.codes[number] = process.returncode
+                return
+            if process.returncode != -signal.SIGKILL:
+                self.said += said[-1:]
+
+    def all(self, count: int) -> None:
+        """Run so many publications, eight at a time."""
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(self.publish, range(count)))
+
+
+def public_tags(client: Repository) -> dict[str, str]:
+    """Read every public tag and its digest, again where the registry fails."""
+    for _ in range(20):
+        with suppress(EnvbuilderError):
+            names = [tag for tag in client.tags() if not tag.startswith(("sha256-", "staging-"))]
+            found = {name: client.manifest(name) for name in names}
+            return {name: manifest.digest for name, manifest in found.items() if manifest is not None}
+    raise AssertionError("the registry never answered")
+
+
+def check_killed(host: str, folder: Path, count: int) -> None:
+    """Publish with kills; no tag is ever on an image that has no PASSED, and in the end everything is there."""
+    key = create(folder / "key")
+    client = Repository(Reference(host, REPOSITORY), {})
+    put_image(host)  # what the registry needs to have a repository at all
+    stated: dict[str, bool] = {}
+    over = threading.Event()
+
+    def accepted(digest: str) -> bool:
+        asked = Repository(Reference(host, REPOSITORY).at(digest), {})
+        for _ in range(20):  # the registry fails now and then, which is no answer
+            answer = verify(asked, (KeyOpener((key.public,)),), Question(Demand(level="gpu")), datetime.now(UTC))
+            if not answer.unanswered:
+                return answer.accepted
+        raise AssertionError("the registry never answered")
+
+    def watch() -> None:
+        while not over.is_set():
+            for digest in set(public_tags(client).values()) - stated.keys():
+                stated[digest] = accepted(digest)
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    ours = public_tags(client)  # the repository's first image, which nobody publishes
+    stated |= dict.fromkeys(ours.values(), True)
+    watcher.start()
+    publishers = Publishers(host, folder)
+    publishers.all(count)
+    over.set()
+    watcher.join()
+    tags = public_tags(client)
+    failing = {number for number in range(count) if number % FAILED_EVERY == 0}
+    print(f"{count} publications, {publishers.killed} kills, {len(publishers.said)} errors told")  # noqa: T201
+    assert {n: code for n, code in publishers.codes.items() if code != (3 if n in failing else 0)} == {}, (
+        publishers.said
+    )
+    assert len(publishers.codes) == count
+    assert publishers.killed > count // 2, "the killer came too late"
+    assert [digest for digest, sound in stated.items() if not sound] == []
+    for number in set(range(count)) - failing:
+        assert tags[f"e{number}"] == tags[f"pin-{number}"]
+        assert accepted(tags[f"e{number}"])
+    assert not {f"e{number}" for number in failing} & tags.keys()
+    assert tags["latest"] in {tags[f"e{number}"] for number in set(range(count)) - failing}
+
+
+@pytest.mark.timeout(600)
+def test_killed_publishers_leave_nothing_unvalidated(host, tmp_path) -> None:
+    """Twelve publications with kills and a failing registry: no public tag is unvalidated, all end as they should."""
+    check_killed(host, tmp_path, 12)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_two_hundred_killed_publishers_leave_nothing_unvalidated(host, tmp_path) -> None:
+    """The same with 200."""
+    check_killed(host, tmp_path, 200)
 
 
 def test_a_list_that_somebody_wrote_over_is_made_up_for(tmp_path) -> None:

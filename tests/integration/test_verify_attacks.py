@@ -31,7 +31,7 @@ from envbuilder.attest.demand import Demand
 from envbuilder.attest.envelope import ENVELOPE, KeyOpener
 from envbuilder.attest.keys import PrivateKey, create
 from envbuilder.attest.predicates import VerdictPredicate
-from envbuilder.publish.verify import verify
+from envbuilder.publish.verify import Question, verify
 from envbuilder.publish.verify_document import Verification, as_text
 from envbuilder.registry.client import OCI_MANIFEST, Descriptor, Manifest, Repository, digest_of
 from envbuilder.registry.deadline import Deadline
@@ -127,7 +127,7 @@ class Stage:
         reference = Reference(self.front, self.name).at(target)
         repository = Repository(reference, {"HOME": "/nonexistent"}, Deadline(seconds))
         try:
-            return verify(repository, (KeyOpener(keys),), demand, NOW, threshold=self.threshold)
+            return verify(repository, (KeyOpener(keys),), Question(demand, self.threshold), NOW)
         finally:
             repository.transport.close()
 

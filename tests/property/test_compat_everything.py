@@ -81,6 +81,33 @@ def test_every_gpu_is_found_by_each_of_its_names_on_every_branch() -> None:
 INSTALLS: tuple[Install | None, ...] = (None, "and-cuda", "plain")
 
 
+SIBLINGS = (
+    "nvidia/cuda:11.2.2-base-ubuntu20.04",
+    "nvidia/cuda:11.8.0-runtime-ubuntu22.04",
+    "nvidia/cuda:12.2.2-cudnn8-devel-ubuntu22.04",
+    "nvidia/cuda:12.6.3-devel-ubuntu24.04",
+    "python:3.9-slim-bullseye",
+    "python:3.12-alpine",
+    "ubuntu:18.04",
+    "debian:13",
+    "nvcr.io/nvidia/tensorflow:24.03-tf2-py3",
+)
+"""Each other kind of image: siblings of those in the catalogue, plain systems, and one of which nothing is known."""
+
+
+def test_every_kind_of_image_with_every_release_is_answered_without_contradiction() -> None:
+    """What an image lacks is an error, what it may hold is none: an unknown image is never the cause of a no."""
+    rows = [row for row in CATALOG.tensorflow if row.package == "tensorflow"]
+    for row, image, install in itertools.product(rows, SIBLINGS, (*INSTALLS, "system")):
+        asked = Question(tensorflow=row.version, base_image=image, install=install, driver="580.65.06", gpus=("T4",))
+        document = check(asked, CATALOG)
+        consistent(document)
+        if image.startswith("nvcr.io") and install in {None, "system"}:
+            assert document.compatible is None
+        if "-base-" in image and install is None and row.gpu:
+            assert any(finding.code is Code.MISSING_LIBRARY for finding in document.findings), row.version
+
+
 def test_every_image_with_every_release_is_answered_without_contradiction() -> None:
     """Base images and installs too: no exception, no contradiction, and the JSON follows its schema."""
     shapes: dict[tuple[object, ...], CheckDocument] = {}

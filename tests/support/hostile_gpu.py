@@ -8,7 +8,7 @@ GPU_IMAGES: tuple[Hostile, ...] = (
     row("gpu-nothing-done", "RUN true", base="gpu"),
     row("cudnn-engines-removed", f"RUN rm {SITE}/nvidia/cudnn/lib/libcudnn_engines_*", MISSING, base="gpu"),
     row("cudnn-adv-truncated", f"RUN truncate -s 100000 {SITE}/nvidia/cudnn/lib/libcudnn_adv.so.9", FILES, base="gpu"),
-    row("nvrtc-removed", f"RUN rm -r {SITE}/nvidia/cuda_nvrtc/lib", MISSING, base="gpu"),
+    row("nvrtc-removed", f"RUN rm {SITE}/nvidia/cuda_nvrtc/lib/*.so*", MISSING, base="gpu"),
     row("cufft-is-libm", f"RUN ln -sf /usr/lib/x86_64-linux-gnu/libm.so.6 {SITE}/nvidia/cufft/lib/libcufft.so.11",
          FILES, MISMATCH, base="gpu"),
     row("cublas-page-flipped", f"RUN printf XXXX | dd of={SITE}/nvidia/cublas/lib/libcublas.so.12 bs=1 seek=9000000 "
@@ -19,7 +19,7 @@ GPU_IMAGES: tuple[Hostile, ...] = (
     row("nvidia-deleted", f"RUN rm -r {SITE}/nvidia", FILES, MISSING, TOOLS, base="gpu"),
     row("gpu-says-cpu", "RUN sed -i 's/\"flavor\": *\"gpu\"/\"flavor\": \"cpu\"/' /opt/envbuilder/environment.json",
          CLAIM, base="gpu"),
-    row("build-info-says-cpu", "RUN sed -i 's/\"is_cuda_build\": *True/\"is_cuda_build\": False/' "
+    row("build-info-says-cpu", "RUN sed -i \"s/'is_cuda_build', True/'is_cuda_build', False/\" "
          f"{SITE}/tensorflow/python/platform/build_info.py", FILES, CLAIM, base="gpu"),
     row("cuda-visible-devices", "ENV CUDA_VISIBLE_DEVICES=-1", HIDDEN, base="gpu"),
     row("nvidia-visible-devices", "ENV NVIDIA_VISIBLE_DEVICES=void", HIDDEN, base="gpu"),
@@ -38,19 +38,19 @@ GPU_IMAGES: tuple[Hostile, ...] = (
     row("curand-deleted", f"RUN rm {SITE}/nvidia/curand/lib/libcurand.so.10", MISSING, base="gpu"),
     row("cusparse-is-a-link-to-nothing", f"RUN ln -sf /nowhere.so {SITE}/nvidia/cusparse/lib/libcusparse.so.12", MISSING, base="gpu"),
     row("nvjitlink-empty", f"RUN : > {SITE}/nvidia/nvjitlink/lib/libnvJitLink.so.12", FILES, base="gpu"),
-    row("cupti-deleted", f"RUN rm -r {SITE}/nvidia/cuda_cupti/lib", MISSING, base="gpu"),
-    row("cudnn-all-deleted", f"RUN rm -r {SITE}/nvidia/cudnn/lib", MISSING, base="gpu"),
+    row("cupti-deleted", f"RUN rm {SITE}/nvidia/cuda_cupti/lib/*.so*", MISSING, base="gpu"),
+    row("cudnn-all-deleted", f"RUN rm {SITE}/nvidia/cudnn/lib/*.so*", MISSING, base="gpu"),
     row("ptxas-ends-well", f"RUN printf '#!/bin/sh\\nexit 0\\n' > {SITE}/nvidia/cuda_nvcc/bin/ptxas", FILES, TOOLS, base="gpu"),
     row("ptxas-may-not-run", f"RUN chmod 644 {SITE}/nvidia/cuda_nvcc/bin/ptxas", TOOLS, base="gpu"),
-    row("ptxas-deleted", f"RUN rm {SITE}/nvidia/cuda_nvcc/bin/ptxas", TOOLS, base="gpu", fast=True),
+    row("ptxas-deleted", f"RUN rm {SITE}/nvidia/cuda_nvcc/bin/ptxas", TOOLS, base="gpu"),
     row("libdevice-is-a-page", f"RUN echo '<html>404</html>' > {SITE}/nvidia/cuda_nvcc/nvvm/libdevice/libdevice.10.bc", FILES, TOOLS,
         base="gpu"),
     row("driver-baked-in", "RUN mkdir -p /usr/local/cuda/lib64 && cp /usr/lib/x86_64-linux-gnu/libz.so.1 /usr/local/cuda/lib64/libcuda.so.1\n"
         "ENV LD_LIBRARY_PATH=/usr/local/cuda/lib64", "STUB_LIBCUDA", base="gpu"),
     row("second-cuda-by-variable", f"RUN mkdir -p /usr/local/cuda/lib64 && cp {SITE}/nvidia/cuda_runtime/lib/libcudart.so.12 "
         "/usr/local/cuda/lib64/ && printf x >> /usr/local/cuda/lib64/libcudart.so.12\nENV LD_LIBRARY_PATH=/usr/local/cuda/lib64",
-        "TWO_CUDA_STACKS", base="gpu", fast=True),
-    row("folder-its-user-may-not-read", f"RUN chmod 700 {SITE}/nvidia/cublas", START, base="gpu"),
+        "TWO_CUDA_STACKS", base="gpu"),
+    row("folder-its-user-may-not-read", f"RUN chmod 700 {SITE}/nvidia/cublas", MISSING, START, base="gpu"),
     row("gpus-by-a-word", "ENV CUDA_VISIBLE_DEVICES=NoDevFiles", HIDDEN, base="gpu"),
     row("require-a-newer-cuda", "ENV NVIDIA_REQUIRE_CUDA=cuda>=13.9", REQUIRED, base="gpu"),
     row("require-two-that-exclude", "ENV NVIDIA_REQUIRE_CUDA=\"cuda>=12.0,cuda<12.0\"", REQUIRED, base="gpu"),

@@ -16,7 +16,8 @@ from verdicts import digest, gpu_verdict
 from envbuilder.attest.envelope import KeySealer
 from envbuilder.attest.keys import PrivateKey
 from envbuilder.engine.port import Engine
-from envbuilder.publish.publish import Publication, Tools
+from envbuilder.publish.publish import Publication
+from envbuilder.publish.stating import Tools
 from envbuilder.registry.client import Repository
 from envbuilder.registry.reference import Reference
 from envbuilder.verdict import ImageRef, Verdict

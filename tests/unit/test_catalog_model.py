@@ -18,7 +18,7 @@ from packaging.requirements import Requirement
 from envbuilder import versions
 from envbuilder.catalog import gpu_code, runpath, store
 from envbuilder.catalog.model import DISTRIBUTIONS, Catalog
-from envbuilder.catalog.rows import Facts, Gpu, Ptx, TensorflowRelease
+from envbuilder.catalog.rows import Gpu, Ptx, Tables, TensorflowRelease
 from envbuilder.jobs import listing
 from envbuilder.refresh import emit
 
@@ -360,7 +360,7 @@ def test_every_table_can_be_shown(table: str) -> None:
     assert getattr(listing.list_catalog(CATALOG, table).catalog, table) == getattr(CATALOG, table)
 
 
-@pytest.mark.parametrize("kind", typing.get_type_hints(Facts).values(), ids=str)
+@pytest.mark.parametrize("kind", typing.get_type_hints(Tables).values(), ids=str)
 def test_a_kind_of_fact_without_chosen_columns_is_shown_whole(kind: object) -> None:
     """A table that nobody chose columns for shows every field that its rows have beyond the source of all rows."""
     row_type = typing.get_args(kind)[0]

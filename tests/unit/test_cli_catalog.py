@@ -59,6 +59,7 @@ def test_a_disagreement_is_exit_code_1(capsys: pytest.CaptureFixture[str]) -> No
     assert code == 1
     assert "DISAGREES  tensorflow 2.20.0 cuda: the catalogue has '12.5', the artefact '11.2'" in out
     code, out, _ = run(capsys, "verify", "2.20.0", "--format", "json")
+    assert run(capsys, "verify", "2.20", "--format", "json")[1] == out, "another spelling of the same version"
     document = json.loads(out)
     jsonschema.validate(document, schema("catalog-verify"))
     assert code == 1
@@ -71,6 +72,7 @@ def test_what_cannot_be_answered(capsys: pytest.CaptureFixture[str]) -> None:
     Nor is there one where no release of all could be read.
     """
     assert run(capsys, "verify", "9.9.9")[0] == 2
+    assert run(capsys, "verify", "nightly")[0] == 2
     assert run(capsys, "verify", "--binary")[0] == 8
     assert run(capsys, "verify", "2.20.0", "--binary")[0] == 8
     assert run(capsys, "refresh", "9.9.9")[0] == 8

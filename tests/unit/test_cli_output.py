@@ -51,6 +51,7 @@ from envbuilder.jobs import (
     clean_text,
     doctor_text,
     explain,
+    fleet_text,
     listing,
     plan_document,
     plan_matrix,
@@ -59,6 +60,7 @@ from envbuilder.jobs import (
 )
 from envbuilder.jobs.clean import CleanDocument, ImageGone
 from envbuilder.jobs.doctor import Diagnosis, Disk, EngineSeen, ToolSeen, Trouble
+from envbuilder.jobs.fleet_document import FleetDocument, ProofRow
 from envbuilder.jobs.plan_matrix import NewestOptions, PlanOptions
 from envbuilder.jobs.run import RunDocument, RunRow
 from envbuilder.publish import publish_text, verify_document
@@ -89,7 +91,7 @@ from envbuilder.upgrade.upgrade_document import (
     SurfaceChange,
 )
 from envbuilder.validation import validate_request
-from envbuilder.verdict import HostRef, ImageRef
+from envbuilder.verdict import HostRef, ImageRef, KindStanding
 
 CATALOG = load()
 CORPUS = Path(__file__).parents[1] / "corpus"
@@ -220,6 +222,88 @@ REFUSED = Verification(
     accepted=False,
     demanded=Demand(),
     refusals=(Refusal(reason=Refused.EXPIRED, message="the verdict is 91 days old"),),
+)
+ON_KINDS = Verification(
+    image="registry/ml:tag",
+    digest=digest("manifest"),
+    accepted=False,
+    demanded=Demand(level="gpu"),
+    refusals=(Refusal(reason=Refused.KIND_MISSING, message="A100/550: no real verdict is from this kind of host"),),
+    notes=(Refusal(reason=Refused.FAILED, message="the verdict is FAILED (550.54.15, NVIDIA L4)"),),
+    kinds=(
+        KindStanding(
+            kind="H100/535",
+            gpu="H100",
+            driver="535",
+            state="passed",
+            level="gpu",
+            ran_on="535.104.05",
+            finished="2026-11-20T10:03:00+00:00",
+            age_s=90.0,
+            signers=("ed25519:abc",),
+        ),
+        KindStanding(
+            kind="A100/550", gpu="A100", driver="550", state="missing", why="no real verdict is from this kind"
+        ),
+    ),
+)
+PROVEN = replace(
+    ON_KINDS,
+    accepted=True,
+    verdict="PASSED",
+    level="gpu",
+    environment="x",
+    kinds=ON_KINDS.kinds[:1],
+    refusals=(),
+    notes=(),
+)
+PROOFS = FleetDocument(
+    asked="status",
+    matrix="tensorflow",
+    repository="registry.example.org/ml/tensorflow",
+    suite=digest("suite"),
+    rows=(
+        ProofRow(
+            environment="x",
+            kind="H100/535",
+            gpu="H100",
+            driver="535",
+            hosts=("a", "b"),
+            count=200,
+            digest=digest("manifest"),
+            state="passed",
+            level="gpu",
+            ran_on="535.104.05",
+            finished="2026-11-20T10:03:00+00:00",
+            here=True,
+        ),
+        ProofRow(
+            environment="x",
+            kind="A100/550",
+            hosts=("c",),
+            count=1,
+            digest=digest("manifest"),
+            state="missing",
+            left=True,
+            why="no real verdict is from this kind of host",
+            exit_code=8,
+        ),
+        ProofRow(
+            environment="y",
+            kind="any host",
+            hosts=("c",),
+            count=1,
+            state="failed",
+            left=True,
+            here=True,
+            error="no space left on device",
+            exit_code=5,
+        ),
+    ),
+    states={"passed": 1, "missing": 1, "failed": 1},
+    left=2,
+    left_here=1,
+    ran=(digest("manifest"),),
 )
 
 
@@ -363,6 +447,8 @@ COMPARED = VerifyDocument(
     )
 )
 
+FLEET = tuple(("fleet", child) for child in ("plan", "status", "run", "export"))
+
 PHRASES: dict[tuple[str, ...], str] = {
     ("run",): "where work ERROR GB",
     ("build",): "where or why work GB",
@@ -375,7 +461,8 @@ PHRASES: dict[tuple[str, ...], str] = {
     ("validate",): "s",
     ("controls",): "must find time nothing red as it s",
     ("publish",): "result failed refused would new",
-    ("verify",): "ACCEPTED REFUSED at on by ago a host with seconds days",
+    ("verify",): "ACCEPTED REFUSED at on by ago a host with seconds days signed over",
+    **dict.fromkeys(FLEET, "since or there in them for ran at"),
     (
         "upgrade",
     ): "Sides Policy Platform Why Your Checks Fleet Durations Packages What that Layers Numerics Warnings Newly "
@@ -422,6 +509,10 @@ def cases(folder: Path) -> Iterator[Case]:
     yield Case(("publish",), PLANNED_TAGS, publish_text.as_text)
     yield Case(("verify",), ACCEPTED, verify_document.as_text)
     yield Case(("verify",), REFUSED, verify_document.as_text)
+    yield Case(("verify",), ON_KINDS, verify_document.as_text)
+    yield Case(("verify",), PROVEN, verify_document.as_text)
+    for words_ in FLEET:
+        yield Case(words_, PROOFS, fleet_text.as_text)
     yield Case(("upgrade",), DIFFERENT, upgrade_text.as_text)
     yield Case(("upgrade",), BISECTED, bisect.as_text)
     for document in (foreseen("01"), foreseen("53"), followed("28")):

@@ -12,7 +12,7 @@ from envbuilder.catalog.store import load
 from envbuilder.cli.check_command import command
 from envbuilder.cli.schema_command import schema
 from envbuilder.compat.check import answer
-from envbuilder.compat.check_text import change_text, nearest_line
+from envbuilder.compat.check_text import as_text, change_text, nearest_line
 from envbuilder.compat.plan import plan
 from envbuilder.compat.question import Question
 from envbuilder.environment import Change
@@ -100,3 +100,18 @@ def test_the_same_question_has_no_nearest_where_it_works() -> None:
     """A compatible question, and one on which the catalogue makes no claim, name no other."""
     assert answer(Question(tensorflow="2.18.1", driver="570.86.10", gpus=("H100",)), CATALOG).nearest is None
     assert answer(Question(tensorflow="2.18.1", gpus=("Voodoo 2",)), CATALOG).nearest is None
+
+
+@pytest.mark.parametrize(
+    ("driver", "told"),
+    [
+        ("528.49", "driver 528.49 (Windows' number for branch 525)"),
+        ("535.104.05", "driver 535.104.05,"),
+        ("999.1", "driver 999.1,"),
+    ],
+)
+def test_a_driver_is_shown_with_the_branch_that_its_number_hides(driver: str, told: str) -> None:
+    """A number that begins with its branch stands alone; so does one that no branch has."""
+    document = answer(Question(tensorflow="2.18.1", driver=driver, gpus=("T4",)), CATALOG)
+    assert told in as_text(document).splitlines()[0]
+    assert document.environment.branch == {"528.49": "525", "535.104.05": "535"}.get(driver)

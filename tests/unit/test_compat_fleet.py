@@ -16,7 +16,7 @@ from envbuilder.compat.check_text import mark
 from envbuilder.compat.fleet import FleetHost, newest, place
 from envbuilder.compat.plan import plan
 from envbuilder.finding import Code
-from envbuilder.matrix import Axes, Matrix
+from envbuilder.matrix import Axes, Matrix, Targets
 
 EXAMPLE = Path(__file__).parents[2] / "fleets" / "example.yaml"
 HOSTS = read_fleet(EXAMPLE)
@@ -128,6 +128,21 @@ def test_an_environment_of_another_machine_runs_nowhere_else(host: FleetHost, ru
     assert all(cell.compatible is runs for cell in cells)
 
 
+def test_a_branch_with_the_vendor_s_letter_is_the_branch(tmp_path: Path) -> None:
+    """In a fleet's file and in a matrix's targets as on the command line."""
+    path = tmp_path / "fleet.yaml"
+    path.write_text("[{name: a, driver: R535, gpus: [T4]}, {name: b, driver: '535', gpus: [T4]}]")
+    ours, theirs = ([cell.findings for cell in place(ENVIRONMENTS, (host,), load())] for host in read_fleet(path))
+    assert ours == theirs
+    asked = Axes(tensorflow=("2.18.1",), flavor=("gpu",), os=("debian-bookworm",))
+    made = [
+        plan(Matrix(name="m", axes=asked, targets=Targets(drivers=(driver,), gpus=("RTX 3090",))), load())
+        for driver in ("R470", "470")
+    ]
+    assert made[0].rejections == made[1].rejections
+    assert made[0].rejections[0].findings[0].code is Code.DRIVER_TOO_OLD
+
+
 def test_a_cpu_environment_meets_the_machine_too() -> None:
     """A host without a GPU runs CPU environments, but not those of another machine."""
     made = plan(Matrix(name="m", axes=Axes(tensorflow=("2.20.0",), flavor=("cpu",), os=("debian-bookworm",))), load())
@@ -151,6 +166,7 @@ def test_no_release_for_an_arm_board_is_an_answer() -> None:
         ("--driver 580.65.06 --gpu B200", 8),
         ("--driver 580.65.06 --gpu V100", 0),
         ("--driver 535 --gpu V100", 0),
+        ("--driver R535 --gpu V100", 0),
     ],
 )
 def test_none_and_no_claim_are_told_apart(asked: str, code: int) -> None:

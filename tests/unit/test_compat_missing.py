@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from envbuilder import versions
 from envbuilder.catalog.store import load
 from envbuilder.cli.age import warn_of_age
-from envbuilder.compat.check import findings_of
+from envbuilder.compat.check import answer, findings_of
 from envbuilder.compat.missing import newer_than, no_release
 from envbuilder.compat.question import Question
 from envbuilder.finding import Code, Finding
@@ -65,6 +65,23 @@ def test_nobody_is_sent_to_a_command_that_cannot_help(question: Question) -> Non
     (found,) = [found for found in findings_of(question, CATALOG) if found.code is Code.UNKNOWN]
     assert "refresh" not in found.fix
     assert found.fix
+
+
+@pytest.mark.parametrize("day", ["2019-10-01", "2021-03-01", "2022-12-24", "2024-06-17", "2025-08-14", "2026-03-05"])
+@pytest.mark.parametrize("version", ["1.15.0", "2.4.1", "2.10.1", "2.15.1", "2.20.0", "2.21.0"])
+def test_what_is_nearest_on_a_day_existed_on_it(version: str, day: str) -> None:
+    """Nothing is offered that came later: neither a release nor a cuDNN of an unpinned installation."""
+    document = answer(Question(tensorflow=version, install="and-cuda", as_of=day, gpus=("T4",)), CATALOG)
+    if document.compatible is not True and document.nearest is None:
+        return  # nothing is offered
+    offered = document.nearest.environment if document.nearest is not None else document.environment
+    row = CATALOG.release(offered.tensorflow, offered.package)
+    assert row is not None
+    assert row.released <= day
+    line = CATALOG.wheel_line("nvidia-cudnn-cu12")
+    assert line is not None
+    came = dict(zip(line.versions, line.uploaded, strict=True))
+    assert came.get(offered.cudnn or "", "") <= day
 
 
 def severities(days: str) -> list[str]:

@@ -47,6 +47,8 @@ REQUIRED = {
     Code.USER_START,
     Code.NO_KERNEL_IMAGE,
     Code.PTX_TOO_NEW,
+    Code.IMAGE_CLAIM,
+    Code.CONTAINER_REQUIREMENT,
     Code.GPU_ERRORS,
     Code.GPU_MEMORY,
 }

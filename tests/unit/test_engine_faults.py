@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import resource
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -198,3 +200,21 @@ def test_a_stream_without_end_is_cut(
         with pytest.raises(InfrastructureError, match="longer than 1 s"):
             asked(engine, tmp_path)
         assert time.monotonic() - began < 15
+
+
+def test_a_context_waits_for_a_busy_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Longer than a connection may take, the engine may leave a context unread; for ever, it may not."""
+    (tmp_path / "large").write_bytes(os.urandom(8 << 20))
+    with answering(tmp_path, build=b"[]") as server:
+        engine = connect({"DOCKER_HOST": f"unix://{tmp_path}/e.sock"})
+        monkeypatch.setattr(docker, "CONNECT_S", 0.2)
+        server.frozen.set()
+        threading.Timer(1.0, server.frozen.clear).start()
+        with pytest.raises(InfrastructureError) as late:
+            build(engine, tmp_path)
+        assert not server.frozen.is_set()
+        assert "did not answer" not in str(late.value)  # it is what came then that is strange
+        monkeypatch.setattr(docker, "_SEND_S", 0.2)
+        server.frozen.set()
+        with pytest.raises(InfrastructureError, match="did not answer"):
+            build(engine, tmp_path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -15,6 +16,7 @@ from envbuilder.cli.explain_command import command
 from envbuilder.errors import UsageError
 from envbuilder.finding import Code
 from envbuilder.jobs.explain import explain
+from envbuilder.versions import numbers
 
 ROOT = Path(__file__).parents[2]
 
@@ -83,6 +85,36 @@ def test_the_command_explains_a_code_and_an_environment() -> None:
         assert result.exit_code == 0
         assert document["schema"] == "envbuilder/explain/v1"
         assert document[key] is not None
+
+
+@pytest.mark.parametrize(
+    ("cap", "code", "without"),
+    [
+        (
+            "numpy<2",
+            Code.NUMPY_ABI,
+            lambda text: text in {"1.13.1", "2.14.0"} or (2, 7) <= numbers(text)[:2] <= (2, 11),
+        ),
+        (
+            "protobuf<3.21",
+            Code.PROTOBUF_ABI,
+            lambda text: (
+                numbers(text) <= (2, 6, 4)
+                or (numbers(text)[:2] == (2, 7) and numbers(text) <= (2, 7, 2))
+                or (numbers(text)[:2] == (2, 8) and numbers(text) <= (2, 8, 1))
+                or text == "2.9.0"
+            ),
+        ),
+    ],
+)
+def test_the_releases_that_an_explanation_names_are_the_catalogue_s(
+    cap: str, code: Code, without: Callable[[str], bool]
+) -> None:
+    """Which wheels state no upper bound is read from their metadata; the sentence says just that."""
+    rows = load().releases()
+    assert [row.version for row in rows if cap in row.caps] == [row.version for row in rows if without(row.version)]
+    day = load().first_beyond[cap].released
+    assert f"since {day}" in code.cause
 
 
 def test_an_unknown_name_is_answered_with_near_misses(tmp_path) -> None:

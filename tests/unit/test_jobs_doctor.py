@@ -29,13 +29,16 @@ def no_engine() -> Engine:
     raise InfrastructureError("no container engine answers", hint="start it")
 
 
-def doctor(host: HostRef, connect: Callable[[], Engine] = no_engine, *, avx: bool | None = True) -> Diagnosis:
+def doctor(
+    host: HostRef, connect: Callable[[], Engine] = no_engine, *, avx: bool | None = True, arch: str = "x86_64"
+) -> Diagnosis:
     """Diagnose a host for the vetted environments of TensorFlow 2.20.0 on Python 3.11."""
     choice = choose("tensorflow", ("tf2.20.0-py311-*",), Workspace(Path("/nonexistent")), load())
     return diagnose(
         host,
         connect,
         avx=avx,
+        arch=arch,
         base=next(system for system in CATALOG.systems if system.name == "debian-bookworm"),
         tools=TOOLS,
         places=(),
@@ -47,6 +50,13 @@ def doctor(host: HostRef, connect: Callable[[], Engine] = no_engine, *, avx: boo
 def runs(diagnosis: Diagnosis) -> dict[str, bool | None]:
     """Say which flavour runs."""
     return {"cpu" if "cpu" in cell.environment else "gpu": cell.compatible for cell in diagnosis.environments}
+
+
+def test_nothing_of_another_machine_runs() -> None:
+    """On an Arm host no x86_64 environment does, not even one without a GPU, and the reason names both machines."""
+    diagnosis = doctor(GPU_HOST, arch="aarch64")
+    assert runs(diagnosis) == {"cpu": False, "gpu": False}
+    assert all("x86_64" in cell.why and "aarch64" in cell.why for cell in diagnosis.environments)
 
 
 def said(diagnosis: Diagnosis) -> str:

@@ -67,6 +67,15 @@ def test_death_costs_only_the_one_that_died(tmp_path: Path, function: str, outco
     assert events[-1] == {"event": "end"}
 
 
+def test_a_group_that_dies_again_and_again_is_given_up(tmp_path: Path) -> None:
+    """Each death costs an import: after the first and three more alone, the rest are errors that say so."""
+    results, events = run(tmp_path, *(check("segfault", f"dies{number}") for number in range(7)))
+    assert {result["outcome"] for result in results.values()} == {"error"}
+    assert len(results) == 7
+    assert len([event for event in events if event["event"] == "begin"]) == 4
+    assert "not run" in results["dies6"]["observed"]
+
+
 def test_a_hang_is_killed_at_its_limit(tmp_path: Path) -> None:
     """A check that never answers times out at its own limit, once; the next one still runs."""
     begun = time.monotonic()

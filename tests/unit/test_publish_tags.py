@@ -58,7 +58,7 @@ def test_a_report_from_nowhere_or_from_strangers_says_so(tmp_path: Path) -> None
     said: list[str] = []
     with modern_registry() as (host, state):
         Repository(parse(f"{host}/team/image"), {}).put_manifest("one", b"{}", OCI_MANIFEST)
-        assert fetch(f"{host}/team/image", (tmp_path / PUBLIC,), said.append) == ()
+        assert fetch(f"{host}/team/image", (tmp_path / PUBLIC,), said.append).verdicts == ()
         assert key.keyid[:16] in said[0]
         state.missing = True
         with pytest.raises(PublishError, match="no repository"):

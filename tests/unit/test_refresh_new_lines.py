@@ -13,6 +13,7 @@ from index_server import wheel
 from envbuilder.catalog import store
 from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import Contradiction, CudaToolkit, Cudnn, CudnnWheel, TensorflowRelease
+from envbuilder.errors import UsageError
 from envbuilder.pypi.answer_cache import Cache
 from envbuilder.pypi.index_config import IndexConfig
 from envbuilder.pypi.simple_api import Client
@@ -148,3 +149,17 @@ def test_a_release_that_has_a_row_keeps_what_no_wheel_says(root: Path) -> None:
     for name in ("released", "caps", "contradictions", "note"):
         assert getattr(row, name) == getattr(known, name)
     assert (row.requires_python, row.reviewed) == (">=3.9", False)
+
+
+def test_of_nightly_builds_the_newest_is_read(root: Path) -> None:
+    """The others are gone tomorrow; what no wheel says is taken from the release before it."""
+    info = b"build_info = {'is_cuda_build': False}\n"
+    for day in ("20261025", "20261026"):
+        add(root, "tf-nightly", f"2.23.0.dev{day}", {"tensorflow/python/platform/build_info.py": info})
+    before = TensorflowRelease(package="tensorflow", version="2.22.0", gpu=False, cpu_features=("avx",), **SOURCE)
+    index, _ = opened(root)
+    proposer = propose.Proposer(msgspec.structs.replace(CATALOG, tensorflow=(before,)), index, TODAY)
+    (row,) = propose.refresh(proposer, (), propose.NIGHTLY).proposals
+    assert (row.package, row.version, row.cpu_features) == ("tf-nightly", "2.23.0.dev20261026", ("avx",))
+    with pytest.raises(UsageError, match="no TensorFlow"):
+        propose.refresh(proposer, (), "torch")

@@ -42,7 +42,7 @@ def test_causes_are_named_and_answers_do_not_mislead(figures: accuracy.Totals) -
 def test_the_nearest_would_have_mended_it(figures: accuracy.Totals) -> None:
     """At most 3 % of the proposed environments would not have mended the reporter's problem; some would have."""
     assert figures.nearest_wrong <= 3
-    assert figures.nearest_mends >= 15
+    assert figures.nearest_mends >= 14
 
 
 def test_the_measure_can_fail() -> None:

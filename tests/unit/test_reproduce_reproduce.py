@@ -410,8 +410,8 @@ def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert silent.exit_code == 8
 
 
-@pytest.mark.parametrize("text", ["", " \n\t", "x" * (5 << 20)])
+@pytest.mark.parametrize("text", ["", " \n\t", "\n" * 100])
 def test_no_report_is_a_mistake_of_the_user(text: str) -> None:
-    """Nothing, or far too much, is refused with a sentence."""
+    """Nothing is refused with a sentence; far too much is not (see the tests of large reports)."""
     with pytest.raises(InputError):
         foresee(text, load())

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Container, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from made_images import image_of, outside
 
 from envbuilder.engine.fake import FakeEngine
-from envbuilder.engine.port import LayerFile
+from envbuilder.engine.port import LayerFile, LayerStream
+from envbuilder.errors import InfrastructureError
 from envbuilder.finding import Code
 from envbuilder.probes.suite.elf import Elf
 from envbuilder.pypi.answer_cache import Cache
@@ -96,3 +99,19 @@ def test_a_text_without_an_end_is_bounded(tmp_path: Path) -> None:
     path.write_bytes(content)
     (name,) = Elf(str(path)).sections
     assert name == "A" * 4096
+
+
+class Withholding(FakeEngine):
+    """An engine whose archive holds a layer in a form that nobody can read, and so gives none."""
+
+    @contextmanager
+    def layer_files(self, reference: str, known: Container[str]) -> Iterator[Iterator[LayerStream]]:  # noqa: ARG002
+        """Give nothing."""
+        yield iter(())
+
+
+def test_a_layer_that_is_not_given_is_no_empty_layer(tmp_path: Path) -> None:
+    """Of an unknown form (zstd), or left out: nothing is said of the image, least of all that nothing was found."""
+    engine = Withholding()
+    with pytest.raises(InfrastructureError, match="did not give 1 of its layers"):
+        read_image(engine, engine.add("a:b", b"content"), Cache(tmp_path))

@@ -63,3 +63,12 @@ def test_the_host_s_gpus_are_recorded_as_before() -> None:
     """Each GPU is named with its capability, memory in bytes and serial; its mode is the host's, not its own."""
     (seen,) = json.loads(msgspec.json.encode(verdict(gpu(persistence=True, later="unknown")).host))["gpus"]
     assert seen == {"name": "Tesla T4", "compute_capability": "7.5", "memory": 16 << 30, "uuid": "GPU-1"}
+
+
+@pytest.mark.parametrize(("uuid", "expected"), [("GPU-73696d75-6c61-7465-6420-475055202000", True), ("GPU-1", False)])
+def test_a_simulated_driver_is_known_without_being_told(uuid: str, *, expected: bool) -> None:
+    """Where the host itself has our simulated driver, the verdict says so, and that nothing was computed on a GPU."""
+    found = verdict(gpu(persistence=None, uuid=uuid))
+    assert found.simulated is expected
+    assert any("simulated" in reason for reason in found.reasons) is expected
+    assert found.verdict != "PASSED"

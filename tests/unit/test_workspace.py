@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -10,7 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from envbuilder.choice import read_fleet
 from envbuilder.errors import InfrastructureError, UsageError
+from envbuilder.upgrade.policy import Policy
 from envbuilder.verdict import Measurement
 from envbuilder.workspace import (
     Workspace,
@@ -19,11 +22,14 @@ from envbuilder.workspace import (
     content_key,
     find_matrix,
     folder_contents,
+    owner,
     read_document,
     shipped,
+    temporary_folder,
     write_atomically,
     write_document,
 )
+from envbuilder.yaml_reader import read_matrix, read_yaml
 
 
 def test_a_failed_write_leaves_the_old_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,13 +180,33 @@ def test_a_cache_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
 def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
     """A temporary file of a process that is gone goes with the next write; a living process's stays."""
     path = tmp_path / "a[1].json"
-    dead, young, alive = (tmp_path / f".a[1].json.{pid}.0.tmp" for pid in (2**22 + 1, 2**22 + 2, os.getpid()))
-    for left in (dead, young, alive):
+    owners = (f"{2**22 + 1}_5", f"{2**22 + 2}_5", owner(), f"{os.getpid()}_5")
+    dead, young, alive, another = (tmp_path / f".a[1].json.{name}.99.tmp" for name in owners)
+    for left in (dead, young, alive, another):
         left.write_text("part")
-    for left in (dead, alive):
+    for left in (dead, alive, another):  # another: a container's first process has the same number in every container
         os.utime(left, (0, 0))
     write_atomically(path, b"whole")
     assert sorted(tmp_path.iterdir()) == sorted([path, young, alive])
+
+
+def test_a_killed_process_s_folder_goes_although_its_number_came_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A number alone is not a process: one that has it now and began at another time keeps no folder alive."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    gone, reused = tmp_path / f"envbuilder-a-{2**22 + 1}_5-0xab", tmp_path / f"envbuilder-a-{os.getpid()}_5-0xcd"
+    other = tmp_path / f"envbuilder-b-{2**22 + 1}_5-0xab"
+    for left in (gone, reused, other):
+        left.mkdir()
+        (left / "tree").write_text("x")
+    with temporary_folder("a") as mine:
+        assert sorted(tmp_path.iterdir()) == sorted([mine, other])
+        with temporary_folder("a") as second:
+            assert mine.is_dir()
+            assert second != mine
+        gone.mkdir()  # as the program that its process had started does
+    assert list(tmp_path.iterdir()) == [other]
 
 
 @pytest.mark.parametrize("obstacle", ["a file for a folder", "a folder for the file"])
@@ -195,3 +221,18 @@ def test_what_stands_in_the_way_is_named(obstacle: str, tmp_path: Path) -> None:
         write_atomically(path, b"")
     assert caught.value.exit_code == 5
     assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("folder", "read"),
+    [
+        ("matrices", read_matrix),
+        ("fleets", read_fleet),
+        ("policies", lambda path: read_yaml(path, Policy)),
+    ],
+)
+def test_a_folder_of_wishes_holds_one_kind_alone(folder: str, read: Callable[[Path], object]) -> None:
+    """Whatever lies in `matrices/` is a matrix, in `fleets/` a fleet, in `policies/` a policy: nothing else does."""
+    files = [path for path in shipped(folder).rglob("*") if path.is_file()]
+    assert files
+    assert all(read(path) for path in files)

@@ -31,6 +31,7 @@ RESULTS = {
     804: ("CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE", "DRIVER_FORWARD_COMPAT"),
     999: ("CUDA_ERROR_UNKNOWN", "GPU_NOT_VISIBLE"),
 }
+STUB = 34
 # cudaErrorSymbolNotFound: what the run time says once it has accepted a driver's version and state, and asks it for
 # tables that only the real driver has. A simulated driver leads no further, which says nothing about the image.
 BEYOND_SIMULATION = 500
@@ -159,6 +160,9 @@ def _ask_cuda(seen: Seen) -> None:
     if library is None:
         return
     seen.library = library._name
+    if not hasattr(library, "cuInit"):
+        seen.result = STUB  # whatever it is, it is no driver
+        return
     seen.result = library.cuInit(0)
     version = ctypes.c_int(0)
     if library.cuDriverGetVersion(ctypes.byref(version)) == 0 and version.value:

@@ -21,8 +21,12 @@ DT_VERDEF, DT_VERDEFNUM = 0x6FFFFFFC, 0x6FFFFFFD
 MACHINES = {62: "x86_64", 183: "aarch64", 3: "i386", 40: "arm", 21: "ppc64le"}
 
 
-MOST_ENTRIES, LONGEST_TEXT = 65536, 4096
-"""Bounds on what one file may ask of its reader: more than any linker writes."""
+MOST_ENTRIES, LONGEST_TEXT, MOST_NAMED = 65536, 4096, 8192
+"""Bounds on what one file may ask of its reader: more than any linker writes.
+
+``MOST_NAMED`` is for each table whose entries are named: TensorFlow's largest library needs 60 libraries and some 200
+versions of symbols.
+"""
 
 
 class NotElfError(ValueError):
@@ -103,7 +107,7 @@ class Elf:
             return
         self.dynamic = True
         entries = []
-        for offset in range(found[0][2], found[0][2] + min(found[0][5], 16 * MOST_ENTRIES), 16):
+        for offset in range(found[0][2], found[0][2] + min(found[0][5], 16 * MOST_NAMED), 16):
             tag, value = struct.unpack_from("<QQ", image, offset)
             if tag == 0:
                 break
@@ -126,7 +130,7 @@ class Elf:
 
     def _defined(self, image: mmap.mmap, strings: int, at: int, count: int) -> None:
         """Read the names of the versions that are defined: the first name of each entry, parents left out."""
-        for _ in range(min(count, MOST_ENTRIES)):
+        for _ in range(min(count, MOST_NAMED)):
             _, _, _, _, _, first, following = struct.unpack_from("<HHHHIII", image, at)
             (name,) = struct.unpack_from("<I", image, at + first)
             self.defines.append(_text(image, strings + name))
@@ -135,11 +139,14 @@ class Elf:
                 break
 
     def _versions(self, image: mmap.mmap, strings: int, at: int, count: int) -> None:
-        for _ in range(min(count, MOST_ENTRIES)):
+        left = MOST_NAMED  # over all libraries: entries may overlap, and name the same again and again
+        for _ in range(min(count, MOST_NAMED)):
             _, auxiliaries, library, first, following = struct.unpack_from("<HHIII", image, at)
             names = []
             place = at + first
-            for _ in range(auxiliaries):
+            named = min(auxiliaries, left)
+            left -= named
+            for _ in range(named):
                 _, _, _, name, step = struct.unpack_from("<IHHII", image, place)
                 names.append(_text(image, strings + name))
                 place += step

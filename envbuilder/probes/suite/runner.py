@@ -130,9 +130,17 @@ def run_group(name: str, checks: list[Order], facts: Facts, env: Mapping[str, st
     elif len(checks) == 1:
         board.answer(checks[0], crash(checks[0], end))
         return
+    deaths = 0
     for check in left:
+        if deaths >= MOST_DEATHS:
+            board.answer(check, given_up(check, end))
+            continue
         in_group = end if check["name"] == end.name else None
-        _run_alone(check, facts, env, board, in_group)
+        deaths += _run_alone(check, facts, env, board, in_group)
+
+
+MOST_DEATHS = 3
+"""Processes of a group that may die alone before the rest of its checks is given up: each costs an import."""
 
 
 def _answer_all(checks: list[Order], describe: Callable[[Order, End], Answer], end: End, board: Board) -> None:
@@ -140,10 +148,11 @@ def _answer_all(checks: list[Order], describe: Callable[[Order, End], Answer], e
         board.answer(check, describe(check, end))
 
 
-def _run_alone(check: Order, facts: Facts, env: Mapping[str, str], board: Board, crashed_before: End | None) -> None:
+def _run_alone(check: Order, facts: Facts, env: Mapping[str, str], board: Board, crashed_before: End | None) -> bool:
+    """Run one check in a process of its own; tell whether that died."""
     if blocked_by(check, board.outcomes):
         board.answer(check, skipped("needs {0}, which did not pass".format(blocked_by(check, board.outcomes))))
-        return
+        return False
     holder: list[Answer] = []
     end, left = _run_once(check["group"], [check], facts, env, board, holder if crashed_before else None)
     if left:
@@ -154,6 +163,7 @@ def _run_alone(check: Order, facts: Facts, env: Mapping[str, str], board: Board,
         result = crash(check, crashed_before)
         result["observed"] += "; alone it answers: " + holder[0]["outcome"]
         board.answer(check, result)
+    return bool(left) and end.kind == "crash"
 
 
 def _run_once(
@@ -186,6 +196,15 @@ def _run_once(
 
 def _quiet_done(checks: list[Order], answered: set[str]) -> bool:
     return all(check["name"] in answered for check in checks if check.get("quiet"))
+
+
+def given_up(check: Order, end: End) -> Answer:
+    """Describe a check that was not tried, because too many before it died."""
+    text = "{0} was not run: the processes of {1} checks before it died".format(check["name"], MOST_DEATHS + 1)
+    found = finding("PROBE_CRASHED", check["name"], text, requires="an answer", found=end.log[-1500:])
+    result = failed("an answer", text, findings=[found])
+    result.update(outcome="error")
+    return result
 
 
 def crash(check: Order, end: End) -> Answer:

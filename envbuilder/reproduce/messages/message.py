@@ -43,9 +43,13 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class Symptom(msgspec.Struct, frozen=True, kw_only=True):
-    """A signature seen in a text: ``line`` counts from 1, ``values`` are what the message names (a library, say)."""
+    """A signature seen in a text: ``line`` counts from 1, ``values`` are what the message names (a library, say).
+
+    ``exact`` is false where the line only resembles the message: misspelt, or cut.
+    """
 
     signature: str
     line: int
     text: str
     values: dict[str, str] = {}
+    exact: bool = True

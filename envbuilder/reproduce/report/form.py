@@ -33,7 +33,7 @@ def statements(transcript: Transcript) -> Iterator[Evidence]:
             yield from _evidence(target, value, number, line)
         elif target == "install" and (inside := _INSIDE.search(match["label"])) is not None:
             yield from _evidence(target, inside[1], number, line)
-        elif _is_heading(line, match["label"]):
+        elif _is_heading(line, match["label"]) and not match["label"].lower().startswith("installed version"):
             for following in _following(transcript, number):
                 yield from _evidence(target, transcript.line(following), following, transcript.line(following))
 

@@ -20,7 +20,7 @@ _BOARDS = (
     rf"{_NVIDIA}(?:GeForce[ -]?)?(?:RTX|GTX|GT|MX)[ -]?[0-9]{{3,4}}(?:[ -]?(?:Ti|SUPER|Max-?Q|XM|M|D)\b)*{_SUFFIX}",
     rf"{_NVIDIA}GeForce[ -]?[0-9]{{3,4}}(?:MX|M|A)\b",
     rf"{_NVIDIA}(?:RTX|Quadro)(?: RTX| PRO)? ?[AKMPTV]?[0-9]{{3,4}}(?: Ada| Blackwell)?{_SUFFIX}",
-    rf"{_NVIDIA}(?:GeForce[ -])?(?:GTX[ -])?TITAN(?: (?:Xp|X|V|RTX|Black|Z))?\b(?!\.\.\.)",
+    rf"{_NVIDIA}(?:GeForce[ -])?(?:GTX[ -])?TITAN(?: X \(Pascal\)|(?: (?:Xp|X|V|RTX|Black|Z))?\b(?!\.\.\.))",
     rf"(?:NVIDIA[ -]|Tesla[ -]|GRID[ -])?(?:{_CENTRE}){_FORM}\b(?!\.\.\.)",
     rf"(?:NVIDIA[ -]|Tesla[ -]|GRID[ -])(?:{_SHORT}|H20|P6|M4|M6|M10)(?:-[0-9]{{1,2}}[A-Z])?\b",
 )
@@ -53,7 +53,7 @@ _SYSTEMS = (
     r"(?:Pop!?_?OS|Raspbian|NixOS|elementary OS)(?: [0-9]{1,2}(?:\.[0-9]{1,2})?)?",
     r"Windows(?: Server)?(?: ?(?:XP|Vista|7|8\.1|8|10|11|20[0-9]{2}))?(?: (?:Pro|Home|Enterprise|Education)\b)?",
     r"Win ?(?:7|8|10|11)\b(?: (?:Pro|Home|Enterprise)\b)?",
-    r"(?:macOS|Mac ?OS ?X?|OS ?X)(?: [A-Z][a-z]+)?(?: [0-9]{1,2}(?:\.[0-9]{1,2}){0,2})?",
+    r"(?:macOS|Mac ?OS(?: ?X)?|OS ?X)(?: [A-Z][a-z]+)?(?: [0-9]{1,2}(?:\.[0-9]{1,2}){0,2})?",
     r"WSL ?[12]?\b",
 )
 OS = re.compile(r"(?<![\w./-])(?:" + "|".join(_SYSTEMS) + ")", re.IGNORECASE | re.ASCII)

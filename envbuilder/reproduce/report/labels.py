@@ -37,6 +37,7 @@ LABELS = (
     Label(("os platform", "operating system", "linux distribution", "linux os distribution", "os/platform", "distribution", "os_platform", "platform", "os release", "host os", "system", "os"), "os"),
     Label(("docker image", "container image", "image"), "image"),
     Label(("machine", "architecture"), "arch"),
+    Label(("bazel version",), "origin"),
     Label(("compute capability", "compute_capability"), "compute_capabilities"),
 )  # fmt: skip
 """Labels by field, longest beginnings first within a row; the first row that fits wins."""
@@ -44,7 +45,7 @@ LABELS = (
 BEGINNING = re.compile(
     r"(?m)^[ \t|*_#\"'>+-]{0,12}(?:tensorflow|tf|python|cuda|cudnn|nvidia|gpu|driver|graphic|os\b|os[ /_]|operating|linux|"
     r"distribution|platform|host os|system|docker|container|image|machine|architecture|compute|source|install|device name|"
-    r"hermetic|" + "|".join(PACKAGES) + ")",
+    r"hermetic|bazel|installed version of cuda|" + "|".join(PACKAGES) + ")",
     re.ASCII,
 )
 """Where a label may begin, searched for in lower case before anything finer is tried."""
@@ -57,7 +58,7 @@ _EXACT = {"tensorflow", "tf", "python", "cuda", "cudnn", "driver", "gpu", "gpus"
 def field_of(label: str) -> str | None:
     """Return the field that a label is for; None where it is no label of ours."""
     words = " ".join(label.lower().replace("*", "").replace("_version", " version").split()).strip(" .?'")
-    if words.startswith("cuda") and "cudnn" in words:
+    if words.startswith(("cuda", "installed version of cuda")) and "cudnn" in words:
         return "cuda and cudnn"
     for row in LABELS:
         for begins in row.begins:

@@ -45,6 +45,8 @@ def read(text: str, transcript: Transcript | None = None) -> Reported:
     chosen, contradictions = scalars(statements)
     names, gpu_evidence, gpu_contradictions = gpus(statements)
     values = {field: row.value for field, row in chosen.items()}
+    if _only_bazel(chosen) and values.get("install") != "source":
+        del values["origin"]
     if "platform" not in values and "os" in values:
         values["platform"] = platform_of(values["os"]) or "linux"
     groups = {group: _group(group, statements) for group in ("packages", "built", "environment")}
@@ -63,6 +65,11 @@ def read(text: str, transcript: Transcript | None = None) -> Reported:
         },
         Reported,
     )
+
+
+def _only_bazel(chosen: dict[str, Evidence]) -> bool:
+    """Tell whether nothing but an answer about Bazel makes it a build of one's own: many answer who built nothing."""
+    return "origin" in chosen and chosen["origin"].source in {"form", "Bazel"}
 
 
 def _statements(transcript: Transcript, text: str) -> Iterator[Evidence]:

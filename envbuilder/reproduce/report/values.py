@@ -150,6 +150,12 @@ def _capability(_: str, value: str) -> Found:
         yield "compute_capabilities", found[1], 1
 
 
+def _bazel(_: str, value: str) -> Found:
+    """Who names the tool that builds TensorFlow may have built it."""
+    if re.search(r"[0-9]\.[0-9]", value):
+        yield "origin", "source", 1
+
+
 def _package(target: str, value: str) -> Found:
     found = re.search(rf"(?<![\w.])({VERSION})", value, re.ASCII)
     if found is not None:
@@ -159,5 +165,5 @@ def _package(target: str, value: str) -> Found:
 READERS: dict[str, Callable[[str, str], Found]] = {
     "tensorflow": _tensorflow, "python": _python, "cuda and cudnn": _toolkit, "cuda": _cuda, "cudnn": _cudnn,
     "driver": _driver, "gpus": _gpus, "os": _os, "install": _install, "image": _image, "arch": _arch,
-    "compute_capabilities": _capability, "packages": _package,
+    "compute_capabilities": _capability, "origin": _bazel, "packages": _package,
 }  # fmt: skip

@@ -113,7 +113,7 @@ CHECKS: tuple[Check, ...] = (
         group="host",
         probe="",
         proves="no variable, entry point or user of the image breaks Python, loader, driver or TensorFlow",
-        codes=(Code.IMAGE_CONFIGURATION, Code.GPU_NOT_VISIBLE, Code.XLA_TOOLS_MISSING),
+        codes=(Code.IMAGE_CONFIGURATION, Code.GPU_NOT_VISIBLE, Code.XLA_TOOLS_MISSING, Code.USER_START),
         only_with="container",
     ),
     Check(

@@ -1,0 +1,158 @@
+"""Make a fleet file from what a cluster says of its nodes: Kubernetes' labels, Slurm's resources and features."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from envbuilder.compat.fleet import FleetHost
+from envbuilder.errors import UsageError, decode
+from envbuilder.matrix import Arch
+
+_PRODUCT = "nvidia.com/gpu.product"
+_FULL = "nvidia.com/cuda.driver-version.full"
+_PARTS = tuple(f"nvidia.com/cuda.driver.{part}" for part in ("major", "minor", "rev"))
+_COUNT = "nvidia.com/gpu.count"
+_ARCHS: dict[str, Arch] = {"amd64": "x86_64", "arm64": "aarch64"}
+
+_GRES = re.compile(r"gpu:([A-Za-z][\w.-]*)(?::[0-9]+)?(?:\([^)]*\))?\Z")
+_ANY_GPU = re.compile(r"gpu(?::[0-9]+)?(?:\([^)]*\))?\Z")
+_DRIVER = re.compile(r"(?:nvidia|driver|drv)[-_]?r?([0-9]{3}(?:\.[0-9]+){0,2})\Z", re.IGNORECASE)
+
+_FEATURE = re.compile(r"[A-Za-z0-9_.:+-]{1,64}\Z")
+"""A feature that a constraint can name as it is."""
+
+
+@dataclass(frozen=True)
+class Discovered:
+    """The fleet, and a sentence for each node that is not in it."""
+
+    fleet: tuple[FleetHost, ...]
+    left_out: tuple[str, ...]
+
+
+class _Meta(msgspec.Struct, frozen=True):
+    name: str
+    labels: dict[str, str] = {}
+
+
+class _Node(msgspec.Struct, frozen=True):
+    metadata: _Meta
+
+
+class _Nodes(msgspec.Struct, frozen=True):
+    items: tuple[_Node, ...]
+
+
+def of_kubernetes(data: bytes) -> Discovered:
+    """Read ``kubectl get nodes -o json``. Raises UsageError for anything else.
+
+    The labels are those of NVIDIA's GPU feature discovery: model, driver, count; a node without a GPU has none.
+    """
+    try:
+        nodes = decode.from_json(data, _Nodes).items
+    except decode.DamagedError as error:
+        raise UsageError(f"this is no list of nodes: {error}", hint="kubectl get nodes -o json") from error
+    return _gathered((node.metadata.name, partial(_of_labels, node.metadata)) for node in nodes)
+
+
+def of_slurm(data: bytes) -> Discovered:
+    """Read ``sinfo -h -N -o '%N|%G|%f'``. Raises UsageError for a line of another form.
+
+    A node is listed once a partition that it is in. Slurm's own words name the GPU's model (``gpu:a100:4``); a driver
+    has none, so that a feature has to (``driver-535.104.05``).
+    """
+    nodes: dict[str, tuple[str, str]] = {}
+    for line in decode.lossy(data).splitlines():
+        parts = [part.strip() for part in line.split("|")]
+        if len(parts) != 3 or not parts[0]:  # noqa: PLR2004 - the three that were asked for
+            raise UsageError(f"{line!r} is no node with its resources and features", hint="sinfo -h -N -o '%N|%G|%f'")
+        nodes[parts[0]] = (parts[1], parts[2])
+    return _gathered((name, partial(_of_words, *words)) for name, words in nodes.items())
+
+
+def as_yaml(fleet: tuple[FleetHost, ...]) -> str:
+    """Write a fleet file: a host, or so many that are alike, on a line."""
+    return "".join(f"- {_flow(msgspec.to_builtins(host))}\n" for host in fleet)
+
+
+def _flow(values: dict[str, Any]) -> str:
+    """Write a mapping in YAML's flow form, of which JSON is a part; what is empty is left out."""
+    kept = {
+        name: value for name, value in values.items() if value not in (None, "", [], (), {}) and (name, value) != _ONE
+    }
+    return decode.lossy(msgspec.json.encode(kept))
+
+
+_ONE = ("count", 1)
+
+
+class _UnknownError(Exception):
+    """A node whose kind nobody told."""
+
+
+def _gathered(nodes: Iterable[tuple[str, Callable[[], FleetHost]]]) -> Discovered:
+    """Count nodes that are alike; each kind bears the name of its first."""
+    alike: dict[bytes, list[tuple[str, FleetHost]]] = {}
+    left_out: list[str] = []
+    for name, read in nodes:
+        try:
+            host = read()
+        except _UnknownError as error:
+            left_out.append(f"{name}: {error}")
+            continue
+        alike.setdefault(msgspec.json.encode(host), []).append((name, host))
+    fleet = tuple(
+        msgspec.structs.replace(same[0][1], name=_name(same[0][0]), count=len(same)) for same in alike.values()
+    )
+    return Discovered(fleet, tuple(left_out))
+
+
+def _name(node: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]", "-", node).lstrip("._-")[:63] or "node"
+
+
+def _of_labels(meta: _Meta) -> FleetHost:
+    labels = meta.labels
+    told = labels.get("kubernetes.io/arch", "")
+    arch = _ARCHS.get(told)
+    if arch is None:
+        raise _UnknownError(f"its machine is {told or 'not told'}, which no environment is for")
+    product, driver = labels.get(_PRODUCT, ""), _driver(labels)
+    if not product and not driver:
+        return FleetHost(name="x", arch=arch, labels={"kubernetes.io/arch": told})
+    if not product or not driver:
+        raise _UnknownError(
+            f"it has no label of its {'GPU' if not product else 'driver'}: is GPU feature discovery there?"
+        )
+    keys = ("kubernetes.io/arch", _PRODUCT, *((_FULL,) if _FULL in labels else _PARTS))
+    selector = {key: labels[key] for key in keys if labels.get(key)}
+    count = int(labels[_COUNT]) if labels.get(_COUNT, "").isdecimal() else 1
+    return FleetHost(name="x", driver=driver, gpus=(product,) * max(1, min(count, 64)), arch=arch, labels=selector)
+
+
+def _driver(labels: dict[str, str]) -> str:
+    """Return a node's driver, by its newer label or by the three older ones; '' where there is none."""
+    text = labels.get(_FULL) or ".".join(filter(None, (labels.get(part, "") for part in _PARTS)))
+    return text if re.fullmatch(r"[0-9]+(?:\.[0-9]+)*", text) else ""
+
+
+def _of_words(resources: str, features: str) -> FleetHost:
+    """Read a node's generic resources and features; ``(null)`` is Slurm's word for none."""
+    gres = [word for word in re.split(r",(?![^(]*\))", resources) if word and word != "(null)"]
+    words = [word for word in features.split(",") if word and word != "(null)"]
+    gpus = [found[1] for word in gres if (found := _GRES.match(word))]
+    driver = next((found[1] for word in words if (found := _DRIVER.match(word))), "")
+    if not gpus and any(map(_ANY_GPU.match, gres)):
+        raise _UnknownError("its resources name no model of its GPU (gpu:a100:4)")
+    if gpus and not driver:
+        raise _UnknownError("no feature names its driver (driver-535.104.05)")
+    constraint = "&".join(word for word in words if _FEATURE.match(word))
+    if not gpus:
+        return FleetHost(name="x", constraint=constraint)
+    return FleetHost(name="x", driver=driver, gpus=tuple(dict.fromkeys(gpus)), constraint=constraint)

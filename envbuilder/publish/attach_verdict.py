@@ -1,0 +1,96 @@
+"""Validate on this host an image that a registry holds, and attach the verdict to its digest: no push, no tag."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from envbuilder.attest.envelope import Sealer
+from envbuilder.errors import PublishError, UsageError
+from envbuilder.publish.journal import Entry, Journal, exclusively
+from envbuilder.publish.publish_all import Session
+from envbuilder.publish.stating import Tools, state, validated
+from envbuilder.registry.client import Repository
+from envbuilder.registry.reference import Reference, parse
+from envbuilder.validation.checks import suite_plan
+from envbuilder.validation.history import History
+from envbuilder.verdict import HostRef, Verdict
+
+
+@dataclass(frozen=True)
+class Attachment:
+    """What to attach a verdict to, and what the verdict is reached with; ``folder`` keeps it until it is attached.
+
+    ``host`` is this host as it is now: a verdict that was kept when it had another driver is none of it.
+    """
+
+    reference: Reference
+    folder: Path
+    host: HostRef
+    profile: str = "quick"
+    fresh: bool = False
+
+
+def by_digest(target: str | None) -> Reference:
+    """Read what a verdict is attached to. Raises UsageError for what may mean another image tomorrow."""
+    reference = parse(target or "")
+    if not reference.digest:
+        raise UsageError(
+            f"{target!r} names no digest, and a verdict is attached to one",
+            hint="registry.example.org/team/image@sha256:…, as `envbuilder verify --format json` names it",
+        )
+    return reference
+
+
+def attach_verdict(attachment: Attachment, tools: Tools) -> Verdict:
+    """Validate the image and attach the verdict, whatever it says: a FAILED is to be known as well.
+
+    Where an interrupted run reached a verdict on this very host with this suite, that one is attached: the suite is not
+    run until it passes. Raises PublishError for an image that is not there and for a verdict that was simulated, which
+    is never attached, InfrastructureError where the registry or the engine fails.
+    """
+    reference = attachment.reference
+    manifest = tools.repository.manifest(reference.digest)
+    if manifest is None:
+        raise PublishError(f"the registry has no {reference}", hint="`envbuilder publish` puts it there")
+    with exclusively(attachment.folder):
+        journal = Journal(attachment.folder / "journal.jsonl")
+        verdict = validated(
+            attachment.folder, reference, manifest, journal, tools, lambda kept: _stands(kept, attachment, journal)
+        )
+        stored = state(reference.name, manifest, verdict, tools)
+        journal.note(Entry(step="stated", digest=manifest.digest))
+    tools.say(f"attached to {reference}: {', '.join(stored)}")
+    return verdict
+
+
+def _stands(kept: Verdict, attachment: Attachment, journal: Journal) -> bool:
+    """Tell whether a kept verdict waits to be attached, and is what this host and suite would be asked for again."""
+    waiting = bool(journal.entries) and journal.entries[-1].step == "validated"
+    same_host = (kept.host.driver, _names(kept.host)) == (attachment.host.driver, _names(attachment.host))
+    same_suite = (kept.suite, kept.profile) == (suite_plan.digest(), attachment.profile)
+    return waiting and same_host and same_suite and not attachment.fresh
+
+
+def _names(host: HostRef) -> tuple[str, ...]:
+    return tuple(sorted(gpu.name for gpu in host.gpus))
+
+
+def tools_for(reference: Reference, session: Session, sealer: Sealer, judge: Callable[[Reference], Verdict]) -> Tools:
+    """Bring the ports together; what ``judge`` comes to is kept in the history before anything is attached."""
+
+    def validate(asked: Reference) -> Verdict:
+        verdict = judge(asked)
+        History(session.workspace.history).add((verdict,))
+        return verdict
+
+    return Tools(
+        engine=session.engine,
+        repository=Repository(reference, session.environment),
+        sealer=sealer,
+        validate=validate,
+        now=lambda: datetime.now(UTC),
+        say=session.say,
+    )

@@ -1,0 +1,111 @@
+"""Validate the very digest that a registry holds, then state what came of it: signed, attached and read back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Protocol
+
+from envbuilder.attest import statement
+from envbuilder.attest.demand import moment
+from envbuilder.attest.envelope import Sealer
+from envbuilder.attest.predicates import Allowance, result_statement, verdict_statement
+from envbuilder.engine.port import Engine, Image
+from envbuilder.errors import PublishError, decode
+from envbuilder.publish.journal import Entry, Journal
+from envbuilder.registry.client import Manifest, Repository
+from envbuilder.registry.reference import Reference
+from envbuilder.registry.referrers import attach, confirm
+from envbuilder.verdict import Verdict
+from envbuilder.workspace import read_document, write_document
+
+REUSE_WITHIN = timedelta(hours=24)
+"""How old a verdict that an interrupted run left may be; an older one is made anew."""
+
+PREDICATE_TYPE = "in-toto.io/predicate-type"
+"""The annotation by which tools find a statement of one type without opening it."""
+
+
+class Describe(Protocol):
+    """What makes the further statements about an image: what is in it, and where it came from."""
+
+    def __call__(self, name: str, digest: str, image: Image) -> tuple[statement.Statement, ...]:
+        """State what is known about a manifest digest."""
+
+
+@dataclass(frozen=True)
+class Tools:
+    """The outside world: the engine, the repository, who signs, what validates a reference by digest, and the time."""
+
+    engine: Engine
+    repository: Repository
+    sealer: Sealer
+    validate: Callable[[Reference], Verdict]
+    now: Callable[[], datetime]
+    describe: Describe = field(default=lambda name, digest, image: ())  # noqa: ARG005 - the port's names
+    say: Callable[[str], None] = field(default=lambda text: None)  # noqa: ARG005 - likewise
+
+
+def validated(  # noqa: PLR0913, PLR0917 - what to validate, where it is kept, and the ports
+    folder: Path,
+    to: Reference,
+    manifest: Manifest,
+    journal: Journal,
+    tools: Tools,
+    stands: Callable[[Verdict], bool] = lambda _: True,
+) -> Verdict:
+    """Validate the digest that the registry holds, unless an interrupted run did so a short while ago.
+
+    ``stands`` says whether the verdict that such a run left would come of a run of now.
+    """
+    path = folder / f"{manifest.digest.removeprefix('sha256:')[:16]}.verdict.json"
+    kept = journal.last("validated")
+    verdict = read_document(path, Verdict) if kept is not None and kept.digest == manifest.digest else None
+    if verdict is not None and _is_fresh(verdict, tools.now()) and stands(verdict):
+        tools.say(f"already validated: {verdict.verdict}")
+    else:
+        reference = to.at(manifest.digest)
+        tools.say(f"validating {reference}")
+        if tools.engine.image(str(reference)) is None:
+            tools.engine.pull(str(reference))
+        verdict = tools.validate(reference)
+        write_document(path, verdict)
+        journal.note(Entry(step="validated", digest=manifest.digest, verdict=path.name))
+    if verdict.image.digest != manifest.digest:
+        raise PublishError(f"the verdict is about {verdict.image.digest}, not about {manifest.digest}")
+    return verdict
+
+
+def _is_fresh(verdict: Verdict, now: datetime) -> bool:
+    """Tell whether a kept verdict may stand for the run that was interrupted; one whose time is none may not."""
+    with suppress(decode.DamagedError):
+        return now - moment(verdict.finished) < REUSE_WITHIN
+    return False
+
+
+def state(  # noqa: PLR0913, PLR0917 - what is stated about what, and the ports
+    name: str,
+    manifest: Manifest,
+    verdict: Verdict,
+    tools: Tools,
+    allowed: tuple[Allowance, ...] = (),
+    further: tuple[statement.Statement, ...] = (),
+) -> tuple[str, ...]:
+    """Sign and attach every statement, and read back that all are listed; what is attached already stays.
+
+    Returns the digests that they are stored under. Raises PublishError for a verdict that was simulated, before
+    anything is signed.
+    """
+    result = result_statement(name, verdict, allowed=allowed)
+    statements = (verdict_statement(name, verdict, allowed=allowed), *((result,) if result else ()), *further)
+    made = []
+    for each in statements:
+        tools.say(f"attaching {each.predicate_type}")
+        sealed = tools.sealer.seal(statement.encode(each))
+        annotations = {PREDICATE_TYPE: each.predicate_type}
+        made.append(attach(tools.repository, manifest, sealed, tools.sealer.media_type, annotations))
+    confirm(tools.repository, manifest.digest, tuple(made))
+    return tuple(one.digest for one in made)

@@ -1,0 +1,102 @@
+"""Known messages that a report brings damaged: wrapped by a terminal or a mail, cut, or typed by hand."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from difflib import get_close_matches
+from functools import cache
+from itertools import accumulate
+
+from envbuilder.finding import Severity
+from envbuilder.reproduce.messages.message import Signature, Symptom
+from envbuilder.reproduce.messages.recognise import SIGNATURES, find, get
+from envbuilder.reproduce.transcript import Transcript
+
+_MOST_LINES = 4_000
+_MOST_LOOKED_AT = 120
+_FEWEST_WORDS = 4
+_ENOUGH = 0.8
+"""The part of a message's words that a line has to hold, each as written or but for a letter or two."""
+
+_TROUBLE = re.compile(
+    r"could ?n[o']t|cannot|can ?not|can't|fail|not f[ou]{1,2}nd|insuf|mismat|unsup|unable|not match|doesn't|err|no such"
+)
+_OF_OURS = re.compile(r"cuda|cudnn|cublas|nvidia|gpu|lib\w{2,20}\.so|\.dll|tensor|numpy|protobuf|glibc|ptx|xla|driver")
+"""A sentence of any program may hold the other words; one of these makes it about what is known here."""
+
+_OF_NAMES = re.compile(r"has no attribute|cannot import name|no module named|pywrap_")
+"""Python's own sentences are the same whatever is missing: the names in them decide, and those have to be exact."""
+
+_WORD = re.compile(r"[a-z]{4,}")
+_SHORTEST, _WIDEST = 25, 400
+
+
+def find_all(transcript: Transcript) -> tuple[Symptom, ...]:
+    """List the known messages of a text: those that stand in it, then those that nearly do (``exact`` is false)."""
+    exact = find(transcript)
+    if len(transcript.lines) > _MOST_LINES:
+        return exact
+    wrapped = _wrapped(transcript, {row.signature for row in exact})
+    known = (*exact, *wrapped)
+    return tuple(sorted((*known, *_misspelt(transcript, known)), key=lambda row: row.line))
+
+
+def _wrapped(transcript: Transcript, names: set[str]) -> tuple[Symptom, ...]:
+    """Look for messages that run over a line's end: each line is read with the next."""
+    pairs = [f"{line} {below.lstrip()}" for line, below in zip(transcript.lines, transcript.lines[1:], strict=False)]
+    starts = (0, *accumulate(len(line) + 1 for line in pairs[:-1])) if pairs else (0,)
+    joined = Transcript(tuple(pairs) or ("",), "\n".join(pairs).lower(), starts)
+    seen = {row.signature: row for row in reversed(find(joined)) if row.signature not in names}
+    return tuple(
+        row for row in seen.values() if get(row.signature).severity is Severity.ERROR and not get(row.signature).prose
+    )
+
+
+@cache
+def _cores() -> tuple[tuple[Signature, tuple[str, ...]], ...]:
+    """Take from each message about a failure the words of its first sample that the program always prints."""
+    rows = (row for row in SIGNATURES if row.severity is Severity.ERROR and row.code is not None and not row.prose)
+    rows = (row for row in rows if _OF_NAMES.search(" ".join(row.literals)) is None)
+    found = ((row, re.search(row.regex, row.samples[0], re.ASCII)) for row in rows)
+    cores = ((row, tuple(dict.fromkeys(_WORD.findall(hit[0].lower())))) for row, hit in found if hit is not None)
+    return tuple((row, words) for row, words in cores if len(words) >= _FEWEST_WORDS)
+
+
+def _misspelt(transcript: Transcript, known: tuple[Symptom, ...]) -> Iterator[Symptom]:
+    """Compare lines that speak of trouble, and that no message explains, with the words of every message."""
+    names, lines = {row.signature for row in known}, {row.line for row in known}
+    looked = 0
+    for number, line in enumerate(transcript.lines, start=1):
+        lowered = line.lower()
+        if number in lines or not _SHORTEST <= len(line) <= _WIDEST or _TROUBLE.search(lowered) is None:
+            continue
+        if _OF_OURS.search(lowered) is None:
+            continue
+        looked += 1
+        if looked > _MOST_LOOKED_AT:
+            return
+        best = _nearest(lowered)
+        if best is not None and best.id not in names:
+            names.add(best.id)
+            yield Symptom(signature=best.id, line=number, text=line.strip()[:_WIDEST], exact=False)
+
+
+def _nearest(line: str) -> Signature | None:
+    """Return the message of which a line holds enough words, the longest of several; one word at least exactly.
+
+    A message that is told by an identifier alone (``xla_gpu``) is not told by the common words around it.
+    """
+    words = set(_WORD.findall(line))
+    best: tuple[int, Signature] | None = None
+    for row, core in _cores():
+        if all("_" in name for name in row.literals) and not any(name in line for name in row.literals):
+            continue
+        same = [word for word in core if word in words]
+        if len(same) * 2 < len(core):
+            continue
+        close = [word for word in core if word not in words and get_close_matches(word, words, 1, 0.8)]
+        held = len(same) + len(close)
+        if held >= _FEWEST_WORDS and held >= _ENOUGH * len(core) and (best is None or held > best[0]):
+            best = held, row
+    return best[1] if best is not None else None

@@ -1,0 +1,52 @@
+"""Commands that replies propose: an installer resolves every one of them, on the Python that they are for."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+import threads
+
+from envbuilder.catalog.store import load
+from envbuilder.reproduce.reproduce import foresee
+
+pytestmark = [pytest.mark.network, pytest.mark.timeout(900)]
+
+UV = Path(__file__).parents[2] / ".venv" / "bin" / "uv"
+CORPUS = Path(__file__).parents[1] / "corpus"
+
+
+def proposed() -> dict[tuple[str, ...], str]:
+    """List what every answer's pip commands install, each with the Python that it is for."""
+    catalog = load()
+    texts = [thread.report for thread in threads.load().values()]
+    texts += [path.read_bytes().decode() for path in sorted(CORPUS.glob("*.txt"))]
+    found: dict[tuple[str, ...], str] = {}
+    for text in texts:
+        near = foresee(text, catalog).document.nearest
+        for command in near.commands if near is not None else ():
+            words = shlex.split(command)
+            if words[:2] == ["pip", "install"]:
+                assert near is not None
+                found[tuple(words[2:])] = near.environment.python or "3.10"
+    return found
+
+
+def test_every_proposed_command_is_resolved(tmp_path: Path) -> None:
+    """Uv finds a set of wheels for each requirement list; a source archive is built only for its metadata."""
+    refused = {}
+    commands = proposed()
+    for wanted, python in commands.items():
+        wish = tmp_path / "wish.in"
+        wish.write_text("".join(f"{text}\n" for text in wanted))
+        made = subprocess.run(
+            [UV, "pip", "compile", "--quiet", "--python-version", python, "--python-platform",
+             "x86_64-manylinux_2_28", wish],
+            capture_output=True, text=True, check=False, cwd=tmp_path,
+        )  # fmt: skip
+        if made.returncode != 0:
+            refused[" ".join(wanted)] = made.stderr.strip()[-400:]
+    assert len(commands) >= 10
+    assert not refused

@@ -1,0 +1,91 @@
+"""One publisher as a program, to be killed: publishes an image of nothing to a registry, all of it but the engine real.
+
+Run: ``python publisher.py HOST FOLDER NUMBER``; ends with 0 where it published, 3 where its verdict forbids that.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from publishing_world import World, answering
+from verdicts import failed_verdict, gpu_verdict
+
+from envbuilder.attest.keys import load_private
+from envbuilder.engine.fake import FakeEngine
+from envbuilder.engine.port import Image
+from envbuilder.errors import EnvbuilderError
+from envbuilder.publish.publish import publish
+from envbuilder.publish.stating import Tools
+from envbuilder.registry.client import OCI_MANIFEST, Repository, digest_of
+from envbuilder.registry.reference import Reference
+
+FAILED_EVERY = 10
+"""Each so many-th publisher's image fails its validation."""
+
+REPOSITORY = "team/image"
+
+
+class PushingEngine(FakeEngine):
+    """An engine in memory that writes an image's configuration and manifest into a real registry."""
+
+    def add(self, tag: str, content: bytes = b"", labels: Mapping[str, str] | None = None) -> Image:
+        """Put an image into the store under the id that its configuration has."""
+        made = super().add(tag, content, labels)
+        self._store[tag] = replace(made, id=digest_of(contents(made.labels["number"])))
+        return self._store[tag]
+
+    def push(self, reference: str) -> str:
+        """Push the image under a tag; returns the manifest's digest."""
+        image = self.image(reference)
+        assert image is not None
+        name, _, tag = reference.rpartition(":")
+        host, _, path = name.partition("/")
+        repository = Repository(Reference(host, path), {})
+        config = repository.put_blob(contents(image.labels["number"]), "application/vnd.oci.image.config.v1+json")
+        described = {"mediaType": config.media_type, "digest": config.digest, "size": config.size}
+        content = json.dumps({"schemaVersion": 2, "mediaType": OCI_MANIFEST, "config": described, "layers": []})
+        repository.put_manifest(tag, content.encode(), OCI_MANIFEST)
+        return digest_of(content.encode())
+
+    def pull(self, reference: str) -> Image:
+        """Have what was pushed: it is the one image here."""
+        self._store[reference] = next(iter(self._store.values()))
+        return self._store[reference]
+
+
+def contents(number: str) -> bytes:
+    """Write the configuration of an image."""
+    return json.dumps({"architecture": "amd64", "os": "linux", "number": number}).encode()
+
+
+def main(host: str, folder: Path, number: int) -> int:
+    """Publish once."""
+    engine = PushingEngine()
+    engine.add(f"scratch:{number}", labels={"number": str(number)})
+    failing = number % FAILED_EVERY == 0
+    world = World(engine, load_private(folder / "key" / "envbuilder.key"), folder, host, REPOSITORY)
+    publication = world.publication(
+        f"scratch:{number}",
+        environment=f"e{number}",
+        tags=(f"pin-{number}",),
+        moving=(f"e{number}", "latest"),
+        folder=folder / f"publish{number}",
+    )
+    tools: Tools = world.tools(
+        answering(failed_verdict if failing else gpu_verdict, finished=datetime.now(UTC).isoformat()),
+        say=lambda text: print(text, flush=True),  # noqa: T201 - by its lines the killer knows how far it is
+    )
+    return 0 if publish(publication, tools).published else 3
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])))
+    except EnvbuilderError as error:
+        sys.stderr.write(f"{error}\n")
+        sys.exit(error.exit_code)

@@ -1,0 +1,171 @@
+"""The sum over kinds of host: each kind's state, and that no FAILED, simulated or stale verdict hides in it."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from itertools import product
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from verdicts import H100, check, digest, failed_verdict, gpu_verdict, inconclusive_verdict
+
+from envbuilder import simulated
+from envbuilder.attest.demand import Demand, Refused, same_model
+from envbuilder.attest.envelope import SignedBy
+from envbuilder.attest.kinds import Kind, add_up, parse_kinds, reasons
+from envbuilder.attest.predicates import VerdictPredicate, verdict_statement
+from envbuilder.attest.statement import VERDICT, about
+from envbuilder.attest.trust import Evidence
+from envbuilder.catalog.store import load
+from envbuilder.errors import PublishError, UsageError
+from envbuilder.verdict import GpuSeen, HostRef, Verdict
+
+NOW = datetime(2026, 11, 21, tzinfo=UTC)
+SUBJECT = digest("manifest")
+CATALOG = load()
+ON = parse_kinds("H100/535, A100/550", CATALOG.gpu_model)
+A100 = GpuSeen(name="NVIDIA A100-SXM4-80GB", compute_capability="8.0")
+HOSTS = {
+    "H100/535": HostRef(driver="535.104.05", gpus=(H100,)),
+    "A100/550": HostRef(driver="550.54.15", gpus=(A100,)),
+    "A100/535": HostRef(driver="535.104.05", gpus=(A100,)),
+}
+
+
+def passed(kind: str, **given: object) -> Verdict:
+    return gpu_verdict(host=HOSTS[kind], **given)
+
+
+def failed(kind: str, tier: str, **given: object) -> Verdict:
+    values = {"host": HOSTS[kind], "level": "static", "finished": "2026-11-20T20:00:00+00:00"}
+    return failed_verdict(checks=(check("broken", "failed", tier=tier),), **{**values, **given})
+
+
+def evidence(value: Verdict) -> Evidence:
+    statement = about("image", SUBJECT, VERDICT, VerdictPredicate(verdict=value))
+    return Evidence(stored=digest(repr(value)), signed_by=(SignedBy(name="key"),), statement=statement)
+
+
+def states(*values: Verdict, demand: Demand | None = None) -> list[str]:
+    asked = demand or Demand(level="gpu")
+    found = add_up(SUBJECT, tuple(map(evidence, values)), asked, ON, NOW, same_gpu=same_model(CATALOG.gpu_model))
+    for one in found:
+        assert bool(reasons(one)) == (one.standing.state != "passed"), "every no has a reason, and no yes has one"
+        assert one.decision.accepted == (one.standing.state == "passed")
+    return [one.standing.state for one in found]
+
+
+def test_a_pass_on_each_kind_is_demanded() -> None:
+    """One kind proves nothing about another, nor one driver's branch about the next."""
+    assert states() == ["missing", "missing"]
+    assert states(passed("H100/535")) == ["passed", "missing"]
+    assert states(passed("H100/535"), passed("A100/535")) == ["passed", "missing"]
+    assert states(passed("H100/535"), passed("A100/550")) == ["passed", "passed"]
+
+
+@pytest.mark.parametrize("tier", ["gpu", "multi-gpu"])
+def test_a_failure_on_a_gpu_is_its_own_kinds(tier: str) -> None:
+    """It takes nothing from another kind's PASSED, and its own kind is failed however it passed before."""
+    assert states(passed("H100/535"), failed("A100/550", tier)) == ["passed", "failed"]
+    assert states(passed("H100/535"), passed("A100/550"), failed("A100/550", tier)) == ["passed", "failed"]
+    assert states(passed("H100/535"), passed("A100/550"), failed("A100/535", tier)) == ["passed", "passed"]
+
+
+@pytest.mark.parametrize(("tier", "where"), list(product(["static", "load", "cpu"], HOSTS)))
+def test_a_failure_below_the_gpu_revokes_all(tier: str, where: str) -> None:
+    """The image itself is at fault: every kind is failed, those that have no verdict among them."""
+    bad = failed(where, tier)
+    assert states(passed("H100/535"), passed("A100/550"), bad) == ["failed", "failed"]
+    assert states(bad) == ["failed", "failed"]
+    newer = passed("A100/550", finished="2026-11-20T22:00:00+00:00")
+    assert states(passed("H100/535"), newer, bad) == ["passed", "passed"], "a newer PASSED makes up for it"
+
+
+def test_what_was_simulated_is_as_nothing() -> None:
+    """A trusted key under a simulated PASSED makes no kind proven, at no level; nor does it hide what is there."""
+    simulated = passed("A100/550", simulated=True)
+    assert states(passed("H100/535"), simulated) == ["passed", "missing"]
+    assert states(simulated, demand=Demand(level="none")) == ["missing", "missing"]
+    assert states(msgspec.structs.replace(simulated, verdict="FAILED")) == ["missing", "missing"]
+
+
+def test_our_simulated_driver_is_known_by_its_gpus() -> None:
+    """Put onto a host whose suite was told nothing of it, it still proves, fails and makes up for nothing."""
+    header = Path(simulated.__file__).with_name("driver.h").read_text()
+    (text,) = re.findall(r'UUID_TEXT "([^"]+)"', header)
+    uuid = text.replace("%02x", "00")
+    assert bytes.fromhex(uuid[4:].replace("-", "")).startswith(b"simulated GPU")
+    host = HostRef(driver="550.54.15", gpus=(msgspec.structs.replace(A100, uuid=uuid),))
+    unreal = gpu_verdict(host=host)
+    assert unreal.unreal
+    assert not unreal.simulated
+    assert states(passed("H100/535"), unreal) == ["passed", "missing"]
+    assert states(passed("H100/535"), passed("A100/550"), failed("A100/550", "cpu", host=host)) == ["passed", "passed"]
+    later = gpu_verdict(host=host, finished="2026-11-20T23:00:00+00:00")
+    assert states(failed("A100/550", "cpu"), later) == ["failed", "failed"]
+    with pytest.raises(PublishError, match="simulated"):
+        verdict_statement("x", unreal)
+
+
+def test_stale_inconclusive_and_too_low_are_told_apart() -> None:
+    """A kind that passed too long ago is stale; one that could not be judged, or not far enough, is no stale one."""
+    old = passed("A100/550", finished="2026-06-01T00:00:00+00:00")
+    assert states(passed("H100/535"), old) == ["passed", "stale"]
+    unsure = inconclusive_verdict(host=HOSTS["A100/550"])
+    assert states(passed("H100/535"), unsure) == ["passed", "inconclusive"]
+    assert states(unsure, old) == ["missing", "stale"]
+    assert states(passed("A100/550", level="cpu")) == ["missing", "refused"]
+
+
+def test_a_reason_belongs_to_its_kind() -> None:
+    """Another kind's verdict is no reason against this one: a missing kind says so, and nothing else."""
+    found = add_up(SUBJECT, (evidence(passed("H100/535")),), Demand(level="gpu"), ON, NOW)
+    assert [[one.reason for one in reasons(kind)] for kind in found] == [[], [Refused.KIND_MISSING]]
+    assert reasons(found[1])[0].message.startswith("A100/550: ")
+
+
+def test_kinds_are_read_by_the_catalogues_names() -> None:
+    """Spellings of one GPU are one kind; what is no kind, or no one GPU, is refused."""
+    assert parse_kinds("NVIDIA H100 80GB HBM3/535,h100 / 535", CATALOG.gpu_model) == (Kind(gpu="H100", driver="535"),)
+    for wrong in ("H100", "", "H100/", "/535", "H100/new", "H999/535", "H100/535,,", "RTX 4000/550"):
+        with pytest.raises(UsageError):
+            parse_kinds(wrong, CATALOG.gpu_model)
+
+
+def test_a_longer_name_is_another_model() -> None:
+    """An RTX 3080 Ti is no RTX 3080, although its name begins alike; what the catalogue lacks is compared by words."""
+    same = same_model(CATALOG.gpu_model)
+    assert not same("RTX 3080", "NVIDIA GeForce RTX 3080 Ti")
+    assert same("RTX 3080", "NVIDIA GeForce RTX 3080")
+    assert same("H999", "NVIDIA H999 80GB")
+    assert not same("H999", "NVIDIA H100 80GB HBM3")
+
+
+VERDICTS = st.builds(
+    lambda kind, word, tier, days, simulated: msgspec.structs.replace(
+        failed(kind, tier) if word == "FAILED" else passed(kind, verdict=word),
+        simulated=simulated,
+        finished=(NOW - timedelta(days=days)).isoformat(),
+    ),
+    st.sampled_from(sorted(HOSTS)),
+    st.sampled_from(["PASSED", "FAILED", "INCONCLUSIVE"]),
+    st.sampled_from(["static", "load", "cpu", "gpu", "multi-gpu"]),
+    st.integers(min_value=0, max_value=200),
+    st.booleans(),
+)
+
+
+@given(st.lists(VERDICTS, max_size=5), VERDICTS)
+def test_more_bad_news_never_proves_a_kind(values: list[Verdict], more: Verdict) -> None:
+    """Whatever is attached, what is no real PASSED proves no kind; and each proven kind has a real one."""
+    before = states(*values)
+    if more.verdict != "PASSED" or more.simulated:
+        after = states(*values, more)
+        assert not [pair for pair in zip(before, after, strict=True) if pair[1] == "passed" != pair[0]]
+    for kind, state in zip(ON, before, strict=True):
+        real = [one for one in values if one.verdict == "PASSED" and not one.simulated and one.host == HOSTS[str(kind)]]
+        assert real or state != "passed"

@@ -1,0 +1,113 @@
+"""Fleet files from clusters: Kubernetes' labels and Slurm's words, read back by the one reader of fleet files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from command_line import ran
+from hypothesis import given
+from hypothesis import strategies as st
+
+from envbuilder.choice import read_fleet
+from envbuilder.errors import UsageError
+from envbuilder.jobs.fleet_hosts import as_yaml, of_kubernetes, of_slurm
+
+OLDER = {
+    "kubernetes.io/arch": "amd64",
+    "nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB",
+    "nvidia.com/gpu.count": "8",
+    "nvidia.com/cuda.driver.major": "535",
+    "nvidia.com/cuda.driver.minor": "104",
+    "nvidia.com/cuda.driver.rev": "05",
+}
+NEWER = {
+    "kubernetes.io/arch": "arm64",
+    "nvidia.com/gpu.product": "NVIDIA-GH200-480GB",
+    "nvidia.com/gpu.count": "1",
+    "nvidia.com/cuda.driver-version.full": "570.124.06",
+    "nvidia.com/cuda.driver.major": "570",
+}
+
+
+def nodes(**labels: dict[str, str]) -> bytes:
+    """Write what kubectl prints, as far as it is read."""
+    items = [{"kind": "Node", "metadata": {"name": name, "labels": own}, "spec": {}} for name, own in labels.items()]
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": items}).encode()
+
+
+def test_nodes_of_kubernetes_are_kinds_with_selectors(tmp_path: Path) -> None:
+    """Alike nodes are one row with its count; the labels that tell a kind select it; the file reads back the same."""
+    found = of_kubernetes(nodes(a=OLDER, b=OLDER, c=NEWER, d={"kubernetes.io/arch": "amd64"}))
+    assert [(one.name, one.count, one.driver, set(one.gpus), one.arch) for one in found.fleet] == [
+        ("a", 2, "535.104.05", {"NVIDIA-A100-SXM4-80GB"}, "x86_64"),
+        ("c", 1, "570.124.06", {"NVIDIA-GH200-480GB"}, "aarch64"),
+        ("d", 1, None, set(), "x86_64"),
+    ]
+    assert len(found.fleet[0].gpus) == 8
+    assert found.fleet[0].labels["nvidia.com/cuda.driver.rev"] == "05"
+    assert found.fleet[1].labels["nvidia.com/cuda.driver-version.full"] == "570.124.06"
+    assert not found.left_out
+    (tmp_path / "fleet.yaml").write_text(as_yaml(found.fleet))
+    assert read_fleet(tmp_path / "fleet.yaml") == found.fleet
+
+
+@pytest.mark.parametrize(
+    ("labels", "why"),
+    [
+        ({**OLDER, "nvidia.com/gpu.product": ""}, "GPU"),
+        ({key: value for key, value in OLDER.items() if "driver" not in key}, "driver"),
+        ({**OLDER, "kubernetes.io/arch": "s390x"}, "s390x"),
+        ({}, "not told"),
+    ],
+)
+def test_what_nobody_told_is_left_out_aloud(labels: dict[str, str], why: str) -> None:
+    """A GPU without its driver is no CPU host: the node is named with what is missing, never guessed."""
+    found = of_kubernetes(nodes(odd=labels))
+    assert found.fleet == ()
+    assert found.left_out[0].startswith("odd: ")
+    assert why in found.left_out[0]
+
+
+def test_nodes_of_slurm_are_kinds_with_constraints(tmp_path: Path) -> None:
+    """A node of two partitions is one; models come from the resources, drivers from a feature; the file reads back."""
+    text = (
+        "n1|gpu:a100:4(S:0-1)|a100,driver-535.104.05\n"
+        "n1|gpu:a100:4(S:0-1)|a100,driver-535.104.05\n"
+        "n2|gpu:a100:4(S:0-1)|a100,driver-535.104.05\n"
+        "n3|gpu:h100:8,craynetwork:4|nvidia_550\n"
+        "n4|(null)|(null)\n"
+        "n5|gpu:4|driver-535\n"
+        "n6|gpu:t4:1|t4\n"
+    )
+    found = of_slurm(text.encode())
+    assert [(one.name, one.count, one.driver, one.gpus, one.constraint) for one in found.fleet] == [
+        ("n1", 2, "535.104.05", ("a100",), "a100&driver-535.104.05"),
+        ("n3", 1, "550", ("h100",), "nvidia_550"),
+        ("n4", 1, None, (), ""),
+    ]
+    assert [line.partition(":")[0] for line in found.left_out] == ["n5", "n6"]
+    (tmp_path / "fleet.yaml").write_text(as_yaml(found.fleet))
+    assert read_fleet(tmp_path / "fleet.yaml") == found.fleet
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_are_a_fleet_or_a_usage_error(data: bytes) -> None:
+    """What a pipe brings never ends in a traceback."""
+    for read in (of_kubernetes, of_slurm):
+        try:
+            read(data)
+        except UsageError:
+            continue
+
+
+def test_the_command_writes_the_file_and_says_what_is_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The file goes to standard output, what is left out to standard error."""
+    (tmp_path / "nodes.json").write_bytes(nodes(a=OLDER, b={}))
+    code, out, err = ran(capsys, "fleet", "hosts", "kubernetes", str(tmp_path / "nodes.json"))
+    assert code == 0
+    assert out.startswith("- {")
+    assert "left out: b" in err

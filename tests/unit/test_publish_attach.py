@@ -1,0 +1,262 @@
+"""A verdict that travels: reached on this host, attached to a digest in a registry, added up by whoever verifies."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from command_line import ran
+from publishing_world import answering
+from registries import State, modern_registry
+from verdicts import H100, check, digest, failed_verdict, gpu_verdict, inconclusive_verdict
+
+from envbuilder.attest.keys import PRIVATE, PUBLIC, create
+from envbuilder.catalog.store import load
+from envbuilder.engine.fake import FakeEngine
+from envbuilder.engine.port import Image
+from envbuilder.errors import InfrastructureError, PublishError, UsageError
+from envbuilder.publish import attach_verdict as attaching
+from envbuilder.publish import verify_document
+from envbuilder.publish.attach_verdict import Attachment, attach_verdict, by_digest, tools_for
+from envbuilder.publish.publish_all import Session, sealer_of
+from envbuilder.publish.stating import Tools
+from envbuilder.publish.verify_document import Verification
+from envbuilder.publish.verify_request import VerifyOptions, fetch, standings, verify_image
+from envbuilder.registry.client import OCI_MANIFEST, Manifest, Repository
+from envbuilder.registry.reference import Reference, parse
+from envbuilder.registry.referrers import listing
+from envbuilder.report.collect import Material
+from envbuilder.report.page import write
+from envbuilder.validation.checks import suite_plan
+from envbuilder.verdict import GpuSeen, HostRef, Verdict
+from envbuilder.workspace import Workspace
+
+A100 = GpuSeen(name="NVIDIA A100-SXM4-80GB", compute_capability="8.0")
+HOPPER = HostRef(driver="535.104.05", gpus=(H100,))
+AMPERE = HostRef(driver="550.54.15", gpus=(A100,))
+ENVIRONMENT = "tf2.20.0-py311-cu12.5-cudnn9.3-bookworm"
+
+
+@dataclass
+class Host:
+    """One host of several that share nothing but the registry: its own engine, workspace and key."""
+
+    folder: Path
+    host: HostRef
+    reference: Reference
+    judged: list[str] = field(default_factory=list)
+    ids: dict[str, str] = field(default_factory=dict)
+
+    def tools(self, verdict: Verdict | None = None, **given: Any) -> Tools:
+        """Bring the ports together, with a suite that answers ``verdict``."""
+        name = str(self.reference)
+        image = Image(digest("image"), (name,), (name,), 1, {}, {}, "", "amd64")
+        session = Session(FakeEngine(registry={name: image}), Workspace(self.folder), lambda _: None, {})
+        answer = verdict or gpu_verdict(finished=datetime.now(UTC).isoformat())
+        fitting = msgspec.structs.replace(answer, host=self.host, suite=suite_plan.digest())
+
+        def judge(reference: Reference) -> Verdict:
+            self.judged.append(str(reference))
+            return msgspec.structs.replace(fitting, image=answering()(reference).image)
+
+        sealer = sealer_of((self.folder / PRIVATE,), keyless=False, environment={})
+        return replace(tools_for(self.reference, session, sealer, judge), **given)
+
+    def attach(self, verdict: Verdict | None = None, *, fresh: bool = False, **given: Any) -> Verdict:
+        """Validate here and attach."""
+        attachment = Attachment(self.reference, self.folder / "attached", self.host, fresh=fresh)
+        return attach_verdict(attachment, self.tools(verdict, **given))
+
+
+@dataclass
+class World:
+    """A registry with one image, and hosts of two kinds."""
+
+    state: State
+    image: Manifest
+    hopper: Host
+    ampere: Host
+
+    def verify(self, on: str = "H100/535, A100/550", **given: Any) -> Verification:
+        """Ask whether the image is proven on kinds of host."""
+        keys = (self.hopper.folder / PUBLIC, self.ampere.folder / PUBLIC)
+        values: dict[str, Any] = {"level": None, "driver": None, "gpu": None, "max_age": "90d", "on": on, **given}
+        options = VerifyOptions(str(self.hopper.reference), keys, None, None, **values)
+        return verify_image(options, load().gpu_model)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    with modern_registry() as (address, state):
+        client = Repository(parse(f"{address}/team/image"), {})
+        config = client.put_blob(b"{}", "text/json")
+        described = {"mediaType": config.media_type, "digest": config.digest, "size": config.size}
+        parts = {"schemaVersion": 2, "mediaType": OCI_MANIFEST, "config": described, "layers": []}
+        client.put_manifest(ENVIRONMENT, json.dumps(parts).encode(), OCI_MANIFEST)
+        image = client.manifest(ENVIRONMENT)
+        assert image is not None
+        hosts = []
+        for name, host in (("hopper", HOPPER), ("ampere", AMPERE)):
+            create(tmp_path / name)
+            hosts.append(Host(tmp_path / name, host, client.reference.at(image.digest)))
+        yield World(state, image, *hosts)
+
+
+def states(found: Verification) -> list[str]:
+    return [kind.state for kind in found.kinds]
+
+
+def test_hosts_that_share_only_the_registry_add_up(world: World) -> None:
+    """Each attaches its own signed verdict to the digest; the sum is yes once every kind is proven, and not before."""
+    assert states(world.verify()) == ["missing", "missing"]
+    world.hopper.attach()
+    found = world.verify()
+    assert (states(found), found.accepted) == (["passed", "missing"], False)
+    text = verify_document.as_text(found)
+    assert "\n  A100/550: missing\n  KIND_MISSING: A100/550: " in text
+    assert "\n  H100/535: passed at level gpu " in text
+    world.ampere.attach()
+    found = world.verify()
+    assert found.accepted
+    assert found.level == "gpu"
+    assert [kind.ran_on for kind in found.kinds] == ["535.104.05", "550.54.15"]
+    assert len(found.signers) == 2
+    assert world.verify("H100/550").accepted is False
+
+
+def test_a_failure_on_one_kind_is_its_own_and_is_shown(world: World) -> None:
+    """A FAILED is attached as well: its kind is failed, another's PASSED stands, and who asks for that sees it."""
+    world.hopper.attach()
+    broken = failed_verdict(
+        checks=(check("matmul", "failed", tier="gpu"),), level="cpu", finished=datetime.now(UTC).isoformat()
+    )
+    assert world.ampere.attach(broken).verdict == "FAILED"
+    assert states(world.verify()) == ["passed", "failed"]
+    alone = world.verify("H100/535")
+    assert alone.accepted
+    assert "passed over: FAILED" in verify_document.as_text(alone)
+    assert "A100" in verify_document.as_text(alone)
+
+
+def test_a_failure_below_the_gpu_revokes_every_kind(world: World) -> None:
+    """An image that does not import on one host is no image for another."""
+    world.hopper.attach()
+    world.ampere.attach(failed_verdict(finished=datetime.now(UTC).isoformat()))
+    assert states(world.verify()) == ["failed", "failed"]
+
+
+def test_a_simulated_verdict_is_never_attached(world: World) -> None:
+    """Whatever it says, nothing is signed and nothing reaches the registry."""
+    before = dict(world.state.manifests)
+    with pytest.raises(PublishError, match="simulated"):
+        world.hopper.attach(gpu_verdict(simulated=True))
+    assert world.state.manifests == before
+    assert states(world.verify()) == ["missing", "missing"]
+
+
+def test_an_inconclusive_verdict_is_said_and_proves_nothing(world: World) -> None:
+    """A host without its GPU at hand attaches that it could not tell."""
+    world.hopper.attach(inconclusive_verdict(finished=datetime.now(UTC).isoformat()))
+    assert states(world.verify("H100/535")) == ["inconclusive"]
+
+
+def test_an_interrupted_attachment_goes_on_without_a_second_run(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The registry goes away after the suite ran: the same command attaches what was reached, a FAILED too."""
+    broken = failed_verdict(finished=datetime.now(UTC).isoformat())
+    gone = InfrastructureError("the registry does not answer")
+    with monkeypatch.context() as patch:
+        patch.setattr(attaching, "state", lambda *_: (_ for _ in ()).throw(gone))
+        with pytest.raises(InfrastructureError):
+            world.hopper.attach(broken)
+    assert world.hopper.attach().verdict == "FAILED", "what was reached counts: no run until it passes"
+    assert len(world.hopper.judged) == 1
+    assert world.hopper.attach().verdict == "PASSED", "once it is attached, whoever asks again has it run again"
+    assert len(world.hopper.judged) == 2
+
+
+def test_a_driver_that_changed_means_another_run(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was reached on the driver of before is not attached as if it were of now."""
+    with monkeypatch.context() as patch:
+        patch.setattr(attaching, "state", lambda *_: (_ for _ in ()).throw(InfrastructureError("gone")))
+        with pytest.raises(InfrastructureError):
+            world.hopper.attach()
+    world.hopper.host = HostRef(driver="550.54.15", gpus=(H100,))
+    assert world.hopper.attach().host.driver == "550.54.15"
+    assert len(world.hopper.judged) == 2
+    assert states(world.verify("H100/535, H100/550")) == ["missing", "passed"]
+
+
+def test_statements_are_those_that_publish_attaches(world: World) -> None:
+    """One way to state: the same types, as referrers of the digest, and no tag is made."""
+    tags = dict(world.state.tags)
+    world.hopper.attach()
+    listed = listing(Repository(world.hopper.reference, {}), world.image.digest).items
+    kinds = {
+        json.loads(world.state.manifests[item.digest][1])["annotations"]["in-toto.io/predicate-type"] for item in listed
+    }
+    assert kinds == {
+        "urn:envbuilder:attestation/verdict/v1",
+        "https://in-toto.io/attestation/test-result/v0.1",
+    }
+    assert {name: target for name, target in world.state.tags.items() if not name.startswith("sha256-")} == tags
+
+
+def test_a_report_adds_the_hosts_up(world: World, tmp_path: Path) -> None:
+    """`report --from --on` shows each image on each kind, as `verify --on` answers; without --on it shows none."""
+    world.hopper.attach()
+    keys = (world.hopper.folder / PUBLIC, world.ampere.folder / PUBLIC)
+    said: list[str] = []
+    published = fetch(world.hopper.reference.name, keys, said.append)
+    (one,) = standings(published, "H100/535, A100/550", "90d", load().gpu_model)
+    assert (one.digest, one.environment) == (world.image.digest, ENVIRONMENT)
+    assert [kind.state for kind in one.kinds] == states(world.verify())
+    assert standings(published, None, "90d", load().gpu_model) == ()
+    page = write(Material(verdicts={}, standings=(one,)), tmp_path / "page", datetime.now(UTC)).read_text()
+    assert all(word in page for word in ("Kinds of host", "A100/550", "missing", "passed"))
+
+
+@pytest.mark.parametrize("target", ["registry.example.org/team/image:tag", "registry.example.org/team/image"])
+def test_only_a_digest_can_be_attached_to(target: str) -> None:
+    """A tag may mean another image when the suite is done."""
+    with pytest.raises(UsageError, match="names no digest"):
+        by_digest(target)
+
+
+def test_a_digest_that_is_not_there_is_said(world: World) -> None:
+    """Nothing is validated for an image that the registry does not have."""
+    world.hopper.reference = world.hopper.reference.at(digest("nothing"))
+    with pytest.raises(PublishError, match="has no"):
+        world.hopper.attach()
+    assert not world.hopper.judged
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("x.y/z@" + digest("x"), "--attach", "--simulate", "driver=535.104.05,gpu=H100", "--key", "k"),
+        ("--here", "--attach", "--key", "k"),
+        ("x.y/z:tag", "--attach", "--key", "k"),
+        ("x.y/z@" + digest("x"), "--attach"),
+        ("x.y/z@" + digest("x"), "--key", "k"),
+        ("--attach", "--key", "k"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused(capsys: pytest.CaptureFixture[str], words: tuple[str, ...]) -> None:
+    """A simulated driver, this host's own environment, a tag, no key, a key for nothing: exit 2, no engine asked."""
+    assert ran(capsys, "validate", *words)[0] == 2
+
+
+@pytest.mark.parametrize("more", [("--gpu", "H100"), ("--driver", "535")])
+def test_kinds_name_their_gpus_and_drivers(capsys: pytest.CaptureFixture[str], more: tuple[str, ...], tmp_path) -> None:
+    """Two ways to name one thing at once are refused."""
+    create(tmp_path)
+    key = ("--key", str(tmp_path / PUBLIC))
+    code, _, err = ran(capsys, "verify", "x.y/z@" + digest("x"), *key, "--on", "H100/535", *more)
+    assert code == 2
+    assert "--on" in err

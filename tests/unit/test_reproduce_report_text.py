@@ -1,0 +1,138 @@
+"""Reports of any size and encoding: what decides is found wherever it stands, on the line where it stands."""
+
+from __future__ import annotations
+
+import io
+import time
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from envbuilder.catalog.store import load
+from envbuilder.reproduce.messages.nearly import find_all
+from envbuilder.reproduce.report_text import LARGEST, encoding_of, read_text, shortened
+from envbuilder.reproduce.reproduce import foresee
+from envbuilder.reproduce.transcript import clean
+
+MISSING = (
+    "W dso_loader.cc:64] Could not load dynamic library 'libcudnn.so.8'; dlerror: libcudnn.so.8: cannot open shared "
+    "object file: No such file or directory"
+)
+
+
+def of_bytes(data: bytes) -> str:
+    """Read bytes as a report."""
+    return read_text(io.BytesIO(data))
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+def test_every_encoding_that_shells_write(encoding: str) -> None:
+    """PowerShell writes UTF-16, with or without a mark; the same report reads the same."""
+    text = f"TensorFlow version: 2.12.0\r\nPython version: 3.10\r\n{MISSING}\r\n"
+    assert of_bytes(text.encode(encoding)).replace("\ufeff", "") == text.removesuffix("\n")
+
+
+def test_zeros_alone_are_no_utf_16() -> None:
+    """A binary file is not taken for UTF-16, and nothing raises."""
+    assert encoding_of(bytes(4096)) == "utf-8"
+    assert of_bytes(bytes(range(256)) * 40)
+    assert of_bytes(b"") == ""
+
+
+def large(size: int, at: int) -> bytes:
+    """Make a training log of some size, with the decisive line at a place in its middle."""
+    row = "2023-01-01 00:00:{:02d}.000001: I tensorflow/core/common_runtime/executor.cc:1197] step {} loss 0.5 on GPU\n"
+    lines = [row.format(number % 60, number) for number in range(size // 100)]
+    lines[at] = f"{MISSING}\n"
+    lines[0] = "tensorflow 2.12.0\n"
+    return "".join(lines).encode()
+
+
+@pytest.mark.parametrize("at", [100, 50_000, -3])
+def test_a_large_log_is_answered_with_its_own_line_numbers(at: int) -> None:
+    """Head, middle and tail: the line is found, and its number points into the whole file."""
+    data = large(LARGEST + (2 << 20), at)
+    document = foresee(of_bytes(data), load()).document
+    wanted = at + 1 if at >= 0 else data.count(b"\n") + at + 1
+    assert (document.diagnosis.line, document.reported.tensorflow) == (wanted, "2.12.0")
+
+
+def test_a_text_that_is_given_whole_is_shortened_too() -> None:
+    """Whoever calls with a text of any size gets an answer: nothing is refused for its length."""
+    text = large(LARGEST + (2 << 20), 50_000).decode()
+    assert foresee(text, load()).document.diagnosis.line == 50_001
+    assert shortened(text.split("\n")).count("\n") == text.count("\n")
+
+
+@pytest.mark.slow
+def test_fifty_megabytes_take_little_time_and_memory(tmp_path: Path) -> None:
+    """50 MB are read in about a second of processor time and far below 200 MB, random lines included."""
+    path = tmp_path / "large.log"
+    path.write_bytes(large(50 << 20, 90_000))
+    catalog = load()
+    foresee(MISSING, catalog)
+    start = time.process_time()
+    with path.open("rb") as stream:
+        text = read_text(stream)
+    document = foresee(text, catalog).document
+    assert time.process_time() - start < 6  # twice what it takes on a slow machine that does other work
+    assert document.diagnosis.line == 90_001
+    tracemalloc.start()
+    with path.open("rb") as stream:
+        read_text(stream)
+    assert tracemalloc.get_traced_memory()[1] < 150 << 20
+    tracemalloc.stop()
+
+
+def test_a_line_without_an_end_is_cut() -> None:
+    """A progress bar of megabytes in one line costs its beginning alone."""
+    text = of_bytes(b"x" * (10 << 20) + b"\ntensorflow 2.12.0\n")
+    assert len(text) < 20_000
+    assert text.endswith("\ntensorflow 2.12.0")
+
+
+@pytest.mark.parametrize(
+    ("text", "signature", "exact"),
+    [
+        ("Could not load dynamic libary libcudnn.so.8 dlerror cannot open", "library_not_loaded", False),
+        ("could not find cuda driver on your machin, GPU not used", "cuda_not_found", False),
+        ("error: CUDA driver version is insuficient for CUDA runtime versoin", "driver_insufficient", False),
+        (MISSING.replace("dlerror: ", "dlerror:\n"), "library_not_loaded", True),
+    ],
+)
+def test_damaged_messages_are_recognised_and_said_to_be(text: str, signature: str, *, exact: bool) -> None:
+    """Misspelt by hand or wrapped by a terminal: found, and what is only alike is marked."""
+    assert (signature, exact) in {(row.signature, row.exact) for row in find_all(clean(text))}
+
+
+def test_what_is_only_alike_is_never_certain() -> None:
+    """A message that was typed by hand makes a cause likely, not certain."""
+    document = foresee("tensorflow 2.12.0\ncould not find cuda driver on your machin, GPU not used\n", load()).document
+    assert document.diagnosis.confidence == "likely"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I get an error when I train my model and it could not load the data from the dynamic dataset library",
+        "The GPU is fine but the loader failed to find the images in the folder that my script opens",
+    ],
+)
+def test_ordinary_sentences_are_no_messages(text: str) -> None:
+    """Words that messages are made of do not make a message."""
+    assert not find_all(clean(text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "操作系统\uff1aUbuntu 20.04\n显卡\uff1aRTX 3090\ntensorflow版本\uff1a2.4.1\ncuda版本\uff1a11.0",
+        "TensorFlowバージョン\uff1a2.4.1\nグラフィックボード\uff1aRTX 3090\nCUDAバージョン\uff1a11.0",
+        "tensorflow 버전: 2.4.1\n파이썬 python 버전: 3.8\n그래픽카드: RTX 3090\ncuda 버전: 11.0",
+    ],
+)
+def test_forms_in_other_scripts(text: str) -> None:
+    """Labels in Chinese, Japanese and Korean name the same fields."""
+    reported = foresee(text, load()).document.reported
+    assert (reported.tensorflow, reported.cuda, reported.gpus) == ("2.4.1", "11.0", ("RTX 3090",))

@@ -1,0 +1,60 @@
+"""What an image's own user may not read is named from outside, by modes and owners."""
+
+from __future__ import annotations
+
+import pytest
+from made_images import SITE, image_of, outside
+
+from envbuilder.engine.port import LayerFile
+from envbuilder.finding import Code
+from envbuilder.validation.image_variables import configuration
+
+PASSWD = {"etc/passwd": b"root:x:0:0::/root:/bin/sh\nenvbuilder:x:1000:1000::/home/e:/bin/sh\n"}
+
+
+def folder(path: str, mode: int = 0o755, uid: int = 0) -> dict[str, LayerFile]:
+    """Make a folder."""
+    return {path: LayerFile(path, "folder", mode=mode, uid=uid)}
+
+
+def module(path: str, mode: int = 0o644, uid: int = 0) -> dict[str, LayerFile]:
+    """Make a module."""
+    return {path: LayerFile(path, "file", mode=mode, uid=uid, size=1, pieces=lambda: iter([b"x"]))}
+
+
+def closed(user: str, *more: dict[str, LayerFile]) -> list[str]:
+    """Return what is closed to a user in an image that is open but for what is given."""
+    names = ("opt", "opt/venv", SITE, f"{SITE}/tensorflow")
+    layer = {**PASSWD}
+    for part in (*(folder(name) for name in names), module(f"{SITE}/tensorflow/__init__.py"), *more):
+        layer |= part  # type: ignore[arg-type]
+    found = configuration(outside(image_of(layer), user=user)).findings
+    return [one.found for one in found if one.code is Code.USER_START]
+
+
+def test_what_is_open_is_no_finding() -> None:
+    """Modes that others, a group or the owner himself may read by; root reads everything."""
+    own = {**module(f"{SITE}/a.py", 0o600, 1000), **module(f"{SITE}/b.py", 0o640), **folder(f"{SITE}/c", 0o700, 1000)}
+    assert closed("envbuilder", own) == []
+    assert closed("1000:1000", own) == []
+    assert closed("", module(f"{SITE}/a.py", 0o600, 7)) == []
+    assert closed("nobody-knows", module(f"{SITE}/a.py", 0o600)) == []
+
+
+@pytest.mark.parametrize(
+    ("shut", "named"),
+    [
+        (module(f"{SITE}/a.so", 0o600), f"/{SITE}/a.so"),
+        (folder(f"{SITE}/tensorflow", 0o700), f"/{SITE}/tensorflow"),
+        (folder("opt/venv", 0o700), "/opt/venv"),
+        (folder(SITE, 0o744), f"/{SITE}"),
+    ],
+)
+def test_the_outermost_thing_that_is_closed_is_named(shut: dict[str, LayerFile], named: str) -> None:
+    """A file, a package, the environment itself: once, and not everything below it."""
+    assert closed("envbuilder", shut) == [named]
+
+
+def test_what_no_program_imports_does_not_matter() -> None:
+    """A closed note of an installer keeps nothing from starting."""
+    assert closed("envbuilder", module(f"{SITE}/notes.txt", 0o600)) == []
