@@ -6,7 +6,10 @@ import msgspec
 import pytest
 import shipped
 
+from envbuilder.catalog.store import load
+from envbuilder.choice import choose
 from envbuilder.image import lockfile
+from envbuilder.workspace import Workspace
 
 LOCK = "numpy==2.1.3\n"
 ROW = shipped.Row(
@@ -57,3 +60,12 @@ def test_what_has_no_good_row_of_its_lock_is_due(rows: dict[str, shipped.Row], *
 def test_an_environment_without_a_lock_is_due() -> None:
     """No committed lock is no lock that a row could be of."""
     assert shipped.stale({NAME: ROW}, {NAME: ""}) == (NAME,)
+
+
+def test_everything_that_ships_has_a_verdict_of_its_lock() -> None:
+    """No shipped environment is FAILED or without a row of its present lock (mend: `make shipped`); CPU images pass."""
+    choice = choose(shipped.MATRIX, (), Workspace(shipped.ROOT), load())
+    rows = shipped.parse(shipped.PAGE.read_text())
+    assert shipped.stale(rows, shipped.locks(choice, Workspace(shipped.ROOT))) == ()
+    assert set(rows) == {one.id for one in choice.environments}
+    assert all(rows[one.id].verdict == "PASSED" for one in choice.environments if one.flavor == "cpu")
