@@ -34,8 +34,11 @@ def _codes(check: CheckResult) -> tuple[Code, ...]:
 
 
 def _without_reason(control: Control, verdict: Verdict, red: tuple[CheckResult, ...]) -> str:
-    """Name what is red for no stated reason, or was found as an error by a check that passed."""
-    silent = [check.name for check in red if not _codes(check)]
+    """Name what is red for no stated reason, or was found as an error by a check that passed.
+
+    What follows from an error that another check has named is a reason, and stands there as a warning.
+    """
+    silent = [check.name for check in red if all(finding.severity is Severity.INFO for finding in check.findings)]
     if silent:
         return f"red without a finding: {', '.join(silent)}"
     loud = [check.name for check in verdict.checks if check not in red and _codes(check)]

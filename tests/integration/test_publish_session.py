@@ -30,6 +30,7 @@ from envbuilder.publish.publish_all import Session, Wish, _Describe, plan_all, p
 from envbuilder.publish.publish_text import as_text
 from envbuilder.registry.client import Repository
 from envbuilder.registry.reference import parse
+from envbuilder.registry.referrers import subject_of
 from envbuilder.verdict import EngineRef
 from envbuilder.workspace import Workspace, content_key, folder_contents, write_document
 
@@ -111,7 +112,7 @@ def test_the_bill_and_the_provenance_of_a_real_image(session) -> None:
 
 
 def test_a_dry_run_changes_nothing_and_an_unfit_image_is_never_public(session, choice, tmp_path) -> None:
-    """The dry run names the tags and pushes nothing; an image without TensorFlow is pushed aside and no further."""
+    """The dry run names the tags and pushes nothing; an image without TensorFlow is FAILED, stated, and not public."""
     with docker_registry(tmp_path / "registry") as host:
         wish = Wish(to=parse(f"{host}/team/image"), moving=("latest",))
         repository = Repository(wish.to, {})
@@ -122,9 +123,12 @@ def test_a_dry_run_changes_nothing_and_an_unfit_image_is_never_public(session, c
         assert [tag.before for tag in planned.rows[0].tags] == ["", "", ""]
         assert repository.tags() == ()
         done = publish_all(choice, wish, KeySealer(create(tmp_path / "keys")), session)
-        assert (done.rows[0].published, exits.of(done)) == (False, 7)
-        assert set(repository.tags()) == {f"staging-{ENVIRONMENT.id}"}
-        assert as_text(done).splitlines()[1].split()[1] == "failed"
+        assert (done.rows[0].published, done.rows[0].verdict, exits.of(done)) == (False, "FAILED", 1)
+        tags = set(repository.tags())
+        lists = {tag for tag in tags if subject_of(tag) == done.rows[0].digest}
+        assert lists  # the statement that it FAILED
+        assert tags - lists == {f"staging-{ENVIRONMENT.id}"}
+        assert as_text(done).splitlines()[1].split()[1] == "refused"
         assert " would publish " in as_text(planned).splitlines()[1]
         session.engine.remove(f"{wish.to.name}:staging-{ENVIRONMENT.id}")
 
