@@ -31,6 +31,7 @@ _LIBRARY = frozenset(
 )
 _START = frozenset({Code.USER_START})
 _KERAS = frozenset({"KERAS_BACKEND", "TF_USE_LEGACY_KERAS"})
+_BUILD_NOTE = frozenset({"build_info.py"})
 _IN_FRONT = frozenset({"WORKDIR", "PYTHONPATH", "python"})
 
 _ROWS: tuple[_Follows, ...] = (
@@ -45,6 +46,8 @@ _ROWS: tuple[_Follows, ...] = (
     _Follows(_LIBRARY, Code.FILES_DIFFER, by="file"),
     _Follows(_LIBRARY, Code.MISSING_LIBRARY, by="file"),
     _Follows(_LIBRARY, Code.CUDA_MISMATCH, by="file"),
+    _Follows(frozenset({Code.NOT_A_GPU_BUILD}), Code.IMAGE_CLAIM, subjects=_BUILD_NOTE),
+    _Follows(frozenset({Code.DRIVER_TOO_OLD}), Code.STUB_LIBCUDA),
 )
 
 

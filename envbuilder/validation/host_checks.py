@@ -36,8 +36,8 @@ LOOKS: Mapping[str, Callable[[Outside], Looked]] = {
 """Every check of the lane ``host``, by name."""
 
 
-CAUSES = ("files", "binaries", "configuration")
-"""The checks that name what is wrong with files and variables; what others show of it follows from that."""
+CAUSES = ("files", "binaries", "configuration", "no-stub")
+"""The checks that name what is wrong with files and variables, or what stands before the driver; the rest follows."""
 
 
 def check_outside(subject: Outside, checks: Iterable[Check]) -> tuple[tuple[CheckResult, ...], Causes]:

@@ -50,7 +50,7 @@ GPU_IMAGES: tuple[Hostile, ...] = (
     row("second-cuda-by-variable", f"RUN mkdir -p /usr/local/cuda/lib64 && cp {SITE}/nvidia/cuda_runtime/lib/libcudart.so.12 "
         "/usr/local/cuda/lib64/ && printf x >> /usr/local/cuda/lib64/libcudart.so.12\nENV LD_LIBRARY_PATH=/usr/local/cuda/lib64",
         "TWO_CUDA_STACKS", base="gpu"),
-    row("folder-its-user-may-not-read", f"RUN chmod 700 {SITE}/nvidia/cublas", MISSING, START, base="gpu"),
+    row("folder-its-user-may-not-read", f"RUN chmod 700 {SITE}/nvidia/cublas", START, base="gpu"),
     row("gpus-by-a-word", "ENV CUDA_VISIBLE_DEVICES=NoDevFiles", HIDDEN, base="gpu"),
     row("require-a-newer-cuda", "ENV NVIDIA_REQUIRE_CUDA=cuda>=13.9", REQUIRED, base="gpu"),
     row("require-two-that-exclude", "ENV NVIDIA_REQUIRE_CUDA=\"cuda>=12.0,cuda<12.0\"", REQUIRED, base="gpu"),

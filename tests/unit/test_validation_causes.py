@@ -38,6 +38,8 @@ def left(effect: Finding, cause: Finding, *files: str) -> list[Code]:
         (error(Code.USER_START), error(Code.FILES_DIFFER, "WORKDIR")),
         (error(Code.KERAS_MISMATCH), error(Code.IMAGE_CONFIGURATION, "KERAS_BACKEND")),
         (error(Code.MISSING_LIBRARY, "libssl.so.3"), error(Code.FILES_DIFFER)),
+        (error(Code.NOT_A_GPU_BUILD), error(Code.IMAGE_CLAIM, "build_info.py")),
+        (error(Code.DRIVER_TOO_OLD), error(Code.STUB_LIBCUDA)),
     ],
 )
 def test_what_follows_is_a_warning_that_names_its_cause(effect: Finding, cause: Finding) -> None:
