@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,20 @@ def is_gone(pid: int) -> bool:
     while alive(pid) and time.monotonic() < until:
         time.sleep(0.05)
     return not alive(pid)
+
+
+def processes_of(folder: Path) -> list[int]:
+    """List the processes that were started from a folder, once those that were killed are gone."""
+    for _ in range(20):
+        found = []
+        for process in Path("/proc").iterdir():
+            if process.name.isdigit():
+                with suppress(OSError):
+                    found += [int(process.name)] * (bytes(folder) in (process / "cmdline").read_bytes())
+        if not found:
+            break
+        time.sleep(0.1)
+    return found
 
 
 def leaves(tmp_path: Path, how: str, then: str) -> str:
@@ -170,3 +185,4 @@ def test_a_runner_that_nobody_follows_ends_itself(tmp_path: Path) -> None:
     assert done.returncode == 124
     assert 2.5 < time.monotonic() - began < 3 + SLACK_S
     assert session.began == ["hang"]
+    assert processes_of(tmp_path) == []
