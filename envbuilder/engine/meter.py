@@ -19,7 +19,7 @@ class Meter:
         kept = data[: self._bytes]
         lines = kept.count(b"\n")
         if lines > self._lines:
-            kept = b"\n".join(kept.split(b"\n", self._lines)[: self._lines]) + b"\n"
+            kept = b"".join(line + b"\n" for line in kept.split(b"\n", self._lines)[: self._lines])
             lines = self._lines
         self.full = len(kept) < len(data)
         self._bytes -= len(kept)

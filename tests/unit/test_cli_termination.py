@@ -95,7 +95,9 @@ def test_what_nohup_ignores_stays_ignored() -> None:
 def test_a_signal_ends_it_in_time(number: signal.Signals, cleanup: int) -> None:
     """Each signal interrupts, and where cleaning up hangs the command ends all the same."""
     code = SLEEPER.format(support="", cleanup=cleanup)
-    code = f"import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n{code}"  # a job in the background
+    # A job in the background ignores SIGINT, and one under nohup SIGHUP.
+    unignored = "signal.signal(signal.SIGINT, signal.default_int_handler); signal.signal(signal.SIGHUP, signal.SIG_DFL)"
+    code = f"import signal; {unignored}\n{code}"
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
