@@ -86,6 +86,11 @@ class Workspace:
         return self.out / _ATTACHED / digest.removeprefix("sha256:")[:32]
 
     @property
+    def fleet_logs(self) -> Path:
+        """Return the folder for what the jobs of a cluster say."""
+        return self.out / "fleet" / "logs"
+
+    @property
     def history(self) -> Path:
         """The store of every verdict that was ever reached."""
         return self.out / "history.sqlite3"

@@ -11,7 +11,7 @@ from envbuilder.attest.envelope import Sealer
 from envbuilder.errors import PublishError, UsageError
 from envbuilder.publish.journal import Entry, Journal, exclusively
 from envbuilder.publish.publish_all import Session
-from envbuilder.publish.stating import Tools, state, validated
+from envbuilder.publish.stating import Tools, state, state_rehearsal, validated
 from envbuilder.registry.client import Repository
 from envbuilder.registry.reference import Reference, parse
 from envbuilder.validation.checks import suite_plan
@@ -23,7 +23,8 @@ from envbuilder.verdict import HostRef, Verdict
 class Attachment:
     """What to attach a verdict to, and what the verdict is reached with; ``folder`` keeps it until it is attached.
 
-    ``host`` is this host as it is now: a verdict that was kept when it had another driver is none of it.
+    ``host`` is this host as it is now: a verdict that was kept when it had another driver is none of it. ``rehearsal``
+    says that a simulated driver is meant: what comes of it is attached as that, and not at all where it was real.
     """
 
     reference: Reference
@@ -31,6 +32,7 @@ class Attachment:
     host: HostRef
     profile: str = "quick"
     fresh: bool = False
+    rehearsal: bool = False
 
 
 def by_digest(target: str | None) -> Reference:
@@ -48,8 +50,8 @@ def attach_verdict(attachment: Attachment, tools: Tools) -> Verdict:
     """Validate the image and attach the verdict, whatever it says: a FAILED is to be known as well.
 
     Where an interrupted run reached a verdict on this very host with this suite, that one is attached: the suite is not
-    run until it passes. Raises PublishError for an image that is not there and for a verdict that was simulated, which
-    is never attached, InfrastructureError where the registry or the engine fails.
+    run until it passes. Raises PublishError for an image that is not there and for a simulated verdict where no
+    rehearsal is meant, which is never attached, InfrastructureError where the registry or the engine fails.
     """
     reference = attachment.reference
     manifest = tools.repository.manifest(reference.digest)
@@ -60,7 +62,8 @@ def attach_verdict(attachment: Attachment, tools: Tools) -> Verdict:
         verdict = validated(
             attachment.folder, reference, manifest, journal, tools, lambda kept: _stands(kept, attachment, journal)
         )
-        stored = state(reference.name, manifest, verdict, tools)
+        stated = state_rehearsal if attachment.rehearsal else state
+        stored = stated(reference.name, manifest, verdict, tools)
         journal.note(Entry(step="stated", digest=manifest.digest))
     tools.say(f"attached to {reference}: {', '.join(stored)}")
     return verdict
@@ -70,6 +73,7 @@ def _stands(kept: Verdict, attachment: Attachment, journal: Journal) -> bool:
     """Tell whether a kept verdict waits to be attached, and is what this host and suite would be asked for again."""
     waiting = bool(journal.entries) and journal.entries[-1].step == "validated"
     same_host = (kept.host.driver, _names(kept.host)) == (attachment.host.driver, _names(attachment.host))
+    same_host = same_host and kept.unreal == attachment.rehearsal
     same_suite = (kept.suite, kept.profile) == (suite_plan.digest(), attachment.profile)
     return waiting and same_host and same_suite and not attachment.fresh
 
