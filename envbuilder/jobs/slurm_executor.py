@@ -110,8 +110,10 @@ class SlurmExecutor:
                 heard = time.monotonic()
                 continue
             try:
-                queued = set(self._jobs().values())
-                ended = {job: self._ended(job, task) for job, (task, _) in waiting.items() if job not in queued}
+                queued = self._jobs()
+                ended = {
+                    job: self._ended(job, task) for job, (task, _) in waiting.items() if queued.get(task.name) != job
+                }
                 heard = time.monotonic()
             except InfrastructureError as error:
                 if time.monotonic() - heard > self.patience_s:
@@ -135,7 +137,7 @@ class SlurmExecutor:
         """Say how a job that left the queue ended; None where it is on its way back into it."""
         told = self._told(job)
         state = told.get("JobState", "")
-        if not told:
+        if told.get("JobName") != task.name:  # a controller that lost its state gives the same numbers again
             return LostError(f"Slurm knows nothing of job {job} any more")
         if state not in _OVER:
             return None

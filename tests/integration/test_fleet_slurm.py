@@ -6,6 +6,7 @@ The hosts' GPUs and the suite's answers are what the test says (`fleet_worker`);
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import threading
@@ -60,11 +61,14 @@ def states(document: dict[str, Any]) -> dict[tuple[str, str], str]:
     return {(row["environment"].split("-")[0], row["kind"]): row["state"] for row in document["rows"]}
 
 
-def until(world: FleetWorld, node: str, count: int = 1) -> None:
-    """Wait until the suite was begun so often on a node."""
+def until(world: FleetWorld, node: str, process: subprocess.Popen[str]) -> None:
+    """Wait until the suite was begun on a node."""
     end = time.monotonic() + 60
-    while sum(times for (where, _), times in world.runs().items() if where == node) < count:
-        assert time.monotonic() < end, f"nothing runs on {node}: {world.runs()}"
+    while not any(where == node for where, _ in world.runs()):
+        assert process.poll() is None, process.communicate()
+        if time.monotonic() > end:
+            process.kill()
+            raise AssertionError(f"nothing runs on {node}: {world.runs()}, {process.communicate()}")
         time.sleep(0.05)
 
 
@@ -75,7 +79,7 @@ def test_two_environments_on_three_kinds_with_a_node_lost_in_mid_job(world: Flee
     """
     (world.folder / "hold-n2").touch()
     running = begin(world, cluster)
-    until(world, "n2")
+    until(world, "n2", running)
     cluster.lose("n2")
     cluster.ask("scontrol", "update", "nodename=n2", "state=down", "reason=lost")
     (world.folder / "hold-n2").unlink()
@@ -116,7 +120,7 @@ def test_a_controller_that_is_killed_goes_on_where_its_jobs_are(world: FleetWorl
     """Killed while jobs run, and started twice: jobs that are in the queue are joined, nothing runs a second time."""
     (world.folder / "hold-n1").touch()
     first = begin(world, cluster)
-    until(world, "n1")
+    until(world, "n1", first)
     first.kill()
     first.communicate()
     both = [begin(world, cluster), begin(world, cluster)]
@@ -130,8 +134,8 @@ def test_slurms_controller_may_restart(world: FleetWorld, cluster: Cluster) -> N
     """While it is away nobody concludes anything; its jobs go on, and are found again when it is back."""
     (world.folder / "hold-n3").touch()
     running = begin(world, cluster)
-    until(world, "n3")
-    cluster.stop("slurmctld")
+    until(world, "n3", running)
+    cluster.stop("slurmctld", signal.SIGTERM)  # killed, Slurm itself forgets jobs of the last seconds
     (world.folder / "hold-n3").unlink()
     time.sleep(3)
     cluster.start_controller()

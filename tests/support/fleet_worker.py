@@ -71,7 +71,7 @@ def run(world: Path, words: list[str]) -> None:
 
     envbuilder.engine.docker.connect = connect  # type: ignore[assignment]
     envbuilder.host.describe = described
-    envbuilder.validation.validate_request.validate_target = validated
+    envbuilder.validation.validate_request.validate_target = validated  # type: ignore[assignment]
     main(words)
 
 
