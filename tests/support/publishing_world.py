@@ -102,6 +102,13 @@ class World:
         return self.engine.push(f"{self.reference.name}:{tag}")
 
 
+def public_tags(client: Repository) -> dict[str, str]:
+    """Return every tag that is neither a list of statements nor staged, and the digest that it leads to."""
+    names = [tag for tag in client.tags() if not tag.startswith(("sha256-", "staging-"))]
+    found = {name: client.manifest(name) for name in names}
+    return {name: manifest.digest for name, manifest in found.items() if manifest is not None}
+
+
 def altered(value: Verdict, **given: Any) -> Verdict:
     """Change fields of a verdict."""
     return msgspec.structs.replace(value, **given)
