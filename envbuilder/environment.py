@@ -29,7 +29,7 @@ class Combination(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     controls: tuple[str, ...] = ()
 
 
-class Environment(msgspec.Struct, frozen=True, kw_only=True):
+class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     """A resolved combination: everything that locking, rendering and judging need, and nothing that a clock knows.
 
     ``id`` is a valid image tag. ``requirements`` are what the lock starts from, ``cuda_wheels`` the exactly pinned CUDA
@@ -37,8 +37,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     TensorFlow opens at run time, ``loader_folders`` the folders under ``nvidia`` that it does not look into by itself
     and that the loader has to be told of (``*``: every one). ``cuda`` and ``cudnn`` are what the wheels bring,
     ``built_cuda`` and ``built_cudnn`` what this TensorFlow was compiled with; these and ``minimum_driver`` are None for
-    a CPU flavour. ``chosen`` names the axes that the resolver filled in. ``findings`` are the warnings that hold
-    although it was accepted.
+    a CPU flavour. ``chosen`` names the axes that the resolver filled in.
     """
 
     id: str
@@ -62,6 +61,11 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     ptx: tuple[str, ...] = ()
     controls: tuple[str, ...] = ()
     chosen: tuple[str, ...] = ()
+
+
+class Environment(Resolved, frozen=True, kw_only=True):
+    """A resolved combination with its ``findings``: the warnings that hold although it was accepted."""
+
     findings: tuple[Finding, ...] = ()
 
 
