@@ -6,7 +6,7 @@ import os
 import platform
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
@@ -81,12 +81,7 @@ def plan(form: str, **given: Any) -> None:  # noqa: ANN401 - the options that al
       envbuilder fleet plan tensorflow --fleet fleets/example.yaml \
           --from registry.example.org/ml/tensorflow --key team.pub
     """
-    from envbuilder.cli.output import finish
-    from envbuilder.jobs.fleet_proofs import survey
-    from envbuilder.jobs.fleet_text import as_text
-
-    what, registrar = _prepared(**given)
-    finish(survey("plan", what, registrar.standing), form, as_text)
+    _survey("plan", form, given)
 
 
 @command.command("status")
@@ -99,12 +94,16 @@ def status(form: str, **given: Any) -> None:  # noqa: ANN401 - likewise
       envbuilder fleet status tensorflow --fleet fleets/example.yaml \
           --from registry.example.org/ml/tensorflow --key team.pub
     """
+    _survey("status", form, given)
+
+
+def _survey(purpose: Literal["plan", "status"], form: str, given: dict[str, Any]) -> None:
     from envbuilder.cli.output import finish
     from envbuilder.jobs.fleet_proofs import survey
     from envbuilder.jobs.fleet_text import as_text
 
     what, registrar = _prepared(**given)
-    finish(survey("status", what, registrar.standing), form, as_text)
+    finish(survey(purpose, what, registrar.standing), form, as_text)
 
 
 @command.command("run")
@@ -140,6 +139,7 @@ def run(
     from envbuilder.publish.attach_verdict import Attachment, attach_verdict, tools_for
     from envbuilder.publish.proven import check_believed
     from envbuilder.publish.publish_all import Session, sealer_of
+    from envbuilder.publish.stating import Terms
     from envbuilder.validation.validate_request import ValidateOptions, validate_target
     from envbuilder.workspace import Workspace
 
@@ -147,11 +147,12 @@ def run(
     workspace, console = Workspace(Path.cwd()), Console()
     sealer = sealer_of(signers, keyless=keyless, environment=os.environ, say=console.say)
     check_believed(sealer, registrar.openers)
-    session = Session(connect(), workspace, console.say, dict(os.environ))
+    session = Session(connect(), workspace, console.say, dict(os.environ), what.host)
+    terms = Terms(session.host, profile, gpus)
 
     def attach(digest: str) -> object:
         reference = registrar.repository.reference.at(digest)
-        attachment = Attachment(reference, workspace.attached(digest), what.host, profile)
+        attachment = Attachment(reference, workspace.attached(digest), terms)
         options = ValidateOptions(str(reference), False, None, None, profile, gpus, None, False)
         tools = tools_for(
             reference, session, sealer, lambda _: validate_target(options, workspace, console, what.choice.catalog)

@@ -10,8 +10,9 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import IO
+
+from envbuilder.probes.suite.lifetime import descendants
 
 _LOOK_S = 0.2
 """How often a process that is silent is looked at."""
@@ -92,23 +93,9 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
         with suppress(ProcessLookupError):
             process.send_signal(signal.SIGSTOP)  # so that it starts nothing more while its children are counted
-        for pid in _descendants(process.pid):
+        for pid in descendants(process.pid):
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-
-
-def _descendants(pid: int) -> list[int]:
-    """Name the processes below one, itself not among them; none where the system has no ``/proc``."""
-    children: dict[int, list[int]] = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError, ValueError, IndexError):  # it may end while it is read
-            parent = int(stat.read_text(errors="replace").rpartition(")")[2].split()[1])
-            children.setdefault(parent, []).append(int(stat.parent.name))
-    found, new = [], [pid]
-    while new:
-        new = [child for parent in new for child in children.get(parent, ())]
-        found += new
-    return found
