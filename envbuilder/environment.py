@@ -43,7 +43,7 @@ class RegistryBase(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     states_driver: bool = False
 
 
-class Environment(msgspec.Struct, frozen=True, kw_only=True):
+class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     """A resolved combination: everything that locking, rendering and judging need, and nothing that a clock knows.
 
     ``id`` is a valid image tag. ``requirements`` are what the lock starts from, ``cuda_wheels`` the exactly pinned CUDA
@@ -51,8 +51,8 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     TensorFlow opens at run time, ``loader_folders`` the folders under ``nvidia`` that it does not look into by itself
     and that the loader has to be told of (``*``: every one). ``cuda`` and ``cudnn`` are what the wheels, or the base,
     bring, ``built_cuda`` and ``built_cudnn`` what this TensorFlow was compiled with; these and ``minimum_driver`` are
-    None for a CPU flavour. ``chosen`` names the axes that the resolver filled in. ``findings`` are the warnings that
-    hold although it was accepted. ``base`` is not set for a system that can be bootstrapped: its file stays as it was.
+    None for a CPU flavour. ``chosen`` names the axes that the resolver filled in. ``base`` is not set for a system that
+    can be bootstrapped: its file stays as it was.
     """
 
     id: str
@@ -76,13 +76,18 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     ptx: tuple[str, ...] = ()
     controls: tuple[str, ...] = ()
     chosen: tuple[str, ...] = ()
-    findings: tuple[Finding, ...] = ()
     base: RegistryBase | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def on_registry_base(self) -> RegistryBase | None:
         """Return what is known of its base where only a registry gives it."""
         return self.base or None
+
+
+class Environment(Resolved, frozen=True, kw_only=True):
+    """A resolved combination with its ``findings``: the warnings that hold although it was accepted."""
+
+    findings: tuple[Finding, ...] = ()
 
 
 Predicate = Literal["installable", "unhindered", "buildable"]
