@@ -1,9 +1,10 @@
-"""Environments on published images that bring CUDA: what stands in the image is all there is, judged as `check` does."""
+"""Environments on published images that bring CUDA: what stands in them is all there is, judged as `check` does."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from envbuilder.catalog.store import load
@@ -26,9 +27,12 @@ CATALOG = load()
 CUDA_11_0 = "nvidia/cuda:11.0.3-cudnn8-runtime-ubuntu20.04"
 
 
-def on(image: str, tensorflow: str, targets: Targets | None = None, **wish: str) -> Environment | Rejection:
+def on(
+    image: str, tensorflow: str, targets: Targets | None = None, wish: dict[str, str] | None = None
+) -> Environment | Rejection:
     """Resolve a GPU environment on a published image."""
-    asked = Combination(tensorflow=tensorflow, os=image, flavor="gpu", **wish)  # type: ignore[arg-type]
+    asked = Combination(tensorflow=tensorflow, os=image, flavor="gpu")
+    asked = msgspec.structs.replace(asked, **(wish or {}))
     return resolve(asked, CATALOG, targets or Targets())
 
 
@@ -114,12 +118,12 @@ def test_a_cuda_of_other_file_names_is_refused() -> None:
 )
 def test_what_the_base_does_not_bring_cannot_be_wished_for(wish: dict[str, str], code: Code) -> None:
     """A base has one CUDA and one cuDNN; another is refused instead of installed beside it."""
-    assert refusal(on(CUDA_11_0, "2.4.4", **wish)) is code
+    assert refusal(on(CUDA_11_0, "2.4.4", wish=wish)) is code
 
 
 def test_what_the_base_brings_may_be_said() -> None:
     """A wish that names what the base brings is the same environment as one that names nothing."""
-    said, open_ = on(CUDA_11_0, "2.4.4", cuda="11.0", cudnn="8.0"), on(CUDA_11_0, "2.4.4")
+    said, open_ = on(CUDA_11_0, "2.4.4", wish={"cuda": "11.0", "cudnn": "8.0"}), on(CUDA_11_0, "2.4.4")
     assert isinstance(said, Environment)
     assert isinstance(open_, Environment)
     assert said.id == open_.id
@@ -147,7 +151,7 @@ def test_a_python_that_the_system_offers_is_taken_where_its_own_does_not_fit() -
     assert found.python == "3.8"
     assert found.on_registry_base is not None
     assert found.on_registry_base.python_packages == ("python3.8", "python3.8-venv")
-    assert refusal(on("nvidia/cuda:11.2.1-cudnn8-runtime-ubuntu18.04", "2.11.1", python="3.10")) is (
+    assert refusal(on("nvidia/cuda:11.2.1-cudnn8-runtime-ubuntu18.04", "2.11.1", wish={"python": "3.10"})) is (
         Code.PYTHON_UNSUPPORTED
     )
 
