@@ -139,6 +139,7 @@ def run(
     from envbuilder.publish.attach_verdict import Attachment, attach_verdict, tools_for
     from envbuilder.publish.proven import check_believed
     from envbuilder.publish.publish_all import Session, sealer_of
+    from envbuilder.publish.stating import Terms
     from envbuilder.validation.validate_request import ValidateOptions, validate_target
     from envbuilder.workspace import Workspace
 
@@ -146,11 +147,12 @@ def run(
     workspace, console = Workspace(Path.cwd()), Console()
     sealer = sealer_of(signers, keyless=keyless, environment=os.environ, say=console.say)
     check_believed(sealer, registrar.openers)
-    session = Session(connect(), workspace, console.say, dict(os.environ))
+    session = Session(connect(), workspace, console.say, dict(os.environ), what.host)
+    terms = Terms(session.host, profile, gpus)
 
     def attach(digest: str) -> object:
         reference = registrar.repository.reference.at(digest)
-        attachment = Attachment(reference, workspace.attached(digest), what.host, profile)
+        attachment = Attachment(reference, workspace.attached(digest), terms)
         options = ValidateOptions(str(reference), False, None, None, profile, gpus, None, False)
         tools = tools_for(
             reference, session, sealer, lambda _: validate_target(options, workspace, console, what.choice.catalog)

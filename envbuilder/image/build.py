@@ -99,8 +99,9 @@ def build(  # noqa: PLR0913 - what a build is made of, each from another place
     base: Base,
     key: str,
     options: BuildOptions,
+    tools: Base | None = None,
 ) -> ImageRecord:
-    """Build an environment's context on its base; ``key`` is the digest of both.
+    """Build an environment's context on its base; ``key`` is the digest of both, ``tools`` where its installer runs.
 
     Writes ``out/<id>/build.log`` as the build goes and ``out/<id>/image.json`` when it is whole. Raises
     BuildFailedError with the failed step's last lines, InfrastructureError where the engine's disk has no room.
@@ -116,7 +117,7 @@ def build(  # noqa: PLR0913 - what a build is made of, each from another place
         context=context,
         tag=reference(environment.id),
         extra=host_files(wheels=options.wheels),
-        build_args={"BASE": base.reference},
+        build_args={"BASE": base.reference, **({"TOOLS": tools.reference} if tools else {})},
         labels={BASE_NAME_LABEL: base.reference, BASE_DIGEST_LABEL: base.id},
         no_cache=options.no_cache,
     )
