@@ -31,7 +31,9 @@ def own(candidate: Candidate, toolkit: CudaToolkit, catalog: Catalog) -> str | N
 
 def same(candidate: Candidate, driver: str, catalog: Catalog) -> str:
     """Name any driver for Linux: for a host with Windows' numbers what came with the same toolkit, or its branch."""
-    windows = next((row.windows_driver for row in catalog.cuda if row.driver == driver), None)
+    windows = next(
+        (row.windows_driver for row in catalog.cuda if row.driver and versions.same(row.driver, driver)), None
+    )
     return _named(candidate, driver, windows, catalog)
 
 
