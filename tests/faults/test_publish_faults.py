@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from publisher import PushingEngine
@@ -19,6 +20,7 @@ from envbuilder.attest.keys import create
 from envbuilder.errors import InfrastructureError
 from envbuilder.publish.publish import publish
 from envbuilder.publish.verify import Question, verify
+from envbuilder.registry.reference import Reference
 
 Break = Callable[[Path], None]
 STEPS = 7
@@ -50,7 +52,7 @@ def world(tmp_path: Path) -> Iterator[World]:
     """Give a world whose ``out`` is a disk of its own, which only root can mount."""
     disk = tmp_path / "disk"
     disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", disk]
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)]
     if os.geteuid() or subprocess.run(mount, capture_output=True, check=False).returncode:
         pytest.skip("needs a disk of its own: only root may mount one")
     try:
@@ -110,7 +112,7 @@ def test_a_disk_that_fails_before_anything_leaves_the_registry_alone(world: Worl
     """What cannot be written down is not begun, and no suite runs for it."""
     breaks(world.folder)
 
-    def never(_: object) -> None:
+    def never(_: Reference) -> NoReturn:
         raise AssertionError("validated although nothing can be kept")
 
     with pytest.raises(InfrastructureError, match="cannot write"):
