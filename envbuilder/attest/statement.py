@@ -73,8 +73,9 @@ def encode(statement: Statement) -> bytes:
 
 
 def parse(payload: bytes) -> Statement:
-    """Read a statement. Raises PublishError where the bytes are not an in-toto Statement v1."""
+    """Read a statement. Raises PublishError where the bytes are not an in-toto Statement v1, or are two at once."""
     statement: Statement = bounded_json.parsed(payload, Statement, "an in-toto statement")
+    bounded_json.check_unambiguous(payload, "one in-toto statement")
     if statement.type != STATEMENT:
         raise PublishError(f"not an in-toto Statement v1: _type is {statement.type!r}")
     return statement

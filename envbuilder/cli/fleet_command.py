@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -42,12 +42,7 @@ def plan(form: str, **given: Any) -> None:  # noqa: ANN401 - the options that al
       envbuilder fleet plan tensorflow --fleet fleets/example.yaml \
           --from registry.example.org/ml/tensorflow --key team.pub
     """
-    from envbuilder.cli.output import finish
-    from envbuilder.jobs.fleet_proofs import survey
-    from envbuilder.jobs.fleet_text import as_text
-
-    what, registrar = prepared(**given)
-    finish(survey("plan", what, registrar.standing), form, as_text)
+    _survey("plan", form, given)
 
 
 @command.command("status")
@@ -60,12 +55,16 @@ def status(form: str, **given: Any) -> None:  # noqa: ANN401 - likewise
       envbuilder fleet status tensorflow --fleet fleets/example.yaml \
           --from registry.example.org/ml/tensorflow --key team.pub
     """
+    _survey("status", form, given)
+
+
+def _survey(purpose: Literal["plan", "status"], form: str, given: dict[str, Any]) -> None:
     from envbuilder.cli.output import finish
     from envbuilder.jobs.fleet_proofs import survey
     from envbuilder.jobs.fleet_text import as_text
 
     what, registrar = prepared(**given)
-    finish(survey("status", what, registrar.standing), form, as_text)
+    finish(survey(purpose, what, registrar.standing), form, as_text)
 
 
 @command.command("run")

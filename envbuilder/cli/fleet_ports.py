@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from envbuilder.attest.envelope import Opener, Sealer
     from envbuilder.catalog.model import Catalog
     from envbuilder.jobs.fleet_proofs import Survey
-    from envbuilder.jobs.fleet_run import Terms
+    from envbuilder.jobs.fleet_run import ProofTerms
     from envbuilder.jobs.fleet_task import Executor
     from envbuilder.publish.proven import Registrar
     from envbuilder.verdict import HostRef, Verdict
@@ -86,13 +86,13 @@ def prepared(  # noqa: PLR0913, PLR0917 - one parameter an option
     return what, registrar
 
 
-def terms_of(given: dict[str, Any], *, profile: str, gpus: str, rehearse: bool) -> Terms:
+def terms_of(given: dict[str, Any], *, profile: str, gpus: str, rehearse: bool) -> ProofTerms:
     """Say by what every proof of a run is done: the public keys go with each order, a private one never does."""
-    from envbuilder.jobs.fleet_run import Terms
+    from envbuilder.jobs.fleet_run import ProofTerms
     from envbuilder.publish.verify_request import duration
     from envbuilder.workspace import users_text
 
-    return Terms(
+    return ProofTerms(
         max_age_s=duration(given["max_age"]),
         trusted=tuple(users_text(path) for path in given["keys"]),
         identity=given["identity"] or "",
@@ -130,16 +130,18 @@ def attacher(  # noqa: PLR0913 - who signs, on which host, and how to validate
     from envbuilder.engine.docker import connect
     from envbuilder.publish.attach_verdict import Attachment, attach_verdict, tools_for
     from envbuilder.publish.publish_all import Session
+    from envbuilder.publish.stating import Terms
     from envbuilder.validation.validate_request import ValidateOptions, validate_target
     from envbuilder.workspace import Workspace
 
     workspace, console = Workspace(Path.cwd()), Console()
-    session = Session(connect(), workspace, console.say, dict(os.environ))
+    session = Session(connect(), workspace, console.say, dict(os.environ), host)
+    terms, rehearsal = Terms(host, profile, gpus), simulate is not None
 
     def attach(digest: str) -> Verdict:
         reference = registrar.repository.reference.at(digest)
-        rehearsal = simulate is not None
-        attachment = Attachment(reference, workspace.attached(digest), host, profile, rehearsal, rehearsal)
+        folder = workspace.rehearsed(digest, simulate) if simulate is not None else workspace.attached(digest)
+        attachment = Attachment(reference, folder, terms, rehearsal, rehearsal)
         options = ValidateOptions(str(reference), False, None, None, profile, gpus, simulate, False)
         tools = tools_for(reference, session, sealer, lambda _: validate_target(options, workspace, console, catalog))
         return attach_verdict(attachment, tools)

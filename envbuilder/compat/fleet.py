@@ -168,7 +168,9 @@ def findings_on(
     release = catalog.release(environment.tensorflow, environment.package)
     if release is None:
         return (missing.no_release(environment.tensorflow, environment.package, catalog),)
-    return on_host(release, environment.cuda, environment.cudnn, driver, gpus, catalog)
+    system = None if environment.cuda_wheels else catalog.system(environment.os)
+    image = system.brings if system is not None else None
+    return on_host(release, environment.cuda, environment.cudnn, driver, gpus, catalog, image)
 
 
 def _no_gpu(environment: Environment) -> Finding:

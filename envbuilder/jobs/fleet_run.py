@@ -18,7 +18,7 @@ from envbuilder.jobs.local_executor import LocalExecutor
 
 
 @dataclass(frozen=True)
-class Terms:
+class ProofTerms:
     """What every proof of a run is done by: whom to believe, how old a PASSED may be (seconds), and how to validate.
 
     ``trusted`` are public keys (PEM). ``rehearse`` plays each kind's driver by a simulated one.
@@ -57,7 +57,7 @@ def run_here(what: Survey, ask: Ask, attach: Callable[[str], object]) -> FleetDo
 
 
 def run_on(
-    executor: Executor, what: Survey, ask: Ask, terms: Terms, say: Callable[[str], None] = lambda _: None
+    executor: Executor, what: Survey, ask: Ask, terms: ProofTerms, say: Callable[[str], None] = lambda _: None
 ) -> FleetDocument:
     """Run what is left wherever the executor finds a host of the kind, and say how all stands then.
 
@@ -75,7 +75,7 @@ def run_on(
     return msgspec.structs.replace(after, rows=rows, ran=tuple(digests))
 
 
-def tasks_of(document: FleetDocument, what: Survey, terms: Terms) -> Iterator[tuple[tuple[str, str], Task]]:
+def tasks_of(document: FleetDocument, what: Survey, terms: ProofTerms) -> Iterator[tuple[tuple[str, str], Task]]:
     """Make a task of each proof that is left, by its digest and kind."""
     environments = {environment.id: environment for environment in what.choice.environments}
     for row in document.rows:

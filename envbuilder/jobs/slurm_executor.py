@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
+import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from envbuilder.errors import InfrastructureError, UsageError, decode, printable
+from envbuilder.errors import InfrastructureError, UsageError, decode, printable, programs
 from envbuilder.jobs.fleet_task import Ended, LostError, Task
 from envbuilder.jobs.slurm_script import VARIABLES, script
 from envbuilder.workspace import read_kept
@@ -37,19 +37,15 @@ class NotFoundError(InfrastructureError):
 def slurm(words: Sequence[str], stdin: str) -> str:
     """Run one of Slurm's commands. Raises UsageError where it is not installed, InfrastructureError where it fails."""
     environment = {name: os.environ[name] for name in (*VARIABLES, "SLURM_CONF") if name in os.environ}
-    try:
-        ended = subprocess.run(
-            words, input=stdin, env=environment, capture_output=True, text=True, timeout=_ASK_S, check=False
-        )
-    except FileNotFoundError as error:
-        raise UsageError(f"there is no {words[0]} here", hint="run this where Slurm's commands are") from error
-    except subprocess.TimeoutExpired as error:
-        raise InfrastructureError(f"{words[0]} does not answer") from error
-    if ended.returncode:
+    if shutil.which(words[0]) is None:
+        raise UsageError(f"there is no {words[0]} here", hint="run this where Slurm's commands are")
+    ended = programs.run(words, within=_ASK_S, env=environment, stdin=stdin.encode(), brief=True)
+    if ended.code:
         # scontrol has one exit code for everything: its words alone tell a forgotten job from a controller away.
-        kind = NotFoundError if words[0] == "scontrol" and "Invalid job id" in ended.stderr else InfrastructureError
-        raise kind(f"{words[0]}: {printable.line(ended.stderr.strip()[-500:])}", hint="is the controller up?")
-    return ended.stdout
+        forgotten = words[0] == "scontrol" and "Invalid job id" in ended.complaint
+        kind = NotFoundError if forgotten else InfrastructureError
+        raise kind(f"{words[0]}: {printable.line(ended.complaint.strip()[-500:])}", hint="is the controller up?")
+    return ended.text
 
 
 @dataclass
