@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import subprocess
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -15,7 +14,7 @@ import msgspec
 
 from envbuilder.engine.port import BuildRequest, Engine, EngineInfo, Image, Step
 from envbuilder.environment import Environment
-from envbuilder.errors import printable, redacted
+from envbuilder.errors import printable, programs, redacted
 from envbuilder.image import lockfile
 from envbuilder.image.bases import Base
 from envbuilder.image.hostfiles import host_files
@@ -146,10 +145,10 @@ def _revision(context: Path) -> str:
 
     def git(*words: str) -> str | None:
         try:
-            done = subprocess.run(["git", *words], cwd=context, capture_output=True, text=True, timeout=20, check=False)
-        except (OSError, subprocess.TimeoutExpired):
+            done = programs.run(["git", *words], within=20, folder=context, brief=True)
+        except programs.ProgramError:
             return None
-        return done.stdout.strip() if done.returncode == 0 else None
+        return done.text.strip() if done.code == 0 else None
 
     commit = git("rev-parse", "HEAD")
     return commit if commit and git("status", "--porcelain", "--ignored", ".") == "" else ""
