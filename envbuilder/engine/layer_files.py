@@ -75,7 +75,7 @@ def from_folders(layers: Iterable[tuple[str, Path]], known: Container[str]) -> I
     """Yield the layers of overlay2's folders that are not ``known``. No link is followed."""
     for diff_id, folder in layers:
         if diff_id not in known:
-            stream = LayerStream(_walk(folder))
+            stream = LayerStream(_walk(folder), in_any_order=True)
             stream.diff_id = diff_id
             yield stream
 
@@ -115,7 +115,7 @@ def _on_disk(path: str, place: Path, status: os.stat_result, first: dict[int, st
         size=status.st_size if kind == "file" else 0,
         modified=int(status.st_mtime),
         target=target,
-        pieces=lambda: _pieces_of(place),
+        pieces=lambda: _pieces_of(place, status.st_size),
     )
 
 
@@ -137,11 +137,18 @@ def _is_opaque(path: str) -> bool:
     return False
 
 
-def _pieces_of(place: Path) -> Iterator[bytes]:
+def _pieces_of(place: Path, size: int) -> Iterator[bytes | bytearray]:
+    """Read a file: a small one at once, a larger one through one buffer, which the next piece is read into."""
     try:
         with os.fdopen(os.open(place, os.O_RDONLY | os.O_NOFOLLOW), "rb", buffering=0) as file:
-            while piece := file.read(_PIECE):
-                yield piece
+            if size < _PIECE:
+                if content := file.read(size + 1):
+                    yield content
+                if len(content) <= size:
+                    return
+            buffer = bytearray(_PIECE)
+            while count := file.readinto(buffer):
+                yield buffer if count == _PIECE else buffer[:count]
     except OSError as error:
         raise InfrastructureError(f"the engine's layer cannot be read: {error}") from error
 
