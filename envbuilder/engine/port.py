@@ -175,7 +175,8 @@ def _nothing() -> Iterator[bytes | bytearray]:
 class LayerFile:
     """One entry of a layer: its path without a slash in front, permission bits, owner, bytes, and time in seconds.
 
-    ``target`` is where a link leads. ``pieces`` gives the content once, before the next entry is asked for (unless the
+    ``target`` is where a link leads; ``has_capabilities`` is of a program that the kernel gives capabilities when it
+    starts. ``pieces`` gives the content once, before the next entry is asked for (unless the
     stream says otherwise); each piece stands until the next is read, and may be the same buffer.
     """
 
@@ -186,6 +187,7 @@ class LayerFile:
     size: int = 0
     modified: int = 0
     target: str = ""
+    has_capabilities: bool = False
     pieces: Callable[[], Iterator[bytes | bytearray]] = _nothing
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import zlib
 from collections.abc import Callable, Iterable
 
@@ -14,8 +15,8 @@ _HEAD = 8192
 
 _GZIP, _ZLIB = 31, 15
 _GIT_OBJECT = re.compile(r"/objects/[0-9a-f]{2}/[0-9a-f]{38,62}\Z")
-_MOST_UNPACKED = 64 << 20
-"""Bytes of a packed file that are looked at; a longer one is looked at so far."""
+_MOST_UNPACKED, _MOST_BINARY = 64 << 20, 256 << 20
+"""Bytes of a packed file, and of another that is no text, that are looked at; a longer one is looked at so far."""
 
 Find = Callable[[str, bytes], Iterable[Secret]]
 
@@ -28,7 +29,7 @@ class FileSecrets:
         self._find: Find | None = None
         self._rest = b""
         self._unpack: zlib._Decompress | None = None
-        self._left = _MOST_UNPACKED
+        self._left = 0
         self.found: list[Secret] = []
 
     def begin(self, piece: bytes | bytearray) -> None:
@@ -37,16 +38,21 @@ class FileSecrets:
             self._unpack = zlib.decompressobj(_GZIP)
         elif piece[:1] == b"x" and _GIT_OBJECT.search(self._path):
             self._unpack = zlib.decompressobj(_ZLIB)
-        self._find = shaped_in if self._unpack is None and b"\0" in piece[:_HEAD] else in_text
+        is_text = b"\0" not in piece[:_HEAD]
+        self._find = in_text if is_text or self._unpack is not None else shaped_in
+        self._left = _MOST_UNPACKED if self._unpack is not None else sys.maxsize if is_text else _MOST_BINARY
 
     def take(self, piece: bytes | bytearray) -> None:
         """Search a further piece."""
         if self._find is None:
             self.begin(piece)
-        if self._unpack is None:
-            self._search(piece)
-        elif self._left > 0:
+        if self._left <= 0:
+            return
+        if self._unpack is not None:
             self._search(self._unpacked(piece))
+            return
+        self._left -= len(piece)
+        self._search(piece)
 
     def _unpacked(self, piece: bytes | bytearray) -> bytes:
         """Unpack a piece, no further than what is left; what is damaged ends the search."""

@@ -71,6 +71,7 @@ class FileRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     target: str = ""
     digest: bytes = b""
     head: bytes = b""
+    has_capabilities: bool = False
     binary: Binary | None = None
 
 
@@ -155,6 +156,7 @@ class _Reading:
             modified=file.modified,
             digest=self._hash.digest(),
             head=self._head if file.path.endswith((".pyc", ".bc")) else b"",
+            has_capabilities=file.has_capabilities,
             binary=self._binary(),
         )
 
