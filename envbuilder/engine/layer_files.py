@@ -9,7 +9,7 @@ import os
 import stat
 import tarfile
 from collections.abc import Callable, Container, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -85,12 +85,7 @@ def _walk(folder: Path) -> Iterator[LayerFile]:
     first: dict[int, str] = {}
     waiting = [""]
     while waiting:
-        place = waiting.pop()
-        try:
-            found = _listed(folder, place, first)
-        except OSError as error:
-            raise InfrastructureError(f"the engine's layer cannot be read: {error.strerror}") from error
-        for file in found:
+        for file in _listed(folder, waiting.pop(), first):
             yield file
             if file.kind == "folder":
                 waiting.append(file.path)
@@ -117,24 +112,20 @@ _LONG, _LONGEST = 2000, 1 << 15
 def _reached(folder: Path, place: str) -> Iterator[Path]:
     """Find a folder of a layer, however long its path is: beyond what the system takes at once, in steps.
 
-    Raises InfrastructureError for a path that is longer than any that is met.
+    Raises InfrastructureError for a path that is longer than any that is met, and for what fails in the block.
     """
-    if len(place) <= _LONG:
-        yield folder / place
-        return
     if len(place) > _LONGEST:
         raise InfrastructureError(f"the image has paths of more than {_LONGEST} characters: it cannot be judged")
-    at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        while place:
-            cut = len(place) if len(place) <= _LONG else place.rindex("/", 0, _LONG)
-            step, place = place[:cut], place[cut + 1 :]
-            below = os.open(step, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=at)
-            os.close(at)
-            at = below
-        yield Path(f"/proc/self/fd/{at}")
-    finally:
-        os.close(at)
+    with ExitStack() as opened:
+        try:
+            while len(place) > _LONG:
+                cut = place.rindex("/", 0, _LONG)
+                at = os.open(folder / place[:cut], os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+                opened.callback(os.close, at)
+                folder, place = Path(f"/proc/self/fd/{at}"), place[cut + 1 :]
+            yield folder / place
+        except OSError as error:
+            raise InfrastructureError(f"the engine's layer cannot be read: {error.strerror}") from error
 
 
 def _on_disk(folder: Path, path: str, place: Path, status: os.stat_result, first: dict[int, str]) -> LayerFile:

@@ -153,10 +153,13 @@ def _read(index: PackageIndex, file: DistFile, package: Locked) -> WheelRecord:
     wheel = b"".join(index.whole(file))
     if hashlib.sha256(wheel).hexdigest() != file.sha256:
         return WheelRecord(why=f"the index gives another {file.filename} than the locked one")
-    with zipfile.ZipFile(io.BytesIO(wheel)) as archive:
-        for name in archive.namelist():
-            if _is_record(name, package):
-                return WheelRecord(file.filename, archive.read(name), proof="whole")
+    try:
+        with decode.damaged(file.filename), zipfile.ZipFile(io.BytesIO(wheel)) as archive:
+            for name in archive.namelist():
+                if _is_record(name, package):
+                    return WheelRecord(file.filename, archive.read(name), proof="whole")
+    except decode.DamagedError as error:
+        return WheelRecord(why=f"the locked wheel is damaged: {error}")
     return WheelRecord(why=f"{file.filename} holds no RECORD")
 
 

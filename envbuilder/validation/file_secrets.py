@@ -7,6 +7,7 @@ import sys
 import zlib
 from collections.abc import Callable, Iterable
 
+from envbuilder.errors import decode
 from envbuilder.validation.secret_search import Secret, in_text, shaped_in
 
 _OVERLAP = 4096
@@ -58,8 +59,9 @@ class FileSecrets:
         """Unpack a piece, no further than what is left; what is damaged ends the search."""
         assert self._unpack is not None  # noqa: S101 - asked by the only caller
         try:
-            content = self._unpack.decompress(piece, self._left)
-        except zlib.error:
+            with decode.damaged(self._path):
+                content = self._unpack.decompress(piece, self._left)
+        except decode.DamagedError:
             self._left = 0
             return b""
         self._left -= len(content)
