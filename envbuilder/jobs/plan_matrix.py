@@ -51,13 +51,13 @@ def plan_matrix(options: PlanOptions, root: Path, catalog: Catalog) -> PlanDocum
     found = FindingTable()
     return PlanDocument(
         matrix=wishes.name,
-        environments=environments,
+        environments=tuple(map(found.environment, environments)),
         rejections=tuple(map(found.rejection, rejections)),
         excluded=resolved.excluded,
         hosts=hosts,
         kinds=tuple(kinds),
         cells=tuple(map(found.cell, place(environments, tuple(kinds.values()), catalog))),
-        newest=tuple(newest(host, catalog) for host in kinds.values()),
+        newest=tuple(found.newest(newest(host, catalog)) for host in kinds.values()),
         findings=found.findings,
     )
 
@@ -66,8 +66,9 @@ def newest_for(options: NewestOptions, catalog: Catalog) -> NewestDocument:
     """Find the newest TensorFlow for each host. Raises UsageError where no host is described."""
     hosts = _hosts(options)
     kinds = kinds_of(hosts)
-    found = tuple(newest(host, catalog) for host in kinds.values())
-    return NewestDocument(hosts=hosts, kinds=tuple(kinds), newest=found)
+    found = FindingTable()
+    rows = tuple(found.newest(newest(host, catalog)) for host in kinds.values())
+    return NewestDocument(hosts=hosts, kinds=tuple(kinds), newest=rows, findings=found.findings)
 
 
 def _selected(

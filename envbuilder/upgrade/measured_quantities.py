@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from envbuilder.upgrade.figures import Figures, Sides, count, unknown
 from envbuilder.upgrade.statistics import Interval, Measured
+from envbuilder.upgrade.upgrade_document import MemoryChange
 
 
 def duration(sides: Sides, *names: str) -> Figures:
@@ -12,6 +15,11 @@ def duration(sides: Sides, *names: str) -> Figures:
     rows = [row for row in timings or () if row.name.startswith(names)]
     if not rows:
         return unknown("not measured")
+    return _worst(rows, tuple(map(_timing, rows)))
+
+
+def _worst(rows: Sequence[Measured | MemoryChange], details: tuple[str, ...]) -> Figures:
+    """Bound the largest ratio: surely at least, and at most where every interval is known."""
     worst = max(rows, key=lambda row: row.ratio.value)
     highs = [row.ratio.high for row in rows]
     lows = [row.ratio.low for row in rows if row.ratio.low is not None and row.change == "slower"]
@@ -19,7 +27,7 @@ def duration(sides: Sides, *names: str) -> Figures:
         max(lows, default=None),
         None if None in highs else max(high for high in highs if high is not None),
         f"{ratio_text(worst.ratio)} {worst.name}",
-        tuple(map(_timing, rows)),
+        details,
     )
 
 
@@ -64,18 +72,8 @@ def memory(sides: Sides) -> Figures:
     rows = sides.differences.memory
     if not rows:
         return unknown("not measured")
-    worst = max(rows, key=lambda row: row.ratio.value)
-    highs = [row.ratio.high for row in rows]
-    lows = [row.ratio.low for row in rows if row.ratio.low is not None and row.change == "slower"]
-    return Figures(
-        max(lows, default=None),
-        None if None in highs else max(high for high in highs if high is not None),
-        f"{ratio_text(worst.ratio)} {worst.name}",
-        tuple(
-            f"{row.name}: {row.old.value / 1e6:.0f} MB → {row.new.value / 1e6:.0f} MB, {ratio_text(row.ratio)}"
-            for row in rows
-        ),
-    )
+    sizes = ((row, f"{row.old.value / 1e6:.0f} MB → {row.new.value / 1e6:.0f} MB") for row in rows)
+    return _worst(rows, tuple(f"{row.name}: {text}, {ratio_text(row.ratio)}" for row, text in sizes))
 
 
 def size(sides: Sides) -> Figures:

@@ -36,6 +36,16 @@ class Distribution:
     scripts: frozenset[str] = field(default_factory=frozenset)
 
 
+def site_of(path: str) -> str:
+    """Name the innermost folder above a path that Python installs packages in; '' where none is."""
+    folder = path
+    while "/" in folder:
+        folder = folder.rpartition("/")[0]
+        if SITE.search(folder):
+            return folder
+    return ""
+
+
 @lru_cache(maxsize=1)
 def distributions(files: ImageFiles) -> tuple[Distribution, ...]:
     """List every distribution in every folder that Python installs packages in, sorted by place."""

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from envbuilder.finding import Code, Finding
-from envbuilder.validation.file_records import SITE, digest_of, distributions
+from envbuilder.validation.file_records import digest_of, distributions, site_of
 from envbuilder.validation.outside import Looked, Outside, error, listed, warning
 from envbuilder.validation.secret_search import in_instruction, in_variable
 from envbuilder.verdict import Measurement
@@ -21,7 +21,7 @@ def secrets(subject: Outside) -> Looked:
     """Find what is in the files that a container sees, and in the image's configuration; and who may write its code."""
     public = _published(subject)
     findings = [
-        _secret(path, what, "", in_package=_in_package(path))
+        _secret(path, what, "", in_package=bool(site_of(path)))
         for path, what, number in _found(subject)
         if _stands(subject, path, number) and path not in public
     ]
@@ -36,7 +36,7 @@ def secrets(subject: Outside) -> Looked:
 def layers(subject: Outside) -> Looked:
     """Find what a later layer deletes or replaces: it is still in the image that is pushed."""
     findings = [
-        _secret(path, what, f" (layer {number + 1} of the image; a later one hides it)", in_package=_in_package(path))
+        _secret(path, what, f" (layer {number + 1} of the image; a later one hides it)", in_package=bool(site_of(path)))
         for path, what, number in _found(subject)
         if not _stands(subject, path, number)
     ][:_MOST_SHOWN]
@@ -69,15 +69,6 @@ def _published(subject: Outside) -> set[str]:
             if seen is not None and digest and digest == digest_of(seen.row.digest, digest.partition("=")[0]):
                 same.add(path)
     return same
-
-
-def _in_package(path: str) -> bool:
-    folder = path
-    while "/" in folder:
-        folder = folder.rpartition("/")[0]
-        if SITE.search(folder):
-            return True
-    return False
 
 
 def _secret(path: str, what: str, where: str, *, in_package: bool) -> Finding:
@@ -151,10 +142,7 @@ def _permissions(subject: Outside) -> Iterator[Finding]:
     writable += [
         path
         for path, seen in subject.files.paths.items()
-        if seen.row.kind == "folder"
-        and seen.row.mode & 0o002
-        and not seen.row.mode & 0o1000
-        and _in_package(path + "/")
+        if seen.row.kind == "folder" and seen.row.mode & 0o002 and not seen.row.mode & 0o1000 and site_of(path + "/")
     ]
     if writable:
         text = f"any user of a container may change its code: {listed(writable)}"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.probes.suite.loader import parse_cache
-from envbuilder.validation.file_records import SITE, Distribution
+from envbuilder.validation.file_records import Distribution, site_of
 from envbuilder.validation.outside import Outside, either, error, listed
 
 _FIX = "install it as a package of the lock, or leave it out"
@@ -68,22 +68,13 @@ def _unowned(subject: Outside, sites: set[str], owned: set[str]) -> Iterator[str
     for path, seen in subject.files.paths.items():
         if seen.row.kind == "folder" or not _CODE.search(path) or path in owned or system.owns(path):
             continue
-        site = _site(path)
+        site = site_of(path)
         if "/__pycache__/" in path:
             continue  # judged beside its source
         if (site and (site in sites or _STARTED.search(path) or subject.is_ours)) or (
             _ZIPPED.search(path) or (_STDLIB.match(path) and (_STARTED.search(path) or system.owns_below(path)))
         ):
             yield path
-
-
-def _site(path: str) -> str:
-    folder = path
-    while "/" in folder:
-        folder = folder.rpartition("/")[0]
-        if SITE.search(folder):
-            return folder
-    return ""
 
 
 def _byte_code(subject: Outside) -> Iterator[str]:

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from publishing_world import ENVIRONMENT, NOW, SCRATCH, World, altered, answering, scratch_image
+from publishing_world import ENVIRONMENT, NOW, SCRATCH, World, altered, answering, public_tags, scratch_image
 from registries import docker_registry, modern_registry
 from verdicts import digest, failed_verdict, gpu_verdict, inconclusive_verdict
 
@@ -351,28 +351,20 @@ def _publish_and_die(world: World, image: str, after: int) -> bool:
     return not os.WIFSIGNALED(status)
 
 
-def _public(world: World) -> dict[str, str]:
-    """Return every public tag and its digest."""
-    client = world.client()
-    names = [tag for tag in client.tags() if not tag.startswith(("sha256-", "staging-"))]
-    found = {name: client.manifest(name) for name in names}
-    return {name: manifest.digest for name, manifest in found.items() if manifest is not None}
-
-
 @pytest.mark.slow
 def test_killed_after_any_step_no_tag_is_unvalidated_and_a_second_run_completes(world) -> None:
     """Killed after each effect in turn: every public tag verifies; then a re-run moves all tags to the new image."""
     published(world, "before")
     for after in range(200):
         image = scratch_image(world.engine, world.folder, f"image {after}")
-        before = set(_public(world).values())
+        before = set(public_tags(world.client()).values())
         lived = _publish_and_die(world, image, after)
-        for tag, target in _public(world).items():
+        for tag, target in public_tags(world.client()).items():
             assert check(world, tag).accepted, f"killed after {after}: {tag} points at {target}"
         row = publish(world.publication(image), world.tools())
         assert row.published
         assert row.digest not in before
-        assert {_public(world)[tag] for tag in (ENVIRONMENT, "latest")} == {row.digest}
+        assert {public_tags(world.client())[tag] for tag in (ENVIRONMENT, "latest")} == {row.digest}
         if lived:
             break
     assert lived

@@ -9,29 +9,33 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeVar
 
 import publisher
 import pytest
 from hostile import Front, hostile
 from publisher import FAILED_EVERY, REPOSITORY
+from publishing_world import public_tags
 from registries import docker_registry, modern_registry
 
 from envbuilder.attest.demand import Demand
 from envbuilder.attest.envelope import KeyOpener
 from envbuilder.attest.keys import create
-from envbuilder.errors import EnvbuilderError
+from envbuilder.errors import EnvbuilderError, InfrastructureError
 from envbuilder.publish.verify import Question, verify
 from envbuilder.registry.client import OCI_MANIFEST, Descriptor, Manifest, Repository, digest_of
 from envbuilder.registry.reference import Reference
 from envbuilder.registry.referrers import attach, attached, confirm, fallback_tag
 
 KIND = "application/vnd.dsse.envelope.v1+json"
+_Answer = TypeVar("_Answer")
+
 PUBLISHER = Path(publisher.__file__)
 DOCUMENTS = 4
 """What one publisher attaches, as `publish` does."""
@@ -60,18 +64,27 @@ def host(request, tmp_path) -> Iterator[str]:
         yield address
 
 
+def answered(ask: Callable[[], _Answer]) -> _Answer:
+    """Ask again where the registry fails."""
+    for _ in range(20):
+        with suppress(EnvbuilderError):
+            return ask()
+    raise AssertionError("the registry never answered")
+
+
 def put_image(host: str) -> Manifest:
     """Push an image of nothing, whatever it takes."""
     repository = Repository(Reference(host, "team/image"), {})
-    for _ in range(20):
-        with suppress(EnvbuilderError):
-            config = repository.put_blob(b"{}", "application/vnd.oci.empty.v1+json")
-            described = {"mediaType": config.media_type, "digest": config.digest, "size": 2}
-            parts = {"schemaVersion": 2, "mediaType": OCI_MANIFEST, "config": described, "layers": []}
-            content = json.dumps(parts).encode()
-            repository.put_manifest("image", content, OCI_MANIFEST)
-            return Manifest(OCI_MANIFEST, content, digest_of(content))
-    raise AssertionError("the registry never answered")
+
+    def put() -> Manifest:
+        config = repository.put_blob(b"{}", "application/vnd.oci.empty.v1+json")
+        described = {"mediaType": config.media_type, "digest": config.digest, "size": 2}
+        parts = {"schemaVersion": 2, "mediaType": OCI_MANIFEST, "config": described, "layers": []}
+        content = json.dumps(parts).encode()
+        repository.put_manifest("image", content, OCI_MANIFEST)
+        return Manifest(OCI_MANIFEST, content, digest_of(content))
+
+    return answered(put)
 
 
 def publish_at_once(host: str, count: int) -> tuple[Manifest, set[str], int]:
@@ -103,10 +116,9 @@ def publish_at_once(host: str, count: int) -> tuple[Manifest, set[str], int]:
 
 def listed(host: str, digest: str) -> set[str]:
     """Read what a verifier would find, tried again where the registry fails."""
-    for _ in range(20):
-        with suppress(EnvbuilderError):
-            return {item.digest for item in attached(Repository(Reference(host, "team/image"), {}), digest, KIND)}
-    raise AssertionError("the registry never answered")
+    return answered(
+        lambda: {item.digest for item in attached(Repository(Reference(host, "team/image"), {}), digest, KIND)}
+    )
 
 
 def check_together(host: str, count: int) -> None:
@@ -163,16 +175,6 @@ class Publishers:
             list(pool.map(self.publish, range(count)))
 
 
-def public_tags(client: Repository) -> dict[str, str]:
-    """Read every public tag and its digest, again where the registry fails."""
-    for _ in range(20):
-        with suppress(EnvbuilderError):
-            names = [tag for tag in client.tags() if not tag.startswith(("sha256-", "staging-"))]
-            found = {name: client.manifest(name) for name in names}
-            return {name: manifest.digest for name, manifest in found.items() if manifest is not None}
-    raise AssertionError("the registry never answered")
-
-
 def check_killed(host: str, folder: Path, count: int) -> None:
     """Publish with kills; no tag is ever on an image that has no PASSED, and in the end everything is there."""
     key = create(folder / "key")
@@ -183,26 +185,29 @@ def check_killed(host: str, folder: Path, count: int) -> None:
 
     def accepted(digest: str) -> bool:
         asked = Repository(Reference(host, REPOSITORY).at(digest), {})
-        for _ in range(20):  # the registry fails now and then, which is no answer
+
+        def ask() -> bool:
             answer = verify(asked, (KeyOpener((key.public,)),), Question(Demand(level="gpu")), datetime.now(UTC))
-            if not answer.unanswered:
-                return answer.accepted
-        raise AssertionError("the registry never answered")
+            if answer.unanswered:
+                raise InfrastructureError("the registry failed, which is no answer")
+            return answer.accepted
+
+        return answered(ask)
 
     def watch() -> None:
         while not over.is_set():
-            for digest in set(public_tags(client).values()) - stated.keys():
+            for digest in set(answered(lambda: public_tags(client)).values()) - stated.keys():
                 stated[digest] = accepted(digest)
 
     watcher = threading.Thread(target=watch, daemon=True)
-    ours = public_tags(client)  # the repository's first image, which nobody publishes
+    ours = answered(lambda: public_tags(client))  # the repository's first image, which nobody publishes
     stated |= dict.fromkeys(ours.values(), True)
     watcher.start()
     publishers = Publishers(host, folder)
     publishers.all(count)
     over.set()
     watcher.join()
-    tags = public_tags(client)
+    tags = answered(lambda: public_tags(client))
     failing = {number for number in range(count) if number % FAILED_EVERY == 0}
     print(f"{count} publications, {publishers.killed} kills, {len(publishers.said)} errors told")  # noqa: T201
     assert {n: code for n, code in publishers.codes.items() if code != (3 if n in failing else 0)} == {}, (

@@ -17,7 +17,7 @@ from envbuilder.attest.envelope import KeySealer
 from envbuilder.attest.keys import PrivateKey
 from envbuilder.engine.port import Engine
 from envbuilder.publish.publish import Publication
-from envbuilder.publish.stating import Tools
+from envbuilder.publish.stating import Terms, Tools
 from envbuilder.registry.client import Repository
 from envbuilder.registry.reference import Reference
 from envbuilder.verdict import ImageRef, Verdict
@@ -80,6 +80,7 @@ class World:
             "tags": (f"pin-{image.rpartition(':')[2]}",),
             "moving": (ENVIRONMENT, "latest"),
             "folder": self.folder / "publish",
+            "terms": Terms(gpu_verdict().host),
         }
         return Publication(**{**values, **given})
 
@@ -99,6 +100,13 @@ class World:
         image = scratch_image(self.engine, self.folder, text)
         self.engine.tag(image, f"{self.reference.name}:{tag}")
         return self.engine.push(f"{self.reference.name}:{tag}")
+
+
+def public_tags(client: Repository) -> dict[str, str]:
+    """Return every tag that is neither a list of statements nor staged, and the digest that it leads to."""
+    names = [tag for tag in client.tags() if not tag.startswith(("sha256-", "staging-"))]
+    found = {name: client.manifest(name) for name in names}
+    return {name: manifest.digest for name, manifest in found.items() if manifest is not None}
 
 
 def altered(value: Verdict, **given: Any) -> Verdict:

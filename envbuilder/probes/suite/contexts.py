@@ -6,7 +6,7 @@ import ctypes
 from typing import Any
 
 from . import driver
-from .answer import Answer, Facts, finding, judged, skipped
+from .answer import Answer, Facts, finding, judged
 
 BYTES = 1 << 20
 
@@ -29,10 +29,9 @@ RESULTS = {
 def made(facts: Facts) -> Answer:
     """Make the primary context of every GPU, take and free memory on it."""
     seen = driver.look()
-    if not seen.present:
-        return skipped(driver.NO_DRIVER, expected="a context on every GPU")
-    if seen.result != 0 or not seen.count:
-        return skipped("the driver offers no GPU; the check of the driver says why")
+    nothing = driver.without_gpu(seen, "a context on every GPU")
+    if nothing is not None:
+        return nothing
     library = driver.opened("libcuda.so.1")
     findings = []
     for device in range(seen.count):

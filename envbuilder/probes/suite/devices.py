@@ -5,16 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from . import driver
-from .answer import Answer, Facts, finding, judged, skipped
+from .answer import Answer, Facts, finding, judged
 
 
 def seen_by_tensorflow(facts: Facts) -> Answer:
     """Ask TensorFlow for its GPUs; the driver, not TensorFlow, says how many there should be."""
     seen = driver.look()
-    if not seen.present:
-        return skipped(driver.NO_DRIVER, expected="the driver's GPUs")
-    if seen.result != 0 or not seen.count:
-        return skipped("the driver offers no GPU; the check of the driver says why")
+    nothing = driver.without_gpu(seen, "the driver's GPUs")
+    if nothing is not None:
+        return nothing
     import tensorflow as tf
 
     names = [device.name for device in tf.config.list_physical_devices("GPU")]

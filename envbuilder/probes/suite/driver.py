@@ -255,6 +255,15 @@ def conflicts(seen: Seen, facts: Facts) -> list[Finding]:
     return findings
 
 
+def without_gpu(seen: Seen, expected: str) -> Answer | None:
+    """Return the answer of a check that needs a GPU where the driver has none to offer; None where it has one."""
+    if not seen.present:
+        return skipped(NO_DRIVER, expected=expected)
+    if seen.result != 0 or not seen.count:
+        return skipped("the driver offers no GPU; the check of the driver says why")
+    return None
+
+
 def without_code(seen: Seen, facts: Facts) -> list[Finding]:
     """Name the GPUs for which this build holds neither machine code nor PTX that the driver could compile."""
     cubins, ptx = facts.get("cubins") or (), facts.get("ptx") or ()

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any
 
 from . import driver, fatbin, framework
-from .answer import Answer, Facts, finding, judged, measure, passed, skipped
+from .answer import Answer, Facts, finding, judged, measure, passed
 
 # nvcc's code stands in sections of its own; what the kernel generator made is data of the program.
 DATA = re.compile(r"\.l?(?:rodata|data)(?:\.|$)")
@@ -33,10 +33,9 @@ RESULTS = {
 def loaded(facts: Facts) -> Answer:
     """Load some of them on every GPU: without machine code for it, their PTX has to be one that the driver compiles."""
     seen = driver.look()
-    if not seen.present:
-        return skipped(driver.NO_DRIVER, expected="generated kernels that the driver takes")
-    if seen.result != 0 or not seen.count:
-        return skipped("the driver offers no GPU; the check of the driver says why")
+    nothing = driver.without_gpu(seen, "generated kernels that the driver takes")
+    if nothing is not None:
+        return nothing
     kernels = list(islice(found(), HANDED))
     if not kernels:
         return passed("generated kernels that the driver takes", "this build holds none")

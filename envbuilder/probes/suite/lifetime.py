@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 from contextlib import suppress
+from pathlib import Path
 
 TOO_LATE = 124
 
@@ -22,19 +23,22 @@ def end_after(seconds: float) -> None:
 
 def _end() -> None:
     """Take what this process has started along: outside a container, nobody else would."""
-    for child in _children():
+    for pid in descendants(os.getpid()):
         with suppress(OSError):
-            if os.getpgid(child) == child:
-                os.killpg(child, signal.SIGKILL)
-            else:
-                os.kill(child, signal.SIGKILL)
+            os.kill(pid, signal.SIGKILL)
     os._exit(TOO_LATE)
 
 
-def _children() -> "list[int]":
-    found = []
-    with suppress(OSError):
-        for thread in os.listdir("/proc/self/task"):
-            with open(f"/proc/self/task/{thread}/children") as file:
-                found += [int(word) for word in file.read().split()]
+def descendants(pid: int) -> list[int]:
+    """Name the processes below one, itself not among them; none where the system has no ``/proc``."""
+    children: dict[int, list[int]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError, ValueError, IndexError):  # it may end while it is read
+            parent = int(stat.read_text(errors="replace").rpartition(")")[2].split()[1])
+            children.setdefault(parent, []).append(int(stat.parent.name))
+    found: list[int] = []
+    new = [pid]
+    while new:
+        new = [child for parent in new for child in children.get(parent, ())]
+        found += new
     return found
