@@ -61,7 +61,8 @@ def test_a_missing_gpu_library_does_not_stop_an_import() -> None:
     """A CI without a GPU logs a missing libcudart and goes on: what stops its import is named, and CUDA is not."""
     text = (
         "import tensorflow fails\n"
-        "W dso_loader.cc:64] Could not load dynamic library 'libcudart.so.11.0'; dlerror: libcudart.so.11.0: no\n"
+        "W dso_loader.cc:64] Could not load dynamic library 'libcudart.so.11.0'; dlerror: libcudart.so.11.0: "
+        "cannot open shared object file: No such file or directory\n"
         "TypeError: Descriptors cannot not be created directly.\n"
     )
     document = foresee(f"tensorflow==2.8.0\n{text}", load()).document
