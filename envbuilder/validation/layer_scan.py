@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import mmap
 import re
+import struct
 from collections.abc import Iterator
 
 import msgspec
 
 from envbuilder.engine.port import FileKind, LayerFile, LayerStream
-from envbuilder.probes.suite.elf import DamagedElfError, Elf, NotElfError
+from envbuilder.errors import decode
+from envbuilder.probes.suite.elf import PT_DYNAMIC, DamagedElfError, Elf, NotElfError
 from envbuilder.validation.library_versions import own_version
 from envbuilder.validation.secret_search import Secret, in_text
 
@@ -26,7 +28,10 @@ KEPT = re.compile(
 
 MAX_KEPT, MAX_KEPT_OF_LAYER = 16 << 20, 128 << 20
 _WHOLE, _ENDS = 64 << 20, 24 << 20
-"""Up to this many bytes of a shared object are looked at whole; of a larger one, so many at either end."""
+"""Up to this many bytes of a shared object are looked at whole; of a larger one, so many at either end.
+
+And what the loader reads, wherever its headers say that it lies: cuBLASLt 11.4 has it 26 MB before its end.
+"""
 
 _OVERLAP = 4096
 _VERSIONED = re.compile(r"(?:^|/)(?:lib(?:cu|nvrtc|nvJitLink)[\w-]*\.so[\w.]*|ptxas|nvlink)\Z")
@@ -112,6 +117,7 @@ class _Reading:
         self._hash = hashlib.sha256()
         self._size = 0
         self._window: mmap.mmap | None = None
+        self._dynamic = range(0)
         self.head = b""
         self.kept = b""
         self.secrets: list[Secret] = []
@@ -144,6 +150,7 @@ class _Reading:
             self.head = piece[:16]
             if piece.startswith(_MAGIC) and self._file.size >= 64:  # noqa: PLR2004 - an ELF header
                 self._window = mmap.mmap(-1, self._file.size)
+                self._dynamic = _dynamic(piece)
             self._text = b"\0" not in piece[:8192]
         self._hash.update(piece)
         if self._window is not None:
@@ -157,7 +164,9 @@ class _Reading:
         assert self._window is not None  # noqa: S101 - asked by the only caller
         size, at = self._file.size, self._size
         piece = piece[: max(0, size - at)]
-        if size <= _WHOLE or at < _ENDS or at + len(piece) > size - _ENDS:
+        end = at + len(piece)
+        loaded = at < self._dynamic.stop and end > self._dynamic.start
+        if size <= _WHOLE or at < _ENDS or end > size - _ENDS or loaded:
             self._window[at : at + len(piece)] = piece
 
     def _search(self, piece: bytes) -> None:
@@ -170,6 +179,21 @@ class _Reading:
             return Binary(damaged="it ends within its own header") if self.head.startswith(_MAGIC) else None
         with self._window as window:
             return _describe(self._file.path, window, self._size)
+
+
+def _dynamic(piece: bytes) -> range:
+    """Say where a file's headers, at its beginning, place what the loader reads; an empty range where they do not."""
+    try:
+        with decode.damaged("no headers"):
+            at, size, count = (struct.unpack_from(form, piece, place)[0] for form, place in _HEADER)
+            rows = [struct.unpack_from("<IIQQQQQQ", piece, at + number * size) for number in range(min(count, 64))]
+    except decode.DamagedError:
+        return range(0)  # which is found out when it is described
+    return next((range(row[2], row[2] + row[5]) for row in rows if row[0] == PT_DYNAMIC), range(0))
+
+
+_HEADER = (("<Q", 32), ("<H", 54), ("<H", 56))
+"""Where an ELF header says at which place the program headers are, how long one is, and how many."""
 
 
 def _describe(path: str, window: mmap.mmap, size: int) -> Binary | None:
