@@ -56,3 +56,15 @@ def test_headers_that_lead_nowhere_are_no_reason_to_fail() -> None:
     (row,) = scan(LayerStream(iter((file,)), "sha256:0")).rows
     assert row.binary is not None
     assert row.binary.damaged
+
+
+def test_a_file_of_holes_that_begins_as_a_program_is_damaged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is larger than any shared object is never laid out in memory; nor is a dynamic section without end."""
+    monkeypatch.setattr(layer_scan, "_LARGEST", PIECE)
+    file = LayerFile("usr/lib/libholes.so.1", "file", size=2 * PIECE, pieces=lambda: iter((b"\x7fELF" + bytes(PIECE),)))
+    (row,) = scan(LayerStream(iter((file,)), "sha256:0")).rows
+    assert row.binary is not None
+    assert row.binary.damaged == "it is larger than any"
+    endless = bytearray(_large(PIECE, PIECE * 2))
+    endless[64 + 56 + 32 : 64 + 56 + 40] = struct.pack("<Q", 1 << 40)
+    assert len(layer_scan._dynamic(bytes(endless))) == layer_scan._ENDS
