@@ -16,6 +16,7 @@ HUB = "docker.io"
 
 VARIABLE = "ENVBUILDER_MIRRORS"
 _HOST = re.compile(r"(?:[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?)(?::[0-9]{1,5})?\Z")
+_NAMES_REGISTRY = re.compile(r"(?:[^/]*[.:][^/]*|localhost)/")
 _MIRROR = re.compile(r"(?:[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?)(?::[0-9]{1,5})?(?:/[a-z0-9][a-z0-9._-]*)*\Z")
 
 
@@ -66,9 +67,8 @@ def sources(reference: str, environ: Mapping[str, str] = os.environ) -> tuple[st
 
     A name without a registry is the Hub's; an official image is in ``library`` there.
     """
-    first, slash, rest = reference.partition("/")
-    has_host = bool(slash) and ("." in first or ":" in first or first == "localhost")
-    registry, path = (first, rest) if has_host else (HUB, reference)
+    first, _, rest = reference.partition("/")
+    registry, path = (first, rest) if _NAMES_REGISTRY.match(reference) else (HUB, reference)
     mirror = mirrors(environ).get(registry)
     if mirror is None:
         return (reference,)
