@@ -245,6 +245,9 @@ class Shelf:
     def stream(self, file: DistFile, member: Member) -> Iterator[bytes]:
         raise NotImplementedError
 
+    def whole(self, file: DistFile) -> Iterator[bytes]:
+        raise NotImplementedError
+
     def size(self, file: DistFile) -> int:
         raise NotImplementedError
 
