@@ -17,6 +17,10 @@ VERDICT = f"{OURS}verdict/v1"
 CYCLONEDX = "https://cyclonedx.org/bom"
 PROVENANCE = "https://slsa.dev/provenance/v1"
 
+REHEARSAL = "urn:envbuilder:rehearsal/v1"
+"""What came of a simulated driver, about the same digest. It is no attestation of ours: no demand is met by it, and a
+version that does not know it passes it over."""
+
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 """The DSSE payload type of a statement (in-toto attestation framework, envelope layer)."""
 

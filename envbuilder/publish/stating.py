@@ -14,7 +14,7 @@ import msgspec
 from envbuilder.attest import statement
 from envbuilder.attest.demand import moment
 from envbuilder.attest.envelope import Sealer
-from envbuilder.attest.predicates import Allowance, result_statement, verdict_statement
+from envbuilder.attest.predicates import Allowance, rehearsal_statement, result_statement, verdict_statement
 from envbuilder.engine.port import Engine, Image
 from envbuilder.errors import PublishError, decode
 from envbuilder.publish.journal import Entry, Journal
@@ -137,6 +137,15 @@ def state(  # noqa: PLR0913, PLR0917 - what is stated about what, and the ports
     """
     result = result_statement(name, verdict, allowed=allowed)
     statements = (verdict_statement(name, verdict, allowed=allowed), *((result,) if result else ()), *further)
+    return _stated(manifest, statements, tools)
+
+
+def state_rehearsal(name: str, manifest: Manifest, verdict: Verdict, tools: Tools) -> tuple[str, ...]:
+    """Sign and attach what came of a simulated driver, which counts nowhere. Raises PublishError for a real one."""
+    return _stated(manifest, (rehearsal_statement(name, verdict),), tools)
+
+
+def _stated(manifest: Manifest, statements: tuple[statement.Statement, ...], tools: Tools) -> tuple[str, ...]:
     made = []
     for each in statements:
         tools.say(f"attaching {each.predicate_type}")

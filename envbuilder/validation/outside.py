@@ -19,7 +19,8 @@ SHOWN = 4
 class Outside:
     """The image as the engine describes it, its files, what it should hold, and where locked wheels can be looked up.
 
-    ``lock`` is the text of the lock that it was made from, '' for an image of others.
+    ``lock`` is the text of the lock that it was made from, '' for an image of others. ``is_built_here`` says that this
+    very image is what a build on this host made of that lock.
     """
 
     image: Image
@@ -27,6 +28,7 @@ class Outside:
     facts: Facts
     lock: str
     wheels: WheelRecords
+    is_built_here: bool = False
 
     @property
     def is_ours(self) -> bool:
