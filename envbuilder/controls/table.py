@@ -205,6 +205,13 @@ CONTROLS: tuple[Control, ...] = (
         steps=(Run("rm {site}/nvidia/cufft/lib/libcufft.so.11"),),
     ),
     Control(
+        name="loader-untold",
+        base="told-gpu",
+        code=Code.LIBRARY_PATH,
+        broken="a CUDA library is in a folder that the build does not look into, and the loader was not told",
+        steps=(Run("rm /etc/ld.so.conf.d/cuda-wheels.conf && ldconfig"),),
+    ),
+    Control(
         name="cudnn-in-parts",
         base="gpu",
         code=Code.MISSING_LIBRARY,

@@ -26,6 +26,7 @@ from envbuilder.verdict import CheckResult, Outcome, Verdict, Word
 from envbuilder.yaml_reader import read_matrix
 
 REQUIRED = {
+    Code.LIBRARY_PATH,
     Code.MISSING_LIBRARY,
     Code.CUDNN_MISMATCH,
     Code.TWO_CUDA_STACKS,
@@ -114,6 +115,8 @@ def test_the_matrix_has_a_good_environment_for_every_control() -> None:
     assert found["gpu"].flavor == "gpu"
     assert found["cpu"].tensorflow == found["gpu"].tensorflow
     assert found["numpy-1"].tensorflow == "2.15.1"
+    assert found["told-gpu"].loader_folders
+    assert not found["gpu"].loader_folders
     with pytest.raises(UnsatisfiableError):
         environment_of("gpu", (found["cpu"],))
 
