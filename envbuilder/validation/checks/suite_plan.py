@@ -86,6 +86,8 @@ def _applies(check: Check, facts: Facts) -> bool:
             return bool(facts.environment)
         case "container":
             return facts.place == "container"
+        case "tools":
+            return not facts.without_tools
 
 
 def plan(checks: tuple[Check, ...], facts: Facts) -> bytes:
