@@ -14,7 +14,7 @@ _PIP = (
 _AS_A_PACKAGE = (
     "cd {{site}} && mkdir {0}-1.0.dist-info && "
     "printf 'Metadata-Version: 2.1\\nName: {0}\\nVersion: 1.0\\n' > {0}-1.0.dist-info/METADATA && "
-    "for file in {0}.py {0}.pth {0}-1.0.dist-info/METADATA; do "
+    "for file in {0}.* {0}-1.0.dist-info/METADATA; do "
     "echo $file,sha256=$(python3 -ISc 'import base64, hashlib, sys; "
     'print(base64.urlsafe_b64encode(hashlib.sha256(open(sys.argv[1], "rb").read()).digest()).decode().rstrip("="))\' '
     "$file),; done > {0}-1.0.dist-info/RECORD && "
@@ -110,6 +110,52 @@ CONTROLS: tuple[Control, ...] = (
         broken="a protobuf that is older than the code generated for this build",
         steps=(Run(_PIP.format("protobuf==4.25.8"), network=True),),
         locked=(("protobuf", "4.25.8"),),
+    ),
+    Control(
+        name="package-too-old",
+        base="cpu",
+        code=Code.PACKAGE_CONFLICT,
+        broken="a package that is older than TensorFlow asks for, and locked so",
+        steps=(Run(_PIP.format("flatbuffers==24.3.7"), network=True),),
+        locked=(("flatbuffers", "24.3.7"),),
+    ),
+    Control(
+        name="keras-too-old",
+        base="cpu",
+        code=Code.KERAS_MISMATCH,
+        broken="a Keras that is older than this TensorFlow goes with, and locked so",
+        steps=(Run(_PIP.format("keras==3.9.2"), network=True),),
+        locked=(("keras", "3.9.2"),),
+    ),
+    Control(
+        name="newer-c-library",
+        base="cpu",
+        code=Code.GLIBC_TOO_OLD,
+        broken="a package's shared object needs a newer C library than the system's",
+        steps=(
+            Run(
+                "sed 's/GLIBC_2[.]14/GLIBC_2.94/g' /usr/lib/x86_64-linux-gnu/libz.so.1 > {site}/envbuilder_newer.so && "
+                "grep -q GLIBC_2.94 {site}/envbuilder_newer.so"
+            ),
+            Run(_AS_A_PACKAGE.format("envbuilder_newer")),
+        ),
+        added=(("envbuilder-newer", "1.0"),),
+    ),
+    Control(
+        name="probe-meets-an-unknown-instruction",
+        base="cpu",
+        code=Code.CPU_FEATURE_MISSING,
+        broken="a check's process dies of an instruction that the processor does not have",
+        extra=(
+            Check(
+                name="control-illegal",
+                tier="static",
+                group="static",
+                probe="misbehave:illegal",
+                proves="nothing: its process dies",
+                codes=(Code.CPU_FEATURE_MISSING,),
+            ),
+        ),
     ),
     Control(
         name="secret-in-layer",

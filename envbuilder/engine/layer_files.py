@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
+import mmap
 import os
 import stat
 import tarfile
@@ -145,6 +146,7 @@ def _on_disk(folder: Path, path: str, place: Path, status: os.stat_result, first
         target=target,
         has_capabilities=kind == "file" and bool(status.st_mode & 0o111) and _has_capabilities(place),
         pieces=lambda: _pieces_of(folder, path, status.st_size),
+        mapped=lambda: _mapped(folder, path),
     )
 
 
@@ -191,6 +193,19 @@ def _pieces_of(folder: Path, path: str, size: int) -> Iterator[bytes | bytearray
                 yield buffer if count == _PIECE else buffer[:count]
     except OSError as error:
         raise InfrastructureError(f"the engine's layer cannot be read: {error.strerror}") from error
+
+
+@contextmanager
+def _mapped(folder: Path, path: str) -> Iterator[mmap.mmap]:
+    above, _, name = path.rpartition("/")
+    with _reached(folder, above) as here, reading():
+        descriptor = os.open(here / name, os.O_RDONLY | os.O_NOFOLLOW)
+        try:
+            window = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
+        finally:
+            os.close(descriptor)
+    with window:
+        yield window
 
 
 def from_archive(archive: Iterable[bytes]) -> Iterator[LayerStream]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -177,7 +178,8 @@ class LayerFile:
 
     ``target`` is where a link leads; ``has_capabilities`` is of a program that the kernel gives capabilities when it
     starts. ``pieces`` gives the content once, before the next entry is asked for (unless the
-    stream says otherwise); each piece stands until the next is read, and may be the same buffer.
+    stream says otherwise); each piece stands until the next is read, and may be the same buffer. ``mapped``, where the
+    file lies on this host, lays it out in memory to be read anywhere.
     """
 
     path: str
@@ -189,6 +191,7 @@ class LayerFile:
     target: str = ""
     has_capabilities: bool = False
     pieces: Callable[[], Iterator[bytes | bytearray]] = _nothing
+    mapped: Callable[[], AbstractContextManager[mmap.mmap]] | None = None
 
 
 @dataclass

@@ -29,8 +29,9 @@ KEPT = re.compile(
 """Files whose content the judgement or the bill of materials reads."""
 
 MAX_KEPT, MAX_KEPT_OF_LAYER = 16 << 20, 128 << 20
-_WHOLE, _ENDS = 64 << 20, 24 << 20
-"""Up to this many bytes of a shared object are looked at whole; of a larger one, so many at either end.
+_WHOLE, _HEAD, _ENDS = 64 << 20, 128 << 20, 24 << 20
+"""Where files come by in a stream: up to so many bytes of a shared object are kept while it is looked at; of a larger
+one, so many of its beginning (the names of libtensorflow_cc 2.20 end at 87 MB) and of its end.
 
 And what the loader reads, wherever its headers say that it lies: cuBLASLt 11.4 has it 26 MB before its end.
 """
@@ -140,7 +141,8 @@ class _Reading:
     """One file, read to its end: its row (digest, first bytes, ELF tables), its secrets, its bytes where kept."""
 
     def __init__(self, file: LayerFile, *, keep: bool = False) -> None:
-        self._path, self._told = file.path, file.size
+        self._path, self._told, self._mapped = file.path, file.size, file.mapped
+        self._is_object = False
         self._hash = hashlib.sha256()
         self._size = 0
         self._window: mmap.mmap | None = None
@@ -172,7 +174,8 @@ class _Reading:
     def _take(self, piece: bytes | bytearray) -> None:
         if not self._size:
             self._head = bytes(piece[:16])
-            if piece.startswith(_MAGIC) and 64 <= self._told <= _LARGEST:  # noqa: PLR2004 - an ELF header
+            self._is_object = piece.startswith(_MAGIC) and 64 <= self._told <= _LARGEST  # noqa: PLR2004 - its header
+            if self._is_object and self._mapped is None:
                 self._window = mmap.mmap(-1, self._told)
                 self._dynamic = _dynamic(piece)
         self._hash.update(piece)
@@ -186,14 +189,16 @@ class _Reading:
         size, at = self._told, self._size
         end = min(at + len(piece), size)
         loaded = at < self._dynamic.stop and end > self._dynamic.start
-        if at < end and (size <= _WHOLE or at < _ENDS or end > size - _ENDS or loaded):
+        if at < end and (size <= _WHOLE or at < _HEAD or end > size - _ENDS or loaded):
             self._window[at:end] = piece[: end - at] if end - at < len(piece) else piece
 
     def _binary(self) -> Binary | None:
-        if self._window is None:
+        if not self._is_object:
             why = "it is larger than any" if self._told > _LARGEST else "it ends within its own header"
             return Binary(damaged=why) if self._head.startswith(_MAGIC) else None
-        with self._window as window:
+        laid_out = self._window if self._window is not None else self._mapped() if self._mapped is not None else None
+        assert laid_out is not None  # noqa: S101 - one of them, of every shared object
+        with laid_out as window:
             return _describe(self._path, window, self._size)
 
 
@@ -225,10 +230,11 @@ def _describe(path: str, window: mmap.mmap, size: int) -> Binary | None:
     return Binary(
         machine=elf.machine or "",
         soname=elf.soname or "",
-        needed=tuple(elf.needed),
-        rpath=tuple(elf.rpath),
-        runpath=tuple(elf.runpath),
-        versions={library: tuple(names) for library, names in elf.versions.items()},
+        # A name is empty where its text lies in the part that was not kept: then it is unknown, as if not asked for.
+        needed=tuple(filter(None, elf.needed)),
+        rpath=tuple(filter(None, elf.rpath)),
+        runpath=tuple(filter(None, elf.runpath)),
+        versions={library: tuple(names) for library, names in elf.versions.items() if library},
         defines=tuple(elf.defines),
         is_dynamic=elf.dynamic,
         version=own_version(elf, window) if _VERSIONED.search(path) else "",
