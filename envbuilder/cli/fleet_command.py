@@ -226,7 +226,7 @@ def make(order: Any, signers: tuple[Path, ...], keyless: bool, form: str) -> Non
     from envbuilder.cli.output import finish
     from envbuilder.console import Console
     from envbuilder.errors import UsageError, decode
-    from envbuilder.jobs.fleet_make import MakeOrder, unpack
+    from envbuilder.jobs.fleet_make import MakeOrder, lay_out
     from envbuilder.publish.publish_all import sealer_of
     from envbuilder.publish.publish_text import as_text
 
@@ -236,7 +236,7 @@ def make(order: Any, signers: tuple[Path, ...], keyless: bool, form: str) -> Non
         raise UsageError(f"this is no order: {error}", hint="`envbuilder fleet run --build` writes them") from error
     say = Console().say
     sealer = sealer_of(signers or own_key(keyless=keyless), keyless=keyless, environment=os.environ, say=say)
-    choice, workspace = unpack(asked_for, Path.cwd(), load())
+    choice, workspace = lay_out(asked_for, Path.cwd(), load())
     finish(made(asked_for, choice, workspace, sealer), form, as_text)
 
 

@@ -65,7 +65,7 @@ def order_of(task: Task) -> MakeOrder:
     return order
 
 
-def unpack(order: MakeOrder, root: Path, catalog: Catalog) -> tuple[Choice, Workspace]:
+def lay_out(order: MakeOrder, root: Path, catalog: Catalog) -> tuple[Choice, Workspace]:
     """Lay an order's matrix and context out in a folder of its own below ``root``, and choose its environment.
 
     Raises UsageError for a path that leads out of the context.
