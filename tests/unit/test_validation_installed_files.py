@@ -308,3 +308,14 @@ def test_a_paths_name_cannot_start_a_line(tmp_path: Path) -> None:
     """A file's name with line breaks and workflow commands stays within its message."""
     (one,) = errors(package("numpy", "2.4.6", NUMPY), {f"{SITE}/a\n::error::x.pth": b"x"})
     assert "\n" not in one.message
+
+
+def test_libraries_in_the_layers_of_a_registry_s_base_are_its_own() -> None:
+    """A library that no package brings is the base's where this host knows that layer for its; above it, a stray."""
+    stray = {"usr/local/lib/libours.so.1": b"\x7fELF"}
+    for of_base, named in ((1, False), (0, True)):
+        subject = replace(outside(image_of(stray, {"opt/x": b""})), of_base=of_base)
+        said = [one.message for one in files(subject).findings]
+        assert any("libours" in text for text in said) is named
+    above = replace(outside(image_of({"opt/x": b""}, stray)), of_base=1)
+    assert any("libours" in one.message for one in files(above).findings)
