@@ -31,7 +31,9 @@ def test_a_job_proves_its_image_from_within(tmp_path: Path) -> None:
         pytest.skip(f"{ENVIRONMENT} is not built here: envbuilder run quickstart")
     create(tmp_path / "keys")
     key = ("--key", str(tmp_path / "keys" / PUBLIC))
-    (tmp_path / "matrix.yaml").write_text("name: proof\ninclude:\n  - {tensorflow: 2.20.0, flavor: cpu}\n")
+    (tmp_path / "matrix.yaml").write_text(
+        "name: proof\ninclude:\n  - {tensorflow: 2.20.0, flavor: cpu, python: '3.11', os: debian-bookworm}\n"
+    )
     (tmp_path / "fleet.yaml").write_text("- {name: plain, arch: x86_64, labels: {kubernetes.io/arch: amd64}}\n")
     with docker_registry(tmp_path / "registry") as address:
         repository, tag = f"{address}/team/image", f"{address}/team/image:{ENVIRONMENT}"
@@ -42,6 +44,7 @@ def test_a_job_proves_its_image_from_within(tmp_path: Path) -> None:
             words = ("--fleet", "fleet.yaml", "--from", repository, *key, "--runner", runner, "-o", "jobs")
             exported = envbuilder(tmp_path, "fleet", "export", "kubernetes", "matrix.yaml", *words)
             assert exported.returncode == 0, exported.stderr
+            assert "missing" in exported.stdout, exported.stdout
             (path,) = (tmp_path / "jobs").iterdir()
             order, job = yaml.safe_load_all(path.read_text())
             contents = {

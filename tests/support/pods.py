@@ -28,7 +28,7 @@ def runner_image(folder: Path, base: str, tag: str) -> str:
         ROOT / "envbuilder", site / "envbuilder", ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True
     )
     for kind in ("templates", "matrices", "policies"):
-        shutil.copytree(ROOT / kind, site / "envbuilder" / "data" / kind)
+        shutil.copytree(ROOT / kind, site / "envbuilder" / "data" / kind, dirs_exist_ok=True)
     program = folder / "envbuilder"
     program.write_text('#!/bin/sh\nPYTHONPATH=/opt/site exec python3 -m envbuilder "$@"\n')
     program.chmod(0o755)

@@ -130,7 +130,11 @@ def test_kubectl_reads_them(tmp_path: Path) -> None:
         environment = {"HOME": str(tmp_path), "PATH": os.environ["PATH"]}
         ended = subprocess.run(words, capture_output=True, text=True, check=False, env=environment, timeout=60)
     assert ended.returncode == 0, ended.stderr
-    read = {(one["kind"], one["metadata"]["name"]): one for one in yaml.safe_load_all(ended.stdout)}
+    read, rest = {}, ended.stdout.strip()
+    while rest:
+        one, end = json.JSONDecoder().raw_decode(rest)
+        read[one["kind"], one["metadata"]["name"]] = one
+        rest = rest[end:].strip()
     assert len(read) == 4
     for meant in documents():
         one = read[meant["kind"], meant["metadata"]["name"]]
