@@ -1,7 +1,7 @@
 # ruff: noqa: INP001, T201 - benchmarks are programs, not a package, and print what they measured
 """How many hours N environments on M kinds of host take: a model of a line, and a simulation with hosts that are lost.
 
-A host builds, or pulls and validates, one image at a time. The first proof of an image waits for its build and its push;
+A host builds, or pulls and validates, one image at a time. The first proof of an image waits for its build and push;
 one that is lost is begun again, as `envbuilder/jobs/fan_out.py` does it.
 """
 

@@ -15,6 +15,7 @@ from envbuilder.cli.fleet_ports import (
     asked,
     attacher,
     attacher_beside,
+    closing_beside,
     executor_of,
     made,
     own_key,
@@ -218,7 +219,9 @@ def prove(order: Any, signers: tuple[Path, ...], keyless: bool, beside: Path | N
             ready = attacher(registrar, sealer, host, catalog, gpus=asked_for.gpus, simulate=played, **how)
         return ready(asked_for.digest)
 
-    finish(do(asked_for, here, registrar.standing, attach), form, as_text)
+    with closing_beside(beside):
+        document = do(asked_for, here, registrar.standing, attach)
+    finish(document, form, as_text)
 
 
 @command.command("make")

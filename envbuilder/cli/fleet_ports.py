@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -211,7 +212,6 @@ def attacher_beside(
     from envbuilder.publish.registry_image import RegistryImages
     from envbuilder.publish.stating import Terms
     from envbuilder.registry.client import Repository
-    from envbuilder.validation.launcher import close
     from envbuilder.validation.validate import validate_beside
     from envbuilder.workspace import Workspace
 
@@ -231,9 +231,18 @@ def attacher_beside(
         # Stating looks an image up and pulls it, and does nothing else with an engine.
         session = Session(cast("Engine", images), workspace, console.say, dict(os.environ), describe())
         attachment = Attachment(reference, workspace.attached(digest), Terms(session.host, profile))
-        try:
-            return attach_verdict(attachment, tools_for(reference, session, sealer, judge))
-        finally:
-            close(exchange)
+        return attach_verdict(attachment, tools_for(reference, session, sealer, judge))
 
     return attach
+
+
+@contextmanager
+def closing_beside(exchange: Path | None) -> Iterator[None]:
+    """Tell the container beside this one that it is over, however this ends: it waits for a word."""
+    from envbuilder.validation.launcher import close
+
+    try:
+        yield
+    finally:
+        if exchange is not None:
+            close(exchange)

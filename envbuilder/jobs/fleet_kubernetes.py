@@ -24,8 +24,8 @@ EXCHANGE, ORDER, KEY, LOGIN = "/exchange", "/order", "/key", "/login"
 
 SERVE = f"""\
 cd {EXCHANGE} || exit 9
-until [ -p go ]; do sleep 0.2; done
-while read -r word <go && [ "$word" = run ]; do
+until [ -p go ] || [ -e over ]; do sleep 0.2; done
+while [ ! -e over ] && read -r word <go && [ "$word" = run ]; do
   /bin/sh probes/start.sh <order >said 2>errors
   echo $? >ended
 done
@@ -161,7 +161,12 @@ def _suite(task: Task, order: ProofOrder) -> dict[str, Any]:
 def _judge(cluster: Cluster) -> dict[str, Any]:
     """Return the container that asks, judges, signs and attaches: envbuilder's own."""
     login = [{"name": "login", "mountPath": LOGIN, "readOnly": True}] if cluster.login else []
-    variables = {"HOME": "/work", "ENVBUILDER_SIGNING_KEY": f"{KEY}/envbuilder.key", "DOCKER_CONFIG": LOGIN}
+    variables = {
+        "HOME": "/work",
+        "TMPDIR": "/work",
+        "ENVBUILDER_SIGNING_KEY": f"{KEY}/envbuilder.key",
+        "DOCKER_CONFIG": LOGIN,
+    }
     return {
         "name": "judge",
         "image": cluster.runner,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -178,13 +179,16 @@ def beside(exchange: Path, plan: bytes, session: Session, *, time_limit: float =
 
     ``time_limit``, in seconds, bounds the whole run. What is there runs `start.sh` whenever it is told to, and closes.
     """
-    code = follow(
-        ("/bin/sh", "-c", _TALK, "sh", str(exchange)),
-        session.feed,
-        time_limit=time_limit,
-        stdin=session.order(plan, time_limit + OWN_END_S),
-        overdue=session.overdue,
-    )
+    try:
+        code = follow(
+            ("/bin/sh", "-c", _TALK, "sh", str(exchange)),
+            session.feed,
+            time_limit=time_limit,
+            stdin=session.order(plan, time_limit + OWN_END_S),
+            overdue=session.overdue,
+        )
+    except OSError as error:
+        raise InfrastructureError(f"cannot run /bin/sh: {error.strerror}", hint="the judge's image needs it") from error
     if session.stopped or code is None:
         return session.stopped or _TIME_IS_UP
     if code == _NO_TENSORFLOW:
@@ -192,9 +196,20 @@ def beside(exchange: Path, plan: bytes, session: Session, *, time_limit: float =
     return None if code == 0 else Unfinished(f"not run: the runner ended with exit code {code}")
 
 
+_OVER = "over"
+_WAKE_S, _PAUSE_S = 2.0, 0.1
+
+
 def close(exchange: Path) -> None:
-    """Tell the container beside this one that it is done; one that is gone needs no word."""
-    with suppress(OSError):
-        pipe = os.open(exchange / PIPES[0], os.O_WRONLY | os.O_NONBLOCK)
-        with os.fdopen(pipe, "wb") as stream:
-            stream.write(b"end\n")
+    """Tell the container beside this one that it is over, whether it waits for a word, or has not begun to yet.
+
+    Raises InfrastructureError where the folder cannot be written.
+    """
+    write_atomically(exchange / _OVER, b"")
+    until = time.monotonic() + _WAKE_S
+    while time.monotonic() < until:
+        with suppress(OSError):  # nobody reads: it has ended, or will look before it waits
+            with os.fdopen(os.open(exchange / PIPES[0], os.O_WRONLY | os.O_NONBLOCK), "wb") as stream:
+                stream.write(b"end\n")
+            return
+        time.sleep(_PAUSE_S)

@@ -223,3 +223,13 @@ def test_two_containers_speak_through_pipes(tmp_path: Path) -> None:
     threading.Timer(0.3, close, (tmp_path,)).start()
     assert served.wait(timeout=20) == 0
     assert beside(tmp_path, b"{}", Session((), lambda _: None), time_limit=1) is not None, "nobody is there: it ends"
+
+
+@pytest.mark.parametrize("laid_out", [True, False])
+def test_a_container_that_starts_when_all_is_over_ends(tmp_path: Path, *, laid_out: bool) -> None:
+    """Its image took longer to pull than the answer to find: it looks before it waits, with pipes there or not."""
+    if laid_out:
+        lay_out(tmp_path)
+    close(tmp_path)
+    served = subprocess.Popen(["/bin/sh", "-c", SERVE.replace("/exchange", str(tmp_path))])
+    assert served.wait(timeout=20) == 0

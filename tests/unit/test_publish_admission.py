@@ -95,7 +95,8 @@ def test_kyverno_forbids_whatever_is_not_passed() -> None:
     (rule,) = document["spec"]["rules"]
     (verify,) = rule["verifyImages"]
     assert verify["type"] == "SigstoreBundle"
-    assert verify["required"] and verify["verifyDigest"]
+    assert verify["required"]
+    assert verify["verifyDigest"]
     (attestation,) = verify["attestations"]
     assert attestation["type"] == VERDICT
     told = {one["key"]: one["value"] for one in attestation["conditions"][0]["all"]}
