@@ -120,6 +120,14 @@ def test_a_removed_module_is_listed_once() -> None:
     assert not found.removed_members
 
 
+def test_what_is_newly_deprecated_is_named() -> None:
+    """A name that its documentation marks now and did not before; one that always was, or is new, is no news."""
+    plain, marked = Name("function", None), Name("function", None, deprecated=True)
+    old = Surface(names={"f": plain, "g": marked, "h": marked})
+    new = Surface(names={"f": marked, "g": marked, "h": plain, "i": marked})
+    assert surface.compare_surfaces(old, new).newly_deprecated == ("f",)
+
+
 def test_members_are_grouped_by_name() -> None:
     """A method that vanished from several classes is one entry that counts them."""
     old = names(A="class", B="class", A__updates="a:self", B__updates="a:self", A__x="a:self")
