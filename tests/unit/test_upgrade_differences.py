@@ -212,6 +212,27 @@ def test_a_newly_failing_test_is_flaky_where_it_does_not_always_fail(
     assert change.again == "" if not new_again else change.again.startswith(f"failed {bad} of {len(new_again) + 1} ")
 
 
+@pytest.mark.parametrize(
+    ("old_again", "new_again", "flaky"),
+    [
+        (("failed",) * 5, ("passed",) * 5, False),
+        (("failed", "passed"), ("passed",) * 5, True),
+        (("failed",) * 5, ("passed", "failed"), True),
+    ],
+    ids=["repaired", "passes on the old side", "fails on the new side"],
+)
+def test_a_test_that_failed_before_alone_is_repaired_or_flaky(
+    old_again: tuple[str, ...], new_again: tuple[str, ...], *, flaky: bool
+) -> None:
+    """What always fails on the old side and passes on the new one is repaired; else it is flaky, and named as that."""
+    old, new = runs("failed")[0], runs("passed")[0]
+    (change,) = outcomes.compare_tests(old, new, runs(*old_again), runs(*new_again))
+    assert outcomes.to_run_again([change]) == {"t"}
+    assert change.flaky is flaky
+    assert outcomes.newly_failed([change]) == ()
+    assert bool(outcomes.count_tests(old, new, [change]).failed_before) is not flaky
+
+
 def test_tests_are_counted_by_where_they_passed() -> None:
     """Counts are over both sides; what failed on the old side is named, and a run without an end is no test."""
     old = (UserTest(name="a", outcome="passed"), UserTest(name="b", outcome="failed", message="no"))
