@@ -16,7 +16,7 @@ run: setup ## Build and validate the quickstart environment, to a verdict
 	@$(ENVBUILDER) run
 
 test: setup ## Everything that CI runs: formats, types, unit, property, golden and real-engine tests
-	@scripts/setup browser
+	@scripts/setup browser slurm
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/mypy

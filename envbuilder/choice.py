@@ -16,7 +16,7 @@ from envbuilder.matrix import Matrix
 from envbuilder.workspace import Workspace, find_matrix
 from envbuilder.yaml_reader import read_matrix, read_yaml
 
-VETTED = ("quickstart", "tensorflow")
+VETTED = ("quickstart", "tensorflow", "classic")
 """The matrices whose contexts are committed in this project's ``images/``."""
 
 

@@ -96,6 +96,7 @@ EXITS: Mapping[str, Callable[[Any], int]] = {
     "envbuilder/fleet/v1": lambda fleet: (
         ExitCode.DONE if fleet.asked == "plan" else first(row.exit_code for row in fleet.rows)
     ),
+    "envbuilder/proof/v1": lambda proof: proof.exit_code,
     "envbuilder/publish/v1": lambda publish: first(row.exit_code for row in publish.rows),
     "envbuilder/verify/v1": lambda found: (
         ExitCode.DONE if found.accepted else ExitCode.INFRASTRUCTURE if found.unanswered else ExitCode.PUBLISH_FAILED

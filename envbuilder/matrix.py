@@ -16,6 +16,13 @@ DottedText = Annotated[str, msgspec.Meta(pattern=rf"^{DOTTED}\Z", description="a
 NameText = Annotated[
     str, msgspec.Meta(pattern=r"^[a-z0-9][a-z0-9.-]{0,63}\Z", description="a short name in lower case")
 ]
+OsText = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^(?:[a-z0-9][a-z0-9.-]{0,63}|[a-z0-9][a-z0-9._/-]{0,127}:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})\Z",
+        description="a system such as debian-bookworm, a base of `bases`, or a published image that brings CUDA",
+    ),
+]
 Arch = Literal["x86_64", "aarch64"]
 DriverText = Annotated[
     str,
@@ -40,7 +47,7 @@ class Axes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     tensorflow: tuple[ReleaseText, ...]
     python: tuple[DottedText, ...] = ()
-    os: tuple[NameText, ...] = ()
+    os: tuple[OsText, ...] = ()
     flavor: tuple[Flavor, ...] = ("cpu",)
     cuda: tuple[DottedText, ...] = ()
     cudnn: tuple[DottedText, ...] = ()
@@ -52,7 +59,7 @@ class Include(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     tensorflow: ReleaseText
     package: NameText | None = None
     python: DottedText | None = None
-    os: NameText | None = None
+    os: OsText | None = None
     flavor: Flavor = "cpu"
     cuda: DottedText | None = None
     cudnn: DottedText | None = None
@@ -66,7 +73,7 @@ class Exclude(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     reason: ReasonText
     tensorflow: ReleaseText | None = None
     python: DottedText | None = None
-    os: NameText | None = None
+    os: OsText | None = None
     flavor: Flavor | None = None
     cuda: DottedText | None = None
     cudnn: DottedText | None = None

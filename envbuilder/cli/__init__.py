@@ -47,6 +47,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
         "fleet",
         "Which environment is proven on which kind of host, what is left, and do it here",
         "jobs.fleet_document:FleetDocument",
+        "jobs.prove:ProofDocument",
     ),
     ("keys", "Make and show signing keys"),
     (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ from envbuilder.engine.port import Engine, Image
 from envbuilder.errors import InfrastructureError, decode
 from envbuilder.image import debian, names
 from envbuilder.workspace import read_kept, write_atomically, writing
+
+_TO_FILE = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,7 @@ def ensure_base(
     here = _pulled(engine, system) or _bootstrapped(engine, system)
     if here is not None and not renew:
         return here
-    with _lock(cache / f"{system.name}.lock"):
+    with _lock(cache / f"{_TO_FILE.sub('-', system.name)}.lock"):
         if not renew and (here := _bootstrapped(engine, system)) is not None:
             return here  # another process made it while this one waited
         return _fetch(engine, system, cache, report, renew=renew)
@@ -88,7 +91,10 @@ def _bootstrap(
     engine: Engine, system: OperatingSystem, cache: Path, report: Callable[[str], None], *, renew: bool
 ) -> Base:
     if not system.suite:
-        raise InfrastructureError(f"{system.name} is not a Debian suite and can only come from a registry")
+        raise InfrastructureError(
+            f"{system.name} is not a Debian suite and can only come from a registry",
+            hint=f"docker pull {system.image} where a registry has it",
+        )
     key = debian.recipe(system.suite)
     tar, note = cache / f"{system.name}-{key[:12]}.tar", cache / f"{system.name}-{key[:12]}.txt"
     whole = tar.is_file() and note.is_file()

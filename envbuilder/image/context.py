@@ -13,6 +13,7 @@ from envbuilder.errors import InputError, NoClaimError, Problem, decode
 from envbuilder.image import lockfile
 from envbuilder.image.lock import lock
 from envbuilder.image.lockfile import LOCK
+from envbuilder.image.names import TOOLS_SYSTEM
 from envbuilder.image.render import render_context
 from envbuilder.versions import pin_or_none, same
 from envbuilder.workspace import Workspace, folder_contents, shipped, users_text, write_atomically, writing
@@ -31,6 +32,13 @@ def system_of(environment: Environment, catalog: Catalog) -> OperatingSystem:
     system = catalog.system(environment.os)
     if system is None:
         raise NoClaimError(f"the catalogue has no operating system {environment.os}", hint="envbuilder catalog list")
+    return system
+
+
+def tools_system(catalog: Catalog) -> OperatingSystem:
+    """Return the system that the installer runs on where an environment's own base is only a registry's."""
+    system = catalog.system(TOOLS_SYSTEM)
+    assert system is not None  # noqa: S101 - the catalogue that ships has it
     return system
 
 

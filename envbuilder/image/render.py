@@ -10,6 +10,7 @@ import msgspec
 
 from envbuilder.environment import Environment
 from envbuilder.image import lockfile
+from envbuilder.image.names import BASES, TOOLS_SYSTEM
 from envbuilder.versions import major, minor, pins
 
 _WORD = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._:/@+-]*\Z")
@@ -108,6 +109,7 @@ def _dockerfile(environment: Environment, lock: str, templates: Mapping[str, str
         lock_digest=lockfile.digest(lock),
         require_cuda=required_cuda(environment.cuda) if environment.cuda else "",
         links_nvrtc=needs_nvrtc_link(environment),
+        tools_base=f"{BASES}:{TOOLS_SYSTEM}",
     )
 
 

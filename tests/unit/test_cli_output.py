@@ -56,6 +56,7 @@ from envbuilder.jobs import (
     plan_document,
     plan_matrix,
     plan_text,
+    prove,
     run_text,
 )
 from envbuilder.jobs.clean import CleanDocument, ImageGone
@@ -257,6 +258,15 @@ PROVEN = replace(
     refusals=(),
     notes=(),
 )
+STOOD = prove.ProofDocument(
+    image=f"registry.example.org/ml/tensorflow@{digest('image')}",
+    environment="x",
+    kind="any host",
+    did="stands",
+    state="passed",
+)
+ATTACHED = replace(STOOD, kind="H100/535", did="attached", driver="535.104.05", verdict="PASSED", state=None)
+
 PROOFS = FleetDocument(
     asked="status",
     matrix="tensorflow",
@@ -463,6 +473,7 @@ PHRASES: dict[tuple[str, ...], str] = {
     ("publish",): "result failed refused would new",
     ("verify",): "ACCEPTED REFUSED at on by ago a host with seconds days signed over",
     **dict.fromkeys(FLEET, "since or there in them for ran at"),
+    ("fleet", "prove"): "on none",
     (
         "upgrade",
     ): "Sides Policy Platform Why Your Checks Fleet Durations Packages What that Layers Numerics Warnings Newly "
@@ -513,6 +524,8 @@ def cases(folder: Path) -> Iterator[Case]:
     yield Case(("verify",), PROVEN, verify_document.as_text)
     for words_ in FLEET:
         yield Case(words_, PROOFS, fleet_text.as_text)
+    for did in (STOOD, ATTACHED):
+        yield Case(("fleet", "prove"), did, prove.as_text)
     yield Case(("upgrade",), DIFFERENT, upgrade_text.as_text)
     yield Case(("upgrade",), BISECTED, bisect.as_text)
     for document in (foreseen("01"), foreseen("53"), followed("28")):
