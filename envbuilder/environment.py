@@ -9,6 +9,8 @@ import msgspec
 from envbuilder.finding import Finding
 
 Flavor = Literal["cpu", "gpu"]
+Form = Literal["devel", "runtime"]
+"""``devel`` is everything as its wheels bring it; ``runtime`` is without what nothing in it can load or execute."""
 
 
 class Combination(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -27,6 +29,7 @@ class Combination(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     cudnn: str | None = None
     packages: tuple[str, ...] = ()
     controls: tuple[str, ...] = ()
+    form: Form = "devel"
 
 
 class RegistryBase(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -52,7 +55,7 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     and that the loader has to be told of (``*``: every one). ``cuda`` and ``cudnn`` are what the wheels, or the base,
     bring, ``built_cuda`` and ``built_cudnn`` what this TensorFlow was compiled with; these and ``minimum_driver`` are
     None for a CPU flavour. ``chosen`` names the axes that the resolver filled in. ``base`` is not set for a system that
-    can be bootstrapped: its file stays as it was.
+    can be bootstrapped, ``form`` not for everything as installed (``devel``): their files stay as they were.
     """
 
     id: str
@@ -77,6 +80,7 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     controls: tuple[str, ...] = ()
     chosen: tuple[str, ...] = ()
     base: RegistryBase | msgspec.UnsetType = msgspec.UNSET
+    form: Literal["runtime"] | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def on_registry_base(self) -> RegistryBase | None:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from importlib import resources
 
 import jinja2
 import msgspec
 
 from envbuilder.environment import Environment
-from envbuilder.image import lockfile
+from envbuilder.errors import decode
+from envbuilder.image import lockfile, omissions
 from envbuilder.image.names import BASES, TOOLS_SYSTEM
 from envbuilder.versions import major, minor, pins
+from envbuilder.workspace import packaged
 
 _WORD = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._:/@+-]*\Z")
 _FOLDER = re.compile(r"^(?:\*|[a-z0-9_]+)\Z")
@@ -40,14 +43,17 @@ def with_host(cache: str = "") -> str:
     return _WITH_HOST.format(cache=f" --mount=type=cache,target=/root/.cache/{_word(cache)}" if cache else "")
 
 
-def render_context(environment: Environment, lock: str, templates: Mapping[str, str]) -> dict[str, bytes]:
+def render_context(
+    environment: Environment, lock: str, templates: Mapping[str, str], left_out: str = ""
+) -> dict[str, bytes]:
     """Return every file of a build context, by its path in it.
 
-    ``lock`` is the environment's lock; ``templates`` are the texts of ``templates/`` by name. Raises ValueError
-    where a value could end an instruction of the Dockerfile: nothing unchecked is written into one.
+    ``lock`` is the environment's lock; ``templates`` are the texts of ``templates/`` by name; ``left_out`` is the list
+    of what the image lacks, where its form is not ``devel``. Raises ValueError where a value could end an instruction
+    of the Dockerfile: nothing unchecked is written into one.
     """
     files = {
-        "Dockerfile": _dockerfile(environment, lock, templates),
+        "Dockerfile": _dockerfile(environment, lock, templates, left_out),
         "environment.json": _document(environment),
         lockfile.LOCK: lock,
         "tools.lock": templates["tools.lock"],
@@ -55,7 +61,19 @@ def render_context(environment: Environment, lock: str, templates: Mapping[str, 
     }
     if environment.cuda_wheels:
         files["cuda.lock"] = lockfile.subset(lock, cuda_names(environment))
+    if environment.form:
+        files |= _leaving_out(environment, left_out)
     return {path: text.encode() for path, text in sorted(files.items())}
+
+
+def _leaving_out(environment: Environment, left_out: str) -> dict[str, str]:
+    """Return the list, the parts that its layers are made with, and the program that carries it out."""
+    cuda, rest = omissions.parse(left_out).parted(cuda_names(environment))
+    program = packaged(resources.files("envbuilder").joinpath("probes/omit.py"))
+    parts = {omissions.REST_PART: omissions.write(rest), "omit.py": decode.text(program)}
+    if environment.cuda_wheels:
+        parts[omissions.CUDA_PART] = omissions.write(cuda)
+    return {omissions.OMISSIONS: left_out, **parts}
 
 
 def _document(environment: Environment) -> str:
@@ -94,7 +112,8 @@ _MINOR_COMPATIBILITY_SINCE = 11
 """Minor-version compatibility came with CUDA 11: docs.nvidia.com/deploy/cuda-compatibility."""
 
 
-def _dockerfile(environment: Environment, lock: str, templates: Mapping[str, str]) -> str:
+def _dockerfile(environment: Environment, lock: str, templates: Mapping[str, str], left_out: str) -> str:
+    gone = omissions.parse(left_out).folders() if environment.form else frozenset()
     engine = jinja2.Environment(
         loader=jinja2.DictLoader(dict(templates)),
         undefined=jinja2.StrictUndefined,
@@ -105,6 +124,10 @@ def _dockerfile(environment: Environment, lock: str, templates: Mapping[str, str
     engine.filters["folder"] = _folder
     return engine.get_template("Dockerfile.j2").render(
         environment=environment,
+        loader_folders=tuple(
+            folder for folder in environment.loader_folders if not {"nvidia/", f"nvidia/{folder}/"} & gone
+        ),
+        omissions_digest=lockfile.digest(left_out),
         with_host=with_host,
         lock_digest=lockfile.digest(lock),
         require_cuda=required_cuda(environment.cuda) if environment.cuda else "",

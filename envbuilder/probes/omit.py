@@ -1,7 +1,7 @@
 """Leave out of an installation what a list names: files go, symbol tables are cut off, each RECORD says what is there.
 
-Run in a build, in the step that installs, so that what goes is in no layer: ``python omit.py LIST SITE LOCK`` does what
-``LIST`` says of the distributions that ``LOCK`` pins. It is one file with no package around it, standard library only.
+Run in a build, in the step that installs, so that what goes is in no layer: ``python omit.py LIST SITE`` does what
+``LIST`` says of the distributions in ``SITE``. It is one file with no package around it, standard library only.
 A list is made for certain wheels: where a RECORD is not what it was made from, nothing is touched and the build ends.
 """
 
@@ -156,13 +156,9 @@ def info_folder(site: str, name: str, version: str) -> Optional[str]:
     return None
 
 
-def apply(listed: Dict[str, Any], site: str, names: Iterable[str]) -> int:
-    """Do what a list says of these distributions; return the bytes that went. Raises NotAsListedError."""
-    wanted, gone = {normal(name) for name in names}, 0
-    for one in listed["distributions"]:
-        if normal(one["name"]) in wanted:
-            gone += _apply(one, site)
-    return gone
+def apply(listed: Dict[str, Any], site: str) -> int:
+    """Do what a list says; return the bytes that went. Raises NotAsListedError: the distribution is untouched then."""
+    return sum(_apply(one, site) for one in listed["distributions"])
 
 
 def _apply(one: Dict[str, Any], site: str) -> int:
@@ -256,13 +252,11 @@ def _remove_empty(folder: str, site: str) -> None:
 
 def main(arguments: List[str]) -> int:
     """Do what the command line says; 1 where the installation is not as listed."""
-    listed, site, lock = arguments
+    listed, site = arguments
     with open(listed, encoding="utf-8") as stream:
         known = json.load(stream)
-    with open(lock, encoding="utf-8") as stream:
-        names = re.findall(r"(?m)^([A-Za-z0-9][\w.-]*)==", stream.read())
     try:
-        gone = apply(known, os.path.normpath(site), names)
+        gone = apply(known, os.path.normpath(site))
     except (NotAsListedError, OSError) as error:
         print("not left out: {0}".format(error), file=sys.stderr)
         return 1

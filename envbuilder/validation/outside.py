@@ -19,7 +19,8 @@ SHOWN = 4
 class Outside:
     """The image as the engine describes it, its files, what it should hold, and where locked wheels can be looked up.
 
-    ``lock`` is the text of the lock that it was made from, '' for an image of others.
+    ``lock`` is the text of the lock that it was made from, '' for an image of others. ``omissions`` is the list of
+    what it leaves out, as this host has it: what an image says itself that it lacks excuses nothing.
     """
 
     image: Image
@@ -27,6 +28,7 @@ class Outside:
     facts: Facts
     lock: str
     wheels: WheelRecords
+    omissions: str = ""
 
     @property
     def is_ours(self) -> bool:

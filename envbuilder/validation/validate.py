@@ -57,10 +57,11 @@ class ValidationRequest:
 
     ``image`` is a tag, id or digest in the engine's store. ``environment`` is None for an image of others: what it
     holds is then asked of it, and ``catalog`` says what that should come to. ``lock`` is the text of the lock that it
-    was made from. ``gpus`` is ``none``, ``all``, a list of indices, or ``auto``: those that the engine can hand over.
-    ``base`` and ``base_id`` are the reference and the image id of what it was built on, where that is known. ``extra``
-    are checks beside the table's (the suite's own controls), ``probes`` the files that those need beside the suite's,
-    by name. ``index`` is asked what the locked wheels hold, where that is not known on this host yet.
+    was made from, ``omissions`` that of the list of what its form leaves out. ``gpus`` is ``none``, ``all``, a list of
+    indices, or ``auto``: those that the engine can hand over. ``base`` and ``base_id`` are the reference and the image
+    id of what it was built on, where that is known. ``extra`` are checks beside the table's (the suite's own controls),
+    ``probes`` the files that those need beside the suite's, by name. ``index`` is asked what the locked wheels hold,
+    where that is not known on this host yet.
     """
 
     image: str
@@ -72,6 +73,7 @@ class ValidationRequest:
     base: str = ""
     base_id: str = ""
     lock: str = ""
+    omissions: str = ""
     simulate: Simulation | None = None
     extra: tuple[Check, ...] = ()
     probes: Mapping[str, bytes] = field(default_factory=dict)
@@ -99,6 +101,7 @@ class ValidationRequest:
             base=built.record.base,
             base_id=built.record.base_id,
             lock=built.lock,
+            omissions=built.omissions,
             simulate=simulate,
             index=index,
         )
@@ -135,7 +138,7 @@ def validate(
     place = replace(place, is_known=bool(subject.facts.environment))
     checks = (*selected, *request.extra)
     users = [check for check in selected if check.group == "users"]
-    outside = Outside(image, files, subject.facts, subject.lock, WheelRecords(request.index))
+    outside = Outside(image, files, subject.facts, subject.lock, WheelRecords(request.index), request.omissions)
     with _Beside(
         users,
         lambda check, stopped: check_user_start(engine, image, check, stopped),
