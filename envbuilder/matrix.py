@@ -42,6 +42,23 @@ ReasonText = Annotated[str, msgspec.Meta(min_length=3, description="why, in a se
 Amount = Annotated[float, msgspec.Meta(gt=0, description="a positive number")]
 
 
+BaseImageText = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^(?:[a-z0-9][a-z0-9.-]{0,127}(?::[0-9]{1,5})?/)?[a-z0-9][a-z0-9._/-]{0,191}"
+        r"(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?@sha256:[0-9a-f]{64}\Z",
+        description="an image by its digest, such as registry.example.org/hardened/ubuntu@sha256:…",
+    ),
+]
+
+
+class BaseWish(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A base of one's own: an image by its digest, and the one of its Pythons to use (without it: the newest)."""
+
+    image: BaseImageText
+    python: DottedText | None = None
+
+
 class Axes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The values that are combined with each other; an axis that is absent is chosen from the catalogue."""
 
@@ -102,6 +119,7 @@ class Matrix(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """A whole matrix file."""
 
     name: NameText
+    bases: dict[NameText, BaseWish] = {}
     axes: Axes | None = None
     include: tuple[Include, ...] = ()
     exclude: tuple[Exclude, ...] = ()

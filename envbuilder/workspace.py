@@ -44,6 +44,10 @@ class Workspace:
         """The build contexts, one folder an environment."""
         return self.root / "images"
 
+    def base(self, digest: str) -> Path:
+        """Return what was found in a base, by its digest (``sha256:…``); committed like the build contexts."""
+        return self.root / "bases" / f"{digest.replace(':', '-')}.json"
+
     @property
     def out(self) -> Path:
         """The results: logs, image records, verdicts."""

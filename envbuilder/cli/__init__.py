@@ -72,6 +72,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
         "jobs.listing:CatalogDocument",
         "refresh.agreement:VerifyDocument",
         "refresh.propose:RefreshDocument",
+        "catalog.base_facts:BaseFacts",
     ),
     ("schema", "Print the JSON Schema of a document"),
 )

@@ -20,7 +20,8 @@ class Outside:
     """The image as the engine describes it, its files, what it should hold, and where locked wheels can be looked up.
 
     ``lock`` is the text of the lock that it was made from, '' for an image of others. ``omissions`` is the list of
-    what it leaves out, as this host has it: what an image says itself that it lacks excuses nothing.
+    what it leaves out, as this host has it: what an image says itself that it lacks excuses nothing. ``is_built_here``
+    says that this very image is what a build on this host made of that lock.
     """
 
     image: Image
@@ -29,6 +30,7 @@ class Outside:
     lock: str
     wheels: WheelRecords
     omissions: str = ""
+    is_built_here: bool = False
 
     @property
     def is_ours(self) -> bool:

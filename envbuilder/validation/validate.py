@@ -61,7 +61,8 @@ class ValidationRequest:
     indices, or ``auto``: those that the engine can hand over. ``base`` and ``base_id`` are the reference and the image
     id of what it was built on, where that is known. ``extra`` are checks beside the table's (the suite's own controls),
     ``probes`` the files that those need beside the suite's, by name. ``index`` is asked what the locked wheels hold,
-    where that is not known on this host yet.
+    where that is not known on this host yet. ``built`` is the id of the image that a build on this host made of the
+    lock, '' where there is none.
     """
 
     image: str
@@ -78,6 +79,7 @@ class ValidationRequest:
     extra: tuple[Check, ...] = ()
     probes: Mapping[str, bytes] = field(default_factory=dict)
     index: PackageIndex | None = None
+    built: str = ""
 
     @classmethod
     def of(  # noqa: PLR0913 - how to validate, each from the command's own options
@@ -104,6 +106,7 @@ class ValidationRequest:
             omissions=built.omissions,
             simulate=simulate,
             index=index,
+            built=built.record.image,
         )
 
 
@@ -138,7 +141,9 @@ def validate(
     place = replace(place, is_known=bool(subject.facts.environment))
     checks = (*selected, *request.extra)
     users = [check for check in selected if check.group == "users"]
-    outside = Outside(image, files, subject.facts, subject.lock, WheelRecords(request.index), request.omissions)
+    wheels = WheelRecords(request.index)
+    here = image.id == request.built
+    outside = Outside(image, files, subject.facts, subject.lock, wheels, request.omissions, is_built_here=here)
     with _Beside(
         users,
         lambda check, stopped: check_user_start(engine, image, check, stopped),

@@ -61,7 +61,12 @@ def select(facts: Facts) -> tuple[Check, ...]:
 
 
 def _placed(check: Check, facts: Facts) -> Check:
-    """Give what files alone tell to the stage, which reads an image's without asking the image."""
+    """Give what files alone tell to the stage, which reads an image's without asking the image.
+
+    With no container the files may be a cluster's, far away: every limit is then twice as long.
+    """
+    if facts.place == "here":
+        return msgspec.structs.replace(check, limit_s=2 * check.limit_s)
     if check.of_files and facts.place == "container":
         return msgspec.structs.replace(check, group="host", probe="")
     return check
@@ -103,6 +108,7 @@ def _order(check: Check) -> dict[str, object]:
         "group": check.group,
         "probe": check.probe,
         "limit_s": check.limit_s,
+        "paced": check.tier == "cpu" and check.profile == "quick",
         "needs": check.needs,
         "quiet": check.quiet,
         "arguments": dict(check.arguments),
