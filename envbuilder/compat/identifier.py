@@ -7,7 +7,7 @@ import re
 
 from envbuilder import versions
 from envbuilder.compat.requirement import parse
-from envbuilder.environment import Combination
+from envbuilder.environment import NOTHING_ADDED, Combination
 
 _FOREIGN = re.compile(r"[^A-Za-z0-9_.-]")
 
@@ -55,6 +55,8 @@ def suffixes(combination: Combination, package: str | None) -> tuple[str, ...]:
     """List what tells a combination from the plain one: its package, requirements, controls, and its form."""
     extras = [package] if package and combination.package else []
     extras += [_requirement(text) for text in combination.packages]
+    added = combination.additions
+    extras += [f"with-{_digest(repr(added))}"] if added != NOTHING_ADDED else []
     form = [combination.form] if combination.form != "devel" else []
     return (*extras, *combination.controls, *form)
 

@@ -16,7 +16,7 @@ from envbuilder.image.lockfile import LOCK
 from envbuilder.image.names import TOOLS_SYSTEM
 from envbuilder.image.render import render_context
 from envbuilder.versions import pin_or_none, same
-from envbuilder.workspace import Workspace, folder_contents, shipped, users_text, write_atomically, writing
+from envbuilder.workspace import Workspace, folder_contents, read_users, shipped, users_text, write_atomically, writing
 
 
 @dataclass(frozen=True)
@@ -97,13 +97,26 @@ def left_out(environment: Environment, lock_text: str, workspace: Workspace) -> 
     return text
 
 
+def rendered(environment: Environment, lock_text: str, workspace: Workspace) -> dict[str, bytes]:
+    """Render a context with the files and the template that its matrix names in the workspace.
+
+    Raises UsageError where one cannot be read, or where what its form leaves out is not known yet.
+    """
+    added = environment.added
+    texts = templates()
+    if added.template:
+        texts[added.template] = users_text(workspace.root / added.template)
+    files = {source: read_users(workspace.root / source) for source, _ in added.files}
+    return render_context(environment, lock_text, texts, files, left_out(environment, lock_text, workspace))
+
+
 def write_context(environment: Environment, lock_text: str, workspace: Workspace) -> None:
     """Write an environment's build context; files that are as they should be are not touched.
 
     Raises UsageError where its form leaves something out and no build has found out yet what.
     """
     folder = workspace.context(environment.id)
-    wanted = render_context(environment, lock_text, templates(), left_out(environment, lock_text, workspace))
+    wanted = rendered(environment, lock_text, workspace)
     present = folder_contents(folder)
     for name, content in wanted.items():
         if present.get(name) != content:
@@ -123,7 +136,7 @@ def stale(environment: Environment, workspace: Workspace) -> tuple[Difference, .
     if environment.form and not left_out_of(folder, lock_text):
         found = f"missing, or of another lock: run envbuilder build -s {environment.id}\n"
         return (Difference(f"{folder}/{omissions.OMISSIONS}", found),)
-    wanted = render_context(environment, lock_text, templates(), left_out(environment, lock_text, workspace))
+    wanted = rendered(environment, lock_text, workspace)
     names = sorted(wanted.keys() | present.keys())
     return tuple(
         Difference(str(folder / name), _diff(str(folder / name), present.get(name, b""), wanted.get(name, b"")))

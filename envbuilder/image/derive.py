@@ -18,7 +18,6 @@ from envbuilder.image.build import build_logged
 from envbuilder.image.hostfiles import host_files
 from envbuilder.image.names import reference
 from envbuilder.image.omissions import Omissions
-from envbuilder.image.render import render_context
 from envbuilder.versions import pins, same
 from envbuilder.workspace import packaged, temporary_folder, write_atomically
 
@@ -31,25 +30,31 @@ _WHOLE = "-whole"
 def derive(  # noqa: PLR0913 - what a build is made of
     environment: Environment,
     lock: str,
-    templates: dict[str, str],
+    whole: dict[str, bytes],
     engine: Engine,
     on_step: Callable[[Step], None],
     *,
     bases: dict[str, Base],
     log: Path,
+    wheels: Path | None = None,
 ) -> Omissions:
     """Build an environment with everything that its lock pins, and list what nothing in it can load or execute.
 
-    ``bases`` are the build arguments that name what it is built on, ``log`` is where the build's steps are written. The
-    image is removed again; its steps stay in the builder's cache. Raises BuildFailedError, InfrastructureError.
+    ``whole`` is the context of that, ``bases`` are the build arguments that name what it is built on, ``log`` is where
+    the build's steps are written, ``wheels`` a folder that steps may install from. The image is removed again; its
+    steps stay in the builder's cache. Raises BuildFailedError, InfrastructureError.
     """
-    whole = msgspec.structs.replace(environment, form=msgspec.UNSET)
     tag = reference(environment.id) + _WHOLE
     with temporary_folder("whole") as folder:
-        for name, content in render_context(whole, lock, templates).items():
+        for name, content in whole.items():
             write_atomically(folder / name, content)
         arguments = {name: base.reference for name, base in bases.items()}
-        request = BuildRequest(context=folder, tag=tag, extra=host_files(), build_args=arguments)
+        request = BuildRequest(
+            context=folder,
+            tag=tag,
+            extra=host_files(wheels=wheels, indexes=environment.added.indexes),
+            build_args=arguments,
+        )
         try:
             image = build_logged(request, engine, log, on_step)
             on_step(Step("log", "omissions", "looking for what nothing in it can load or execute"))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import msgspec
+
 from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import OperatingSystem
 from envbuilder.engine.port import Engine, Step
@@ -13,7 +15,7 @@ from envbuilder.errors import UsageError
 from envbuilder.image import lockfile, omissions
 from envbuilder.image.bases import Base, ensure_base
 from envbuilder.image.build import BuildOptions, Built, ImageRecord, build, listed
-from envbuilder.image.context import ensure_lock, left_out_of, system_of, templates, tools_system, write_context
+from envbuilder.image.context import ensure_lock, left_out_of, rendered, system_of, tools_system, write_context
 from envbuilder.image.derive import derive
 from envbuilder.image.omissions import OMISSIONS, Omissions
 from envbuilder.image.wheel_records import WheelRecords
@@ -61,9 +63,9 @@ def ensure(  # noqa: PLR0913 - the chain's inputs, each from another place
         return {"BASE": base_of(system_of(environment, catalog)), **tools}
 
     def derived(lock: str) -> Omissions:
-        return derive(
-            environment, lock, templates(), engine, on_step, bases=bases(), log=workspace.build_log(environment.id)
-        )
+        whole = rendered(msgspec.structs.replace(environment, form=msgspec.UNSET), lock, workspace)
+        log = workspace.build_log(environment.id)
+        return derive(environment, lock, whole, engine, on_step, bases=bases(), log=log, wheels=options.wheels)
 
     lock = _prepared(environment, catalog, workspace, given, derived)
     context = workspace.context(environment.id)

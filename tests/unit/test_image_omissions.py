@@ -70,16 +70,20 @@ def test_what_is_no_list_is_said_to_be_none(text: str, tmp_path: Path) -> None:
 
 def test_each_layer_is_made_with_its_own_part() -> None:
     """What the CUDA layer leaves out depends on the CUDA wheels alone, so that releases share it; no part is lost."""
-    files = render_context(slim(GPU), LOCK, templates(), TEXT)
+    files = render_context(slim(GPU), LOCK, templates(), left_out=TEXT)
     cuda, rest = (omissions.parse(files[name].decode()) for name in (omissions.CUDA_PART, omissions.REST_PART))
     assert (cuda.distributions, rest.distributions) == ((CUBLAS,), (OWN,))
     other = omissions.write(msgspec.structs.replace(LISTED, lock="sha256:2", distributions=(CUBLAS,)))
-    assert render_context(slim(GPU), LOCK, templates(), other)[omissions.CUDA_PART] == files[omissions.CUDA_PART]
+    assert (
+        render_context(slim(GPU), LOCK, templates(), left_out=other)[omissions.CUDA_PART] == files[omissions.CUDA_PART]
+    )
 
 
 def test_what_goes_is_in_no_layer() -> None:
     """The list is carried out in the very step that installs, with the part of that step."""
-    steps = re.split(r"\n(?=RUN|COPY|FROM)", render_context(slim(GPU), LOCK, templates(), TEXT)["Dockerfile"].decode())
+    steps = re.split(
+        r"\n(?=RUN|COPY|FROM)", render_context(slim(GPU), LOCK, templates(), left_out=TEXT)["Dockerfile"].decode()
+    )
     installing = [step for step in steps if "uv pip install" in step]
     assert len(installing) == 2
     for step, part in zip(installing, (omissions.CUDA_PART, omissions.REST_PART), strict=True):
@@ -89,7 +93,7 @@ def test_what_goes_is_in_no_layer() -> None:
 
 def test_a_form_is_said_by_label_document_and_id() -> None:
     """The image carries its form, the list and the list's digest; whoever reads the id knows."""
-    files = render_context(slim(CPU), LOCK, templates(), TEXT)
+    files = render_context(slim(CPU), LOCK, templates(), left_out=TEXT)
     text = files["Dockerfile"].decode()
     assert 'org.envbuilder.form="runtime"' in text
     assert re.search(r'org\.envbuilder\.omissions="sha256:[0-9a-f]{64}"', text)
@@ -115,5 +119,5 @@ def test_the_loader_is_not_told_of_folders_that_are_not_there() -> None:
     told = msgspec.structs.replace(slim(GPU), loader_folders=("cublas", "curand"))
     gone = OfDistribution("nvidia-curand-cu12", "10", (LeftOut("nvidia/curand/", 3, 9, "d", "unimported"),))
     text = omissions.write(msgspec.structs.replace(LISTED, distributions=(gone,)))
-    dockerfile = render_context(told, LOCK, templates(), text)["Dockerfile"].decode()
+    dockerfile = render_context(told, LOCK, templates(), left_out=text)["Dockerfile"].decode()
     assert ("nvidia/cublas/lib" in dockerfile, "nvidia/curand/lib" in dockerfile) == (True, False)

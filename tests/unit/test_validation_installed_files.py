@@ -375,3 +375,14 @@ def test_a_list_in_the_image_excuses_nothing(tmp_path: Path) -> None:
     """What an image says itself that it lacks is not believed: the host's list alone counts."""
     there = {**package("numpy", "2.4.6", LEAN), "opt/envbuilder/omissions.json": omitted().encode()}
     assert len(lean_against("", tmp_path, there)) == 2
+
+
+def test_libraries_in_the_layers_of_a_registry_s_base_are_its_own() -> None:
+    """A library that no package brings is the base's where this host knows that layer for its; above it, a stray."""
+    stray = {"usr/local/lib/libours.so.1": b"\x7fELF"}
+    for of_base, named in ((1, False), (0, True)):
+        subject = replace(outside(image_of(stray, {"opt/x": b""})), of_base=of_base)
+        said = [one.message for one in files(subject).findings]
+        assert any("libours" in text for text in said) is named
+    above = replace(outside(image_of({"opt/x": b""}, stray)), of_base=1)
+    assert any("libours" in one.message for one in files(above).findings)
