@@ -237,10 +237,11 @@ def _describe(path: str, window: mmap.mmap, size: int) -> Binary | None:
     return Binary(
         machine=elf.machine or "",
         soname=elf.soname or "",
-        needed=tuple(elf.needed),
-        rpath=tuple(elf.rpath),
-        runpath=tuple(elf.runpath),
-        versions={library: tuple(names) for library, names in elf.versions.items()},
+        # A name is empty where its text lies in the part that was not kept: then it is unknown, as if not asked for.
+        needed=tuple(filter(None, elf.needed)),
+        rpath=tuple(filter(None, elf.rpath)),
+        runpath=tuple(filter(None, elf.runpath)),
+        versions={library: tuple(names) for library, names in elf.versions.items() if library},
         defines=tuple(elf.defines),
         is_dynamic=elf.dynamic,
         version=own_version(elf, window) if _VERSIONED.search(path) else "",

@@ -134,6 +134,8 @@ def _libraries(subject: Outside, owned: set[str]) -> Iterator[str]:
     for path, seen in files.paths.items():
         if seen.row.kind != "file" or path in owned or files.system.owns(path) or _OTHERS.search(path):
             continue
+        if seen.layer < subject.of_base:
+            continue
         in_told = path.rpartition("/")[0] in told and re.search(r"\.so(?:\.[\w.]+)?\Z", path)
         if _LOADER.match(path) or in_told:
             yield path

@@ -95,6 +95,7 @@ CHECKS: tuple[Check, ...] = (
         proves="ptxas, and nvlink where it is there, turn a kernel drawn for this run into its machine code",
         codes=(Code.XLA_TOOLS_MISSING,),
         flavor="gpu",
+        only_with="tools",
         limit_s=120,
     ),
 )

@@ -22,6 +22,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
     ``cuda`` and ``cudnn`` are the image's, ``built_cuda`` and ``built_cudnn`` what TensorFlow was compiled with.
     ``challenge`` is what this run's numbers are drawn from; the host computes the same ones by itself.
+    ``without_tools`` is whether the base was accepted although it has none of XLA's tools.
     """
 
     flavor: Flavor
@@ -49,6 +50,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     scratch: str = "/tmp"  # noqa: S108 - a path inside the container
     samples: int = 5
     challenge: str = ""
+    without_tools: bool = False
 
 
 def select(facts: Facts) -> tuple[Check, ...]:
@@ -84,6 +86,8 @@ def _applies(check: Check, facts: Facts) -> bool:
             return bool(facts.environment)
         case "container":
             return facts.place == "container"
+        case "tools":
+            return not facts.without_tools
 
 
 def plan(checks: tuple[Check, ...], facts: Facts) -> bytes:
