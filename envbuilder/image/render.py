@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-import jinja2
 import msgspec
 
 from envbuilder.environment import Environment
@@ -95,6 +94,8 @@ _MINOR_COMPATIBILITY_SINCE = 11
 
 
 def _dockerfile(environment: Environment, lock: str, templates: Mapping[str, str]) -> str:
+    import jinja2  # noqa: PLC0415 - 40 ms that only a written context pays
+
     engine = jinja2.Environment(
         loader=jinja2.DictLoader(dict(templates)),
         undefined=jinja2.StrictUndefined,

@@ -18,7 +18,7 @@ from envbuilder.environment import Change, Combination, Environment, Predicate, 
 from envbuilder.finding import Code
 from envbuilder.reproduce.diagnosis import Diagnosis
 from envbuilder.reproduce.mending_commands import mending_commands
-from envbuilder.reproduce.other_ways import other_way
+from envbuilder.reproduce.other_ways import finishes, other_way
 from envbuilder.reproduce.predict import FIRST_WITHOUT_WINDOWS_GPU
 from envbuilder.reproduce.question_from_report import SHARED
 from envbuilder.reproduce.report.reported import Reported
@@ -131,12 +131,6 @@ _OF_ANSWERS = frozenset({Code.NOT_INSTALLABLE, Code.PYTHON_UNSUPPORTED})
 """Causes that a release can mend where its pre-release could not be installed."""
 
 
-def _finishes(change: Change) -> bool:
-    """Tell whether a change only leads from a pre-release to its release: the same kernels, the same libraries."""
-    both = change.field == "tensorflow" and change.new is not None
-    return both and versions.numbers(change.old) == versions.numbers(str(change.new))
-
-
 def _before_all(question: Question, catalog: Catalog) -> bool:
     """Tell whether a release is older than all that are known: years lie between it and whatever would be named."""
     known = versions.key_or_none(question.tensorflow)
@@ -151,7 +145,7 @@ def _mends(diagnosis: Diagnosis, changes: tuple[Change, ...], question: Question
         return False
     if fields == {"system"} and not (lead == Code.NOT_A_GPU_BUILD and question.gpu):
         return False  # another system alone gives a GPU to those who ask for one, and mends nothing else
-    if lead not in _OF_ANSWERS and all(_finishes(change) for change in changes):
+    if lead not in _OF_ANSWERS and all(finishes(change) for change in changes):
         return False
     if lead in {Code.DRIVER_TOO_OLD, Code.CONTAINER_REQUIREMENT}:
         return question.driver is not None

@@ -12,7 +12,7 @@ _CENTRE = (
     r"|M40|M60|P40"
 )
 _SUFFIX = (
-    r"(?: Laptop GPU| Mobile| with Max-Q Design| Ada Generation| Generation)?"
+    r"(?: Ada Generation| Ada)?(?: Laptop GPU| Mobile| with Max-Q Design| Generation)?"
     r"(?![0-9]| ?series| ?/ ?[0-9]+ ?MiB|\.\.\.)"
 )
 _FORM = r"(?:-(?:PCIE|PCIe|SXM[0-9]?|NVL|DGXS)|-[0-9]{2,3}GB| (?:PCIe|NVL|80GB HBM3|[0-9]{2,3}GB))*"
@@ -22,6 +22,7 @@ _BOARDS = (
     rf"{_NVIDIA}(?:RTX|Quadro)(?: RTX| PRO)? ?[AKMPTV]?[0-9]{{3,4}}(?: Ada| Blackwell)?{_SUFFIX}",
     rf"{_NVIDIA}(?:GeForce[ -])?(?:GTX[ -])?TITAN(?: X \(Pascal\)|(?: (?:Xp|X|V|RTX|Black|Z))?\b(?!\.\.\.))",
     rf"(?:NVIDIA[ -]|Tesla[ -]|GRID[ -])?(?:{_CENTRE}){_FORM}\b(?!\.\.\.)",
+    rf"(?:{_SHORT})(?= gpus?\b)",
     rf"(?:NVIDIA[ -]|Tesla[ -]|GRID[ -])(?:{_SHORT}|H20|P6|M4|M6|M10)(?:-[0-9]{{1,2}}[A-Z])?\b",
 )
 _BARE = rf"(?:[1-5]0[5-9]0|[67][0-9]0|9[4-8]0)(?:[ -]?(?:Ti|SUPER))*\b|(?:{_SHORT})\b"
