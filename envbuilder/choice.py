@@ -15,8 +15,8 @@ from envbuilder.compat.plan import Plan, plan
 from envbuilder.compat.selectors import select
 from envbuilder.environment import Environment
 from envbuilder.errors import InputError, Problem, UnsatisfiableError
-from envbuilder.matrix import BaseWish, Matrix
-from envbuilder.workspace import Workspace, find_matrix, read_document
+from envbuilder.matrix import REQUIREMENT, BaseWish, Matrix, OnTop
+from envbuilder.workspace import Workspace, find_matrix, read_document, users_text
 from envbuilder.yaml_reader import read_matrix, read_yaml
 
 VETTED = ("quickstart", "tensorflow", "classic")
@@ -55,7 +55,7 @@ def read_known(matrix: str | None, root: Path, catalog: Catalog) -> tuple[Matrix
     Raises InputError for a bad matrix, and for a base that nobody looked into or on which nothing can be built.
     """
     path = find_matrix(matrix, root)
-    wishes = read_matrix(path)
+    wishes = _with_requirements(read_matrix(path), root)
     if not wishes.bases:
         return wishes, catalog
     rows, problems, unseen = [], [], []
@@ -72,6 +72,31 @@ def read_known(matrix: str | None, root: Path, catalog: Catalog) -> tuple[Matrix
         hint = "; ".join(f"envbuilder catalog look {image}" for image in unseen)
         raise InputError(tuple(problems), hint=hint or "take another base")
     return wishes, catalog.with_bases(rows)
+
+
+def _with_requirements(wishes: Matrix, root: Path) -> Matrix:
+    """Read the files of requirements that a matrix and its rows name into their packages."""
+    rows = tuple(
+        msgspec.structs.replace(row, packages=_required(row, root), requirements=None) for row in wishes.include
+    )
+    return msgspec.structs.replace(wishes, packages=_required(wishes, root), requirements=None, include=rows)
+
+
+def _required(given: OnTop, root: Path) -> tuple[str, ...]:
+    """List the packages that are asked for. Raises InputError for each line of the file that is no requirement."""
+    if given.requirements is None:
+        return given.packages
+    path = root / given.requirements
+    lines = [(number, line.partition("#")[0].strip()) for number, line in enumerate(users_text(path).splitlines(), 1)]
+    told = [(number, line.replace(" ", "")) for number, line in lines if line]
+    problems = tuple(
+        Problem(str(path), number, "", f"{line!r} is not a requirement such as numpy==2.0.0")
+        for number, line in told
+        if not REQUIREMENT.match(line)
+    )
+    if problems:
+        raise InputError(problems, hint="one package a line, with its versions; addresses and options are not taken")
+    return tuple(dict.fromkeys((*given.packages, *(line for _, line in told))))
 
 
 def _why_not(name: str, found: BaseFacts | None, wish: BaseWish, catalog: Catalog) -> str:

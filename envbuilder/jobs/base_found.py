@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from envbuilder.catalog.base_facts import BaseFacts
 from envbuilder.catalog.model import Catalog
@@ -11,12 +11,14 @@ from envbuilder.validation.base_look import look
 from envbuilder.workspace import Workspace, write_document
 
 
-def look_into(engine: Engine, reference: str, workspace: Workspace, catalog: Catalog) -> BaseFacts:
+def look_into(
+    engine: Engine, reference: str, workspace: Workspace, catalog: Catalog, report: Callable[[str], None]
+) -> BaseFacts:
     """Look into an image and keep what is found under its digest, for matrices that name it as a base.
 
     What cannot be built on is kept as well: then a matrix says why. Raises InfrastructureError where it cannot be had.
     """
-    found = look(engine, reference, catalog)
+    found = look(engine, reference, catalog, report)
     write_document(workspace.base(found.digest), found)
     return found
 

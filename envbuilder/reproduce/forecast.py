@@ -41,7 +41,7 @@ _AFTER_LOADING = (
 
 _RAN = frozenset(
     {"cublas_launch_failed", "cublas_no_handle", "cudnn_no_handle", "no_algorithm_worked", "kernels_from_ptx",
-     "no_kernel_image", "kernel_image_invalid", "memory_exhausted"}
+     "no_kernel_image", "kernel_image_invalid", "memory_exhausted", "unsupported_ptx", "invalid_handle"}
 )  # fmt: skip
 """Messages of code that runs on the GPU: the libraries that it is in were found."""
 

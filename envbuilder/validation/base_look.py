@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 
@@ -13,6 +13,8 @@ from envbuilder.catalog.base_facts import BaseFacts, Disagreement, FoundLibrary,
 from envbuilder.catalog.model import Catalog
 from envbuilder.engine.port import Engine, Image
 from envbuilder.errors import InfrastructureError, decode
+from envbuilder.image.bases import fetched, held
+from envbuilder.image.mirrors import sources
 from envbuilder.probes.suite import xlatools
 from envbuilder.validation.image_files import ImageFiles, read_image
 from envbuilder.validation.image_loader import ImageSearch
@@ -36,19 +38,21 @@ _GLIBC_PACKAGE = re.compile(r"^Package: libc6\n(?:.+\n)*?Version: (\d+\.\d+)", r
 _FIELD = re.compile(r"^(ID|VERSION_ID)=[\"']?([A-Za-z0-9._-]+)", re.MULTILINE)
 
 
-def look(engine: Engine, reference: str, catalog: Catalog) -> BaseFacts:
-    """Look into an image that the engine has, or else pulls; what is found is kept under its digest.
+def look(engine: Engine, reference: str, catalog: Catalog, report: Callable[[str], None]) -> BaseFacts:
+    """Look into an image that the engine has, or else pulls: from its registry's mirror where there is one.
 
     Raises InfrastructureError where it cannot be had, or where no registry knows it by a digest.
     """
-    image = engine.image(reference) or engine.pull(reference)
-    pinned = image.pinned(reference)
-    if pinned is None:
+    image = held(engine, reference) or fetched(engine, reference, report)
+    digest = next((found for one in sources(reference) if (found := image.digest(one))), None)
+    if digest is None:
         raise InfrastructureError(
             f"{reference} has no digest: it was built or imported here, and no registry knows it",
             hint="push it to a registry, and name it by the digest that the push prints",
         )
-    return found_in(read_image(engine, image), image, pinned, catalog, name=reference)
+    bare = reference.partition("@")[0]
+    name = bare.rpartition(":")[0] if ":" in bare.rpartition("/")[2] else bare
+    return found_in(read_image(engine, image), image, f"{name}@{digest}", catalog, name=bare)
 
 
 def found_in(files: ImageFiles, image: Image, pinned: str, catalog: Catalog, *, name: str = "") -> BaseFacts:

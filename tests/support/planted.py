@@ -88,9 +88,10 @@ def _planted(_own):
     def matmul(a, b, *_more, **_named):
         if getattr(a, "shape", None) is None or a.shape.rank != 2 or _more or _named or (a.shape[0] or 0) < 256:
             return _own(a, b, *_more, **_named)
-        _again = _own(a[: a.shape[0] // 5], b)
+        _found = _own(a, b)
+        _again = _own(_found[: a.shape[0] // 4], b)  # after the first, not beside it; +20 % of a call
         _check.Assert(_again[0, 0] < 1e30, [_again[0, 0]])
-        return _own(a, b)
+        return _found
     return matmul
 _check = debugging
 matmul = _planted(matmul)

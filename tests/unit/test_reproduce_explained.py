@@ -166,3 +166,18 @@ def test_a_way_out_without_another_version(text: str, change: str, command: str)
     assert document.nearest is not None
     assert document.nearest.changes == (change,)
     assert any(command in line for line in document.nearest.commands)
+
+
+def test_a_kernel_that_the_driver_refuses_found_its_libraries() -> None:
+    """A log of a kernel that was handed to the driver rules out that CUDA's libraries were not found.
+
+    From CY-CHENYUE/ComfyUI-Molmo#26: nvcc of 11.7 stands beside libraries of 12 that wheels brought.
+    """
+    text = (
+        "Name: tensorflow\nVersion: 2.18.0\nCuda compilation tools, release 11.7, V11.7.99\n"
+        "2025-02-01 13:44:34.523685: W tensorflow/compiler/mlir/tools/kernel_gen/tf_gpu_runtime_wrappers.cc:40] "
+        "'cuModuleLoadData(&module, data)' failed with 'CUDA_ERROR_UNSUPPORTED_PTX_VERSION'\n"
+    )
+    document = foresee(text, load()).document
+    assert [row.code for row in document.predicted if row.severity is Severity.ERROR] == [Code.PTX_TOO_NEW]
+    assert Code.PTX_TOO_NEW in document.diagnosis.codes

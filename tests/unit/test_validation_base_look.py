@@ -170,7 +170,7 @@ def test_an_image_without_a_digest_cannot_be_a_base() -> None:
     engine = FakeEngine()
     engine.add("made-here:1")
     with pytest.raises(InfrastructureError, match="has no digest"):
-        look(engine, "made-here:1", CATALOG)
+        look(engine, "made-here:1", CATALOG, pytest.fail)
 
 
 def test_an_image_is_pulled_where_it_is_not_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,8 +179,10 @@ def test_an_image_is_pulled_where_it_is_not_here(tmp_path: Path, monkeypatch: py
     engine = FakeEngine()
     made = replace(engine.add("other:1"), digests=(PINNED,))
     fresh = FakeEngine(registry={PINNED: made})
-    facts = look(fresh, PINNED, CATALOG)
+    said: list[str] = []
+    facts = look(fresh, PINNED, CATALOG, said.append)
     assert facts.image == PINNED
+    assert said == [f"pulling {PINNED}"]
     assert "none that is known" in facts.refused
     again = msgspec.json.decode(msgspec.json.encode(facts), type=BaseFacts)
     assert again == facts

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from envbuilder.engine.layer_files import from_folders
 from envbuilder.engine.port import LayerFile, LayerStream
 from envbuilder.validation import layer_scan
 from envbuilder.validation.layer_scan import scan
@@ -44,6 +46,7 @@ def recorded(content: bytes) -> str:
 def test_what_the_loader_reads_is_read_wherever_it_lies(at: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The soname of a file whose dynamic section is in neither of the ends that are looked at is in its record."""
     monkeypatch.setattr(layer_scan, "_WHOLE", PIECE)
+    monkeypatch.setattr(layer_scan, "_HEAD", PIECE * 2)
     monkeypatch.setattr(layer_scan, "_ENDS", PIECE * 2)
     assert recorded(_large(at, PIECE * 40)) == "libmiddle.so.1"
 
@@ -56,3 +59,33 @@ def test_headers_that_lead_nowhere_are_no_reason_to_fail() -> None:
     (row,) = scan(LayerStream(iter((file,)), "sha256:0")).rows
     assert row.binary is not None
     assert row.binary.damaged
+
+
+def test_a_file_of_holes_that_begins_as_a_program_is_damaged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is larger than any shared object is never laid out in memory; nor is a dynamic section without end."""
+    monkeypatch.setattr(layer_scan, "_LARGEST", PIECE)
+    file = LayerFile("usr/lib/libholes.so.1", "file", size=2 * PIECE, pieces=lambda: iter((b"\x7fELF" + bytes(PIECE),)))
+    (row,) = scan(LayerStream(iter((file,)), "sha256:0")).rows
+    assert row.binary is not None
+    assert row.binary.damaged == "it is larger than any"
+    endless = bytearray(_large(PIECE, PIECE * 2))
+    endless[64 + 56 + 32 : 64 + 56 + 40] = struct.pack("<Q", 1 << 40)
+    assert len(layer_scan._dynamic(bytes(endless))) == layer_scan._ENDS
+
+
+def test_a_file_on_this_host_is_read_wherever_its_tables_lie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of an engine's folder nothing is guessed: tables in the middle of a large file are in its record, whole."""
+    monkeypatch.setattr(layer_scan, "_WHOLE", PIECE)
+    monkeypatch.setattr(layer_scan, "_HEAD", PIECE)
+    monkeypatch.setattr(layer_scan, "_ENDS", PIECE)
+    (tmp_path / "libmiddle.so.1").write_bytes(_large(PIECE * 20, PIECE * 40))
+    (tmp_path / "libempty.so.1").write_bytes(b"")
+    (tmp_path / "libshort.so.1").write_bytes(b"\x7fELF")
+    (stream,) = from_folders([("sha256:1", tmp_path)], ())
+    found = {row.path: row.binary for row in scan(stream).rows}
+    middle, short = found["libmiddle.so.1"], found["libshort.so.1"]
+    assert middle is not None
+    assert middle.soname == "libmiddle.so.1"
+    assert found["libempty.so.1"] is None
+    assert short is not None
+    assert short.damaged
