@@ -19,7 +19,7 @@ _DEMANDS = re.compile(
 )
 _AFTER = re.compile(
     r"\b(?:down-?grad(?:e|ed|ing)|(?:went|going|go|roll(?:ed|ing)?|revert(?:ed|ing)?|switch(?:ed|ing)?) (?:back|down))"
-    r"[^.\n]{0,40}\bto(?: (?:tensorflow|tf|cuda|cudnn|python|version|the|v))*\s*\Z",
+    r"(?:(?!\.\s)[^\n;]){0,80}\bto(?: (?:tensorflow|tf|cuda|cudnn|python|version|the|v))*\s*\Z",
     re.IGNORECASE,
 )
 """Before a version that somebody went back to, because the other one failed."""
