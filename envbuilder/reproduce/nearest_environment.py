@@ -40,7 +40,7 @@ def mend(
     failed, nor one that the same or another warning about the GPU holds for. The environment is None where no wheels
     can make it.
     """
-    if question is None or (diagnosis.place != "versions" and diagnosis.codes[:1] != (Code.NOT_INSTALLABLE,)):
+    if question is None or (diagnosis.place != "versions" and diagnosis.codes[:1] not in _ELSEWHERE):
         return None
     if Code.OTHER_BUILD in diagnosis.codes:
         return None  # whose build it is decides what its versions mean
@@ -126,6 +126,9 @@ _MENDED_BY = {
 }
 """What has to change at least for a cause to be gone."""
 
+
+_ELSEWHERE = ((Code.NOT_INSTALLABLE,), (Code.CPU_FEATURE_MISSING,))
+"""Causes that do not lie with the versions, and that another version can mend all the same."""
 
 _OF_ANSWERS = frozenset({Code.NOT_INSTALLABLE, Code.PYTHON_UNSUPPORTED})
 """Causes that a release can mend where its pre-release could not be installed."""

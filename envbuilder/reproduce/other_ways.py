@@ -25,6 +25,8 @@ def other_way(lead: Code, question: Question, works: Works[Question], catalog: C
         return _bounded(_PACKAGE[lead], question, works, catalog)
     if lead in _NOT_FOUND and question.gpu and question.install == "system":
         return _with_wheels(question, works)
+    if lead is Code.CPU_FEATURE_MISSING:
+        return _without_need(question, works, catalog)
     if lead is Code.PYTHON_UNSUPPORTED and question.python is None:
         return _with_python(question, works, catalog)
     return None
@@ -68,6 +70,18 @@ def _with_wheels(question: Question, works: Works[Question]) -> Near[Question] |
     if not all(finishes(change) for change in others):
         return None
     return found._replace(changes=(*others, Change("install", "CUDA of the system", None)))
+
+
+def _without_need(question: Question, works: Works[Question], catalog: Catalog) -> Near[Question] | None:
+    """Leave a release whose wheels alone ask for more of the processor than those around it."""
+    rows = catalog.processor_needs_of(question.tensorflow)
+    after = next((row.after for row in rows if row.after is not None and catalog.version(row.after)), None)
+    if after is None:
+        return None
+    found = nearest(msgspec.structs.replace(question, tensorflow=after), works)
+    if found is None or found.changes:
+        return None
+    return found._replace(changes=(Change("tensorflow", question.tensorflow, after),))
 
 
 def finishes(change: Change) -> bool:

@@ -20,7 +20,10 @@ _NO_SERIES = r"(?!3000\b(?! ?(?:ada|laptop|mobile)))"
 
 _FORM = r"(?:-(?:PCIE|PCIe|SXM[0-9]?|NVL|DGXS)|-[0-9]{2,3}GB| (?:PCIe|NVL|80GB HBM3|[0-9]{2,3}GB))*"
 _BOARDS = (
-    rf"{_NVIDIA}(?:GeForce[ -]?)?(?:RTX|GTX|GT|MX)[ -]?{_NO_SERIES}[0-9]{{3,4}}(?:[ -]?(?:Ti|SUPER|Max-?Q|XM|M|D)\b)*{_SUFFIX}",
+    (
+        rf"{_NVIDIA}(?:GeForce[ -]?)?(?:RTX|GTX|GT|MX)[ -]?{_NO_SERIES}[0-9]{{3,4}}"
+        rf"(?:[ -]?(?:Ti|SUPER|Max-?Q|XM|M|D)\b)*{_SUFFIX}"
+    ),
     rf"{_NVIDIA}GeForce[ -]?[0-9]{{3,4}}(?:MX|M|A)\b",
     rf"{_NVIDIA}(?:RTX|Quadro)(?: RTX| PRO)? ?[AKMPTV]?[0-9]{{3,4}}(?: Ada| Blackwell)?{_SUFFIX}",
     rf"{_NVIDIA}(?:GeForce[ -])?(?:GTX[ -])?TITAN(?: X \(Pascal\)|(?: (?:Xp|X|V|RTX|Black|Z))?\b(?!\.\.\.))",
