@@ -11,6 +11,29 @@ from envbuilder.finding import Finding
 Flavor = Literal["cpu", "gpu"]
 
 
+class Additions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What goes on top of TensorFlow: as a matrix asks for it, every value checked when that was read.
+
+    ``packages`` are locked together with TensorFlow, from the configured index and from ``indexes``.
+    ``system_packages`` are installed by apt (``name`` or ``name=version``). ``env``, ``labels`` and ``files`` are
+    pairs; a file's are its path in the workspace and where it goes. ``template`` is a path in the workspace.
+    """
+
+    packages: tuple[str, ...] = ()
+    indexes: tuple[str, ...] = ()
+    system_packages: tuple[str, ...] = ()
+    env: tuple[tuple[str, str], ...] = ()
+    labels: tuple[tuple[str, str], ...] = ()
+    user: str = ""
+    workdir: str = ""
+    entrypoint: tuple[str, ...] = ()
+    files: tuple[tuple[str, str], ...] = ()
+    template: str = ""
+
+
+NOTHING_ADDED = Additions()
+
+
 class Combination(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One cell of a matrix, as wished: None is "choose for me".
 
@@ -27,18 +50,33 @@ class Combination(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     cudnn: str | None = None
     packages: tuple[str, ...] = ()
     controls: tuple[str, ...] = ()
+    additions: Additions = NOTHING_ADDED
 
 
-class Environment(msgspec.Struct, frozen=True, kw_only=True):
+class RegistryBase(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What has to be known of a base that only a registry gives, to build on it.
+
+    ``image`` is what FROM names. ``python_packages`` are the system's packages that bring the Python where the base
+    lacks it. ``brings_cuda`` is whether CUDA stands in it, and ``states_driver`` whether it says itself, by
+    NVIDIA_REQUIRE_CUDA, which drivers it starts on.
+    """
+
+    image: str
+    python_packages: tuple[str, ...] = ()
+    brings_cuda: bool = False
+    states_driver: bool = False
+
+
+class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     """A resolved combination: everything that locking, rendering and judging need, and nothing that a clock knows.
 
     ``id`` is a valid image tag. ``requirements`` are what the lock starts from, ``cuda_wheels`` the exactly pinned CUDA
     set that gets its own layer, ``constraints`` the bounds that the lock keeps. ``libraries`` are the sonames that this
     TensorFlow opens at run time, ``loader_folders`` the folders under ``nvidia`` that it does not look into by itself
-    and that the loader has to be told of (``*``: every one). ``cuda`` and ``cudnn`` are what the wheels bring,
-    ``built_cuda`` and ``built_cudnn`` what this TensorFlow was compiled with; these and ``minimum_driver`` are None for
-    a CPU flavour. ``chosen`` names the axes that the resolver filled in. ``findings`` are the warnings that hold
-    although it was accepted.
+    and that the loader has to be told of (``*``: every one). ``cuda`` and ``cudnn`` are what the wheels, or the base,
+    bring, ``built_cuda`` and ``built_cudnn`` what this TensorFlow was compiled with; these and ``minimum_driver`` are
+    None for a CPU flavour. ``chosen`` names the axes that the resolver filled in. ``base`` is not set for a system that
+    can be bootstrapped, ``additions`` not where there are none: its file stays as it was.
     """
 
     id: str
@@ -62,6 +100,23 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     ptx: tuple[str, ...] = ()
     controls: tuple[str, ...] = ()
     chosen: tuple[str, ...] = ()
+    base: RegistryBase | msgspec.UnsetType = msgspec.UNSET
+    additions: Additions | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def added(self) -> Additions:
+        """Return what goes on top of TensorFlow; nothing where the matrix asks for nothing."""
+        return self.additions or NOTHING_ADDED
+
+    @property
+    def on_registry_base(self) -> RegistryBase | None:
+        """Return what is known of its base where only a registry gives it."""
+        return self.base or None
+
+
+class Environment(Resolved, frozen=True, kw_only=True):
+    """A resolved combination with its ``findings``: the warnings that hold although it was accepted."""
+
     findings: tuple[Finding, ...] = ()
 
 

@@ -44,6 +44,10 @@ class Workspace:
         """The build contexts, one folder an environment."""
         return self.root / "images"
 
+    def base(self, digest: str) -> Path:
+        """Return what was found in a base, by its digest (``sha256:…``); committed like the build contexts."""
+        return self.root / "bases" / f"{digest.replace(':', '-')}.json"
+
     @property
     def out(self) -> Path:
         """The results: logs, image records, verdicts."""
@@ -84,6 +88,15 @@ class Workspace:
     def attached(self, digest: str) -> Path:
         """Return the folder that keeps the verdict on a registry's digest until it is attached there."""
         return self.out / _ATTACHED / digest.removeprefix("sha256:")[:32]
+
+    def rehearsed(self, digest_: str, host: str) -> Path:
+        """Return the folder that keeps what came of a simulated host, apart from what is real."""
+        return self.attached(digest_) / "rehearsals" / digest(host.encode()).removeprefix("sha256:")[:16]
+
+    @property
+    def fleet_logs(self) -> Path:
+        """Return the folder for what the jobs of a cluster say."""
+        return self.out / "fleet" / "logs"
 
     @property
     def history(self) -> Path:
@@ -235,14 +248,16 @@ def _literal(name: str) -> str:
 
 
 @contextmanager
-def temporary_folder(purpose: str) -> Iterator[Path]:
+def temporary_folder(purpose: str, within: Path | None = None) -> Iterator[Path]:
     """Make a folder that is gone when the block ends, and with it what killed processes left of the same purpose.
+
+    It is made ``within`` a folder from which what it holds is moved to its place, else where what is temporary belongs.
 
     Raises InfrastructureError where the temporary disk is full or cannot be written.
     """
     import shutil  # noqa: PLC0415 - a command that makes none does not pay for it
 
-    every = _temporary_place()
+    every = within or _temporary_place()
 
     def sweep() -> None:
         for left in every.glob(f"envbuilder-{purpose}-*-*"):

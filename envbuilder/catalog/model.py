@@ -6,8 +6,10 @@ Whoever loads a catalogue passes it on; the index lives in it, and each part is 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache, cached_property
+
+import msgspec
 
 from envbuilder import versions
 from envbuilder.catalog.gpu_spellings import GpuNames
@@ -194,8 +196,42 @@ class Catalog(Tables, frozen=True, kw_only=True, dict=True):
         return {text: next(iter(machines[text])) if len(machines[text]) == 1 else "" for text in order}
 
     def system(self, name: str) -> OperatingSystem | None:
-        """Return a system by its name (``debian-bookworm``), its short name (``bookworm``) or its image."""
-        return self._systems.get(name.strip().lower())
+        """Return a system by its name (``debian-bookworm``), its short name (``bookworm``) or its image.
+
+        A published image that brings CUDA is one too: the system that it stands on, and what it brings.
+        """
+        return self._systems.get(name.strip().lower()) or self._bases.get(name) or self._bearing(name)
+
+    @cached_property
+    def _bases(self) -> dict[str, OperatingSystem]:
+        return {}
+
+    def with_bases(self, rows: Iterable[OperatingSystem]) -> Catalog:
+        """Return a catalogue that knows a matrix's own bases too; they are in no table, and found by name alone."""
+        known: Catalog = msgspec.structs.replace(self)
+        known.__dict__["_bases"] = {row.name: row for row in rows}
+        return known
+
+    @cached_property
+    def _bearing(self) -> Callable[[str], OperatingSystem | None]:
+        return cache(self._find_bearing)
+
+    def _find_bearing(self, name: str) -> OperatingSystem | None:
+        image = self.image(name)
+        below = self._systems.get(image.os) if image is not None else None
+        if image is None or below is None or image.name != name.strip():
+            return None  # by another registry's name it may be another image
+        return msgspec.structs.replace(
+            below,
+            name=image.name,
+            short=re.sub(r"[/:]", "-", image.name),
+            image=image.name,
+            suite="",
+            glibc=image.glibc,
+            source=image.source,
+            verified=image.verified,
+            brings=image,
+        )
 
     @cached_property
     def _systems(self) -> dict[str, OperatingSystem]:
@@ -218,8 +254,8 @@ class Catalog(Tables, frozen=True, kw_only=True, dict=True):
         return ImageNames(self.images, self.systems, self.other_systems)
 
     def flavor(self, image: BaseImage) -> ImageFlavor | None:
-        """Return what images of this image's flavour hold."""
-        return next((row for row in self.image_flavors if row.name == image.flavor), None)
+        """Return what images of this image's flavour hold; of one that was looked into, what was found."""
+        return image.holds or next((row for row in self.image_flavors if row.name == image.flavor), None)
 
     def other_system(self, name: str) -> OtherSystem | None:
         """Return a system on which no wheel loads: ``alpine``, ``alpine-3.20`` or ``alpine3.20``."""

@@ -133,14 +133,17 @@ class CudaToolkit(Row, frozen=True, kw_only=True):
     """One CUDA release line (``12.5``).
 
     ``driver`` is its own driver (Linux), the floor for compiling its PTX (None where no source names it);
-    ``minimum_driver`` the floor with minor-version compatibility. ``forward_compat`` names the driver branches on which
-    its compatibility package works. ``first_capability`` and ``last_capability`` bound the GPUs that its libraries have
-    kernels for; ``sonames`` are the file names that programs built with it open.
+    ``minimum_driver`` the floor with minor-version compatibility; ``windows_driver`` and ``windows_minimum_driver`` are
+    the same on Windows and WSL 2 (None where the release notes name none). ``forward_compat`` names the driver branches
+    on which its compatibility package works. ``first_capability`` and ``last_capability`` bound the GPUs that its
+    libraries have kernels for; ``sonames`` are the file names that programs built with it open.
     """
 
     version: str
     driver: str | None = None
     minimum_driver: str
+    windows_driver: str | None = None
+    windows_minimum_driver: str | None = None
     first_capability: str
     last_capability: str
     capabilities: tuple[str, ...]
@@ -231,31 +234,6 @@ class Gpu(Row, frozen=True, kw_only=True):
     variants: tuple[str, ...] = ()
 
 
-class OperatingSystem(Row, frozen=True, kw_only=True):
-    """A system that images are built on: its Python, its glibc, and where it comes from.
-
-    ``name`` is ``debian-bookworm``. ``image`` is the registry reference; ``suite`` the Debian suite that
-    bootstraps it where no registry is reachable ('' where that cannot be done). ``tags`` are other words by which the
-    tags of its images name it (``12``, ``jammy``).
-    """
-
-    name: str
-    short: str
-    python: str
-    glibc: str
-    image: str
-    suite: str = ""
-    package_source: str = ""
-    tags: tuple[str, ...] = ()
-
-
-class OtherSystem(Row, frozen=True, kw_only=True):
-    """A system on which no official wheel loads: ``name`` is the word in its images' names, ``libc`` its C library."""
-
-    name: str
-    libc: str
-
-
 class ImageFlavor(Row, frozen=True, kw_only=True):
     """What the images of one flavour hold of their toolkit, cuDNN apart.
 
@@ -272,7 +250,9 @@ class BaseImage(Row, frozen=True, kw_only=True):
     """A published image that brings CUDA: its contents and its start-up requirement.
 
     ``cudnn`` is None where it holds none, a major alone (``9``) where more is not known. ``require_cuda`` is its
-    ``NVIDIA_REQUIRE_CUDA`` (spaces are OR, commas are AND). ``flavor`` is the name of an `ImageFlavor`.
+    ``NVIDIA_REQUIRE_CUDA`` (spaces are OR, commas are AND). ``flavor`` is the name of an `ImageFlavor`; ``holds`` is
+    what was found in an image of one's own, in place of what a flavour says. ``forward_compat`` is whether CUDA's
+    forward-compatibility package is in it.
     """
 
     name: str
@@ -283,6 +263,41 @@ class BaseImage(Row, frozen=True, kw_only=True):
     python: str | None = None
     require_cuda: str = ""
     flavor: str = "runtime"
+    holds: ImageFlavor | None = None
+    forward_compat: bool = True
+
+
+class OperatingSystem(Row, frozen=True, kw_only=True):
+    """A system that images are built on: its Python, its glibc, and where it comes from.
+
+    ``name`` is ``debian-bookworm``. ``image`` is the registry reference; ``suite`` the Debian suite that
+    bootstraps it where no registry is reachable ('' where that cannot be done). ``tags`` are other words by which the
+    tags of its images name it (``12``, ``jammy``). ``offers`` are further Pythons that its packages bring, and
+    ``brings`` is the CUDA that stands in it already: then no CUDA wheels are installed.
+    """
+
+    name: str
+    short: str
+    python: str
+    glibc: str
+    image: str
+    suite: str = ""
+    package_source: str = ""
+    tags: tuple[str, ...] = ()
+    offers: tuple[str, ...] = ()
+    brings: BaseImage | None = None
+
+    @property
+    def pythons(self) -> tuple[str, ...]:
+        """Every Python that it can have: its own first."""
+        return (self.python, *self.offers)
+
+
+class OtherSystem(Row, frozen=True, kw_only=True):
+    """A system on which no official wheel loads: ``name`` is the word in its images' names, ``libc`` its C library."""
+
+    name: str
+    libc: str
 
 
 class FieldReport(Row, frozen=True, kw_only=True):

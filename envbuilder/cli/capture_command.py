@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from importlib import resources
 from pathlib import Path
 
 import click
 
-from envbuilder.errors import InfrastructureError, decode
+from envbuilder.errors import InfrastructureError, decode, programs
 from envbuilder.workspace import packaged, write_atomically
 
 PROBE = "probes/capture.py"
@@ -44,9 +43,11 @@ def command(python: str, output: Path | None, *, script: bool) -> None:
 
 def _run(python: str, path: Path) -> str:
     try:
-        done = subprocess.run([python, str(path)], capture_output=True, text=True, check=False, timeout=600)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise InfrastructureError(f"{python}: {error}", hint="--python takes the path of a Python") from error
-    if done.returncode:
-        raise InfrastructureError(f"{python} could not run it:\n{done.stderr.strip()[-2000:]}", hint="needs Python 3.6")
-    return done.stdout
+        done = programs.run([python, str(path)], within=600)
+    except programs.ProgramError as error:
+        raise InfrastructureError(error.message, hint="--python takes the path of a Python") from error
+    if done.code:
+        raise InfrastructureError(
+            f"{python} could not run it:\n{done.complaint.strip()[-2000:]}", hint="needs Python 3.6"
+        )
+    return done.text

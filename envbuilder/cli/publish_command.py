@@ -67,6 +67,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     from envbuilder.cli.output import finish
     from envbuilder.console import Console
     from envbuilder.engine.docker import connect
+    from envbuilder.host import describe
     from envbuilder.publish.publish_all import Session, Wish, allowance, plan_all, publish_all, sealer_of
     from envbuilder.publish.publish_text import as_text
     from envbuilder.publish.tag_names import check_moving, destination
@@ -84,7 +85,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
         sbom=not no_sbom,
     )
     say = Console().say
-    session = Session(connect(), workspace, say, dict(os.environ))
+    session = Session(connect(), workspace, say, dict(os.environ), describe())
     if dry_run:
         document = plan_all(choice, wish, session)
     else:

@@ -71,6 +71,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     from envbuilder.host import describe
     from envbuilder.publish.attach_verdict import Attachment, attach_verdict, by_digest, tools_for
     from envbuilder.publish.publish_all import Session, sealer_of
+    from envbuilder.publish.stating import Terms
     from envbuilder.validation.validate_request import ValidateOptions, as_text, validate_target
     from envbuilder.workspace import Workspace
 
@@ -84,8 +85,9 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
         raise UsageError("only what ran on a real driver, in an image with a digest, is attached", hint=_REAL)
     reference = by_digest(target)
     sealer = sealer_of(keys, keyless=keyless, environment=os.environ, say=console.say)
-    session = Session(connect(), workspace, console.say, dict(os.environ))
-    attachment = Attachment(reference, workspace.attached(reference.digest), describe(), profile, fresh)
+    session = Session(connect(), workspace, console.say, dict(os.environ), describe())
+    terms = Terms(session.host, profile, gpus)
+    attachment = Attachment(reference, workspace.attached(reference.digest), terms, fresh)
     tools = tools_for(
         reference,
         session,

@@ -9,15 +9,18 @@ import msgspec
 
 from envbuilder import versions
 from envbuilder.catalog.model import Catalog
-from envbuilder.catalog.rows import TensorflowRelease
+from envbuilder.catalog.rows import BaseImage, TensorflowRelease
 from envbuilder.compat.requirement import parse
 
 
 class Stack(msgspec.Struct, frozen=True):
-    """One exactly pinned set of CUDA wheels, and the CUDA and cuDNN versions that it brings."""
+    """One exactly pinned set of CUDA wheels, and the CUDA and cuDNN versions that it brings.
+
+    It has no wheels where the base brings them; ``cudnn`` is None where that has none.
+    """
 
     cuda: str
-    cudnn: str
+    cudnn: str | None
     wheels: tuple[str, ...]
     chosen: tuple[str, ...] = ()
 
@@ -40,6 +43,11 @@ def stacks(release: TensorflowRelease, cuda: str | None, cudnn: str | None, cata
                 ),
                 chosen=chosen,
             )
+
+
+def brought_by(image: BaseImage) -> Stack:
+    """Return what a base brings."""
+    return Stack(cuda=image.cuda, cudnn=image.cudnn, wheels=(), chosen=("cuda", "cudnn"))
 
 
 def why_none(release: TensorflowRelease, cuda: str | None, cudnn: str | None, catalog: Catalog) -> str:

@@ -14,6 +14,7 @@ from envbuilder.compat.check import CheckDocument, check
 from envbuilder.compat.question import Question
 from envbuilder.compat.sides import on_host
 from envbuilder.environment import Environment
+from envbuilder.errors import UsageError
 from envbuilder.finding import Code, Finding, Severity, compatible
 from envbuilder.matrix import Arch, DriverText, GpuText
 
@@ -89,6 +90,19 @@ def is_of_kind(gpu: str, driver: str, seen: str | None, names: Iterable[str], ca
     return gpu in models and seen is not None and versions.is_prefix(driver, seen)
 
 
+def simulated_host(gpu: str, driver: str, catalog: Catalog) -> str:
+    """Describe a kind of host as `--simulate` takes it; a branch is played by its newest release that is known.
+
+    Raises UsageError for a branch that the catalogue lacks.
+    """
+    branch = catalog.branch(driver)
+    if branch is None:
+        raise UsageError(f"the catalogue has no driver {driver}", hint="envbuilder catalog list drivers")
+    if versions.same(driver, branch.branch):
+        driver = (branch.production or branch.releases or (branch.first,))[-1]
+    return f"driver={driver},gpu={gpu}"
+
+
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
     """One environment on one host. ``compatible`` null is "no claim"; ``why`` is a sentence where it is not true."""
 
@@ -154,7 +168,9 @@ def findings_on(
     release = catalog.release(environment.tensorflow, environment.package)
     if release is None:
         return (missing.no_release(environment.tensorflow, environment.package, catalog),)
-    return on_host(release, environment.cuda, environment.cudnn, driver, gpus, catalog)
+    system = None if environment.cuda_wheels else catalog.system(environment.os)
+    image = system.brings if system is not None else None
+    return on_host(release, environment.cuda, environment.cudnn, driver, gpus, catalog, image)
 
 
 def _no_gpu(environment: Environment) -> Finding:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from functools import cache
 from typing import NamedTuple
 
+import msgspec
+
 from envbuilder.catalog.model import Catalog
-from envbuilder.catalog.rows import TensorflowRelease
+from envbuilder.catalog.rows import OperatingSystem, TensorflowRelease
 from envbuilder.catalog.runpath import loader_folders
 from envbuilder.compat import missing
 from envbuilder.compat.binding import distributions
@@ -14,7 +16,7 @@ from envbuilder.compat.identifier import environment_id, short, suffixes, wished
 from envbuilder.compat.requirement import parse
 from envbuilder.compat.rules import joined
 from envbuilder.compat.sides import NO_SIDE, Host, Side, gpu_side, host_side, standing_in
-from envbuilder.environment import Combination, Environment, Flavor, Rejection
+from envbuilder.environment import NOTHING_ADDED, Combination, Environment, Flavor, RegistryBase, Rejection
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.matrix import Targets
 
@@ -73,9 +75,11 @@ class Resolver:
             return Parts(None, self._missing(wish.tensorflow, wish.package), NO_SIDE)
         found: Parts | None = None
         for row in rows:
-            host = self._host(row.package, row.version, wish.python, wish.os, wish.arch, wish.packages)
+            pins = (*wish.packages, *wish.additions.packages)
+            host = self._host(row.package, row.version, wish.python, wish.os, wish.arch, pins)
             if found is None or not host.fails:
-                side = self._side(row.package, row.version, wish.flavor, wish.arch, wish.cuda, wish.cudnn)
+                base = host.system.name if host.system is not None and host.system.brings is not None else None
+                side = self._side(row.package, row.version, wish.flavor, wish.arch, wish.cuda, wish.cudnn, base)
                 found = Parts(row, host, side)
             if not host.fails:
                 break
@@ -95,10 +99,19 @@ class Resolver:
         return host_side(self._row(package, version), wish, self.catalog)
 
     def _judge_side(  # noqa: PLR0913, PLR0917 - the wishes, one by one, are the key
-        self, package: str, version: str, flavor: Flavor, arch: str, cuda: str | None, cudnn: str | None
+        self,
+        package: str,
+        version: str,
+        flavor: Flavor,
+        arch: str,
+        cuda: str | None,
+        cudnn: str | None,
+        base: str | None,
     ) -> Side:
+        system = self.catalog.system(base) if base is not None else None
         wish = Combination(tensorflow=version, flavor=flavor, arch=arch, cuda=cuda, cudnn=cudnn)
-        return gpu_side(self._row(package, version), wish, self.targets, self.catalog)
+        image = system.brings if system is not None else None
+        return gpu_side(self._row(package, version), wish, self.targets, self.catalog, image)
 
     def _row(self, package: str, version: str) -> TensorflowRelease:
         row = self.catalog.release(version, package)
@@ -116,14 +129,15 @@ def _environment(
 ) -> Environment:
     assert host.system is not None  # noqa: S101 - the caller looked
     stack, gpu = side.stack, wish.flavor == "gpu"
-    pinned = {parse(text).name for text in wish.packages}
+    packages = (*wish.packages, *wish.additions.packages)
+    pinned = {parse(text).name for text in packages}
     default = wish.package is None
     return Environment(
         id=environment_id(
             tensorflow=release.version,
             python=host.python,
             cuda=short(stack.cuda, wish.cuda) if stack else None,
-            cudnn=short(stack.cudnn, wish.cudnn) if stack else None,
+            cudnn=short(stack.cudnn, wish.cudnn) if stack and stack.cudnn else None,
             system=host.system.short,
             arch=wish.arch,
             extras=suffixes(wish, release.package),
@@ -137,7 +151,7 @@ def _environment(
         cuda=stack.cuda if stack else None,
         cudnn=stack.cudnn if stack else None,
         minimum_driver=side.minimum_driver,
-        requirements=(f"{release.package}=={release.version}", *wish.packages),
+        requirements=(f"{release.package}=={release.version}", *packages),
         cuda_wheels=stack.wheels if stack else (),
         constraints=tuple(text for text in release.caps if parse(text).name not in pinned),
         libraries=release.libraries if gpu else (),
@@ -149,7 +163,27 @@ def _environment(
         controls=wish.controls,
         chosen=(*(("package",) if default else ()), *host.chosen, *(stack.chosen if stack else ())),
         findings=findings,
+        base=_registry_base(host.system, host.python, gpu=gpu),
+        additions=wish.additions if wish.additions != NOTHING_ADDED else msgspec.UNSET,
     )
+
+
+def _registry_base(system: OperatingSystem, python: str, *, gpu: bool) -> RegistryBase | msgspec.UnsetType:
+    """Say what a build has to know of a base that cannot be bootstrapped."""
+    if system.suite:
+        return msgspec.UNSET
+    name = f"python{python}" if python in system.offers else "python3"
+    brings = system.brings
+    return RegistryBase(
+        image=system.image,
+        python_packages=(name, f"{name}-venv") if system.package_source in _APT else (),
+        brings_cuda=gpu and brings is not None,
+        states_driver=brings is not None and bool(brings.require_cuda),
+    )
+
+
+_APT = frozenset({"debian", "ubuntu"})
+"""Where a base's packages come from, by the names of the catalogue: those that apt installs."""
 
 
 def _rejected(wish: Combination, findings: tuple[Finding, ...]) -> Rejection:

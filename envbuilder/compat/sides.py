@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import msgspec
 
 from envbuilder import versions
 from envbuilder.catalog.model import Catalog
-from envbuilder.catalog.rows import OperatingSystem, TensorflowRelease
+from envbuilder.catalog.rows import BaseImage, OperatingSystem, TensorflowRelease
 from envbuilder.compat import missing, phrases
 from envbuilder.compat.candidate import candidate
-from envbuilder.compat.cuda_sets import Stack, stacks, stand_in, stand_in_cudnn, why_none
+from envbuilder.compat.cuda_sets import Stack, brought_by, stacks, stand_in, stand_in_cudnn, why_none
 from envbuilder.compat.rules import judge, ordered
 from envbuilder.environment import Combination
 from envbuilder.finding import Code, Finding, Severity
@@ -29,7 +30,7 @@ class Host(NamedTuple):
 
 
 class Side(NamedTuple):
-    """The GPU side of an environment: its CUDA wheels, and what the rules find on the target drivers and GPUs."""
+    """The GPU side of an environment: the CUDA under it, and what the rules find on the target drivers and GPUs."""
 
     stack: Stack | None
     minimum_driver: str | None
@@ -44,11 +45,16 @@ def host_side(release: TensorflowRelease, wish: Combination, catalog: Catalog) -
     """Choose the system and the Python: of those that are left open, the ones on which least is wrong."""
     python, os = wish.python, wish.os
     named = catalog.system(os) if os is not None else None
-    rows = [row for row in catalog.systems if (row == named if os is not None else python in {None, row.python})]
+    free = [row for row in catalog.systems if python in {None, row.python}]
+    rows = free if os is None else [named] if named is not None else []
     if not rows:
         silent = missing.no_system(os, catalog) if os is not None else missing.no_system_with(python or "", catalog)
         return Host(python or "", None, (), (silent,), fails=True)
-    tried = [_on_system(release, row, wish, catalog) for row in sorted(rows, key=_preference)]
+    tried = [
+        _on_system(release, row, python, wish, catalog)
+        for row in sorted(rows, key=_preference)
+        for python in (row.pythons if os is not None and wish.python is None else (wish.python or row.python,))
+    ]
     return min(tried, key=lambda host: sum(finding.severity is Severity.ERROR for finding in host.findings))
 
 
@@ -57,15 +63,16 @@ def _preference(system: OperatingSystem) -> tuple[bool, tuple[int, ...]]:
     return system.suite == "", tuple(-number for number in versions.numbers(system.python))
 
 
-def _on_system(release: TensorflowRelease, system: OperatingSystem, wish: Combination, catalog: Catalog) -> Host:
-    python = wish.python or system.python
+def _on_system(
+    release: TensorflowRelease, system: OperatingSystem, python: str, wish: Combination, catalog: Catalog
+) -> Host:
     found = candidate(
         release,
         catalog,
         arch=wish.arch,
         python=python,
         system=system,
-        system_python=system.python,
+        system_python=python if python in system.offers else system.python,
         packages=wish.packages,
     )
     chosen = (*(() if wish.python else ("python",)), *(() if wish.os else ("os",)))
@@ -73,13 +80,24 @@ def _on_system(release: TensorflowRelease, system: OperatingSystem, wish: Combin
     return Host(python, system, chosen, findings, fails=fails(findings))
 
 
-def gpu_side(release: TensorflowRelease, wish: Combination, targets: Targets, catalog: Catalog) -> Side:
-    """Choose the CUDA wheels: the first set in which nothing is wrong on any target; else the first of all."""
+def gpu_side(
+    release: TensorflowRelease,
+    wish: Combination,
+    targets: Targets,
+    catalog: Catalog,
+    image: BaseImage | None = None,
+) -> Side:
+    """Choose the CUDA wheels: the first set in which nothing is wrong on any target; else the first of all.
+
+    Where an image is given, what it brings is all that there is, and no wheels are chosen.
+    """
     if wish.flavor == "cpu":
         return NO_SIDE
     if not release.gpu or wish.arch != "x86_64":
         wrong = judge(candidate(release, catalog, arch=wish.arch), catalog, ("gpu",))
         return Side(None, None, wrong, fails=True)
+    if image is not None:
+        return _with_stack(release, brought_by(image), targets, catalog, image, *_not_brought(image, wish))
     first: Side | None = None
     for stack in stacks(release, wish.cuda, wish.cudnn, catalog):
         side = _with_stack(release, stack, targets, catalog)
@@ -105,14 +123,21 @@ def _another_may_help(findings: tuple[Finding, ...], stack: Stack) -> bool:
     return all(finding.code in mendable for finding in findings if finding.severity is Severity.ERROR)
 
 
-def _with_stack(release: TensorflowRelease, stack: Stack, targets: Targets, catalog: Catalog) -> Side:
+def _with_stack(
+    release: TensorflowRelease,
+    stack: Stack,
+    targets: Targets,
+    catalog: Catalog,
+    image: BaseImage | None = None,
+    *wrong: Finding,
+) -> Side:
     toolkit = catalog.toolkit(stack.cuda)
     found = [
         finding
         for driver in targets.drivers or (None,)
-        for finding in on_host(release, stack.cuda, stack.cudnn, driver, targets.gpus, catalog)
+        for finding in on_host(release, stack.cuda, stack.cudnn, driver, targets.gpus, catalog, image)
     ]
-    findings = ordered(tuple(found))
+    findings = ordered((*wrong, *found))
     return Side(stack, toolkit.minimum_driver if toolkit else None, findings, fails=fails(findings))
 
 
@@ -123,16 +148,46 @@ def on_host(  # noqa: PLR0913, PLR0917 - an environment's GPU side and a host, a
     driver: str | None,
     gpus: tuple[str, ...],
     catalog: Catalog,
+    image: BaseImage | None = None,
 ) -> tuple[Finding, ...]:
     """Predict what an environment that is built here runs into on a driver and GPUs.
 
-    It holds no forward-compatibility package, so that one cannot help.
+    It holds no forward-compatibility package, so that one cannot help, unless the image brings it that it is built on.
     """
     devices, unknown = missing.find_devices(gpus, (), catalog)
-    found = candidate(release, catalog, cuda=cuda, cudnn=cudnn, driver=driver, devices=devices, compat=False)
+    found = candidate(
+        release,
+        catalog,
+        install="system" if image is not None else None,
+        image=image,
+        cuda=cuda,
+        cudnn=cudnn,
+        driver=driver,
+        devices=devices,
+        compat=image is not None and image.forward_compat,
+    )
     silent = (*unknown, *missing.without_row(found))
     ruled = judge(found, catalog, ("gpu",))
     return ordered((*ruled, *silent)) if silent else ruled
+
+
+def _not_brought(image: BaseImage, wish: Combination) -> Iterator[Finding]:
+    """CUDA_MISMATCH, CUDNN_MISMATCH: another version is wished for than the base brings."""
+    for title, asked, there, code in (
+        ("CUDA", wish.cuda, image.cuda, Code.CUDA_MISMATCH),
+        ("cuDNN", wish.cudnn, image.cudnn, Code.CUDNN_MISMATCH),
+    ):
+        if asked is None or (there is not None and versions.is_prefix(asked, there)):
+            continue
+        yield phrases.error(
+            code,
+            f"{title} {asked}",
+            f"{image.name} brings {f'{title} {there}' if there else f'no {title}'}, not {asked}.",
+            requires=f"{title} {asked}",
+            found=f"{title} {there}" if there else f"no {title}",
+            fix=f"Leave {title} to the base, or take a base with {title} {asked}.",
+            rows=(image,),
+        )
 
 
 def standing_in(release: TensorflowRelease, wish: Combination, targets: Targets, catalog: Catalog) -> Side | None:

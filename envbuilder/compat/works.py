@@ -125,7 +125,7 @@ class Buildable:
     predicate: Predicate = "buildable"
     reads: Mapping[Side, tuple[str, ...]] = {
         "host": ("package", "flavor", "arch", "python", "os", "packages"),
-        "gpu": ("package", "flavor", "arch", "cuda", "cudnn"),
+        "gpu": ("package", "flavor", "arch", "os", "cuda", "cudnn"),
     }
 
     def __init__(self, resolver: Resolver) -> None:
@@ -154,5 +154,5 @@ class Buildable:
             arch=wish.arch,
             python=parts.host.python,
             cuda=stack.cuda if stack else None,
-            cudnn=versions.minor(stack.cudnn) if stack else None,
+            cudnn=versions.minor(stack.cudnn) if stack and stack.cudnn else None,
         )

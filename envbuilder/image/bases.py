@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,7 +15,10 @@ from envbuilder.catalog.rows import OperatingSystem
 from envbuilder.engine.port import Engine, Image
 from envbuilder.errors import InfrastructureError, decode
 from envbuilder.image import debian, names
+from envbuilder.image.mirrors import sources
 from envbuilder.workspace import read_kept, write_atomically, writing
+
+_TO_FILE = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,7 @@ def ensure_base(
     here = _pulled(engine, system) or _bootstrapped(engine, system)
     if here is not None and not renew:
         return here
-    with _lock(cache / f"{system.name}.lock"):
+    with _lock(cache / f"{_TO_FILE.sub('-', system.name)}.lock"):
         if not renew and (here := _bootstrapped(engine, system)) is not None:
             return here  # another process made it while this one waited
         return _fetch(engine, system, cache, report, renew=renew)
@@ -68,9 +72,7 @@ def ensure_base(
 
 def _fetch(engine: Engine, system: OperatingSystem, cache: Path, report: Callable[[str], None], *, renew: bool) -> Base:
     try:
-        engine.reach(system.image)
-        report(f"pulling {system.image}")
-        return _from_registry(engine.pull(system.image), system)
+        return _from_registry(fetched(engine, system.image, report), system)
     except InfrastructureError as unreachable:
         if renew and _pulled(engine, system) is not None:
             raise InfrastructureError(
@@ -84,11 +86,36 @@ def _fetch(engine: Engine, system: OperatingSystem, cache: Path, report: Callabl
             raise BaseUnavailableError(system, registry=unreachable, bootstrap=error) from error
 
 
+def held(engine: Engine, reference: str) -> Image | None:
+    """Return an image that the engine's store has, under its own name or its mirror's."""
+    return next((image for one in sources(reference) if (image := engine.image(one)) is not None), None)
+
+
+def fetched(engine: Engine, reference: str, report: Callable[[str], None]) -> Image:
+    """Pull an image: from its registry's mirror where there is one, else, or where that fails, from the registry.
+
+    Credentials are those that ``docker login`` left, authorities those that the engine trusts. Raises
+    InfrastructureError that names every place that was tried.
+    """
+    failed: list[InfrastructureError] = []
+    for one in sources(reference):
+        try:
+            engine.reach(one)
+            report(f"pulling {one}")
+            return engine.pull(one)
+        except InfrastructureError as error:
+            failed.append(error)
+    raise InfrastructureError("; ".join(error.message for error in failed), hint=failed[-1].hint)
+
+
 def _bootstrap(
     engine: Engine, system: OperatingSystem, cache: Path, report: Callable[[str], None], *, renew: bool
 ) -> Base:
     if not system.suite:
-        raise InfrastructureError(f"{system.name} is not a Debian suite and can only come from a registry")
+        raise InfrastructureError(
+            f"{system.name} is not a Debian suite and can only come from a registry",
+            hint=f"docker pull {system.image} where a registry has it",
+        )
     key = debian.recipe(system.suite)
     tar, note = cache / f"{system.name}-{key[:12]}.tar", cache / f"{system.name}-{key[:12]}.txt"
     whole = tar.is_file() and note.is_file()
@@ -108,7 +135,7 @@ def _bootstrap(
 
 
 def _pulled(engine: Engine, system: OperatingSystem) -> Base | None:
-    image = engine.image(system.image)
+    image = held(engine, system.image)
     return _from_registry(image, system) if image else None
 
 
@@ -124,7 +151,7 @@ def _bootstrapped(engine: Engine, system: OperatingSystem) -> Base | None:
 
 
 def _from_registry(image: Image, system: OperatingSystem) -> Base:
-    reference = image.pinned(system.image) or system.image
+    reference = next((name for one in sources(system.image) if (name := image.pinned(one))), system.image)
     return Base(reference, image.id, "registry", f"{system.image} from its registry")
 
 

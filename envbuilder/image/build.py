@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import subprocess
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -15,7 +14,7 @@ import msgspec
 
 from envbuilder.engine.port import BuildRequest, Engine, EngineInfo, Image, Step
 from envbuilder.environment import Environment
-from envbuilder.errors import printable, redacted
+from envbuilder.errors import printable, programs, redacted
 from envbuilder.image import lockfile
 from envbuilder.image.bases import Base
 from envbuilder.image.hostfiles import host_files
@@ -100,8 +99,9 @@ def build(  # noqa: PLR0913 - what a build is made of, each from another place
     base: Base,
     key: str,
     options: BuildOptions,
+    tools: Base | None = None,
 ) -> ImageRecord:
-    """Build an environment's context on its base; ``key`` is the digest of both.
+    """Build an environment's context on its base; ``key`` is the digest of both, ``tools`` where its installer runs.
 
     Writes ``out/<id>/build.log`` as the build goes and ``out/<id>/image.json`` when it is whole. Raises
     BuildFailedError with the failed step's last lines, InfrastructureError where the engine's disk has no room.
@@ -116,8 +116,8 @@ def build(  # noqa: PLR0913 - what a build is made of, each from another place
     request = BuildRequest(
         context=context,
         tag=reference(environment.id),
-        extra=host_files(wheels=options.wheels),
-        build_args={"BASE": base.reference},
+        extra=host_files(wheels=options.wheels, indexes=environment.added.indexes),
+        build_args={"BASE": base.reference, **({"TOOLS": tools.reference} if tools else {})},
         labels={BASE_NAME_LABEL: base.reference, BASE_DIGEST_LABEL: base.id},
         no_cache=options.no_cache,
     )
@@ -145,10 +145,10 @@ def _revision(context: Path) -> str:
 
     def git(*words: str) -> str | None:
         try:
-            done = subprocess.run(["git", *words], cwd=context, capture_output=True, text=True, timeout=20, check=False)
-        except (OSError, subprocess.TimeoutExpired):
+            done = programs.run(["git", *words], within=20, folder=context, brief=True)
+        except programs.ProgramError:
             return None
-        return done.stdout.strip() if done.returncode == 0 else None
+        return done.text.strip() if done.code == 0 else None
 
     commit = git("rev-parse", "HEAD")
     return commit if commit and git("status", "--porcelain", "--ignored", ".") == "" else ""

@@ -13,9 +13,10 @@ from envbuilder.errors import InputError, NoClaimError, Problem, decode
 from envbuilder.image import lockfile
 from envbuilder.image.lock import lock
 from envbuilder.image.lockfile import LOCK
+from envbuilder.image.names import TOOLS_SYSTEM
 from envbuilder.image.render import render_context
 from envbuilder.versions import pin_or_none, same
-from envbuilder.workspace import Workspace, folder_contents, shipped, users_text, write_atomically, writing
+from envbuilder.workspace import Workspace, folder_contents, read_users, shipped, users_text, write_atomically, writing
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,13 @@ def system_of(environment: Environment, catalog: Catalog) -> OperatingSystem:
     system = catalog.system(environment.os)
     if system is None:
         raise NoClaimError(f"the catalogue has no operating system {environment.os}", hint="envbuilder catalog list")
+    return system
+
+
+def tools_system(catalog: Catalog) -> OperatingSystem:
+    """Return the system that the installer runs on where an environment's own base is only a registry's."""
+    system = catalog.system(TOOLS_SYSTEM)
+    assert system is not None  # noqa: S101 - the catalogue that ships has it
     return system
 
 
@@ -71,10 +79,23 @@ def templates() -> dict[str, str]:
     return {path.name: users_text(path) for path in sorted(shipped("templates").iterdir()) if path.is_file()}
 
 
+def _wanted(environment: Environment, lock_text: str, workspace: Workspace) -> dict[str, bytes]:
+    """Render a context with the files and the template that its matrix names in the workspace.
+
+    Raises UsageError where one cannot be read.
+    """
+    added = environment.added
+    texts = templates()
+    if added.template:
+        texts[added.template] = users_text(workspace.root / added.template)
+    files = {source: read_users(workspace.root / source) for source, _ in added.files}
+    return render_context(environment, lock_text, texts, files)
+
+
 def write_context(environment: Environment, lock_text: str, workspace: Workspace) -> None:
     """Write an environment's build context; files that are as they should be are not touched."""
     folder = workspace.context(environment.id)
-    wanted = render_context(environment, lock_text, templates())
+    wanted = _wanted(environment, lock_text, workspace)
     present = folder_contents(folder)
     for name, content in wanted.items():
         if present.get(name) != content:
@@ -90,7 +111,7 @@ def stale(environment: Environment, workspace: Workspace) -> tuple[Difference, .
     present = folder_contents(folder)
     if LOCK not in present:
         return (Difference(f"{folder}/{LOCK}", f"missing: run envbuilder lock -s {environment.id}\n"),)
-    wanted = render_context(environment, users_text(folder / LOCK), templates())
+    wanted = _wanted(environment, users_text(folder / LOCK), workspace)
     names = sorted(wanted.keys() | present.keys())
     return tuple(
         Difference(str(folder / name), _diff(str(folder / name), present.get(name, b""), wanted.get(name, b"")))

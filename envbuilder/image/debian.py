@@ -6,7 +6,6 @@ import hashlib
 import os
 import re
 import shutil
-import subprocess
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -14,7 +13,7 @@ from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 from envbuilder.engine.archive import MODIFIED
-from envbuilder.errors import InfrastructureError, decode, of_system
+from envbuilder.errors import InfrastructureError, decode, of_system, programs
 from envbuilder.workspace import is_gone, owner, temporary_folder, writing
 
 PACKAGES = ("python3", "python3-venv", "ca-certificates")
@@ -38,6 +37,7 @@ _CLEAN = (
 # Bookworm alone demands a merged /usr and brings perl (55 MB) to merge it with; mmdebstrap can lay it out merged.
 _MERGED_USR = {"bookworm": ("--hook-dir=/usr/share/mmdebstrap/hooks/merged-usr", "--include=usr-is-merged")}
 _LAST_LINES = 12
+_MOST_OF_A_LINE = 1 << 16
 
 
 def recipe(suite: str) -> str:
@@ -120,7 +120,7 @@ def _mmdebstrap(suite: str, part: Path, mirrors: tuple[str, ...], report: Callab
     ]
     last: deque[str] = deque(maxlen=_LAST_LINES)
     with temporary_folder("bootstrap") as folder, _process(command, folder) as process:
-        for line in process.stdout or ():
+        for line in _lines(process):
             last.append(line.rstrip())
             if line.startswith("I: ") and "hook" not in line:
                 report(line[3:].rstrip())
@@ -133,28 +133,25 @@ def _mmdebstrap(suite: str, part: Path, mirrors: tuple[str, ...], report: Callab
 
 
 @contextmanager
-def _process(command: list[str], folder: Path) -> Iterator[subprocess.Popen[str]]:
+def _process(command: list[str], folder: Path) -> Iterator[programs.Process]:
     """Run a program that ends when the block does, even by an exception; it unpacks its tree (240 MB) in ``folder``."""
     folder.chmod(0o755)  # mmdebstrap may work as another user, in a namespace
     environment = {**os.environ, "SOURCE_DATE_EPOCH": str(MODIFIED), "LC_ALL": "C.UTF-8", "TMPDIR": str(folder)}
     try:
-        started = subprocess.Popen(
-            command,
-            env=environment,
-            text=True,
-            errors="replace",
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
+        with programs.started(
+            command, env=environment, stdin=programs.NOTHING, stdout=programs.PIPE, stderr=programs.TO_OUTPUT
+        ) as process:
+            yield process
+            process.wait()
     except OSError as error:
         raise of_system(error, f"start {command[0]}") from error
-    with started as process:
-        try:
-            yield process
-        except BaseException:
-            process.terminate()
-            raise
+
+
+def _lines(process: programs.Process) -> Iterator[str]:
+    """Yield what a program prints, a line at a time, one without end in pieces."""
+    stream = process.stdout
+    while stream is not None and (line := stream.readline(_MOST_OF_A_LINE)):
+        yield decode.lossy(line)
 
 
 def _codename() -> str:
@@ -185,6 +182,7 @@ def _apt_proxies() -> list[str]:
 def _output(*command: str) -> str:
     """Run a query of apt's; '' where apt is absent or refuses."""
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
-    except (OSError, subprocess.SubprocessError):
+        told = programs.run(command, within=30, brief=True)
+    except programs.ProgramError:
         return ""
+    return told.text if told.code == 0 else ""

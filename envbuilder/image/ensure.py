@@ -6,13 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from envbuilder.catalog.model import Catalog
+from envbuilder.catalog.rows import OperatingSystem
 from envbuilder.engine.port import Engine, Step
 from envbuilder.environment import Environment
 from envbuilder.errors import UsageError
 from envbuilder.image import lockfile
-from envbuilder.image.bases import ensure_base
+from envbuilder.image.bases import Base, ensure_base
 from envbuilder.image.build import BuildOptions, Built, ImageRecord, build
-from envbuilder.image.context import ensure_lock, system_of, write_context
+from envbuilder.image.context import ensure_lock, system_of, tools_system, write_context
 from envbuilder.image.wheel_records import WheelRecords
 from envbuilder.workspace import (
     Workspace,
@@ -53,13 +54,17 @@ def ensure(  # noqa: PLR0913 - the chain's inputs, each from another place
     if "Dockerfile" not in files:
         hint = f"envbuilder render -s {environment.id}"
         raise UsageError(f"{workspace.context(environment.id)} has no Dockerfile", hint=hint)
-    system = system_of(environment, catalog)
-    base = ensure_base(engine, system, cache_dir() / "bases", lambda line: on_step(Step("log", "base", line)))
+
+    def base_of(system: OperatingSystem) -> Base:
+        return ensure_base(engine, system, cache_dir() / "bases", lambda line: on_step(Step("log", "base", line)))
+
+    base = base_of(system_of(environment, catalog))
     key = content_key({**files, "base": base.id.encode()})
     kept = None if options.no_cache else _kept(environment, key, workspace, engine)
     if kept is not None:
         return Built(environment, kept, lock)
-    record = build(environment, workspace, engine, on_step, base=base, key=key, options=options)
+    tools = base_of(tools_system(catalog)) if environment.on_registry_base else None
+    record = build(environment, workspace, engine, on_step, base=base, tools=tools, key=key, options=options)
     WheelRecords(options.index).keep(lockfile.parse(lock), environment.python, environment.arch)
     return Built(environment, record, lock, fresh=True)
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 from pathlib import Path
 
 from envbuilder.environment import Environment
-from envbuilder.errors import InfrastructureError, UnsatisfiableError
+from envbuilder.errors import InfrastructureError, UnsatisfiableError, programs
 from envbuilder.pypi.index_config import configured, for_uv
 from envbuilder.versions import at_least, is_final, minor, numbers
 from envbuilder.workspace import temporary_folder, users_text
@@ -40,8 +39,8 @@ def lock(environment: Environment, glibc: str, *, keep: str = "", wheels: Path |
             result.write_text(keep)
         words = [*_arguments(environment, glibc, wishes, bounds), "--output-file", str(result)]
         done = _uv([*words, "--find-links", str(wheels)] if wheels else words)
-        if done.returncode:
-            raise _failure(environment, done.stderr)
+        if done.code:
+            raise _failure(environment, done.complaint)
         return users_text(result)
 
 
@@ -49,6 +48,7 @@ def _arguments(environment: Environment, glibc: str, wishes: Path, bounds: Path)
     words = ["pip", "compile", str(wishes), "--constraints", str(bounds), "--generate-hashes", "--no-header"]
     words += ["--no-annotate", "--quiet", "--python-version", environment.python, "--no-python-downloads"]
     words += ["--python-platform", uv_platform(environment.arch, glibc)]
+    words += [word for index in environment.added.indexes for word in ("--extra-index-url", index)]
     if at_least(minor(environment.tensorflow), _FIRST_WITHOUT_SDISTS):
         words += ["--only-binary", ":all:"]
     if not is_final(environment.tensorflow):
@@ -69,21 +69,13 @@ def uv_binary() -> str:
     return find_uv_bin()
 
 
-def _uv(arguments: list[str]) -> subprocess.CompletedProcess[str]:
+def _uv(arguments: list[str]) -> programs.Ended:
     environ = {**os.environ, **for_uv(configured()), "NO_COLOR": "1"}
     try:
-        return subprocess.run(
-            [uv_binary(), *arguments],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_TIME_LIMIT_S,
-            check=False,
-            env=environ,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
+        return programs.run([uv_binary(), *arguments], within=_TIME_LIMIT_S, env=environ)
+    except programs.ProgramError as error:
         raise InfrastructureError(
-            f"uv did not finish: {error}", hint="check the network and the package index"
+            f"uv did not finish: {error.message}", hint="check the network and the package index"
         ) from error
 
 

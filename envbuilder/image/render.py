@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import jinja2
 import msgspec
+from jinja2.sandbox import SandboxedEnvironment
 
 from envbuilder.environment import Environment
+from envbuilder.errors import InputError, Problem, printable
 from envbuilder.image import lockfile
+from envbuilder.image.names import BASES, TOOLS_SYSTEM
 from envbuilder.versions import major, minor, pins
 
 _WORD = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._:/@+-]*\Z")
@@ -39,11 +43,15 @@ def with_host(cache: str = "") -> str:
     return _WITH_HOST.format(cache=f" --mount=type=cache,target=/root/.cache/{_word(cache)}" if cache else "")
 
 
-def render_context(environment: Environment, lock: str, templates: Mapping[str, str]) -> dict[str, bytes]:
+def render_context(
+    environment: Environment, lock: str, templates: Mapping[str, str], added: Mapping[str, bytes] | None = None
+) -> dict[str, bytes]:
     """Return every file of a build context, by its path in it.
 
-    ``lock`` is the environment's lock; ``templates`` are the texts of ``templates/`` by name. Raises ValueError
-    where a value could end an instruction of the Dockerfile: nothing unchecked is written into one.
+    ``lock`` is the environment's lock; ``templates`` are the texts of ``templates/`` by name, and the matrix's own
+    where it has one; ``added`` are the contents of the files that the matrix adds, by their path in the workspace.
+    Raises ValueError where a value could end an instruction of the Dockerfile: nothing unchecked is written into one.
+    Raises InputError where a template of one's own cannot be rendered.
     """
     files = {
         "Dockerfile": _dockerfile(environment, lock, templates),
@@ -54,7 +62,9 @@ def render_context(environment: Environment, lock: str, templates: Mapping[str, 
     }
     if environment.cuda_wheels:
         files["cuda.lock"] = lockfile.subset(lock, cuda_names(environment))
-    return {path: text.encode() for path, text in sorted(files.items())}
+    whole = {path: text.encode() for path, text in files.items()}
+    whole |= {f"files/{path}": content for path, content in (added or {}).items()}
+    return dict(sorted(whole.items()))
 
 
 def _document(environment: Environment) -> str:
@@ -94,21 +104,78 @@ _MINOR_COMPATIBILITY_SINCE = 11
 
 
 def _dockerfile(environment: Environment, lock: str, templates: Mapping[str, str]) -> str:
-    engine = jinja2.Environment(
+    engine = SandboxedEnvironment(
         loader=jinja2.DictLoader(dict(templates)),
         undefined=jinja2.StrictUndefined,
         keep_trailing_newline=True,
-        autoescape=False,  # noqa: S701 - a Dockerfile, not HTML; `word` checks every value
+        autoescape=False,
     )
     engine.filters["word"] = _word
     engine.filters["folder"] = _folder
-    return engine.get_template("Dockerfile.j2").render(
-        environment=environment,
-        with_host=with_host,
-        lock_digest=lockfile.digest(lock),
-        require_cuda=required_cuda(environment.cuda) if environment.cuda else "",
-        links_nvrtc=needs_nvrtc_link(environment),
-    )
+    engine.filters["package"] = _package
+    engine.filters["quoted"] = _quoted
+    engine.filters["words"] = _words
+    added = environment.added
+    with _readable(added.template):
+        template = engine.get_template(added.template or "Dockerfile.j2")
+        return template.render(_values(environment, lock))
+
+
+@contextmanager
+def _readable(template: str) -> Iterator[None]:
+    """Turn what a template of a user's own ends in into a problem at its line; in one of ours it is a fault."""
+    try:
+        yield
+    except jinja2.TemplateError as error:
+        if not template:
+            raise
+        line = error.lineno if isinstance(error, jinja2.TemplateSyntaxError) else 0
+        hint = 'begin it with {% extends "Dockerfile.j2" %}, and fill its blocks: docs/bases.md'
+        raise InputError((Problem(template, line, "", printable.text(error.message or "")),), hint=hint) from error
+
+
+def _values(environment: Environment, lock: str) -> dict[str, object]:
+    """Return what templates may use."""
+    added = environment.added
+    return {
+        "environment": environment,
+        "base": environment.on_registry_base,
+        "added": added,
+        "account": added.user if added.user and not added.user[0].isdigit() else _ACCOUNT,
+        "with_host": with_host,
+        "lock_digest": lockfile.digest(lock),
+        "require_cuda": required_cuda(environment.cuda) if environment.cuda else "",
+        "links_nvrtc": needs_nvrtc_link(environment),
+        "tools_base": f"{BASES}:{TOOLS_SYSTEM}",
+    }
+
+
+_ACCOUNT = "envbuilder"
+"""The user that an image has where nobody asks for another."""
+
+_PACKAGE = re.compile(r"^[a-z0-9][a-z0-9+.-]*(?:=[A-Za-z0-9][A-Za-z0-9.+:~-]*)?\Z")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+def _package(value: str) -> str:
+    """Return a package of the system, with its version where one is given; refuse everything else."""
+    if not _PACKAGE.match(value):
+        raise ValueError(f"not fit for a Dockerfile: {value!r}")
+    return value
+
+
+def _quoted(value: str) -> str:
+    """Return any text of one line in quotes, with nothing in it that a Dockerfile expands."""
+    if _CONTROL.search(value):
+        raise ValueError(f"not fit for a Dockerfile: {value!r}")
+    return '"' + re.sub(r'([\\"$])', r"\\\1", value) + '"'
+
+
+def _words(values: Sequence[str]) -> str:
+    """Return words in the form that no shell reads (JSON)."""
+    if any(_CONTROL.search(value) for value in values):
+        raise ValueError(f"not fit for a Dockerfile: {values!r}")
+    return msgspec.json.encode(list(values)).decode()
 
 
 def _word(value: str) -> str:

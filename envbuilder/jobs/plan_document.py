@@ -8,12 +8,18 @@ from typing import Literal
 import msgspec
 
 from envbuilder.compat.fleet import Cell, FleetHost, HostKind, Newest
-from envbuilder.environment import Change, Combination, Environment, Predicate, Rejection
+from envbuilder.environment import Change, Combination, Environment, Predicate, Rejection, Resolved
 from envbuilder.finding import Finding
 from envbuilder.matrix import Excluded
 
 Places = tuple[int, ...]
-"""Where findings stand in `PlanDocument.findings`, counted from 0, the most serious first."""
+"""Where findings stand in the document's own list, counted from 0, the most serious first."""
+
+
+class PlannedEnvironment(Resolved, frozen=True, kw_only=True):
+    """An environment; ``findings`` are the places of the warnings that hold although it was accepted."""
+
+    findings: Places = ()
 
 
 class PlannedRejection(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -39,32 +45,50 @@ class PlannedCell(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     findings: Places
 
 
+class PlannedNewest(msgspec.Struct, frozen=True, kw_only=True):
+    """The newest TensorFlow for a kind of host, with the places of its findings; see `Newest`."""
+
+    host: str
+    tensorflow: str | None
+    package: str | None = None
+    cuda: str | None = None
+    cudnn: str | None = None
+    findings: Places = ()
+    newer: str | None = None
+    why_not_newer: str = ""
+    compatible: bool | None = False
+
+
 class PlanDocument(msgspec.Struct, frozen=True, kw_only=True):
     """The answer of ``envbuilder plan``; ``hosts`` to ``newest`` are filled where hosts were given.
 
-    ``findings`` holds each finding of a rejection or a cell once; these point to it by its place. Hosts with the same
+    ``findings`` holds each finding of a row once; every row points to it by its place. Hosts with the same
     driver and GPUs are one kind: ``cells`` and ``newest`` have one row for it, under its first host's name.
     """
 
     schema: Literal["envbuilder/plan/v1"] = "envbuilder/plan/v1"
     matrix: str
-    environments: tuple[Environment, ...]
+    environments: tuple[PlannedEnvironment, ...]
     rejections: tuple[PlannedRejection, ...]
     excluded: tuple[Excluded, ...]
     hosts: tuple[FleetHost, ...] = ()
     kinds: tuple[HostKind, ...] = ()
     cells: tuple[PlannedCell, ...] = ()
-    newest: tuple[Newest, ...] = ()
+    newest: tuple[PlannedNewest, ...] = ()
     findings: tuple[Finding, ...] = ()
 
 
 class NewestDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer of ``envbuilder plan --newest``: one row of ``newest`` a kind, under its first host's name."""
+    """The answer of ``envbuilder plan --newest``: one row of ``newest`` a kind, under its first host's name.
+
+    ``findings`` holds each finding once; the rows point to it by its place.
+    """
 
     schema: Literal["envbuilder/newest/v1"] = "envbuilder/newest/v1"
     hosts: tuple[FleetHost, ...]
     kinds: tuple[HostKind, ...] = ()
-    newest: tuple[Newest, ...]
+    newest: tuple[PlannedNewest, ...]
+    findings: tuple[Finding, ...] = ()
 
 
 class FindingTable:
@@ -94,6 +118,16 @@ class FindingTable:
         place = self._by_value.setdefault(finding, len(self._by_value))
         self._by_identity[id(finding)] = place
         return place
+
+    def environment(self, row: Environment) -> PlannedEnvironment:
+        """Write an environment with its findings' places."""
+        held = {name: getattr(row, name) for name in Resolved.__struct_fields__}
+        return PlannedEnvironment(**held, findings=self.places(row.findings))
+
+    def newest(self, row: Newest) -> PlannedNewest:
+        """Write what is newest for a kind of host with its findings' places."""
+        held = {name: getattr(row, name) for name in Newest.__struct_fields__ if name != "findings"}
+        return PlannedNewest(**held, findings=self.places(row.findings))
 
     def rejection(self, row: Rejection) -> PlannedRejection:
         """Write a rejection with its findings' places."""

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator
 from itertools import count, islice, product
 
 from envbuilder.compat.check_text import mark, nearest_line
-from envbuilder.compat.fleet import HostKind, Newest
+from envbuilder.compat.fleet import HostKind
 from envbuilder.console import table
 from envbuilder.environment import Combination
 from envbuilder.finding import Code, Finding, Severity
-from envbuilder.jobs.plan_document import NewestDocument, PlanDocument, PlannedCell, PlannedRejection
+from envbuilder.jobs.plan_document import NewestDocument, PlanDocument, PlannedCell, PlannedNewest, PlannedRejection
 
 WIDTH = 120
 """Columns that a line has at most; a longer grid of hosts is written under letters, a longer sentence is broken."""
@@ -37,13 +37,13 @@ def plan_text(document: PlanDocument, *, everything: bool = False) -> str:
         whole = everything or len(document.excluded) <= FEW
         parts.append("\n".join(_excluded(document) if whole else _excluded_by_reason(document)))
     if document.hosts:
-        parts += [_grid(document), _newest(document.kinds, document.newest)]
+        parts += [_grid(document), _newest(document)]
     return "\n\n".join(parts)
 
 
 def newest_text(document: NewestDocument) -> str:
     """Write the newest TensorFlow for each kind of host, and what stands against the next newer one."""
-    return _newest(document.kinds, document.newest)
+    return _newest(document)
 
 
 def _environments(document: PlanDocument) -> str:
@@ -213,17 +213,24 @@ def _why(document: PlanDocument, cell: PlannedCell) -> Finding | None:
     return next((one for one in found if one.severity is Severity.ERROR or one.code is Code.UNKNOWN), None)
 
 
-def _newest(kinds: tuple[HostKind, ...], found: tuple[Newest, ...]) -> str:
+def _newest(document: PlanDocument | NewestDocument) -> str:
     """Write a row for each kind, then what stands against a newer one, once for each sentence."""
+    pairs = list(zip(document.kinds, document.newest, strict=True))
     rows = [
-        (_name(kind), kind.driver or "-", _gpus(kind) if kind.gpus else "-", _release(row), _stack(row))
-        for kind, row in zip(kinds, found, strict=True)
+        (
+            _name(kind),
+            kind.driver or "-",
+            _gpus(kind) if kind.gpus else "-",
+            _release(row),
+            _stack(row, document.findings),
+        )
+        for kind, row in pairs
     ]
     text = table(("host", "driver", "gpus", "newest", "with"), rows)
     if max(map(len, text.splitlines())) > WIDTH:
-        text = "\n".join(_newest_by_answer(kinds, found))
+        text = "\n".join(_newest_by_answer(document))
     against: dict[str, list[str]] = {}
-    for kind, row in zip(kinds, found, strict=True):
+    for kind, row in pairs:
         if row.why_not_newer:
             sentence = f"{row.newer}: {row.why_not_newer}" if row.newer else row.why_not_newer
             against.setdefault(sentence, []).append(_name(kind))
@@ -234,23 +241,24 @@ def _newest(kinds: tuple[HostKind, ...], found: tuple[Newest, ...]) -> str:
     return "\n".join(lines)
 
 
-def _newest_by_answer(kinds: tuple[HostKind, ...], found: tuple[Newest, ...]) -> Iterator[str]:
+def _newest_by_answer(document: PlanDocument | NewestDocument) -> Iterator[str]:
     answers: dict[str, list[HostKind]] = {}
-    for kind, row in zip(kinds, found, strict=True):
-        answers.setdefault(f"{_release(row)} with {_stack(row)}" if row.tensorflow else _release(row), []).append(kind)
+    for kind, row in zip(document.kinds, document.newest, strict=True):
+        stack = f" with {_stack(row, document.findings)}" if row.tensorflow else ""
+        answers.setdefault(f"{_release(row)}{stack}", []).append(kind)
     yield "newest:"
     for answer, same in answers.items():
-        yield from _kinds(answer, same, whole=len(kinds) <= FEW)
+        yield from _kinds(answer, same, whole=len(document.kinds) <= FEW)
 
 
 _NONE = {False: "none", None: "no claim"}
 """What stands where no release is named: none works, or the catalogue does not know."""
 
 
-def _release(row: Newest) -> str:
+def _release(row: PlannedNewest) -> str:
     return f"{row.package} {row.tensorflow}" if row.tensorflow else _NONE[row.compatible]
 
 
-def _stack(row: Newest) -> str:
-    told = [finding.requires for finding in row.findings if finding.code is Code.LIBRARY_PATH]
+def _stack(row: PlannedNewest, findings: tuple[Finding, ...]) -> str:
+    told = [findings[place].requires for place in row.findings if findings[place].code is Code.LIBRARY_PATH]
     return ", ".join([f"CUDA {row.cuda}", f"cuDNN {row.cudnn}", *told]) if row.cuda else "-"

@@ -11,26 +11,27 @@ from envbuilder.attest.envelope import Sealer
 from envbuilder.errors import PublishError, UsageError
 from envbuilder.publish.journal import Entry, Journal, exclusively
 from envbuilder.publish.publish_all import Session
-from envbuilder.publish.stating import Tools, state, validated
+from envbuilder.publish.stating import Terms, Tools, state, state_rehearsal, validated
 from envbuilder.registry.client import Repository
 from envbuilder.registry.reference import Reference, parse
-from envbuilder.validation.checks import suite_plan
 from envbuilder.validation.history import History
-from envbuilder.verdict import HostRef, Verdict
+from envbuilder.verdict import Verdict
 
 
 @dataclass(frozen=True)
 class Attachment:
     """What to attach a verdict to, and what the verdict is reached with; ``folder`` keeps it until it is attached.
 
-    ``host`` is this host as it is now: a verdict that was kept when it had another driver is none of it.
+    ``terms`` are of this host as it is now: a verdict that was kept when it had another driver is none of it.
+    ``rehearsal`` says that a simulated driver is meant: what comes of it is attached as that, and not at all where it
+    was real.
     """
 
     reference: Reference
     folder: Path
-    host: HostRef
-    profile: str = "quick"
+    terms: Terms
     fresh: bool = False
+    rehearsal: bool = False
 
 
 def by_digest(target: str | None) -> Reference:
@@ -47,9 +48,10 @@ def by_digest(target: str | None) -> Reference:
 def attach_verdict(attachment: Attachment, tools: Tools) -> Verdict:
     """Validate the image and attach the verdict, whatever it says: a FAILED is to be known as well.
 
-    Where an interrupted run reached a verdict on this very host with this suite, that one is attached: the suite is not
-    run until it passes. Raises PublishError for an image that is not there and for a verdict that was simulated, which
-    is never attached, InfrastructureError where the registry or the engine fails.
+    Where an interrupted run reached a verdict under the same terms, that one is attached: the suite is not run until it
+    passes. Once it is attached, whoever asks again has it run again. Raises PublishError for an image that is not there
+    and for a simulated verdict where no rehearsal is meant, which is never attached, InfrastructureError where the
+    registry or the engine fails.
     """
     reference = attachment.reference
     manifest = tools.repository.manifest(reference.digest)
@@ -57,25 +59,18 @@ def attach_verdict(attachment: Attachment, tools: Tools) -> Verdict:
         raise PublishError(f"the registry has no {reference}", hint="`envbuilder publish` puts it there")
     with exclusively(attachment.folder):
         journal = Journal(attachment.folder / "journal.jsonl")
-        verdict = validated(
-            attachment.folder, reference, manifest, journal, tools, lambda kept: _stands(kept, attachment, journal)
-        )
-        stored = state(reference.name, manifest, verdict, tools)
+        anew = attachment.fresh or not _waits(journal)
+        verdict = validated(attachment.folder, reference, manifest, journal, tools, attachment.terms, anew=anew)
+        stated = state_rehearsal if attachment.rehearsal else state
+        stored = stated(reference.name, manifest, verdict, tools)
         journal.note(Entry(step="stated", digest=manifest.digest))
     tools.say(f"attached to {reference}: {', '.join(stored)}")
     return verdict
 
 
-def _stands(kept: Verdict, attachment: Attachment, journal: Journal) -> bool:
-    """Tell whether a kept verdict waits to be attached, and is what this host and suite would be asked for again."""
-    waiting = bool(journal.entries) and journal.entries[-1].step == "validated"
-    same_host = (kept.host.driver, _names(kept.host)) == (attachment.host.driver, _names(attachment.host))
-    same_suite = (kept.suite, kept.profile) == (suite_plan.digest(), attachment.profile)
-    return waiting and same_host and same_suite and not attachment.fresh
-
-
-def _names(host: HostRef) -> tuple[str, ...]:
-    return tuple(sorted(gpu.name for gpu in host.gpus))
+def _waits(journal: Journal) -> bool:
+    """Tell whether a verdict waits to be attached."""
+    return bool(journal.entries) and journal.entries[-1].step == "validated"
 
 
 def tools_for(reference: Reference, session: Session, sealer: Sealer, judge: Callable[[Reference], Verdict]) -> Tools:

@@ -18,11 +18,15 @@ Step = Literal["staged", "validated", "stated", "pinned", "moving", "moved", "do
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One finished step; ``tags`` are tag → digest (before a move: where they pointed, '' for a new tag)."""
+    """One finished step; ``tags`` are tag → digest (before a move: where they pointed, '' for a new tag).
+
+    ``terms`` names what a verdict was reached under; '' where an older version of ours wrote it.
+    """
 
     step: Step
     digest: str = ""
     verdict: str = ""
+    terms: str = ""
     tags: dict[str, str] = {}
 
 

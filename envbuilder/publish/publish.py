@@ -16,7 +16,7 @@ from envbuilder.exits import ExitCode
 from envbuilder.publish.journal import Entry, Journal, exclusively
 from envbuilder.publish.promotion import Mover, check_immutable, pin
 from envbuilder.publish.publish_document import PublishRow, Tag
-from envbuilder.publish.stating import Tools, state, validated
+from envbuilder.publish.stating import Terms, Tools, state, validated
 from envbuilder.publish.tag_names import staging_tag
 from envbuilder.registry.client import Manifest
 from envbuilder.registry.reference import Reference
@@ -27,7 +27,7 @@ from envbuilder.verdict import Verdict
 class Publication:
     """What to publish where: an image in the engine, immutable ``tags``, and ``moving`` ones that follow them.
 
-    ``folder`` keeps the journal and the verdict that was published.
+    ``folder`` keeps the journal and the verdict that was published, ``terms`` are what one of now is reached under.
     """
 
     environment: str
@@ -36,6 +36,7 @@ class Publication:
     tags: tuple[str, ...]
     moving: tuple[str, ...]
     folder: Path
+    terms: Terms
     allow: tuple[Allowance, ...] = ()
 
 
@@ -54,7 +55,7 @@ def publish(publication: Publication, tools: Tools) -> PublishRow:
         journal = Journal(publication.folder / f"{_key(publication, image)}.jsonl")
         manifest = _stage(publication, tools, image, journal)
         check_immutable(tools.repository, publication.tags, manifest.digest)
-        verdict = validated(publication.folder, publication.to, manifest, journal, tools)
+        verdict = validated(publication.folder, publication.to, manifest, journal, tools, publication.terms)
         refusal = _unfit(verdict, publication.allow)
         further = tools.describe(publication.to.name, manifest.digest, image)
         statements = state(publication.to.name, manifest, verdict, tools, publication.allow, further)

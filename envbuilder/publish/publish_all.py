@@ -26,7 +26,7 @@ from envbuilder.image import lockfile
 from envbuilder.image.build import Built, digests_of, standing
 from envbuilder.publish.publish import Publication, publish
 from envbuilder.publish.publish_document import PublishDocument, PublishRow, Tag
-from envbuilder.publish.stating import Tools
+from envbuilder.publish.stating import Terms, Tools
 from envbuilder.pypi.open_index import open_index
 from envbuilder.registry.client import Repository
 from envbuilder.registry.reference import Reference
@@ -34,7 +34,7 @@ from envbuilder.validation.checks.specification import Profile
 from envbuilder.validation.history import History
 from envbuilder.validation.image_files import read_image
 from envbuilder.validation.validate import ValidationRequest, validate
-from envbuilder.verdict import Verdict
+from envbuilder.verdict import HostRef, Verdict
 from envbuilder.workspace import Workspace, content_key, folder_contents
 
 
@@ -52,12 +52,13 @@ class Wish:
 
 @dataclass(frozen=True)
 class Session:
-    """The ports that a publish uses; ``say`` takes progress."""
+    """The ports that a publish uses, and the host that it runs on; ``say`` takes progress."""
 
     engine: Engine
     workspace: Workspace
     say: Callable[[str], None]
     environment: Mapping[str, str]
+    host: HostRef
 
 
 def publish_all(choice: Choice, wish: Wish, sealer: Sealer, session: Session) -> PublishDocument:
@@ -133,6 +134,7 @@ def _publish_one(environment: Environment, choice: Choice, wish: Wish, sealer: S
         tags=tuple(name for name, moving in tags if not moving),
         moving=tuple(name for name, moving in tags if moving) + wish.moving,
         folder=session.workspace.publication(environment.id),
+        terms=Terms(session.host, wish.profile, wish.gpus, choice.matrix.budgets),
         allow=wish.allow,
     )
     describe = _Describe(built, session, sbom=wish.sbom)

@@ -9,18 +9,22 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Protocol
 
+import msgspec
+
 from envbuilder.attest import statement
 from envbuilder.attest.demand import moment
 from envbuilder.attest.envelope import Sealer
-from envbuilder.attest.predicates import Allowance, result_statement, verdict_statement
+from envbuilder.attest.predicates import Allowance, rehearsal_statement, result_statement, verdict_statement
 from envbuilder.engine.port import Engine, Image
 from envbuilder.errors import PublishError, decode
 from envbuilder.publish.journal import Entry, Journal
 from envbuilder.registry.client import Manifest, Repository
 from envbuilder.registry.reference import Reference
 from envbuilder.registry.referrers import attach, confirm
-from envbuilder.verdict import Verdict
-from envbuilder.workspace import read_document, write_document
+from envbuilder.registry.shapes import ambiguity, platforms
+from envbuilder.validation.checks import suite_plan
+from envbuilder.verdict import HostRef, Verdict
+from envbuilder.workspace import content_key, read_document, write_document
 
 REUSE_WITHIN = timedelta(hours=24)
 """How old a verdict that an interrupted run left may be; an older one is made anew."""
@@ -49,22 +53,54 @@ class Tools:
     say: Callable[[str], None] = field(default=lambda text: None)  # noqa: ARG005 - likewise
 
 
+@dataclass(frozen=True)
+class Terms:
+    """What a verdict of now is reached under: this host as it is now, and how it is asked.
+
+    A verdict that an interrupted run left stands for a run of now where it was reached under the same: the suite, the
+    driver, the kind and number of GPUs, and what was asked of them.
+    """
+
+    host: HostRef
+    profile: str = "quick"
+    gpus: str = "auto"
+    budgets: msgspec.Struct | None = None
+
+    @property
+    def key(self) -> str:
+        """Name the terms by a digest."""
+        gpus = sorted(gpu.name for gpu in self.host.gpus)
+        parts = (suite_plan.digest(), self.host.driver, gpus, self.profile, self.gpus, self.budgets)
+        return content_key({"terms": msgspec.json.encode(parts)})
+
+
 def validated(  # noqa: PLR0913, PLR0917 - what to validate, where it is kept, and the ports
     folder: Path,
     to: Reference,
     manifest: Manifest,
     journal: Journal,
     tools: Tools,
-    stands: Callable[[Verdict], bool] = lambda _: True,
+    terms: Terms,
+    *,
+    anew: bool = False,
 ) -> Verdict:
-    """Validate the digest that the registry holds, unless an interrupted run did so a short while ago.
+    """Validate the digest that the registry holds, unless a run did so a short while ago under the same terms.
 
-    ``stands`` says whether the verdict that such a run left would come of a run of now.
+    With ``anew`` it is validated whatever is kept. Raises PublishError for a digest of which it is not certain what
+    image it is: a verdict would speak of one, and others run another.
     """
+    if why := ambiguity(manifest):
+        raise PublishError(f"{manifest.digest}: {why}", hint="push the image again, as one image")
+    if len(named := platforms(manifest)) > 1:
+        raise PublishError(
+            f"{manifest.digest} is {len(named)} images ({', '.join(named[:5])}), and a verdict is about one",
+            hint="name the image of one platform by its own digest",
+        )
     path = folder / f"{manifest.digest.removeprefix('sha256:')[:16]}.verdict.json"
     kept = journal.last("validated")
-    verdict = read_document(path, Verdict) if kept is not None and kept.digest == manifest.digest else None
-    if verdict is not None and _is_fresh(verdict, tools.now()) and stands(verdict):
+    same = kept is not None and (kept.digest, kept.terms) == (manifest.digest, terms.key)
+    verdict = read_document(path, Verdict) if same and not anew else None
+    if verdict is not None and _is_fresh(verdict, tools.now()):
         tools.say(f"already validated: {verdict.verdict}")
     else:
         reference = to.at(manifest.digest)
@@ -73,7 +109,7 @@ def validated(  # noqa: PLR0913, PLR0917 - what to validate, where it is kept, a
             tools.engine.pull(str(reference))
         verdict = tools.validate(reference)
         write_document(path, verdict)
-        journal.note(Entry(step="validated", digest=manifest.digest, verdict=path.name))
+        journal.note(Entry(step="validated", digest=manifest.digest, verdict=path.name, terms=terms.key))
     if verdict.image.digest != manifest.digest:
         raise PublishError(f"the verdict is about {verdict.image.digest}, not about {manifest.digest}")
     return verdict
@@ -101,6 +137,15 @@ def state(  # noqa: PLR0913, PLR0917 - what is stated about what, and the ports
     """
     result = result_statement(name, verdict, allowed=allowed)
     statements = (verdict_statement(name, verdict, allowed=allowed), *((result,) if result else ()), *further)
+    return _stated(manifest, statements, tools)
+
+
+def state_rehearsal(name: str, manifest: Manifest, verdict: Verdict, tools: Tools) -> tuple[str, ...]:
+    """Sign and attach what came of a simulated driver, which counts nowhere. Raises PublishError for a real one."""
+    return _stated(manifest, (rehearsal_statement(name, verdict),), tools)
+
+
+def _stated(manifest: Manifest, statements: tuple[statement.Statement, ...], tools: Tools) -> tuple[str, ...]:
     made = []
     for each in statements:
         tools.say(f"attaching {each.predicate_type}")

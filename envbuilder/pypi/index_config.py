@@ -10,14 +10,13 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import subprocess
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from envbuilder.errors import UsageError
+from envbuilder.errors import UsageError, programs
 from envbuilder.pypi import pipconf, uvconf
 
 
@@ -143,12 +142,10 @@ def default_index() -> str:
         from pip._internal.models.index import PyPI  # noqa: PLC0415 - the constant is pip's, and pip may be absent
 
         return str(PyPI.simple_url)
-    with suppress(ImportError, OSError, subprocess.SubprocessError):
+    with suppress(ImportError, OSError, programs.ProgramError):
         from uv import find_uv_bin  # noqa: PLC0415 - only asked where pip is absent
 
-        told = subprocess.run(
-            [find_uv_bin(), "pip", "install", "--help"], capture_output=True, text=True, timeout=20, check=True
-        ).stdout
+        told = programs.run([find_uv_bin(), "pip", "install", "--help"], within=20, brief=True).text
         if found := re.search(r"by\s+default:\s+<(https://[^>\s]+)>", told):
             return found[1]
     raise UsageError("no package index is configured", hint="set UV_DEFAULT_INDEX to an index's simple API")

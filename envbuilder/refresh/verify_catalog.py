@@ -72,7 +72,7 @@ def run(  # noqa: PLR0913 - what is asked, of which facts, and where what was re
         with console.live(), console.task("catalog verify") as task:
             count = _Count(task, len(rows))
             return VerifyDocument(comparisons=verify(catalog, index, rows if wanted else None, count.done))
-    builds = [row for row in rows if row.gpu and row.package == _newest_name(row)]
+    builds = [row for row in rows if row.gpu]  # tensorflow-gpu too: that it is the same build is what its wheel says
     return _by_binaries(builds, index, Reader(index, kept, console.say), named=bool(wanted))
 
 
@@ -101,11 +101,6 @@ def _rows(catalog: Catalog, wanted: tuple[str, ...]) -> tuple[TensorflowRelease,
         )
     keys = {versions.key_or_none(text) for text in wanted}
     return tuple(row for row in catalog.tensorflow if not wanted or versions.key(row.version) in keys)
-
-
-def _newest_name(row: TensorflowRelease) -> str:
-    """Name the distribution to read where two hold the same build: tensorflow from 2.1 on."""
-    return "tensorflow" if versions.at_least(row.version, "2.1") else row.package
 
 
 def read_build_info(index: PackageIndex, file: DistFile) -> artefact.BuildInfo | None:

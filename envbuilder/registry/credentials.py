@@ -5,14 +5,13 @@ from __future__ import annotations
 import base64
 import re
 import shutil
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 
-from envbuilder.errors import InputError, Problem, PublishError, decode
+from envbuilder.errors import InputError, Problem, PublishError, decode, programs
 
 _HELPER = re.compile(r"[a-z0-9][a-z0-9._-]{0,40}\Z")
 _TOKEN_USER = "<token>"  # noqa: S105 - the user name by which a helper marks an identity token
@@ -95,13 +94,13 @@ def _ask(helper: str, host: str) -> Login | None:
             hint=f"install docker-credential-{helper}, or log in again without it",
         )
     try:
-        done = subprocess.run([program, "get"], input=host.encode(), capture_output=True, timeout=30, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise PublishError(f"{program} gave no login: {error}", hint=f"try it: {program} get") from error
-    if done.returncode != 0:
+        done = programs.run([program, "get"], within=30, stdin=host.encode())
+    except programs.ProgramError as error:
+        raise PublishError(f"{program} gave no login: {error.message}", hint=f"try it: {program} get") from error
+    if done.code != 0:
         return None
     try:
-        answer = decode.from_json(done.stdout, _Answer)
+        answer = decode.from_json(done.out, _Answer)
     except decode.DamagedError:
         return None
     if answer.username == _TOKEN_USER:

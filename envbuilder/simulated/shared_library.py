@@ -5,15 +5,13 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import subprocess
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files as package_files
 from pathlib import Path
 
-from envbuilder.errors import InfrastructureError
-from envbuilder.workspace import packaged, read_kept, writing
+from envbuilder.errors import InfrastructureError, programs
+from envbuilder.workspace import packaged, read_kept, temporary_folder, writing
 
 # What keeps the libraries loadable in old images: no fortified or newer-than-needed entry points of the C library
 # (a test reads them back), nothing exported but what the sources say, nothing of the build host inside.
@@ -66,9 +64,7 @@ def compiled(libraries: Libraries, cache: Path) -> dict[str, bytes]:
 
 
 def _compile(libraries: Libraries, sources: Mapping[str, bytes], compiler: str, folder: Path) -> None:
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f"{libraries.name}-", dir=folder.parent) as temporary:
-        work = Path(temporary)
+    with temporary_folder("compile", folder.parent) as work:  # beside its target, which it is moved to
         for source, text in sources.items():
             with writing(work / source):
                 (work / source).write_bytes(text)
@@ -85,13 +81,11 @@ def _compile(libraries: Libraries, sources: Mapping[str, bytes], compiler: str, 
 def _call(command: list[str], work: Path, what: str) -> None:
     hint = "set CC to a C compiler that makes shared libraries for this machine"
     try:
-        done = subprocess.run(
-            command, cwd=work, capture_output=True, text=True, errors="replace", check=False, timeout=120
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise InfrastructureError(f"{command[0]} could not compile {what}: {error}", hint=hint) from error
-    if done.returncode:
-        raise InfrastructureError(f"{command[0]} could not compile {what}:\n{done.stderr.strip()}", hint=hint)
+        done = programs.run(command, within=120, folder=work)
+    except programs.ProgramError as error:
+        raise InfrastructureError(f"{command[0]} could not compile {what}: {error.message}", hint=hint) from error
+    if done.code:
+        raise InfrastructureError(f"{command[0]} could not compile {what}:\n{done.complaint.strip()}", hint=hint)
 
 
 def _compiler(what: str) -> str:
@@ -107,9 +101,9 @@ def _compiler(what: str) -> str:
 
 def _digest(libraries: Libraries, sources: Mapping[str, bytes], compiler: str) -> str:
     try:
-        version = subprocess.run([compiler, "--version"], capture_output=True, check=False, timeout=60).stdout
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise InfrastructureError(f"{compiler} does not say its version: {error}", hint="set CC") from error
+        version = programs.run([compiler, "--version"], within=60, brief=True).out
+    except programs.ProgramError as error:
+        raise InfrastructureError(f"{compiler} does not say its version: {error.message}", hint="set CC") from error
     parts = [version, *(flag.encode() for flag in _FLAGS)]
     parts += [repr((name, library)).encode() for name, library in sorted(libraries.members.items())]
     parts += [part for name in sorted(sources) for part in (name.encode(), sources[name])]

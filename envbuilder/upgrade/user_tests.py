@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-import subprocess
+import shutil
 import time
 from collections.abc import Collection
 from dataclasses import dataclass, replace
@@ -12,12 +12,12 @@ from pathlib import Path
 import msgspec
 
 from envbuilder.engine.port import FILES_AT
-from envbuilder.errors import InfrastructureError, UsageError, decode
+from envbuilder.errors import InfrastructureError, UsageError, decode, programs
 from envbuilder.image.lock import uv_binary
 from envbuilder.upgrade.observe import Output, Place, run_probe
 from envbuilder.upgrade.observed import UserTest
 from envbuilder.upgrade.outcomes import THE_RUN
-from envbuilder.workspace import cache_dir, content_key, folder_contents
+from envbuilder.workspace import cache_dir, content_key, folder_contents, temporary_folder, writing
 
 PROBE = "upgrade_tests"
 TEST_LIMIT_S = 300
@@ -100,20 +100,28 @@ def pytest_files(python: str) -> dict[str, bytes]:
     """
     folder = cache_dir() / f"pytest-py{python}"
     if not (folder / "pytest" / "__init__.py").is_file():
-        words = [uv_binary(), "pip", "install", "--quiet", "--target", str(folder), "--python-version", python]
-        try:
-            done = subprocess.run(
-                [*words, "--only-binary", ":all:", "pytest"], capture_output=True, text=True, check=False, timeout=300
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise InfrastructureError(f"cannot fetch pytest for Python {python}: {error}", hint="try again") from error
-        if done.returncode:
-            last = "\n".join(done.stderr.strip().splitlines()[-3:])
-            raise InfrastructureError(
-                f"cannot fetch pytest for Python {python}: {last}",
-                hint="check the index that uv is configured for, or write the tests as scripts",
-            )
+        with temporary_folder("pytest", folder.parent) as made:  # whole or not at all
+            _fetch_pytest(python, made / "pytest")
+            with writing(folder):
+                shutil.rmtree(folder, ignore_errors=True)  # a part of it, by an installation that was killed
+                (made / "pytest").replace(folder)
     return {name: data for name, data in folder_contents(folder).items() if name.endswith(".py") or "/" in name}
+
+
+def _fetch_pytest(python: str, folder: Path) -> None:
+    words = [uv_binary(), "pip", "install", "--quiet", "--target", str(folder), "--python-version", python]
+    try:
+        done = programs.run([*words, "--only-binary", ":all:", "pytest"], within=300)
+    except programs.ProgramError as error:
+        raise InfrastructureError(
+            f"cannot fetch pytest for Python {python}: {error.message}", hint="try again"
+        ) from error
+    if done.code:
+        last = "\n".join(done.complaint.strip().splitlines()[-3:])
+        raise InfrastructureError(
+            f"cannot fetch pytest for Python {python}: {last}",
+            hint="check the index that uv is configured for, or write the tests as scripts",
+        )
 
 
 class _Mark(msgspec.Struct, frozen=True):

@@ -37,6 +37,12 @@ class _Compared:
     files: int = 0
     unknown: str = ""
     compared_with_wheel: bool = False
+    is_proved: bool = False
+
+    @property
+    def is_as_its_wheel(self) -> bool:
+        """Tell whether the locked wheel's RECORD is the one in the image, and every file is there as it says."""
+        return self.compared_with_wheel and not (self.changed or self.missing or self.against)
 
 
 def files(subject: Outside) -> Looked:
@@ -46,7 +52,7 @@ def files(subject: Outside) -> Looked:
     findings: list[Finding] = []
     owned: set[str] = set()
     blamed: set[str] = set()
-    counts = {"files": 0, "wheels": 0}
+    counts = {"files": 0, "wheels": 0, "proved": 0}
     unknown: dict[str, list[str]] = {}
     for one in there:
         package = locked.get(one.name)
@@ -55,6 +61,9 @@ def files(subject: Outside) -> Looked:
         owned |= compared.brought.union(one.rows or ())
         counts["files"] += compared.files
         counts["wheels"] += compared.compared_with_wheel
+        counts["proved"] += compared.is_proved
+        if subject.is_built_here and package is not None and compared.is_as_its_wheel:
+            subject.wheels.built(package, one.tags)
         if compared.unknown and package is not None:
             unknown.setdefault(compared.unknown, []).append(one.name)
         findings += _findings(subject, one, compared)
@@ -65,6 +74,7 @@ def files(subject: Outside) -> Looked:
     said = "; ".join(one.message for one in findings if one.severity is Severity.ERROR)
     told = (
         f"{counts['files']} files of {len(there)} distributions as recorded, {counts['wheels']} by their locked wheels"
+        f" ({counts['proved']} of these were hashed as a whole)"
     )
     return Looked(
         tuple(findings),
@@ -88,7 +98,7 @@ def _compare(subject: Outside, one: Distribution, wheel: WheelRecord) -> _Compar
     rewritten: frozenset[str] = frozenset()
     if wheel.content is not None:
         brought, rewritten = of_wheel(wheel.content, one)
-        found.compared_with_wheel, found.brought = True, frozenset(brought)
+        found.compared_with_wheel, found.brought, found.is_proved = True, frozenset(brought), bool(wheel.proof)
         found.against += _against(one, brought, rewritten)
         expected = {**expected, **brought}
     for path, digest in expected.items():

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import selectors
 import signal
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import IO
 
+from envbuilder.errors import programs
 from envbuilder.probes.suite.lifetime import descendants
 
 _LOOK_S = 0.2
@@ -36,26 +36,30 @@ def follow(  # noqa: PLR0913 - a process, and how it is followed
 
     None where it had not ended after ``time_limit`` seconds, whatever it did with its output, or was ``overdue``; what
     it printed until then has been handed on. ``stdin`` is what it can read. At the end, however it comes, its process
-    group and all that descends from it is killed.
+    group and all that descends from it is killed; so it is where this process is killed.
     Raises OSError where it cannot be started.
     """
     deadline = time.monotonic() + time_limit
-    process = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env, start_new_session=True, bufsize=0
-    )
-    assert process.stdout is not None  # noqa: S101 - asked for above
-    threading.Thread(target=_give, args=(process, stdin), daemon=True).start()  # it may never read
-    with process.stdout as stream:
-        try:
-            if not _hand_on(process, stream, on_output, deadline, overdue):
-                with suppress(subprocess.TimeoutExpired):
-                    process.wait(timeout=max(0.0, deadline - time.monotonic()))
-            return process.poll()
-        finally:
-            _end(process)
+    with programs.started(
+        command, env=env, patience=0.0, start_new_session=True, bufsize=0, stdin=programs.PIPE, stdout=programs.PIPE
+    ) as process:
+        assert process.stdout is not None  # noqa: S101 - asked for above
+        threading.Thread(target=_give, args=(process, stdin), daemon=True).start()  # it may never read
+        with process.stdout as stream:
+            try:
+                if not _hand_on(process, stream, on_output, deadline, overdue):
+                    _wait(process, deadline)
+                return process.poll()
+            finally:
+                _end(process)
 
 
-def _give(process: subprocess.Popen[bytes], data: bytes) -> None:
+def _wait(process: programs.Process, deadline: float) -> None:
+    while process.poll() is None and time.monotonic() < deadline:
+        time.sleep(_LOOK_S / 10)
+
+
+def _give(process: programs.Process, data: bytes) -> None:
     """Write a process's standard input and end it; one that has ended, or was killed, needs none."""
     assert process.stdin is not None  # noqa: S101 - asked for where it is started
     with suppress(OSError, ValueError), process.stdin as stream:
@@ -65,7 +69,7 @@ def _give(process: subprocess.Popen[bytes], data: bytes) -> None:
 
 
 def _hand_on(
-    process: subprocess.Popen[bytes],
+    process: programs.Process,
     stream: IO[bytes],
     on_output: Callable[[bytes], None],
     deadline: float,
@@ -88,7 +92,7 @@ def _hand_on(
     return False
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _end(process: programs.Process) -> None:
     """Kill a process, its group, and what has left the group for a session of its own (every check does)."""
     if process.poll() is None:
         with suppress(ProcessLookupError):

@@ -31,7 +31,7 @@ from envbuilder.publish.publish_text import as_text
 from envbuilder.registry.client import Repository
 from envbuilder.registry.reference import parse
 from envbuilder.registry.referrers import subject_of
-from envbuilder.verdict import EngineRef
+from envbuilder.verdict import EngineRef, HostRef
 from envbuilder.workspace import Workspace, content_key, folder_contents, write_document
 
 pytestmark = pytest.mark.engine
@@ -77,7 +77,7 @@ def session(tmp_path) -> Iterator[Session]:
     )
     write_document(workspace.results(ENVIRONMENT.id) / "image.json", record)
     said: list[str] = []
-    yield Session(engine, workspace, said.append, {"HOME": str(tmp_path)})
+    yield Session(engine, workspace, said.append, {"HOME": str(tmp_path)}, HostRef())
     with suppress(InfrastructureError):
         engine.remove(TAG)
 

@@ -1,9 +1,10 @@
 """Kill commands at random moments and look at what is left: ``python tests/soak/soak.py [--trials N] [--no-engine]``.
 
 A trial starts a command in a workspace of its own, sends it a signal at a random moment, and runs it again, to its end.
-Then the exit code, and everything that the command makes, must be those of a run that nobody disturbed, and nothing may
-be left: no process, no temporary file or folder, no container, no volume. A trial's number decides its command, signal
-and moment. Counts go on in ``out/soak/progress.json``; the exit code is 1 where anything was wrong.
+Then the exit code, what it prints and everything that it makes must be those of a run that nobody disturbed, and nothing
+may be left: no process (what it had started ends with it), no temporary file or folder, no container, no volume, no name
+in the engine's store, and no more memory than an undisturbed run takes. A trial's number decides its command, signal and
+moment. Counts and what was wrong go on in ``out/soak/progress.json``; the exit code is 1 where anything ever was wrong.
 """
 
 from __future__ import annotations
@@ -17,135 +18,63 @@ import random
 import re
 import shutil
 import signal
-import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[2]
+sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "tests" / "support")]
+
+from registries import docker_registry  # noqa: E402 - the paths come first
+from soak_commands import BUILT, COMMANDS, COMPARED, PUBLISHED, QUICK, Bench, Command, Seen, Trial, contexts, local  # noqa: E402
+
 PROGRESS = REPOSITORY / "out" / "soak" / "progress.json"
-QUICK = "tf2.20.0-py311-cpu-bookworm"
 SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 ENDS_WITHIN_S = 12.0
 """How long a command may take to end after a signal: cleaning up has 8 s of its own."""
+CHILDREN_WITHIN_S = 3.0
+"""How long what a command had started may outlive it."""
+MORE_MEMORY = 64 << 20
+"""Bytes that a run after a kill may take beyond an undisturbed one."""
 
-_LABEL = "org.envbuilder.host"
-_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|\+00:00| UTC)?")
-
-Seen = dict[str, str]
+_LABEL = "org.envbuilder.run"
 
 
 @dataclass(frozen=True)
-class Command:
-    """A command of the soak: its words, what its workspace begins with, what it makes, and how often it is drawn."""
+class Ran:
+    """How a process ended: its number, exit code, what it printed, and the most memory that it had, in bytes."""
 
-    words: tuple[str, ...]
-    begin: Callable[[Path], None]
-    seen: Callable[[Path], Seen]
-    weight: int = 4
-    engine: bool = False
-    undone: Callable[[], None] = field(default=lambda: None)
-
-
-def nothing(_: Path) -> None:
-    """Begin with an empty folder."""
+    pid: int
+    code: int
+    out: bytes
+    errors: bytes
+    memory: int
+    killed: bool = False
+    took: float = 0.0
 
 
-def images(folder: Path) -> None:
-    """Begin with the contexts that ship, one of them stale."""
-    shutil.copytree(REPOSITORY / "images" / QUICK, folder / "images" / QUICK)
-    (folder / "images" / QUICK / "Dockerfile").write_text("FROM scratch\n")
+@dataclass(frozen=True)
+class Honest:
+    """What an undisturbed run of a command comes to."""
 
-
-def results(folder: Path) -> None:
-    """Begin with verdicts and a history."""
-    sys.path.insert(0, str(REPOSITORY / "tests" / "support"))
-    from verdicts import failed_verdict, verdict  # noqa: PLC0415
-
-    from envbuilder.validation.history import History  # noqa: PLC0415
-    from envbuilder.workspace import Workspace, write_document  # noqa: PLC0415
-
-    space = Workspace(folder)
-    for one in (verdict(), failed_verdict()):
-        assert one.environment is not None
-        write_document(space.verdict(one.environment.id), one)
-    History(space.history).add((verdict(), failed_verdict()))
-
-
-def tree(folder: Path) -> Seen:
-    """Return every file's digest, times in them left out, but for logs, locks of databases and what has random bytes."""
-    found = {}
-    for path in sorted(folder.rglob("*")):
-        name = path.relative_to(folder).as_posix()
-        if path.is_file() and not name.endswith((".log", "-wal", "-shm", ".sqlite3")):
-            text = _TIME.sub("TIME", path.read_text(encoding="utf-8", errors="surrogateescape"))
-            found[name] = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
-    return found
-
-
-def judged(folder: Path) -> Seen:
-    """Return what a run came to: the verdict, its image, the results' names and outcomes, and a history that is whole."""
-    found: Seen = {}
-    for path in folder.glob("out/*/verdict.json"):
-        document = json.loads(path.read_text())
-        checks = sorted((one["name"], one["outcome"]) for one in document["checks"])
-        found[path.parent.name] = f"{document['verdict']} {document['level']} {document['image']['id']} {checks}"
-    for path in folder.glob("out/*/image.json"):
-        found[f"{path.parent.name} image"] = json.loads(path.read_text())["image"]
-    return found | history(folder)
-
-
-def history(folder: Path) -> Seen:
-    """Say whether the history is whole, and every row of it what its key says."""
-    path = folder / "out" / "history.sqlite3"
-    if not path.exists():
-        return {}
-    with contextlib.closing(sqlite3.connect(path)) as connection:
-        (whole,) = connection.execute("PRAGMA integrity_check").fetchone()
-        rows = connection.execute("SELECT key, document FROM verdicts").fetchall()
-    torn = [key for key, document in rows if hashlib.sha256(document).hexdigest() != key]
-    return {"history": f"{whole}, {len(torn)} torn, {'some' if rows else 'no'} rows"}
-
-
-def names(folder: Path) -> Seen:
-    """Return the names of files alone, where what they hold is random."""
-    return dict.fromkeys(tree(folder), "there")
-
-
-def both(folder: Path) -> Seen:
-    """Return files and history."""
-    return tree(folder) | history(folder)
-
-
-COMMANDS: tuple[Command, ...] = (
-    Command(("render", "quickstart", "-s", "flavor=cpu"), images, tree),
-    Command(("report",), results, both),
-    Command(("export", "junit", "-o", "v.xml"), results, both),
-    Command(("capture", "--output", "c.json"), nothing, names, weight=1),
-    Command(("keys", "new", "k"), nothing, names, weight=1),
-    Command(("plan", "tensorflow", "--format", "json"), nothing, tree, weight=1),
-    Command(("check", "--tensorflow", "2.20.0", "--driver", "535.104.05", "--gpu", "H100"), nothing, tree, weight=1),
-    Command(("catalog", "list"), nothing, tree, weight=1),
-    Command(("lock", "quickstart", "-s", "flavor=cpu"), nothing, tree, weight=2),
-    Command(("run",), nothing, judged, weight=2, engine=True),
-    Command(("build",), nothing, judged, weight=1, engine=True),
-    Command(("validate", QUICK), images, judged, weight=2, engine=True),
-    Command(("clean", "--dry-run"), nothing, tree, weight=1, engine=True),
-)
+    code: int
+    seen: Seen
+    took: float
+    memory: int
 
 
 @dataclass
 class Soak:
     """One soak: where it works, what an undisturbed run of each command came to, and what was found."""
 
-    place: Path
+    bench: Bench
     engine: bool
-    honest: dict[Command, tuple[int, Seen, float]] = field(default_factory=dict)
+    honest: dict[Command, Honest] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
 
@@ -156,107 +85,161 @@ class Soak:
         command, sent, part = draw.choice(every), draw.choice(SIGNALS), draw.random()
         if command not in self.honest:
             self.honest[command] = self._undisturbed(command)
-        code, seen, took = self.honest[command]
-        title = f"trial {number}: {' '.join(command.words)}, {sent.name} after {part * took:.2f} s"
-        folder = self._workspace(command, f"t{number}")
+        honest = self.honest[command]
+        title = f"trial {number}: {command.name}, {sent.name} after {part * honest.took:.2f} s"
+        trial = self._workspace(command, f"t{number}")
         try:
-            self._disturbed(command, folder, sent, part * took * 1.1, title)
+            disturbed = self._disturbed(command, trial, sent, part * honest.took * 1.1, title)
             if command.words[:2] == ("keys", "new"):  # it never overwrites; who was interrupted takes the rest away
-                shutil.rmtree(folder / "k", ignore_errors=True)
-            again = self._run(command, folder)
-            if again.returncode != code:
-                self.wrong.append(
-                    f"{title}: run again it ends with {again.returncode}, not {code}: {again.stderr[-300:]!r}"
-                )
-            self._compare(title, seen, command.seen(folder))
-            self._leaks(title, folder)
+                shutil.rmtree(trial.folder / "k", ignore_errors=True)
+            again = self._run(command, trial)
+            if again.code != honest.code:
+                self._say(title, f"run again it ends with {again.code}, not {honest.code}: {again.errors[-600:]!r}")
+            if again.memory > honest.memory + MORE_MEMORY:
+                self._say(title, f"run again it takes {again.memory >> 20} MB, not {honest.memory >> 20}")
+            self._compare(title, honest.seen, command.seen(replace(trial, printed=again.out)))
+            self._leaks(title, trial, (disturbed.pid, again.pid))
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            self._remove(trial)
         self.counts["trials"] += 1
-        self.counts[command.words[0]] += 1
+        self.counts[command.name] += 1
+        if disturbed.killed:
+            self.counts["killed alive"] += 1
+            self.counts["killed alive, with the engine"] += command.engine
 
-    def _workspace(self, command: Command, name: str) -> Path:
-        folder = self.place / name
-        folder.mkdir()
-        command.begin(folder)
-        return folder
+    def prepare(self) -> None:
+        """Publish the image that trials begin with, and compare the releases once; the engine's part alone needs it."""
+        publish, upgrade = (next(one for one in COMMANDS if one.words[0] == name) for name in ("publish", "upgrade"))
+        trial = self._workspace(replace(publish, begin=contexts(QUICK)), PUBLISHED)
+        for name in ("one", "two"):
+            self._must(trial, "keys", "new", str(self.bench.keys / name))
+        self._must(trial, "build")
+        shutil.copytree(trial.folder / "out", self.bench.place / BUILT)
+        self._must(trial, *publish.words)
+        self._remove(trial)
+        trial = self._workspace(upgrade, "upgrade")
+        self._must(trial, *upgrade.words, codes=(0, 1, 8))
+        shutil.copytree(trial.folder / "out", self.bench.place / COMPARED)
+        self._remove(trial)
 
-    def _undisturbed(self, command: Command) -> tuple[int, Seen, float]:
-        folder = self._workspace(command, f"honest-{hashlib.sha256(' '.join(command.words).encode()).hexdigest()[:8]}")
-        self._run(command, folder)  # what is made once for all, such as a cache, is no part of what is compared
-        shutil.rmtree(folder)
-        command.begin(self._made(folder))
-        began = time.monotonic()
-        done = self._run(command, folder)
-        took = time.monotonic() - began
-        return done.returncode, command.seen(folder), took
+    def _must(self, trial: Trial, *words: str, codes: tuple[int, ...] = (0,)) -> None:
+        ran = self._run(Command(words, contexts(), lambda _: {}), trial)
+        assert ran.code in codes, (ran.out + ran.errors).decode(errors="replace")
 
-    def _made(self, folder: Path) -> Path:
-        folder.mkdir()
-        return folder
+    def _say(self, title: str, what: str) -> None:
+        self.wrong.append(f"{title}: {what}")
+        print(self.wrong[-1], flush=True)
 
-    def _environment(self) -> dict[str, str]:
-        temporary = self.place / "tmp"
+    def _workspace(self, command: Command, name: str) -> Trial:
+        trial = Trial(self.bench, self.bench.place / name)
+        trial.folder.mkdir()
+        command.begin(trial)
+        return trial
+
+    def _remove(self, trial: Trial) -> None:
+        shutil.rmtree(trial.folder, ignore_errors=True)
+        if self.engine and (found := local(trial)):
+            subprocess.run(["docker", "image", "rm", *found], capture_output=True, check=False)
+
+    def _undisturbed(self, command: Command) -> Honest:
+        """Run a command twice: what is made once for all, such as a cache, is no part of what is compared."""
+        for name in ("first", "honest"):
+            stem = hashlib.sha256(command.name.encode()).hexdigest()[:8]
+            trial = self._workspace(command, f"{name}-{stem}")
+            ran = self._run(command, trial)
+            seen = command.seen(replace(trial, printed=ran.out))
+            self._remove(trial)
+        assert ran.code not in {5, 7, 70}, ran.errors.decode(errors="replace")
+        seen = {name: value.replace(trial.folder.name, "NAME") for name, value in seen.items()}
+        return Honest(ran.code, seen, ran.took, ran.memory)
+
+    def _run(self, command: Command, trial: Trial, after: float = 3600.0, sent: signal.Signals = signal.SIGKILL) -> Ran:
+        """Run a command, and send it a signal where it has not ended in time; return how it ended, and how fast."""
+        temporary = self.bench.place / "tmp"
         temporary.mkdir(exist_ok=True)
-        return {**os.environ, "PYTHONPATH": str(REPOSITORY), "TMPDIR": str(temporary)}
-
-    def _start(self, command: Command, folder: Path) -> subprocess.Popen[bytes]:
-        words = [sys.executable, "-m", "envbuilder", *command.words]
-        return subprocess.Popen(
-            words,
-            cwd=folder,
-            env=self._environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-            preexec_fn=_default_signals,  # a shell in the background hands SIGINT on ignored
-        )
-
-    def _run(self, command: Command, folder: Path) -> subprocess.CompletedProcess[bytes]:
-        with self._start(command, folder) as process:
-            _, errors = process.communicate(timeout=1800)
-        return subprocess.CompletedProcess(command.words, process.returncode, b"", errors)
-
-    def _disturbed(self, command: Command, folder: Path, sent: signal.Signals, after: float, title: str) -> None:
-        with self._start(command, folder) as process:
-            try:
-                _, errors = process.communicate(timeout=after)
-            except subprocess.TimeoutExpired:
-                self.counts["hit"] += 1
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(REPOSITORY),
+            "TMPDIR": str(temporary),
+            "XDG_CACHE_HOME": str(self.bench.place / "cache"),
+            "UV_CACHE_DIR": os.environ.get("UV_CACHE_DIR", str(Path.home() / ".cache" / "uv")),
+        }
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
+            began = time.monotonic()
+            process = subprocess.Popen(
+                [sys.executable, "-m", "envbuilder", *command.said(trial)],
+                cwd=trial.folder,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=errors,
+                start_new_session=True,
+                preexec_fn=_default_signals,  # a shell in the background hands SIGINT on ignored
+            )
+            ended, killed = _ended(process.pid, after), False
+            if ended is None:
+                killed = True
                 process.send_signal(sent)
                 began = time.monotonic()
-                try:
-                    _, errors = process.communicate(timeout=ENDS_WITHIN_S * 3)
-                except subprocess.TimeoutExpired:
-                    process.kill()
-                    _, errors = process.communicate()
-                if time.monotonic() - began > ENDS_WITHIN_S:
-                    self.wrong.append(f"{title}: took {time.monotonic() - began:.0f} s to end")
-        if b"Traceback" in errors and b"envbuilder/cli/__init__.py" in errors:  # else Python was still loading it
-            self.wrong.append(f"{title}: a traceback: {errors[-300:]!r}")
-        if process.returncode == 70:
-            self.wrong.append(f"{title}: ended in the code of a bug")
+                ended = _ended(process.pid, ENDS_WITHIN_S * 3)
+            if ended is None:
+                process.kill()
+                ended = _ended(process.pid, 60.0)
+            assert ended is not None
+            process.returncode = code = ended[0]
+            took = time.monotonic() - began
+            out.seek(0)
+            errors.seek(0)
+            return Ran(process.pid, code, out.read(), errors.read(), ended[1], killed, took)
+
+    def _disturbed(self, command: Command, trial: Trial, sent: signal.Signals, after: float, title: str) -> Ran:
+        ran = self._run(command, trial, after, sent)
+        if ran.killed and ran.took > ENDS_WITHIN_S:
+            self._say(title, f"took {ran.took:.0f} s to end")
+        if b"Traceback" in ran.errors and b"envbuilder/cli/__init__.py" in ran.errors:  # else Python was loading it
+            self._say(title, f"a traceback: {ran.errors[-600:]!r}")
+        if ran.code == 70:
+            self._say(title, "ended in the code of a bug")
+        until = time.monotonic() + CHILDREN_WITHIN_S
+        while (left := list(_processes_in(trial.folder))) and time.monotonic() < until:
+            time.sleep(0.05)
+        for pid in left:
+            with contextlib.suppress(OSError):
+                words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ")[:200]
+                self._say(title, f"process {pid} lives on: {words!r}")
+        return ran
 
     def _compare(self, title: str, seen: Seen, now: Seen) -> None:
-        for name in sorted(seen.keys() | now.keys()):
-            if seen.get(name) != now.get(name):
-                self.wrong.append(f"{title}: run again, {name} is {now.get(name)}, not {seen.get(name)}")
+        name = title.partition(":")[0].replace("trial ", "t")
+        now = {key: value.replace(name, "NAME") for key, value in now.items()}
+        for key in sorted(seen.keys() | now.keys()):
+            if seen.get(key) != now.get(key):
+                self._say(title, f"run again, {key} is {now.get(key)}, not {seen.get(key)}")
 
-    def _leaks(self, title: str, folder: Path) -> None:
-        found = [path.name for path in folder.rglob(".*.tmp") if not _is_young(path)]
-        found += [path.name for path in (self.place / "tmp").iterdir()]
-        until = time.monotonic() + ENDS_WITHIN_S  # what a killed command had started may come to its own end
-        while (running := list(_processes_in(folder))) and time.monotonic() < until:
-            time.sleep(0.2)
-        found += [f"process {pid}" for pid in running]
+    def _leaks(self, title: str, trial: Trial, pids: tuple[int, ...]) -> None:
+        kept = (trial.folder, self.bench.place / "cache")
+        found = [path.name for folder in kept for path in folder.rglob(".*.tmp") if not _is_young(path)]
+        found += [path.name for path in (self.bench.place / "tmp").iterdir()]
+        found += [f"process {pid}" for pid in _processes_in(trial.folder)]
         if self.engine:
-            found += _left_in_engine()
+            found += _left_in_engine(pids)
         for name in found:
             self.counts["leaks"] += 1
-            self.wrong.append(f"{title}: left {name}")
-        for path in (self.place / "tmp").iterdir():
+            self._say(title, f"left {name}")
+        for path in (self.bench.place / "tmp").iterdir():
             shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def _ended(pid: int, within: float) -> tuple[int, int] | None:
+    """Wait for a process; return its exit code and the most memory that it had, None where it has not ended in time."""
+    until = time.monotonic() + within
+    while True:
+        found, status, used = os.wait4(pid, os.WNOHANG)
+        if found:
+            return os.waitstatus_to_exitcode(status), used.ru_maxrss << 10
+        if time.monotonic() > until:
+            return None
+        time.sleep(0.01)
 
 
 def _default_signals() -> None:
@@ -278,8 +261,8 @@ def _processes_in(folder: Path) -> Iterator[int]:
                 yield int(place.name)
 
 
-def _left_in_engine() -> list[str]:
-    """Name containers and volumes of this host's commands whose process is gone."""
+def _left_in_engine(pids: tuple[int, ...]) -> list[str]:
+    """Name containers and volumes of these processes, which are gone."""
     found = []
     for kind, words in (("container", ["ps", "-a"]), ("volume", ["volume", "ls"])):
         form = "{{.ID}} {{.Labels}}" if kind == "container" else "{{.Name}} {{.Labels}}"
@@ -290,8 +273,8 @@ def _left_in_engine() -> list[str]:
             text=True,
         )
         for line in listed.stdout.splitlines():
-            pid = re.search(r"org\.envbuilder\.run=(\d+)", line)
-            if pid and not Path(f"/proc/{pid[1]}").exists():
+            run = re.search(rf"{re.escape(_LABEL)}=(\d+)", line)
+            if run and int(run[1]) in pids:
                 found.append(f"{kind} {line.split()[0]}")
     return found
 
@@ -299,28 +282,33 @@ def _left_in_engine() -> list[str]:
 def main() -> int:
     """Make the trials that are asked for, and say what was found."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--trials", type=int, default=1000)
+    parser.add_argument("--trials", type=int, default=1000, help="How many in all, those of earlier pieces counted.")
     parser.add_argument(
         "--no-engine", dest="engine", action="store_false", help="Leave out what needs a container engine."
     )
-    parser.add_argument("--minutes", type=float, default=600.0)
+    parser.add_argument("--minutes", type=float, default=600.0, help="How long this piece may take.")
     words = parser.parse_args()
     kept = json.loads(PROGRESS.read_text()) if PROGRESS.exists() else {}
-    first, until = int(kept.get("next", 0)), time.monotonic() + words.minutes * 60
-    with tempfile.TemporaryDirectory(prefix="envbuilder-soaking-") as place:
-        soak = Soak(Path(place), words.engine, counts=Counter(kept.get("counts", {})))
-        for number in range(first, first + words.trials):
+    until = time.monotonic() + words.minutes * 60
+    with contextlib.ExitStack() as stack:
+        place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="envbuilder-soaking-")))
+        host = stack.enter_context(docker_registry(place / "registry")) if words.engine else ""
+        soak = Soak(
+            Bench(place, host, place / "keys"),
+            words.engine,
+            counts=Counter(kept.get("counts", {})),
+            wrong=kept.get("wrong", []),
+        )
+        if words.engine:
+            soak.prepare()
+        for number in range(int(kept.get("next", 0)), words.trials):
             if time.monotonic() > until:
                 break
             soak.trial(number)
-            for line in soak.wrong[soak.counts["told"] :]:
-                print(line, flush=True)
-            soak.counts["told"] = len(soak.wrong)
             PROGRESS.parent.mkdir(parents=True, exist_ok=True)
-            counts = {name: count for name, count in soak.counts.items() if name != "told"}
-            PROGRESS.write_text(json.dumps({"next": number + 1, "counts": counts}, indent=2))
-    soak.counts.pop("told", None)
-    print(f"{dict(soak.counts)}; {len(soak.wrong)} wrong now")
+            told = {"next": number + 1, "counts": dict(soak.counts), "wrong": soak.wrong}
+            PROGRESS.write_text(json.dumps(told, indent=2))
+    print(f"{dict(soak.counts)}; {len(soak.wrong)} wrong")
     return int(bool(soak.wrong))
 
 

@@ -17,7 +17,7 @@ from envbuilder.attest.envelope import KeySealer
 from envbuilder.attest.keys import PrivateKey
 from envbuilder.engine.port import Engine
 from envbuilder.publish.publish import Publication
-from envbuilder.publish.stating import Tools
+from envbuilder.publish.stating import Terms, Tools
 from envbuilder.registry.client import Repository
 from envbuilder.registry.reference import Reference
 from envbuilder.verdict import ImageRef, Verdict
@@ -80,6 +80,7 @@ class World:
             "tags": (f"pin-{image.rpartition(':')[2]}",),
             "moving": (ENVIRONMENT, "latest"),
             "folder": self.folder / "publish",
+            "terms": Terms(gpu_verdict().host),
         }
         return Publication(**{**values, **given})
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -235,3 +236,17 @@ def test_a_validation_is_asked_for_of_what_was_built(workspace: Workspace) -> No
     assert (request.image, request.environment, request.lock) == (built.record.image, quickstart(), built.lock)
     assert (request.base, request.base_id, request.gpus) == (BASE, built.record.base_id, "none")
     assert ValidationRequest.of(built, image="a.b/c@sha256:1").image == "a.b/c@sha256:1"
+
+
+def test_the_installer_of_a_registry_base_has_a_base_of_its_own(workspace: Workspace) -> None:
+    """A build on an image of others gets a second base, on which the installer runs, whatever Python the first has."""
+    environment = choose("classic", ("tensorflow=2.4.4",), Workspace(ROOT), load()).environments[0]
+    shutil.copytree(ROOT / "images" / environment.id, workspace.context(environment.id))
+    engine = engine_with_base()
+    other = FakeEngine().add(environment.os, b"cuda")
+    pinned = "nvidia/cuda@sha256:" + "c" * 64
+    engine.registry[environment.os] = engine.registry[pinned] = replace(other, digests=(pinned,))
+    engine.registry[pinned] = replace(engine.registry[pinned], tags=(pinned,))
+    ensure(environment, load(), workspace, engine, lambda _: None)
+    (request,) = engine.builds
+    assert request.build_args == {"BASE": pinned, "TOOLS": BASE}

@@ -22,11 +22,12 @@ from envbuilder.choice import Choice, choose, read_fleet
 from envbuilder.engine.fake import FakeEngine
 from envbuilder.errors import InfrastructureError
 from envbuilder.jobs.fleet_document import FleetDocument
-from envbuilder.jobs.fleet_proofs import Survey, is_left, run_here, survey
+from envbuilder.jobs.fleet_proofs import Survey, is_left, survey
+from envbuilder.jobs.fleet_run import run_here
 from envbuilder.jobs.fleet_text import as_text
 from envbuilder.publish.attach_verdict import Attachment, attach_verdict
 from envbuilder.publish.proven import Registrar, check_believed, registrar_of
-from envbuilder.publish.stating import Tools, state
+from envbuilder.publish.stating import Terms, Tools, state
 from envbuilder.publish.verify_request import openers_of
 from envbuilder.registry.client import OCI_MANIFEST, Repository
 from envbuilder.registry.reference import Reference, parse
@@ -95,7 +96,7 @@ class Team:
         engine = FakeEngine()
         engine._store[str(reference)] = engine.add(str(reference))
         tools = Tools(engine, Repository(reference, {}), KeySealer(self.key), judge, self.registrar.now)
-        return attach_verdict(Attachment(reference, self.folder / "out" / f"{digest[7:19]}", host), tools)
+        return attach_verdict(Attachment(reference, self.folder / "out" / f"{digest[7:19]}", Terms(host)), tools)
 
 
 @pytest.fixture

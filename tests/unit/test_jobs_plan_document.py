@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 from envbuilder.catalog.store import load
-from envbuilder.compat.fleet import FleetHost, kinds_of, place
+from envbuilder.compat.fleet import FleetHost, kinds_of, newest, place
 from envbuilder.compat.plan import plan
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.jobs.plan_document import FindingTable
-from envbuilder.jobs.plan_matrix import PlanOptions, plan_matrix
+from envbuilder.jobs.plan_matrix import NewestOptions, PlanOptions, newest_for, plan_matrix
 from envbuilder.yaml_reader import read_matrix
 
 CATALOG = load()
@@ -71,6 +71,29 @@ def test_the_rows_lead_to_what_the_resolver_said(files: tuple[Path, Path]) -> No
     assert len(document.findings) < sum(len(row.findings) for row in document.rejections)
 
 
+def test_environments_and_the_newest_lead_to_their_findings_too(files: tuple[Path, Path]) -> None:
+    """No row of a plan holds a finding's text: what an environment and a newest say stands in the list once."""
+    matrix, fleet = files
+    document = plan_matrix(PlanOptions(str(matrix), (), fleet), matrix.parent, CATALOG)
+    environments = plan(read_matrix(matrix), CATALOG).environments
+    assert any(row.findings for row in environments)
+    for row, told in zip(environments, document.environments, strict=True):
+        assert tuple(document.findings[one] for one in told.findings) == row.findings
+        held = msgspec.to_builtins(told) | {"findings": ()}
+        assert held == msgspec.to_builtins(msgspec.structs.replace(row, findings=()))
+    alone = newest_for(NewestOptions(fleet=fleet), CATALOG)
+    for asked in (document, alone):
+        said = [newest(kind, CATALOG) for kind in kinds_of(document.hosts).values()]
+        assert any(row.findings for row in said)
+        for best, row_told in zip(said, asked.newest, strict=True):
+            assert tuple(asked.findings[one] for one in row_told.findings) == best.findings
+            assert (row_told.tensorflow, row_told.compatible) == (best.tensorflow, best.compatible)
+        assert len(set(asked.findings)) == len(asked.findings)
+    for row_of_any in msgspec.to_builtins(document).values():
+        rows = row_of_any if isinstance(row_of_any, (list, tuple)) else ()
+        assert all(isinstance(one, int) for each in rows for one in each.get("findings", ()))
+
+
 def test_hosts_of_one_kind_are_judged_once(files: tuple[Path, Path]) -> None:
     """Each host is in one kind; the kind's cells are those that each of its hosts would have."""
     matrix, fleet = files
@@ -81,11 +104,12 @@ def test_hosts_of_one_kind_are_judged_once(files: tuple[Path, Path]) -> None:
         ("four", ("four",)),
     ]
     assert len(document.cells) == len(document.environments) * 3
+    environments = plan(read_matrix(matrix), CATALOG).environments
     every = {(cell.host, cell.environment): cell for cell in document.cells}
     for kind in document.kinds:
         for name in kind.hosts:
             host = next(one for one in document.hosts if one.name == name)
-            for cell in place(document.environments, (host,), CATALOG):
+            for cell in place(environments, (host,), CATALOG):
                 told = every[kind.host, cell.environment]
                 assert told.compatible is cell.compatible
                 assert {document.findings[one].code for one in told.findings} == {one.code for one in cell.findings}

@@ -25,7 +25,7 @@ from envbuilder.publish import attach_verdict as attaching
 from envbuilder.publish import verify_document
 from envbuilder.publish.attach_verdict import Attachment, attach_verdict, by_digest, tools_for
 from envbuilder.publish.publish_all import Session, sealer_of
-from envbuilder.publish.stating import Tools
+from envbuilder.publish.stating import Terms, Tools
 from envbuilder.publish.verify_document import Verification
 from envbuilder.publish.verify_request import VerifyOptions, fetch, standings, verify_image
 from envbuilder.registry.client import OCI_MANIFEST, Manifest, Repository
@@ -57,7 +57,7 @@ class Host:
         """Bring the ports together, with a suite that answers ``verdict``."""
         name = str(self.reference)
         image = Image(digest("image"), (name,), (name,), 1, {}, {}, "", "amd64")
-        session = Session(FakeEngine(registry={name: image}), Workspace(self.folder), lambda _: None, {})
+        session = Session(FakeEngine(registry={name: image}), Workspace(self.folder), lambda _: None, {}, self.host)
         answer = verdict or gpu_verdict(finished=datetime.now(UTC).isoformat())
         fitting = msgspec.structs.replace(answer, host=self.host, suite=suite_plan.digest())
 
@@ -70,7 +70,7 @@ class Host:
 
     def attach(self, verdict: Verdict | None = None, *, fresh: bool = False, **given: Any) -> Verdict:
         """Validate here and attach."""
-        attachment = Attachment(self.reference, self.folder / "attached", self.host, fresh=fresh)
+        attachment = Attachment(self.reference, self.folder / "attached", Terms(self.host), fresh=fresh)
         return attach_verdict(attachment, self.tools(verdict, **given))
 
 

@@ -19,6 +19,7 @@ from envbuilder.image.ensure import ensure
 from envbuilder.image.names import BASE_KEY_LABEL
 from envbuilder.publish.publish_all import Session, Wish, _Describe, plan_all
 from envbuilder.registry.reference import parse
+from envbuilder.verdict import HostRef
 from envbuilder.workspace import Workspace, write_document
 
 ROOT = Path(__file__).parents[2]
@@ -33,7 +34,7 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
     shutil.copytree(ROOT / "images" / environment.id, Workspace(tmp_path).context(environment.id))
     engine = FakeEngine()
     engine.add("envbuilder/base:debian-bookworm", b"root", {BASE_KEY_LABEL: debian.recipe("bookworm")})
-    return Session(engine, Workspace(tmp_path), lambda _: None, {})
+    return Session(engine, Workspace(tmp_path), lambda _: None, {}, HostRef())
 
 
 def built(session: Session) -> Built:

@@ -295,6 +295,15 @@ def test_every_release_is_read_once_and_a_missing_wheel_stops_no_other(index: Cl
     assert "1 wheels, 0.0 GB of shared objects, 0 s (1 of them read before)" in agreement.as_text(second)
 
 
+def test_each_distribution_of_a_release_is_read(index: Client, tmp_path: Path) -> None:
+    """tensorflow-gpu's own wheel is asked for, whatever tensorflow's of the same version says; a CPU build is not."""
+    twin = msgspec.structs.replace(ROW, package="tensorflow-gpu")
+    plain = msgspec.structs.replace(ROW, package="tensorflow-cpu", gpu=False)
+    found = run(Catalog(tensorflow=(ROW, twin, plain)), index, (), Console(), binary=True, kept=Cache(tmp_path))
+    outcome = {one.row: one.outcome for one in found.comparisons}
+    assert outcome == {"tensorflow 2.20.0": "agrees", "tensorflow-gpu 2.20.0": "unchecked"}
+
+
 def test_what_is_kept_of_a_wheel_is_of_its_bytes_alone(index: Client, tmp_path: Path) -> None:
     """Another digest, no digest and a damaged file are read again."""
     kept, file = Cache(tmp_path / "kept"), wheel_of(index)

@@ -1,0 +1,289 @@
+"""What the soak kills: each command's words, what its workspace begins with, and what it must have made in the end."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import re
+import shutil
+import sqlite3
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+REPOSITORY = Path(__file__).parents[2]
+
+QUICK = "tf2.20.0-py311-cpu-bookworm"
+OLD, NEW = "tf2.15.1-py311-cpu-bookworm", "tf2.16.2-py311-cpu-bookworm"
+PUBLISHED, BUILT, COMPARED = "published", "built", "compared"
+"""What the soak makes once, for trials to begin with a copy: a repository, an image's record, a comparison's answers."""
+
+_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|\+00:00| UTC)?")
+
+Seen = dict[str, str]
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What trials share: a folder, a registry on loopback and where its data lie, and two pairs of keys."""
+
+    place: Path
+    host: str = ""
+    keys: Path = Path()
+
+    @property
+    def repositories(self) -> Path:
+        """The registry's repositories, each a folder of links to blobs."""
+        return self.place / "registry" / "data" / "docker" / "registry" / "v2" / "repositories" / "team"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One trial's workspace: its folder, whose name also names its repository, and what its last run printed."""
+
+    bench: Bench
+    folder: Path
+    printed: bytes = b""
+
+    @property
+    def repository(self) -> str:
+        """The trial's own repository of the registry."""
+        return f"{self.bench.host}/team/{self.folder.name}"
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command of the soak: its words, what its workspace begins with, what it makes, and how often it is drawn."""
+
+    words: tuple[str, ...]
+    begin: Callable[[Trial], None]
+    seen: Callable[[Trial], Seen]
+    weight: int = 4
+    engine: bool = False
+
+    @property
+    def name(self) -> str:
+        """The words without what names this trial."""
+        return " ".join(word for word in self.words if "{" not in word)
+
+    def said(self, trial: Trial) -> list[str]:
+        """Return the words with the trial's own repository and keys in them."""
+        return [word.format(to=trial.repository, keys=trial.bench.keys, repository=REPOSITORY) for word in self.words]
+
+
+def nothing(_: Trial) -> None:
+    """Begin with an empty folder."""
+
+
+def contexts(*names: str, stale: bool = False) -> Callable[[Trial], None]:
+    """Begin with contexts that ship, or with one that is stale."""
+
+    def begin(trial: Trial) -> None:
+        for name in names:
+            shutil.copytree(REPOSITORY / "images" / name, trial.folder / "images" / name)
+        if stale:
+            (trial.folder / "images" / names[0] / "Dockerfile").write_text("FROM scratch\n")
+
+    return begin
+
+
+def results(trial: Trial) -> None:
+    """Begin with verdicts and a history."""
+    from verdicts import failed_verdict, verdict  # noqa: PLC0415
+
+    from envbuilder.validation.history import History  # noqa: PLC0415
+    from envbuilder.workspace import Workspace, write_document  # noqa: PLC0415
+
+    space = Workspace(trial.folder)
+    for one in (verdict(), failed_verdict()):
+        assert one.environment is not None
+        write_document(space.verdict(one.environment.id), one)
+    History(space.history).add((verdict(), failed_verdict()))
+
+
+def pushed(trial: Trial) -> None:
+    """Begin with a registry that has the image's blobs already, under no name: what a trial costs is not the network."""
+    contexts(QUICK)(trial)
+    if (built := trial.bench.place / BUILT).is_dir():
+        shutil.copytree(built, trial.folder / "out")
+    target = trial.bench.repositories / trial.folder.name
+    if not target.exists():
+        shutil.copytree(trial.bench.repositories / PUBLISHED / "_layers", target / "_layers")
+
+
+def published(trial: Trial) -> None:
+    """Begin with an image that was published, and a fleet of one host that is this one."""
+    contexts(QUICK)(trial)
+    target = trial.bench.repositories / trial.folder.name
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(trial.bench.repositories / PUBLISHED, target)
+    (trial.folder / "fleet.yaml").write_text("- {name: here, driver: null, gpus: []}\n")
+
+
+def compared(trial: Trial) -> None:
+    """Begin with a comparison of which half was observed already, where the soak has made one: the whole takes minutes."""
+    contexts(OLD, NEW)(trial)
+    made = trial.bench.place / COMPARED
+    if made.is_dir():
+        shutil.copytree(made, trial.folder / "out")
+        for number, path in enumerate(sorted((trial.folder / "out" / "upgrades").rglob("*.json"))):
+            if number % 2:
+                path.unlink()
+
+
+def tree(trial: Trial) -> Seen:
+    """Return every file's digest, times in them left out, but for logs, locks of databases and what has random bytes."""
+    found = {"printed": _digest(trial.printed.replace(str(trial.folder).encode(), b"HERE"))}
+    for path in sorted(trial.folder.rglob("*")):
+        name = path.relative_to(trial.folder).as_posix()
+        if path.is_file() and not name.endswith((".log", "-wal", "-shm", ".sqlite3")):
+            found[name] = _digest(path.read_bytes())
+    return found
+
+
+def _digest(data: bytes) -> str:
+    text = _TIME.sub("TIME", data.decode("utf-8", "surrogateescape"))
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+
+
+def names(trial: Trial) -> Seen:
+    """Return the names of files alone, where what they hold is random."""
+    return {name: "there" for name in tree(trial) if name != "printed"}
+
+
+def both(trial: Trial) -> Seen:
+    """Return files and history."""
+    return tree(trial) | history(trial)
+
+
+def history(trial: Trial) -> Seen:
+    """Say whether the history is whole, and every row of it what its key says."""
+    path = trial.folder / "out" / "history.sqlite3"
+    if not path.exists():
+        return {}
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        (whole,) = connection.execute("PRAGMA integrity_check").fetchone()
+        rows = connection.execute("SELECT key, document FROM verdicts").fetchall()
+    torn = [key for key, document in rows if hashlib.sha256(document).hexdigest() != key]
+    return {"history": f"{whole}, {len(torn)} torn, {'some' if rows else 'no'} rows"}
+
+
+def judged(trial: Trial) -> Seen:
+    """Return what a run came to: the verdict, its image, the results' names and outcomes, and a history that is whole."""
+    found: Seen = {}
+    for path in (*trial.folder.glob("out/*/verdict.json"), *trial.folder.glob("out/controls/*/verdict.json")):
+        document = json.loads(path.read_text())
+        checks = sorted((one["name"], one["outcome"]) for one in document["checks"])
+        codes = sorted(one["code"] for one in document["findings"])
+        found[path.parent.name] = (
+            f"{document['verdict']} {document['level']} {document['image']['id']} {checks} {codes}"
+        )
+    for path in trial.folder.glob("out/*/image.json"):
+        found[f"{path.parent.name} image"] = json.loads(path.read_text())["image"]
+    locks = trial.folder.glob("images/*/requirements.lock")
+    return found | history(trial) | {f"{path.parent.name} lock": _digest(path.read_bytes()) for path in locks}
+
+
+def in_registry(key: str) -> Callable[[Trial], Seen]:
+    """Say what a registry has of a trial: its tags, what a verifier with that key comes to, what stays in the engine."""
+
+    def seen(trial: Trial) -> Seen:
+        words = ["verify", f"{trial.repository}:{QUICK}", "--key", str(trial.bench.keys / key / "envbuilder.pub")]
+        done = subprocess.run(
+            [sys.executable, "-m", "envbuilder", *words, "--format", "json"],
+            cwd=REPOSITORY,
+            capture_output=True,
+            check=False,
+        )
+        with urllib.request.urlopen(f"http://{trial.bench.host}/v2/team/{trial.folder.name}/tags/list") as answer:
+            tags = sorted(json.load(answer)["tags"])
+        document = json.loads(done.stdout)
+        return {
+            "verify": f"{done.returncode} {document.get('digest')}",
+            "tags": str(tags),
+            "names in the engine": str(
+                sorted(one.rpartition("/")[2].partition("@")[0] for one in local(trial))
+            ).replace(trial.folder.name, "NAME"),
+        } | history(trial)
+
+    return seen
+
+
+def local(trial: Trial) -> list[str]:
+    """Name what the engine's store has under the trial's repository: tags and digests."""
+    listed = subprocess.run(
+        ["docker", "image", "ls", "--digests", "--format", "{{.Tag}} {{.Digest}}", trial.repository],
+        capture_output=True,
+        check=False,
+        text=True,
+    )
+    found = []
+    for line in listed.stdout.splitlines():
+        tag, digest = line.split()
+        found += [f"{trial.repository}:{tag}"] * (tag != "<none>")
+        found += [f"{trial.repository}@{digest}"] * (digest != "<none>")
+    return sorted(set(found))
+
+
+def reproduced(trial: Trial) -> Seen:
+    """Return what a report came to: the run's verdict, what it showed again, and the nearest that works."""
+    document: dict[str, Any] = json.loads(trial.printed)
+    run = document["run"] or {}
+    nearest = document["nearest"] or {}
+    return {
+        "run": f"{run.get('verdict')} {run.get('reproduced')} {[one['signature'] for one in run.get('symptoms', ())]}",
+        "nearest": str(nearest.get("changes")),
+    }
+
+
+def decided(trial: Trial) -> Seen:
+    """Return what a comparison came to: clause by clause, but for those of durations."""
+    document: dict[str, Any] = json.loads(trial.printed)
+    kept = [one["clause"] for one in document["clauses"] if not re.search("slow|start|memory|step|time", one["clause"])]
+    states = {one["clause"]: str(one["state"]) for one in document["clauses"] if one["clause"] in kept}
+    return states | {"clauses": str(sorted(one["clause"] for one in document["clauses"]))}
+
+
+_TO = ("--to", "{to}", "--key", "{keys}/one/envbuilder.key")
+_FROM = ("--fleet", "fleet.yaml", "--from", "{to}", "--key", "{keys}/two/envbuilder.pub")
+
+COMMANDS: tuple[Command, ...] = (
+    Command(("render", "quickstart", "-s", "flavor=cpu"), contexts(QUICK, stale=True), tree),
+    Command(("report",), results, both),
+    Command(("export", "junit", "-o", "v.xml"), results, both),
+    Command(("export", "bake", "-o", "bake.hcl", "--to", "r.example/x"), nothing, tree, weight=2),
+    Command(("capture", "--output", "c.json"), nothing, names, weight=2),
+    Command(("keys", "new", "k"), nothing, names, weight=2),
+    Command(("plan", "tensorflow", "--format", "json"), nothing, tree, weight=2),
+    Command(("check", "--tensorflow", "2.20.0", "--driver", "535.104.05", "--gpu", "H100"), nothing, tree, weight=2),
+    Command(("catalog", "list"), nothing, tree, weight=2),
+    Command(("explain", "PTX_JIT"), nothing, tree, weight=1),
+    Command(("schema", "verdict"), nothing, tree, weight=1),
+    Command(("doctor",), nothing, names, weight=1, engine=True),
+    Command(("lock", "quickstart", "-s", "flavor=cpu"), nothing, tree, weight=3),
+    Command(("reproduce", "{repository}/tests/corpus/40-numpy-2.txt", "--dry-run"), nothing, tree, weight=2),
+    Command(("clean", "--dry-run"), nothing, names, weight=1, engine=True),
+    Command(("run",), contexts(QUICK), judged, weight=3, engine=True),
+    Command(("run", "--fresh"), nothing, judged, weight=1, engine=True),
+    Command(("build",), contexts(QUICK), judged, weight=3, engine=True),
+    Command(("validate", QUICK), contexts(QUICK), judged, weight=3, engine=True),
+    Command(("publish", *_TO), pushed, in_registry("one"), weight=3, engine=True),
+    Command(("verify", "{to}:" + QUICK, "--key", "{keys}/one/envbuilder.pub"), published, in_registry("one"), engine=True),
+    Command(("fleet", "status", *_FROM), published, names, weight=1, engine=True),
+    Command(
+        ("fleet", "run", *_FROM, "--sign", "{keys}/two/envbuilder.key"),
+        published, in_registry("two"), weight=3, engine=True,
+    ),
+    Command(("controls", "variable-astray"), nothing, judged, weight=2, engine=True),
+    Command(
+        ("reproduce", "{repository}/tests/corpus/40-numpy-2.txt", "--format", "json"),
+        nothing, reproduced, weight=3, engine=True,
+    ),
+    Command(("upgrade", "2.15.1", "2.16.2", "--rounds", "1", "--format", "json"), compared, decided, weight=1, engine=True),
+)  # fmt: skip
+"""Every command that writes, and the readers that users wait for."""

@@ -1,0 +1,126 @@
+"""Programs of others: one error, bounds on time and output, and no process that outlives the one that started it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from envbuilder.errors import programs
+from envbuilder.errors.programs import ProgramError, run, started
+from envbuilder.exits import ExitCode
+
+ENDS_S = 8.0
+"""How long an end may take on a busy machine; what it is about sleeps for minutes."""
+
+STARTER = """
+import sys
+from envbuilder.errors.programs import run
+run(["sh", "-c", sys.argv[1]], within=300)
+"""
+
+
+def alive(pid: int) -> bool:
+    """Tell whether a process runs; one that waits to be reaped does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def number_in(path: Path) -> int:
+    """Wait for a process's number in a file."""
+    until = time.monotonic() + ENDS_S
+    while not (path.exists() and path.read_text().strip()) and time.monotonic() < until:
+        time.sleep(0.02)
+    return int(path.read_text())
+
+
+def ends(pid: int) -> bool:
+    """Wait until a process has ended."""
+    until = time.monotonic() + ENDS_S
+    while alive(pid) and time.monotonic() < until:
+        time.sleep(0.02)
+    return not alive(pid)
+
+
+@pytest.mark.parametrize(
+    ("line", "sent"),
+    [
+        pytest.param("echo $$ >pid; exec sleep 300", signal.SIGKILL, id="itself"),
+        pytest.param("echo $$ >pid; exec sleep 300", signal.SIGTERM, id="terminated"),
+        pytest.param("echo $$ >pid; exec sleep 300", signal.SIGINT, id="interrupted"),
+        pytest.param("trap '' TERM; echo $$ >pid; while :; do sleep 1; done", signal.SIGKILL, id="deaf"),
+        pytest.param("sh -c 'echo $$ >pid; exec sleep 300' & wait", signal.SIGKILL, id="its child"),
+        pytest.param("setsid sh -c 'echo $$ >pid; exec sleep 300' & sleep 300", signal.SIGKILL, id="another session"),
+        pytest.param("(setsid sh -c 'echo $$ >pid; exec sleep 300' &) ; sleep 300", signal.SIGTERM, id="an orphan"),
+    ],
+)
+def test_what_was_started_ends_with_its_starter(line: str, sent: signal.Signals, tmp_path: Path) -> None:
+    """Whatever ends the starter, a kill too, ends the program and all that it has started, however it was started."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(programs.__file__).parents[2])}
+    with subprocess.Popen([sys.executable, "-c", STARTER, line], cwd=tmp_path, env=environment, stderr=-3) as starter:
+        pid = number_in(tmp_path / "pid")
+        assert alive(pid)
+        starter.send_signal(sent)
+    assert ends(pid)
+
+
+def test_an_answer_is_whole() -> None:
+    """Exit code, both outputs and what was read are the program's own, in any bytes."""
+    done = run(["sh", "-c", "cat; printf '\\377' >&2; exit 3"], within=30, stdin=b"\xfe read")
+    assert (done.code, done.out, done.errors) == (3, b"\xfe read", b"\xff")
+    assert (done.text, done.complaint) == ("\ufffd read", "\ufffd")
+
+
+@pytest.mark.parametrize("brief", [True, False])
+def test_no_such_program_is_our_error(*, brief: bool, tmp_path: Path) -> None:
+    """A program that is not there, is a folder, or may not be run, is the machine's trouble with a next step."""
+    (tmp_path / "text").write_text("no program")
+    for name in ("envbuilder-no-such-program", str(tmp_path), str(tmp_path / "text")):
+        with pytest.raises(ProgramError, match="cannot be started") as told:
+            run([name], within=5, brief=brief)
+        assert told.value.exit_code == ExitCode.INFRASTRUCTURE
+        assert told.value.hint
+
+
+@pytest.mark.parametrize("brief", [True, False])
+def test_a_program_without_end_is_ended(*, brief: bool) -> None:
+    """The limit of time holds whether it prints, is silent, or has closed its output; nothing of it is left."""
+    for line in ("sleep 300", "exec >&- 2>&-; exec sleep 300", "while :; do echo x; sleep 0.01; done"):
+        began = time.monotonic()
+        with pytest.raises(ProgramError, match="did not end"):
+            run(["sh", "-c", f"{line}"], within=0.3, brief=brief)
+        assert time.monotonic() - began < ENDS_S
+
+
+def test_output_without_end_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that prints more than its bound is ended, and is no matter of this process's memory."""
+    monkeypatch.setattr(programs, "MOST_OUTPUT", 1 << 20)
+    with pytest.raises(ProgramError, match="printed more"):
+        run(["sh", "-c", "while :; do echo xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx; done"], within=60)
+
+
+def test_a_held_pipe_does_not_hold_the_caller() -> None:
+    """A program that ended has ended, although something else keeps its output open."""
+    began = time.monotonic()
+    assert run(["sh", "-c", "sleep 20 & echo done"], within=60).out == b"done\n"
+    assert time.monotonic() - began < ENDS_S
+
+
+def test_the_block_ends_the_program(tmp_path: Path) -> None:
+    """Leaving the block ends the program, and it did not end well."""
+    with started(["sh", "-c", "echo $$ >pid; exec sleep 300"], folder=tmp_path) as process:
+        pid = number_in(tmp_path / "pid")
+    assert ends(pid)
+    assert process.returncode not in (None, 0)
+
+
+def test_a_signal_is_passed_on() -> None:
+    """A program that dies of a signal is not taken for one that ended well."""
+    assert run(["sh", "-c", "kill -9 $$"], within=30).code == -signal.SIGKILL

@@ -1,0 +1,125 @@
+"""When a verdict that an earlier run left stands for a run of now: under the same terms, for a day, and never else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from publisher import PushingEngine
+from publishing_world import NOW, World, answering
+from registries import modern_registry
+from verdicts import H100
+
+from envbuilder.attest.keys import create
+from envbuilder.matrix import Budgets
+from envbuilder.publish.publish import publish
+from envbuilder.publish.stating import Terms
+from envbuilder.registry.reference import Reference
+from envbuilder.validation.checks import suite_plan
+from envbuilder.verdict import GpuSeen, HostRef, Verdict
+
+HOST = HostRef(driver="535.104.05", gpus=(H100,))
+TERMS = Terms(HOST)
+
+
+@dataclass
+class Publisher:
+    """One who publishes the same image again and again, and counts how often the suite ran for it."""
+
+    world: World
+    judged: list[str] = field(default_factory=list)
+
+    def publish(self, terms: Terms = TERMS, **tools: Any) -> None:
+        """Publish under these terms."""
+
+        def judge(reference: Reference) -> Verdict:
+            self.judged.append(str(reference))
+            return answering()(reference)
+
+        publication = self.world.publication("scratch:1", terms=terms)
+        assert publish(publication, self.world.tools(judge, **tools)).published
+
+    @property
+    def journal(self) -> Path:
+        """Where it is written what was done."""
+        (path,) = (self.world.folder / "publish").glob("*.jsonl")
+        return path
+
+
+@pytest.fixture
+def publisher(tmp_path: Path) -> Iterator[Publisher]:
+    with modern_registry() as (address, _):
+        engine = PushingEngine()
+        engine.add("scratch:1", labels={"number": "1"})
+        made = Publisher(World(engine, create(tmp_path / "key"), tmp_path, address, "team/image"))
+        made.publish()
+        yield made
+
+
+def test_the_same_terms_are_not_asked_again(publisher: Publisher) -> None:
+    """Publishing again within the day runs no suite."""
+    publisher.publish()
+    publisher.publish(Terms(HostRef(driver=HOST.driver, gpus=HOST.gpus, kernel="another", cpus=7)))
+    assert len(publisher.judged) == 1
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [
+        Terms(HostRef(driver="550.54.15", gpus=(H100,))),
+        Terms(HostRef(driver=None, gpus=(H100,))),
+        Terms(HostRef(driver=HOST.driver, gpus=())),
+        Terms(HostRef(driver=HOST.driver, gpus=(H100, H100))),
+        Terms(HostRef(driver=HOST.driver, gpus=(GpuSeen(name="NVIDIA A100-SXM4-80GB", compute_capability="8.0"),))),
+        replace(TERMS, profile="full"),
+        replace(TERMS, gpus="none"),
+        replace(TERMS, budgets=Budgets(import_s=1.0)),
+    ],
+    ids=["driver", "no driver", "no GPU", "two GPUs", "another GPU", "profile", "--gpus", "budgets"],
+)
+def test_other_terms_are_another_run(publisher: Publisher, terms: Terms) -> None:
+    """A verdict of another driver, kind of GPU, profile or budget is published as none of this host's."""
+    publisher.publish(terms)
+    assert len(publisher.judged) == 2
+    publisher.publish(terms)
+    assert len(publisher.judged) == 2
+
+
+def test_another_suite_is_another_run(publisher: Publisher, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A suite that learned more is run before it is said to have passed."""
+    monkeypatch.setattr(suite_plan, "digest", lambda: "sha256:" + "5" * 64)
+    publisher.publish()
+    assert len(publisher.judged) == 2
+
+
+def without_terms(publisher: Publisher) -> dict[str, Any]:
+    """Make the journal what an older version of ours wrote."""
+    lines = publisher.journal.read_text()
+    assert TERMS.key in lines
+    publisher.journal.write_text(lines.replace(f',"terms":"{TERMS.key}"', ""))
+    return {}
+
+
+def damaged(publisher: Publisher) -> dict[str, Any]:
+    """Spoil the verdict that was kept."""
+    (path,) = (publisher.world.folder / "publish").glob("*.verdict.json")
+    path.write_text(path.read_text()[:100])
+    return {}
+
+
+def a_day_later(_: Publisher) -> dict[str, Any]:
+    """Let time go by."""
+    return {"now": lambda: NOW + timedelta(days=1)}
+
+
+@pytest.mark.parametrize("happens", [without_terms, damaged, a_day_later])
+def test_what_cannot_be_trusted_is_asked_again(
+    publisher: Publisher, happens: Callable[[Publisher], dict[str, Any]]
+) -> None:
+    """Terms that are not known, a verdict that cannot be read, one of yesterday: the suite is run."""
+    publisher.publish(**happens(publisher))
+    assert len(publisher.judged) == 2
