@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import platform
+import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from envbuilder.cli.fleet_ports import asked, attacher, executor_of, prepared, terms_of, trusting
+from envbuilder.cli.fleet_ports import asked, attacher, executor_of, made, own_key, prepared, terms_of, trusting
 from envbuilder.cli.options import format_option, gpus_option, keyless_option, profile_option
 
 if TYPE_CHECKING:
@@ -77,6 +79,7 @@ def _survey(purpose: Literal["plan", "status"], form: str, given: dict[str, Any]
 @gpus_option
 @click.option("--slurm", is_flag=True, help="Run on a Slurm cluster's nodes: a job a proof, by this user's own sbatch.")
 @click.option("--dask", metavar="ADDRESS", help="Run on the workers of a Dask scheduler, which `fleet worker` started.")
+@click.option("--build", is_flag=True, help="With --slurm or --dask: build and publish there what the registry lacks.")
 @click.option(
     "--rehearse", is_flag=True, help="Play each kind's driver by a simulated one: it proves nothing, and says so."
 )
@@ -88,6 +91,7 @@ def run(  # noqa: PLR0913, PLR0917 - one parameter an option
     gpus: str,
     slurm: bool,  # noqa: FBT001
     dask: str | None,
+    build: bool,  # noqa: FBT001
     rehearse: bool,  # noqa: FBT001
     **given: Any,  # noqa: ANN401 - likewise
 ) -> None:
@@ -109,6 +113,7 @@ def run(  # noqa: PLR0913, PLR0917 - one parameter an option
     from envbuilder.cli.output import finish
     from envbuilder.console import Console
     from envbuilder.errors import UsageError
+    from envbuilder.jobs.fleet_make import make_tasks
     from envbuilder.jobs.fleet_run import run_here, run_on
     from envbuilder.jobs.fleet_text import as_text
     from envbuilder.publish.proven import check_believed
@@ -123,8 +128,19 @@ def run(  # noqa: PLR0913, PLR0917 - one parameter an option
         if signers or keyless:
             raise UsageError("the hosts sign, not this one", hint="ENVBUILDER_SIGNING_KEY on each names its key's path")
         terms = terms_of(given, profile=profile, gpus=gpus, rehearse=rehearse)
-        executor = executor_of(dask, Workspace(Path.cwd()), console.say)
-        finish(run_on(executor, what, registrar.standing, terms, console.say), form, as_text)
+        workspace = Workspace(Path.cwd())
+        making = partial(make_tasks, choice=what.choice, workspace=workspace, profile=profile, gpus=gpus)
+        document = run_on(
+            executor_of(dask, workspace),
+            what,
+            registrar.standing,
+            terms,
+            say=console.say,
+            make=making if build else lambda _: (),
+        )
+        finish(document, form, as_text)
+    if build:
+        raise UsageError("--build is an executor's", hint="--slurm or --dask; here, envbuilder build and publish")
     if rehearse:
         raise UsageError("a rehearsal is an executor's", hint="--slurm or --dask; here, envbuilder validate --simulate")
     sealer = sealer_of(signers, keyless=keyless, environment=os.environ, say=console.say)
@@ -167,9 +183,7 @@ def prove(order: Any, signers: tuple[Path, ...], keyless: bool, form: str) -> No
         raise UsageError(
             f"this is no order: {error}", hint="`envbuilder fleet run` and `fleet export` write them"
         ) from error
-    named = os.environ.get("ENVBUILDER_SIGNING_KEY", "")
-    if not signers and not keyless and named:
-        signers = (Path(named),)
+    signers = signers or own_key(keyless=keyless)
     catalog, to = load(), destination(asked_for.repository)
     openers = trusting(asked_for.trusted, asked_for.identity, asked_for.issuer)
     registrar = registrar_of(to, os.environ, openers, catalog.gpu_model, asked_for.max_age_s)
@@ -191,6 +205,71 @@ def prove(order: Any, signers: tuple[Path, ...], keyless: bool, form: str) -> No
         return ready(asked_for.digest)
 
     finish(do(asked_for, here, registrar.standing, attach), form, as_text)
+
+
+@command.command("make")
+@click.argument("order", type=click.File("rb"), metavar="FILE|-")
+@click.option("--sign", "signers", multiple=True, type=click.Path(path_type=Path), help=_SIGN)
+@keyless_option
+@format_option
+def make(order: Any, signers: tuple[Path, ...], keyless: bool, form: str) -> None:  # noqa: ANN401, FBT001 - click's
+    r"""Build, validate and publish one image on this host, as an order asks for it: what `fleet run --build` calls.
+
+    Where the repository has it by now, nothing is built. A GPU image that was built where no GPU is has a verdict that
+    is INCONCLUSIVE: it is published as that, to be proven on each kind of host.
+
+    \b
+    Example:
+      envbuilder fleet make - --sign ~/.envbuilder/envbuilder.key < order.json
+    """
+    from envbuilder.catalog.store import load
+    from envbuilder.cli.output import finish
+    from envbuilder.console import Console
+    from envbuilder.errors import UsageError, decode
+    from envbuilder.jobs.fleet_make import MakeOrder, lay_out
+    from envbuilder.publish.publish_all import sealer_of
+    from envbuilder.publish.publish_text import as_text
+
+    try:
+        asked_for = decode.from_json(order.read(), MakeOrder)
+    except decode.DamagedError as error:
+        raise UsageError(f"this is no order: {error}", hint="`envbuilder fleet run --build` writes them") from error
+    say = Console().say
+    sealer = sealer_of(signers or own_key(keyless=keyless), keyless=keyless, environment=os.environ, say=say)
+    choice, workspace = lay_out(asked_for, Path.cwd(), load())
+    finish(made(asked_for, choice, workspace, sealer), form, as_text)
+
+
+@command.command("worker")
+@click.argument("address")
+@click.option("--name", default="", help="What the scheduler calls this worker; its address where none is given.")
+def worker(address: str, name: str) -> None:
+    r"""Become a worker of the Dask scheduler at ADDRESS, which hears which kinds of host it is by its driver and GPUs.
+
+    It does one task at a time, since validation measures, and signs with the key at ENVBUILDER_SIGNING_KEY. TLS is
+    Dask's own: its configuration names the certificates, and the address begins with tls://.
+
+    \b
+    Example:
+      ENVBUILDER_SIGNING_KEY=~/.envbuilder/envbuilder.key envbuilder fleet worker tls://scheduler:8786
+    """
+    from envbuilder.catalog.store import load
+    from envbuilder.compat.fleet import advertised
+    from envbuilder.console import Console
+    from envbuilder.errors import UsageError
+    from envbuilder.host import describe
+    from envbuilder.jobs.dask_executor import check_installed, worker_command
+
+    if not os.environ.get("ENVBUILDER_SIGNING_KEY"):
+        raise UsageError("this worker could sign nothing", hint="ENVBUILDER_SIGNING_KEY names its key's path")
+    check_installed()
+    host = describe()
+    kinds = advertised(host.driver, (gpu.name for gpu in host.gpus), platform.machine(), load())
+    Console().say(f"this host is {', '.join(kinds)}")
+    words = worker_command(address, kinds, name)
+    # Where this envbuilder lies, tasks find it, though nobody put it on the PATH.
+    os.environ["PATH"] = f"{os.environ.get('PATH', os.defpath)}:{Path(sys.executable).parent}"
+    os.execv(words[0], words)  # noqa: S606 - our own Python, without a shell
 
 
 @command.command("export")
@@ -229,14 +308,15 @@ def export(scheduler: str, form: str, output: Path, **given: Any) -> None:  # no
 
 
 @command.command("hosts")
-@click.argument("cluster", type=click.Choice(["kubernetes", "slurm"]))
-@click.argument("file", type=click.File("rb"))
-def hosts(cluster: str, file: Any) -> None:  # noqa: ANN401 - click's own type of an open file
-    r"""Write a fleet file from what a cluster says of its nodes: FILE, or - for standard input.
+@click.argument("cluster", type=click.Choice(["kubernetes", "slurm", "dask"]))
+@click.argument("source", metavar="FILE|ADDRESS")
+def hosts(cluster: str, source: str) -> None:
+    r"""Write a fleet file from what a cluster says of its nodes: FILE, or - for standard input; a scheduler's ADDRESS.
 
     Kubernetes: the output of `kubectl get nodes -o json`, with the labels of GPU feature discovery. Slurm: that of
     `sinfo -h -N -o '%N|%G|%f'`, where a feature such as driver-535.104.05 names the driver: Slurm itself knows none.
-    A node whose GPU or driver nobody told is left out, and named on standard error.
+    Dask: what the workers of `fleet worker` say of themselves. A node whose GPU or driver nobody told is left out, and
+    named on standard error.
 
     \b
     Examples:
@@ -244,10 +324,15 @@ def hosts(cluster: str, file: Any) -> None:  # noqa: ANN401 - click's own type o
       sinfo -h -N -o '%N|%G|%f' | envbuilder fleet hosts slurm - > fleet.yaml
     """
     from envbuilder.console import Console
-    from envbuilder.jobs.fleet_hosts import as_yaml, of_kubernetes, of_slurm
+    from envbuilder.jobs.dask_executor import kinds_advertised
+    from envbuilder.jobs.fleet_hosts import as_yaml, of_dask, of_kubernetes, of_slurm
+    from envbuilder.workspace import read_users
 
-    data = file.read()
-    found = of_kubernetes(data) if cluster == "kubernetes" else of_slurm(data)
+    if cluster == "dask":
+        found = of_dask(kinds_advertised(source))
+    else:
+        data = sys.stdin.buffer.read() if source == "-" else read_users(Path(source))
+        found = of_kubernetes(data) if cluster == "kubernetes" else of_slurm(data)
     for left_out in found.left_out:
         Console().say(f"left out: {left_out}")
     click.echo(as_yaml(found.fleet), nl=False)

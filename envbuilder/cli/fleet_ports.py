@@ -9,16 +9,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from msgspec.structs import replace
 
 from envbuilder.cli.options import format_option, matrix_argument, select_option
 
 if TYPE_CHECKING:
     from envbuilder.attest.envelope import Opener, Sealer
     from envbuilder.catalog.model import Catalog
+    from envbuilder.choice import Choice
+    from envbuilder.jobs.fleet_make import MakeOrder
     from envbuilder.jobs.fleet_proofs import Survey
     from envbuilder.jobs.fleet_run import ProofTerms
     from envbuilder.jobs.fleet_task import Executor
     from envbuilder.publish.proven import Registrar
+    from envbuilder.publish.publish_document import PublishDocument
     from envbuilder.verdict import HostRef, Verdict
     from envbuilder.workspace import Workspace
 
@@ -149,8 +153,44 @@ def attacher(  # noqa: PLR0913 - who signs, on which host, and how to validate
     return attach
 
 
-def executor_of(dask: str | None, workspace: Workspace, say: Callable[[str], None]) -> Executor:  # noqa: ARG001
+def executor_of(dask: str | None, workspace: Workspace) -> Executor:
     """Return the executor that was asked for: a Dask scheduler's workers, else Slurm's nodes."""
+    from envbuilder.jobs.dask_executor import DaskExecutor
     from envbuilder.jobs.slurm_executor import SlurmExecutor
 
-    return SlurmExecutor(workspace.fleet_logs)
+    return DaskExecutor(dask) if dask is not None else SlurmExecutor(workspace.fleet_logs)
+
+
+def own_key(*, keyless: bool) -> tuple[Path, ...]:
+    """Return the key that this host signs with by its own word, where it has one."""
+    named = os.environ.get("ENVBUILDER_SIGNING_KEY", "")
+    return (Path(named),) if named and not keyless else ()
+
+
+def made(order: MakeOrder, choice: Choice, workspace: Workspace, sealer: Sealer) -> PublishDocument:
+    """Build an order's environment and publish it, unless the repository has it by now.
+
+    What went wrong is its row: the exit code tells a build that failed from a host that did.
+    """
+    from envbuilder.console import Console
+    from envbuilder.engine.docker import connect
+    from envbuilder.host import describe
+    from envbuilder.jobs.run import RunOptions, build_rows
+    from envbuilder.publish.publish_all import Session, Wish, publish_all
+    from envbuilder.publish.publish_document import PublishDocument, PublishRow
+    from envbuilder.publish.tag_names import destination
+    from envbuilder.pypi.open_index import open_index
+    from envbuilder.registry.client import Repository
+
+    to, console = destination(order.repository), Console()
+    there = Repository(to, dict(os.environ)).manifest(order.environment)
+    bare = PublishRow(environment=order.environment, repository=to.name)
+    if there is not None:
+        return PublishDocument(rows=(replace(bare, published=True, digest=there.digest),))
+    engine = connect()
+    built = build_rows(choice, workspace, engine, console, RunOptions(index=open_index())).rows[0]
+    if built.error:
+        return PublishDocument(rows=(replace(bare, error=built.error, exit_code=built.exit_code),))
+    wish = Wish(to, allow=("inconclusive",), profile="full" if order.profile == "full" else "quick", gpus=order.gpus)
+    session = Session(engine, workspace, console.say, dict(os.environ), describe())
+    return publish_all(choice, wish, sealer, session)

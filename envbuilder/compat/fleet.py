@@ -103,6 +103,23 @@ def simulated_host(gpu: str, driver: str, catalog: Catalog) -> str:
     return f"driver={driver},gpu={gpu}"
 
 
+def asked_of(gpu: str, driver: str, arch: str) -> str:
+    """Name a kind of host as a resource that a worker advertises: no space and no sign of equality in it."""
+    return f"{gpu}/{driver}".replace(" ", "_") if gpu else f"host/{arch}"
+
+
+def advertised(driver: str | None, names: Iterable[str], arch: str, catalog: Catalog) -> dict[str, int]:
+    """Return the kinds that a host is of, as its worker advertises them: by its driver, and by each branch of it.
+
+    A GPU that the catalogue does not know goes by the name that its driver gives it.
+    """
+    found = {asked_of("", "", arch): 1}
+    for name in names:
+        for short in versions.prefixes(driver) if driver else ():
+            found[asked_of(catalog.gpu_model(name) or name, short, arch)] = 1
+    return found
+
+
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
     """One environment on one host. ``compatible`` null is "no claim"; ``why`` is a sentence where it is not true."""
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib import resources
 
 import jinja2
 import msgspec
 from jinja2.sandbox import SandboxedEnvironment
 
 from envbuilder.environment import Environment
-from envbuilder.errors import InputError, Problem, printable
-from envbuilder.image import lockfile
+from envbuilder.errors import InputError, Problem, decode, printable
+from envbuilder.image import lockfile, omissions
 from envbuilder.image.names import BASES, TOOLS_SYSTEM
 from envbuilder.versions import major, minor, pins
+from envbuilder.workspace import packaged
 
 _WORD = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._:/@+-]*\Z")
 _FOLDER = re.compile(r"^(?:\*|[a-z0-9_]+)\Z")
@@ -44,17 +46,22 @@ def with_host(cache: str = "") -> str:
 
 
 def render_context(
-    environment: Environment, lock: str, templates: Mapping[str, str], added: Mapping[str, bytes] | None = None
+    environment: Environment,
+    lock: str,
+    templates: Mapping[str, str],
+    added: Mapping[str, bytes] | None = None,
+    left_out: str = "",
 ) -> dict[str, bytes]:
     """Return every file of a build context, by its path in it.
 
     ``lock`` is the environment's lock; ``templates`` are the texts of ``templates/`` by name, and the matrix's own
-    where it has one; ``added`` are the contents of the files that the matrix adds, by their path in the workspace.
+    where it has one; ``added`` are the contents of the files that the matrix adds, by their path in the workspace;
+    ``left_out`` is the list of what the image lacks, where its form is not ``devel``.
     Raises ValueError where a value could end an instruction of the Dockerfile: nothing unchecked is written into one.
     Raises InputError where a template of one's own cannot be rendered.
     """
     files = {
-        "Dockerfile": _dockerfile(environment, lock, templates),
+        "Dockerfile": _dockerfile(environment, lock, templates, left_out),
         "environment.json": _document(environment),
         lockfile.LOCK: lock,
         "tools.lock": templates["tools.lock"],
@@ -62,9 +69,21 @@ def render_context(
     }
     if environment.cuda_wheels:
         files["cuda.lock"] = lockfile.subset(lock, cuda_names(environment))
+    if environment.form:
+        files |= _leaving_out(environment, left_out)
     whole = {path: text.encode() for path, text in files.items()}
     whole |= {f"files/{path}": content for path, content in (added or {}).items()}
     return dict(sorted(whole.items()))
+
+
+def _leaving_out(environment: Environment, left_out: str) -> dict[str, str]:
+    """Return the list, the parts that its layers are made with, and the program that carries it out."""
+    cuda, rest = omissions.parse(left_out).parted(cuda_names(environment))
+    program = packaged(resources.files("envbuilder").joinpath("probes/omit.py"))
+    parts = {omissions.REST_PART: omissions.write(rest), "omit.py": decode.text(program)}
+    if environment.cuda_wheels:
+        parts[omissions.CUDA_PART] = omissions.write(cuda)
+    return {omissions.OMISSIONS: left_out, **parts}
 
 
 def _document(environment: Environment) -> str:
@@ -103,7 +122,7 @@ _MINOR_COMPATIBILITY_SINCE = 11
 """Minor-version compatibility came with CUDA 11: docs.nvidia.com/deploy/cuda-compatibility."""
 
 
-def _dockerfile(environment: Environment, lock: str, templates: Mapping[str, str]) -> str:
+def _dockerfile(environment: Environment, lock: str, templates: Mapping[str, str], left_out: str) -> str:
     engine = SandboxedEnvironment(
         loader=jinja2.DictLoader(dict(templates)),
         undefined=jinja2.StrictUndefined,
@@ -118,7 +137,7 @@ def _dockerfile(environment: Environment, lock: str, templates: Mapping[str, str
     added = environment.added
     with _readable(added.template):
         template = engine.get_template(added.template or "Dockerfile.j2")
-        return template.render(_values(environment, lock))
+        return template.render(_values(environment, lock, left_out))
 
 
 @contextmanager
@@ -134,13 +153,18 @@ def _readable(template: str) -> Iterator[None]:
         raise InputError((Problem(template, line, "", printable.text(error.message or "")),), hint=hint) from error
 
 
-def _values(environment: Environment, lock: str) -> dict[str, object]:
+def _values(environment: Environment, lock: str, left_out: str) -> dict[str, object]:
     """Return what templates may use."""
+    gone = omissions.parse(left_out).folders() if environment.form else frozenset[str]()
     added = environment.added
     return {
         "environment": environment,
         "base": environment.on_registry_base,
         "added": added,
+        "loader_folders": tuple(
+            folder for folder in environment.loader_folders if not {"nvidia/", f"nvidia/{folder}/"} & gone
+        ),
+        "omissions_digest": lockfile.digest(left_out),
         "account": added.user if added.user and not added.user[0].isdigit() else _ACCOUNT,
         "with_host": with_host,
         "lock_digest": lockfile.digest(lock),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import msgspec
@@ -12,6 +12,7 @@ from envbuilder.errors import EnvbuilderError, decode
 from envbuilder.exits import ExitCode
 from envbuilder.jobs.fan_out import Came, fan_out, patiently
 from envbuilder.jobs.fleet_document import FleetDocument, ProofRow
+from envbuilder.jobs.fleet_make import order_of
 from envbuilder.jobs.fleet_proofs import Ask, Survey, is_left, level_of, survey
 from envbuilder.jobs.fleet_task import Ended, Executor, ProofOrder, Task, is_lost, proof_task
 from envbuilder.jobs.local_executor import LocalExecutor
@@ -56,23 +57,46 @@ def run_here(what: Survey, ask: Ask, attach: Callable[[str], object]) -> FleetDo
     return msgspec.structs.replace(after, rows=rows, ran=ran)
 
 
-def run_on(
-    executor: Executor, what: Survey, ask: Ask, terms: ProofTerms, say: Callable[[str], None] = lambda _: None
+def run_on(  # noqa: PLR0913 - where, what, by which terms, and whom to tell
+    executor: Executor,
+    what: Survey,
+    ask: Ask,
+    terms: ProofTerms,
+    *,
+    say: Callable[[str], None] = lambda _: None,
+    make: Callable[[FleetDocument], Iterable[Task]] = lambda _: (),
 ) -> FleetDocument:
     """Run what is left wherever the executor finds a host of the kind, and say how all stands then.
 
-    A registry that is away for a minute is waited for; a task whose worker was lost is begun again, if still left.
+    ``make`` gives the tasks that build and publish what the repository lacks: they come first. A registry that is away
+    for a minute is waited for; a task whose worker was lost is begun again, if still left.
     """
-    before = patiently(lambda: survey("run", what, ask), say)
-    tasks = dict(tasks_of(before, what, terms))
+
+    def look() -> FleetDocument:
+        return patiently(lambda: survey("run", what, ask), say)
+
+    before = look()
     with executor:
+        making = {order_of(task).environment: task for task in make(before)}
+        made = fan_out(making.values(), executor, is_left=lambda task: not _is_there(task, ask), say=say)
+        before = look() if making else before
+        tasks = dict(tasks_of(before, what, terms))
         came = fan_out(tasks.values(), executor, is_left=lambda task: _is_left(task, what, ask), say=say)
-    after = patiently(lambda: survey("run", what, ask), say)
+    after = look()
     ends = {place: came[task.name] for place, task in tasks.items()}
-    rows = tuple(_with_end(row, ends.get((row.digest, row.kind))) for row in after.rows)
+    lacking = {name: made[task.name] for name, task in making.items()}
+    rows = tuple(
+        _with_end(row, lacking.get(row.environment) if row.state == "unpublished" else ends.get((row.digest, row.kind)))
+        for row in after.rows
+    )
     ran = [task.name for task in tasks.values() if (end := came[task.name].ended) and not is_lost(end.code)]
     digests = dict.fromkeys(digest for (digest, _), task in tasks.items() if task.name in ran)
     return msgspec.structs.replace(after, rows=rows, ran=tuple(digests))
+
+
+def _is_there(task: Task, ask: Ask) -> bool:
+    """Tell whether an image is in the repository by now."""
+    return ask(order_of(task).environment, "none", [("", "")]) is not None
 
 
 def tasks_of(document: FleetDocument, what: Survey, terms: ProofTerms) -> Iterator[tuple[tuple[str, str], Task]]:
@@ -116,7 +140,8 @@ def _is_left(task: Task, what: Survey, ask: Ask) -> bool:
 
 def _with_end(row: ProofRow, came: Came | None) -> ProofRow:
     """Say on a row that is still left what kept its run from a verdict."""
-    if came is None or not row.left or (came.ended is not None and came.ended.code == ExitCode.DONE):
+    waits = row.left or row.state == "unpublished"
+    if came is None or not waits or (came.ended is not None and came.ended.code == ExitCode.DONE):
         return row
     ended = came.ended
     if ended is not None and row.rehearsed and not is_lost(ended.code):

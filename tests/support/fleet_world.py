@@ -17,7 +17,7 @@ from verdicts import gpu_verdict, verdict
 from envbuilder.attest.keys import PRIVATE, PUBLIC, create
 from envbuilder.catalog.store import load
 from envbuilder.choice import Choice, choose
-from envbuilder.registry.client import OCI_MANIFEST, Repository
+from envbuilder.registry.client import OCI_MANIFEST, Repository, digest_of
 from envbuilder.registry.reference import Reference, parse
 from envbuilder.verdict import GpuSeen, HostRef, Verdict
 from envbuilder.workspace import Workspace
@@ -80,10 +80,9 @@ class FleetWorld:
     def answer(self, environment: str, said: Verdict) -> None:
         """Say what the suite answers about an environment's image."""
         one = next(one for one in self.choice.environments if one.id == environment)
-        manifest = Repository(self.to, {}).manifest(environment)
-        assert manifest is not None
         said = msgspec.structs.replace(said, environment=one, finished=datetime.now(UTC).isoformat())
-        (self.folder / f"verdict-{manifest.digest[7:19]}.json").write_bytes(msgspec.json.encode(said))
+        digest = digest_of(manifest_of(environment))
+        (self.folder / f"verdict-{digest[7:19]}.json").write_bytes(msgspec.json.encode(said))
 
     def secrets_in(self, folder: Path) -> list[Path]:
         """Name the files of a folder that hold the private key, whole or its last line of text."""
@@ -93,24 +92,39 @@ class FleetWorld:
         return [path for path in found if core in path.read_bytes()]
 
 
+def manifest_of(environment: str) -> bytes:
+    """Return the manifest of an environment's image, the same on every host."""
+    described = {"mediaType": "text/json", "digest": digest_of(b"{}"), "size": 2}
+    parts = {"schemaVersion": 2, "mediaType": OCI_MANIFEST, "config": described, "layers": []}
+    return json.dumps({**parts, "annotations": {"of": environment}}).encode()
+
+
+def push(to: Reference, environment: str) -> None:
+    """Put an environment's image under its tag."""
+    client = Repository(to, {})
+    client.put_blob(b"{}", "text/json")
+    client.put_manifest(environment, manifest_of(environment), OCI_MANIFEST)
+
+
 def fleet_world(
-    folder: Path, address: str, *, matrix: str = MATRIX, fleet: str = FLEET, hosts: Mapping[str, HostRef] = KINDS
+    folder: Path,
+    address: str,
+    *,
+    matrix: str = MATRIX,
+    hosts: Mapping[str, HostRef] = KINDS,
+    published: bool = True,
 ) -> FleetWorld:
-    """Lay a world out in a folder: a matrix, a fleet, keys, an image for each environment, hosts, an `envbuilder`."""
+    """Lay a world out in a folder: a matrix, a fleet, keys, hosts, an `envbuilder`, and images where they are there."""
     for name in ("bin", "home", "work", "keys"):
         (folder / name).mkdir(parents=True)
     (folder / "matrix.yaml").write_text(matrix)
-    (folder / "fleet.yaml").write_text(fleet)
+    (folder / "fleet.yaml").write_text(FLEET)
     create(folder / "keys")
     choice = choose(str(folder / "matrix.yaml"), (), Workspace(folder), load())
     world = FleetWorld(folder, parse(f"{address}/team/image"), choice)
-    client = Repository(world.to, {})
-    config = client.put_blob(b"{}", "text/json")
     for environment in choice.environments:
-        described = {"mediaType": config.media_type, "digest": config.digest, "size": config.size}
-        parts = {"schemaVersion": 2, "mediaType": OCI_MANIFEST, "config": described, "layers": []}
-        content = json.dumps({**parts, "annotations": {"of": environment.id}}).encode()
-        client.put_manifest(environment.id, content, OCI_MANIFEST)
+        if published:
+            push(world.to, environment.id)
         world.answer(environment.id, gpu_verdict() if environment.flavor == "gpu" else verdict())
     for name, host in hosts.items():
         (folder / f"host-{name}.json").write_bytes(msgspec.json.encode(host))

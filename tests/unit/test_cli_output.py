@@ -489,6 +489,7 @@ PHRASES: dict[tuple[str, ...], str] = {
     ("validate",): "s",
     ("controls",): "must find time nothing red as it s",
     ("publish",): "result failed refused would new",
+    ("fleet", "make"): "result failed refused",
     ("verify",): "ACCEPTED REFUSED at on by ago a host with seconds days signed over",
     **dict.fromkeys(FLEET, "since or there in them for ran at"),
     ("fleet", "prove"): "on none",
@@ -549,6 +550,7 @@ def cases(folder: Path) -> Iterator[Case]:
         yield Case(words_, PROOFS, fleet_text.as_text)
     for did in (STOOD, ATTACHED):
         yield Case(("fleet", "prove"), did, prove.as_text)
+    yield Case(("fleet", "make"), PUBLISHED, publish_text.as_text)
     yield Case(("upgrade",), DIFFERENT, upgrade_text.as_text)
     yield Case(("upgrade",), BISECTED, bisect.as_text)
     for document in (foreseen("01"), foreseen("53"), followed("28")):
