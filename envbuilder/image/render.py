@@ -7,9 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import resources
 
-import jinja2
 import msgspec
-from jinja2.sandbox import SandboxedEnvironment
 
 from envbuilder.environment import Environment
 from envbuilder.errors import InputError, Problem, decode, printable
@@ -112,6 +110,9 @@ _MINOR_COMPATIBILITY_SINCE = 11
 
 
 def _dockerfile(environment: Environment, lock: str, templates: Mapping[str, str], left_out: str) -> str:
+    import jinja2  # noqa: PLC0415 - 40 ms that only a written context pays
+    from jinja2.sandbox import SandboxedEnvironment  # noqa: PLC0415
+
     engine = SandboxedEnvironment(
         loader=jinja2.DictLoader(dict(templates)),
         undefined=jinja2.StrictUndefined,
@@ -132,6 +133,8 @@ def _dockerfile(environment: Environment, lock: str, templates: Mapping[str, str
 @contextmanager
 def _readable(template: str) -> Iterator[None]:
     """Turn what a template of a user's own ends in into a problem at its line; in one of ours it is a fault."""
+    import jinja2  # noqa: PLC0415 - see above
+
     try:
         yield
     except jinja2.TemplateError as error:
