@@ -9,6 +9,8 @@ import msgspec
 from envbuilder.finding import Finding
 
 Flavor = Literal["cpu", "gpu"]
+Form = Literal["devel", "runtime"]
+"""``devel`` is everything as its wheels bring it; ``runtime`` is without what nothing in it can load or execute."""
 
 
 class Additions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -51,6 +53,7 @@ class Combination(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     packages: tuple[str, ...] = ()
     controls: tuple[str, ...] = ()
     additions: Additions = NOTHING_ADDED
+    form: Form = "devel"
 
 
 class RegistryBase(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -76,7 +79,8 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     and that the loader has to be told of (``*``: every one). ``cuda`` and ``cudnn`` are what the wheels, or the base,
     bring, ``built_cuda`` and ``built_cudnn`` what this TensorFlow was compiled with; these and ``minimum_driver`` are
     None for a CPU flavour. ``chosen`` names the axes that the resolver filled in. ``base`` is not set for a system that
-    can be bootstrapped, ``additions`` not where there are none: its file stays as it was.
+    can be bootstrapped, ``additions`` not where there are none, ``form`` not for everything as installed (``devel``):
+    their files stay as they were.
     """
 
     id: str
@@ -102,6 +106,7 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     chosen: tuple[str, ...] = ()
     base: RegistryBase | msgspec.UnsetType = msgspec.UNSET
     additions: Additions | msgspec.UnsetType = msgspec.UNSET
+    form: Literal["runtime"] | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def added(self) -> Additions:

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from envbuilder.environment import Additions, Combination, Flavor
+from envbuilder.environment import Additions, Combination, Flavor, Form
 from envbuilder.versions import DOTTED, RELEASE
 
 ReleaseText = Annotated[str, msgspec.Meta(pattern=rf"^{RELEASE}\Z", description="a release, such as 2.20.0")]
@@ -149,6 +149,7 @@ class Axes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     flavor: tuple[Flavor, ...] = ("cpu",)
     cuda: tuple[DottedText, ...] = ()
     cudnn: tuple[DottedText, ...] = ()
+    form: tuple[Form, ...] = ("devel",)
 
 
 class Include(OnTop, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -162,6 +163,7 @@ class Include(OnTop, frozen=True, kw_only=True, forbid_unknown_fields=True):
     cuda: DottedText | None = None
     cudnn: DottedText | None = None
     controls: tuple[NameText, ...] = ()
+    form: Form = "devel"
 
 
 class Exclude(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -174,6 +176,7 @@ class Exclude(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     flavor: Flavor | None = None
     cuda: DottedText | None = None
     cudnn: DottedText | None = None
+    form: Form | None = None
 
 
 class Targets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -212,7 +215,7 @@ class Excluded(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     reason: str
 
 
-_AXES = ("tensorflow", "python", "os", "flavor", "cuda", "cudnn")
+_AXES = ("tensorflow", "python", "os", "flavor", "cuda", "cudnn", "form")
 
 
 def expand(matrix: Matrix) -> tuple[tuple[Combination, ...], tuple[Excluded, ...]]:
@@ -239,9 +242,16 @@ def _product(matrix: Matrix) -> Iterator[Combination]:
     for tensorflow, python, os, flavor in itertools.product(
         axes.tensorflow, axes.python or (None,), axes.os or (None,), axes.flavor or ("cpu",)
     ):
-        for cuda, cudnn in stacks if flavor == "gpu" else ((None, None),):
+        for (cuda, cudnn), form in itertools.product(stacks if flavor == "gpu" else ((None, None),), axes.form):
             yield Combination(
-                tensorflow=tensorflow, python=python, os=os, flavor=flavor, cuda=cuda, cudnn=cudnn, additions=added
+                tensorflow=tensorflow,
+                python=python,
+                os=os,
+                flavor=flavor,
+                cuda=cuda,
+                cudnn=cudnn,
+                additions=added,
+                form=form,
             )
 
 

@@ -162,6 +162,7 @@ def _environment(
         ptx=release.ptx if gpu else (),
         controls=wish.controls,
         chosen=(*(("package",) if default else ()), *host.chosen, *(stack.chosen if stack else ())),
+        form=msgspec.UNSET if wish.form == "devel" else wish.form,
         findings=findings,
         base=_registry_base(host.system, host.python, gpu=gpu),
         additions=wish.additions if wish.additions != NOTHING_ADDED else msgspec.UNSET,

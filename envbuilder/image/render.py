@@ -5,16 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib import resources
 
-import jinja2
 import msgspec
-from jinja2.sandbox import SandboxedEnvironment
 
 from envbuilder.environment import Environment
-from envbuilder.errors import InputError, Problem, printable
-from envbuilder.image import lockfile
+from envbuilder.errors import InputError, Problem, decode, printable
+from envbuilder.image import lockfile, omissions
 from envbuilder.image.names import BASES, TOOLS_SYSTEM
+from envbuilder.image.parts import cuda_names, parts
 from envbuilder.versions import major, minor, pins
+from envbuilder.workspace import packaged
 
 _WORD = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._:/@+-]*\Z")
 _FOLDER = re.compile(r"^(?:\*|[a-z0-9_]+)\Z")
@@ -44,17 +45,22 @@ def with_host(cache: str = "") -> str:
 
 
 def render_context(
-    environment: Environment, lock: str, templates: Mapping[str, str], added: Mapping[str, bytes] | None = None
+    environment: Environment,
+    lock: str,
+    templates: Mapping[str, str],
+    added: Mapping[str, bytes] | None = None,
+    left_out: str = "",
 ) -> dict[str, bytes]:
     """Return every file of a build context, by its path in it.
 
     ``lock`` is the environment's lock; ``templates`` are the texts of ``templates/`` by name, and the matrix's own
-    where it has one; ``added`` are the contents of the files that the matrix adds, by their path in the workspace.
+    where it has one; ``added`` are the contents of the files that the matrix adds, by their path in the workspace;
+    ``left_out`` is the list of what the image lacks, where its form is not ``devel``.
     Raises ValueError where a value could end an instruction of the Dockerfile: nothing unchecked is written into one.
     Raises InputError where a template of one's own cannot be rendered.
     """
     files = {
-        "Dockerfile": _dockerfile(environment, lock, templates),
+        "Dockerfile": _dockerfile(environment, lock, templates, left_out),
         "environment.json": _document(environment),
         lockfile.LOCK: lock,
         "tools.lock": templates["tools.lock"],
@@ -62,9 +68,21 @@ def render_context(
     }
     if environment.cuda_wheels:
         files["cuda.lock"] = lockfile.subset(lock, cuda_names(environment))
+    if environment.form:
+        files |= _leaving_out(environment, lock, left_out)
     whole = {path: text.encode() for path, text in files.items()}
     whole |= {f"files/{path}": content for path, content in (added or {}).items()}
     return dict(sorted(whole.items()))
+
+
+def _leaving_out(environment: Environment, lock: str, left_out: str) -> dict[str, str]:
+    """Return the list, the parts that its layers are made with, and the program that carries it out."""
+    program = packaged(resources.files("envbuilder").joinpath("probes/omit.py"))
+    files, listed = {omissions.OMISSIONS: left_out, "omit.py": decode.text(program)}, omissions.parse(left_out)
+    for part in parts(environment, lock):
+        files[part.lock] = lockfile.subset(lock, part.distributions)
+        files[part.omissions] = omissions.write(listed.only(part.distributions))
+    return files
 
 
 def _document(environment: Environment) -> str:
@@ -73,21 +91,9 @@ def _document(environment: Environment) -> str:
     return msgspec.json.format(msgspec.json.encode(same), indent=2).decode() + "\n"
 
 
-def cuda_names(environment: Environment) -> frozenset[str]:
-    """Name the distributions of the CUDA layer.
-
-    NCCL is not one of them: each TensorFlow brings another release of it for one and the same CUDA, and in the layer
-    it would keep four TensorFlow versions from sharing 2.5 GB. It is installed with TensorFlow, by the same lock.
-    """
-    return frozenset(name for name in pins(environment.cuda_wheels) if not name.startswith(_FOLLOWS_TENSORFLOW))
-
-
 def required_cuda(cuda: str) -> str:
     """Return the oldest driver CUDA that starts this toolkit's programs: since 11, any of the same major."""
     return f"{major(cuda)}.0" if major(cuda) >= _MINOR_COMPATIBILITY_SINCE else minor(cuda)
-
-
-_FOLLOWS_TENSORFLOW = "nvidia-nccl-"
 
 
 def needs_nvrtc_link(environment: Environment) -> bool:
@@ -103,7 +109,10 @@ _MINOR_COMPATIBILITY_SINCE = 11
 """Minor-version compatibility came with CUDA 11: docs.nvidia.com/deploy/cuda-compatibility."""
 
 
-def _dockerfile(environment: Environment, lock: str, templates: Mapping[str, str]) -> str:
+def _dockerfile(environment: Environment, lock: str, templates: Mapping[str, str], left_out: str) -> str:
+    import jinja2  # noqa: PLC0415 - 40 ms that only a written context pays
+    from jinja2.sandbox import SandboxedEnvironment  # noqa: PLC0415
+
     engine = SandboxedEnvironment(
         loader=jinja2.DictLoader(dict(templates)),
         undefined=jinja2.StrictUndefined,
@@ -118,12 +127,14 @@ def _dockerfile(environment: Environment, lock: str, templates: Mapping[str, str
     added = environment.added
     with _readable(added.template):
         template = engine.get_template(added.template or "Dockerfile.j2")
-        return template.render(_values(environment, lock))
+        return template.render(_values(environment, lock, left_out))
 
 
 @contextmanager
 def _readable(template: str) -> Iterator[None]:
     """Turn what a template of a user's own ends in into a problem at its line; in one of ours it is a fault."""
+    import jinja2  # noqa: PLC0415 - see above
+
     try:
         yield
     except jinja2.TemplateError as error:
@@ -134,13 +145,19 @@ def _readable(template: str) -> Iterator[None]:
         raise InputError((Problem(template, line, "", printable.text(error.message or "")),), hint=hint) from error
 
 
-def _values(environment: Environment, lock: str) -> dict[str, object]:
+def _values(environment: Environment, lock: str, left_out: str) -> dict[str, object]:
     """Return what templates may use."""
+    gone = omissions.parse(left_out).folders() if environment.form else frozenset[str]()
     added = environment.added
     return {
         "environment": environment,
         "base": environment.on_registry_base,
         "added": added,
+        "parts": parts(environment, lock) if environment.form else (),
+        "loader_folders": tuple(
+            folder for folder in environment.loader_folders if not {"nvidia/", f"nvidia/{folder}/"} & gone
+        ),
+        "omissions_digest": lockfile.digest(left_out),
         "account": added.user if added.user and not added.user[0].isdigit() else _ACCOUNT,
         "with_host": with_host,
         "lock_digest": lockfile.digest(lock),

@@ -9,10 +9,12 @@ from dataclasses import dataclass, field
 
 from envbuilder import versions
 from envbuilder.finding import Code, Finding, Severity
-from envbuilder.image import lockfile
+from envbuilder.image import lockfile, omissions
 from envbuilder.image.lockfile import Locked
+from envbuilder.image.omissions import OfDistribution, Omissions
 from envbuilder.image.wheel_records import WheelRecord
 from envbuilder.validation.file_records import Distribution, digest_of, distributions, made_by_installer, of_wheel
+from envbuilder.validation.omitted_files import left_of
 from envbuilder.validation.outside import Looked, Outside, either, error, listed, warning
 from envbuilder.validation.stray_files import missing_of_the_system, strays
 from envbuilder.verdict import Measurement
@@ -48,6 +50,7 @@ class _Compared:
 def files(subject: Outside) -> Looked:
     """Compare every file of every distribution, and name code that no distribution and no system package brings."""
     locked = {package.name: package for package in lockfile.parse(subject.lock)} if subject.lock else {}
+    omitted = omissions.parse(subject.omissions) if subject.omissions else Omissions()
     there = distributions(subject.files)
     findings: list[Finding] = []
     owned: set[str] = set()
@@ -57,7 +60,7 @@ def files(subject: Outside) -> Looked:
     for one in there:
         package = locked.get(one.name)
         wheel = _wheel(subject, one, package)
-        compared = _compare(subject, one, wheel)
+        compared = _compare(subject, one, wheel, omitted.of(one.name, one.version))
         owned |= compared.brought.union(one.rows or ())
         counts["files"] += compared.files
         counts["wheels"] += compared.compared_with_wheel
@@ -92,12 +95,17 @@ def _wheel(subject: Outside, one: Distribution, package: Locked | None) -> Wheel
     return subject.wheels.of(package, one.tags)
 
 
-def _compare(subject: Outside, one: Distribution, wheel: WheelRecord) -> _Compared:
+def _compare(subject: Outside, one: Distribution, wheel: WheelRecord, omitted: OfDistribution | None) -> _Compared:
     found = _Compared(unknown="" if wheel.content is not None else wheel.why)
     expected: Mapping[str, str] = one.rows or {}
     rewritten: frozenset[str] = frozenset()
     if wheel.content is not None:
         brought, rewritten = of_wheel(wheel.content, one)
+        if omitted is not None:
+            left = left_of(brought, omitted, one.site)
+            brought = left.brought
+            found.against += left.strange
+            found.changed += [path for path in left.gone if subject.files.file(path) is not None]
         found.compared_with_wheel, found.brought, found.is_proved = True, frozenset(brought), bool(wheel.proof)
         found.against += _against(one, brought, rewritten)
         expected = {**expected, **brought}

@@ -58,11 +58,12 @@ class ValidationRequest:
 
     ``image`` is a tag, id or digest in the engine's store. ``environment`` is None for an image of others: what it
     holds is then asked of it, and ``catalog`` says what that should come to. ``lock`` is the text of the lock that it
-    was made from. ``gpus`` is ``none``, ``all``, a list of indices, or ``auto``: those that the engine can hand over.
-    ``base`` and ``base_id`` are the reference and the image id of what it was built on, where that is known. ``extra``
-    are checks beside the table's (the suite's own controls), ``probes`` the files that those need beside the suite's,
-    by name. ``index`` is asked what the locked wheels hold, where that is not known on this host yet. ``built`` is the
-    id of the image that a build on this host made of the lock, '' where there is none.
+    was made from, ``omissions`` that of the list of what its form leaves out. ``gpus`` is ``none``, ``all``, a list of
+    indices, or ``auto``: those that the engine can hand over. ``base`` and ``base_id`` are the reference and the image
+    id of what it was built on, where that is known. ``extra`` are checks beside the table's (the suite's own controls),
+    ``probes`` the files that those need beside the suite's, by name. ``index`` is asked what the locked wheels hold,
+    where that is not known on this host yet. ``built`` is the id of the image that a build on this host made of the
+    lock, '' where there is none.
     """
 
     image: str
@@ -74,6 +75,7 @@ class ValidationRequest:
     base: str = ""
     base_id: str = ""
     lock: str = ""
+    omissions: str = ""
     simulate: Simulation | None = None
     extra: tuple[Check, ...] = ()
     probes: Mapping[str, bytes] = field(default_factory=dict)
@@ -102,6 +104,7 @@ class ValidationRequest:
             base=built.record.base,
             base_id=built.record.base_id,
             lock=built.lock,
+            omissions=built.omissions,
             simulate=simulate,
             index=index,
             built=built.record.image,
@@ -146,6 +149,7 @@ def validate(
         subject.facts,
         subject.lock,
         wheels,
+        request.omissions,
         is_built_here=image.id == request.built,
         of_base=_of_base(engine, image, request),
     )

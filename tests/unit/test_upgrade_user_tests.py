@@ -63,6 +63,8 @@ def test_it_is_not_run_on_once_it_did_both(suite: UserSuite) -> None:
     """A test that has passed and failed is known to be flaky: that is enough."""
     side = Side(iter(["failed", "passed"]))
     assert len(run_again(side.place, suite, "3.11", {X})) == 2
+    side = Side(iter(["failed", "failed", "passed"]))
+    assert len(run_again(side.place, suite, "3.11", {X}, run_suite(side.place, suite, "3.11"))) == 2
 
 
 def test_what_takes_long_is_run_once_more_at_least(suite: UserSuite, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,7 +88,7 @@ def test_flaky_is_what_does_not_always_end_alike(
     """Over the first run and the further ones: a test that is broken is newly failing, one that is flaky is not."""
     sides = [Side(chain(outcomes, repeat(outcomes[-1]))) for outcomes in (old, new)]
     first = [run_suite(side.place, suite, "3.11") for side in sides]
-    again = [run_again(side.place, suite, "3.11", {X}) for side in sides]
+    again = [run_again(side.place, suite, "3.11", {X}, one) for side, one in zip(sides, first, strict=True)]
     (change,) = compare_tests(first[0], first[1], again[0], again[1])
     assert (change.name, change.flaky) == (X, flaky)
     assert bool(newly_failed([change])) is not flaky

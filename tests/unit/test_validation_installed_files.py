@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import struct
 import zipfile
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from envbuilder.engine.port import LayerFile
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.image import lockfile
 from envbuilder.image.wheel_records import WheelRecords
+from envbuilder.probes.omit import digest_of_rows
 from envbuilder.pypi.answer_cache import Cache
 from envbuilder.pypi.package_index import DistFile, IndexUnavailableError, Member
 from envbuilder.validation.installed_files import files
@@ -308,6 +310,71 @@ def test_a_paths_name_cannot_start_a_line(tmp_path: Path) -> None:
     """A file's name with line breaks and workflow commands stays within its message."""
     (one,) = errors(package("numpy", "2.4.6", NUMPY), {f"{SITE}/a\n::error::x.pth": b"x"})
     assert "\n" not in one.message
+
+
+LEAN = {"numpy/__init__.py": NUMPY["numpy/__init__.py"], "numpy/core.so": b"co"}
+WHOLE = {**NUMPY, "numpy/include/a.h": b"header", "numpy/include/deep/b.h": b"header too"}
+
+
+def sha(content: bytes) -> str:
+    """Return a digest as RECORD writes it."""
+    return row("x", content).split(",")[1]
+
+
+def omitted(**change: Any) -> str:
+    """Write the list of an image without numpy's headers and with its object cut, some fields changed."""
+    pairs = [(path, sha(WHOLE[path])) for path in WHOLE if "/include/" in path]
+    left = {"path": "numpy/include/", "files": 2, "size": 16, "digest": digest_of_rows(pairs), "reason": "compilers"}
+    cut = {"path": "numpy/core.so", "size": 4, "digest": sha(b"code"), "left": 2, "becomes": sha(b"co")}
+    one = {"name": "numpy", "version": "2.4.6", "left_out": [{**left, **change}], "cut": [{**cut, "reason": "symbols"}]}
+    return json.dumps({"lock": "", "distributions": [one]})
+
+
+def lean_against(listed: str, cache: Path, there: Layer, record: str = "") -> list[Finding]:
+    """Compare an image with its locked wheel, which has headers, and with a list of what it leaves out."""
+    rows = "".join(row(path, content) for path, content in WHOLE.items() if path not in NUMPY)
+    subject = outside(image_of(there), lock=LOCK, omissions=listed)
+    told = WheelRecords(Index((record or wheel()) + rows), Cache(cache))
+    return [one for one in files(replace(subject, wheels=told)).findings if one.severity is Severity.ERROR]
+
+
+def test_what_the_list_leaves_out_is_not_missing(tmp_path: Path) -> None:
+    """Listed files that are gone, and listed rests of others, are as they should be; without the list they fail."""
+    assert lean_against(omitted(), tmp_path, package("numpy", "2.4.6", LEAN)) == []
+    assert len(lean_against("", tmp_path, package("numpy", "2.4.6", LEAN))) == 2
+    whole = lean_against("", tmp_path, package("numpy", "2.4.6", WHOLE))
+    assert whole == []
+
+
+@pytest.mark.parametrize(
+    ("there", "named"),
+    [
+        ({**LEAN, "numpy/core.so": b"cx"}, "core.so"),
+        ({**LEAN, "numpy/core.so": b"code"}, "core.so"),
+        ({**LEAN, "numpy/include/a.h": b"header"}, "a.h"),
+        ({**LEAN, "numpy/include/a.h": b"another"}, "a.h"),
+        ({"numpy/core.so": b"co"}, "__init__.py"),
+    ],
+)
+def test_what_is_not_as_listed_differs(there: dict[str, bytes], named: str, tmp_path: Path) -> None:
+    """A file that is cut otherwise or not at all, that is there though listed, or gone unlisted, is found."""
+    found = lean_against(omitted(), tmp_path, package("numpy", "2.4.6", there))
+    assert found
+    assert {one.code for one in found} == {Code.FILES_DIFFER}
+    assert any(named in one.message for one in found)
+
+
+@pytest.mark.parametrize("change", [{"files": 3}, {"digest": "sha256=x"}, {"path": "numpy/"}, {"path": "nump"}])
+def test_a_list_that_was_made_for_another_wheel_excuses_nothing(change: dict[str, Any], tmp_path: Path) -> None:
+    """A row that is not, file for file, what the locked wheel brings is an error, and its files count as missing."""
+    found = lean_against(omitted(**change), tmp_path, package("numpy", "2.4.6", LEAN))
+    assert any("include" in one.message or "numpy/" in one.message for one in found)
+
+
+def test_a_list_in_the_image_excuses_nothing(tmp_path: Path) -> None:
+    """What an image says itself that it lacks is not believed: the host's list alone counts."""
+    there = {**package("numpy", "2.4.6", LEAN), "opt/envbuilder/omissions.json": omitted().encode()}
+    assert len(lean_against("", tmp_path, there)) == 2
 
 
 def test_libraries_in_the_layers_of_a_registry_s_base_are_its_own() -> None:
