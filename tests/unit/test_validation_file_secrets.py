@@ -84,7 +84,7 @@ def _tar(content: bytes) -> bytes:
     [
         ("srv/app.db", b"SQLite format 3\0" + bytes(5000) + GITHUB + bytes(100)),
         ("srv/__pycache__/settings.cpython-311.pyc", b"\xa7\r\r\n" + bytes(12) + b"\xda$" + GITHUB + b"\0"),
-        ("srv/log.1.gz", gzip.compress(b"x\n" * 5000 + b"token " + GITHUB + b"\n")),
+        ("srv/log.1.gz", gzip.compress(b"x\n" * 5000 + b"token " + GITHUB + b"\n", mtime=0)),
         ("srv/source.tar.gz", _tar(b"TOKEN=" + GITHUB)),
         ("srv/.git/objects/4b/825dc642cb6eb9a060e54bf8d69288fbee4904", zlib.compress(b"blob 9\0" + GITHUB)),
     ],
