@@ -1,4 +1,8 @@
-"""Decode bytes that came from outside, or from a disk: one exception, whatever is wrong with them."""
+"""Decode bytes that came from outside, or from a disk: one exception, whatever is wrong with them.
+
+The decoder of documents is imported where it is used: ``scripts/setup`` reads settings through this module before any
+package is installed.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +11,6 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
-
-import msgspec
 
 T = TypeVar("T")
 
@@ -49,18 +51,24 @@ def damaged(what: str) -> Iterator[None]:
 
 def from_json(data: bytes | str, kind: type[T], what: str = "not the document that it should be") -> T:
     """Decode JSON as a type. Raises DamagedError, and nothing else, where it is not that."""
+    import msgspec  # noqa: PLC0415 - see above
+
     with damaged(what):
         return msgspec.json.decode(data, type=kind)
 
 
 def from_msgpack(data: bytes, kind: Any, what: str = "not the record that it should be") -> Any:  # noqa: ANN401
     """Decode MessagePack as a type, which may be a generic one. Raises DamagedError where it is not that."""
+    import msgspec  # noqa: PLC0415 - see above
+
     with damaged(what):
         return msgspec.msgpack.decode(data, type=kind)
 
 
 def converted(value: object, kind: type[T], what: str = "not the value that it should be") -> T:
     """Convert plain values to a type. Raises DamagedError where they do not fit."""
+    import msgspec  # noqa: PLC0415 - see above
+
     with damaged(what):
         return msgspec.convert(value, kind)
 
