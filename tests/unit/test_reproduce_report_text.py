@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from envbuilder.catalog.store import load
+from envbuilder.reproduce.foresight import foresee
 from envbuilder.reproduce.messages.nearly import find_all
 from envbuilder.reproduce.report_text import LARGEST, encoding_of, read_text, shortened
-from envbuilder.reproduce.reproduce import foresee
 from envbuilder.reproduce.transcript import clean
 
 MISSING = (
