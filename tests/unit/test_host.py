@@ -78,7 +78,11 @@ class CutNvml(FakeNvml):
         return f"slice {index}"
 
     def nvmlDeviceGetName(self, handle):  # noqa: N802
-        return "NVIDIA H100 80GB HBM3 MIG 1g.10gb" if isinstance(handle, str) else super().nvmlDeviceGetName(handle)
+        return (
+            ("NVIDIA H100 80GB HBM3", "Tesla T4")[handle]
+            if isinstance(handle, int)
+            else "NVIDIA H100 80GB HBM3 MIG 1g.10gb"
+        )
 
     def nvmlDeviceGetMemoryInfo(self, handle):  # noqa: N802
         return SimpleNamespace(total=((80 if handle == 0 else 16) if isinstance(handle, int) else 10) << 30)
