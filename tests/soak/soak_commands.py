@@ -201,7 +201,10 @@ def in_registry(key: str) -> Callable[[Trial], Seen]:
             check=False,
         )
         with urllib.request.urlopen(f"http://{trial.bench.host}/v2/team/{trial.folder.name}/tags/list") as answer:
-            tags = sorted(json.load(answer)["tags"])
+            every = json.load(answer)["tags"]
+        tags = sorted(
+            tag for tag in every if not tag.startswith("sha256-")
+        )  # statements, some of them of the first run
         document = json.loads(done.stdout)
         return {
             "verify": f"{done.returncode} {document.get('digest')}",
