@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import io
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -189,6 +191,8 @@ def _report(error: BaseException) -> int:
             return error.exit_code
         case OSError():
             return _report(_of_system(error))
+        case MemoryError():
+            return _report(_of_system(OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))))
         case _:
             import traceback
 

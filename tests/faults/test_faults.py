@@ -6,15 +6,40 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import fault_table
+import place_table
 import pytest
-from fault_table import FAULTS, Fault
+from fault_table import Fault
 
 REPOSITORY = Path(__file__).parents[2]
+FAULTS = (*fault_table.FAULTS, *place_table.FAULTS)
+FAKETIME = next(map(str, sorted(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))), "")
+
+
+def for_everybody() -> tuple[str, ...]:
+    """Return a Python that another account may start, and where its packages are: ours may lie in root's home."""
+    for python in (sys.executable, f"/usr/bin/python3.{sys.version_info.minor}"):
+        words = [
+            "setpriv",
+            "--reuid",
+            "65534",
+            "--regid",
+            "65534",
+            "--clear-groups",
+            "sh",
+            "-c",
+            'exec "$0" -V',
+            python,
+        ]
+        if not subprocess.run(words, capture_output=True, check=False).returncode:
+            return (python, sysconfig.get_path("purelib"))
+    pytest.skip("no Python here that another account may start")
 
 
 @pytest.fixture
@@ -77,15 +102,25 @@ def test_a_fault_has_its_end(fault: Fault, disk: Path, port: str, tmp_path: Path
     """A fault ends with the code that the contract names and what to do next; never in a bug's code or a torn file."""
     if (fault.inodes or "head -c 40M" in fault.line) and not os.path.ismount(disk):
         pytest.skip("needs a disk of its own: only root may mount one")
+    if fault.root and os.geteuid() != 0:
+        pytest.skip("needs another account or a mount: only root may have them")
+    if fault.faketime and not FAKETIME:
+        pytest.skip("needs libfaketime (apt-get install faketime)")
+    python, *packages = for_everybody() if fault.root else (sys.executable,)
     temporary = tmp_path / "tmp"
     temporary.mkdir()
+    if fault.root:  # another account passes through them
+        for folder in (disk, *disk.parents[:3]):
+            folder.chmod(0o755)
     environment = {
         **os.environ,
-        "E": f"{sys.executable} -m envbuilder",
-        "PYTHONPATH": str(REPOSITORY),
+        "E": f"{python} -m envbuilder",
+        "PYTHONPATH": os.pathsep.join((str(REPOSITORY), *packages)),
         "XDG_CACHE_HOME": str(disk / "cache"),
         "TMPDIR": str(temporary),
         "PORT": port,
+        "FALSE_CLOCK": FAKETIME,
+        "PYTHONDONTWRITEBYTECODE": "1",  # whoever runs as root would leave files for an account that cannot
     }
     done = subprocess.run(
         ["bash", "-c", fault.line], cwd=disk, env=environment, capture_output=True, timeout=120, check=False
