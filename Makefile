@@ -36,6 +36,7 @@ unit: ## Tests that need neither engine nor network
 	@$(PYTEST) -m "not engine and not network and not slow and not long"
 
 faults: setup ## Inject the faults of tests/faults/fault_table.py, every one: full disks, closed streams, damaged files
+	@scripts/setup clock
 	@$(PYTEST) tests/faults tests/unit/test_engine_faults.py tests/unit/test_pypi_faults.py
 
 fuzz: setup ## Hostile input for every parser, towards a million cases; goes on where it stopped (MINUTES=20, GUIDED=1)

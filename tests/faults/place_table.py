@@ -35,9 +35,18 @@ FILES = [
     ),
     Fault(
         "images is on another disk",
-        "mkdir images && mount -t tmpfs -o size=4m tmpfs images && $E render -s flavor=cpu >&2;"
-        " r=$?; umount images; exit $r",
-        (0, 2),
+        "mkdir images && mount -t tmpfs -o size=4m tmpfs images && cp -r ${PYTHONPATH%%:*}/images/"
+        + QUICK
+        + " images && echo x >images/" + QUICK + "/Dockerfile && $E render quickstart -s flavor=cpu && $E render quickstart"
+        " -s flavor=cpu --check; r=$?; umount images; exit $r",
+        (0,),
+        root=True,
+    ),
+    Fault(
+        "the disk stands still for three seconds",
+        "head -c 12M /dev/zero >d && mkfs.ext4 -q -F d && mkdir m && mount -o loop d m && cd m &&"
+        " { (fsfreeze -f . && sleep 3; fsfreeze -u .) & sleep 0.2; $E report; r=$?; wait; cd ..; umount m; exit $r; }",
+        (0,),
         root=True,
     ),
     Fault("no file may be read by its maker", f"chmod 777 . $TMPDIR; {NOBODY} bash -c 'umask 777; $E report'", TROUBLE, "next:", root=True),
