@@ -4,7 +4,7 @@ VENV := .venv
 ENVBUILDER := $(VENV)/bin/envbuilder
 PYTEST := $(VENV)/bin/python -m pytest
 
-.PHONY: help setup run test test-long check unit integration faults fuzz soak controls hostile shipped accuracy bench images docs clean
+.PHONY: help setup run test test-long check unit integration faults fuzz soak controls hostile planted shipped accuracy bench images docs clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -16,7 +16,7 @@ run: setup ## Build and validate the quickstart environment, to a verdict
 	@$(ENVBUILDER) run
 
 test: setup ## Everything that CI runs: formats, types, unit, property, golden and real-engine tests
-	@scripts/setup browser
+	@scripts/setup browser slurm
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/mypy
@@ -51,6 +51,9 @@ controls: setup ## Run the negative controls: images broken on purpose, each of 
 
 hostile: setup ## Build every broken and hostile image of tests/hostile, and hold each to its own finding
 	@$(PYTEST) -m engine tests/hostile
+
+planted: setup ## Plant changes in real images and let `upgrade` find them, beside ten equal pairs; on a quiet machine
+	@$(VENV)/bin/python tests/support/planted.py $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(ONLY),--only "$(ONLY)")
 
 shipped: setup ## Build and judge every environment that ships, into docs/shipped.md; goes on where it stopped
 	@$(VENV)/bin/python scripts/shipped.py

@@ -6,14 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
+from envbuilder.catalog.base_facts import BaseFacts, as_system
 from envbuilder.catalog.model import Catalog
 from envbuilder.compat.fleet import FleetHost
 from envbuilder.compat.plan import Plan, plan
 from envbuilder.compat.selectors import select
 from envbuilder.environment import Environment
-from envbuilder.errors import UnsatisfiableError
-from envbuilder.matrix import Matrix
-from envbuilder.workspace import Workspace, find_matrix
+from envbuilder.errors import InputError, Problem, UnsatisfiableError
+from envbuilder.matrix import REQUIREMENT, BaseWish, Matrix, OnTop
+from envbuilder.workspace import Workspace, find_matrix, read_document, users_text
 from envbuilder.yaml_reader import read_matrix, read_yaml
 
 VETTED = ("quickstart", "tensorflow", "classic")
@@ -36,7 +39,7 @@ def choose(matrix: str | None, selectors: Sequence[str], workspace: Workspace, c
     Raises InputError for a bad matrix, UnsatisfiableError where every combination was rejected,
     NothingSelectedError where the selectors leave nothing.
     """
-    wishes = read_matrix(find_matrix(matrix, workspace.root))
+    wishes, catalog = read_known(matrix, workspace.root, catalog)
     resolved = plan(wishes, catalog)
     if not resolved.environments:
         reasons = "\n".join(f"{rejection.id}: {rejection.sentence}" for rejection in resolved.rejections)
@@ -44,6 +47,67 @@ def choose(matrix: str | None, selectors: Sequence[str], workspace: Workspace, c
             f"no combination of matrix {wishes.name} can work\n{reasons}", hint="`envbuilder plan` shows the nearest"
         )
     return Choice(wishes, catalog, resolved, select(resolved.environments, tuple(selectors)))
+
+
+def read_known(matrix: str | None, root: Path, catalog: Catalog) -> tuple[Matrix, Catalog]:
+    """Read a matrix, and add its own bases, as they were found when they were looked into, to what is known.
+
+    Raises InputError for a bad matrix, and for a base that nobody looked into or on which nothing can be built.
+    """
+    path = find_matrix(matrix, root)
+    wishes = _with_requirements(read_matrix(path), root)
+    if not wishes.bases:
+        return wishes, catalog
+    rows, problems, unseen = [], [], []
+    for name, wish in wishes.bases.items():
+        found = read_document(Workspace(root).base(wish.image.rpartition("@")[2]), BaseFacts)
+        row = as_system(name, found, wish.python, catalog.systems) if found is not None and not found.refused else None
+        if row is not None and catalog.system(name) is None:
+            # By the name that the matrix gives: another registry may have the same image.
+            rows.append(msgspec.structs.replace(row, image=wish.image))
+            continue
+        unseen += [wish.image] if found is None else []
+        problems.append(Problem(str(path), 0, f"bases.{name}", _why_not(name, found, wish, catalog)))
+    if problems:
+        hint = "; ".join(f"envbuilder catalog look {image}" for image in unseen)
+        raise InputError(tuple(problems), hint=hint or "take another base")
+    return wishes, catalog.with_bases(rows)
+
+
+def _with_requirements(wishes: Matrix, root: Path) -> Matrix:
+    """Read the files of requirements that a matrix and its rows name into their packages."""
+    rows = tuple(
+        msgspec.structs.replace(row, packages=_required(row, root), requirements=None) for row in wishes.include
+    )
+    return msgspec.structs.replace(wishes, packages=_required(wishes, root), requirements=None, include=rows)
+
+
+def _required(given: OnTop, root: Path) -> tuple[str, ...]:
+    """List the packages that are asked for. Raises InputError for each line of the file that is no requirement."""
+    if given.requirements is None:
+        return given.packages
+    path = root / given.requirements
+    lines = [(number, line.partition("#")[0].strip()) for number, line in enumerate(users_text(path).splitlines(), 1)]
+    told = [(number, line.replace(" ", "")) for number, line in lines if line]
+    problems = tuple(
+        Problem(str(path), number, "", f"{line!r} is not a requirement such as numpy==2.0.0")
+        for number, line in told
+        if not REQUIREMENT.match(line)
+    )
+    if problems:
+        raise InputError(problems, hint="one package a line, with its versions; addresses and options are not taken")
+    return tuple(dict.fromkeys((*given.packages, *(line for _, line in told))))
+
+
+def _why_not(name: str, found: BaseFacts | None, wish: BaseWish, catalog: Catalog) -> str:
+    if catalog.system(name) is not None:
+        return f"{name} is the name of a system of the catalogue: give the base another"
+    if found is None:
+        return f"nobody has looked into {wish.image} yet"
+    if found.refused:
+        return f"nothing can be built on it: {found.refused}"
+    held = ", ".join(python.version for python in found.pythons if python.venv) or "none"
+    return f"it has no Python {wish.python or 'that its packages are known to bring'} with venv; it holds {held}"
 
 
 def choose_all(matrices: Sequence[str], selectors: Sequence[str], root: Path, catalog: Catalog) -> tuple[Choice, ...]:

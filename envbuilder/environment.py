@@ -9,6 +9,31 @@ import msgspec
 from envbuilder.finding import Finding
 
 Flavor = Literal["cpu", "gpu"]
+Form = Literal["devel", "runtime"]
+"""``devel`` is everything as its wheels bring it; ``runtime`` is without what nothing in it can load or execute."""
+
+
+class Additions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What goes on top of TensorFlow: as a matrix asks for it, every value checked when that was read.
+
+    ``packages`` are locked together with TensorFlow, from the configured index and from ``indexes``.
+    ``system_packages`` are installed by apt (``name`` or ``name=version``). ``env``, ``labels`` and ``files`` are
+    pairs; a file's are its path in the workspace and where it goes. ``template`` is a path in the workspace.
+    """
+
+    packages: tuple[str, ...] = ()
+    indexes: tuple[str, ...] = ()
+    system_packages: tuple[str, ...] = ()
+    env: tuple[tuple[str, str], ...] = ()
+    labels: tuple[tuple[str, str], ...] = ()
+    user: str = ""
+    workdir: str = ""
+    entrypoint: tuple[str, ...] = ()
+    files: tuple[tuple[str, str], ...] = ()
+    template: str = ""
+
+
+NOTHING_ADDED = Additions()
 
 
 class Combination(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -27,6 +52,8 @@ class Combination(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     cudnn: str | None = None
     packages: tuple[str, ...] = ()
     controls: tuple[str, ...] = ()
+    additions: Additions = NOTHING_ADDED
+    form: Form = "devel"
 
 
 class RegistryBase(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -52,7 +79,8 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     and that the loader has to be told of (``*``: every one). ``cuda`` and ``cudnn`` are what the wheels, or the base,
     bring, ``built_cuda`` and ``built_cudnn`` what this TensorFlow was compiled with; these and ``minimum_driver`` are
     None for a CPU flavour. ``chosen`` names the axes that the resolver filled in. ``base`` is not set for a system that
-    can be bootstrapped: its file stays as it was.
+    can be bootstrapped, ``additions`` not where there are none, ``form`` not for everything as installed (``devel``):
+    their files stay as they were.
     """
 
     id: str
@@ -77,6 +105,13 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     controls: tuple[str, ...] = ()
     chosen: tuple[str, ...] = ()
     base: RegistryBase | msgspec.UnsetType = msgspec.UNSET
+    additions: Additions | msgspec.UnsetType = msgspec.UNSET
+    form: Literal["runtime"] | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def added(self) -> Additions:
+        """Return what goes on top of TensorFlow; nothing where the matrix asks for nothing."""
+        return self.additions or NOTHING_ADDED
 
     @property
     def on_registry_base(self) -> RegistryBase | None:

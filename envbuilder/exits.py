@@ -96,6 +96,7 @@ EXITS: Mapping[str, Callable[[Any], int]] = {
     "envbuilder/fleet/v1": lambda fleet: (
         ExitCode.DONE if fleet.asked == "plan" else first(row.exit_code for row in fleet.rows)
     ),
+    "envbuilder/proof/v1": lambda proof: proof.exit_code,
     "envbuilder/publish/v1": lambda publish: first(row.exit_code for row in publish.rows),
     "envbuilder/verify/v1": lambda found: (
         ExitCode.DONE if found.accepted else ExitCode.INFRASTRUCTURE if found.unanswered else ExitCode.PUBLISH_FAILED
@@ -111,6 +112,7 @@ EXITS: Mapping[str, Callable[[Any], int]] = {
         ExitCode.INFRASTRUCTURE if any(image.kept for image in clean.images) else ExitCode.DONE
     ),
     "envbuilder/catalog/v1": _done,
+    "envbuilder/base/v1": lambda found: _ANSWERS[not found.refused and not found.disagreements],
     "envbuilder/catalog-verify/v1": lambda found: _ANSWERS[not found.disagreements],
     "envbuilder/catalog-refresh/v1": _done,
     "envbuilder/error/v1": lambda error: error.exit_code,

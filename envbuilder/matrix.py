@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
 import msgspec
 
-from envbuilder.environment import Combination, Flavor
+from envbuilder.environment import Additions, Combination, Flavor, Form
 from envbuilder.versions import DOTTED, RELEASE
 
 ReleaseText = Annotated[str, msgspec.Meta(pattern=rf"^{RELEASE}\Z", description="a release, such as 2.20.0")]
@@ -31,15 +32,112 @@ DriverText = Annotated[
 GpuText = Annotated[
     str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9 .+()/_,:=\u00d7-]{0,254}\Z", description="a GPU, such as H100")
 ]
+REQUIREMENT = re.compile(
+    r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}(\[[a-z0-9_-]+\])?((==|>=|<=|~=|<|>|!=)[0-9][A-Za-z0-9.+*-]{0,31},?){0,4}\Z"
+)
 RequirementText = Annotated[
-    str,
-    msgspec.Meta(
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}(\[[a-z0-9_-]+\])?((==|>=|<=|~=|<|>|!=)[0-9][A-Za-z0-9.+*-]{0,31},?){0,4}\Z",
-        description="a requirement, such as numpy==2.0.0",
-    ),
+    str, msgspec.Meta(pattern=REQUIREMENT.pattern, description="a requirement, such as numpy==2.0.0")
 ]
 ReasonText = Annotated[str, msgspec.Meta(min_length=3, description="why, in a sentence")]
 Amount = Annotated[float, msgspec.Meta(gt=0, description="a positive number")]
+
+
+BaseImageText = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^(?:[a-z0-9][a-z0-9.-]{0,127}(?::[0-9]{1,5})?/)?[a-z0-9][a-z0-9._/-]{0,191}"
+        r"(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?@sha256:[0-9a-f]{64}\Z",
+        description="an image by its digest, such as registry.example.org/hardened/ubuntu@sha256:…",
+    ),
+]
+
+
+class BaseWish(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A base of one's own: an image by its digest, and the one of its Pythons to use (without it: the newest)."""
+
+    image: BaseImageText
+    python: DottedText | None = None
+
+
+PrintableText = Annotated[
+    str,
+    msgspec.Meta(pattern=r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]{0,4096}\Z", description="a text on one line"),
+]
+PathText = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^(?!(?:.*/)?\.\.?(?:/|\Z))[A-Za-z0-9_.][A-Za-z0-9_.+-]*(?:/[A-Za-z0-9_.+-]+)*\Z",
+        description="a file's path in the workspace, such as files/app.conf",
+    ),
+]
+PlaceText = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^(?!.*/\.\.?(?:/|\Z))(?:/[A-Za-z0-9_.+-]+)+\Z",
+        description="a path in the image, such as /etc/app.conf",
+    ),
+]
+SystemPackageText = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^[a-z0-9][a-z0-9+.-]{1,99}(?:=[A-Za-z0-9][A-Za-z0-9.+:~-]{0,99})?\Z",
+        description="a package of the system, such as libgomp1 or libgomp1=12.2.0-14",
+    ),
+]
+VariableText = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^(?!(?:PATH|VIRTUAL_ENV|PYTHONHOME|PYTHONPATH|LD_[A-Z_]*|NVIDIA_[A-Z_]*|CUDA_CACHE_[A-Z]*)\Z)[A-Za-z_][A-Za-z0-9_]{0,127}\Z",
+        description="a variable's name, none that decides what is loaded",
+    ),
+]
+LabelText = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^(?!org\.envbuilder\.|org\.opencontainers\.image\.base\.)[a-z0-9][a-z0-9./_-]{0,127}\Z",
+        description="a label's name, none of envbuilder's own",
+    ),
+]
+UserText = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^(?!root\Z)(?:[a-z_][a-z0-9_-]{0,31}|[1-9][0-9]{0,8}(?::[1-9][0-9]{0,8})?)\Z",
+        description="a user's name, or numbers such as 1000:1000; root is none",
+    ),
+]
+IndexText = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^https?://[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::[0-9]{1,5})?(?:/[A-Za-z0-9._~-]+)*/?\Z",
+        description="an index's address without credentials, such as https://pypi.example.org/simple",
+    ),
+]
+TemplateText = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^(?!(?:.*/)?\.\.?(?:/|\Z))[A-Za-z0-9_.][A-Za-z0-9_.+-]*(?:/[A-Za-z0-9_.+-]+)*\.j2\Z",
+        description="a template's path in the workspace, such as templates/my.Dockerfile.j2",
+    ),
+]
+
+
+class OnTop(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What goes on top of TensorFlow: of a whole matrix, or of one row, which adds to it and outranks it.
+
+    ``requirements`` is a file of the workspace with one requirement a line; `choice` reads it into ``packages``.
+    """
+
+    packages: tuple[RequirementText, ...] = ()
+    requirements: PathText | None = None
+    indexes: tuple[IndexText, ...] = ()
+    system_packages: tuple[SystemPackageText, ...] = ()
+    env: dict[VariableText, PrintableText] = {}
+    labels: dict[LabelText, PrintableText] = {}
+    user: UserText | None = None
+    workdir: PlaceText | None = None
+    entrypoint: tuple[PrintableText, ...] = ()
+    files: dict[PathText, PlaceText] = {}
+    template: TemplateText | None = None
 
 
 class Axes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -51,9 +149,10 @@ class Axes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     flavor: tuple[Flavor, ...] = ("cpu",)
     cuda: tuple[DottedText, ...] = ()
     cudnn: tuple[DottedText, ...] = ()
+    form: tuple[Form, ...] = ("devel",)
 
 
-class Include(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Include(OnTop, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One combination in addition to the product of the axes."""
 
     tensorflow: ReleaseText
@@ -63,8 +162,8 @@ class Include(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     flavor: Flavor = "cpu"
     cuda: DottedText | None = None
     cudnn: DottedText | None = None
-    packages: tuple[RequirementText, ...] = ()
     controls: tuple[NameText, ...] = ()
+    form: Form = "devel"
 
 
 class Exclude(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -77,6 +176,7 @@ class Exclude(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     flavor: Flavor | None = None
     cuda: DottedText | None = None
     cudnn: DottedText | None = None
+    form: Form | None = None
 
 
 class Targets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -95,10 +195,11 @@ class Budgets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     context_s: Amount | None = None
 
 
-class Matrix(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Matrix(OnTop, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A whole matrix file."""
 
     name: NameText
+    bases: dict[NameText, BaseWish] = {}
     axes: Axes | None = None
     include: tuple[Include, ...] = ()
     exclude: tuple[Exclude, ...] = ()
@@ -114,7 +215,7 @@ class Excluded(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     reason: str
 
 
-_AXES = ("tensorflow", "python", "os", "flavor", "cuda", "cudnn")
+_AXES = ("tensorflow", "python", "os", "flavor", "cuda", "cudnn", "form")
 
 
 def expand(matrix: Matrix) -> tuple[tuple[Combination, ...], tuple[Excluded, ...]]:
@@ -122,7 +223,9 @@ def expand(matrix: Matrix) -> tuple[tuple[Combination, ...], tuple[Excluded, ...
     wanted: list[Combination] = []
     left_out: list[Excluded] = []
     rules = [(_asked(rule), rule.reason) for rule in matrix.exclude]
-    for combination in dict.fromkeys(itertools.chain(_product(matrix.axes), map(_included, matrix.include))):
+    for combination in dict.fromkeys(
+        itertools.chain(_product(matrix), (_included(row, matrix) for row in matrix.include))
+    ):
         reason = next((why for asked, why in rules if _matches(asked, combination)), None)
         if reason is None:
             wanted.append(combination)
@@ -131,19 +234,60 @@ def expand(matrix: Matrix) -> tuple[tuple[Combination, ...], tuple[Excluded, ...
     return tuple(wanted), tuple(left_out)
 
 
-def _product(axes: Axes | None) -> Iterator[Combination]:
+def _product(matrix: Matrix) -> Iterator[Combination]:
+    axes, added = matrix.axes, _added(matrix)
     if axes is None:
         return
     stacks = tuple(itertools.product(axes.cuda or (None,), axes.cudnn or (None,)))
     for tensorflow, python, os, flavor in itertools.product(
         axes.tensorflow, axes.python or (None,), axes.os or (None,), axes.flavor or ("cpu",)
     ):
-        for cuda, cudnn in stacks if flavor == "gpu" else ((None, None),):
-            yield Combination(tensorflow=tensorflow, python=python, os=os, flavor=flavor, cuda=cuda, cudnn=cudnn)
+        for (cuda, cudnn), form in itertools.product(stacks if flavor == "gpu" else ((None, None),), axes.form):
+            yield Combination(
+                tensorflow=tensorflow,
+                python=python,
+                os=os,
+                flavor=flavor,
+                cuda=cuda,
+                cudnn=cudnn,
+                additions=added,
+                form=form,
+            )
 
 
-def _included(row: Include) -> Combination:
-    return Combination(**{name: getattr(row, name) for name in Include.__struct_fields__})
+def _included(row: Include, matrix: Matrix) -> Combination:
+    # A row's own packages name it, as they did before a whole matrix could have some.
+    own = (name for name in Combination.__struct_fields__ if name in Include.__struct_fields__)
+    return Combination(
+        **{name: getattr(row, name) for name in own},
+        additions=_added(matrix, msgspec.structs.replace(row, packages=())),
+    )
+
+
+def _added(*given: OnTop) -> Additions:
+    """Join what a matrix and one of its rows add: lists grow, of single values and equal names the last counts."""
+
+    def every(name: str) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(itertools.chain.from_iterable(getattr(one, name) for one in given)))
+
+    def pairs(name: str) -> tuple[tuple[str, str], ...]:
+        return tuple(sorted(dict(itertools.chain.from_iterable(getattr(one, name).items() for one in given)).items()))
+
+    def last(name: str) -> str:
+        return next((value for one in reversed(given) if (value := getattr(one, name)) is not None), "")
+
+    return Additions(
+        packages=every("packages"),
+        indexes=every("indexes"),
+        system_packages=every("system_packages"),
+        env=pairs("env"),
+        labels=pairs("labels"),
+        files=pairs("files"),
+        user=last("user"),
+        workdir=last("workdir"),
+        template=last("template"),
+        entrypoint=next((one.entrypoint for one in reversed(given) if one.entrypoint), ()),
+    )
 
 
 def _asked(rule: Exclude) -> tuple[tuple[str, str], ...]:

@@ -121,6 +121,7 @@ class KindStanding(msgspec.Struct, frozen=True, kw_only=True):
     ``kind`` is both in a word, as in ``H100/535``.
     ``ran_on`` is the driver of the verdict that a PASSED rests on, ``age_s`` its age in seconds; ``why`` says what
     stands in the way of any other state. ``suites`` are the digests of those that judged it there, whatever they said.
+    ``rehearsed`` are the digests of those that were run against this kind's driver simulated: they prove nothing.
     """
 
     kind: str
@@ -134,6 +135,7 @@ class KindStanding(msgspec.Struct, frozen=True, kw_only=True):
     signers: tuple[str, ...] = ()
     why: str = ""
     suites: tuple[str, ...] = ()
+    rehearsed: tuple[str, ...] = ()
 
 
 class ImageStanding(msgspec.Struct, frozen=True, kw_only=True):

@@ -101,6 +101,15 @@ def is_prefix(short: str, full: str) -> bool:
     return numbers(full)[: len(part)] == part
 
 
+def prefixes(text: str) -> tuple[str, ...]:
+    """Return every version that stands for this one, the shortest first: ``"535.104.05" -> 535, 535.104, 535.104.05``.
+
+    Digits stay as they are written: drivers are called by them.
+    """
+    parts = text.split(".")
+    return tuple(".".join(parts[: count + 1]) for count in range(len(parts)))
+
+
 def is_development(text: str) -> bool:
     """Tell whether a version is a development build's (``2.23.0.dev20261026``)."""
     found = _PARTS.match(text)

@@ -46,6 +46,10 @@ class Workspace:
         """The build contexts, one folder an environment."""
         return self.root / "images"
 
+    def base(self, digest: str) -> Path:
+        """Return what was found in a base, by its digest (``sha256:…``); committed like the build contexts."""
+        return self.root / "bases" / f"{digest.replace(':', '-')}.json"
+
     @property
     def out(self) -> Path:
         """The results: logs, image records, verdicts."""
@@ -86,6 +90,15 @@ class Workspace:
     def attached(self, digest: str) -> Path:
         """Return the folder that keeps the verdict on a registry's digest until it is attached there."""
         return self.out / _ATTACHED / digest.removeprefix("sha256:")[:32]
+
+    def rehearsed(self, digest_: str, host: str) -> Path:
+        """Return the folder that keeps what came of a simulated host, apart from what is real."""
+        return self.attached(digest_) / "rehearsals" / digest(host.encode()).removeprefix("sha256:")[:16]
+
+    @property
+    def fleet_logs(self) -> Path:
+        """Return the folder for what the jobs of a cluster say."""
+        return self.out / "fleet" / "logs"
 
     @property
     def history(self) -> Path:

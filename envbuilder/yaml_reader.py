@@ -114,7 +114,7 @@ class _Reader:
             case inspect.UnionType():
                 return self._union(node, kind, key)
             case inspect.DictType():
-                return self._mapping(node, kind.value_type, key)
+                return self._mapping(node, kind, key)
             case inspect.LiteralType():
                 return self._literal(node, kind.values, key)
             case _:
@@ -155,11 +155,15 @@ class _Reader:
             return self.refuse(node, key, f"expected a list, found {_noun(node)}: write [{_shown(node)}]")
         return [self.walk(child, item, f"{key}[{index}]") for index, child in enumerate(node.value)]
 
-    def _mapping(self, node: yaml.Node, item: inspect.Type, key: str) -> object:
+    def _mapping(self, node: yaml.Node, kind: inspect.DictType, key: str) -> object:
         pairs = self._pairs(node, key)
         if pairs is None:
             return _Refused
-        return {name: self.walk(value, item, _join(key, name)) for name, (_, value) in pairs.items()}
+        result = {}
+        for name, (name_node, value) in pairs.items():
+            self.walk(name_node, kind.key_type, _join(key, name[:60]))
+            result[name] = self.walk(value, kind.value_type, _join(key, name[:60]))
+        return result
 
     def _union(self, node: yaml.Node, kind: inspect.UnionType, key: str) -> object:
         real = [option for option in kind.types if not isinstance(option, inspect.NoneType)]

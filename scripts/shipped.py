@@ -41,8 +41,9 @@ HEAD = """\
 
 Made by `make shipped`, which builds every environment of `matrices/tensorflow.yaml` from its committed lock and runs
 the suite in it; it goes on where it stopped, and leaves what has a row for its present lock. Sizes are in GB; `lock`
-and `suite` are the beginnings of the digests in the verdict, `findings` what the suite warns of. INCONCLUSIVE at level
-`cpu` is all that a GPU image can reach on a host without a GPU: everything that needs none passed.
+and `suite` are the beginnings of the digests in the verdict, `findings` what the suite warns of. A row says what the
+suite of its digest found on its day; a later suite may look at more (`scripts/shipped.py --again` judges anew).
+INCONCLUSIVE at level `cpu` is all that a GPU image can reach on a host without a GPU: what needs none passed.
 
 """
 

@@ -159,16 +159,21 @@ def _licences(package: Package) -> tuple[dict[str, object], ...]:
 
 
 def _purl(package: Package, contents: Contents) -> str:
-    name, version = quote(package.name, safe=""), quote(package.version, safe="")
+    name, version = _encoded(package.name), _encoded(package.version)
     if package.kind == "pypi":
         return f"pkg:pypi/{name}@{version}"
-    distribution = quote(contents.distribution or "debian", safe="")
-    qualifiers = [f"arch={quote(package.arch, safe='')}"] if package.arch else []
-    qualifiers += [f"distro={quote(contents.release, safe='')}"] if contents.release else []
-    qualifiers += [f"upstream={quote(package.source.replace(' ', '@'), safe='')}"] if package.source else []
+    distribution = _encoded(contents.distribution or "debian")
+    qualifiers = [f"arch={_encoded(package.arch)}"] if package.arch else []
+    qualifiers += [f"distro={_encoded(contents.release)}"] if contents.release else []
+    qualifiers += [f"upstream={_encoded(package.source.replace(' ', '@'))}"] if package.source else []
     return f"pkg:deb/{distribution}/{name}@{version}" + (f"?{'&'.join(qualifiers)}" if qualifiers else "")
 
 
 def _image_purl(name: str, digest: str) -> str:
     last = name.rpartition("/")[2]
-    return f"pkg:oci/{quote(last, safe='')}@{quote(digest, safe='')}?repository_url={quote(name, safe='')}"
+    return f"pkg:oci/{_encoded(last)}@{_encoded(digest)}?repository_url={_encoded(name, '/')}"
+
+
+def _encoded(text: str, also: str = "") -> str:
+    """Encode a part of a package URL: all but what its specification leaves as it is, a colon and ``also`` in it."""
+    return quote(text, safe=f":{also}")

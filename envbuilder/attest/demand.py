@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
@@ -31,6 +31,8 @@ class Refused(StrEnum):
     NO_IMAGE = "NO_IMAGE"
     NO_STATEMENT = "NO_STATEMENT"
     TAG_MOVED = "TAG_MOVED"
+    AMBIGUOUS = "AMBIGUOUS"
+    MANY_PLATFORMS = "MANY_PLATFORMS"
     OTHER_ENVIRONMENT = "OTHER_ENVIRONMENT"
     UNREADABLE = "UNREADABLE"
     NEWER_SCHEMA = "NEWER_SCHEMA"
@@ -104,7 +106,7 @@ def shortcomings(
         (Refused.SIMULATED, verdict.unreal, "the verdict was simulated: its driver or GPU was not real"),
         (Refused.FAILED, verdict.verdict == "FAILED", _because("the verdict is FAILED", verdict)),
         (Refused.INCONCLUSIVE, verdict.verdict == "INCONCLUSIVE", _because("the verdict is INCONCLUSIVE", verdict)),
-        (Refused.INCONSISTENT, bool(broken), f"the verdict is PASSED although {broken} failed"),
+        (Refused.INCONSISTENT, bool(broken), f"the verdict is PASSED although {broken}"),
         (Refused.EXPIRED, age > allowed, f"validated {days(age)} ago; at most {days(allowed)} is accepted"),
         (Refused.EXPIRED, age < -CLOCK_SKEW, f"validated {days(-age)} in the future: a clock is wrong"),
         (
@@ -134,11 +136,24 @@ def shortcomings(
 
 
 def inconsistent(verdict: Verdict) -> str:
-    """Name the checks that failed in a tier that a PASSED verdict requires; '' where there are none."""
+    """Say in what a PASSED verdict contradicts itself; '' where it does not, or is no PASSED.
+
+    No run of ours comes to such a one: every check of a tier that it requires passed, and each of these has one.
+    """
     if verdict.verdict != "PASSED":
         return ""
-    failed = (check for check in verdict.checks if check.outcome == "failed" and check.tier in verdict.requires)
-    return ", ".join(check.name for check in failed)
+    required = [check for check in verdict.checks if check.tier in verdict.requires]
+    wrong = [f"{check.name} {check.outcome}" for check in required if check.outcome != "passed"]
+    made = {check.tier for check in required}
+    wrong += [f"no check of the {tier} tier was made" for tier in verdict.requires if tier not in made]
+    gpus = len(verdict.host.gpus)
+    if gpus < _GPUS.get(verdict.level, 0):
+        wrong.append(f"it is of level {verdict.level} and its host had {gpus} GPUs")
+    return ", ".join(wrong) if verdict.requires else "it requires nothing"
+
+
+_GPUS: Mapping[Level, int] = {"gpu": 1, "multi-gpu": 2}
+"""How many GPUs a host has at least on which a level is reached."""
 
 
 def rank(level: Level) -> int:
@@ -210,4 +225,4 @@ def _because(text: str, verdict: Verdict) -> str:
 
 
 def _driver_matches(wanted: str, ran: str | None) -> bool:
-    return ran is not None and is_prefix(wanted, ran)
+    return ran is not None and versions.key_or_none(ran) is not None and is_prefix(wanted, ran)

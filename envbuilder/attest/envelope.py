@@ -83,6 +83,10 @@ class Rejected(msgspec.Struct, frozen=True, kw_only=True):
     message: str
 
 
+class UnknownFormError(PublishError):
+    """Someone trusted signed a statement, in a form that cannot be read: nobody knows what it says."""
+
+
 class Sealer(Protocol):
     """What turns a payload into the sealed document that is stored under ``media_type``."""
 
@@ -150,11 +154,15 @@ class KeyOpener:
         return tuple(dict.fromkeys(key.keyid for key in self.trusted))
 
     def open(self, content: bytes) -> Opened | Rejected:
-        """Open a DSSE envelope that one of the keys signed."""
+        """Open a DSSE envelope that one of the keys signed.
+
+        Raises UnknownFormError where that is a statement in a form that this version does not know.
+        """
         envelope = parse(content)
-        if envelope.payload_type != PAYLOAD_TYPE:
-            raise PublishError(f"the envelope holds {envelope.payload_type!r}, not a statement")
         holding = set(signers(envelope, self.trusted))
+        if envelope.payload_type != PAYLOAD_TYPE:
+            text = f"the envelope holds {envelope.payload_type!r}, not a statement"
+            raise UnknownFormError(text) if holding and _is_in_toto(envelope.payload_type) else PublishError(text)
         if holding:
             names = tuple(SignedBy(name=key.keyid, expires=key.expires) for key in self.trusted if key.keyid in holding)
             return Opened(payload=payload_of(envelope), signed_by=names)
@@ -163,6 +171,11 @@ class KeyOpener:
             return Rejected(unknown_signer=False, message="the signature does not hold: the statement was altered")
         said = ", ".join(keyid[:16] or "a key without a name" for keyid in claimed[:5]) or "nobody"
         return Rejected(unknown_signer=True, message=f"signed by {said}, which is not a trusted key")
+
+
+def _is_in_toto(payload_type: str) -> bool:
+    """Tell whether a payload is some version of a statement, however its type is written."""
+    return payload_type.strip().casefold().startswith("application/vnd.in-toto")
 
 
 def encode(envelope: Envelope) -> bytes:

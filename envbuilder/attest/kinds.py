@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 from typing import assert_never
 
 import msgspec
 
 from envbuilder.attest.demand import DRIVER_PATTERN, Demand, Refusal, Refused, SameGpu, age_s, gpu_matches
+from envbuilder.attest.predicates import VerdictPredicate
+from envbuilder.attest.statement import REHEARSAL
 from envbuilder.attest.trust import ELSEWHERE, Decision, Evidence, decide
 from envbuilder.errors import UsageError
-from envbuilder.verdict import KindStanding
+from envbuilder.registry.bounded_json import MalformedError, parsed
+from envbuilder.verdict import KindStanding, Verdict
+from envbuilder.versions import is_prefix
 
 
 class Kind(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,18 +85,47 @@ def add_up(  # noqa: PLR0913 - what is there, what is demanded, and how
                 same_gpu=same_gpu,
             ),
             now,
+            _rehearsed(digest, evidence, kind, demand, same_gpu),
         )
         for kind in kinds
     )
 
 
+def _rehearsed(
+    digest: str, evidence: tuple[Evidence, ...], kind: Kind, demand: Demand, same_gpu: SameGpu
+) -> tuple[str, ...]:
+    """Name the suites that were run against this kind's driver, simulated. What cannot be read is as nothing."""
+    found = []
+    for one in evidence:
+        if one.statement.predicate_type == REHEARSAL and kind.gpu:
+            with suppress(MalformedError):
+                verdict: Verdict = parsed(one.statement.predicate, VerdictPredicate, "a rehearsal").verdict
+                if verdict.image.digest == digest and _is_of(verdict, kind, demand, same_gpu):
+                    found.append(verdict.suite)
+    return tuple(dict.fromkeys(found))
+
+
+def _is_of(verdict: Verdict, kind: Kind, demand: Demand, same_gpu: SameGpu) -> bool:
+    named = verdict.environment.id if verdict.environment is not None else None
+    return (
+        verdict.host.driver is not None
+        and is_prefix(kind.driver, verdict.host.driver)
+        and any(same_gpu(kind.gpu, gpu.name) for gpu in verdict.host.gpus)
+        and demand.environment in (None, named)
+    )
+
+
 def reasons(added: Added) -> tuple[Refusal, ...]:
     """Return what stands in the way on a kind, each under the kind's name."""
-    found = _reasons(added.decision)
+    found = _reasons(added.decision, added.standing.rehearsed)
     return tuple(msgspec.structs.replace(refusal, message=f"{added.kind}: {refusal.message}") for refusal in found)
 
 
-def _reasons(decision: Decision) -> tuple[Refusal, ...]:
+_NOTHING_REAL = "no real verdict is from this kind of host"
+_REHEARSED = ": it was rehearsed with a simulated driver, which proves nothing; run it where this GPU and driver are"
+
+
+def _reasons(decision: Decision, rehearsed: tuple[str, ...]) -> tuple[Refusal, ...]:
     """Return what stands in the way; that another kind's verdict is another kind's is no reason."""
     match decision.state:
         case "passed":
@@ -99,7 +133,7 @@ def _reasons(decision: Decision) -> tuple[Refusal, ...]:
         case "failed":
             return decision.failures
         case "missing":
-            return (Refusal(reason=Refused.KIND_MISSING, message="no real verdict is from this kind of host"),)
+            return (Refusal(reason=Refused.KIND_MISSING, message=_NOTHING_REAL + (_REHEARSED if rehearsed else "")),)
         case "stale" | "inconclusive" | "refused":
             elsewhere = {refusal.statement for refusal in decision.refusals if refusal.reason in ELSEWHERE}
             return tuple(one for one in decision.refusals if not one.statement or one.statement not in elsewhere)
@@ -107,13 +141,18 @@ def _reasons(decision: Decision) -> tuple[Refusal, ...]:
             assert_never(never)
 
 
-def _added(kind: Kind, decision: Decision, now: datetime) -> Added:
+def _added(kind: Kind, decision: Decision, now: datetime, rehearsed: tuple[str, ...]) -> Added:
     verdict = decision.verdict
     standing = KindStanding(
-        kind=str(kind), gpu=kind.gpu, driver=kind.driver, state=decision.state, suites=decision.suites
+        kind=str(kind),
+        gpu=kind.gpu,
+        driver=kind.driver,
+        state=decision.state,
+        suites=decision.suites,
+        rehearsed=rehearsed,
     )
     if verdict is None:
-        why = "; ".join(dict.fromkeys(refusal.message for refusal in _reasons(decision)))
+        why = "; ".join(dict.fromkeys(refusal.message for refusal in _reasons(decision, rehearsed)))
         standing = msgspec.structs.replace(standing, why=why)
     else:
         standing = msgspec.structs.replace(

@@ -6,7 +6,7 @@ from typing import Literal, assert_never
 
 import msgspec
 
-from envbuilder.attest.statement import TEST_RESULT, VERDICT, Resource, Statement, about, resource
+from envbuilder.attest.statement import REHEARSAL, TEST_RESULT, VERDICT, Resource, Statement, about, resource
 from envbuilder.errors import PublishError
 from envbuilder.finding import Severity
 from envbuilder.verdict import CheckResult, Verdict
@@ -40,6 +40,16 @@ class VerdictPredicate(msgspec.Struct, frozen=True, kw_only=True):
 def verdict_statement(name: str, verdict: Verdict, *, allowed: tuple[Allowance, ...] = ()) -> Statement:
     """State the whole verdict about the image that it judged. Raises PublishError where it names no digest."""
     return about(name, _digest(verdict), VERDICT, VerdictPredicate(verdict=verdict, allowed=allowed))
+
+
+def rehearsal_statement(name: str, verdict: Verdict) -> Statement:
+    """State what came of a simulated driver, under a type that proves nothing. Raises PublishError for what was real.
+
+    Its word is never PASSED where a GPU was asked for, and that it was simulated stands in it as well.
+    """
+    if not verdict.unreal or verdict.image.digest is None:
+        raise PublishError("only what was simulated, about a digest, is a rehearsal", hint="state it as a verdict")
+    return about(name, verdict.image.digest, REHEARSAL, VerdictPredicate(verdict=verdict))
 
 
 def result_statement(name: str, verdict: Verdict, *, allowed: tuple[Allowance, ...] = ()) -> Statement | None:

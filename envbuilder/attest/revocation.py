@@ -11,8 +11,8 @@ _ON_GPU = ("gpu", "multi-gpu")
 
 
 def failed_tiers(verdict: Verdict) -> tuple[Tier, ...]:
-    """Return the tiers in which a verdict's checks failed, lowest first."""
-    failed = {check.tier for check in verdict.checks if check.outcome == "failed"}
+    """Return the tiers in which a verdict's checks failed, crashed or ran out of time, lowest first."""
+    failed = {check.tier for check in verdict.checks if check.outcome in ("failed", "error", "timeout")}
     return tuple(tier for tier in TIERS if tier in failed)
 
 

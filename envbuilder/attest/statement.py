@@ -17,6 +17,10 @@ VERDICT = f"{OURS}verdict/v1"
 CYCLONEDX = "https://cyclonedx.org/bom"
 PROVENANCE = "https://slsa.dev/provenance/v1"
 
+REHEARSAL = "urn:envbuilder:rehearsal/v1"
+"""What came of a simulated driver, about the same digest. It is no attestation of ours: no demand is met by it, and a
+version that does not know it passes it over."""
+
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 """The DSSE payload type of a statement (in-toto attestation framework, envelope layer)."""
 
@@ -69,8 +73,9 @@ def encode(statement: Statement) -> bytes:
 
 
 def parse(payload: bytes) -> Statement:
-    """Read a statement. Raises PublishError where the bytes are not an in-toto Statement v1."""
+    """Read a statement. Raises PublishError where the bytes are not an in-toto Statement v1, or are two at once."""
     statement: Statement = bounded_json.parsed(payload, Statement, "an in-toto statement")
+    bounded_json.check_unambiguous(payload, "one in-toto statement")
     if statement.type != STATEMENT:
         raise PublishError(f"not an in-toto Statement v1: _type is {statement.type!r}")
     return statement

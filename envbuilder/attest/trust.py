@@ -196,9 +196,9 @@ def _read(digest: str, item: Evidence) -> Verdict | _Unread | None:
 
     A statement about another digest proves nothing here and forbids nothing: anybody may have copied it to this place.
     """
-    if not item.statement.predicate_type.startswith(OURS):
+    if not item.statement.predicate_type.strip().casefold().startswith(OURS):  # a URN's scheme and name have no case
         return None
-    if all(subject.digest.get("sha256") != digest_hex(digest) for subject in item.statement.subject):
+    if all(subject.digest.get("sha256", "").lower() != digest_hex(digest) for subject in item.statement.subject):
         about = ", ".join(f"sha256:{subject.digest.get('sha256', '?')}" for subject in item.statement.subject)
         return _Unread(Refused.WRONG_SUBJECT, f"the statement is about {about or 'nothing'}", blocks=False)
     try:

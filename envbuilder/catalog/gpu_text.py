@@ -56,6 +56,7 @@ _LINES = (
     r"\bname:\s*([^,:\n]+?)(?=,|\s+major:|\s+computeCapability:|\s+pci|\s*$)",
     r"StreamExecutor device \(\d+\):\s*([^,]+)",
     r"^\s*GPU \d+:\s*(.+?)\s*(?:\(UUID:.*)?$",
+    r"^\s*(.+?)\s*\(UUID:.*$",
     r"^\|\s*\d+\s+(.+?)\s+(?:On|Off|N/A)\s*\|",
     r"^\s*\d+,\s*([^,]+),",
     r"^([^,:=]+),",

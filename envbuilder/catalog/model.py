@@ -6,7 +6,7 @@ Whoever loads a catalogue passes it on; the index lives in it, and each part is 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache, cached_property
 
 import msgspec
@@ -200,7 +200,17 @@ class Catalog(Tables, frozen=True, kw_only=True, dict=True):
 
         A published image that brings CUDA is one too: the system that it stands on, and what it brings.
         """
-        return self._systems.get(name.strip().lower()) or self._bearing(name)
+        return self._systems.get(name.strip().lower()) or self._bases.get(name) or self._bearing(name)
+
+    @cached_property
+    def _bases(self) -> dict[str, OperatingSystem]:
+        return {}
+
+    def with_bases(self, rows: Iterable[OperatingSystem]) -> Catalog:
+        """Return a catalogue that knows a matrix's own bases too; they are in no table, and found by name alone."""
+        known: Catalog = msgspec.structs.replace(self)
+        known.__dict__["_bases"] = {row.name: row for row in rows}
+        return known
 
     @cached_property
     def _bearing(self) -> Callable[[str], OperatingSystem | None]:

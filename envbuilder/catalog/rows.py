@@ -133,14 +133,17 @@ class CudaToolkit(Row, frozen=True, kw_only=True):
     """One CUDA release line (``12.5``).
 
     ``driver`` is its own driver (Linux), the floor for compiling its PTX (None where no source names it);
-    ``minimum_driver`` the floor with minor-version compatibility. ``forward_compat`` names the driver branches on which
-    its compatibility package works. ``first_capability`` and ``last_capability`` bound the GPUs that its libraries have
-    kernels for; ``sonames`` are the file names that programs built with it open.
+    ``minimum_driver`` the floor with minor-version compatibility; ``windows_driver`` and ``windows_minimum_driver`` are
+    the same on Windows and WSL 2 (None where the release notes name none). ``forward_compat`` names the driver branches
+    on which its compatibility package works. ``first_capability`` and ``last_capability`` bound the GPUs that its
+    libraries have kernels for; ``sonames`` are the file names that programs built with it open.
     """
 
     version: str
     driver: str | None = None
     minimum_driver: str
+    windows_driver: str | None = None
+    windows_minimum_driver: str | None = None
     first_capability: str
     last_capability: str
     capabilities: tuple[str, ...]

@@ -49,6 +49,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
         "fleet",
         "Which environment is proven on which kind of host, what is left, and do it here",
         "jobs.fleet_document:FleetDocument",
+        "jobs.prove:ProofDocument",
     ),
     ("keys", "Make and show signing keys"),
     (
@@ -73,6 +74,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
         "jobs.listing:CatalogDocument",
         "refresh.agreement:VerifyDocument",
         "refresh.propose:RefreshDocument",
+        "catalog.base_facts:BaseFacts",
     ),
     ("schema", "Print the JSON Schema of a document"),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 
 import click
 
@@ -20,6 +21,7 @@ def command() -> None:
       envbuilder catalog verify                   every TensorFlow row against the package index
       envbuilder catalog verify 2.20.0 --binary   what GPU code the wheel's library really holds
       envbuilder catalog refresh                  rows for releases that the catalogue lacks
+      envbuilder catalog look IMAGE@sha256:...    what an image holds, to build on it
     """
 
 
@@ -109,3 +111,28 @@ def refresh_command(version: tuple[str, ...], package: str | None, form: str, *,
         for name in put_rows.write(found.tables):
             click.echo(f"wrote {name}", err=True)
     finish(found, form, propose.as_text)
+
+
+@command.command("look")
+@click.argument("image", metavar="IMAGE")
+@format_option
+def look_command(image: str, form: str) -> None:
+    r"""Look into an image: its system, Python, C library, CUDA and cuDNN, by its files; nothing of it is run.
+
+    What is found is kept in bases/, under the image's digest, for matrices that name it among their `bases`. Exits 1
+    where nothing can be built on it, or where it is not what the catalogue says of its name.
+
+    \b
+    Examples:
+      envbuilder catalog look registry.example.org/hardened/ubuntu:22.04
+      envbuilder catalog look nvidia/cuda:11.8.0-cudnn8-runtime-ubuntu22.04 --format json
+    """
+    from envbuilder.catalog import store
+    from envbuilder.cli.output import finish
+    from envbuilder.console import Console
+    from envbuilder.engine.docker import connect
+    from envbuilder.jobs import base_found
+    from envbuilder.workspace import Workspace
+
+    found = base_found.look_into(connect(), image, Workspace(Path.cwd()), store.load(), Console().say)
+    finish(found, form, base_found.as_text)

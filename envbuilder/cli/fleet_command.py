@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable
+import sys
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from envbuilder.cli.options import (
-    format_option,
-    gpus_option,
-    keyless_option,
-    matrix_argument,
-    profile_option,
-    select_option,
-)
+from envbuilder.cli.fleet_ports import asked, attacher, executor_of, made, own_key, prepared, terms_of, trusting
+from envbuilder.cli.options import format_option, gpus_option, keyless_option, profile_option
 
 if TYPE_CHECKING:
-    from envbuilder.jobs.fleet_proofs import Survey
-    from envbuilder.publish.proven import Registrar
+    from envbuilder.verdict import Verdict
 
-_Command = TypeVar("_Command", bound=Callable[..., Any])
+_SIGN = "A private key that signs the verdict; else that at the path ENVBUILDER_SIGNING_KEY."
 
 
 @click.group("fleet")
@@ -40,39 +34,8 @@ def command() -> None:
     """
 
 
-def _asked(function: _Command) -> _Command:
-    """Add what plan, status and run are all asked with."""
-    options = (
-        matrix_argument,
-        select_option,
-        click.option(
-            "--fleet",
-            required=True,
-            type=click.Path(path_type=Path),
-            metavar="FILE",
-            help="YAML list of hosts: name, driver, gpus, and how many are alike (count).",
-        ),
-        click.option(
-            "--from", "repository", required=True, metavar="HOST/REPOSITORY", help="Where the images were published."
-        ),
-        click.option(
-            "--key", "keys", multiple=True, type=click.Path(path_type=Path), help="A trusted public key (PEM)."
-        ),
-        click.option("--identity", help="A trusted Sigstore identity; with --issuer."),
-        click.option("--issuer", help="Who vouches for --identity, such as a CI system's token service."),
-        click.option(
-            "--max-age", default="90d", show_default=True, metavar="AGE", help="How old a PASSED may be: 90d, 12h."
-        ),
-        click.option("--again", is_flag=True, help="Count as left what this suite judged and came to no answer."),
-        format_option,
-    )
-    for option in reversed(options):
-        function = option(function)
-    return function
-
-
 @command.command("plan")
-@_asked
+@asked
 def plan(form: str, **given: Any) -> None:  # noqa: ANN401 - the options that all three take
     r"""Show which environment has to be proven on which kind of host, what stands already, and what is left.
 
@@ -85,7 +48,7 @@ def plan(form: str, **given: Any) -> None:  # noqa: ANN401 - the options that al
 
 
 @command.command("status")
-@_asked
+@asked
 def status(form: str, **given: Any) -> None:  # noqa: ANN401 - likewise
     r"""Say the same, and exit by it: 0 where all is proven, 1 where something FAILED, 8 where something is left.
 
@@ -102,69 +65,216 @@ def _survey(purpose: Literal["plan", "status"], form: str, given: dict[str, Any]
     from envbuilder.jobs.fleet_proofs import survey
     from envbuilder.jobs.fleet_text import as_text
 
-    what, registrar = _prepared(**given)
+    what, registrar = prepared(**given)
     finish(survey(purpose, what, registrar.standing), form, as_text)
 
 
 @command.command("run")
-@_asked
+@asked
 @click.option(
     "--sign", "signers", multiple=True, type=click.Path(path_type=Path), help="A private key that signs the verdicts."
 )
 @keyless_option
 @profile_option
 @gpus_option
-def run(
+@click.option("--slurm", is_flag=True, help="Run on a Slurm cluster's nodes: a job a proof, by this user's own sbatch.")
+@click.option("--dask", metavar="ADDRESS", help="Run on the workers of a Dask scheduler, which `fleet worker` started.")
+@click.option("--build", is_flag=True, help="With --slurm or --dask: build and publish there what the registry lacks.")
+@click.option(
+    "--rehearse", is_flag=True, help="Play each kind's driver by a simulated one: it proves nothing, and says so."
+)
+def run(  # noqa: PLR0913, PLR0917 - one parameter an option
     form: str,
     signers: tuple[Path, ...],
     keyless: bool,  # noqa: FBT001
     profile: str,
     gpus: str,
+    slurm: bool,  # noqa: FBT001
+    dask: str | None,
+    build: bool,  # noqa: FBT001
+    rehearse: bool,  # noqa: FBT001
     **given: Any,  # noqa: ANN401 - likewise
 ) -> None:
     r"""Run what is left and fits this host: each digest once, its verdict signed and attached. Then say how all stands.
 
     Interrupted, the same command goes on. It signs with --sign, whose public half has to be among the trusted --key.
 
+    With --slurm or --dask everything that is left is run, each proof on a host of its kind. Those hosts sign, with the
+    key whose path is their ENVBUILDER_SIGNING_KEY. A task whose host was lost is begun again; one that came to an
+    answer never is.
+
     \b
-    Example:
+    Examples:
       envbuilder fleet run tensorflow --fleet fleets/example.yaml --from registry.example.org/ml/tensorflow \
           --key ~/.envbuilder/envbuilder.pub --sign ~/.envbuilder/envbuilder.key
+      ENVBUILDER_SIGNING_KEY=~/.envbuilder/envbuilder.key envbuilder fleet run tensorflow --slurm \
+          --fleet fleet.yaml --from registry.example.org/ml/tensorflow --key ~/.envbuilder/envbuilder.pub
     """
     from envbuilder.cli.output import finish
     from envbuilder.console import Console
-    from envbuilder.engine.docker import connect
-    from envbuilder.jobs.fleet_proofs import run_here
+    from envbuilder.errors import UsageError
+    from envbuilder.jobs.fleet_make import make_tasks
+    from envbuilder.jobs.fleet_run import run_here, run_on
     from envbuilder.jobs.fleet_text import as_text
-    from envbuilder.publish.attach_verdict import Attachment, attach_verdict, tools_for
     from envbuilder.publish.proven import check_believed
-    from envbuilder.publish.publish_all import Session, sealer_of
-    from envbuilder.publish.stating import Terms
-    from envbuilder.validation.validate_request import ValidateOptions, validate_target
+    from envbuilder.publish.publish_all import sealer_of
     from envbuilder.workspace import Workspace
 
-    what, registrar = _prepared(**given)
-    workspace, console = Workspace(Path.cwd()), Console()
+    what, registrar = prepared(**given)
+    console = Console()
+    if slurm or dask is not None:
+        if slurm and dask is not None:
+            raise UsageError("--slurm and --dask are two executors", hint="give one of them")
+        if signers or keyless:
+            raise UsageError("the hosts sign, not this one", hint="ENVBUILDER_SIGNING_KEY on each names its key's path")
+        terms = terms_of(given, profile=profile, gpus=gpus, rehearse=rehearse)
+        workspace = Workspace(Path.cwd())
+        making = partial(make_tasks, choice=what.choice, workspace=workspace, profile=profile, gpus=gpus)
+        document = run_on(
+            executor_of(dask, workspace),
+            what,
+            registrar.standing,
+            terms,
+            say=console.say,
+            make=making if build else lambda _: (),
+        )
+        finish(document, form, as_text)
+    if build:
+        raise UsageError("--build is an executor's", hint="--slurm or --dask; here, envbuilder build and publish")
+    if rehearse:
+        raise UsageError("a rehearsal is an executor's", hint="--slurm or --dask; here, envbuilder validate --simulate")
     sealer = sealer_of(signers, keyless=keyless, environment=os.environ, say=console.say)
     check_believed(sealer, registrar.openers)
-    session = Session(connect(), workspace, console.say, dict(os.environ), what.host)
-    terms = Terms(session.host, profile, gpus)
-
-    def attach(digest: str) -> object:
-        reference = registrar.repository.reference.at(digest)
-        attachment = Attachment(reference, workspace.attached(digest), terms)
-        options = ValidateOptions(str(reference), False, None, None, profile, gpus, None, False)
-        tools = tools_for(
-            reference, session, sealer, lambda _: validate_target(options, workspace, console, what.choice.catalog)
-        )
-        return attach_verdict(attachment, tools)
-
+    attach = attacher(registrar, sealer, what.host, what.choice.catalog, profile=profile, gpus=gpus)
     finish(run_here(what, registrar.standing, attach), form, as_text)
+
+
+@command.command("prove")
+@click.argument("order", type=click.File("rb"), metavar="FILE|-")
+@click.option("--sign", "signers", multiple=True, type=click.Path(path_type=Path), help=_SIGN)
+@keyless_option
+@format_option
+def prove(order: Any, signers: tuple[Path, ...], keyless: bool, form: str) -> None:  # noqa: ANN401, FBT001 - click's
+    r"""Do one proof on this host, as an order asks for it: what the jobs of `fleet run` and `fleet export` call.
+
+    Nothing is run where a trusted key has said it already. A host that is not of the kind that is asked for, by its own
+    driver and GPUs, runs nothing either.
+
+    \b
+    Example:
+      envbuilder fleet prove - --sign ~/.envbuilder/envbuilder.key < order.json
+    """
+    from envbuilder.catalog.store import load
+    from envbuilder.cli.output import finish
+    from envbuilder.console import Console
+    from envbuilder.errors import UsageError, decode
+    from envbuilder.host import describe
+    from envbuilder.jobs.fleet_task import ProofOrder
+    from envbuilder.jobs.prove import Here, as_text, check_host
+    from envbuilder.jobs.prove import prove as do
+    from envbuilder.publish.proven import check_believed, registrar_of
+    from envbuilder.publish.publish_all import sealer_of
+    from envbuilder.publish.tag_names import destination
+    from envbuilder.validation.checks import suite_plan
+
+    try:
+        asked_for = decode.from_json(order.read(), ProofOrder)
+    except decode.DamagedError as error:
+        raise UsageError(
+            f"this is no order: {error}", hint="`envbuilder fleet run` and `fleet export` write them"
+        ) from error
+    signers = signers or own_key(keyless=keyless)
+    catalog, to = load(), destination(asked_for.repository)
+    openers = trusting(asked_for.trusted, asked_for.identity, asked_for.issuer)
+    registrar = registrar_of(to, os.environ, openers, catalog.gpu_model, asked_for.max_age_s)
+    here = Here(describe(), platform.machine(), suite_plan.digest(), catalog)
+    check_host(asked_for, here)
+    sealer = sealer_of(signers, keyless=keyless, environment=os.environ, say=Console().say)
+    check_believed(sealer, openers)
+
+    def attach() -> Verdict:
+        ready = attacher(
+            registrar,
+            sealer,
+            here.host,
+            catalog,
+            profile=asked_for.profile,
+            gpus=asked_for.gpus,
+            simulate=asked_for.simulate or None,
+        )
+        return ready(asked_for.digest)
+
+    finish(do(asked_for, here, registrar.standing, attach), form, as_text)
+
+
+@command.command("make")
+@click.argument("order", type=click.File("rb"), metavar="FILE|-")
+@click.option("--sign", "signers", multiple=True, type=click.Path(path_type=Path), help=_SIGN)
+@keyless_option
+@format_option
+def make(order: Any, signers: tuple[Path, ...], keyless: bool, form: str) -> None:  # noqa: ANN401, FBT001 - click's
+    r"""Build, validate and publish one image on this host, as an order asks for it: what `fleet run --build` calls.
+
+    Where the repository has it by now, nothing is built. A GPU image that was built where no GPU is has a verdict that
+    is INCONCLUSIVE: it is published as that, to be proven on each kind of host.
+
+    \b
+    Example:
+      envbuilder fleet make - --sign ~/.envbuilder/envbuilder.key < order.json
+    """
+    from envbuilder.catalog.store import load
+    from envbuilder.cli.output import finish
+    from envbuilder.console import Console
+    from envbuilder.errors import UsageError, decode
+    from envbuilder.jobs.fleet_make import MakeOrder, lay_out
+    from envbuilder.publish.publish_all import sealer_of
+    from envbuilder.publish.publish_text import as_text
+
+    try:
+        asked_for = decode.from_json(order.read(), MakeOrder)
+    except decode.DamagedError as error:
+        raise UsageError(f"this is no order: {error}", hint="`envbuilder fleet run --build` writes them") from error
+    say = Console().say
+    sealer = sealer_of(signers or own_key(keyless=keyless), keyless=keyless, environment=os.environ, say=say)
+    choice, workspace = lay_out(asked_for, Path.cwd(), load())
+    finish(made(asked_for, choice, workspace, sealer), form, as_text)
+
+
+@command.command("worker")
+@click.argument("address")
+@click.option("--name", default="", help="What the scheduler calls this worker; its address where none is given.")
+def worker(address: str, name: str) -> None:
+    r"""Become a worker of the Dask scheduler at ADDRESS, which hears which kinds of host it is by its driver and GPUs.
+
+    It does one task at a time, since validation measures, and signs with the key at ENVBUILDER_SIGNING_KEY. TLS is
+    Dask's own: its configuration names the certificates, and the address begins with tls://.
+
+    \b
+    Example:
+      ENVBUILDER_SIGNING_KEY=~/.envbuilder/envbuilder.key envbuilder fleet worker tls://scheduler:8786
+    """
+    from envbuilder.catalog.store import load
+    from envbuilder.compat.fleet import advertised
+    from envbuilder.console import Console
+    from envbuilder.errors import UsageError
+    from envbuilder.host import describe
+    from envbuilder.jobs.dask_executor import check_installed, worker_command
+
+    if not os.environ.get("ENVBUILDER_SIGNING_KEY"):
+        raise UsageError("this worker could sign nothing", hint="ENVBUILDER_SIGNING_KEY names its key's path")
+    check_installed()
+    host = describe()
+    kinds = advertised(host.driver, (gpu.name for gpu in host.gpus), platform.machine(), load())
+    Console().say(f"this host is {', '.join(kinds)}")
+    words = worker_command(address, kinds, name)
+    # Where this envbuilder lies, tasks find it, though nobody put it on the PATH.
+    os.environ["PATH"] = f"{os.environ.get('PATH', os.defpath)}:{Path(sys.executable).parent}"
+    os.execv(words[0], words)  # noqa: S606 - our own Python, without a shell
 
 
 @command.command("export")
 @click.argument("scheduler", type=click.Choice(["slurm"]))
-@_asked
+@asked
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path, file_okay=False), default=Path("out/fleet"), show_default=True
 )
@@ -183,25 +293,30 @@ def export(scheduler: str, form: str, output: Path, **given: Any) -> None:  # no
     from envbuilder.cli.output import finish
     from envbuilder.console import Console
     from envbuilder.jobs.fleet_proofs import survey
+    from envbuilder.jobs.fleet_run import tasks_of
     from envbuilder.jobs.fleet_slurm import batches, write_batches
     from envbuilder.jobs.fleet_text import as_text
 
-    what, registrar = _prepared(**given)
+    what, registrar = prepared(**given)
     document = survey("plan", what, registrar.standing)
-    for path in write_batches(batches(document, what.fleet), output):
+    tasks = (
+        task for _, task in tasks_of(document, what, terms_of(given, profile="quick", gpus="auto", rehearse=False))
+    )
+    for path in write_batches(batches(tasks, document.matrix), output):
         Console().say(f"wrote {path}")
     finish(document, form, as_text)
 
 
 @command.command("hosts")
-@click.argument("cluster", type=click.Choice(["kubernetes", "slurm"]))
-@click.argument("file", type=click.File("rb"))
-def hosts(cluster: str, file: Any) -> None:  # noqa: ANN401 - click's own type of an open file
-    r"""Write a fleet file from what a cluster says of its nodes: FILE, or - for standard input.
+@click.argument("cluster", type=click.Choice(["kubernetes", "slurm", "dask"]))
+@click.argument("source", metavar="FILE|ADDRESS")
+def hosts(cluster: str, source: str) -> None:
+    r"""Write a fleet file from what a cluster says of its nodes: FILE, or - for standard input; a scheduler's ADDRESS.
 
     Kubernetes: the output of `kubectl get nodes -o json`, with the labels of GPU feature discovery. Slurm: that of
     `sinfo -h -N -o '%N|%G|%f'`, where a feature such as driver-535.104.05 names the driver: Slurm itself knows none.
-    A node whose GPU or driver nobody told is left out, and named on standard error.
+    Dask: what the workers of `fleet worker` say of themselves. A node whose GPU or driver nobody told is left out, and
+    named on standard error.
 
     \b
     Examples:
@@ -209,40 +324,15 @@ def hosts(cluster: str, file: Any) -> None:  # noqa: ANN401 - click's own type o
       sinfo -h -N -o '%N|%G|%f' | envbuilder fleet hosts slurm - > fleet.yaml
     """
     from envbuilder.console import Console
-    from envbuilder.jobs.fleet_hosts import as_yaml, of_kubernetes, of_slurm
+    from envbuilder.jobs.dask_executor import kinds_advertised
+    from envbuilder.jobs.fleet_hosts import as_yaml, of_dask, of_kubernetes, of_slurm
+    from envbuilder.workspace import read_users
 
-    data = file.read()
-    found = of_kubernetes(data) if cluster == "kubernetes" else of_slurm(data)
+    if cluster == "dask":
+        found = of_dask(kinds_advertised(source))
+    else:
+        data = sys.stdin.buffer.read() if source == "-" else read_users(Path(source))
+        found = of_kubernetes(data) if cluster == "kubernetes" else of_slurm(data)
     for left_out in found.left_out:
         Console().say(f"left out: {left_out}")
     click.echo(as_yaml(found.fleet), nl=False)
-
-
-def _prepared(  # noqa: PLR0913, PLR0917 - one parameter an option
-    matrix: str | None,
-    selectors: tuple[str, ...],
-    fleet: Path,
-    repository: str,
-    keys: tuple[Path, ...],
-    identity: str | None,
-    issuer: str | None,
-    max_age: str,
-    again: bool,  # noqa: FBT001
-) -> tuple[Survey, Registrar]:
-    """Read what is asked about, and say who is believed."""
-    from envbuilder.catalog.store import load
-    from envbuilder.choice import choose, read_fleet
-    from envbuilder.host import describe
-    from envbuilder.jobs.fleet_proofs import Survey
-    from envbuilder.publish.proven import registrar_of
-    from envbuilder.publish.tag_names import destination
-    from envbuilder.publish.verify_request import duration, openers_of
-    from envbuilder.validation.checks import suite_plan
-    from envbuilder.workspace import Workspace
-
-    catalog = load()
-    to = destination(repository)
-    registrar = registrar_of(to, os.environ, openers_of(keys, identity, issuer), catalog.gpu_model, duration(max_age))
-    choice = choose(matrix, selectors, Workspace(Path.cwd()), catalog)
-    what = Survey(choice, read_fleet(fleet), to.name, suite_plan.digest(), describe(), platform.machine(), again)
-    return what, registrar

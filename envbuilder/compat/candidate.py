@@ -32,12 +32,12 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """What the rules read; `candidate` makes it. A rule that needs a row that is None says nothing.
 
     ``driver`` is a release; where a branch alone was named (``branch_named``), it is the newest production release of
-    it that is known. ``other`` is a system on which no wheel loads; ``unreleased`` are the ``caps`` beyond which there
-    was nothing yet. ``unseen`` is true in an image of which nothing is known. ``cuda`` and ``cudnn`` are the versions
-    that will be loaded; ``toolkit`` and ``cudnn_row`` their rows, and
-    ``built`` the row of the toolkit that the release was compiled with. ``system_python`` is the one Python of the
-    system that an image is built on (None: any may be installed). ``compat`` says whether CUDA's
-    forward-compatibility package is there (None: it could be installed).
+    it that is known. ``windows`` is the first number of a driver that is Windows' (``528``), '' for Linux'. ``other``
+    is a system on which no wheel loads; ``unreleased`` are the ``caps`` beyond which there was nothing yet. ``unseen``
+    is true in an image of which nothing is known. ``cuda`` and ``cudnn`` are the versions that will be loaded;
+    ``toolkit`` and ``cudnn_row`` their rows, and ``built`` the row of the toolkit that the release was compiled with.
+    ``system_python`` is the one Python of the system that an image is built on (None: any may be installed). ``compat``
+    says whether CUDA's forward-compatibility package is there (None: it could be installed).
     """
 
     release: TensorflowRelease
@@ -60,6 +60,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     driver: str | None = None
     branch: DriverBranch | None = None
     branch_named: bool = False
+    windows: str = ""
     other: OtherSystem | None = None
     unreleased: frozenset[str] = frozenset()
     unseen: bool = False
@@ -115,9 +116,16 @@ def candidate(  # noqa: PLR0913 - what is given of a candidate; the rest of its 
         driver=branch.production[-1] if branch is not None and named and branch.production else driver,
         branch=branch,
         branch_named=named,
+        windows=_windows(driver, branch),
         other=other,
         unreleased=unreleased,
         unseen=unseen,
         devices=devices,
         compat=compat,
     )
+
+
+def _windows(driver: str | None, branch: DriverBranch | None) -> str:
+    """Return the first number of a driver where that is what Windows calls the branch's drivers, '' where it is not."""
+    first = str(versions.major(driver)) if driver is not None and branch is not None else ""
+    return first if branch is not None and first in branch.windows else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 
+from envbuilder.catalog.rows import DriverBranch
 from envbuilder.compat import phrases
 from envbuilder.compat.candidate import Candidate
 from envbuilder.compat.cuda_libraries import on_gpu
@@ -33,10 +34,18 @@ def branch_meant(candidate: Candidate, works: bool, older: Callable[[str], bool]
     yield say_it(
         Code.DRIVER_BRANCH,
         f"driver branch {branch.branch}",
-        f"Driver {branch.branch} names a branch: {meant}."
+        f"{_named(candidate, branch)}: {meant}."
         + (f" That is the answer from {first} on; {phrases.span(refused)} would not do." if refused else ""),
         requires=f"driver {first}" if refused else "",
         found=f"driver branch {branch.branch}",
         fix="Give the release that nvidia-smi prints for an answer about it alone.",
         rows=(branch,),
+    )
+
+
+def _named(candidate: Candidate, branch: DriverBranch) -> str:
+    if not candidate.windows:
+        return f"Driver {branch.branch} names a branch"
+    return (
+        f"Driver {candidate.windows} is Windows' number for branch {branch.branch}, whose releases are told as on Linux"
     )

@@ -14,6 +14,7 @@ from envbuilder.compat.check import CheckDocument, check
 from envbuilder.compat.question import Question
 from envbuilder.compat.sides import on_host
 from envbuilder.environment import Environment
+from envbuilder.errors import UsageError
 from envbuilder.finding import Code, Finding, Severity, compatible
 from envbuilder.matrix import Arch, DriverText, GpuText
 
@@ -87,6 +88,36 @@ def is_of_kind(gpu: str, driver: str, seen: str | None, names: Iterable[str], ca
     """Tell whether a host with the driver ``seen`` and these GPUs is of a kind: a model and a driver, or its branch."""
     models = {catalog.gpu_model(name) or name for name in names}
     return gpu in models and seen is not None and versions.is_prefix(driver, seen)
+
+
+def simulated_host(gpu: str, driver: str, catalog: Catalog) -> str:
+    """Describe a kind of host as `--simulate` takes it; a branch is played by its newest release that is known.
+
+    Raises UsageError for a branch that the catalogue lacks.
+    """
+    branch = catalog.branch(driver)
+    if branch is None:
+        raise UsageError(f"the catalogue has no driver {driver}", hint="envbuilder catalog list drivers")
+    if versions.same(driver, branch.branch):
+        driver = (branch.production or branch.releases or (branch.first,))[-1]
+    return f"driver={driver},gpu={gpu}"
+
+
+def asked_of(gpu: str, driver: str, arch: str) -> str:
+    """Name a kind of host as a resource that a worker advertises: no space and no sign of equality in it."""
+    return f"{gpu}/{driver}".replace(" ", "_") if gpu else f"host/{arch}"
+
+
+def advertised(driver: str | None, names: Iterable[str], arch: str, catalog: Catalog) -> dict[str, int]:
+    """Return the kinds that a host is of, as its worker advertises them: by its driver, and by each branch of it.
+
+    A GPU that the catalogue does not know goes by the name that its driver gives it.
+    """
+    found = {asked_of("", "", arch): 1}
+    for name in names:
+        for short in versions.prefixes(driver) if driver else ():
+            found[asked_of(catalog.gpu_model(name) or name, short, arch)] = 1
+    return found
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from envbuilder import versions
 from envbuilder.catalog.gpu_code import runs_cubin
 from envbuilder.catalog.model import Catalog
-from envbuilder.catalog.rows import DriverBranch
-from envbuilder.compat import phrases
+from envbuilder.catalog.rows import CudaToolkit, DriverBranch
+from envbuilder.compat import host_driver, phrases
 from envbuilder.compat.candidate import Candidate, Device
 from envbuilder.compat.cuda_libraries import on_gpu
 from envbuilder.compat.rule import Rule
@@ -16,36 +16,40 @@ from envbuilder.finding import Code, Finding
 
 
 def forward_compatible(candidate: Candidate) -> bool:
-    """Tell whether CUDA's forward-compatibility package can lift this driver on these GPUs."""
+    """Tell whether CUDA's forward-compatibility package can lift this driver on these GPUs.
+
+    It talks to Linux' kernel module, which neither Windows nor WSL 2 has.
+    """
     devices = candidate.devices
-    if candidate.compat is False or not devices or not forward_branch(candidate):
+    if candidate.compat is False or candidate.windows or not devices or not forward_branch(candidate):
         return False
     return all(device.row is not None and device.row.data_center for device in devices)
 
 
 def forward_branch(candidate: Candidate) -> bool:
     """Tell whether the toolkit's forward-compatibility package names this driver's branch."""
-    toolkit, driver = candidate.toolkit, candidate.driver
-    return toolkit is not None and driver is not None and str(versions.major(driver)) in toolkit.forward_compat
+    toolkit, branch = candidate.toolkit, candidate.branch
+    return toolkit is not None and branch is not None and branch.branch in toolkit.forward_compat
 
 
-def driver_runs_cuda(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
+def driver_runs_cuda(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]:
     """DRIVER_TOO_OLD, DRIVER_FORWARD_COMPAT, DRIVER_MINOR_COMPAT: what this driver makes of this toolkit."""
     toolkit, driver = candidate.toolkit, candidate.driver
     if not on_gpu(candidate) or toolkit is None or driver is None:
         return
     subject, cuda = f"driver {driver}", f"CUDA {toolkit.version}"
-    if versions.at_least(driver, toolkit.minimum_driver):
+    minimum, own = host_driver.minimum(candidate, toolkit, catalog), host_driver.own(candidate, toolkit, catalog)
+    if host_driver.reaches_minimum(candidate, toolkit):
         if toolkit.driver is None or versions.at_least(driver, toolkit.driver):
             return
         yield phrases.info(
             Code.DRIVER_MINOR_COMPAT,
             subject,
             f"Driver {driver} runs {cuda} through minor-version compatibility: it is older than the toolkit's own "
-            f"driver {toolkit.driver}, so it cannot compile that toolkit's PTX.",
-            requires=f"driver {toolkit.minimum_driver}",
+            f"driver {own}, so it cannot compile that toolkit's PTX.",
+            requires=f"driver {minimum}",
             found=subject,
-            fix=f"Nothing to do where machine code exists for the GPU; driver {toolkit.driver} lifts the limit.",
+            fix=f"Nothing to do where machine code exists for the GPU; driver {own} lifts the limit.",
             rows=(toolkit,),
         )
     elif forward_compatible(candidate):
@@ -54,24 +58,25 @@ def driver_runs_cuda(candidate: Candidate, _catalog: Catalog) -> Iterator[Findin
         yield phrases.warning(
             Code.DRIVER_FORWARD_COMPAT,
             subject,
-            f"Driver {driver} is below {toolkit.minimum_driver}, the minimum of {cuda}; it works only with the "
+            f"Driver {driver} is below {minimum}, the minimum of {cuda}; it works only with the "
             f"forward-compatibility package {package} ({here}), which data-centre GPUs may use.",
-            requires=f"driver {toolkit.minimum_driver} or {package}",
+            requires=f"driver {minimum} or {package}",
             found=subject,
-            fix=f"Update the driver to {toolkit.minimum_driver} or newer; until then, keep {package} in the image.",
+            fix=f"Update the driver to {minimum} or newer; until then, keep {package} in the image.",
             rows=(toolkit, candidate.branch),
         )
     else:
-        yield _too_old(candidate, subject, cuda)
+        yield _too_old(candidate, toolkit, minimum)
 
 
-def _too_old(candidate: Candidate, subject: str, cuda: str) -> Finding:
-    toolkit = candidate.toolkit
-    assert toolkit is not None  # noqa: S101 - the caller looked
+def _too_old(candidate: Candidate, toolkit: CudaToolkit, minimum: str) -> Finding:
+    subject, cuda = f"driver {candidate.driver}", f"CUDA {toolkit.version}"
     lifted = forward_branch(candidate)
     barred = [device.name for device in candidate.devices if device.row is None or not device.row.data_center]
     note = ""
-    if lifted and barred and candidate.compat is not False:
+    if lifted and candidate.windows:
+        note = " Its forward-compatibility package works on Linux alone: not on Windows, nor on WSL 2."
+    elif lifted and barred and candidate.compat is not False:
         note = (
             f" Its forward-compatibility package does not work on {phrases.words(barred)}, which is no data-centre GPU."
         )
@@ -80,10 +85,10 @@ def _too_old(candidate: Candidate, subject: str, cuda: str) -> Finding:
     return phrases.error(
         Code.DRIVER_TOO_OLD,
         subject,
-        f"{cuda} needs driver {toolkit.minimum_driver} or newer, and this one is {candidate.driver}.{note}",
-        requires=f"driver {toolkit.minimum_driver}",
+        f"{cuda} needs driver {minimum} or newer, and this one is {candidate.driver}.{note}",
+        requires=f"driver {minimum}",
         found=subject,
-        fix=f"Update the driver to {toolkit.minimum_driver} or newer, or take a TensorFlow of an older CUDA.",
+        fix=f"Update the driver to {minimum} or newer, or take a TensorFlow of an older CUDA.",
         rows=(toolkit,),
     )
 
@@ -97,7 +102,7 @@ def driver_knows_gpu(candidate: Candidate, catalog: Catalog) -> Iterator[Finding
         floor = (
             device.row.minimum_driver if device.row is not None else catalog.first_drivers.get(device.capability, "")
         )
-        named = label(device)
+        named, wanted = label(device), host_driver.same(candidate, floor, catalog) if floor else ""
         if branch is not None and _for_another(branch, device):
             yield phrases.error(
                 Code.GPU_UNSUPPORTED_BY_DRIVER,
@@ -126,21 +131,21 @@ def driver_knows_gpu(candidate: Candidate, catalog: Catalog) -> Iterator[Finding
                 Code.GPU_UNSUPPORTED_BY_DRIVER,
                 device.name,
                 f"Driver {driver} is older than {named}: its branch ends with compute capability "
-                f"{branch.last_capability}{f', and the first driver is about {floor}' if floor else ''}.",
-                requires=f"driver {floor}" if floor else "a newer branch",
+                f"{branch.last_capability}{f', and the first driver is about {wanted}' if floor else ''}.",
+                requires=f"driver {wanted}" if floor else "a newer branch",
                 found=f"driver {driver}",
-                fix=f"Update the driver to {floor} or newer." if floor else "Update the driver.",
+                fix=f"Update the driver to {wanted} or newer." if floor else "Update the driver.",
                 rows=(branch, device.row),
             )
         elif floor and not versions.at_least(driver, floor):
             yield phrases.warning(
                 Code.GPU_UNSUPPORTED_BY_DRIVER,
                 device.name,
-                f"Driver {driver} may be older than {named}: that {floor} is the first with it is inferred from the "
+                f"Driver {driver} may be older than {named}: that {wanted} is the first with it is inferred from the "
                 "first toolkit that knows its compute capability; no table of the vendor's states a driver.",
-                requires=f"driver {floor}, as inferred",
+                requires=f"driver {wanted}, as inferred",
                 found=f"driver {driver}",
-                fix=f"Look whether nvidia-smi lists the GPU; if not, update the driver to {floor} or newer.",
+                fix=f"Look whether nvidia-smi lists the GPU; if not, update the driver to {wanted} or newer.",
                 rows=(branch, device.row),
             )
 

@@ -7,7 +7,7 @@ import re
 
 from envbuilder import versions
 from envbuilder.compat.requirement import parse
-from envbuilder.environment import Combination
+from envbuilder.environment import NOTHING_ADDED, Combination
 
 _FOREIGN = re.compile(r"[^A-Za-z0-9_.-]")
 
@@ -48,16 +48,17 @@ def wished_id(combination: Combination) -> str:
         text += f"-{wish.os.removeprefix('debian-')}"
     if wish.arch != "x86_64":
         text += f"-{wish.arch}"
-    if wish.package or wish.packages or wish.controls:
-        text = "-".join((text, *suffixes(wish, wish.package)))
-    return _tag(text)
+    return _tag("-".join((text, *suffixes(wish, wish.package))))
 
 
 def suffixes(combination: Combination, package: str | None) -> tuple[str, ...]:
-    """List what tells a combination from the plain one: its package, its extra requirements, its controls."""
+    """List what tells a combination from the plain one: its package, requirements, controls, and its form."""
     extras = [package] if package and combination.package else []
     extras += [_requirement(text) for text in combination.packages]
-    return (*extras, *combination.controls)
+    added = combination.additions
+    extras += [f"with-{_digest(repr(added))}"] if added != NOTHING_ADDED else []
+    form = [combination.form] if combination.form != "devel" else []
+    return (*extras, *combination.controls, *form)
 
 
 def _requirement(text: str) -> str:

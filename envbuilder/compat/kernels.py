@@ -8,7 +8,7 @@ from envbuilder import versions
 from envbuilder.catalog import gpu_code
 from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import CudaToolkit, Kernels, Ptx
-from envbuilder.compat import phrases
+from envbuilder.compat import host_driver, phrases
 from envbuilder.compat.candidate import Candidate, Device
 from envbuilder.compat.cuda_libraries import on_gpu
 from envbuilder.compat.hardware import code_runs, forward_compatible, label
@@ -109,7 +109,7 @@ def _alone(kind: Kernels) -> str:
 
 def _isa_too_new(candidate: Candidate, device: Device, kind: Kernels, ptx: Ptx, catalog: Catalog) -> Finding:
     release, needed = candidate.release, _compiler(candidate, ptx, catalog)
-    wanted = needed.driver if needed is not None else "a newer one"
+    wanted = host_driver.own(candidate, needed, catalog) if needed is not None else "a newer one"
     if kind.origin == "hand-written":
         return phrases.error(
             Code.NO_KERNEL_IMAGE,

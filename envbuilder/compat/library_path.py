@@ -41,7 +41,18 @@ def _not_in_image(candidate: Candidate, image: BaseImage, catalog: Catalog) -> I
     release, flavor, toolkit = candidate.release, catalog.flavor(image), candidate.toolkit
     known = toolkit.sonames if toolkit is not None and candidate.toolkit == catalog.toolkit(image.cuda) else ()
     left_out = [soname for soname in release.libraries if soname in known and soname not in _of_image(image, catalog)]
-    if left_out and flavor is not None:
+    if left_out and image.holds is not None:
+        yield phrases.error(
+            Code.MISSING_LIBRARY,
+            left_out[0],
+            f"{image.name} was looked into and does not hold {phrases.words(left_out)}, which "
+            f"{phrases.name(release)} opens.",
+            requires=phrases.words(left_out),
+            found="none of that name on the loader's path",
+            fix=f"Take a base with all of CUDA {image.cuda}, or one without any: then pinned wheels are installed.",
+            rows=(image,),
+        )
+    elif left_out and flavor is not None:
         yield phrases.error(
             Code.MISSING_LIBRARY,
             left_out[0],

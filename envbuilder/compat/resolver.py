@@ -16,7 +16,7 @@ from envbuilder.compat.identifier import environment_id, short, suffixes, wished
 from envbuilder.compat.requirement import parse
 from envbuilder.compat.rules import joined
 from envbuilder.compat.sides import NO_SIDE, Host, Side, gpu_side, host_side, standing_in
-from envbuilder.environment import Combination, Environment, Flavor, RegistryBase, Rejection
+from envbuilder.environment import NOTHING_ADDED, Combination, Environment, Flavor, RegistryBase, Rejection
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.matrix import Targets
 
@@ -75,7 +75,8 @@ class Resolver:
             return Parts(None, self._missing(wish.tensorflow, wish.package), NO_SIDE)
         found: Parts | None = None
         for row in rows:
-            host = self._host(row.package, row.version, wish.python, wish.os, wish.arch, wish.packages)
+            pins = (*wish.packages, *wish.additions.packages)
+            host = self._host(row.package, row.version, wish.python, wish.os, wish.arch, pins)
             if found is None or not host.fails:
                 base = host.system.name if host.system is not None and host.system.brings is not None else None
                 side = self._side(row.package, row.version, wish.flavor, wish.arch, wish.cuda, wish.cudnn, base)
@@ -128,7 +129,8 @@ def _environment(
 ) -> Environment:
     assert host.system is not None  # noqa: S101 - the caller looked
     stack, gpu = side.stack, wish.flavor == "gpu"
-    pinned = {parse(text).name for text in wish.packages}
+    packages = (*wish.packages, *wish.additions.packages)
+    pinned = {parse(text).name for text in packages}
     default = wish.package is None
     return Environment(
         id=environment_id(
@@ -149,7 +151,7 @@ def _environment(
         cuda=stack.cuda if stack else None,
         cudnn=stack.cudnn if stack else None,
         minimum_driver=side.minimum_driver,
-        requirements=(f"{release.package}=={release.version}", *wish.packages),
+        requirements=(f"{release.package}=={release.version}", *packages),
         cuda_wheels=stack.wheels if stack else (),
         constraints=tuple(text for text in release.caps if parse(text).name not in pinned),
         libraries=release.libraries if gpu else (),
@@ -160,8 +162,10 @@ def _environment(
         ptx=release.ptx if gpu else (),
         controls=wish.controls,
         chosen=(*(("package",) if default else ()), *host.chosen, *(stack.chosen if stack else ())),
+        form=msgspec.UNSET if wish.form == "devel" else wish.form,
         findings=findings,
         base=_registry_base(host.system, host.python, gpu=gpu),
+        additions=wish.additions if wish.additions != NOTHING_ADDED else msgspec.UNSET,
     )
 
 

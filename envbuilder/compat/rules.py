@@ -53,8 +53,8 @@ def judge(candidate: Candidate, catalog: Catalog, sides: tuple[Side, ...] = ("ho
 
 
 def _works_with(candidate: Candidate, catalog: Catalog, driver: str) -> bool:
-    """Tell whether nothing is wrong on the GPU's side with another release of the driver."""
-    other = msgspec.structs.replace(candidate, driver=driver, branch_named=False)
+    """Tell whether nothing is wrong on the GPU's side with another release of the driver, numbered as on Linux."""
+    other = msgspec.structs.replace(candidate, driver=driver, branch_named=False, windows="")
     return compatible(judge(other, catalog, ("gpu",))) is not False
 
 

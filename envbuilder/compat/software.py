@@ -231,8 +231,8 @@ def repinned(
         if pin is None or not any(packages_fit(msgspec.structs.replace(candidate, packages=(pin,)))):
             kept.append(text)
             continue
-        bounds = [bound for bound, _ in bounds_on(candidate, pin[0])]
-        bounds = next(([bound] for bound in bounds if "<" in bound.text), bounds)
+        every = [bound for bound, _ in bounds_on(candidate, pin[0])]
+        bounds = next(([one] for one in every if "<" in one.text and not versions.admits(one.bounds, pin[1])), every)
         own = [_own_keras(candidate.release)] if pin[0] == "tf-keras" else []
         wanted = ",".join(dict.fromkeys((*(bound.text for bound in bounds), *own))) or None
         kept += [f"{pin[0]}{wanted}"] if wanted else []

@@ -9,6 +9,7 @@ from datetime import date
 import msgspec
 
 from envbuilder import versions
+from envbuilder.compat.driver_text import driver_meant
 from envbuilder.compat.question import Install, Question
 from envbuilder.errors import UsageError
 from envbuilder.versions import DOTTED, RELEASE
@@ -68,6 +69,8 @@ _GRAMMARS: dict[str, _Grammar] = {
 
 def question(words: Words) -> Question:
     """Check every word and make a question of them. Raises UsageError for the first that is not what it should be."""
+    if words.driver is not None:
+        words = msgspec.structs.replace(words, driver=driver_meant(words.driver))
     for field, grammar in _GRAMMARS.items():
         value = getattr(words, field)
         for text in value if isinstance(value, tuple) else (value,):
@@ -83,7 +86,7 @@ def question(words: Words) -> Question:
         python=versions.minor(words.python) if words.python else None,
         cuda=words.cuda,
         cudnn=words.cudnn,
-        driver=words.driver.lstrip("Rr") if words.driver else None,
+        driver=words.driver,
         gpus=words.gpus,
         capabilities=words.capabilities,
         install=words.install,

@@ -9,8 +9,10 @@ import msgspec
 from envbuilder.finding import Code
 from envbuilder.validation.checks.specification import Check
 
-Base = Literal["cpu", "gpu", "numpy-1"]
-"""The good environment that a control breaks: a CPU or a GPU build, or a CPU build made for NumPy 1."""
+Base = Literal["cpu", "gpu", "told-gpu", "numpy-1"]
+"""The good environment that a control breaks: a CPU or a GPU build, a GPU build for which the loader has to be told of
+a folder, or a CPU build made for NumPy 1.
+"""
 
 
 class Run(msgspec.Struct, frozen=True):

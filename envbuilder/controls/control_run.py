@@ -173,8 +173,11 @@ def environment_of(base: Base, environments: tuple[Environment, ...]) -> Environ
         match base:
             case "numpy-1":
                 fits = environment.flavor == "cpu" and environment.tensorflow == _NUMPY_1
+            case "told-gpu":
+                fits = bool(environment.loader_folders)
             case "cpu" | "gpu":
-                fits = environment.flavor == base and environment.tensorflow != _NUMPY_1
+                own = environment.tensorflow != _NUMPY_1 and not environment.loader_folders
+                fits = environment.flavor == base and own
             case _:
                 assert_never(base)
         if fits:

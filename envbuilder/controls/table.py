@@ -14,7 +14,7 @@ _PIP = (
 _AS_A_PACKAGE = (
     "cd {{site}} && mkdir {0}-1.0.dist-info && "
     "printf 'Metadata-Version: 2.1\\nName: {0}\\nVersion: 1.0\\n' > {0}-1.0.dist-info/METADATA && "
-    "for file in {0}.py {0}.pth {0}-1.0.dist-info/METADATA; do "
+    "for file in {0}.* {0}-1.0.dist-info/METADATA; do "
     "echo $file,sha256=$(python3 -ISc 'import base64, hashlib, sys; "
     'print(base64.urlsafe_b64encode(hashlib.sha256(open(sys.argv[1], "rb").read()).digest()).decode().rstrip("="))\' '
     "$file),; done > {0}-1.0.dist-info/RECORD && "
@@ -112,6 +112,52 @@ CONTROLS: tuple[Control, ...] = (
         locked=(("protobuf", "4.25.8"),),
     ),
     Control(
+        name="package-too-old",
+        base="cpu",
+        code=Code.PACKAGE_CONFLICT,
+        broken="a package that is older than TensorFlow asks for, and locked so",
+        steps=(Run(_PIP.format("flatbuffers==24.3.7"), network=True),),
+        locked=(("flatbuffers", "24.3.7"),),
+    ),
+    Control(
+        name="keras-too-old",
+        base="cpu",
+        code=Code.KERAS_MISMATCH,
+        broken="a Keras that is older than this TensorFlow goes with, and locked so",
+        steps=(Run(_PIP.format("keras==3.9.2"), network=True),),
+        locked=(("keras", "3.9.2"),),
+    ),
+    Control(
+        name="newer-c-library",
+        base="cpu",
+        code=Code.GLIBC_TOO_OLD,
+        broken="a package's shared object needs a newer C library than the system's",
+        steps=(
+            Run(
+                "sed 's/GLIBC_2[.]14/GLIBC_2.94/g' /usr/lib/x86_64-linux-gnu/libz.so.1 > {site}/envbuilder_newer.so && "
+                "grep -q GLIBC_2.94 {site}/envbuilder_newer.so"
+            ),
+            Run(_AS_A_PACKAGE.format("envbuilder_newer")),
+        ),
+        added=(("envbuilder-newer", "1.0"),),
+    ),
+    Control(
+        name="probe-meets-an-unknown-instruction",
+        base="cpu",
+        code=Code.CPU_FEATURE_MISSING,
+        broken="a check's process dies of an instruction that the processor does not have",
+        extra=(
+            Check(
+                name="control-illegal",
+                tier="static",
+                group="static",
+                probe="misbehave:illegal",
+                proves="nothing: its process dies",
+                codes=(Code.CPU_FEATURE_MISSING,),
+            ),
+        ),
+    ),
+    Control(
         name="secret-in-layer",
         base="cpu",
         code=Code.SECRET_IN_IMAGE,
@@ -157,6 +203,13 @@ CONTROLS: tuple[Control, ...] = (
         code=Code.MISSING_LIBRARY,
         broken="a CUDA library that TensorFlow opens at run time is gone",
         steps=(Run("rm {site}/nvidia/cufft/lib/libcufft.so.11"),),
+    ),
+    Control(
+        name="loader-untold",
+        base="told-gpu",
+        code=Code.LIBRARY_PATH,
+        broken="a CUDA library is in a folder that the build does not look into, and the loader was not told",
+        steps=(Run("rm /etc/ld.so.conf.d/cuda-wheels.conf && ldconfig"),),
     ),
     Control(
         name="cudnn-in-parts",

@@ -5,11 +5,12 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
+import mmap
 import os
 import stat
 import tarfile
 from collections.abc import Callable, Container, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -20,6 +21,7 @@ from envbuilder.errors import InfrastructureError, decode
 
 _PIECE = 1 << 20
 _WHITEOUT, _OPAQUE = ".wh.", ".wh..wh..opq"
+_CAPABILITY = "security.capability"
 _OPAQUE_ATTRIBUTES = ("trusted.overlay.opaque", "user.overlay.opaque")
 
 
@@ -75,7 +77,7 @@ def from_folders(layers: Iterable[tuple[str, Path]], known: Container[str]) -> I
     """Yield the layers of overlay2's folders that are not ``known``. No link is followed."""
     for diff_id, folder in layers:
         if diff_id not in known:
-            stream = LayerStream(_walk(folder))
+            stream = LayerStream(_walk(folder), in_any_order=True)
             stream.diff_id = diff_id
             yield stream
 
@@ -84,23 +86,50 @@ def _walk(folder: Path) -> Iterator[LayerFile]:
     first: dict[int, str] = {}
     waiting = [""]
     while waiting:
-        place = waiting.pop()
-        try:
-            with os.scandir(folder / place) as entries:
-                found = sorted(entries, key=lambda entry: entry.name)
-        except OSError as error:
-            raise InfrastructureError(f"the engine's layer cannot be read: {error}") from error
-        for entry in found:
-            path = f"{place}/{entry.name}" if place else entry.name
-            file = _on_disk(path, Path(entry.path), entry.stat(follow_symlinks=False), first)
+        for file in _listed(folder, waiting.pop(), first):
             yield file
             if file.kind == "folder":
-                if _is_opaque(entry.path):
-                    yield LayerFile(path, "emptied")
-                waiting.append(path)
+                waiting.append(file.path)
 
 
-def _on_disk(path: str, place: Path, status: os.stat_result, first: dict[int, str]) -> LayerFile:
+def _listed(folder: Path, place: str, first: dict[int, str]) -> list[LayerFile]:
+    """List what a folder of a layer holds, sorted; a folder that hides what is below is there twice."""
+    found: list[LayerFile] = []
+    with _reached(folder, place) as here, os.scandir(here) as entries:
+        for entry in sorted(entries, key=lambda entry: entry.name):
+            path = f"{place}/{entry.name}" if place else entry.name
+            file = _on_disk(folder, path, Path(entry.path), entry.stat(follow_symlinks=False), first)
+            found.append(file)
+            if file.kind == "folder" and _is_opaque(entry.path):
+                found.append(LayerFile(path, "emptied"))
+    return found
+
+
+_LONG, _LONGEST = 2000, 1 << 15
+"""Characters of a path that are given to the system at once (it takes 4095 bytes), and that a path may have at all."""
+
+
+@contextmanager
+def _reached(folder: Path, place: str) -> Iterator[Path]:
+    """Find a folder of a layer, however long its path is: beyond what the system takes at once, in steps.
+
+    Raises InfrastructureError for a path that is longer than any that is met, and for what fails in the block.
+    """
+    if len(place) > _LONGEST:
+        raise InfrastructureError(f"the image has paths of more than {_LONGEST} characters: it cannot be judged")
+    with ExitStack() as opened:
+        try:
+            while len(place) > _LONG:
+                cut = place.rindex("/", 0, _LONG)
+                at = os.open(folder / place[:cut], os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+                opened.callback(os.close, at)
+                folder, place = Path(f"/proc/self/fd/{at}"), place[cut + 1 :]
+            yield folder / place
+        except OSError as error:
+            raise InfrastructureError(f"the engine's layer cannot be read: {error.strerror}") from error
+
+
+def _on_disk(folder: Path, path: str, place: Path, status: os.stat_result, first: dict[int, str]) -> LayerFile:
     kind, target = _kind(status), ""
     if kind == "link":
         target = str(place.readlink())
@@ -115,8 +144,17 @@ def _on_disk(path: str, place: Path, status: os.stat_result, first: dict[int, st
         size=status.st_size if kind == "file" else 0,
         modified=int(status.st_mtime),
         target=target,
-        pieces=lambda: _pieces_of(place),
+        has_capabilities=kind == "file" and bool(status.st_mode & 0o111) and _has_capabilities(place),
+        pieces=lambda: _pieces_of(folder, path, status.st_size),
+        mapped=lambda: _mapped(folder, path),
     )
+
+
+def _has_capabilities(place: Path) -> bool:
+    try:
+        return bool(os.getxattr(place, _CAPABILITY, follow_symlinks=False))
+    except OSError:
+        return False
 
 
 def _kind(status: os.stat_result) -> FileKind:
@@ -137,13 +175,37 @@ def _is_opaque(path: str) -> bool:
     return False
 
 
-def _pieces_of(place: Path) -> Iterator[bytes]:
+def _pieces_of(folder: Path, path: str, size: int) -> Iterator[bytes | bytearray]:
+    """Read a file: a small one at once, a larger one through one buffer, which the next piece is read into."""
+    above, _, name = path.rpartition("/")
     try:
-        with os.fdopen(os.open(place, os.O_RDONLY | os.O_NOFOLLOW), "rb", buffering=0) as file:
-            while piece := file.read(_PIECE):
-                yield piece
+        with (
+            _reached(folder, above) as here,
+            os.fdopen(os.open(here / name, os.O_RDONLY | os.O_NOFOLLOW), "rb", buffering=0) as file,
+        ):
+            if size < _PIECE:
+                if content := file.read(size + 1):
+                    yield content
+                if len(content) <= size:
+                    return
+            buffer = bytearray(_PIECE)
+            while count := file.readinto(buffer):
+                yield buffer if count == _PIECE else buffer[:count]
     except OSError as error:
-        raise InfrastructureError(f"the engine's layer cannot be read: {error}") from error
+        raise InfrastructureError(f"the engine's layer cannot be read: {error.strerror}") from error
+
+
+@contextmanager
+def _mapped(folder: Path, path: str) -> Iterator[mmap.mmap]:
+    above, _, name = path.rpartition("/")
+    with _reached(folder, above) as here, reading():
+        descriptor = os.open(here / name, os.O_RDONLY | os.O_NOFOLLOW)
+        try:
+            window = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
+        finally:
+            os.close(descriptor)
+    with window:
+        yield window
 
 
 def from_archive(archive: Iterable[bytes]) -> Iterator[LayerStream]:
@@ -224,6 +286,7 @@ def _in_archive(inner: tarfile.TarFile, member: tarfile.TarInfo) -> LayerFile:
         size=member.size if kind == "file" else 0,
         modified=int(member.mtime),
         target=target,
+        has_capabilities=bool(member.pax_headers.get(f"SCHILY.xattr.{_CAPABILITY}")),
         pieces=lambda: _pieces_in(inner, member),
     )
 

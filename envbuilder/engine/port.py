@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -167,7 +168,7 @@ FileKind = Literal["file", "folder", "link", "same", "deleted", "emptied", "othe
 """What an entry of a layer is; ``same`` is a further name of ``target``, ``emptied`` one that hides what is below."""
 
 
-def _nothing() -> Iterator[bytes]:
+def _nothing() -> Iterator[bytes | bytearray]:
     yield from ()
 
 
@@ -175,7 +176,10 @@ def _nothing() -> Iterator[bytes]:
 class LayerFile:
     """One entry of a layer: its path without a slash in front, permission bits, owner, bytes, and time in seconds.
 
-    ``target`` is where a link leads. ``pieces`` gives the content once, before the next entry is asked for.
+    ``target`` is where a link leads; ``has_capabilities`` is of a program that the kernel gives capabilities when it
+    starts. ``pieces`` gives the content once, before the next entry is asked for (unless the
+    stream says otherwise); each piece stands until the next is read, and may be the same buffer. ``mapped``, where the
+    file lies on this host, lays it out in memory to be read anywhere.
     """
 
     path: str
@@ -185,15 +189,21 @@ class LayerFile:
     size: int = 0
     modified: int = 0
     target: str = ""
-    pieces: Callable[[], Iterator[bytes]] = _nothing
+    has_capabilities: bool = False
+    pieces: Callable[[], Iterator[bytes | bytearray]] = _nothing
+    mapped: Callable[[], AbstractContextManager[mmap.mmap]] | None = None
 
 
 @dataclass
 class LayerStream:
-    """One layer, read once: its files in no order, and its diff id, which is sure to be there after them."""
+    """One layer, read once: its files in no order, and its diff id, which is sure to be there after them.
+
+    ``in_any_order`` says that a file may be read later than it is named, and beside others.
+    """
 
     files: Iterator[LayerFile]
     diff_id: str = ""
+    in_any_order: bool = False
 
 
 class Engine(Protocol):

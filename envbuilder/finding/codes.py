@@ -292,6 +292,15 @@ class Code(StrEnum):
         "Install the Keras that the finding names.",
         ("https://keras.io/getting_started/",),
     )
+    API_MISMATCH = _Row(
+        "API_MISMATCH",
+        "The code that runs was written for another TensorFlow: a name that it uses is not in this one.",
+        "TensorFlow 2 left names of TensorFlow 1 out (`Session`, `placeholder`, `contrib`), and later releases have "
+        "names that older ones lack.",
+        "Install the release that the code was written for, or change the code: tf_upgrade_v2 and tf.compat.v1 lead "
+        "from 1 to 2.",
+        ("https://www.tensorflow.org/guide/migrate",),
+    )
     PACKAGE_CONFLICT = _Row(
         "PACKAGE_CONFLICT",
         "Installed packages contradict each other's requirements.",

@@ -15,6 +15,7 @@ from envbuilder.catalog.rows import OperatingSystem
 from envbuilder.engine.port import Engine, Image
 from envbuilder.errors import InfrastructureError, decode
 from envbuilder.image import debian, names
+from envbuilder.image.mirrors import sources
 from envbuilder.image.room import ask_for_base
 from envbuilder.workspace import read_kept, write_atomically, writing
 
@@ -73,9 +74,7 @@ def ensure_base(
 
 def _fetch(engine: Engine, system: OperatingSystem, cache: Path, report: Callable[[str], None], *, renew: bool) -> Base:
     try:
-        engine.reach(system.image)
-        report(f"pulling {system.image}")
-        return _from_registry(engine.pull(system.image), system)
+        return _from_registry(fetched(engine, system.image, report), system)
     except InfrastructureError as unreachable:
         if renew and _pulled(engine, system) is not None:
             raise InfrastructureError(
@@ -87,6 +86,28 @@ def _fetch(engine: Engine, system: OperatingSystem, cache: Path, report: Callabl
             return _bootstrap(engine, system, cache, report, renew=renew)
         except InfrastructureError as error:
             raise BaseUnavailableError(system, registry=unreachable, bootstrap=error) from error
+
+
+def held(engine: Engine, reference: str) -> Image | None:
+    """Return an image that the engine's store has, under its own name or its mirror's."""
+    return next((image for one in sources(reference) if (image := engine.image(one)) is not None), None)
+
+
+def fetched(engine: Engine, reference: str, report: Callable[[str], None]) -> Image:
+    """Pull an image: from its registry's mirror where there is one, else, or where that fails, from the registry.
+
+    Credentials are those that ``docker login`` left, authorities those that the engine trusts. Raises
+    InfrastructureError that names every place that was tried.
+    """
+    failed: list[InfrastructureError] = []
+    for one in sources(reference):
+        try:
+            engine.reach(one)
+            report(f"pulling {one}")
+            return engine.pull(one)
+        except InfrastructureError as error:
+            failed.append(error)
+    raise InfrastructureError("; ".join(error.message for error in failed), hint=failed[-1].hint)
 
 
 def _bootstrap(
@@ -116,7 +137,7 @@ def _bootstrap(
 
 
 def _pulled(engine: Engine, system: OperatingSystem) -> Base | None:
-    image = engine.image(system.image)
+    image = held(engine, system.image)
     return _from_registry(image, system) if image else None
 
 
@@ -132,7 +153,7 @@ def _bootstrapped(engine: Engine, system: OperatingSystem) -> Base | None:
 
 
 def _from_registry(image: Image, system: OperatingSystem) -> Base:
-    reference = image.pinned(system.image) or system.image
+    reference = next((name for one in sources(system.image) if (name := image.pinned(one))), system.image)
     return Base(reference, image.id, "registry", f"{system.image} from its registry")
 
 

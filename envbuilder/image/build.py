@@ -15,7 +15,7 @@ import msgspec
 from envbuilder.engine.port import BuildRequest, Engine, EngineInfo, Image, Step
 from envbuilder.environment import Environment
 from envbuilder.errors import printable, programs, redacted
-from envbuilder.image import lockfile
+from envbuilder.image import lockfile, omissions
 from envbuilder.image.bases import Base
 from envbuilder.image.hostfiles import host_files
 from envbuilder.image.names import BASE_DIGEST_LABEL, BASE_NAME_LABEL, reference
@@ -38,7 +38,8 @@ class ImageRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     ``builder`` is ``engine`` as a phrase; a record of an earlier version holds the phrase alone. ``context`` is path →
     digest of what was built, ``revision`` the commit that it was checked out from ('' where there is none, or where
-    the context differs from it), ``started`` and ``finished`` are ISO 8601.
+    the context differs from it), ``started`` and ``finished`` are ISO 8601. ``omitted`` sums what its form leaves
+    out of what its lock pins; the list is in the context.
     """
 
     schema: str = "envbuilder/image/v1"
@@ -58,17 +59,22 @@ class ImageRecord(msgspec.Struct, frozen=True, kw_only=True):
     revision: str = ""
     started: str = ""
     finished: str = ""
+    omitted: tuple[omissions.Omitted, ...] = ()
     checksum: str = ""
 
 
 @dataclass(frozen=True)
 class Built:
-    """An environment, the record of its image and the text of its lock; ``fresh`` where something was done for it."""
+    """An environment, the record of its image and the text of its lock; ``fresh`` where something was done for it.
+
+    ``omissions`` is the text of the list of what its form leaves out, '' where that is nothing.
+    """
 
     environment: Environment
     record: ImageRecord
     lock: str
     fresh: bool = False
+    omissions: str = ""
 
 
 @dataclass(frozen=True)
@@ -86,8 +92,14 @@ class BuildOptions:
 def standing(environment: Environment, workspace: Workspace) -> Built | None:
     """Return what an earlier build left in a workspace, the engine not asked; None where there is nothing."""
     record = read_document(workspace.image_record(environment.id), ImageRecord)
-    lock = lockfile.of_context(workspace.context(environment.id)) or ""
-    return Built(environment, record, lock) if record else None
+    context = workspace.context(environment.id)
+    lock = lockfile.of_context(context) or ""
+    return Built(environment, record, lock, omissions=listed(environment, context)) if record else None
+
+
+def listed(environment: Environment, context: Path) -> str:
+    """Return the text of the list of what an environment's form leaves out, as it lies in its context."""
+    return omissions.of_context(context) if environment.form else ""
 
 
 def build(  # noqa: PLR0913 - what a build is made of, each from another place
@@ -116,7 +128,7 @@ def build(  # noqa: PLR0913 - what a build is made of, each from another place
     request = BuildRequest(
         context=context,
         tag=reference(environment.id),
-        extra=host_files(wheels=options.wheels),
+        extra=host_files(wheels=options.wheels, indexes=environment.added.indexes),
         build_args={"BASE": base.reference, **({"TOOLS": tools.reference} if tools else {})},
         labels={BASE_NAME_LABEL: base.reference, BASE_DIGEST_LABEL: base.id},
         no_cache=options.no_cache,
@@ -130,6 +142,7 @@ def build(  # noqa: PLR0913 - what a build is made of, each from another place
         revision=revision,
         started=begun.isoformat(timespec="seconds"),
         finished=datetime.now(UTC).isoformat(timespec="seconds"),
+        omitted=omissions.parse(text).sums() if (text := listed(environment, context)) else (),
     )
     write_document(path, record)
     return record

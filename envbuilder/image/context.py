@@ -9,14 +9,14 @@ from pathlib import Path
 from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import OperatingSystem
 from envbuilder.environment import Environment
-from envbuilder.errors import InputError, NoClaimError, Problem, decode
-from envbuilder.image import lockfile
+from envbuilder.errors import InputError, NoClaimError, Problem, UsageError, decode
+from envbuilder.image import lockfile, omissions
 from envbuilder.image.lock import lock
 from envbuilder.image.lockfile import LOCK
 from envbuilder.image.names import TOOLS_SYSTEM
 from envbuilder.image.render import render_context
 from envbuilder.versions import pin_or_none, same
-from envbuilder.workspace import Workspace, folder_contents, shipped, users_text, write_atomically, writing
+from envbuilder.workspace import Workspace, folder_contents, read_users, shipped, users_text, write_atomically, writing
 
 
 @dataclass(frozen=True)
@@ -79,10 +79,44 @@ def templates() -> dict[str, str]:
     return {path.name: users_text(path) for path in sorted(shipped("templates").iterdir()) if path.is_file()}
 
 
+def left_out_of(context: Path, lock_text: str) -> str:
+    """Return the list of what a context leaves out; '' where there is none that was derived from this lock."""
+    text = omissions.of_context(context)
+    return text if text and omissions.parse(text).lock == lockfile.digest(lock_text) else ""
+
+
+def left_out(environment: Environment, lock_text: str, workspace: Workspace) -> str:
+    """Return the list of what an environment's form leaves out; '' where it leaves nothing out.
+
+    Raises UsageError where it is not known yet.
+    """
+    text = left_out_of(workspace.context(environment.id), lock_text) if environment.form else ""
+    if environment.form and not text:
+        hint = f"envbuilder build -s {environment.id} derives it, once"
+        raise UsageError(f"{environment.id}: what this form leaves out is not known yet", hint=hint)
+    return text
+
+
+def rendered(environment: Environment, lock_text: str, workspace: Workspace) -> dict[str, bytes]:
+    """Render a context with the files and the template that its matrix names in the workspace.
+
+    Raises UsageError where one cannot be read, or where what its form leaves out is not known yet.
+    """
+    added = environment.added
+    texts = templates()
+    if added.template:
+        texts[added.template] = users_text(workspace.root / added.template)
+    files = {source: read_users(workspace.root / source) for source, _ in added.files}
+    return render_context(environment, lock_text, texts, files, left_out(environment, lock_text, workspace))
+
+
 def write_context(environment: Environment, lock_text: str, workspace: Workspace) -> None:
-    """Write an environment's build context; files that are as they should be are not touched."""
+    """Write an environment's build context; files that are as they should be are not touched.
+
+    Raises UsageError where its form leaves something out and no build has found out yet what.
+    """
     folder = workspace.context(environment.id)
-    wanted = render_context(environment, lock_text, templates())
+    wanted = rendered(environment, lock_text, workspace)
     present = folder_contents(folder)
     for name, content in wanted.items():
         if present.get(name) != content:
@@ -98,7 +132,11 @@ def stale(environment: Environment, workspace: Workspace) -> tuple[Difference, .
     present = folder_contents(folder)
     if LOCK not in present:
         return (Difference(f"{folder}/{LOCK}", f"missing: run envbuilder lock -s {environment.id}\n"),)
-    wanted = render_context(environment, users_text(folder / LOCK), templates())
+    lock_text = users_text(folder / LOCK)
+    if environment.form and not left_out_of(folder, lock_text):
+        found = f"missing, or of another lock: run envbuilder build -s {environment.id}\n"
+        return (Difference(f"{folder}/{omissions.OMISSIONS}", found),)
+    wanted = rendered(environment, lock_text, workspace)
     names = sorted(wanted.keys() | present.keys())
     return tuple(
         Difference(str(folder / name), _diff(str(folder / name), present.get(name, b""), wanted.get(name, b"")))

@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import msgspec
+
 from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import OperatingSystem
 from envbuilder.engine.port import Engine, Step
 from envbuilder.environment import Environment
 from envbuilder.errors import UsageError
-from envbuilder.image import lockfile
+from envbuilder.image import lockfile, omissions
 from envbuilder.image.bases import Base, ensure_base
-from envbuilder.image.build import BuildOptions, Built, ImageRecord, build
-from envbuilder.image.context import ensure_lock, system_of, tools_system, write_context
+from envbuilder.image.build import BuildOptions, Built, ImageRecord, build, listed
+from envbuilder.image.context import ensure_lock, left_out_of, rendered, system_of, tools_system, write_context
+from envbuilder.image.derive import derive
+from envbuilder.image.omissions import OMISSIONS, Omissions
 from envbuilder.image.wheel_records import WheelRecords
 from envbuilder.workspace import (
     Workspace,
@@ -21,6 +25,7 @@ from envbuilder.workspace import (
     content_key,
     folder_contents,
     read_document,
+    write_atomically,
 )
 
 
@@ -49,31 +54,51 @@ def ensure(  # noqa: PLR0913 - the chain's inputs, each from another place
     the next call builds.
     """
     options = options or BuildOptions()
-    lock = _prepared(environment, catalog, workspace, given)
-    files = folder_contents(workspace.context(environment.id))
-    if "Dockerfile" not in files:
-        hint = f"envbuilder render -s {environment.id}"
-        raise UsageError(f"{workspace.context(environment.id)} has no Dockerfile", hint=hint)
 
     def base_of(system: OperatingSystem) -> Base:
         return ensure_base(engine, system, cache_dir() / "bases", lambda line: on_step(Step("log", "base", line)))
 
+    def bases() -> dict[str, Base]:
+        tools = {"TOOLS": base_of(tools_system(catalog))} if environment.on_registry_base else {}
+        return {"BASE": base_of(system_of(environment, catalog)), **tools}
+
+    def derived(lock: str) -> Omissions:
+        whole = rendered(msgspec.structs.replace(environment, form=msgspec.UNSET), lock, workspace)
+        log = workspace.build_log(environment.id)
+        return derive(environment, lock, whole, engine, on_step, bases=bases(), log=log, wheels=options.wheels)
+
+    lock = _prepared(environment, catalog, workspace, given, derived)
+    context = workspace.context(environment.id)
+    files = folder_contents(context)
+    if "Dockerfile" not in files:
+        hint = f"envbuilder render -s {environment.id}"
+        raise UsageError(f"{context} has no Dockerfile", hint=hint)
     base = base_of(system_of(environment, catalog))
     key = content_key({**files, "base": base.id.encode()})
     kept = None if options.no_cache else _kept(environment, key, workspace, engine)
     if kept is not None:
-        return Built(environment, kept, lock)
-    tools = base_of(tools_system(catalog)) if environment.on_registry_base else None
-    record = build(environment, workspace, engine, on_step, base=base, tools=tools, key=key, options=options)
+        return Built(environment, kept, lock, omissions=listed(environment, context))
+    record = build(
+        environment, workspace, engine, on_step, base=base, tools=bases().get("TOOLS"), key=key, options=options
+    )
     WheelRecords(options.index).keep(lockfile.parse(lock), environment.python, environment.arch)
-    return Built(environment, record, lock, fresh=True)
+    return Built(environment, record, lock, fresh=True, omissions=listed(environment, context))
 
 
-def _prepared(environment: Environment, catalog: Catalog, workspace: Workspace, given: Given | None) -> str:
-    """Return the lock of a context that is ready to be built."""
+def _prepared(
+    environment: Environment,
+    catalog: Catalog,
+    workspace: Workspace,
+    given: Given | None,
+    derived: Callable[[str], Omissions],
+) -> str:
+    """Return the lock of a context that is ready to be built; ``derived`` lists what its form can do without."""
     if given is not None and given.as_it_lies:
         return given.lock
     lock = given.lock if given else ensure_lock(environment, catalog, workspace)
+    context = workspace.context(environment.id)
+    if environment.form and not left_out_of(context, lock):
+        write_atomically(context / OMISSIONS, omissions.write(derived(lock)).encode())
     write_context(environment, lock, workspace)
     return lock
 

@@ -11,17 +11,19 @@ from envbuilder.pypi.index_config import configured, is_remote
 from envbuilder.workspace import read_users
 
 
-def host_files(environ: Mapping[str, str] = os.environ, wheels: Path | None = None) -> dict[str, bytes]:
+def host_files(
+    environ: Mapping[str, str] = os.environ, wheels: Path | None = None, indexes: tuple[str, ...] = ()
+) -> dict[str, bytes]:
     """Return what goes into a build context's ``host/`` folder, by path in the context.
 
-    ``wheels`` is a folder of wheels to install from, beside the indexes. These are the ones that pip and uv are
-    configured for here; nothing is written where both use their default, and nothing but ``https`` and ``http`` is
-    passed on, since a step cannot see this host's files. The files may hold credentials: they are mounted into steps,
-    and are in no folder of this host and in no layer.
+    ``wheels`` is a folder of wheels to install from, and ``indexes`` are a matrix's own, beside the indexes. These are
+    the ones that pip and uv are configured for here; nothing is written where both use their default, and nothing but
+    ``https`` and ``http`` is passed on, since a step cannot see this host's files. The files may hold credentials: they
+    are mounted into steps, and are in no folder of this host and in no layer.
     """
     config = configured(environ)
     main = config.url if is_remote(config.url) else ""
-    extra = [url for url in config.extra if is_remote(url)]
+    extra = list(dict.fromkeys((*indexes, *(url for url in config.extra if is_remote(url)))))
     proxy = config.proxy if is_remote(config.proxy) else ""
     files: dict[str, bytes] = {}
     if config.certificates:

@@ -48,6 +48,7 @@ def _arguments(environment: Environment, glibc: str, wishes: Path, bounds: Path)
     words = ["pip", "compile", str(wishes), "--constraints", str(bounds), "--generate-hashes", "--no-header"]
     words += ["--no-annotate", "--quiet", "--python-version", environment.python, "--no-python-downloads"]
     words += ["--python-platform", uv_platform(environment.arch, glibc)]
+    words += [word for index in environment.added.indexes for word in ("--extra-index-url", index)]
     if at_least(minor(environment.tensorflow), _FIRST_WITHOUT_SDISTS):
         words += ["--only-binary", ":all:"]
     if not is_final(environment.tensorflow):

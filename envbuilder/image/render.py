@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib import resources
 
 import jinja2
 import msgspec
+from jinja2.sandbox import SandboxedEnvironment
 
 from envbuilder.environment import Environment
-from envbuilder.image import lockfile
+from envbuilder.errors import InputError, Problem, decode, printable
+from envbuilder.image import lockfile, omissions
 from envbuilder.image.names import BASES, TOOLS_SYSTEM
 from envbuilder.versions import major, minor, pins
+from envbuilder.workspace import packaged
 
 _WORD = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._:/@+-]*\Z")
 _FOLDER = re.compile(r"^(?:\*|[a-z0-9_]+)\Z")
@@ -40,14 +45,23 @@ def with_host(cache: str = "") -> str:
     return _WITH_HOST.format(cache=f" --mount=type=cache,target=/root/.cache/{_word(cache)}" if cache else "")
 
 
-def render_context(environment: Environment, lock: str, templates: Mapping[str, str]) -> dict[str, bytes]:
+def render_context(
+    environment: Environment,
+    lock: str,
+    templates: Mapping[str, str],
+    added: Mapping[str, bytes] | None = None,
+    left_out: str = "",
+) -> dict[str, bytes]:
     """Return every file of a build context, by its path in it.
 
-    ``lock`` is the environment's lock; ``templates`` are the texts of ``templates/`` by name. Raises ValueError
-    where a value could end an instruction of the Dockerfile: nothing unchecked is written into one.
+    ``lock`` is the environment's lock; ``templates`` are the texts of ``templates/`` by name, and the matrix's own
+    where it has one; ``added`` are the contents of the files that the matrix adds, by their path in the workspace;
+    ``left_out`` is the list of what the image lacks, where its form is not ``devel``.
+    Raises ValueError where a value could end an instruction of the Dockerfile: nothing unchecked is written into one.
+    Raises InputError where a template of one's own cannot be rendered.
     """
     files = {
-        "Dockerfile": _dockerfile(environment, lock, templates),
+        "Dockerfile": _dockerfile(environment, lock, templates, left_out),
         "environment.json": _document(environment),
         lockfile.LOCK: lock,
         "tools.lock": templates["tools.lock"],
@@ -55,7 +69,21 @@ def render_context(environment: Environment, lock: str, templates: Mapping[str, 
     }
     if environment.cuda_wheels:
         files["cuda.lock"] = lockfile.subset(lock, cuda_names(environment))
-    return {path: text.encode() for path, text in sorted(files.items())}
+    if environment.form:
+        files |= _leaving_out(environment, left_out)
+    whole = {path: text.encode() for path, text in files.items()}
+    whole |= {f"files/{path}": content for path, content in (added or {}).items()}
+    return dict(sorted(whole.items()))
+
+
+def _leaving_out(environment: Environment, left_out: str) -> dict[str, str]:
+    """Return the list, the parts that its layers are made with, and the program that carries it out."""
+    cuda, rest = omissions.parse(left_out).parted(cuda_names(environment))
+    program = packaged(resources.files("envbuilder").joinpath("probes/omit.py"))
+    parts = {omissions.REST_PART: omissions.write(rest), "omit.py": decode.text(program)}
+    if environment.cuda_wheels:
+        parts[omissions.CUDA_PART] = omissions.write(cuda)
+    return {omissions.OMISSIONS: left_out, **parts}
 
 
 def _document(environment: Environment) -> str:
@@ -94,23 +122,84 @@ _MINOR_COMPATIBILITY_SINCE = 11
 """Minor-version compatibility came with CUDA 11: docs.nvidia.com/deploy/cuda-compatibility."""
 
 
-def _dockerfile(environment: Environment, lock: str, templates: Mapping[str, str]) -> str:
-    engine = jinja2.Environment(
+def _dockerfile(environment: Environment, lock: str, templates: Mapping[str, str], left_out: str) -> str:
+    engine = SandboxedEnvironment(
         loader=jinja2.DictLoader(dict(templates)),
         undefined=jinja2.StrictUndefined,
         keep_trailing_newline=True,
-        autoescape=False,  # noqa: S701 - a Dockerfile, not HTML; `word` checks every value
+        autoescape=False,
     )
     engine.filters["word"] = _word
     engine.filters["folder"] = _folder
-    return engine.get_template("Dockerfile.j2").render(
-        environment=environment,
-        with_host=with_host,
-        lock_digest=lockfile.digest(lock),
-        require_cuda=required_cuda(environment.cuda) if environment.cuda else "",
-        links_nvrtc=needs_nvrtc_link(environment),
-        tools_base=f"{BASES}:{TOOLS_SYSTEM}",
-    )
+    engine.filters["package"] = _package
+    engine.filters["quoted"] = _quoted
+    engine.filters["words"] = _words
+    added = environment.added
+    with _readable(added.template):
+        template = engine.get_template(added.template or "Dockerfile.j2")
+        return template.render(_values(environment, lock, left_out))
+
+
+@contextmanager
+def _readable(template: str) -> Iterator[None]:
+    """Turn what a template of a user's own ends in into a problem at its line; in one of ours it is a fault."""
+    try:
+        yield
+    except jinja2.TemplateError as error:
+        if not template:
+            raise
+        line = error.lineno if isinstance(error, jinja2.TemplateSyntaxError) else 0
+        hint = 'begin it with {% extends "Dockerfile.j2" %}, and fill its blocks: docs/bases.md'
+        raise InputError((Problem(template, line, "", printable.text(error.message or "")),), hint=hint) from error
+
+
+def _values(environment: Environment, lock: str, left_out: str) -> dict[str, object]:
+    """Return what templates may use."""
+    gone = omissions.parse(left_out).folders() if environment.form else frozenset[str]()
+    added = environment.added
+    return {
+        "environment": environment,
+        "base": environment.on_registry_base,
+        "added": added,
+        "loader_folders": tuple(
+            folder for folder in environment.loader_folders if not {"nvidia/", f"nvidia/{folder}/"} & gone
+        ),
+        "omissions_digest": lockfile.digest(left_out),
+        "account": added.user if added.user and not added.user[0].isdigit() else _ACCOUNT,
+        "with_host": with_host,
+        "lock_digest": lockfile.digest(lock),
+        "require_cuda": required_cuda(environment.cuda) if environment.cuda else "",
+        "links_nvrtc": needs_nvrtc_link(environment),
+        "tools_base": f"{BASES}:{TOOLS_SYSTEM}",
+    }
+
+
+_ACCOUNT = "envbuilder"
+"""The user that an image has where nobody asks for another."""
+
+_PACKAGE = re.compile(r"^[a-z0-9][a-z0-9+.-]*(?:=[A-Za-z0-9][A-Za-z0-9.+:~-]*)?\Z")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+def _package(value: str) -> str:
+    """Return a package of the system, with its version where one is given; refuse everything else."""
+    if not _PACKAGE.match(value):
+        raise ValueError(f"not fit for a Dockerfile: {value!r}")
+    return value
+
+
+def _quoted(value: str) -> str:
+    """Return any text of one line in quotes, with nothing in it that a Dockerfile expands."""
+    if _CONTROL.search(value):
+        raise ValueError(f"not fit for a Dockerfile: {value!r}")
+    return '"' + re.sub(r'([\\"$])', r"\\\1", value) + '"'
+
+
+def _words(values: Sequence[str]) -> str:
+    """Return words in the form that no shell reads (JSON)."""
+    if any(_CONTROL.search(value) for value in values):
+        raise ValueError(f"not fit for a Dockerfile: {values!r}")
+    return msgspec.json.encode(list(values)).decode()
 
 
 def _word(value: str) -> str:

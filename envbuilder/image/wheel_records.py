@@ -1,20 +1,32 @@
-"""What the locked wheels themselves say of their files: each one's RECORD, read by ranges and kept by its hash."""
+"""What the locked wheels themselves say of their files: each one's RECORD, kept by its hash, and how far proved."""
 
 from __future__ import annotations
 
+import hashlib
+import io
 import itertools
-from collections.abc import Iterable
-from dataclasses import dataclass
+import zipfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from packaging.tags import compatible_tags, cpython_tags
 
+from envbuilder.errors import decode
 from envbuilder.image.lockfile import Locked
 from envbuilder.pypi.answer_cache import Cache
 from envbuilder.pypi.package_index import DistFile, IndexUnavailableError, PackageIndex
 from envbuilder.versions import distribution, minor, numbers
 from envbuilder.workspace import cache_dir
 
-_KIND = "wheel-record"
+_KIND = "wheel-record-2"
+
+_WHOLE = 24 << 20
+"""A wheel of so many bytes is read as a whole, once, and hashed: nine of ten packages of a lock. Of a larger one the
+RECORD alone is read, which no hash proves; a build of ours that installs it by its hash does."""
+
+Proof = Literal["", "whole", "built"]
+"""Why a RECORD is the locked wheel's: '' as the index says, else the whole wheel was hashed, here or by our build."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +36,7 @@ class WheelRecord:
     filename: str = ""
     content: bytes | None = None
     why: str = ""
+    proof: Proof = ""
 
 
 class WheelRecords:
@@ -39,11 +52,8 @@ class WheelRecords:
 
         An index that fails once is not asked again: then only what is kept can be had.
         """
-        for digest in package.hashes:
-            kept = self._cache.get(digest, _KIND)
-            name, _, content = (kept or b"").partition(b"\n")
-            if kept is not None and _has(name.decode("utf-8", "replace"), tags):
-                return WheelRecord(name.decode("utf-8", "replace"), content)
+        for _, kept in self._all_kept(package, tags):
+            return kept
         if self._index is None or self._silent:
             return WheelRecord(why=self._silent or "no package index was asked")
         try:
@@ -63,31 +73,52 @@ class WheelRecords:
         except IndexUnavailableError:
             return 0
 
+    def built(self, package: Locked, tags: frozenset[str]) -> None:
+        """Note that a build of ours installed this wheel, by its hash, and left exactly what its RECORD names."""
+        for digest, kept in self._all_kept(package, tags):
+            if not kept.proof:
+                self._put(digest, replace(kept, proof="built"))
+
+    def _all_kept(self, package: Locked, tags: frozenset[str]) -> Iterator[tuple[str, WheelRecord]]:
+        for digest in package.hashes:
+            kept = self._get(digest)
+            if kept is not None and _has(kept.filename, tags):
+                yield digest, kept
+
+    def _get(self, digest: str) -> WheelRecord | None:
+        head, found, content = (self._cache.get(digest, _KIND) or b"").partition(b"\n")
+        name, _, proof = decode.lossy(head).partition("\t")
+        known: Proof = "whole" if proof == "whole" else "built" if proof == "built" else ""
+        return WheelRecord(name, content, proof=known) if found else None
+
+    def _put(self, digest: str, record: WheelRecord) -> None:
+        if record.content is not None:
+            self._cache.put(digest, _KIND, f"{record.filename}\t{record.proof}\n".encode() + record.content)
+
     def _keep_all(self, package: Locked, tags: frozenset[str]) -> int:
         assert self._index is not None  # noqa: S101 - asked by the only caller
         locked = [file for file in self._index.files(package.name) if f"sha256:{file.sha256}" in package.hashes]
         wheels = [file for file in locked if file.filename.endswith(".whl") and _has(file.filename, tags)]
-        return sum(self._kept(self._index, file, package) is not None for file in wheels)
+        return sum(self._kept(self._index, file, package).content is not None for file in wheels)
 
-    def _kept(self, index: PackageIndex, file: DistFile, package: Locked) -> bytes | None:
-        """Return a wheel's RECORD, kept or asked for; None where the wheel has none."""
+    def _kept(self, index: PackageIndex, file: DistFile, package: Locked) -> WheelRecord:
+        """Return a wheel's RECORD, kept or asked for."""
         digest = f"sha256:{file.sha256}"
-        name, _, content = (self._cache.get(digest, _KIND) or b"").partition(b"\n")
-        if name:
-            return content
-        read = _read(index, file, package)
-        if read is not None:
-            self._cache.put(digest, _KIND, file.filename.encode() + b"\n" + read)
-        return read
+        kept = self._get(digest)
+        if kept is None:
+            kept = _read(index, file, package)
+            self._put(digest, kept)
+        return kept
 
     def _ask(self, index: PackageIndex, package: Locked, tags: frozenset[str]) -> WheelRecord:
+        found = WheelRecord(why="no locked wheel on the index has its tags: it was built from its source")
         for file in index.files(package.name):
             digest = f"sha256:{file.sha256}"
             if digest in package.hashes and file.filename.endswith(".whl") and _has(file.filename, tags):
-                content = self._kept(index, file, package)
-                if content is not None:
-                    return WheelRecord(file.filename, content)
-        return WheelRecord(why="no locked wheel on the index has its tags: it was built from its source")
+                found = self._kept(index, file, package)
+                if found.content is not None:
+                    return found
+        return found
 
 
 def _supported(python: str, arch: str) -> frozenset[str]:
@@ -112,10 +143,27 @@ def _has(filename: str, tags: frozenset[str]) -> bool:
     return any("-".join(tag) in tags for tag in itertools.product(*(part.split(".") for part in parts)))
 
 
-def _read(index: PackageIndex, file: DistFile, package: Locked) -> bytes | None:
-    for member in index.members(file):
-        folder, _, leaf = member.name.partition("/")
-        project = distribution(folder.removesuffix(".dist-info").rpartition("-")[0])
-        if leaf == "RECORD" and folder.endswith(".dist-info") and project == package.name:
-            return b"".join(index.stream(file, member))
-    return None
+def _read(index: PackageIndex, file: DistFile, package: Locked) -> WheelRecord:
+    """Read a wheel's RECORD: out of the whole wheel where that is small, and only if it is the locked one."""
+    if index.size(file) > _WHOLE:
+        for member in index.members(file):
+            if _is_record(member.name, package):
+                return WheelRecord(file.filename, b"".join(index.stream(file, member)))
+        return WheelRecord(why=f"{file.filename} holds no RECORD")
+    wheel = b"".join(index.whole(file))
+    if hashlib.sha256(wheel).hexdigest() != file.sha256:
+        return WheelRecord(why=f"the index gives another {file.filename} than the locked one")
+    try:
+        with decode.damaged(file.filename), zipfile.ZipFile(io.BytesIO(wheel)) as archive:
+            for name in archive.namelist():
+                if _is_record(name, package):
+                    return WheelRecord(file.filename, archive.read(name), proof="whole")
+    except decode.DamagedError as error:
+        return WheelRecord(why=f"the locked wheel is damaged: {error}")
+    return WheelRecord(why=f"{file.filename} holds no RECORD")
+
+
+def _is_record(name: str, package: Locked) -> bool:
+    folder, _, leaf = name.partition("/")
+    project = distribution(folder.removesuffix(".dist-info").rpartition("-")[0])
+    return leaf == "RECORD" and folder.endswith(".dist-info") and project == package.name

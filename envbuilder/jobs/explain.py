@@ -11,13 +11,14 @@ from typing import Literal
 import msgspec
 
 from envbuilder.catalog.model import Catalog
+from envbuilder.choice import read_known
 from envbuilder.compat.check_text import finding_lines
 from envbuilder.compat.plan import plan
 from envbuilder.environment import Environment, Rejection
 from envbuilder.errors import UsageError
 from envbuilder.finding import Code
 from envbuilder.matrix import Matrix
-from envbuilder.workspace import find_matrix, shipped
+from envbuilder.workspace import shipped
 from envbuilder.yaml_reader import read_matrix
 
 
@@ -52,11 +53,11 @@ def explain(name: str, matrix: str | None, root: Path, catalog: Catalog) -> Expl
         code = Code[name.upper()]
         return ExplainDocument(explanation=Explanation(code, code.means, code.cause, code.fix, code.sources))
     known: list[str] = [code.value for code in Code]
-    for wishes in _matrices(matrix, root):
-        resolved = plan(wishes, catalog)
+    for wishes, known_here in _matrices(matrix, root, catalog):
+        resolved = plan(wishes, known_here)
         for environment in resolved.environments:
             if environment.id == name:
-                return _environment(wishes.name, environment, catalog)
+                return _environment(wishes.name, environment, known_here)
         for rejection in resolved.rejections:
             if rejection.id == name:
                 return ExplainDocument(matrix=wishes.name, rejection=rejection, reasons=(rejection.sentence,))
@@ -69,13 +70,13 @@ def explain(name: str, matrix: str | None, root: Path, catalog: Catalog) -> Expl
     raise UsageError(f"{name!r} is neither a finding code nor an environment", hint=hint)
 
 
-def _matrices(matrix: str | None, root: Path) -> Iterator[Matrix]:
+def _matrices(matrix: str | None, root: Path, catalog: Catalog) -> Iterator[tuple[Matrix, Catalog]]:
     """Read the matrix that was named, else every one that ships."""
     if matrix is not None:
-        yield read_matrix(find_matrix(matrix, root))
+        yield read_known(matrix, root, catalog)
         return
     paths = sorted(shipped("matrices").glob("*.yaml"), key=lambda path: (path.stem != "tensorflow", path.stem))
-    yield from (read_matrix(path) for path in paths)
+    yield from ((read_matrix(path), catalog) for path in paths)
 
 
 def _environment(matrix: str, environment: Environment, catalog: Catalog) -> ExplainDocument:

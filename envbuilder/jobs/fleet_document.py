@@ -18,7 +18,8 @@ class ProofRow(msgspec.Struct, frozen=True, kw_only=True):
 
     ``count`` is how many hosts of the fleet are of the kind, ``hosts`` their names. ``left``: it has to be run;
     ``here``: this host is of the kind. ``level``, ``ran_on``, ``finished`` and ``age_s`` (seconds) are the PASSED's
-    that stands; ``why`` is what is in the way where none does. ``error`` is what kept a run from its verdict.
+    that stands; ``why`` is what is in the way where none does. ``rehearsed``: the suite of now was run against this
+    kind's driver simulated, which proves nothing. ``error`` is what kept a run from its verdict.
     """
 
     environment: str
@@ -36,6 +37,7 @@ class ProofRow(msgspec.Struct, frozen=True, kw_only=True):
     finished: str = ""
     age_s: float | None = None
     why: str = ""
+    rehearsed: bool = False
     error: str = ""
     exit_code: int = 0
 

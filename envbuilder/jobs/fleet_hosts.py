@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import msgspec
 
-from envbuilder.compat.fleet import FleetHost
+from envbuilder.compat.fleet import FleetHost, asked_of
 from envbuilder.errors import UsageError, decode
 from envbuilder.matrix import Arch
 
@@ -74,6 +74,22 @@ def of_slurm(data: bytes) -> Discovered:
             raise UsageError(f"{line!r} is no node with its resources and features", hint="sinfo -h -N -o '%N|%G|%f'")
         nodes[parts[0]] = (parts[1], parts[2])
     return _gathered((name, partial(_of_words, *words)) for name, words in nodes.items())
+
+
+def of_dask(workers: Iterable[Mapping[str, float]]) -> Discovered:
+    """Read what the workers of a scheduler advertise of themselves; one that advertises nothing is none of ours."""
+    return _gathered((f"worker-{number}", partial(_of_resources, told)) for number, told in enumerate(workers))
+
+
+def _of_resources(told: Mapping[str, float]) -> FleetHost:
+    """Read a worker's kinds: of those that stand for one another, the driver in full."""
+    arch = next((machine for machine in _ARCHS.values() if asked_of("", "", machine) in told), None)
+    if arch is None:
+        raise _UnknownError("it advertises no machine: was it started by `envbuilder fleet worker`?")
+    kinds = [kind.rpartition("/")[::2] for kind in told if kind != asked_of("", "", arch)]
+    driver = max((driver for _, driver in kinds), key=len, default="")
+    gpus = tuple(dict.fromkeys(gpu.replace("_", " ") for gpu, _ in kinds))
+    return FleetHost(name="x", driver=driver or None, gpus=gpus, arch=arch)
 
 
 def as_yaml(fleet: tuple[FleetHost, ...]) -> str:

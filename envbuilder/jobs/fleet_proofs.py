@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,12 +14,15 @@ from envbuilder.catalog.model import Catalog
 from envbuilder.choice import Choice
 from envbuilder.compat.fleet import Cell, FleetHost, HostKind, is_of_kind, kinds_of, place
 from envbuilder.environment import Environment
-from envbuilder.errors import EnvbuilderError
 from envbuilder.jobs.fleet_document import FleetDocument, ProofRow, code_of
 from envbuilder.verdict import HostRef, ImageStanding, KindStanding, Level
 
 Ask = Callable[[str, Level, Iterable[tuple[str, str]]], ImageStanding | None]
 """How the registry's image of an environment stands, at a level, on each GPU with a driver; None: no such image."""
+
+
+AT_ONCE = 8
+"""Environments that the registry is asked about at once: an answer is mostly waiting."""
 
 
 @dataclass(frozen=True)
@@ -49,10 +53,16 @@ class _Kind:
 def survey(asked: Literal["plan", "status", "run"], what: Survey, ask: Ask) -> FleetDocument:
     """Say for every environment and kind of host whether it is proven, and whether it has to be run."""
     kinds = kinds_of(what.fleet)
-    rows: list[ProofRow] = []
-    for environment in what.choice.environments:
+
+    def rows_of(environment: Environment) -> tuple[ProofRow, ...]:
         cells = place((environment,), tuple(kinds.values()), what.choice.catalog)
-        rows += _rows(environment, tuple(zip(kinds, cells, strict=True)), what, ask)
+        return tuple(_rows(environment, tuple(zip(kinds, cells, strict=True)), what, ask))
+
+    pool = ThreadPoolExecutor(AT_ONCE)
+    try:
+        rows = [row for found in pool.map(rows_of, what.choice.environments) for row in found]
+    finally:
+        pool.shutdown(cancel_futures=True)
     return FleetDocument(
         asked=asked,
         matrix=what.choice.matrix.name,
@@ -63,31 +73,6 @@ def survey(asked: Literal["plan", "status", "run"], what: Survey, ask: Ask) -> F
         left=sum(row.left for row in rows),
         left_here=sum(row.left and row.here for row in rows),
     )
-
-
-def run_here(what: Survey, ask: Ask, attach: Callable[[str], object]) -> FleetDocument:
-    """Run what is left and fits this host, each digest once, and say how all stands then.
-
-    ``attach`` validates a digest and attaches the verdict. What cannot be run is its rows' error; the others go on.
-    """
-    before = survey("run", what, ask)
-    ran: list[str] = []
-    errors: dict[str, EnvbuilderError] = {}
-    for digest in dict.fromkeys(row.digest for row in before.rows if row.left and row.here):
-        try:
-            attach(digest)
-            ran.append(digest)
-        except EnvbuilderError as error:
-            errors[digest] = error
-    after = survey("run", what, ask)
-    rows = tuple(_with_error(row, errors.get(row.digest)) for row in after.rows)
-    return msgspec.structs.replace(after, rows=rows, ran=tuple(ran))
-
-
-def _with_error(row: ProofRow, error: EnvbuilderError | None) -> ProofRow:
-    if error is None or not (row.left and row.here):
-        return row
-    return msgspec.structs.replace(row, error=str(error), exit_code=error.exit_code)
 
 
 def _rows(
@@ -103,8 +88,7 @@ def _rows(
                 unable.setdefault(kind, []).append((host, cell))
             else:
                 able.setdefault(kind, []).append(host)
-    level: Level = "cpu" if environment.flavor == "cpu" else "gpu"
-    found = ask(environment.id, level, [(kind.gpu, kind.driver) for kind in able]) if able else None
+    found = ask(environment.id, level_of(environment), [(kind.gpu, kind.driver) for kind in able]) if able else None
     standings = {(one.gpu, one.driver): one for one in found.kinds} if found else {}
     for kind, hosts in able.items():
         row = _bare(environment, kind, hosts, here=_is_here(environment, kind, what))
@@ -116,6 +100,11 @@ def _rows(
             yield msgspec.structs.replace(
                 row, state="impossible", why=refused[0][1].why, exit_code=code_of("impossible")
             )
+
+
+def level_of(environment: Environment) -> Level:
+    """Return the level that proves an environment: a GPU's has to compute on one."""
+    return "cpu" if environment.flavor == "cpu" else "gpu"
 
 
 def _kinds(environment: Environment, host: HostKind, catalog: Catalog) -> tuple[_Kind, ...]:
@@ -151,6 +140,7 @@ def _standing(row: ProofRow, digest: str, stands: KindStanding, what: Survey) ->
         finished=stands.finished,
         age_s=stands.age_s,
         why=stands.why,
+        rehearsed=what.suite in stands.rehearsed,
         exit_code=code_of(stands.state),
     )
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from envbuilder.catalog.model import Catalog
-from envbuilder.choice import read_fleet
+from envbuilder.choice import read_fleet, read_known
 from envbuilder.compat.fleet import FleetHost, kinds_of, newest, place
 from envbuilder.compat.plan import plan
 from envbuilder.compat.selectors import select, select_wishes
@@ -15,8 +15,6 @@ from envbuilder.compat.words import Words, question
 from envbuilder.environment import Environment, Rejection
 from envbuilder.errors import NothingSelectedError, UsageError
 from envbuilder.jobs.plan_document import FindingTable, NewestDocument, PlanDocument
-from envbuilder.workspace import find_matrix
-from envbuilder.yaml_reader import read_matrix
 
 
 @dataclass(frozen=True)
@@ -43,7 +41,7 @@ def plan_matrix(options: PlanOptions, root: Path, catalog: Catalog) -> PlanDocum
     Raises InputError for a bad file, NothingSelectedError where the selectors match neither an environment nor a
     rejection.
     """
-    wishes = read_matrix(find_matrix(options.matrix, root))
+    wishes, catalog = read_known(options.matrix, root, catalog)
     hosts = read_fleet(options.fleet) if options.fleet is not None else ()
     resolved = plan(wishes, catalog)
     environments, rejections = _selected(resolved.environments, resolved.rejections, options.selectors)

@@ -11,7 +11,7 @@ from envbuilder.attest.envelope import Sealer
 from envbuilder.errors import PublishError, UsageError
 from envbuilder.publish.journal import Entry, Journal, exclusively
 from envbuilder.publish.publish_all import Session
-from envbuilder.publish.stating import Terms, Tools, state, validated
+from envbuilder.publish.stating import Terms, Tools, state, state_rehearsal, validated
 from envbuilder.registry.client import Repository
 from envbuilder.registry.reference import Reference, parse
 from envbuilder.validation.history import History
@@ -23,12 +23,15 @@ class Attachment:
     """What to attach a verdict to, and what the verdict is reached with; ``folder`` keeps it until it is attached.
 
     ``terms`` are of this host as it is now: a verdict that was kept when it had another driver is none of it.
+    ``rehearsal`` says that a simulated driver is meant: what comes of it is attached as that, and not at all where it
+    was real.
     """
 
     reference: Reference
     folder: Path
     terms: Terms
     fresh: bool = False
+    rehearsal: bool = False
 
 
 def by_digest(target: str | None) -> Reference:
@@ -47,8 +50,8 @@ def attach_verdict(attachment: Attachment, tools: Tools) -> Verdict:
 
     Where an interrupted run reached a verdict under the same terms, that one is attached: the suite is not run until it
     passes. Once it is attached, whoever asks again has it run again. Raises PublishError for an image that is not there
-    and for a verdict that was simulated, which is never attached, InfrastructureError where the registry or the engine
-    fails.
+    and for a simulated verdict where no rehearsal is meant, which is never attached, InfrastructureError where the
+    registry or the engine fails.
     """
     reference = attachment.reference
     manifest = tools.repository.manifest(reference.digest)
@@ -58,7 +61,8 @@ def attach_verdict(attachment: Attachment, tools: Tools) -> Verdict:
         journal = Journal(attachment.folder / "journal.jsonl")
         anew = attachment.fresh or not _waits(journal)
         verdict = validated(attachment.folder, reference, manifest, journal, tools, attachment.terms, anew=anew)
-        stored = state(reference.name, manifest, verdict, tools)
+        stated = state_rehearsal if attachment.rehearsal else state
+        stored = stated(reference.name, manifest, verdict, tools)
         journal.note(Entry(step="stated", digest=manifest.digest))
     tools.say(f"attached to {reference}: {', '.join(stored)}")
     return verdict

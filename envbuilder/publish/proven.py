@@ -27,12 +27,15 @@ class Registrar:
     max_age_s: float
     now: Callable[[], datetime]
 
-    def standing(self, environment: str, level: Level, kinds: Iterable[tuple[str, str]]) -> ImageStanding | None:
+    def standing(
+        self, environment: str, level: Level, kinds: Iterable[tuple[str, str]], digest: str = ""
+    ) -> ImageStanding | None:
         """Say how the image under an environment's tag stands at a level on each kind, a GPU and a driver ('' any).
 
-        None where nothing is under that tag. Raises InfrastructureError or PublishError where the registry fails.
+        None where nothing is under that tag, or the repository has no such ``digest`` where one is given.
+        Raises InfrastructureError or PublishError where the registry fails.
         """
-        said = said_of(self.repository, self.openers, environment)
+        said = said_of(self.repository, self.openers, digest or environment)
         if said is None:
             return None
         demand = Demand(level=level, environment=environment, max_age_s=self.max_age_s)

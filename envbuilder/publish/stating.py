@@ -14,13 +14,14 @@ import msgspec
 from envbuilder.attest import statement
 from envbuilder.attest.demand import moment
 from envbuilder.attest.envelope import Sealer
-from envbuilder.attest.predicates import Allowance, result_statement, verdict_statement
+from envbuilder.attest.predicates import Allowance, rehearsal_statement, result_statement, verdict_statement
 from envbuilder.engine.port import Engine, Image
 from envbuilder.errors import PublishError, decode
 from envbuilder.publish.journal import Entry, Journal
 from envbuilder.registry.client import Manifest, Repository
 from envbuilder.registry.reference import Reference
 from envbuilder.registry.referrers import attach, confirm
+from envbuilder.registry.shapes import ambiguity, platforms
 from envbuilder.validation.checks import suite_plan
 from envbuilder.verdict import HostRef, Verdict
 from envbuilder.workspace import content_key, read_document, write_document
@@ -85,8 +86,16 @@ def validated(  # noqa: PLR0913, PLR0917 - what to validate, where it is kept, a
 ) -> Verdict:
     """Validate the digest that the registry holds, unless a run did so a short while ago under the same terms.
 
-    With ``anew`` it is validated whatever is kept.
+    With ``anew`` it is validated whatever is kept. Raises PublishError for a digest of which it is not certain what
+    image it is: a verdict would speak of one, and others run another.
     """
+    if why := ambiguity(manifest):
+        raise PublishError(f"{manifest.digest}: {why}", hint="push the image again, as one image")
+    if len(named := platforms(manifest)) > 1:
+        raise PublishError(
+            f"{manifest.digest} is {len(named)} images ({', '.join(named[:5])}), and a verdict is about one",
+            hint="name the image of one platform by its own digest",
+        )
     path = folder / f"{manifest.digest.removeprefix('sha256:')[:16]}.verdict.json"
     kept = journal.last("validated")
     same = kept is not None and (kept.digest, kept.terms) == (manifest.digest, terms.key)
@@ -128,6 +137,15 @@ def state(  # noqa: PLR0913, PLR0917 - what is stated about what, and the ports
     """
     result = result_statement(name, verdict, allowed=allowed)
     statements = (verdict_statement(name, verdict, allowed=allowed), *((result,) if result else ()), *further)
+    return _stated(manifest, statements, tools)
+
+
+def state_rehearsal(name: str, manifest: Manifest, verdict: Verdict, tools: Tools) -> tuple[str, ...]:
+    """Sign and attach what came of a simulated driver, which counts nowhere. Raises PublishError for a real one."""
+    return _stated(manifest, (rehearsal_statement(name, verdict),), tools)
+
+
+def _stated(manifest: Manifest, statements: tuple[statement.Statement, ...], tools: Tools) -> tuple[str, ...]:
     made = []
     for each in statements:
         tools.say(f"attaching {each.predicate_type}")

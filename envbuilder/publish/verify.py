@@ -11,7 +11,7 @@ import msgspec
 
 from envbuilder.attest import statement
 from envbuilder.attest.demand import Demand, Refusal, Refused, SameGpu, age_s, gpu_matches
-from envbuilder.attest.envelope import Opener, Rejected
+from envbuilder.attest.envelope import Opener, Rejected, UnknownFormError
 from envbuilder.attest.kinds import Kind, add_up
 from envbuilder.attest.predicates import VerdictPredicate
 from envbuilder.attest.trust import Decision, Evidence, decide
@@ -24,6 +24,7 @@ from envbuilder.registry.deadline import within
 from envbuilder.registry.faults import Fault, RegistryFailedError, RegistryRefusedError
 from envbuilder.registry.parallel import in_parallel
 from envbuilder.registry.referrers import Listing, NotADocumentError, document, listing, subject_of
+from envbuilder.registry.shapes import ambiguity, platforms
 from envbuilder.verdict import Verdict
 
 _LOOKED_AT = 20
@@ -177,8 +178,8 @@ def _evidence(found: Iterable[_Found]) -> Iterable[Evidence]:
 
 
 def _collect(repository: Repository, manifest: Manifest, openers: tuple[Opener, ...]) -> tuple[_Found, ...]:
-    """Open every attached document that could be a statement."""
-    listed = listing(repository, manifest.digest)
+    """Open every attached document that could be a statement; before them, what makes the image itself unclear."""
+    listed = listing(repository, manifest.digest, frozenset(opener.media_type for opener in openers))
     work = [
         (opener, item.digest)
         for opener in openers
@@ -186,7 +187,19 @@ def _collect(repository: Repository, manifest: Manifest, openers: tuple[Opener, 
         if item.artifact_type in ("", opener.media_type)
     ]
     deadline = repository.transport.deadline
-    return in_parallel(lambda one: _open(repository, manifest, listed, *one), work, deadline)
+    opened = in_parallel(lambda one: _open(repository, manifest, listed, *one), work, deadline)
+    return (*_unclear(manifest), *opened)
+
+
+def _unclear(manifest: Manifest) -> Iterable[_Found]:
+    """Say why it is not certain which image a verdict about this digest would speak of."""
+    if why := ambiguity(manifest):
+        yield _Found(refusal=Refusal(reason=Refused.AMBIGUOUS, message=f"{manifest.digest}: {why}"), unknown=True)
+    named = platforms(manifest)
+    if len(named) > 1:
+        text = f"{manifest.digest} is {len(named)} images ({', '.join(named[:5])}), and a verdict is about one: verify "
+        text += "the one that is deployed, by its own digest"
+        yield _Found(refusal=Refusal(reason=Refused.MANY_PLATFORMS, message=text), unknown=True)
 
 
 def _open(repository: Repository, manifest: Manifest, listed: Listing, opener: Opener, stored: str) -> _Found:
@@ -195,6 +208,10 @@ def _open(repository: Repository, manifest: Manifest, listed: Listing, opener: O
         opened = opener.open(document(repository, stored, manifest.digest, opener.media_type))
     except RegistryRefusedError as error:
         return _unfetched(error, stored, claimed=stored in listed.claimed)
+    except UnknownFormError as error:
+        return _Found(
+            refusal=Refusal(reason=Refused.NEWER_SCHEMA, statement=stored, message=error.message), unknown=True
+        )
     except PublishError as error:
         return _passed_over(Refused.UNREADABLE, stored, error.message)
     if isinstance(opened, Rejected):

@@ -65,6 +65,10 @@ class PackageIndex(Protocol):
         """Yield one file of a wheel piece by piece, unpacked; only its own bytes are read."""
         ...
 
+    def whole(self, file: DistFile) -> Iterator[bytes]:
+        """Yield a file as it is, piece by piece; what it is, its hash says."""
+        ...
+
     def size(self, file: DistFile) -> int:
         """Return a file's size in bytes."""
         ...

@@ -84,6 +84,10 @@ class Client:
             start = lazyzip.content_at(lambda a, b: self._transport.read(file.url, a, b), member)
             yield from lazyzip.unpack(member, self._transport.stream(file.url, start, start + member.packed))
 
+    def whole(self, file: DistFile) -> Iterator[bytes]:
+        """Yield a file as it is, piece by piece; nothing of it is kept."""
+        yield from self._transport.stream(file.url, 0, self.size(file))
+
     def size(self, file: DistFile) -> int:
         """Return a file's size in bytes, as the index states it or as the server does."""
         if file.size is not None:

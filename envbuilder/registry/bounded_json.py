@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, TypeVar
 
 import msgspec
@@ -21,3 +22,21 @@ def parsed(content: bytes | msgspec.Raw, kind: type[_Document] | Any, what: str)
         return decode.from_json(bytes(content), kind, f"not {what}")
     except decode.DamagedError as error:
         raise MalformedError(str(error)) from error
+
+
+def check_unambiguous(content: bytes, what: str) -> None:
+    """Raise MalformedError where an object names a key twice: readers differ in which of the two they take."""
+    try:
+        with decode.damaged(f"not {what}"):
+            json.loads(content, object_pairs_hook=_once)
+    except decode.DamagedError as error:
+        raise MalformedError(str(error)) from error
+
+
+def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"it says {twice[:60]!r} twice")
+    return made

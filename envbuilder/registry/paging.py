@@ -14,6 +14,8 @@ MAX_PAGES = 1_000
 _LINK = re.compile(r'<([^>]*)>((?:\s*;\s*[^,;="]+(?:=(?:"[^"]*"|[^,;"]*))?)*)')
 _NEXT = re.compile(r"\brel\s*=\s*(?:\"(?:[^\"]*\s)?next(?:\s[^\"]*)?\"|next\b)", re.IGNORECASE)
 
+_RELATION = re.compile(r"\brel\s*=", re.IGNORECASE)
+
 
 def pages(transport: Transport, path: str, *, expect: tuple[int, ...], limit: int) -> Iterator[Answer]:
     """Fetch every page from the first on, each of at most ``limit`` bytes.
@@ -40,7 +42,8 @@ def _following(answer: Answer) -> str:
     links: list[tuple[str, str]] = _LINK.findall(header)
     link = next((address for address, parameters in links if _NEXT.search(parameters)), None)
     if link is None:
-        if _NEXT.search(header):
+        # A relation that is not known may be the next page in somebody's own spelling: nothing is left unread for that.
+        if header.strip() and ("next" in header.casefold() or not _all_related(header, links)):
             raise RegistryRefusedError(
                 Fault.BAD_LINK, f"the registry names its next page in no known form: {header[:200]!r}"
             )
@@ -53,3 +56,8 @@ def _following(answer: Answer) -> str:
     if not link or not same:
         raise RegistryRefusedError(Fault.BAD_LINK, f"the registry's next page is elsewhere: {link[:200]!r}")
     return following
+
+
+def _all_related(header: str, links: list[tuple[str, str]]) -> bool:
+    """Tell whether a header is made of links alone, each of which says how it is related."""
+    return not _LINK.sub("", header).strip(" ,\t") and all(_RELATION.search(parameters) for _, parameters in links)

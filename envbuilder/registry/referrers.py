@@ -151,14 +151,16 @@ def confirm(repository: Repository, subject: str, documents: tuple[Descriptor, .
 
 def attached(repository: Repository, digest: str, media_type: str) -> tuple[Descriptor, ...]:
     """List the documents of one type that are attached to a digest, from the API and from the tags alike."""
-    return tuple(item for item in listing(repository, digest).items if item.artifact_type in ("", media_type))
+    items = listing(repository, digest, frozenset((media_type,))).items
+    return tuple(item for item in items if item.artifact_type in ("", media_type))
 
 
-def listing(repository: Repository, digest: str) -> Listing:
+def listing(repository: Repository, digest: str, kinds: frozenset[str] = frozenset()) -> Listing:
     """List everything that is attached to a digest: every page of the API, and the tags of what came before it.
 
-    Both are read, since a registry may have learnt the API after documents were attached the old way. Raises
-    RegistryRefusedError where the registry's own list is none, or too long.
+    Both are read, since a registry may have learnt the API after documents were attached the old way. ``kinds`` are the
+    types that the caller reads: what a tag lists under another type is not believed to be of it, since anybody can
+    write that. Raises RegistryRefusedError where the registry's own list is none, or too long.
     """
     from_api = _from_api(repository, digest)
     try:
@@ -168,7 +170,8 @@ def listing(repository: Repository, digest: str) -> Listing:
             raise
         old = ()  # anybody can push this tag; where the registry itself lists, it proves and disproves nothing
     if from_api is None:
-        old = (*old, *_from_own_tags(repository, digest, old))
+        believed = [item for item in old if not kinds or item.artifact_type in ("", *kinds)]
+        old = (*old, *_from_own_tags(repository, digest, believed))
     known = {item.digest for item in from_api or ()}
     found = {item.digest: item for item in (*(from_api or ()), *old)}
     if len(found) > MAX_ENTRIES:
@@ -210,6 +213,8 @@ def _from_api(repository: Repository, digest: str) -> tuple[Descriptor, ...] | N
             raise RegistryRefusedError(
                 Fault.BAD_ANSWER, f"the registry names a page that it does not have: {answer.address}"
             )
+        if answer.headers.get("OCI-Filters-Applied", "").strip():
+            raise RegistryRefusedError(Fault.BAD_ANSWER, "the registry leaves out of its list what it was not asked to")
         found += _entries(_decode(answer.content))
         first = False
         if len(found) > MAX_ENTRIES:

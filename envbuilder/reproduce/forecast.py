@@ -41,7 +41,7 @@ _AFTER_LOADING = (
 
 _RAN = frozenset(
     {"cublas_launch_failed", "cublas_no_handle", "cudnn_no_handle", "no_algorithm_worked", "kernels_from_ptx",
-     "no_kernel_image", "kernel_image_invalid", "memory_exhausted"}
+     "no_kernel_image", "kernel_image_invalid", "memory_exhausted", "unsupported_ptx", "invalid_handle"}
 )  # fmt: skip
 """Messages of code that runs on the GPU: the libraries that it is in were found."""
 
@@ -61,8 +61,10 @@ NOT_SERVED = frozenset({"ppc64le", "i686", "armv7l"})
 def forecast(reported: Reported, symptoms: tuple[Symptom, ...], catalog: Catalog) -> tuple[Finding, ...]:
     """Ask the rules, and keep what holds on the report's system, about what was stated, and against its own log."""
     question = question_of(reported, symptoms, catalog)
-    if question is None or reported.platform == "macos" or reported.arch in NOT_SERVED:
+    if reported.platform == "macos" or reported.arch in NOT_SERVED:
         return ()
+    if question is None:
+        return _by_toolkit(reported, catalog)
     found = findings_of(question, catalog)
     if reported.platform == "windows":
         found = tuple(_for_windows(row, reported) for row in found if row.code in _ON_WINDOWS)
@@ -117,6 +119,8 @@ def _by_toolkit(reported: Reported, catalog: Catalog) -> tuple[Finding, ...]:
     newest = max(capabilities, key=key, default=None)
     if toolkit is None or newest is None or key(newest) <= key(toolkit.last_capability):
         return ()
+    if same_major(newest, toolkit.last_capability):
+        return ()  # machine code runs on the later GPUs of its major
     return (
         Finding(
             code=Code.GPU_UNSUPPORTED_BY_CUDA,

@@ -10,15 +10,17 @@ from envbuilder import versions
 from envbuilder.catalog.model import Catalog
 from envbuilder.compat.check import check
 from envbuilder.compat.check_text import change_text, new_text
-from envbuilder.compat.nearest import nearest
+from envbuilder.compat.nearest import Near, nearest
 from envbuilder.compat.question import Question
 from envbuilder.compat.resolve import resolve
 from envbuilder.compat.works import Installable
-from envbuilder.environment import Change, Combination, Environment, Rejection
+from envbuilder.environment import Change, Combination, Environment, Predicate, Rejection
 from envbuilder.finding import Code
 from envbuilder.reproduce.diagnosis import Diagnosis
 from envbuilder.reproduce.mending_commands import mending_commands
+from envbuilder.reproduce.other_ways import other_way
 from envbuilder.reproduce.predict import FIRST_WITHOUT_WINDOWS_GPU
+from envbuilder.reproduce.question_from_report import SHARED
 from envbuilder.reproduce.report.reported import Reported
 from envbuilder.reproduce.reproduction import Nearest
 
@@ -40,17 +42,21 @@ def mend(
     """
     if question is None or (diagnosis.place != "versions" and diagnosis.codes[:1] != (Code.NOT_INSTALLABLE,)):
         return None
+    if Code.OTHER_BUILD in diagnosis.codes:
+        return None  # whose build it is decides what its versions mean
     if diagnosis.codes[0] not in HINDRANCES and _before_all(question, catalog):
         return None
     asked = _answerable(question, catalog)
     if reported.platform == "windows" and versions.at_least(question.tensorflow, FIRST_WITHOUT_WINDOWS_GPU):
         asked = msgspec.structs.replace(asked, cuda=None, cudnn=None, install=None)  # WSL2 has a CUDA of its own
-    found = nearest(asked, Installable(catalog, without=HINDRANCES))
-    if found is None:
+    works = Installable(catalog, without=HINDRANCES)
+    ways = [nearest(asked, works)]
+    if reported.platform != "windows":
+        ways.append(other_way(diagnosis.codes[0], asked, works, catalog))
+    chosen = next((row for way in ways if way and (row := _way(way, reported, diagnosis, asked))), None)
+    if chosen is None:
         return None
-    near, changes = found.wish, (*_system_change(reported, found.wish), *found.changes)
-    if not changes or not _mends(diagnosis, changes, asked):
-        return None
+    near, changes, predicate = chosen
     wish = _wish(question, near, catalog)
     made = resolve(wish, catalog)
     environment = None if isinstance(made, Rejection) else made
@@ -61,13 +67,21 @@ def mend(
         Nearest(
             environment=answer,
             changes=tuple(map(change_text, changes)),
-            predicate=found.predicate,
+            predicate=predicate,
             diff=tuple(line for change in changes for line in _diff(change)),
             commands=mending_commands(reported, question, near, environment, catalog),
             matrix=matrix_of(wish, environment) if environment is not None else "",
         ),
         environment,
     )
+
+
+def _way(
+    found: Near[Question], reported: Reported, diagnosis: Diagnosis, asked: Question
+) -> tuple[Question, tuple[Change, ...], Predicate] | None:
+    """Return a way with all its changes, where it touches what is wrong."""
+    changes = (*_system_change(reported, found.wish), *found.changes)
+    return (found.wish, changes, found.predicate) if changes and _mends(diagnosis, changes, asked) else None
 
 
 def _answerable(question: Question, catalog: Catalog) -> Question:
@@ -99,6 +113,8 @@ _MENDED_BY = {
     Code.PYTHON_UNSUPPORTED: {"python", "tensorflow"},
     Code.NUMPY_ABI: {"numpy", "tensorflow"},
     Code.PROTOBUF_ABI: {"protobuf", "tensorflow"},
+    Code.KERAS_MISMATCH: {"keras", "tf-keras", "tensorflow"},
+    Code.PACKAGE_CONFLICT: {"package", "tensorflow", *SHARED},
     Code.CUDNN_MISMATCH: {"cudnn", "cuda", "tensorflow", "install"},
     Code.CUDA_MISMATCH: {"cuda", "tensorflow", "install"},
     Code.DRIVER_TOO_OLD: {"cuda", "tensorflow", "base_image"},
@@ -109,6 +125,10 @@ _MENDED_BY = {
     Code.NOT_A_GPU_BUILD: {"system", "package", "tensorflow"},
 }
 """What has to change at least for a cause to be gone."""
+
+
+_OF_ANSWERS = frozenset({Code.NOT_INSTALLABLE, Code.PYTHON_UNSUPPORTED})
+"""Causes that a release can mend where its pre-release could not be installed."""
 
 
 def _finishes(change: Change) -> bool:
@@ -131,7 +151,7 @@ def _mends(diagnosis: Diagnosis, changes: tuple[Change, ...], question: Question
         return False
     if fields == {"system"} and not (lead == Code.NOT_A_GPU_BUILD and question.gpu):
         return False  # another system alone gives a GPU to those who ask for one, and mends nothing else
-    if lead in HINDRANCES and all(_finishes(change) for change in changes):
+    if lead not in _OF_ANSWERS and all(_finishes(change) for change in changes):
         return False
     if lead in {Code.DRIVER_TOO_OLD, Code.CONTAINER_REQUIREMENT}:
         return question.driver is not None
@@ -140,7 +160,7 @@ def _mends(diagnosis: Diagnosis, changes: tuple[Change, ...], question: Question
 
 def _system_change(reported: Reported, near: Question) -> tuple[Change, ...]:
     old = reported.os or reported.platform
-    if old is None:
+    if old is None or not near.gpu:
         return ()
     if reported.platform == "macos":
         return (Change("system", old, "Linux"),)

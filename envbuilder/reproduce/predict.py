@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from envbuilder.catalog.model import Catalog
 from envbuilder.finding import Code, Finding, Severity
+from envbuilder.reproduce.explained import as_remark, explains, is_aside
 from envbuilder.reproduce.forecast import NOT_SERVED, forecast
 from envbuilder.reproduce.messages.message import Signature, Symptom
 from envbuilder.reproduce.messages.recognise import get
 from envbuilder.reproduce.other_builds import other_builds
-from envbuilder.reproduce.question_from_report import means_gpu
-from envbuilder.reproduce.report.reported import Reported
+from envbuilder.reproduce.question_from_report import means_gpu, release_of
+from envbuilder.reproduce.report.recognisers import TAG
+from envbuilder.reproduce.report.reported import Evidence, Reported
 from envbuilder.reproduce.slow_start import causes
 from envbuilder.reproduce.weighed_causes import by_cause
-from envbuilder.versions import at_least
+from envbuilder.versions import at_least, minor
 
 FIRST_WITHOUT_WINDOWS_GPU = "2.11"
 
@@ -30,24 +32,35 @@ _HIDDEN_BY = {
     Code.GPU_NOT_VISIBLE: frozenset({Code.DRIVER_MISMATCH, Code.STUB_LIBCUDA, Code.DRIVER_TOO_OLD}),
     Code.MISSING_LIBRARY: frozenset({Code.TWO_CUDA_STACKS, Code.NOT_INSTALLABLE}),
     Code.PYTHON_UNSUPPORTED: frozenset({Code.NOT_INSTALLABLE}),
+    Code.API_MISMATCH: frozenset({Code.PACKAGE_CONFLICT, Code.KERAS_MISMATCH}),
 }
 """What follows from something else that the lines prove, and is no cause beside it."""
 
 
 def predict(reported: Reported, symptoms: tuple[Symptom, ...], catalog: Catalog) -> tuple[Finding, ...]:
     """List what must go wrong, the cause first: what lines prove, what the rules foresee, what pauses tell."""
+    symptoms = tuple(row for row in symptoms if not is_aside(row, reported))
     shown = _proved(symptoms)
     proved = {finding.code for finding in shown}
     builds = other_builds(reported, symptoms, catalog)
     elsewhere = _other_system(reported, symptoms)
     ruled = () if builds else forecast(reported, symptoms, catalog)
     ruled = tuple(finding for finding in ruled if not (finding.code in _OF_LIBRARIES and proved & _HOST))
+    ruled, elsewhere = _answering(ruled, proved, reported), _answering(elsewhere, proved, reported)
     codes = {finding.code for finding in (*elsewhere, *ruled)}
     beside = tuple(row for row in shown if not _said_by(row.code, codes))
     if elsewhere and all(get(row.signature).layer == "symptom" for row in symptoms if get(row.signature).code):
         beside = ()
-    known = (*elsewhere, *ruled, *beside, *builds)
+    tagged = (*_other_tag(reported), *_before_keras(reported, symptoms))
+    if tagged:
+        beside = tuple(row for row in beside if row.code is not Code.PACKAGE_CONFLICT)
+    known = (*tagged, *elsewhere, *ruled, *beside, *builds)
     return by_cause((*known, *causes(reported, symptoms, known)), proved)
+
+
+def _answering(findings: tuple[Finding, ...], proved: set[Code], reported: Reported) -> tuple[Finding, ...]:
+    """Make remarks of forecasts that no line shows and that do not explain what is complained of."""
+    return tuple(row if row.code in proved or explains(row.code, reported) else as_remark(row) for row in findings)
 
 
 _HOST = frozenset({Code.DRIVER_MISMATCH, Code.STUB_LIBCUDA, Code.GPU_NOT_VISIBLE, Code.CONTAINER_REQUIREMENT})
@@ -70,6 +83,55 @@ def _proved(symptoms: tuple[Symptom, ...]) -> tuple[Finding, ...]:
         kept = [(row, known) for row, known in kept if known.layer != "symptom"]
     made = {(known.code, row.values.get("library", known.id)): _shown(row, known) for row, known in reversed(kept)}
     return tuple(reversed(made.values()))
+
+
+def _other_tag(reported: Reported) -> tuple[Finding, ...]:
+    """Compare the Python that a wheel is for with the one that runs, where it could not be installed or found."""
+    tag = next((row for row in reported.evidence if row.source == TAG), None)
+    if tag is None or reported.python is None or not {"installing", "import"} & set(reported.complaints):
+        return ()
+    if minor(reported.python) == tag.value or any(
+        row.source != TAG and row.value == tag.value for row in _of_python(reported)
+    ):
+        return ()
+    return (
+        Finding(
+            code=Code.PYTHON_UNSUPPORTED,
+            severity=Severity.ERROR,
+            subject=f"Python {reported.python}",
+            message=f"The wheel of line {tag.line} is for Python {tag.value}, and Python {reported.python} runs: no "
+            "installer takes it.",
+            requires=tag.value,
+            found=tag.text[:200],
+            fix=f"Take a wheel for Python {minor(reported.python)}, or make an environment with Python {tag.value}.",
+        ),
+    )
+
+
+FIRST_WITH_KERAS = "1.4"
+
+
+def _before_keras(reported: Reported, symptoms: tuple[Symptom, ...]) -> tuple[Finding, ...]:
+    """Tell a TensorFlow without keras that is whole, and older than keras in it, from one whose files are missing."""
+    row = next((row for row in symptoms if row.signature == "no_keras"), None)
+    if row is None or reported.tensorflow is None or at_least(release_of(reported.tensorflow), FIRST_WITH_KERAS):
+        return ()
+    return (
+        Finding(
+            code=Code.API_MISMATCH,
+            severity=Severity.ERROR,
+            subject=f"TensorFlow {reported.tensorflow}",
+            message=f"Line {row.line} asks for tf.keras, which TensorFlow has since {FIRST_WITH_KERAS}; "
+            f"{reported.tensorflow} does not have it yet.",
+            requires=FIRST_WITH_KERAS,
+            found=row.text[:200],
+            fix="Install the TensorFlow that the code was written for.",
+        ),
+    )
+
+
+def _of_python(reported: Reported) -> tuple[Evidence, ...]:
+    return tuple(row for row in reported.evidence if row.field == "python")
 
 
 def _other_system(reported: Reported, symptoms: tuple[Symptom, ...]) -> tuple[Finding, ...]:

@@ -127,12 +127,24 @@ def is_version(text: str) -> bool:
 def _loaded(field: str, reported: Reported) -> str | None:
     """Return the CUDA or cuDNN that TensorFlow gets: what a form says beside a TensorFlow image is not in it."""
     value: str | None = getattr(reported, field)
+    if _is_open(field, value, reported):
+        return None
     if field == "cuda" and value is not None and not versions.names_line(value):
         return None  # a major is what a library's name says: any of its releases
     if reported.image is None or not reported.image.startswith("tensorflow/"):
         return value
     proved = any((row.field, row.value, row.trust) == (field, value, Trust.PROVED) for row in reported.evidence)
     return value if proved else None
+
+
+def _is_open(field: str, value: str | None, reported: Reported) -> bool:
+    """Tell whether sentences alone name a version, beside another that is said to work.
+
+    A title names the version that failed at first, and the text below tells how it went on: which of them the
+    environment has is not known.
+    """
+    trusts = {row.trust for row in reported.evidence if (row.field, row.value) == (field, value)}
+    return trusts == {Trust.MENTIONED} and any(row.field == field and row.value != value for row in reported.works)
 
 
 def question_of(reported: Reported, symptoms: tuple[Symptom, ...], catalog: Catalog) -> Question | None:

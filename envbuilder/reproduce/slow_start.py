@@ -72,7 +72,8 @@ def _compiles_kernels(case: Case) -> Iterator[Finding]:
 def _unexplained_start(case: Case) -> Iterator[Finding]:
     old = case.reported.cuda is not None and versions.major(case.reported.cuda) in _BEFORE_AMPERE
     new = any(versions.at_least(text, _AMPERE) for text in case.reported.compute_capabilities)
-    if case.start is None or case.codes & {Code.PTX_JIT, Code.GPU_UNSUPPORTED_BY_CUDA} or not (old and new):
+    told = {Code.PTX_JIT} if case.reported.tensorflow is None else {Code.PTX_JIT, Code.GPU_UNSUPPORTED_BY_CUDA}
+    if case.start is None or case.codes & told or not (old and new):
         return
     capability = case.reported.compute_capabilities[0]
     yield _finding(
@@ -130,6 +131,19 @@ def _several_gpus(case: Case) -> Iterator[Finding]:
     )
 
 
+def _gpus_wait(case: Case) -> Iterator[Finding]:
+    if not {"stuck", "several"} <= set(case.reported.complaints) or case.codes - {Code.OTHER_BUILD, Code.UNKNOWN}:
+        return
+    yield _finding(
+        Code.STALLS,
+        "several GPUs",
+        "It hangs with several GPUs: they wait for each other, for their traffic (peer-to-peer, shared memory, "
+        "network) does not get through.",
+        "Try NCCL_P2P_DISABLE=1, and tf.distribute.ReductionToOneDevice() in place of NCCL; on AMD boards turn the "
+        "IOMMU off, and give a container --ipc=host.",
+    )
+
+
 def _tools_missing(case: Case) -> Iterator[Finding]:
     waits = [pause for pause in case.reported.pauses if "cuDNN version" in pause.after or "ptxas" in pause.before]
     if not waits or not case.names & {"ptxas_missing", "child_not_started"}:
@@ -164,6 +178,7 @@ CAUSES: tuple[Callable[[Case], Iterator[Finding]], ...] = (
     _cache_too_small,
     _growth_not_set,
     _several_gpus,
+    _gpus_wait,
     _tools_missing,
     _other_pauses,
 )

@@ -11,7 +11,7 @@ _TIERS: tuple[frozenset[Code], ...] = (
     ),
     frozenset(
         {Code.PYTHON_UNSUPPORTED, Code.NOT_INSTALLABLE, Code.PACKAGE_CONFLICT, Code.GLIBC_TOO_OLD,
-         Code.CPU_FEATURE_MISSING, Code.NUMPY_ABI, Code.PROTOBUF_ABI, Code.KERAS_MISMATCH}
+         Code.CPU_FEATURE_MISSING, Code.NUMPY_ABI, Code.PROTOBUF_ABI, Code.KERAS_MISMATCH, Code.API_MISMATCH}
     ),
     frozenset({Code.GPU_NOT_VISIBLE}),
     frozenset({Code.NOT_A_GPU_BUILD}),
@@ -28,7 +28,9 @@ _TIERS: tuple[frozenset[Code], ...] = (
 )  # fmt: skip
 """Codes in the order in which they explain each other: nothing behind a stub libcuda is worth a look."""
 
-_BEFORE_BUILDS = frozenset({Code.CUDNN_MISMATCH, Code.NO_KERNEL_IMAGE, Code.PTX_JIT, Code.XLA_TOOLS_MISSING})
+_BEFORE_BUILDS = frozenset(
+    {Code.CUDNN_MISMATCH, Code.NO_KERNEL_IMAGE, Code.PTX_JIT, Code.XLA_TOOLS_MISSING, Code.STALLS}
+)
 """What a line proves of any build; whose build it is comes after it, and before libraries that it alone opens."""
 
 _BUILD_TIER = next(tier for tier, codes in enumerate(_TIERS) if Code.OTHER_BUILD in codes)

@@ -38,6 +38,11 @@ def differences(  # noqa: PLR0913, PLR0917 - two sides, what was measured betwee
     warned = outcomes.warnings(one.printed, other.printed) if one.printed and other.printed else None
     outputs, compared = compare_outputs(one.numerics, other.numerics) if one.numerics and other.numerics else (None, 0)
     gpu = new.side.environment.flavor == "gpu"
+    tests = (
+        outcomes.compare_tests(one.tests, other.tests, one.again, other.again)
+        if one.tests is not None and other.tests is not None
+        else None
+    )
     return Differences(
         packages=inventory.packages(one.inventory, other.inventory) if one.inventory and other.inventory else None,
         requirements=inventory.requirements(one.inventory, other.inventory)
@@ -56,11 +61,9 @@ def differences(  # noqa: PLR0913, PLR0917 - two sides, what was measured betwee
         warnings_gone=warned[1] if warned else (),
         surface=surface.compare_surfaces(one.surface, other.surface) if one.surface and other.surface else None,
         checks=outcomes.checks(old.checks, new.checks) if old.checks is not None and new.checks is not None else None,
-        tests=outcomes.compare_tests(one.tests, other.tests, one.again, other.again)
-        if one.tests is not None and other.tests is not None
-        else None,
+        tests=tests,
         tests_run=_run(one, other),
-        tests_counted=outcomes.count_tests(one.tests, other.tests)
+        tests_counted=outcomes.count_tests(one.tests, other.tests, tests or ())
         if one.tests is not None and other.tests is not None
         else None,
         outputs=outputs,

@@ -20,7 +20,7 @@ from envbuilder.upgrade.measure import measure
 from envbuilder.upgrade.model_exchange import exchange
 from envbuilder.upgrade.observe import Place, observe
 from envbuilder.upgrade.observed import Observed, UserTest
-from envbuilder.upgrade.outcomes import THE_RUN, compare_tests, newly_failed
+from envbuilder.upgrade.outcomes import THE_RUN, compare_tests, to_run_again
 from envbuilder.upgrade.statistics import Samples
 from envbuilder.upgrade.upgrade_document import ModelExchange
 from envbuilder.upgrade.upgrade_request import Propose, UpgradeRequest
@@ -118,7 +118,7 @@ def _tested(  # noqa: PLR0913, PLR0917 - both sides, where they run, and what is
     request: UpgradeRequest,
     kept: Kept,
 ) -> list[Evidence]:
-    """Run the user's tests on both sides, and the files in which one newly fails again."""
+    """Run the user's tests on both sides, and once more the files in which one fails on one side alone."""
     if suite is None:
         return evidence
     places = [_place(tools, each, request) for each in made]
@@ -131,12 +131,12 @@ def _tested(  # noqa: PLR0913, PLR0917 - both sides, where they run, and what is
             key = key_of(place, more={"suite": suite.digest.encode()})
             run = partial(run_suite, place, suite, python)
             tests.append(kept.answer(f"tests-{name}", key, Tests, run, lambda found: THE_RUN not in map(named, found)))
-    failed = {change.name for change in newly_failed(compare_tests(tests[0], tests[1]))} - {THE_RUN}
+    failed = to_run_again(compare_tests(tests[0], tests[1]))
     if failed:
         for number, (place, each) in enumerate(zip(places, made, strict=True)):
             with tools.console.task(each.environment.id) as task:
                 task.update(f"{len(failed)} of your tests again")
-                again[number] = run_again(place, suite, each.environment.python, failed)
+                again[number] = run_again(place, suite, each.environment.python, failed, tests[number])
     return [
         replace(each, observed=msgspec.structs.replace(each.observed, tests=tests[side], again=again[side]))
         for side, each in enumerate(evidence)

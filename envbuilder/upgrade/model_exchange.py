@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator
+from pathlib import PurePosixPath
 
 from envbuilder.engine.port import FILES_AT
 from envbuilder.errors import decode
@@ -56,5 +57,8 @@ def _exchanged(writer: Place, reader: Place, saved_by: str) -> list[ModelExchang
 def _files(saved: Saved, formats: dict[str, str]) -> Iterator[tuple[str, bytes]]:
     for name, files in saved.saved.items():
         for path, text in files.items():
+            if PurePosixPath(path).is_absolute() or not {"", ".", ".."}.isdisjoint(path.split("/")):
+                # One side's image wrote this, and it is brought to the other's: beside its models lie our probes.
+                raise decode.DamagedError(f"{path} leads out of its folder")
             with decode.damaged(f"{path} is not base64"):
-                yield f"models/{formats[name]}/{path}", base64.b64decode(text)
+                yield f"models/{formats[name]}/{path}", base64.b64decode(text, validate=True)

@@ -57,7 +57,7 @@ def compare_tests(
 ) -> tuple[OutcomeChange, ...]:
     """List the user's tests whose outcomes differ, by name; the message is that of the side where it fails.
 
-    A test that newly fails, but passes on the new side when it is run again, or fails on the old side then, is flaky.
+    A test that fails on one side, and in further runs ends otherwise on either, is flaky.
     """
     before = {test.name: test for test in old}
     after = {test.name: test for test in new}
@@ -67,12 +67,12 @@ def compare_tests(
         if _outcome(one) != _outcome(other):
             message = other.message if other and other.outcome != "passed" else one.message if one else ""
             change = OutcomeChange(name=name, old=_outcome(one), new=_outcome(other), message=message)
-            changes.append(_rerun(change, old_again, new_again) if _newly(change) else change)
+            changes.append(_rerun(change, old_again, new_again) if _in_doubt(change) else change)
     return tuple(changes)
 
 
 def _rerun(change: OutcomeChange, old_again: Runs, new_again: Runs) -> OutcomeChange:
-    """Say of a newly failing test how often it fails, counting its first run."""
+    """Say of a test that fails on one side how often it fails, counting its first run."""
     sides = [
         [first, *(_outcome(_named(run, change.name)) for run in runs)]
         for first, runs in ((change.old, old_again), (change.new, new_again))
@@ -80,17 +80,30 @@ def _rerun(change: OutcomeChange, old_again: Runs, new_again: Runs) -> OutcomeCh
     if len(sides[0]) + len(sides[1]) == 2:  # noqa: PLR2004 - one run of each side: never run again
         return change
     bad = [sum(outcome != "passed" for outcome in outcomes) for outcomes in sides]
-    flaky = "passed" in sides[1] or (change.old == "passed" and bad[0] > 0)
+    flaky = any("passed" in outcomes and set(outcomes) != {"passed"} for outcomes in sides)
     said = f"failed {bad[1]} of {len(sides[1])} runs on the new side, {bad[0]} of {len(sides[0])} on the old"
     return msgspec.structs.replace(change, flaky=flaky, again=said)
+
+
+def to_run_again(changes: Sequence[OutcomeChange]) -> frozenset[str]:
+    """Name the tests of which one run does not say whether they always end so."""
+    return frozenset(change.name for change in changes if _in_doubt(change)) - {THE_RUN}
+
+
+def _in_doubt(change: OutcomeChange) -> bool:
+    return _newly(change) or (change.old in FAILURES and change.new == "passed")
 
 
 def _named(run: Sequence[UserTest], name: str) -> UserTest | None:
     return next((test for test in run if test.name == name), None)
 
 
-def count_tests(old: Sequence[UserTest], new: Sequence[UserTest]) -> TestCounts:
-    """Count the user's tests, and name those that failed on the old side already: they say nothing of the new one."""
+def count_tests(old: Sequence[UserTest], new: Sequence[UserTest], changes: Sequence[OutcomeChange] = ()) -> TestCounts:
+    """Count the user's tests, and name those that failed on the old side already: they say nothing of the new one.
+
+    One that is flaky, as the ``changes`` say, is named as that and not here.
+    """
+    flaky = {change.name for change in changes if change.flaky}
     passed = [{test.name for test in side if test.outcome == "passed"} for side in (old, new)]
     names = {test.name for test in (*old, *new)} - {THE_RUN}
     return TestCounts(
@@ -98,7 +111,9 @@ def count_tests(old: Sequence[UserTest], new: Sequence[UserTest]) -> TestCounts:
         passed_both=len(passed[0] & passed[1]),
         passed_old=len(passed[0]),
         failed_before=tuple(
-            f"{test.name}: {test.outcome} on the old side: {test.message}" for test in old if test.outcome in FAILURES
+            f"{test.name}: {test.outcome} on the old side: {test.message}"
+            for test in old
+            if test.outcome in FAILURES and test.name not in flaky
         ),
         ended=not any(test.name == THE_RUN for test in (*old, *new)),
     )

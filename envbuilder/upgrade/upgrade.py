@@ -21,7 +21,7 @@ from envbuilder.upgrade.upgrade_document import UpgradeDocument
 from envbuilder.upgrade.upgrade_request import UpgradeRequest, hosts
 from envbuilder.upgrade.upgrade_rows import Pair, pairs
 from envbuilder.upgrade.upgrade_text import as_markdown
-from envbuilder.upgrade.user_tests import read_suite
+from envbuilder.upgrade.user_tests import UserSuite, read_suite
 from envbuilder.workspace import temporary_folder, write_atomically, write_document
 
 
@@ -40,7 +40,14 @@ def upgrade(request: UpgradeRequest, tools: Tools) -> UpgradeDocument:
         both = buildable(rows, maker)
         tools.console.say(f"judging {both.old.id} → {both.new.id} ({both.row})")
         made = _make(maker, both, request)
-        found = gather(tools, made, suite, both.catalog, request)
+        return decided(tools, both, made, suite, request, started)
+
+
+def decided(  # noqa: PLR0913, PLR0917 - both images, what to ask of them, and with what
+    tools: Tools, both: Pair, made: tuple[Made, Made], suite: UserSuite | None, request: UpgradeRequest, started: str
+) -> UpgradeDocument:
+    """Compare two images that stand, decide, and write the document."""
+    found = gather(tools, made, suite, both.catalog, request)
     document = _document(request, both, found)
     document = msgspec.structs.replace(document, started=started, finished=tools.clock())
     path = tools.workspace.upgrade(request.name)

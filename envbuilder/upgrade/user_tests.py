@@ -145,8 +145,10 @@ def run_suite(place: Place, suite: UserSuite, python: str, limit_s: float = SUIT
     return results(run_probe(place, PROBE, order, files=files, limit_s=limit_s))
 
 
-def run_again(place: Place, suite: UserSuite, python: str, names: Collection[str]) -> tuple[tuple[UserTest, ...], ...]:
-    """Run the files of newly failing tests again, until each test has passed and failed, or often enough.
+def run_again(
+    place: Place, suite: UserSuite, python: str, names: Collection[str], first: Collection[UserTest] = ()
+) -> tuple[tuple[UserTest, ...], ...]:
+    """Run the files of these tests again, until each has passed and failed (the ``first`` run counts), or often enough.
 
     What takes long is run once more at least, and not again after `AGAIN_S` seconds.
     """
@@ -155,7 +157,7 @@ def run_again(place: Place, suite: UserSuite, python: str, names: Collection[str
     begun = time.monotonic()
     while len(runs) < AGAIN and (not runs or time.monotonic() - begun < AGAIN_S):
         runs.append(run_suite(place, part, python))
-        seen = [{test.name: test.outcome == "passed" for test in run} for run in runs]
+        seen = [{test.name: test.outcome == "passed" for test in run} for run in (first, *runs) if run]
         if all({True, False} <= {run.get(name, False) for run in seen} for name in names):
             break
     return tuple(runs)

@@ -18,8 +18,9 @@ from envbuilder.validation.checks.suite_table import HOST_GROUPS
 from envbuilder.validation.protocol import Rules
 from envbuilder.verdict import TIERS, CheckResult, GpuSeen, Measurement, Outcome, Phase, every_on
 
-SILENCE_S = 60.0
-"""How long nothing may come from a run beyond what its checks at work may take: its start, an image's own words."""
+SILENCE_S, REST_S = 60.0, 15.0
+"""How long nothing may come from a run: where no check is at work (its start, an image's own words), and beyond what
+the checks at work may take, at whose limits the runner speaks by itself."""
 
 NOISE_LIMIT = 64 * 1024 * 1024
 """Bytes of a run's log: its checks' logs are kept by the runner, so that an honest one has next to none."""
@@ -213,7 +214,7 @@ class Session:
             self._watched, self._last = True, self._clock()
         working = self._rules.at_work
         limits = [check.limit_s for check in self._checks if check.name in working]
-        patience = max(limits, default=0.0) + SILENCE_S
+        patience = max(limits) + REST_S if limits else SILENCE_S
         if self.stopped is None and self._clock() - self._last > patience:
             self.stopped = SILENT
         return self.stopped is not None

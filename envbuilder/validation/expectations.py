@@ -10,6 +10,7 @@ from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import TensorflowRelease
 from envbuilder.engine.port import Image
 from envbuilder.environment import Environment, Flavor
+from envbuilder.finding import Code
 from envbuilder.image import lockfile
 from envbuilder.validation.checks.specification import Profile
 from envbuilder.validation.checks.suite_plan import Facts
@@ -41,6 +42,14 @@ def of_environment(environment: Environment, lock: str, image: Image, *, profile
         profile=profile,
         simulated=simulated,
     )
+
+
+def with_base(facts: Facts, environment: Environment | None) -> Facts:
+    """Add what was known of a base when its environment was accepted: that it has none of XLA's tools."""
+    if environment is None or environment.on_registry_base is None:
+        return facts
+    known = any(finding.code is Code.XLA_TOOLS_MISSING for finding in environment.findings)
+    return msgspec.structs.replace(facts, without_tools=known)
 
 
 def of_claimed(facts: Facts, files: ImageFiles, image: Image) -> Facts:

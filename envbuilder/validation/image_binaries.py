@@ -82,9 +82,16 @@ def _names(subject: Outside) -> Iterator[Finding]:
         binary = real.row.binary if real is not None else None
         if real is not None and binary is None and real.row.size:
             yield error(Code.MISSING_LIBRARY, name, f"{listed([path])} is no shared object", fix=_FIX)
-        elif binary is not None and binary.soname and not _same(name, binary.soname):
+        elif binary is not None and binary.soname and not _same(name, binary.soname) and not _is_behind(subject, path):
             text = f"{listed([path])} is {binary.soname} by its own soname"
             yield error(Code.CUDA_MISMATCH, name, text, requires=name, found=binary.soname, fix=_FIX)
+
+
+def _is_behind(subject: Outside, path: str) -> bool:
+    """Tell whether a file is what its own soname leads to: CUPTI's is called by its year, ``libcupti.so.2020.3.1``."""
+    seen = subject.files.paths[path]
+    soname = seen.row.binary.soname if seen.row.binary is not None else ""
+    return bool(soname) and subject.files.resolve(f"{posixpath.dirname(path)}/{soname}") == path
 
 
 def _same(name: str, soname: str) -> bool:

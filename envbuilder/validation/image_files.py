@@ -20,6 +20,7 @@ from envbuilder.workspace import cache_dir, packaged
 
 _SCANNER = (
     "validation/layer_scan.py",
+    "validation/file_secrets.py",
     "validation/library_versions.py",
     "validation/secret_search.py",
     "probes/suite/elf.py",

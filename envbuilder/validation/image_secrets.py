@@ -133,10 +133,13 @@ def _permissions(subject: Outside) -> Iterator[Finding]:
     raised = [
         path
         for path, row in held
-        if row.mode & 0o6000 and row.mode & 0o111 and not (_PRIVILEGED.match(path) and _as_packaged(subject, path))
+        if (row.mode & 0o6000 or row.has_capabilities)
+        and row.mode & 0o111
+        and not (_PRIVILEGED.match(path) and _as_packaged(subject, path))
     ]
     if raised:
-        text = f"programs that no system package brought so run with their owner's rights: {listed(raised)}"
+        what = "programs that no system package brought so run with their owner's rights, or capabilities"
+        text = f"{what}: {listed(raised)}"
         yield warning(Code.IMAGE_CONFIGURATION, "setuid", text, fix="chmod u-s,g-s, or leave them out")
     writable = [path for path, row in held if row.mode & 0o002 and (path.endswith(_CODE) or ".so." in path)]
     writable += [

@@ -11,7 +11,8 @@ from envbuilder.finding import Code, Finding
 from envbuilder.image.render import required_cuda
 from envbuilder.validation.file_records import distributions
 from envbuilder.validation.outside import Looked, Outside, error, warning
-from envbuilder.validation.readable_files import below, refused, unreadable
+from envbuilder.validation.python_variables import bad, odd, python, shown
+from envbuilder.validation.readable_files import below, refused, unreadable, user_number
 
 _CONDITION = re.compile(r"(?:(?:cuda|driver|arch)(?:=|!=|<|<=|>|>=)\d+(?:\.\d+)*|brand(?:=|!=)\w+)\Z")
 _BRANDS = ("tesla", "geforce", "quadro", "titan", "nvidia", "grid", "nvs", "quadrortx", "nvidiartx", "unknown")
@@ -30,87 +31,73 @@ def configuration(subject: Outside) -> Looked:
     return Looked(tuple(findings), expected, observed, blamed=below(subject, closed) if closed else frozenset())
 
 
-def _bad(name: str, text: str, fix: str = "") -> Finding:
-    return error(Code.IMAGE_CONFIGURATION, name, text, fix=fix or f"leave {name} out of the image")
-
-
-def _odd(name: str, text: str) -> Finding:
-    return warning(Code.IMAGE_CONFIGURATION, name, text, fix=f"leave {name} out of the image")
-
-
-def _python(_: Outside, env: Mapping[str, str]) -> Iterator[Finding]:
-    for name in ("PYTHONHOME", "PYTHONPLATLIBDIR", "PYTHONEXECUTABLE", "PYTHONUSERBASE"):
-        if env.get(name):
-            yield _bad(name, f"{name} sends Python elsewhere for its own files")
-    seed = env.get("PYTHONHASHSEED", "random")
-    if seed not in ("random", "") and not (seed.isdecimal() and int(seed[:12]) < 1 << 32):
-        yield _bad("PYTHONHASHSEED", "PYTHONHASHSEED is neither random nor a number below 2^32: Python does not start")
-    if re.search(r"(?:^|,)error(?::|,|$)", env.get("PYTHONWARNINGS", "")):
-        yield _bad("PYTHONWARNINGS", "PYTHONWARNINGS turns warnings into errors: TensorFlow's own imports warn")
-    if env.get("PYTHONOPTIMIZE", "0") not in ("", "0", "1"):
-        yield _bad("PYTHONOPTIMIZE", "PYTHONOPTIMIZE takes the docstrings away: TensorFlow's own import needs them")
-    elif env.get("PYTHONOPTIMIZE"):
-        yield _odd("PYTHONOPTIMIZE", "PYTHONOPTIMIZE changes how every Python of the image runs")
-    for name in ("PYTHONINSPECT", "PYTHONSTARTUP", "PYTHONMALLOC", "PYTHONDEVMODE", "PYTHONVERBOSE"):
-        if env.get(name):
-            yield _odd(name, f"{name} changes how every Python of the image runs")
-
-
 def _loader(subject: Outside, env: Mapping[str, str]) -> Iterator[Finding]:
     for name in ("LD_PRELOAD", "LD_AUDIT"):
         for path in re.split(r"[:\s]+", env.get(name, "").strip()):
             if not path:
                 continue
             if "/" in path and subject.files.file(path) is None:
-                yield _bad(name, f"{name} names {_shown(path)}, which is not in the image")
+                yield bad(name, f"{name} names {shown(path)}, which is not in the image")
             elif subject.is_ours or name == "LD_AUDIT":
-                yield _bad(name, f"{name} puts {_shown(path)} into every process")
+                yield bad(name, f"{name} puts {shown(path)} into every process")
             else:
-                yield _odd(name, f"{name} puts {_shown(path)} into every process")
+                yield odd(name, f"{name} puts {shown(path)} into every process")
     if subject.files.file("etc/ld.so.preload") is not None and not subject.is_ours:
-        yield _odd("/etc/ld.so.preload", "/etc/ld.so.preload puts libraries into every process")
+        yield odd("/etc/ld.so.preload", "/etc/ld.so.preload puts libraries into every process")
+
+
+_CHANGES_PROGRAMS = (
+    *("LD_DEBUG", "LD_BIND_NOT", "LD_SHOW_AUXV", "LD_PROFILE", "LD_HWCAP_MASK", "GLIBC_TUNABLES"),
+    *("MALLOC_CHECK_", "MALLOC_PERTURB_"),
+)
 
 
 def _tracing(subject: Outside, env: Mapping[str, str]) -> Iterator[Finding]:
-    for name in ("LD_DEBUG", "LD_BIND_NOT", "LD_SHOW_AUXV", "LD_PROFILE"):
+    for name in _CHANGES_PROGRAMS:
         if env.get(name):
-            yield _odd(name, f"{name} changes how every program of the image is loaded")
+            yield odd(name, f"{name} changes how every program of the image is loaded, or takes memory")
     for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CUDA_INJECTION64_PATH"):
         if env.get(name, "").startswith("/") and subject.files.file(env[name]) is None:
-            yield _bad(name, f"{name} names {_shown(env[name])}, which is not in the image")
+            yield bad(name, f"{name} names {shown(env[name])}, which is not in the image")
+
+
+_INTRA, _PTX = "TF_NUM_INTRAOP_THREADS", "CUDA_FORCE_PTX_JIT"
 
 
 def _framework(subject: Outside, env: Mapping[str, str]) -> Iterator[Finding]:
     backend = env.get("KERAS_BACKEND", "")
     if backend not in ("", "tensorflow"):
-        yield _bad("KERAS_BACKEND", f"KERAS_BACKEND={_shown(backend)}: Keras does not use TensorFlow")
+        yield bad("KERAS_BACKEND", f"KERAS_BACKEND={shown(backend)}: Keras does not use TensorFlow")
     legacy = env.get("TF_USE_LEGACY_KERAS", "").lower() in ("1", "true")
     if legacy and not any(one.name == "tf-keras" for one in distributions(subject.files)):
-        yield _bad("TF_USE_LEGACY_KERAS", "TF_USE_LEGACY_KERAS asks for tf-keras, which is not installed")
+        yield bad("TF_USE_LEGACY_KERAS", "TF_USE_LEGACY_KERAS asks for tf-keras, which is not installed")
     for name, prefix in (("XLA_FLAGS", "--xla_"), ("TF_XLA_FLAGS", "--tf_")):
         yield from _flags(subject, name, prefix, env.get(name, ""))
-    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "TF_NUM_INTEROP_THREADS", "TF_NUM_INTRAOP_THREADS"):
+    for name, least in (("OMP_NUM_THREADS", 1), ("MKL_NUM_THREADS", 1), ("TF_NUM_INTEROP_THREADS", 0), (_INTRA, 0)):
         value = env.get(name, "")
-        if value and not re.fullmatch(r"\d+(?:,\d+)*", value):
-            yield _bad(name, f"{name}={_shown(value)} is no number of threads")
-    for name in ("CUDA_LAUNCH_BLOCKING", "CUDA_CACHE_DISABLE", "TF_CPP_VMODULE", "CUDA_FORCE_PTX_JIT"):
+        if value and not all(one.isdecimal() and int(one[:9]) >= least for one in value.split(",")):
+            yield bad(name, f"{name}={shown(value)} is no number of threads")
+    for name in ("CUDA_LAUNCH_BLOCKING", "CUDA_CACHE_DISABLE", "TF_CPP_VMODULE", "TF_CPP_MAX_VLOG_LEVEL", _PTX):
         if env.get(name, "0") not in ("", "0"):
-            yield _odd(name, f"{name} slows every program of the image down")
+            yield odd(name, f"{name} slows every program of the image down")
 
 
 def _flags(subject: Outside, name: str, prefix: str, value: str) -> Iterator[Finding]:
     option = "--xla_gpu_cuda_data_dir="
+    if value.strip() and not value.strip().startswith("-"):
+        yield bad(name, f"{name} names the file {shown(value)}: what it has TensorFlow do, no variable shows")
+        return
     for word in value.split():
         if word.startswith(option):
             folder = word.removeprefix(option)
             if subject.files.file(f"{folder}/nvvm/libdevice/libdevice.10.bc") is None:
-                text = f"{name} sends XLA to {_shown(folder)} for libdevice, and there is none"
+                text = f"{name} sends XLA to {shown(folder)} for libdevice, and there is none"
                 fix = f"leave {option} out, or put CUDA's tools there"
                 yield error(Code.XLA_TOOLS_MISSING, name, text, fix=fix)
         elif not word.startswith(prefix):
-            yield _bad(name, f"{name} holds {_shown(word)}, which is no flag of XLA's: TensorFlow ends with an error")
+            yield bad(name, f"{name} holds {shown(word)}, which is no flag of XLA's: TensorFlow ends with an error")
         else:
-            yield _odd(name, f"{name} holds {_shown(word)}, which changes what every program computes with")
+            yield odd(name, f"{name} holds {shown(word)}, which changes what every program computes with")
 
 
 def _gpus(subject: Outside, env: Mapping[str, str]) -> Iterator[Finding]:
@@ -124,10 +111,10 @@ def _gpus(subject: Outside, env: Mapping[str, str]) -> Iterator[Finding]:
     )
     for name, hides in hidden:
         if name in env and hides(env[name]):
-            text = f"{name}={_shown(env[name])} keeps every GPU from TensorFlow, on any host"
+            text = f"{name}={shown(env[name])} keeps every GPU from TensorFlow, on any host"
             yield error(Code.GPU_NOT_VISIBLE, name, text, found=env[name][:100], fix=f"leave {name} out, or name them")
         elif name == "CUDA_VISIBLE_DEVICES" and name in env:
-            yield _odd(name, f"{name}={_shown(env[name])} hides the other GPUs of every host")
+            yield odd(name, f"{name}={shown(env[name])} hides the other GPUs of every host")
 
 
 _NOTHING = ("", "void", "none", "nodevfiles", "-1")
@@ -139,20 +126,39 @@ def _started(subject: Outside, env: Mapping[str, str]) -> Iterator[Finding]:
     words = image.entrypoint or image.command
     if words and _program(subject, env, words[0]) is None and len(subject.files.paths) > 1:
         kind = "entry point" if image.entrypoint else "command"
-        text = f"the {kind} {_shown(words[0])} is not in the image: it cannot start"
-        yield _bad(kind, text, "name a program that is in the image")
+        text = f"the {kind} {shown(words[0])} is not in the image: it cannot start"
+        yield bad(kind, text, "name a program that is in the image")
     name = image.user.partition(":")[0]
     accounts = subject.files.content("etc/passwd")
     if name and not name.isdecimal() and accounts is not None and f"{name}:".encode() not in accounts:
-        yield _bad("USER", f"the user {_shown(name)} is not in /etc/passwd: it cannot start", "add the user")
-    python = _program(subject, env, "python") or _program(subject, env, "python3")
+        yield bad("USER", f"the user {shown(name)} is not in /etc/passwd: it cannot start", "add the user")
+    own = _program(subject, env, "python") or _program(subject, env, "python3")
+    found = subject.files.file(own) if own else None
+    if found is not None and found.row.has_capabilities:
+        text = f"/{own} has capabilities of its own: it starts in no container that does not grant them"
+        yield bad("python", text, "setcap -r it, and give a container the capabilities that it needs")
     if subject.is_ours and subject.facts.python and len(subject.files.paths) > 1:
-        site = posixpath.normpath(f"{python or ''}/../../lib/python{subject.facts.python}/site-packages/tensorflow")
+        site = posixpath.normpath(f"{own or ''}/../../lib/python{subject.facts.python}/site-packages/tensorflow")
         somewhere = any("-packages/tensorflow/" in f"{path}/" for path in subject.files.paths)
-        if somewhere and (python is None or subject.files.paths.get(site.strip("/")) is None):
-            where = f"is /{python}" if python else "is nowhere"
+        if somewhere and (own is None or subject.files.paths.get(site.strip("/")) is None):
+            where = f"is /{own}" if own else "is nowhere"
             text = f"the python of the image's PATH {where}, and not the one that has TensorFlow"
-            yield _bad("PATH", text, "put the environment's bin folder first in PATH")
+            yield bad("PATH", text, "put the environment's bin folder first in PATH")
+
+
+def _scratch(subject: Outside, _: Mapping[str, str]) -> Iterator[Finding]:
+    """Find a /tmp that the image's user may not write to: much of what uses TensorFlow fails there."""
+    user = user_number(subject)
+    seen = subject.files.paths.get(subject.files.resolve("tmp"))
+    if not user or len(subject.files.paths) < _WHOLE_IMAGE:
+        return
+    if seen is None or seen.row.kind != "folder" or not (seen.row.mode & 0o002 or seen.row.uid == user):
+        text = f"its user {shown(subject.image.user)} may not write to /tmp"
+        yield bad("/tmp", text, "mkdir -p /tmp && chmod 1777 /tmp")  # noqa: S108 - the image's
+
+
+_WHOLE_IMAGE = 1000
+"""An image of fewer files than this has no system of its own."""
 
 
 def _program(subject: Outside, env: Mapping[str, str], word: str) -> str | None:
@@ -166,17 +172,14 @@ def _program(subject: Outside, env: Mapping[str, str], word: str) -> str | None:
     return None
 
 
-def _shown(text: str) -> str:
-    return text.encode("unicode_escape").decode()[:80]
-
-
 _JUDGES: tuple[Callable[[Outside, Mapping[str, str]], Iterator[Finding]], ...] = (
-    _python,
+    python,
     _loader,
     _tracing,
     _framework,
     _gpus,
     _started,
+    _scratch,
 )
 
 
@@ -192,36 +195,36 @@ def requirement(subject: Outside) -> Looked:
     if env.get("NVIDIA_DISABLE_REQUIRE", "").lower() not in ("", "0", "false"):
         text = "NVIDIA_DISABLE_REQUIRE is set: a driver that is too old is found out by TensorFlow, or not at all"
         findings.append(warning(Code.CONTAINER_REQUIREMENT, "NVIDIA_DISABLE_REQUIRE", text))
-    observed = "; ".join(f"{name}={_shown(value)}" for name, value in sorted(given.items())) or "no requirement"
+    observed = "; ".join(f"{name}={shown(value)}" for name, value in sorted(given.items())) or "no requirement"
     return Looked(tuple(findings), "a requirement that admits the drivers that work", observed)
 
 
 def _requirement(name: str, value: str, built: str) -> Iterator[Finding]:
     def wrong(text: str, requires: str = "") -> Finding:
         fix = "ask for the image's own CUDA" if requires else "write it as cuda>=12.0"
-        return error(Code.CONTAINER_REQUIREMENT, name, text, requires=requires, found=_shown(value), fix=fix)
+        return error(Code.CONTAINER_REQUIREMENT, name, text, requires=requires, found=shown(value), fix=fix)
 
     unread = [term for word in value.split() for term in word.split(",") if not _CONDITION.match(term)]
     if unread:
-        yield wrong(f"{name} cannot be read at {_shown(unread[0])}: the container will not start")
+        yield wrong(f"{name} cannot be read at {shown(unread[0])}: the container will not start")
         return
     brands = {brand: _admits(value, _NEWEST[0], _NEWEST[1], brand) for brand in _BRANDS}
     if not any(brands.values()):
-        yield wrong(f"{name}={_shown(value)} refuses every host with a driver of today, and a newer one always works")
+        yield wrong(f"{name}={shown(value)} refuses every host with a driver of today, and a newer one always works")
         return
     if not all(brands.values()):
         admitted = ", ".join(brand for brand, starts in brands.items() if starts)
         text = f"{name} admits only GPUs of the brands {admitted}"
-        yield warning(Code.CONTAINER_REQUIREMENT, name, text, found=_shown(value))
+        yield warning(Code.CONTAINER_REQUIREMENT, name, text, found=shown(value))
     if not built or not value.strip():
         return
     least = required_cuda(built)
     if all(_admits(value, built, None, brand) is False for brand in _BRANDS):
-        text = f"{name}={_shown(value)} asks for more than CUDA {built}, which is what is in the image"
+        text = f"{name}={shown(value)} asks for more than CUDA {built}, which is what is in the image"
         yield wrong(text, f"cuda>={built}")
     elif least != built and _admits(value, least, None, None) is False:
-        text = f"{name}={_shown(value)} refuses drivers that minor-version compatibility admits"
-        yield warning(Code.CONTAINER_REQUIREMENT, name, text, requires=f"cuda>={least}", found=_shown(value))
+        text = f"{name}={shown(value)} refuses drivers that minor-version compatibility admits"
+        yield warning(Code.CONTAINER_REQUIREMENT, name, text, requires=f"cuda>={least}", found=shown(value))
 
 
 def _admits(value: str, cuda: str, driver: str | None, brand: str | None) -> bool | None:

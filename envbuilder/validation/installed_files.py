@@ -9,10 +9,12 @@ from dataclasses import dataclass, field
 
 from envbuilder import versions
 from envbuilder.finding import Code, Finding, Severity
-from envbuilder.image import lockfile
+from envbuilder.image import lockfile, omissions
 from envbuilder.image.lockfile import Locked
+from envbuilder.image.omissions import OfDistribution, Omissions
 from envbuilder.image.wheel_records import WheelRecord
 from envbuilder.validation.file_records import Distribution, digest_of, distributions, made_by_installer, of_wheel
+from envbuilder.validation.omitted_files import left_of
 from envbuilder.validation.outside import Looked, Outside, either, error, listed, warning
 from envbuilder.validation.stray_files import missing_of_the_system, strays
 from envbuilder.verdict import Measurement
@@ -37,24 +39,34 @@ class _Compared:
     files: int = 0
     unknown: str = ""
     compared_with_wheel: bool = False
+    is_proved: bool = False
+
+    @property
+    def is_as_its_wheel(self) -> bool:
+        """Tell whether the locked wheel's RECORD is the one in the image, and every file is there as it says."""
+        return self.compared_with_wheel and not (self.changed or self.missing or self.against)
 
 
 def files(subject: Outside) -> Looked:
     """Compare every file of every distribution, and name code that no distribution and no system package brings."""
     locked = {package.name: package for package in lockfile.parse(subject.lock)} if subject.lock else {}
+    omitted = omissions.parse(subject.omissions) if subject.omissions else Omissions()
     there = distributions(subject.files)
     findings: list[Finding] = []
     owned: set[str] = set()
     blamed: set[str] = set()
-    counts = {"files": 0, "wheels": 0}
+    counts = {"files": 0, "wheels": 0, "proved": 0}
     unknown: dict[str, list[str]] = {}
     for one in there:
         package = locked.get(one.name)
         wheel = _wheel(subject, one, package)
-        compared = _compare(subject, one, wheel)
+        compared = _compare(subject, one, wheel, omitted.of(one.name, one.version))
         owned |= compared.brought.union(one.rows or ())
         counts["files"] += compared.files
         counts["wheels"] += compared.compared_with_wheel
+        counts["proved"] += compared.is_proved
+        if subject.is_built_here and package is not None and compared.is_as_its_wheel:
+            subject.wheels.built(package, one.tags)
         if compared.unknown and package is not None:
             unknown.setdefault(compared.unknown, []).append(one.name)
         findings += _findings(subject, one, compared)
@@ -65,6 +77,7 @@ def files(subject: Outside) -> Looked:
     said = "; ".join(one.message for one in findings if one.severity is Severity.ERROR)
     told = (
         f"{counts['files']} files of {len(there)} distributions as recorded, {counts['wheels']} by their locked wheels"
+        f" ({counts['proved']} of these were hashed as a whole)"
     )
     return Looked(
         tuple(findings),
@@ -82,13 +95,18 @@ def _wheel(subject: Outside, one: Distribution, package: Locked | None) -> Wheel
     return subject.wheels.of(package, one.tags)
 
 
-def _compare(subject: Outside, one: Distribution, wheel: WheelRecord) -> _Compared:
+def _compare(subject: Outside, one: Distribution, wheel: WheelRecord, omitted: OfDistribution | None) -> _Compared:
     found = _Compared(unknown="" if wheel.content is not None else wheel.why)
     expected: Mapping[str, str] = one.rows or {}
     rewritten: frozenset[str] = frozenset()
     if wheel.content is not None:
         brought, rewritten = of_wheel(wheel.content, one)
-        found.compared_with_wheel, found.brought = True, frozenset(brought)
+        if omitted is not None:
+            left = left_of(brought, omitted, one.site)
+            brought = left.brought
+            found.against += left.strange
+            found.changed += [path for path in left.gone if subject.files.file(path) is not None]
+        found.compared_with_wheel, found.brought, found.is_proved = True, frozenset(brought), bool(wheel.proof)
         found.against += _against(one, brought, rewritten)
         expected = {**expected, **brought}
     for path, digest in expected.items():

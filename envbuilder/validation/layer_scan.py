@@ -5,14 +5,18 @@ from __future__ import annotations
 import hashlib
 import mmap
 import re
+import struct
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import msgspec
 
 from envbuilder.engine.port import FileKind, LayerFile, LayerStream
-from envbuilder.probes.suite.elf import DamagedElfError, Elf, NotElfError
+from envbuilder.errors import decode
+from envbuilder.probes.suite.elf import PT_DYNAMIC, DamagedElfError, Elf, NotElfError
+from envbuilder.validation.file_secrets import FileSecrets
 from envbuilder.validation.library_versions import own_version
-from envbuilder.validation.secret_search import Secret, in_text
+from envbuilder.validation.secret_search import Secret
 
 KEPT = re.compile(
     r"(?:^|/)(?:[^/]+\.(?:dist-info|egg-info)/(?:RECORD|WHEEL|METADATA|PKG-INFO|entry_points\.txt|INSTALLER|direct_url\.json"
@@ -25,10 +29,20 @@ KEPT = re.compile(
 """Files whose content the judgement or the bill of materials reads."""
 
 MAX_KEPT, MAX_KEPT_OF_LAYER = 16 << 20, 128 << 20
-_WHOLE, _ENDS = 64 << 20, 24 << 20
-"""Up to this many bytes of a shared object are looked at whole; of a larger one, so many at either end."""
+_WHOLE, _HEAD, _ENDS = 64 << 20, 128 << 20, 24 << 20
+"""Where files come by in a stream: up to so many bytes of a shared object are kept while it is looked at; of a larger
+one, so many of its beginning (the names of libtensorflow_cc 2.20 end at 87 MB) and of its end.
 
-_OVERLAP = 4096
+And what the loader reads, wherever its headers say that it lies: cuBLASLt 11.4 has it 26 MB before its end.
+"""
+
+_LARGEST = 16 << 30
+"""Bytes of the largest file that is taken for a shared object; TensorFlow's largest has a tenth of that."""
+
+_LARGE = 1 << 20
+"""Files from so many bytes on are read beside the others, where their stream allows it: hashing and reading leave the
+interpreter free, and most of a GPU image's bytes are in a few hundred such files."""
+
 _VERSIONED = re.compile(r"(?:^|/)(?:lib(?:cu|nvrtc|nvJitLink)[\w-]*\.so[\w.]*|ptxas|nvlink)\Z")
 """Libraries and tools of CUDA: what they are is read out of them, never off their names."""
 
@@ -66,6 +80,7 @@ class FileRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     target: str = ""
     digest: bytes = b""
     head: bytes = b""
+    has_capabilities: bool = False
     binary: Binary | None = None
 
 
@@ -80,22 +95,40 @@ class LayerRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 def scan(stream: LayerStream) -> LayerRecord:
     """Read a layer to its end."""
+    read: list[FileRow | _Reading | Future[_Reading]] = []
+    room = MAX_KEPT_OF_LAYER
+    beside = ThreadPoolExecutor(1)
+    try:
+        for file in stream.files:
+            if file.kind != "file":
+                read.append(_row(file))
+            elif file.size <= min(MAX_KEPT, room) and KEPT.search(file.path) is not None:
+                read.append(_Reading(file, keep=True))
+                room -= file.size
+            elif stream.in_any_order and file.size >= _LARGE:
+                read.append(beside.submit(_Reading, file))
+            else:
+                read.append(_Reading(file))
+        return _record(stream.diff_id, read)
+    finally:
+        beside.shutdown(cancel_futures=True)
+
+
+def _record(diff_id: str, read: list[FileRow | _Reading | Future[_Reading]]) -> LayerRecord:
+    """Put together what was read, in the stream's order, when all of it is."""
     rows: list[FileRow] = []
     contents: dict[str, bytes] = {}
     secrets: list[Secret] = []
-    room = MAX_KEPT_OF_LAYER
-    for file in stream.files:
-        if file.kind != "file":
-            rows.append(_row(file))
+    for one in read:
+        if isinstance(one, FileRow):
+            rows.append(one)
             continue
-        keep = file.size <= min(MAX_KEPT, room) and KEPT.search(file.path) is not None
-        reading = _Reading(file, keep=keep)
-        rows.append(reading.row())
+        reading = one.result() if isinstance(one, Future) else one
+        rows.append(reading.row)
         secrets += reading.secrets
-        if keep:
-            contents[file.path] = reading.kept
-            room -= len(reading.kept)
-    return LayerRecord(diff_id=stream.diff_id, rows=tuple(rows), contents=contents, secrets=tuple(secrets))
+        if reading.kept is not None:
+            contents[reading.row.path] = reading.kept
+    return LayerRecord(diff_id=diff_id, rows=tuple(rows), contents=contents, secrets=tuple(secrets))
 
 
 def _row(file: LayerFile) -> FileRow:
@@ -105,29 +138,27 @@ def _row(file: LayerFile) -> FileRow:
 
 
 class _Reading:
-    """One file, read to its end in pieces: its digest, its first bytes, its ELF tables, its secrets."""
+    """One file, read to its end: its row (digest, first bytes, ELF tables), its secrets, its bytes where kept."""
 
-    def __init__(self, file: LayerFile, *, keep: bool) -> None:
-        self._file = file
+    def __init__(self, file: LayerFile, *, keep: bool = False) -> None:
+        self._path, self._told, self._mapped = file.path, file.size, file.mapped
+        self._is_object = False
         self._hash = hashlib.sha256()
         self._size = 0
         self._window: mmap.mmap | None = None
-        self.head = b""
-        self.kept = b""
-        self.secrets: list[Secret] = []
-        self._text: bool | None = None
-        self._rest = b""
+        self._dynamic = range(0)
+        self._head = b""
+        searched = FileSecrets(file.path)
         kept = bytearray()
         for piece in file.pieces():
             self._take(piece)
+            if not self._head.startswith(_MAGIC):
+                searched.take(piece)
             if keep:
                 kept += piece
-        self.kept = bytes(kept)
-
-    def row(self) -> FileRow:
-        """Return what was read as the file's row."""
-        file = self._file
-        return FileRow(
+        self.kept = bytes(kept) if keep else None
+        self.secrets = searched.found
+        self.row = FileRow(
             path=file.path,
             kind="file",
             mode=file.mode,
@@ -135,41 +166,55 @@ class _Reading:
             size=self._size,
             modified=file.modified,
             digest=self._hash.digest(),
-            head=self.head if file.path.endswith((".pyc", ".bc")) else b"",
+            head=self._head if file.path.endswith((".pyc", ".bc")) else b"",
+            has_capabilities=file.has_capabilities,
             binary=self._binary(),
         )
 
-    def _take(self, piece: bytes) -> None:
-        if self._text is None:
-            self.head = piece[:16]
-            if piece.startswith(_MAGIC) and self._file.size >= 64:  # noqa: PLR2004 - an ELF header
-                self._window = mmap.mmap(-1, self._file.size)
-            self._text = b"\0" not in piece[:8192]
+    def _take(self, piece: bytes | bytearray) -> None:
+        if not self._size:
+            self._head = bytes(piece[:16])
+            self._is_object = piece.startswith(_MAGIC) and 64 <= self._told <= _LARGEST  # noqa: PLR2004 - its header
+            if self._is_object and self._mapped is None:
+                self._window = mmap.mmap(-1, self._told)
+                self._dynamic = _dynamic(piece)
         self._hash.update(piece)
         if self._window is not None:
             self._show(piece)
-        elif self._text:
-            self._search(piece)
         self._size += len(piece)
 
-    def _show(self, piece: bytes) -> None:
+    def _show(self, piece: bytes | bytearray) -> None:
         """Copy what the tables may be in: pages of the window that are never written take no memory."""
         assert self._window is not None  # noqa: S101 - asked by the only caller
-        size, at = self._file.size, self._size
-        piece = piece[: max(0, size - at)]
-        if size <= _WHOLE or at < _ENDS or at + len(piece) > size - _ENDS:
-            self._window[at : at + len(piece)] = piece
-
-    def _search(self, piece: bytes) -> None:
-        text = self._rest + piece
-        self.secrets += [one for one in in_text(self._file.path, text) if one not in self.secrets]
-        self._rest = text[-_OVERLAP:]
+        size, at = self._told, self._size
+        end = min(at + len(piece), size)
+        loaded = at < self._dynamic.stop and end > self._dynamic.start
+        if at < end and (size <= _WHOLE or at < _HEAD or end > size - _ENDS or loaded):
+            self._window[at:end] = piece[: end - at] if end - at < len(piece) else piece
 
     def _binary(self) -> Binary | None:
-        if self._window is None:
-            return Binary(damaged="it ends within its own header") if self.head.startswith(_MAGIC) else None
-        with self._window as window:
-            return _describe(self._file.path, window, self._size)
+        if not self._is_object:
+            why = "it is larger than any" if self._told > _LARGEST else "it ends within its own header"
+            return Binary(damaged=why) if self._head.startswith(_MAGIC) else None
+        laid_out = self._window if self._window is not None else self._mapped() if self._mapped is not None else None
+        assert laid_out is not None  # noqa: S101 - one of them, of every shared object
+        with laid_out as window:
+            return _describe(self._path, window, self._size)
+
+
+def _dynamic(piece: bytes | bytearray) -> range:
+    """Say where a file's headers, at its beginning, place what the loader reads; an empty range where they do not."""
+    try:
+        with decode.damaged("no headers"):
+            at, size, count = (struct.unpack_from(form, piece, place)[0] for form, place in _HEADER)
+            rows = [struct.unpack_from("<IIQQQQQQ", piece, at + number * size) for number in range(min(count, 64))]
+    except decode.DamagedError:
+        return range(0)  # which is found out when it is described
+    return next((range(row[2], row[2] + min(row[5], _ENDS)) for row in rows if row[0] == PT_DYNAMIC), range(0))
+
+
+_HEADER = (("<Q", 32), ("<H", 54), ("<H", 56))
+"""Where an ELF header says at which place the program headers are, how long one is, and how many."""
 
 
 def _describe(path: str, window: mmap.mmap, size: int) -> Binary | None:
@@ -185,10 +230,11 @@ def _describe(path: str, window: mmap.mmap, size: int) -> Binary | None:
     return Binary(
         machine=elf.machine or "",
         soname=elf.soname or "",
-        needed=tuple(elf.needed),
-        rpath=tuple(elf.rpath),
-        runpath=tuple(elf.runpath),
-        versions={library: tuple(names) for library, names in elf.versions.items()},
+        # A name is empty where its text lies in the part that was not kept: then it is unknown, as if not asked for.
+        needed=tuple(filter(None, elf.needed)),
+        rpath=tuple(filter(None, elf.rpath)),
+        runpath=tuple(filter(None, elf.runpath)),
+        versions={library: tuple(names) for library, names in elf.versions.items() if library},
         defines=tuple(elf.defines),
         is_dynamic=elf.dynamic,
         version=own_version(elf, window) if _VERSIONED.search(path) else "",

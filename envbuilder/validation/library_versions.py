@@ -16,6 +16,11 @@ _CONSTANT = re.compile(r"(?:cufft|curand|cusolver)GetVersion\Z")
 _STORES = re.compile(rb"\xc7\x07(....)", re.DOTALL)
 """``mov dword [rdi], n``: all that these functions do is write a constant (read off CUDA 12.5's wheels)."""
 
+_RUN_TIME = "cudaRuntimeGetVersion"
+_TOOLKITS = range(5000, 30000)
+"""What the run time may call its toolkit: 11020 is 11.2. It is the one such number that its code stores (read off the
+run times of 11.2, 11.8, 12.2 and 12.5)."""
+
 _SHORT = 32
 _BUILT = re.compile(rb"Cuda compilation tools, release (?P<release>\d+\.\d+), V(?P<full>[\d.]+)")
 
@@ -23,6 +28,8 @@ _BUILT = re.compile(rb"Cuda compilation tools, release (?P<release>\d+\.\d+), V(
 def own_version(elf: Elf, window: mmap.mmap) -> str:
     """Read a library's version out of itself; '' where it does not hold one that can be read."""
     for name, offset, size in elf.exported(window):
+        if name == _RUN_TIME:
+            return _toolkit(elf, window)
         if _CUDNN.match(name) and size == 4:  # noqa: PLR2004 - one number
             number = int.from_bytes(window[offset : offset + 4], "little")
             return f"{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}" if number else ""
@@ -30,6 +37,14 @@ def own_version(elf: Elf, window: mmap.mmap) -> str:
             found = _STORES.search(window[offset : offset + size])
             return _dotted(int.from_bytes(found[1], "little")) if found else ""
     return next(_built(elf, window), "")
+
+
+def _toolkit(elf: Elf, window: mmap.mmap) -> str:
+    """Read the toolkit of a CUDA run time (``11.2``); '' where its code stores several numbers of that form."""
+    offset, size = elf.sections.get(".text", (0, 0))
+    numbers = {int.from_bytes(one, "little") for one in _STORES.findall(window[offset : offset + size])}
+    found = {number for number in numbers if number in _TOOLKITS and number % 10 == 0}
+    return "{}.{}".format(*divmod(found.pop() // 10, 100)) if len(found) == 1 else ""
 
 
 def _dotted(number: int) -> str:

@@ -19,7 +19,11 @@ SHOWN = 4
 class Outside:
     """The image as the engine describes it, its files, what it should hold, and where locked wheels can be looked up.
 
-    ``lock`` is the text of the lock that it was made from, '' for an image of others.
+    ``lock`` is the text of the lock that it was made from, '' for an image of others. ``omissions`` is the list of
+    what it leaves out, as this host has it: what an image says itself that it lacks excuses nothing. ``is_built_here``
+    says that this very image is what a build on this host made of that lock. ``of_base`` counts the lowest layers that
+    are those of a registry's base, by this host's own word: what lies there is the base's, whether a package brings it
+    or not.
     """
 
     image: Image
@@ -27,6 +31,9 @@ class Outside:
     facts: Facts
     lock: str
     wheels: WheelRecords
+    omissions: str = ""
+    is_built_here: bool = False
+    of_base: int = 0
 
     @property
     def is_ours(self) -> bool:

@@ -19,7 +19,7 @@ def unreadable(subject: Outside) -> list[str]:
 
     What a group may read counts as readable: of which groups a user is, the image's files do not say for sure.
     """
-    user = _number(subject)
+    user = user_number(subject)
     if not user:
         return []
     sites = ImagePython(subject.files, subject.image).sites
@@ -48,7 +48,7 @@ def refused(subject: Outside, closed: list[str]) -> Iterator[Finding]:
         yield error(Code.USER_START, f"user {subject.image.user[:80]}", text, found=listed(closed), fix=fix)
 
 
-def _number(subject: Outside) -> int | None:
+def user_number(subject: Outside) -> int | None:
     """Return the image's user by number; None where it is not known, 0 for root."""
     name = subject.image.user.partition(":")[0]
     if name.isdecimal() or not name:

@@ -106,6 +106,7 @@ def _key(request: ValidationRequest, engine: Engine) -> str:
             "image": request.image.encode(),
             "environment": msgspec.json.encode(request.environment),
             "lock": request.lock.encode(),
+            "omissions": request.omissions.encode(),
             "suite": suite_plan.digest().encode(),
             "profile": request.profile.encode(),
             "extra": msgspec.json.encode(request.extra),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import posixpath
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
 from envbuilder.errors import decode
-from envbuilder.finding import Finding
+from envbuilder.finding import Finding, Severity
 from envbuilder.probes.suite import closure, packages, stacks, xlatools
 from envbuilder.probes.suite.answer import Answer
 from envbuilder.validation.events import plain_finding
@@ -102,7 +103,11 @@ def tools(subject: Outside) -> Looked:
     search, python = _searched(subject)
     env = subject.image.env
     places = xlatools.roots(python.framework_folder or "", subject.facts.built_cuda, env.get("XLA_FLAGS", ""))
-    return _looked(xlatools.found_in(places, env.get("PATH", "").split(":"), search.runs, search.exists))
+    found = _looked(xlatools.found_in(places, env.get("PATH", "").split(":"), search.runs, search.exists))
+    if not subject.facts.without_tools:
+        return found
+    told = (msgspec.structs.replace(one, severity=Severity.WARNING) for one in found.findings)
+    return replace(found, findings=tuple(told), expected=f"{found.expected}, or a base that is known to have none")
 
 
 def _searched(subject: Outside) -> tuple[ImageSearch, ImagePython]:

@@ -48,14 +48,25 @@ def strays(subject: Outside, there: tuple[Distribution, ...], owned: set[str]) -
 
 
 def _interpreters(subject: Outside, sites: set[str]) -> Iterator[Finding]:
-    """Name a python beside the packages that is no program of its own, but a script in front of one."""
+    """Name a python beside the packages that is a script, or is not what the environment was made with.
+
+    A virtual environment's python leads to the system's, which is in a layer below it or the same one.
+    """
+    weight = Severity.ERROR if subject.is_ours else Severity.WARNING
     for site in sorted(sites):
         folder = posixpath.normpath(f"{site}/../../../bin")
+        made = subject.files.paths.get(posixpath.normpath(f"{site}/../../../pyvenv.cfg"))
         for path in (f"{folder}/python", f"{folder}/python3"):
             found = subject.files.file(path)
             if found is not None and found.row.binary is None:
                 text = f"{listed([path])} is no interpreter: whatever it is runs in the place of every program"
                 yield error(Code.FILES_DIFFER, "python", text, found=f"/{path}", fix=_FIX)
+            elif found is not None and made is not None and found.layer > made.layer:
+                real = subject.files.resolve(path)
+                if not subject.files.system.owns(real):
+                    text = f"{listed([real])} was put in the place of the Python that the environment was made with"
+                    yield either(weight, Code.FILES_DIFFER, "python", text, found=f"/{real}", fix=_FIX)
+                    return
 
 
 def missing_of_the_system(subject: Outside) -> list[str]:
@@ -118,11 +129,15 @@ def _libraries(subject: Outside, owned: set[str]) -> Iterator[str]:
         return
     files = subject.files
     told = _told_folders(subject)
+    if "etc/ld.so.preload" in files.paths:
+        yield "etc/ld.so.preload"
     for path, seen in files.paths.items():
         if seen.row.kind != "file" or path in owned or files.system.owns(path) or _OTHERS.search(path):
             continue
+        if seen.layer < subject.of_base:
+            continue
         in_told = path.rpartition("/")[0] in told and re.search(r"\.so(?:\.[\w.]+)?\Z", path)
-        if _LOADER.match(path) or in_told or path == "etc/ld.so.preload":
+        if _LOADER.match(path) or in_told:
             yield path
 
 
@@ -145,6 +160,11 @@ def _in_front(subject: Outside, sites: set[str]) -> Iterator[Finding]:
     """Name modules in PYTHONPATH, or where the image starts, that stand in front of an installed one's name."""
     files = subject.files
     folders = [("PYTHONPATH", folder) for folder in _entries(subject.image.env.get("PYTHONPATH", ""))]
+    archives = [path for _, path in folders if files.file(path) is not None]
+    if archives:
+        weight = Severity.ERROR if subject.is_ours else Severity.WARNING
+        text = f"PYTHONPATH puts archives in front of what is installed: {listed(archives)}"
+        yield either(weight, Code.FILES_DIFFER, "PYTHONPATH", text, found=listed(archives), fix=_FIX)
     folders.append(("WORKDIR", subject.image.workdir.strip("/")))
     modules = {folder: _modules(subject, folder) for _, folder in folders if folder}
     if not any(modules.values()):

@@ -57,10 +57,12 @@ class ValidationRequest:
 
     ``image`` is a tag, id or digest in the engine's store. ``environment`` is None for an image of others: what it
     holds is then asked of it, and ``catalog`` says what that should come to. ``lock`` is the text of the lock that it
-    was made from. ``gpus`` is ``none``, ``all``, a list of indices, or ``auto``: those that the engine can hand over.
-    ``base`` and ``base_id`` are the reference and the image id of what it was built on, where that is known. ``extra``
-    are checks beside the table's (the suite's own controls), ``probes`` the files that those need beside the suite's,
-    by name. ``index`` is asked what the locked wheels hold, where that is not known on this host yet.
+    was made from, ``omissions`` that of the list of what its form leaves out. ``gpus`` is ``none``, ``all``, a list of
+    indices, or ``auto``: those that the engine can hand over. ``base`` and ``base_id`` are the reference and the image
+    id of what it was built on, where that is known. ``extra`` are checks beside the table's (the suite's own controls),
+    ``probes`` the files that those need beside the suite's, by name. ``index`` is asked what the locked wheels hold,
+    where that is not known on this host yet. ``built`` is the id of the image that a build on this host made of the
+    lock, '' where there is none.
     """
 
     image: str
@@ -72,10 +74,12 @@ class ValidationRequest:
     base: str = ""
     base_id: str = ""
     lock: str = ""
+    omissions: str = ""
     simulate: Simulation | None = None
     extra: tuple[Check, ...] = ()
     probes: Mapping[str, bytes] = field(default_factory=dict)
     index: PackageIndex | None = None
+    built: str = ""
 
     @classmethod
     def of(  # noqa: PLR0913 - how to validate, each from the command's own options
@@ -99,8 +103,10 @@ class ValidationRequest:
             base=built.record.base,
             base_id=built.record.base_id,
             lock=built.lock,
+            omissions=built.omissions,
             simulate=simulate,
             index=index,
+            built=built.record.image,
         )
 
 
@@ -135,7 +141,17 @@ def validate(
     place = replace(place, is_known=bool(subject.facts.environment))
     checks = (*selected, *request.extra)
     users = [check for check in selected if check.group == "users"]
-    outside = Outside(image, files, subject.facts, subject.lock, WheelRecords(request.index))
+    wheels = WheelRecords(request.index)
+    outside = Outside(
+        image,
+        files,
+        subject.facts,
+        subject.lock,
+        wheels,
+        request.omissions,
+        is_built_here=image.id == request.built,
+        of_base=_of_base(engine, image, request),
+    )
     with _Beside(
         users,
         lambda check, stopped: check_user_start(engine, image, check, stopped),
@@ -294,6 +310,17 @@ class _Subject:
     lock: str = ""
 
 
+def _of_base(engine: Engine, image: Image, request: ValidationRequest) -> int:
+    """Count the layers that an image has from a registry's base; none where this host does not say which that is."""
+    asked = request.environment
+    if asked is None or asked.on_registry_base is None or not request.base_id:
+        return 0
+    base = engine.image(request.base_id)
+    count = len(base.layers) if base is not None else 0
+    own = [layer.diff_id for layer in image.layers[:count]]
+    return count if base is not None and own == [layer.diff_id for layer in base.layers] else 0
+
+
 def _place(engine: Engine, image: Image, request: ValidationRequest) -> Place:
     probes = {f"{PROBES}/{name}": content for name, content in request.probes.items()}
     if (host := request.simulate) is not None:
@@ -318,7 +345,9 @@ def _subject(engine: Engine, place: Place, image: Image, files: ImageFiles, requ
     if found is not None and found.id == label and not contradicts_itself(found):
         environment, lock = found, carried_lock(files)
     if environment is not None:
+        # Only this host's own word for an environment may say that a base has no tools, never the image's document.
         own = facts_of.of_environment(environment, lock, image, profile=profile, simulated=simulated)
+        own = facts_of.with_base(own, request.environment)
         return _Subject(environment, facts_of.with_gpus(own, place.gpus), lock)
     asked = replace(place, time_limit=IDENTIFY_S)
     identity = _identify(lambda plan, session: in_container(engine, asked, plan, session), request.image)

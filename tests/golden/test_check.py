@@ -33,6 +33,8 @@ def test_check_answers_as_the_sources_say(case: dict[str, Any]) -> None:
         assert document["environment"][name] == value, name
     if "says" in case:
         assert any(case["says"] in finding["message"] for finding in document["findings"])
+    if "fixes" in case:
+        assert any(case["fixes"] in finding["fix"] for finding in document["findings"])
     assert all(finding["message"] and finding["fix"] for finding in document["findings"])
 
 

@@ -15,21 +15,12 @@ from typing import Any
 
 import docker
 import pytest
+from upgrades import USERS_TESTS
 
 ROOT = Path(__file__).parents[2]
 OLD, NEW = "tf2.15.1-py311-cpu-bookworm", "tf2.16.2-py311-cpu-bookworm"
 
 pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.slow, pytest.mark.long]
-
-USERS_TESTS = """
-import tensorflow as tf
-
-def test_estimator_is_there():
-    assert tf.estimator.EstimatorSpec is not None
-
-def test_matmul():
-    assert float(tf.reduce_sum(tf.matmul(tf.ones([2, 3]), tf.ones([3, 2])))) == 12.0
-"""
 
 
 def start(folder: Path, *words: str) -> subprocess.Popen[str]:

@@ -978,7 +978,408 @@ WIRE = [
 ]
 
 
-ROWS = [*UNSIGNED, *ENVELOPES, *STATEMENTS, *FAILURES, *TRUSTED, *STRANGERS, *LISTS, *WIRE]
+def served(document: dict[str, Any] | bytes, kind: str = OCI_MANIFEST) -> Callable[[Stage], Any]:
+    """Let the tag lead to a manifest of another making, about which there is a good statement."""
+
+    def attack(stage: Stage) -> None:
+        content = document if isinstance(document, bytes) else json.dumps(document).encode()
+        stage.image = Manifest(kind, content, digest_of(content))
+        stage.rules.on(f"GET .*/manifests/(image|{stage.image.digest})", answers(200, content, Content_Type=kind))
+        good(stage)
+
+    return attack
+
+
+def platforms(*names: str) -> dict[str, Any]:
+    """Write a list of images for platforms (``os/architecture``)."""
+    entries = [
+        {
+            "mediaType": OCI_MANIFEST,
+            "digest": digest(name),
+            "size": 1,
+            "platform": dict(zip(("os", "architecture"), name.split("/"), strict=True)),
+        }
+        for name in names
+    ]
+    return {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": entries}
+
+
+ONE_IMAGE: dict[str, Any] = {
+    "schemaVersion": 2,
+    "mediaType": OCI_MANIFEST,
+    "config": {"mediaType": "text/json", "digest": digest("config"), "size": 2},
+    "layers": [],
+}
+TWICE = json.dumps(ONE_IMAGE).replace('"layers": []', '"layers": [], "layers": [{"mediaType": "x"}]').encode()
+
+SHAPES = [
+    Row(
+        "a list of two platforms, and a verdict about the list",
+        served(platforms("linux/amd64", "linux/arm64"), OCI_INDEX),
+        "MANY_PLATFORMS",
+    ),
+    Row(
+        "a list of one platform and the record of its build",
+        served(platforms("linux/amd64", "unknown/unknown"), OCI_INDEX),
+        "",
+    ),
+    Row(
+        "a list of platforms without names",
+        served(
+            {
+                **platforms("linux/amd64"),
+                "manifests": [{"digest": digest("a")}, {"digest": digest("b"), "platform": None}],
+            },
+            OCI_INDEX,
+        ),
+        "",
+    ),
+    Row(
+        "an image that is a list too",
+        served({**ONE_IMAGE, "manifests": platforms("linux/amd64")["manifests"]}),
+        "AMBIGUOUS",
+    ),
+    Row("an image that is an empty list too", served({**ONE_IMAGE, "manifests": []}), "AMBIGUOUS"),
+    Row("an image that calls itself a list", served({**ONE_IMAGE, "mediaType": OCI_INDEX}), "AMBIGUOUS"),
+    Row("a list that the registry calls an image", served(platforms("linux/amd64")), "AMBIGUOUS"),
+    Row("an image with two sets of layers", served(TWICE), "AMBIGUOUS"),
+    Row("an image that is no JSON", served(b"an image"), "AMBIGUOUS"),
+]
+
+
+def capitals(value: Verdict) -> Callable[[Stage], Any]:
+    """Attach a statement that writes its subject's digest in capitals."""
+
+    def attack(stage: Stage) -> None:
+        name = stage.image.digest.removeprefix("sha256:")
+        text = stage.payload(value).decode()
+        assert f'"sha256":"{name}"' in text
+        stage.attach(stage.seal(text.replace(f'"sha256":"{name}"', f'"sha256":"{name.upper()}"').encode()))
+
+    return attack
+
+
+def sealed_as(kind: str) -> Callable[[Stage], Any]:
+    """Sign a statement as another type of payload."""
+    return lambda stage: stage.attach(stage.seal(stage.payload(failed("cpu")), kind=kind))
+
+
+def twice(first: str, last: str) -> Callable[[Stage], Any]:
+    """Attach the good envelope with two payloads; '' stands for the one that was signed."""
+
+    def attack(stage: Stage) -> None:
+        text = stage.seal(stage.payload(gpu_verdict())).decode()
+        payload = json.loads(text)["payload"]
+        both = f'"payload":"{first or payload}","payload":"{last or payload}"'
+        stage.attach(text.replace(f'"payload":"{payload}"', both).encode())
+
+    return attack
+
+
+def trusting(*names: str, then: Callable[[Stage], Any]) -> Callable[[Stage], Any]:
+    def attack(stage: Stage) -> None:
+        stage.trusted = names
+        then(stage)
+
+    return attack
+
+
+CPUS, WORD = '"cpus":64', '"verdict":"PASSED"'
+CRASHED = result("kernels", "error", tier="gpu")
+HUNG = result("import", "timeout")
+MEANING = [
+    Row("a verdict that says FAILED and PASSED", signs((WORD, f'"verdict":"FAILED",{WORD}')), "UNREADABLE"),
+    Row(
+        "a good verdict, and a trusted one that says both",
+        after_good(signs((WORD, f'{WORD},"verdict":"FAILED"'))),
+        "UNREADABLE",
+    ),
+    Row("a statement with two subjects of one name", signs(('"subject":[', '"subject":[],"subject":[')), "UNREADABLE"),
+    Row("the signed payload, then another", twice("", "e30="), "BAD_SIGNATURE"),
+    Row("another payload, then the signed one", twice("e30=", ""), ""),
+    Row(
+        "a FAILED whose predicate is written in capitals",
+        after_good(signs((statement.VERDICT, statement.VERDICT.upper()))),
+        "NEWER_SCHEMA",
+    ),
+    Row(
+        "a FAILED whose predicate ends in a blank",
+        after_good(signs((statement.VERDICT, statement.VERDICT + " "))),
+        "NEWER_SCHEMA",
+    ),
+    Row(
+        "a FAILED as a newer kind of statement",
+        after_good(sealed_as("application/vnd.in-toto+json; version=2")),
+        "NEWER_SCHEMA",
+    ),
+    Row("a FAILED as a statement in capitals", after_good(sealed_as("application/vnd.In-Toto+JSON")), "NEWER_SCHEMA"),
+    Row(
+        "a trusted key signed something else",
+        after_good(sealed_as("application/vnd.dev.cosign.simplesigning.v1+json")),
+        "",
+    ),
+    Row("a FAILED whose subject is in capitals", after_good(capitals(failed("cpu"))), "FAILED"),
+    Row("a PASSED whose subject is in capitals", capitals(gpu_verdict()), ""),
+    Row("not a number of processors", signs((CPUS, '"cpus":NaN')), "UNREADABLE"),
+    Row("endless processors", signs((CPUS, '"cpus":1e999')), "UNREADABLE"),
+    Row("a number of 5,000 digits", signs((CPUS, f'"cpus":{"9" * 5_000}')), "UNREADABLE"),
+    Row(
+        "a number of 5,000 digits in an unknown field",
+        after_good(signs((CPUS, f'"x":{"9" * 5_000},{CPUS}'))),
+        "UNREADABLE",
+    ),
+    Row("PASSED in Cyrillic letters", signs((WORD, '"verdict":"\u0420ASSED"')), "UNKNOWN_WORD"),
+    Row(
+        "a schema with a mark that nobody sees",
+        signs(("envbuilder/verdict/v1", "envbuilder/verdict/v1\u200b")),
+        "NEWER_SCHEMA",
+    ),
+    Row(
+        "an environment with a Cyrillic letter",
+        says(gpu_verdict(environment=gpu_environment(id=gpu_environment().id.replace("o", "\u043e")))),
+        "OTHER_ENVIRONMENT",
+        Demand(environment=gpu_environment().id),
+    ),
+    Row(
+        "an environment that writes on the terminal",
+        says(gpu_verdict(environment=gpu_environment(id="x\nACCEPTED\x1b[2J\u202e"))),
+        "",
+    ),
+    Row(
+        "a driver in wide digits",
+        says(gpu_verdict(host=HostRef(driver="\uff15\uff13\uff15.104.05", gpus=H100_HOST.gpus))),
+        "OTHER_DRIVER",
+        ON_H100,
+    ),
+    Row(
+        "a driver that is a word",
+        says(gpu_verdict(host=HostRef(driver="newest", gpus=H100_HOST.gpus))),
+        "OTHER_DRIVER",
+        ON_H100,
+    ),
+    Row(
+        "a GPU FAILED of a driver that is a word",
+        after_good(says(failed("gpu", host=HostRef(driver="newest", gpus=H100_HOST.gpus)))),
+        "",
+        ON_H100,
+    ),
+    Row(
+        "the same key is given twice, two are demanded", threshold(2, trusting("ann", "ann", then=good)), "TOO_FEW_KEYS"
+    ),
+    Row("the key expires this very second", expired("ann", "2026-11-20T12:00:00Z", good), ""),
+    Row("the key expired a second ago", expired("ann", "2026-11-20T11:59:59Z", good), "EXPIRED_KEY"),
+    Row("the key expired in another zone", expired("ann", "2026-11-20T13:00:00+02:00", good), "EXPIRED_KEY"),
+    Row("four minutes in the future", says(gpu_verdict(finished="2026-11-20T12:04:00+00:00")), ""),
+    Row("PASSED without a check", says(gpu_verdict(checks=())), "INCONSISTENT"),
+    Row("PASSED that required nothing", says(gpu_verdict(requires=(), checks=())), "INCONSISTENT"),
+    Row(
+        "PASSED although a required check was skipped",
+        says(gpu_verdict(checks=(*gpu_verdict().checks, result("m", "skipped", tier="gpu")))),
+        "INCONSISTENT",
+    ),
+    Row(
+        "PASSED although a required check hung", says(gpu_verdict(checks=(*gpu_verdict().checks, HUNG))), "INCONSISTENT"
+    ),
+    Row("PASSED without a check of the GPU", says(gpu_verdict(checks=verdict().checks)), "INCONSISTENT"),
+    Row("PASSED on a GPU where there was none", says(gpu_verdict(host=BARE)), "INCONSISTENT"),
+    Row(
+        "PASSED on several GPUs where there was one",
+        says(gpu_verdict(level="multi-gpu")),
+        "INCONSISTENT",
+        Demand(level="multi-gpu"),
+    ),
+    Row(
+        "a crash on another GPU is shown",
+        after_good(says(failed_verdict(host=T4, finished=LATER, checks=(CRASHED,)))),
+        "",
+        ON_H100,
+    ),
+    Row(
+        "a crash on the same GPU",
+        after_good(says(failed_verdict(host=H100_HOST, finished=LATER, checks=(CRASHED,)))),
+        "FAILED",
+        ON_H100,
+    ),
+    Row(
+        "a hang before any GPU, on another host",
+        after_good(says(failed_verdict(host=T4, finished=LATER, checks=(HUNG,)))),
+        "FAILED",
+        ON_H100,
+    ),
+]
+
+
+def moves_meanwhile(stage: Stage) -> None:
+    """Move the tag to another image as soon as it has been read."""
+    good(stage)
+
+    def action(front: Front) -> None:
+        front.forward()
+        stage.push("image-of-later")
+        later = stage.client().manifest("image-of-later")
+        assert later is not None
+        stage.client().put_manifest("image", later.content, later.media_type)
+
+    stage.rules.on("GET .*/manifests/image$", action)
+
+
+def lists_by_tag(then: Callable[[Stage, str, str], tuple[bytes, bytes]], *, api: int = 200) -> Callable[[Stage], Any]:
+    """Let the API and the tag of old registries list what ``then`` says of a good statement and a FAILED."""
+
+    def attack(stage: Stage) -> None:
+        passed = stage.state_that(gpu_verdict())
+        broken = stage.state_that(failed("cpu"))
+        from_api, from_tag = then(stage, passed, broken)
+        stage.rules.on(REFERRERS, answers(api, from_api, Content_Type=OCI_INDEX))
+        tag = fallback_tag(stage.image.digest)
+        stage.rules.on(f"GET .*/manifests/{tag}$", answers(200, from_tag, Content_Type=OCI_INDEX))
+
+    return attack
+
+
+def retyped(stage: Stage, passed: str, broken: str) -> tuple[bytes, bytes]:
+    """List the FAILED as something that nobody reads; its own tag stands."""
+    found = stage.client().manifest(broken)
+    assert found is not None
+    stage.client().put_manifest(f"{fallback_tag(stage.image.digest)}.{broken[7:23]}", found.content, OCI_MANIFEST)
+    listed = json.loads(index(passed, broken))
+    listed["manifests"][1]["artifactType"] = "application/vnd.other"
+    return b"", json.dumps(listed).encode()
+
+
+def lies_beside(stage: Stage) -> None:
+    """List the good statement with content and addresses of somebody's own, and the image itself as a statement."""
+    known = stage.state_that(gpu_verdict())
+    listed = json.loads(index(known, stage.image.digest))
+    listed["manifests"][0] |= {"data": "e30=", "urls": ["http://198.51.100.1/"], "size": -1}
+    stage.rules.on(REFERRERS, answers(200, json.dumps(listed).encode(), Content_Type=OCI_INDEX))
+
+
+def chunks(*pieces: bytes, endless: bytes = b"") -> Callable[[Front], None]:
+    """Answer in chunks as they are given, then with one of them for ever, or by hanging up."""
+
+    def action(front: Front) -> None:
+        front.send_response(200)
+        front.send_header("Transfer-Encoding", "chunked")
+        front.end_headers()
+        with suppress(OSError):
+            for piece in pieces:
+                front.wfile.write(piece)
+            while endless and not front.rules.over.is_set():
+                front.wfile.write(endless)
+        front.close_connection = True
+
+    return action
+
+
+def raw(*pieces: bytes, forever: bool = False) -> Callable[[Front], None]:
+    """Answer with bytes that are no HTTP of ours."""
+
+    def action(front: Front) -> None:
+        with suppress(OSError):
+            for piece in pieces:
+                front.wfile.write(piece)
+            while forever and not front.rules.over.wait(0.01):
+                front.wfile.write(pieces[-1])
+        front.close_connection = True
+
+    return action
+
+
+def tokens(body: bytes) -> Callable[[Stage], Any]:
+    """Ask for a login at a service that answers so."""
+
+    def attack(stage: Stage) -> None:
+        good(stage)
+        challenge = f'Bearer realm="http://{stage.front}/service",service="x"'
+        stage.rules.on(MANIFESTS, answers(401, WWW_Authenticate=challenge)).on("GET /service", answers(200, body))
+
+    return attack
+
+
+def says_digest(value: str) -> Callable[[Front], None]:
+    """Answer what the registry does, under a digest of another algorithm."""
+
+    def action(front: Front) -> None:
+        status, headers, body = front.upstream()
+        front.say(status, body, **{**headers, "Docker-Content-Digest": value})
+
+    return action
+
+
+ODD = "UNREACHABLE_OR_BAD_ANSWER_OR_TOO_LARGE"
+CHUNK = b"40000\r\n" + b" " * 0x40000 + b"\r\n"
+MANNERS = [
+    Row("the tag moves after it was read", moves_meanwhile, ""),
+    Row(
+        "the API lists the PASSED, the tag the FAILED too",
+        lists_by_tag(lambda _, p, f: (index(p), index(p, f))),
+        "FAILED",
+    ),
+    Row("the API lists nothing, the tag both", lists_by_tag(lambda _, p, f: (index(), index(p, f))), "FAILED"),
+    Row("the API lists both, the tag the PASSED", lists_by_tag(lambda _, p, f: (index(p, f), index(p))), "FAILED"),
+    Row("the API lists nothing, the tag the PASSED", lists_by_tag(lambda _, p, __: (index(), index(p))), ""),
+    Row("without the API, the tag lists the FAILED as another type", lists_by_tag(retyped, api=404), "FAILED"),
+    Row(
+        "a list that leaves out what it was not asked to",
+        fronted(REFERRERS, answers(200, index(), Content_Type=OCI_INDEX, OCI_Filters_Applied="artifactType")),
+        "BAD_ANSWER",
+    ),
+    Row("a descriptor that lies about content, place and size", lies_beside, ""),
+    Row("page 2 in single quotes", listed("<?page=2>; rel='next'"), "BAD_LINK"),
+    Row("page 2 without a relation", listed("<?page=2>"), "BAD_LINK"),
+    Row("page 2 by a relation of somebody's own", listed('<?page=2>; rel="https://example.org/next-page"'), "BAD_LINK"),
+    Row("page 2 at another port", listed('<http://127.0.0.1:1/v2/x>; rel="next"'), "BAD_LINK"),
+    Row("page 2 at another host of the same scheme", listed('<//198.51.100.1/v2/x>; rel="next"'), "BAD_LINK"),
+    Row("page 2 with a login", listed('<http://ann:b@127.0.0.1/v2/x>; rel="next"'), "BAD_LINK"),
+    Row("a link to the first page alone", listed('<?page=1>; rel="first"'), ""),
+    Row(
+        "a manifest under a digest of another algorithm",
+        fronted(MANIFESTS, says_digest("sha512:" + "a" * 128)),
+        "ALTERED",
+    ),
+    Row("chunks without end", fronted(REFERRERS, chunks(endless=CHUNK)), "TOO_LARGE"),
+    Row(
+        "a chunk of all memory", fronted(REFERRERS, chunks(b"FFFFFFFFFFFFFFF\r\n", endless=b" " * 100_000)), "TOO_LARGE"
+    ),
+    Row("chunks that break off", fronted(REFERRERS, chunks(b'5\r\n{"man\r\n')), "UNREACHABLE"),
+    Row("a chunk of negative size", fronted(REFERRERS, chunks(b"-5\r\n{}\r\n0\r\n\r\n")), ODD),
+    Row("a chunk of no size", fronted(REFERRERS, chunks(b"many\r\n{}\r\n0\r\n\r\n")), ODD),
+    Row("go on, for ever", fronted(REFERRERS, raw(b"HTTP/1.1 100 Continue\r\n\r\n", forever=True)), "TOO_SLOW"),
+    Row("a status that is a word", fronted(REFERRERS, raw(b"HTTP/1.1 fine\r\n\r\n")), ODD),
+    Row("no HTTP at all", fronted(REFERRERS, raw(b"220 ready\r\n")), ODD),
+    Row(
+        "1,000 headers",
+        fronted(REFERRERS, raw(b"HTTP/1.1 200 OK\r\n", *[b"X-%d: y\r\n" % i for i in range(1_000)], b"\r\n")),
+        ODD,
+    ),
+    Row("a header of 1 MB", fronted(REFERRERS, raw(b"HTTP/1.1 200 OK\r\nX: " + b"y" * 1_000_000 + b"\r\n\r\n")), ODD),
+    Row(
+        "two lengths",
+        fronted(REFERRERS, raw(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 200\r\n\r\n{}")),
+        ODD,
+    ),
+    Row("a length that is a power", fronted(REFERRERS, raw(b"HTTP/1.1 200 OK\r\nContent-Length: \xb2\r\n\r\n{}")), ODD),
+    Row("a negative length", fronted(REFERRERS, raw(b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n{}")), ODD),
+    Row("a part of the list", fronted(REFERRERS, answers(206, index(), Content_Type=OCI_INDEX)), "REJECTED"),
+    Row("an unchanged list", fronted(REFERRERS, answers(304)), "REJECTED"),
+    Row("no content", fronted(REFERRERS, answers(204)), "REJECTED"),
+    Row("a token with a line end", tokens(b'{"token":"a\\r\\nX-Admin: yes"}'), "BAD_ANSWER"),
+    Row("a token that no header holds", tokens('{"token":"\u043a\u043b\u044e\u0447"}'.encode()), "BAD_ANSWER"),
+    Row("a token that is a number", tokens(b'{"token":7}'), "BAD_ANSWER"),
+    Row("a token that is refused again and again", tokens(b'{"token":"a"}'), "ACCESS_DENIED"),
+    Row(
+        "a refusal that writes on the terminal",
+        fronted(REFERRERS, answers(403, b'{"errors":[{"message":"\x1b[2J\nACCEPTED\xe2\x80\xae"}]}')),
+        "ACCESS_DENIED",
+    ),
+]
+
+
+ROWS = [
+    *[*UNSIGNED, *ENVELOPES, *STATEMENTS, *FAILURES, *TRUSTED, *STRANGERS, *LISTS, *WIRE],
+    *[*SHAPES, *MEANING, *MANNERS],
+]
 
 
 @pytest.fixture(scope="module")
@@ -1022,6 +1423,7 @@ def test_attack(stage: Stage, row: Row) -> None:
     reasons = {str(refusal.reason) for refusal in found.refusals}
     assert found.accepted == (not row.expected), reasons
     assert found.accepted == (not reasons)
+    assert not found.accepted or found.digest == stage.image.digest
     if row.expected:
         assert reasons & set(row.expected.split("_OR_")), (reasons, as_text(found))
     assert exits.of(found) == (0 if found.accepted else 5 if found.unanswered else 7)

@@ -12,11 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from probe_messages import END, KEY, START, lines
 
-from envbuilder.finding import Code
+from envbuilder.finding import Code, Finding, Severity
+from envbuilder.validation.causes import Causes, told_once
 from envbuilder.validation.checks.specification import Check
 from envbuilder.validation.events import Session, Unfinished, check_protocol
 from envbuilder.validation.judge import Judgement, judge
-from envbuilder.verdict import TIERS, Tier
+from envbuilder.verdict import TIERS, CheckResult, Tier
 
 WORTH = {"FAILED": 0, "INCONCLUSIVE": 1, "PASSED": 2}
 LEVELS = ("none", *TIERS)
@@ -191,3 +192,62 @@ def test_a_flood_costs_bounded_memory_and_linear_time() -> None:
     assert session.stopped is not None
     assert session.overdue()
     assert len(msgspec.json.encode(session.strange)) < 100_000
+
+
+@given(OUTCOMES, st.lists(st.integers(1, 400), max_size=20))
+def test_how_messages_are_cut_changes_nothing(outcomes: tuple[str, ...], cuts: list[int]) -> None:
+    """A stream comes in pieces of any size: what it says is the same."""
+    printed = lines(KEY, *events(outcomes))
+    session = Session((*CHECKS, PROTOCOL), lambda _: None, key=KEY, clock=lambda: 100.0)
+    for size in cuts:
+        session.feed(printed[:size])
+        printed = printed[size:]
+    session.feed(printed)
+    found = judge((*session.results(None), check_protocol(session, None, PROTOCOL)), flavor="cpu")
+    assert found == judged(lines(KEY, *events(outcomes)))
+
+
+@given(OUTCOMES, st.randoms(use_true_random=False))
+def test_lanes_that_run_beside_each_other_are_honest(outcomes: tuple[str, ...], random: Random) -> None:
+    """Each check begins before it answers; how the lanes' messages fall between each other is no departure."""
+    told = events(outcomes)
+    lanes = [told[1:5], told[5:-1]]
+    mixed: list[Any] = []
+    while any(lanes):
+        mixed.append(random.choice([lane for lane in lanes if lane]).pop(0))
+    assert judged(lines(KEY, START, *mixed, END)) == judged(lines(KEY, *events(outcomes)))
+
+
+@given(OUTCOMES, st.sampled_from(range(4)))
+def test_a_check_that_begins_again_alone_is_honest_and_answered_again_is_not(
+    outcomes: tuple[str, ...], again: int
+) -> None:
+    """After a crash among others a check begins once more; a second answer is never taken, whichever is better."""
+    told = events(outcomes)
+    begin, result = told[1 + 2 * again], told[2 + 2 * again]
+    assert judged(lines(KEY, *told[: 1 + 2 * again], begin, *told[1 + 2 * again :])) == judged(lines(KEY, *told))
+    better = {"event": "result", "result": {**result["result"], "outcome": "passed", "findings": []}}
+    assert judged(lines(KEY, *told[:-1], better, END)).verdict == "FAILED"
+
+
+ERRORS = st.builds(
+    Finding,
+    code=st.sampled_from(list(Code)),
+    severity=st.sampled_from([Severity.ERROR, Severity.WARNING]),
+    subject=st.sampled_from(["it", "PYTHONPATH", "libcudart.so.12", "build_info.py"]),
+    message=st.just("so"),
+)
+
+
+@given(OUTCOMES, st.lists(ERRORS, max_size=4), st.lists(ERRORS, max_size=4), st.frozensets(st.just("libcudart.so.12")))
+def test_a_cause_takes_no_failure_away(
+    outcomes: tuple[str, ...], found: list[Finding], causes: list[Finding], files: frozenset[str]
+) -> None:
+    """What is told once is told of the cause: no outcome changes, and no verdict is better for it."""
+    results = tuple(
+        CheckResult(name=name, tier=tier, outcome=outcome, findings=tuple(found))  # type: ignore[arg-type]
+        for (name, tier), outcome in zip(PLAN, outcomes, strict=True)
+    )
+    told = told_once(results, Causes(tuple(one for one in causes if one.severity is Severity.ERROR), files))
+    assert [one.outcome for one in told] == [one.outcome for one in results]
+    assert no_better(judge(told, flavor="cpu"), judge(results, flavor="cpu"))

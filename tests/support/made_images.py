@@ -60,10 +60,12 @@ def package(name: str, version: str, files: Mapping[str, bytes], *, tag: str = "
     return {f"{SITE}/{path}": content for path, content in {**named, f"{info}/RECORD": rows.encode()}.items()}
 
 
-def outside(files: ImageFiles, *, lock: str = "", facts: Mapping[str, Any] | None = None, **image: Any) -> Outside:
+def outside(
+    files: ImageFiles, *, lock: str = "", omissions: str = "", facts: Mapping[str, Any] | None = None, **image: Any
+) -> Outside:
     """Put an image of ours before the checks: ``image`` are its configuration, ``facts`` what it should be."""
     described = Image(
         id="sha256:1", tags=(), digests=(), size=0, labels={}, env={}, user="envbuilder", architecture="amd64"
     )
     told = Facts(**{"flavor": "cpu", "environment": "tf2.20.0-py311-cpu-bookworm", **(facts or {})})
-    return Outside(replace(described, **image), files, told, lock, WheelRecords(None))
+    return Outside(replace(described, **image), files, told, lock, WheelRecords(None), omissions)

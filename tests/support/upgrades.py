@@ -16,6 +16,17 @@ from envbuilder.verdict import ImageRef
 from envbuilder.workspace import shipped
 from envbuilder.yaml_reader import read_yaml
 
+USERS_TESTS = """
+import tensorflow as tf
+
+def test_estimator_is_there():
+    assert tf.estimator.EstimatorSpec is not None
+
+def test_matmul():
+    assert float(tf.reduce_sum(tf.matmul(tf.ones([2, 3]), tf.ones([3, 2])))) == 12.0
+"""
+"""A folder of two tests, of which one needs what TensorFlow 2.16 dropped."""
+
 POLICY: Policy = read_yaml(shipped("policies") / "upgrade-policy.yaml", Policy)
 
 

@@ -120,6 +120,7 @@ def gpu_verdict(**given: Any) -> Verdict:
         "host": HostRef(driver="535.104.05", gpus=(H100,), kernel="6.1.0", cpus=64),
         "level": "gpu",
         "requires": ("static", "load", "cpu", "gpu"),
+        "checks": (*verdict().checks, check("matmul", tier="gpu")),
     }
     return verdict(**{**values, **given})
 

@@ -10,10 +10,12 @@ from typing import Any
 
 import msgspec
 import pytest
+from cyclonedx.model.bom import Bom
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 from google.protobuf import json_format
 from in_toto_attestation.predicates.provenance.v1 import provenance_pb2
+from packageurl import PackageURL
 from verdicts import digest
 
 from envbuilder.attest import sbom_contents
@@ -187,6 +189,38 @@ def test_licences_are_those_of_the_packages_own_files() -> None:
         "a": ("MIT License",),
         "b": (),
     }
+
+
+EPOCHS = """Package: bsdutils
+Status: install ok installed
+Architecture: amd64
+Source: util-linux (2.38.1-5+deb12u3)
+Version: 1:2.38.1-5+deb12u3~x
+"""
+
+
+def test_package_urls_are_what_others_write() -> None:
+    """Every package URL is canonical: read and written by the reference library it is the same text."""
+    files = {**BASE, "var/lib/dpkg/status": STATUS + "\n" + EPOCHS}
+    contents = read(chunks(saved(files, VENV, CUDA)))
+    made = bom("registry.example.org:5000/team/image", digest("image"), contents, lockfile.parse(LOCK))
+    decoded = json.loads(msgspec.json.encode(made))
+    urls = [decoded["metadata"]["component"]["purl"], *(part.get("purl", "") for part in decoded["components"])]
+    known = [url for url in urls if url]
+    assert any(url.startswith("pkg:deb/debian/bsdutils@1:2.38.1-5%2Bdeb12u3~x?") for url in known)
+    assert [PackageURL.from_string(url).to_string() for url in known] == known
+    assert len(known) >= 5
+
+
+def test_the_library_of_the_format_reads_every_component() -> None:
+    """What CycloneDX's own library makes of the document has all components, with their versions and licences."""
+    given = document()
+    found = Bom.from_json(given)  # type: ignore[attr-defined]
+    assert {(one.name, one.version) for one in found.components} == {
+        (part["name"], part["version"]) for part in given["components"]
+    }
+    assert sum(bool(one.licenses) for one in found.components) == sum("licenses" in p for p in given["components"])
+    assert len(found.dependencies) == len(given["dependencies"])
 
 
 def test_what_a_package_needs_is_an_edge_to_what_is_here() -> None:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from verdicts import check, digest, failed_verdict, gpu_verdict, inconclusive_verdict, verdict
+from verdicts import H100, check, digest, failed_verdict, gpu_verdict, inconclusive_verdict, verdict
 
 from envbuilder.attest.demand import Demand, Refused
 from envbuilder.attest.envelope import SignedBy
@@ -111,7 +111,8 @@ def test_only_a_real_fresh_pass_at_the_level_is_accepted(reached, level, age_day
     """Whatever the verdict, acceptance means: PASSED, real, at the level, within the age."""
     order = ("none", "static", "load", "cpu", "gpu", "multi-gpu")
     finished = (NOW - timedelta(days=age_days)).isoformat()
-    value = verdict(verdict=word, level=reached, simulated=simulated, finished=finished)
+    host = HostRef(driver="535.104.05", gpus=(H100, H100))
+    value = gpu_verdict(verdict=word, level=reached, simulated=simulated, finished=finished, host=host)
     decision = decide(SUBJECT, (evidence(value),), Demand(level=level), NOW)
     sound = word == "PASSED" and not simulated and age_days <= 90 and order.index(reached) >= order.index(level)
     assert decision.accepted == sound

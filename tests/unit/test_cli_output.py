@@ -35,6 +35,7 @@ from verdicts import (
 )
 
 from envbuilder.attest.demand import Demand, Refusal, Refused
+from envbuilder.catalog.base_facts import BaseFacts, Disagreement, FoundLibrary, FoundPython
 from envbuilder.catalog.store import load
 from envbuilder.cli.output import flattened
 from envbuilder.compat import check_text
@@ -48,6 +49,7 @@ from envbuilder.controls.table import CONTROLS
 from envbuilder.environment import Combination
 from envbuilder.finding import Code
 from envbuilder.jobs import (
+    base_found,
     clean_text,
     doctor_text,
     explain,
@@ -56,6 +58,7 @@ from envbuilder.jobs import (
     plan_document,
     plan_matrix,
     plan_text,
+    prove,
     run_text,
 )
 from envbuilder.jobs.clean import CleanDocument, ImageGone
@@ -199,6 +202,22 @@ PUBLISHED = PublishDocument(
         published(error="the registry does not answer\nat all", exit_code=5),
     )
 )
+LOOKED = BaseFacts(
+    image="registry/base@" + digest("base"),
+    digest=digest("base"),
+    architecture="x86_64",
+    system="debian",
+    release="12",
+    libc="glibc",
+    libc_version="2.36",
+    packages="apt",
+    pythons=(FoundPython(version="3.11", path="/usr/bin/python3.11", venv=True),),
+    cuda="11.8",
+    cudnn="8.6.0",
+    libraries=(FoundLibrary(soname="libcudart.so.11.0", path="/usr/lib/libcudart.so.11.8.89", version="11.8"),),
+    require_cuda="cuda>=11.8",
+    disagreements=(Disagreement(field="cuda", catalog="11.2", image="11.8"),),
+)
 PLANNED_TAGS = PublishDocument(
     dry_run=True,
     rows=(published(tags=(Tag(name="a", moving=True, before=digest("b")), Tag(name="fixed", moving=False))),),
@@ -257,6 +276,15 @@ PROVEN = replace(
     refusals=(),
     notes=(),
 )
+STOOD = prove.ProofDocument(
+    image=f"registry.example.org/ml/tensorflow@{digest('image')}",
+    environment="x",
+    kind="any host",
+    did="stands",
+    state="passed",
+)
+ATTACHED = replace(STOOD, kind="H100/535", did="attached", driver="535.104.05", verdict="PASSED", state=None)
+
 PROOFS = FleetDocument(
     asked="status",
     matrix="tensorflow",
@@ -461,8 +489,10 @@ PHRASES: dict[tuple[str, ...], str] = {
     ("validate",): "s",
     ("controls",): "must find time nothing red as it s",
     ("publish",): "result failed refused would new",
+    ("fleet", "make"): "result failed refused",
     ("verify",): "ACCEPTED REFUSED at on by ago a host with seconds days signed over",
     **dict.fromkeys(FLEET, "since or there in them for ran at"),
+    ("fleet", "prove"): "on none",
     (
         "upgrade",
     ): "Sides Policy Platform Why Your Checks Fleet Durations Packages What that Layers Numerics Warnings Newly "
@@ -479,6 +509,11 @@ PHRASES: dict[tuple[str, ...], str] = {
     ("catalog", "list"): "rows of to on releases capabilities centre newest yes no cpu undecided",
     ("catalog", "verify"): "DISAGREES the catalogue has says rows fields contradictions could not be",
     ("catalog", "refresh"): "nothing is missing were",
+    (
+        "catalog",
+        "look",
+    ): "system packages by Python CUDA none cuDNN tools ptxas and libdevice not there or whole requires differs "
+    "the catalogue says refused on loader's path a base",
 }
 """The words of each command's text that are its own: headings, units, and what is said of true, false and null."""
 
@@ -513,6 +548,9 @@ def cases(folder: Path) -> Iterator[Case]:
     yield Case(("verify",), PROVEN, verify_document.as_text)
     for words_ in FLEET:
         yield Case(words_, PROOFS, fleet_text.as_text)
+    for did in (STOOD, ATTACHED):
+        yield Case(("fleet", "prove"), did, prove.as_text)
+    yield Case(("fleet", "make"), PUBLISHED, publish_text.as_text)
     yield Case(("upgrade",), DIFFERENT, upgrade_text.as_text)
     yield Case(("upgrade",), BISECTED, bisect.as_text)
     for document in (foreseen("01"), foreseen("53"), followed("28")):
@@ -525,6 +563,8 @@ def cases(folder: Path) -> Iterator[Case]:
         yield Case(("catalog", "list"), listed, partial(listing.as_text, table=table))
     for everything in (False, True):
         yield Case(("catalog", "verify"), COMPARED, partial(agreement.as_text, everything=everything))
+    for found in (LOOKED, msgspec.structs.replace(LOOKED, libraries=(), disagreements=(), refused="it has musl")):
+        yield Case(("catalog", "look"), found, base_found.as_text)
     rows = RefreshDocument(proposals=CATALOG.tensorflow[-2:], cuda=CATALOG.cuda[-1:], cudnn_wheels=CATALOG.cudnn_wheels)
     for proposed in (rows, RefreshDocument(proposals=(), compared=("tensorflow", "cuDNN's lines"))):
         yield Case(("catalog", "refresh"), proposed, propose.as_text)

@@ -168,7 +168,7 @@ def test_the_dockerfile_installs_no_second_cuda() -> None:
     assert "NVIDIA_REQUIRE_CUDA" not in text
     assert f"ARG BASE={CUDA_11_0}\n" in text
     assert "ARG TOOLS=envbuilder/base:debian-bookworm\n" in text
-    assert "apt-get install -y --no-install-recommends python3 python3-venv ca-certificates" in text
+    assert "install -y --no-install-recommends python3 python3-venv ca-certificates" in text
     assert "USER root\n" in text
 
 

@@ -26,6 +26,7 @@ from envbuilder.verdict import CheckResult, Outcome, Verdict, Word
 from envbuilder.yaml_reader import read_matrix
 
 REQUIRED = {
+    Code.LIBRARY_PATH,
     Code.MISSING_LIBRARY,
     Code.CUDNN_MISMATCH,
     Code.TWO_CUDA_STACKS,
@@ -44,6 +45,10 @@ REQUIRED = {
     Code.DRIVER_MISMATCH,
     Code.DRIVER_FORWARD_COMPAT,
     Code.PROTOCOL_VIOLATION,
+    Code.PACKAGE_CONFLICT,
+    Code.KERAS_MISMATCH,
+    Code.GLIBC_TOO_OLD,
+    Code.CPU_FEATURE_MISSING,
     Code.USER_START,
     Code.NO_KERNEL_IMAGE,
     Code.PTX_TOO_NEW,
@@ -110,6 +115,8 @@ def test_the_matrix_has_a_good_environment_for_every_control() -> None:
     assert found["gpu"].flavor == "gpu"
     assert found["cpu"].tensorflow == found["gpu"].tensorflow
     assert found["numpy-1"].tensorflow == "2.15.1"
+    assert found["told-gpu"].loader_folders
+    assert not found["gpu"].loader_folders
     with pytest.raises(UnsatisfiableError):
         environment_of("gpu", (found["cpu"],))
 
@@ -240,6 +247,9 @@ class Shelf:
         raise NotImplementedError
 
     def stream(self, file: DistFile, member: Member) -> Iterator[bytes]:
+        raise NotImplementedError
+
+    def whole(self, file: DistFile) -> Iterator[bytes]:
         raise NotImplementedError
 
     def size(self, file: DistFile) -> int:

@@ -6,6 +6,8 @@ import gzip
 import hashlib
 import io
 import os
+import shutil
+import struct
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -124,6 +126,50 @@ def test_an_engine_s_folders(tmp_path: Path) -> None:
         "etc/c": ("link", "/etc/passwd", b""),
     }
     assert list(from_folders([("sha256:1", tmp_path)], {"sha256:1"})) == []
+
+
+def test_a_path_that_the_system_does_not_take_at_once(tmp_path: Path) -> None:
+    """A layer's folders are followed however deep they are, and their files read; beyond any sense it is an error."""
+
+    def deepen(times: int) -> None:
+        at = os.open(tmp_path, os.O_RDONLY)
+        for _ in range(times):
+            os.mkdir("d" * 200, dir_fd=at)
+            at = os.open("d" * 200, os.O_RDONLY, dir_fd=at)
+        os.close(os.open("file", os.O_CREAT | os.O_WRONLY, dir_fd=at))
+        os.symlink("target", "link", dir_fd=at)
+
+    deepen(30)
+    (stream,) = from_folders([("sha256:1", tmp_path)], ())
+    told = read(stream.files)
+    deep = "/".join(["d" * 200] * 30)
+    assert (told[f"{deep}/file"][0], told[f"{deep}/link"][:2]) == ("file", ("link", "target"))
+    assert len(told) == 32
+    shutil.rmtree(tmp_path / ("d" * 200))
+    deepen(200)
+    (stream,) = from_folders([("sha256:1", tmp_path)], ())
+    with pytest.raises(InfrastructureError, match="paths of more than"):
+        read(stream.files)
+
+
+def test_a_program_with_capabilities_is_told(tmp_path: Path) -> None:
+    """The kernel's capabilities are read of programs, in folders and archives alike."""
+    program = tmp_path / "ping"
+    program.write_bytes(b"x")
+    program.chmod(0o755)
+    try:
+        os.setxattr(program, "security.capability", struct.pack("<5I", 0x02000001, 1 << 13, 0, 0, 0))
+    except OSError:
+        pytest.skip("this file system, or this user, takes no capabilities")
+    (stream,) = from_folders([("sha256:1", tmp_path)], ())
+    assert [file.has_capabilities for file in stream.files] == [True]
+    written = io.BytesIO()
+    with tarfile.open(fileobj=written, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        info = tarfile.TarInfo("ping")
+        info.pax_headers = {"SCHILY.xattr.security.capability": "\x01"}
+        tar.addfile(info)
+    told = [[file.has_capabilities for file in stream.files] for stream in from_archive(archive(written.getvalue()))]
+    assert told == [[True]]
 
 
 def test_folders_are_used_where_they_can_be_read(tmp_path: Path) -> None:

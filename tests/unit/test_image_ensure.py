@@ -13,14 +13,14 @@ import pytest
 
 from envbuilder.catalog.store import load
 from envbuilder.choice import choose
-from envbuilder.engine.fake import FakeEngine
+from envbuilder.engine.fake import FakeEngine, Script
 from envbuilder.engine.port import BuildRequest, Image, Step
 from envbuilder.environment import Environment
-from envbuilder.errors import BuildFailedError, InputError, UsageError
-from envbuilder.image import debian, lockfile
+from envbuilder.errors import BuildFailedError, InfrastructureError, InputError, UsageError
+from envbuilder.image import debian, lockfile, omissions
 from envbuilder.image.bases import BaseUnavailableError
 from envbuilder.image.build import BuildOptions, Built, standing
-from envbuilder.image.context import ensure_lock
+from envbuilder.image.context import ensure_lock, stale, write_context
 from envbuilder.image.ensure import Given, ensure
 from envbuilder.image.names import BASE_DIGEST_LABEL, BASE_KEY_LABEL, BASE_NAME_LABEL
 from envbuilder.validation.validate import ValidationRequest
@@ -250,3 +250,70 @@ def test_the_installer_of_a_registry_base_has_a_base_of_its_own(workspace: Works
     ensure(environment, load(), workspace, engine, lambda _: None)
     (request,) = engine.builds
     assert request.build_args == {"BASE": pinned, "TOOLS": BASE}
+
+
+def runtime() -> Environment:
+    """Return the quickstart's environment in the form that leaves out what it can."""
+    return msgspec.structs.replace(quickstart(), id=f"{quickstart().id}-runtime", form="runtime")
+
+
+def deriving(lock: str, said: bytes | None = None) -> FakeEngine:
+    """Make an engine whose container finds that one file of a locked distribution can go, or says something else."""
+    package = lockfile.parse(lock)[0]
+    row = {"path": "a.h", "files": 1, "size": 7, "digest": "sha256=x", "reason": "compilers"}
+    one = {"name": package.name, "version": package.version, "left_out": [row], "cut": []}
+    engine = engine_with_base()
+    answer = json.dumps({"distributions": [one]}).encode() if said is None else said
+    engine.script = lambda _: Script(stdout=answer)
+    return engine
+
+
+def test_what_can_go_is_derived_once_for_a_lock(workspace: Workspace) -> None:
+    """The first build makes an image with everything, asks it, and keeps the list; the next asks nobody."""
+    lock = (workspace.context(quickstart().id) / lockfile.LOCK).read_text()
+    engine = deriving(lock)
+    built = ensure(runtime(), load(), workspace, engine, lambda _: None, given=Given(lock))
+    whole, lean = engine.builds
+    assert (whole.tag, engine.image(whole.tag)) == (f"{lean.tag}-whole", None), "the image with everything is removed"
+    (asked,) = engine.runs
+    assert (asked.network, asked.read_only, "-S" in asked.command) == ("none", True, True)
+    assert [(one.reason, one.files, one.size) for one in built.record.omitted] == [("compilers", 1, 7)]
+    assert omissions.parse(built.omissions).lock == lockfile.digest(lock)
+    assert ValidationRequest.of(built).omissions == built.omissions
+    again = ensure(runtime(), load(), workspace, engine, lambda _: None, given=Given(lock))
+    assert (again.fresh, again.omissions, len(engine.runs)) == (False, built.omissions, 1)
+    assert standing(runtime(), workspace) == replace(again, fresh=False)
+
+
+def test_another_lock_is_derived_anew(workspace: Workspace) -> None:
+    """A list that was derived from another lock is not carried out, and a comparison of contexts says so."""
+    lock = (workspace.context(quickstart().id) / lockfile.LOCK).read_text()
+    engine = deriving(lock)
+    ensure(runtime(), load(), workspace, engine, lambda _: None, given=Given(lock))
+    assert stale(runtime(), workspace) == ()
+    changed = lock + "zstd==1.0.0 \\\n    --hash=sha256:" + "0" * 64 + "\n"
+    write_atomically(workspace.context(runtime().id) / lockfile.LOCK, changed.encode())
+    (difference,) = stale(runtime(), workspace)
+    assert difference.path.endswith(omissions.OMISSIONS)
+    ensure(runtime(), load(), workspace, engine, lambda _: None, given=Given(changed))
+    assert len(engine.runs) == 2
+
+
+@pytest.mark.parametrize(
+    "said", [b"", b"{", b'{"distributions": [{"name": "unknown", "version": "1", "left_out": [], "cut": []}]}']
+)
+def test_an_answer_that_is_none_leaves_nothing_out(workspace: Workspace, said: bytes) -> None:
+    """Where the container says nothing, half a list, or of what is not locked, there is no list and no image."""
+    lock = (workspace.context(quickstart().id) / lockfile.LOCK).read_text()
+    engine = deriving(lock, said)
+    with pytest.raises(InfrastructureError, match="runtime"):
+        ensure(runtime(), load(), workspace, engine, lambda _: None, given=Given(lock))
+    assert not (workspace.context(runtime().id) / omissions.OMISSIONS).exists()
+    assert engine.image(f"envbuilder/tensorflow:{runtime().id}") is None
+
+
+def test_a_form_that_nobody_derived_is_not_rendered(workspace: Workspace) -> None:
+    """Without a list there is no context: a render says how it comes about."""
+    lock = (workspace.context(quickstart().id) / lockfile.LOCK).read_text()
+    with pytest.raises(UsageError, match="not known yet"):
+        write_context(runtime(), lock, workspace)

@@ -22,7 +22,8 @@ from envbuilder.choice import Choice, choose, read_fleet
 from envbuilder.engine.fake import FakeEngine
 from envbuilder.errors import InfrastructureError
 from envbuilder.jobs.fleet_document import FleetDocument
-from envbuilder.jobs.fleet_proofs import Survey, is_left, run_here, survey
+from envbuilder.jobs.fleet_proofs import Survey, is_left, survey
+from envbuilder.jobs.fleet_run import run_here
 from envbuilder.jobs.fleet_text import as_text
 from envbuilder.publish.attach_verdict import Attachment, attach_verdict
 from envbuilder.publish.proven import Registrar, check_believed, registrar_of

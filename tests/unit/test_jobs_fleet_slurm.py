@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -15,8 +14,8 @@ from verdicts import digest
 from envbuilder.choice import read_fleet
 from envbuilder.compat.fleet import FleetHost
 from envbuilder.errors import InputError, UsageError
-from envbuilder.jobs.fleet_document import FleetDocument, ProofRow
 from envbuilder.jobs.fleet_slurm import batches, write_batches
+from envbuilder.jobs.fleet_task import ProofOrder, Task, proof_task
 
 FLEET = (
     FleetHost(name="bare", driver="550.54.15", gpus=("A100",)),
@@ -25,28 +24,34 @@ FLEET = (
 )
 
 
-def row(kind: str, image: str, **given: Any) -> ProofRow:
-    values: dict[str, Any] = {"hosts": ("bare", "ampere"), "count": 2, "state": "missing", "left": True}
+def task(kind: str, image: str, hosts: tuple[FleetHost, ...] = FLEET[:2]) -> Task:
     gpu, _, driver = kind.rpartition("/")
-    named = {"environment": image, "kind": kind, "gpu": gpu, "driver": driver if gpu else "", "digest": digest(image)}
-    return ProofRow(**{**values, **named, **given})
+    order = ProofOrder(
+        repository="registry.example.org/ml/tf",
+        digest=digest(image),
+        environment=image,
+        level="gpu" if gpu else "cpu",
+        arch="x86_64",
+        gpu=gpu,
+        driver=driver if gpu else "",
+        suite="s",
+        max_age_s=1.0,
+        trusted=("a 'public' key\n$(touch injected)",),
+    )
+    return proof_task(order, hosts)
 
 
-def document(*rows: ProofRow) -> FleetDocument:
-    return FleetDocument(asked="plan", matrix="m", repository="registry.example.org/ml/tf", suite="s", rows=rows)
-
-
-GPU = document(
-    row("A100/550.54.15", "one"),
-    row("A100/550.54.15", "two"),
-    row("A100/550.54.15", "done", left=False, state="passed"),
-    row("any host", "cpu", hosts=("plain",)),
+GPU = (
+    task("A100/550.54.15", "one"),
+    task("A100/550.54.15", "two"),
+    task("A100/550.54.15", "one"),
+    task("any host", "cpu", FLEET[2:]),
 )
 
 
 def test_a_script_a_kind_and_a_task_an_image() -> None:
-    """What is proven has no task; the array's bounds are those of its images; a GPU's kind names its nodes."""
-    scripts = batches(GPU, FLEET)
+    """What is asked for twice is one task; the array's bounds are those of its images; a GPU's kind names its nodes."""
+    scripts = batches(GPU, "m")
     assert sorted(scripts) == ["A100-550.54.15.sbatch", "any-host.sbatch"]
     gpu = scripts["A100-550.54.15.sbatch"]
     assert re.findall(r"sha256:[0-9a-f]{64}", gpu) == [digest("one"), digest("two")]
@@ -61,7 +66,7 @@ def test_a_script_a_kind_and_a_task_an_image() -> None:
 def test_a_kind_that_slurm_cannot_tell_is_refused() -> None:
     """Without a constraint the job would run on any node, and say something true about the wrong kind."""
     with pytest.raises(UsageError, match="how Slurm calls"):
-        batches(GPU, FLEET[:1])
+        batches((task("A100/550.54.15", "one", FLEET[:1]),), "m")
 
 
 @pytest.mark.parametrize("text", ["a b", "a\nb", "$(id)", "a;b", "'", "a100 --wrap=x"])
@@ -76,26 +81,31 @@ def run(script: str, folder: Path, task: int, **environment: str) -> subprocess.
     """Run a script as a node does, with an envbuilder that prints how it was called."""
     tools = folder / "bin"
     tools.mkdir(exist_ok=True)
-    (tools / "envbuilder").write_text('#!/bin/sh\necho "$PWD" "$@"\n')
+    (tools / "envbuilder").write_text('#!/bin/sh\necho "$PWD" "$@"; cat\n')
     (tools / "envbuilder").chmod(0o755)
     variables = {"PATH": f"{tools}:{os.environ['PATH']}", "SLURM_ARRAY_TASK_ID": str(task), **environment}
     return subprocess.run(["bash", "-c", script], env=variables, capture_output=True, text=True, check=False)
 
 
 def test_a_task_validates_its_own_image_on_the_nodes_own_disk(tmp_path: Path) -> None:
-    """Task n takes image n, signs with the key that the variable names, and works where it was told."""
-    script = batches(GPU, FLEET)["A100-550.54.15.sbatch"]
+    """Task n gets order n on its standard input, and works where it was told; the key's path stays a variable."""
+    script = batches(GPU, "m")["A100-550.54.15.sbatch"]
     work = tmp_path / "work"
-    for task, image in enumerate(("one", "two")):
-        ended = run(script, tmp_path, task, ENVBUILDER_SIGNING_KEY="/k", ENVBUILDER_WORK=str(work))
-        called = f"{work} validate registry.example.org/ml/tf@{digest(image)} --attach --key /k"
-        assert ended.stdout.strip() == called, ended.stderr
+    for number, image in enumerate(("one", "two")):
+        ended = run(script, tmp_path, number, ENVBUILDER_SIGNING_KEY="/k", ENVBUILDER_WORK=str(work))
+        called, order = ended.stdout.split("\n", 1)
+        assert called == f"{work} fleet prove -", ended.stderr
+        assert order.encode() == GPU[number].order, "every byte of it, whatever a shell might make of it"
+        assert msgspec.json.decode(order, type=ProofOrder).digest == digest(image)
+    assert not list(tmp_path.rglob("injected"))
+    node = run(script, tmp_path, 0, ENVBUILDER_SIGNING_KEY="/k", ENVBUILDER_WORK=str(work), SLURMD_NODENAME="n1")
+    assert node.stdout.startswith(f"{work}/n1 "), "a folder that nodes share holds one of each"
     assert work.stat().st_mode & 0o077 == 0
 
 
 def test_without_a_key_or_beyond_the_array_nothing_runs(tmp_path: Path) -> None:
     """A job that was submitted wrongly ends at once and says why."""
-    script = batches(GPU, FLEET)["A100-550.54.15.sbatch"]
+    script = batches(GPU, "m")["A100-550.54.15.sbatch"]
     without = run(script, tmp_path, 0, ENVBUILDER_WORK=str(tmp_path / "w"))
     assert without.returncode != 0
     assert "ENVBUILDER_SIGNING_KEY" in without.stderr
@@ -108,6 +118,6 @@ def test_scripts_of_what_is_done_are_removed(tmp_path: Path) -> None:
     """Written again later, the folder holds what is left then, and files of others stay."""
     for name in ("notes.txt", "train.sbatch"):
         (tmp_path / name).write_text("#!/bin/bash\n# mine\n")
-    assert len(list(write_batches(batches(GPU, FLEET), tmp_path))) == 2
-    list(write_batches(batches(document(GPU.rows[3]), FLEET), tmp_path))
+    assert len(list(write_batches(batches(GPU, "m"), tmp_path))) == 2
+    list(write_batches(batches(GPU[3:], "m"), tmp_path))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["any-host.sbatch", "notes.txt", "train.sbatch"]

@@ -148,7 +148,9 @@ def test_imports_point_down(path: Path) -> None:
     assert not higher, f"{path.name} (layer {ROOM_OF[own]}) imports {higher} from above"
 
 
-@pytest.mark.parametrize(("module", "home"), [("docker", "engine"), ("pynvml", "host"), ("click", "cli")])
+@pytest.mark.parametrize(
+    ("module", "home"), [("docker", "engine"), ("pynvml", "host"), ("click", "cli"), ("distributed", "jobs")]
+)
 def test_each_outside_thing_has_one_port(module: str, home: str) -> None:
     """Only its port imports a library that speaks to the outside."""
     users = {room(path) for path in MODULES if module in third_party(path) and room(path) != "probes"}

@@ -67,3 +67,20 @@ def test_included_rows_are_added_once() -> None:
     wanted, _ = expand(Matrix(name="m", axes=AXES, include=rows))
     assert len(wanted) == 9
     assert wanted[-1].packages == ("numpy==2.0.0",)
+
+
+def test_forms_are_an_axis_of_their_own() -> None:
+    """Both forms of every combination, or one of them excluded; unsaid, it is everything as installed."""
+    axes = Axes(tensorflow=("2.20.0",), flavor=("cpu", "gpu"), form=("devel", "runtime"))
+    wanted, _ = expand(Matrix(name="m", axes=axes))
+    assert [(c.flavor, c.form) for c in wanted] == [
+        ("cpu", "devel"),
+        ("cpu", "runtime"),
+        ("gpu", "devel"),
+        ("gpu", "runtime"),
+    ]
+    rule = Exclude(reason="not wanted", form="devel")
+    assert {c.form for c in expand(Matrix(name="m", axes=axes, exclude=(rule,)))[0]} == {"runtime"}
+    assert {c.form for c in expand(MATRIX)[0]} == {"devel"}
+    included = Matrix(name="m", include=(Include(tensorflow="2.20.0", form="runtime"),))
+    assert expand(included)[0][0].form == "runtime"

@@ -13,7 +13,17 @@ from typing import Any
 
 import pytest
 
-from envbuilder.probes.suite import closure, elf, framework, libraries, loader, stacks, tensorflow_files, xlatools
+from envbuilder.probes.suite import (
+    closure,
+    elf,
+    framework,
+    libraries,
+    loader,
+    opened,
+    stacks,
+    tensorflow_files,
+    xlatools,
+)
 
 
 def real_object() -> Path:
@@ -115,6 +125,34 @@ def test_a_library_in_a_wheel_that_is_not_searched_is_another_mistake(
     monkeypatch.setattr(framework, "wheel_folders", lambda: [str(tmp_path / "nvidia" / "cufft" / "lib")])
     (found,) = libraries.opened({"flavor": "gpu", "libraries": ["libcufft.so.11"]})["findings"]
     assert found["code"] == "LIBRARY_PATH"
+
+
+@pytest.mark.parametrize(
+    ("said", "installed", "code", "subject"),
+    [
+        ("libcufft.so.11: cannot open shared object file: No such file", True, "LIBRARY_PATH", "libcufft.so.11"),
+        ("libcufft.so.11: cannot open shared object file: No such file", False, "MISSING_LIBRARY", "libcufft.so.11"),
+        ("libnvJitLink.so.12: cannot open shared object file", True, "MISSING_LIBRARY", "libnvJitLink.so.12"),
+        ("/x/libcufft.so.11: file too short", True, "MISSING_LIBRARY", "libcufft.so.11"),
+    ],
+)
+def test_what_tensorflow_cannot_open_has_the_code_that_the_loader_check_gives_it(  # noqa: PLR0913
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, said: str, installed: bool, code: str, subject: str
+) -> None:
+    """One cause has one code: a library in a folder of the wheels that is not searched is no missing one."""
+
+    def refuse(_: str) -> None:
+        raise OSError(said)
+
+    errors = SimpleNamespace(NotFoundError=KeyError)
+    fake = SimpleNamespace(load_op_library=refuse, errors=errors)
+    monkeypatch.setitem(sys.modules, "tensorflow", fake)
+    if installed:
+        put(tmp_path, "libcufft.so.11")
+        put(tmp_path, "libnvJitLink.so.12")
+    monkeypatch.setattr(framework, "wheel_folders", lambda: [str(tmp_path)])
+    (found,) = opened.by_tensorflow({"flavor": "gpu", "libraries": ["libcufft.so.11"]})["findings"]
+    assert (found["code"], found["subject"]) == (code, subject)
 
 
 def test_copies_of_a_library(tmp_path: Path) -> None:

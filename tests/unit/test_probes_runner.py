@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -14,6 +15,7 @@ from misbehaving import write_suite
 from probe_messages import opened, order
 
 from envbuilder.probes.suite import runner
+from envbuilder.probes.suite.channel import Writer
 
 
 def check(function: str, name: str = "", **more: Any) -> dict[str, Any]:
@@ -84,6 +86,41 @@ def test_a_hang_is_killed_at_its_limit(tmp_path: Path) -> None:
     assert codes(results["hang"]) == ["PROBE_TIMEOUT"]
     assert results["well"]["outcome"] == "passed"
     assert 1.5 <= time.monotonic() - begun < 15
+
+
+def test_a_group_that_hangs_twice_is_given_up(tmp_path: Path) -> None:
+    """Each hang costs its limit: after two the rest are timeouts that were not tried; who needs one is skipped."""
+    hangs = [check("hang", f"hangs{number}", limit_s=1) for number in range(4)]
+    begun = time.monotonic()
+    results, events = run(tmp_path, *hangs[:2], check("well"), *hangs[2:], check("well", "needs", needs=["hangs0"]))
+    assert {name: result["outcome"] for name, result in results.items()} == {
+        **dict.fromkeys(("hangs0", "hangs1", "hangs2", "hangs3", "well"), "timeout"),
+        "needs": "skipped",
+    }
+    assert {codes(result)[0] for name, result in results.items() if name != "needs"} == {"PROBE_TIMEOUT"}
+    assert [event["name"] for event in events if event["event"] == "begin"] == ["hangs0", "hangs1"]
+    assert time.monotonic() - begun < 15
+
+
+def test_what_hung_keeps_the_others_from_nothing(tmp_path: Path) -> None:
+    """After one hang the rest of its group goes on in one fresh process, and passes."""
+    results, _ = run(tmp_path, check("well", "before"), check("hang", limit_s=1), check("well"), check("well", "after"))
+    assert {name for name, result in results.items() if result["outcome"] == "passed"} == {"before", "well", "after"}
+
+
+def test_a_paced_check_has_the_time_of_some_imports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A limit follows what this host's own import took, is halved where one has hung, and never grows."""
+    monkeypatch.setattr(runner, "PACE_S", 10.0)
+    monkeypatch.setattr(runner, "PACE_IMPORTS", 5.0)
+    board = runner.Board(Writer(os.open(tmp_path / "said", os.O_CREAT | os.O_WRONLY), "key"))
+    paced, own = check("well", limit_s=60, paced=True), check("well", limit_s=60)
+    assert (board.limit_of(paced), board.limit_of(own)) == (60, 60)
+    board.answer(check("well", "import"), {"outcome": "passed", "duration_s": 4.0})
+    assert (board.limit_of(paced), board.limit_of(own)) == (30, 60)
+    board.hung["g"] = 1
+    assert (board.limit_of(paced), board.limit_of(own)) == (15, 60)
+    board.import_s = 400.0
+    assert board.limit_of(paced) == 30
 
 
 def test_a_hang_leaves_no_child_behind(tmp_path: Path) -> None:

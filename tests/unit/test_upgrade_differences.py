@@ -120,6 +120,14 @@ def test_a_removed_module_is_listed_once() -> None:
     assert not found.removed_members
 
 
+def test_what_is_newly_deprecated_is_named() -> None:
+    """A name that its documentation marks now and did not before; one that always was, or is new, is no news."""
+    plain, marked = Name("function", None), Name("function", None, deprecated=True)
+    old = Surface(names={"f": plain, "g": marked, "h": marked})
+    new = Surface(names={"f": marked, "g": marked, "h": plain, "i": marked})
+    assert surface.compare_surfaces(old, new).newly_deprecated == ("f",)
+
+
 def test_members_are_grouped_by_name() -> None:
     """A method that vanished from several classes is one entry that counts them."""
     old = names(A="class", B="class", A__updates="a:self", B__updates="a:self", A__x="a:self")
@@ -202,6 +210,27 @@ def test_a_newly_failing_test_is_flaky_where_it_does_not_always_fail(
     assert bool(outcomes.newly_failed([change])) is not flaky
     bad = sum(outcome != "passed" for outcome in new_again) + 1
     assert change.again == "" if not new_again else change.again.startswith(f"failed {bad} of {len(new_again) + 1} ")
+
+
+@pytest.mark.parametrize(
+    ("old_again", "new_again", "flaky"),
+    [
+        (("failed",) * 5, ("passed",) * 5, False),
+        (("failed", "passed"), ("passed",) * 5, True),
+        (("failed",) * 5, ("passed", "failed"), True),
+    ],
+    ids=["repaired", "passes on the old side", "fails on the new side"],
+)
+def test_a_test_that_failed_before_alone_is_repaired_or_flaky(
+    old_again: tuple[str, ...], new_again: tuple[str, ...], *, flaky: bool
+) -> None:
+    """What always fails on the old side and passes on the new one is repaired; else it is flaky, and named as that."""
+    old, new = runs("failed")[0], runs("passed")[0]
+    (change,) = outcomes.compare_tests(old, new, runs(*old_again), runs(*new_again))
+    assert outcomes.to_run_again([change]) == {"t"}
+    assert change.flaky is flaky
+    assert outcomes.newly_failed([change]) == ()
+    assert bool(outcomes.count_tests(old, new, [change]).failed_before) is not flaky
 
 
 def test_tests_are_counted_by_where_they_passed() -> None:

@@ -173,3 +173,14 @@ def test_a_number_of_thousands_of_digits_is_no_message() -> None:
     made.feed(sealed(b"k", 0, b'{"event":"start"}'))
     assert len(made.strange) == 1
     assert not any("was due" in text for text in made.violations())
+
+
+def test_a_base_that_was_accepted_without_tools_is_not_asked_to_assemble() -> None:
+    """Where the host knows that a base has no ptxas, nothing tries it; everywhere else it is tried."""
+    facts = suite_plan.Facts(flavor="gpu", environment="x")
+    names = [
+        {check.name for check in suite_plan.select(msgspec.structs.replace(facts, without_tools=known))}
+        for known in (True, False)
+    ]
+    assert names[1] - names[0] == {"xla-assembles"}
+    assert not names[0] - names[1]

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from made_images import image_of, outside
+from made_images import Layer, image_of, outside
+from made_objects import shared_object
 
 from envbuilder.engine.fake import FakeEngine
 from envbuilder.engine.port import LayerFile, LayerStream
@@ -115,3 +116,18 @@ def test_a_layer_that_is_not_given_is_no_empty_layer(tmp_path: Path) -> None:
     engine = Withholding()
     with pytest.raises(InfrastructureError, match="did not give 1 of its layers"):
         read_image(engine, engine.add("a:b", b"content"), Cache(tmp_path))
+
+
+def test_a_file_behind_its_own_soname_may_be_called_otherwise() -> None:
+    """CUPTI's file is called by its year and its soname leads to it; a soname that leads elsewhere is told."""
+    folder = "usr/lib/x86_64-linux-gnu"
+    cupti = shared_object("libcupti.so.11.2")
+    whole: Layer = {f"{folder}/libcupti.so.2020.3.1": cupti, f"{folder}/libcupti.so.11.2": "libcupti.so.2020.3.1"}
+    assert binaries(outside(image_of(whole))).findings == ()
+    wrongs: tuple[Layer, ...] = (
+        {f"{folder}/libcupti.so.2020.3.1": cupti},
+        {**whole, f"{folder}/libcupti.so.11.2": shared_object("libcupti.so.11.2")},
+        {**whole, f"{folder}/libcupti.so.12": "libcupti.so.2020.3.1"},
+    )
+    for wrong in wrongs:
+        assert [one.code.value for one in binaries(outside(image_of(wrong))).findings] == ["CUDA_MISMATCH"], wrong

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from made_images import SITE, Layer, image_of, outside, package
 
+from envbuilder.engine.port import LayerFile
 from envbuilder.finding import Code, Severity
 from envbuilder.validation.image_variables import configuration, requirement
 
@@ -58,6 +59,13 @@ def test_an_image_of_others_need_not_ask_anything() -> None:
     ("env", "code", "subject"),
     [
         ({"PYTHONHOME": "/nowhere"}, Code.IMAGE_CONFIGURATION, "PYTHONHOME"),
+        ({"PYTHONMALLOC": "nosuch"}, Code.IMAGE_CONFIGURATION, "PYTHONMALLOC"),
+        ({"PYTHONUTF8": "7"}, Code.IMAGE_CONFIGURATION, "PYTHONUTF8"),
+        ({"PYTHONTRACEMALLOC": "many"}, Code.IMAGE_CONFIGURATION, "PYTHONTRACEMALLOC"),
+        ({"PYTHONINTMAXSTRDIGITS": "5"}, Code.IMAGE_CONFIGURATION, "PYTHONINTMAXSTRDIGITS"),
+        ({"PYTHONIOENCODING": "utf-99"}, Code.IMAGE_CONFIGURATION, "PYTHONIOENCODING"),
+        ({"OMP_NUM_THREADS": "0"}, Code.IMAGE_CONFIGURATION, "OMP_NUM_THREADS"),
+        ({"XLA_FLAGS": "/opt/flags"}, Code.IMAGE_CONFIGURATION, "XLA_FLAGS"),
         ({"PYTHONHASHSEED": "soup"}, Code.IMAGE_CONFIGURATION, "PYTHONHASHSEED"),
         ({"PYTHONWARNINGS": "error"}, Code.IMAGE_CONFIGURATION, "PYTHONWARNINGS"),
         ({"LD_PRELOAD": "/opt/missing.so"}, Code.IMAGE_CONFIGURATION, "LD_PRELOAD"),
@@ -113,3 +121,66 @@ def test_what_cannot_start_is_named(image: dict[str, Any], subject: str) -> None
     """An entry point, command or user that is not in the image: it cannot start."""
     (one,) = configuration(outside(image_of(ROOT), env=PATH, facts={"python": "3.11"}, **image)).findings
     assert (one.code, one.severity, one.subject) == (Code.IMAGE_CONFIGURATION, Severity.ERROR, subject)
+
+
+@pytest.mark.parametrize(
+    "env",
+    [
+        {
+            "PYTHONUTF8": "1",
+            "PYTHONIOENCODING": ":surrogateescape",
+            "PYTHONINTMAXSTRDIGITS": "0",
+            "PYTHONSAFEPATH": "1",
+        },
+        {"PYTHONIOENCODING": "utf-8:strict", "PYTHONHASHSEED": "4294967295", "LC_ALL": "xx_YY.UTF-8"},
+        {"MALLOC_ARENA_MAX": "1", "TF_NUM_INTEROP_THREADS": "0", "TF_ENABLE_ONEDNN_OPTS": "0", "XLA_FLAGS": ""},
+    ],
+)
+def test_what_python_takes_is_no_finding(env: dict[str, str]) -> None:
+    """Values that Python, its C library and TensorFlow take as they are meant."""
+    looked = configuration(outside(image_of(ROOT), env={**PATH, **env}, facts={"python": "3.11"}))
+    assert looked.findings == ()
+
+
+@pytest.mark.parametrize("name", ["GLIBC_TUNABLES", "MALLOC_PERTURB_", "TF_CPP_MAX_VLOG_LEVEL", "PYTHONPYCACHEPREFIX"])
+def test_what_changes_every_program_is_told(name: str) -> None:
+    """It breaks nothing that was tried, and every program of the image runs otherwise for it: a warning."""
+    (one,) = configuration(outside(image_of(ROOT), env={**PATH, name: "/opt/3"}, facts={"python": "3.11"})).findings
+    assert (one.severity, one.subject) == (Severity.WARNING, name)
+
+
+def test_byte_code_in_the_place_of_sources_is_an_error() -> None:
+    """A folder of byte code that Python is sent to runs instead of the sources that were compared."""
+    cached: Layer = {**ROOT, f"opt/cache/{SITE}/six.cpython-311.pyc": b"x"}
+    env = {**PATH, "PYTHONPYCACHEPREFIX": "/opt/cache"}
+    (one,) = configuration(outside(image_of(cached), env=env, facts={"python": "3.11"})).findings
+    assert (one.severity, one.subject) == (Severity.ERROR, "PYTHONPYCACHEPREFIX")
+
+
+@pytest.mark.parametrize(
+    ("mode", "uid", "user", "found"),
+    [
+        (0o1777, 0, "1000", 0),
+        (0o755, 0, "1000", 1),
+        (0o755, 1000, "1000", 0),
+        (0o755, 0, "root", 0),
+        (None, 0, "1000", 1),
+    ],
+)
+def test_temporary_files_have_room(mode: int | None, uid: int, user: str, found: int) -> None:
+    """The image's user may write to /tmp, or it is told: absent, a link to nowhere, or somebody else's."""
+    many: Layer = {**ROOT, **{f"usr/share/doc/{number}": b"" for number in range(1000)}}
+    tmp: Layer = {} if mode is None else {"tmp": LayerFile("tmp", "folder", mode=mode, uid=uid)}
+    looked = configuration(outside(image_of({**many, **tmp}), env=PATH, facts={"python": "3.11"}, user=user))
+    assert [one.subject for one in looked.findings] == ["/tmp"] * found
+
+
+def test_a_python_with_capabilities_is_an_error() -> None:
+    """The kernel refuses to start it where they are not granted, as in every closed container."""
+    python = LayerFile(
+        "opt/venv/bin/python", "file", mode=0o755, size=2, has_capabilities=True, pieces=lambda: iter([b"#!"])
+    )
+    looked = configuration(
+        outside(image_of({**ROOT, "opt/venv/bin/python": python}), env=PATH, facts={"python": "3.11"})
+    )
+    assert [(one.severity, one.subject) for one in looked.findings] == [(Severity.ERROR, "python")]

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
+import json
 import struct
+import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +19,7 @@ from envbuilder.engine.port import LayerFile
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.image import lockfile
 from envbuilder.image.wheel_records import WheelRecords
+from envbuilder.probes.omit import digest_of_rows
 from envbuilder.pypi.answer_cache import Cache
 from envbuilder.pypi.package_index import DistFile, IndexUnavailableError, Member
 from envbuilder.validation.installed_files import files
@@ -22,6 +27,7 @@ from envbuilder.validation.installed_files import files
 CACHED = f"{SITE}/numpy/__pycache__/__init__.cpython-311.pyc"
 NUMPY = {"numpy/__init__.py": b"version = 2\n", "numpy/core.so": b"code"}
 DIGEST = "a" * 64
+ELF = Path("/proc/self/exe").read_bytes()[:64] + bytes(4096)
 LOCK = f"numpy==2.4.6 \\\n    --hash=sha256:{DIGEST}\n"
 
 
@@ -149,20 +155,30 @@ def test_an_image_of_others_may_leave_tests_out() -> None:
 class Index:
     """A package index with one wheel, whose RECORD is what it is given; None for one that does not answer."""
 
-    def __init__(self, record: str | None) -> None:
-        self.record = record
+    def __init__(self, record: str | None, wheel: bytes = b"", size: int = 1 << 30) -> None:
+        self.record, self.wheel, self.bytes = record, wheel, size
+        self.asked: list[str] = []
 
     def files(self, project: str) -> tuple[DistFile, ...]:
         if self.record is None:
             raise IndexUnavailableError("no route")
         name = f"{project}-2.4.6-py3-none-any.whl"
-        return (DistFile(project=project, filename=name, url="u", sha256=DIGEST),)
+        return (DistFile(project=project, filename=name, url="u", sha256=self.digest),)
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(self.wheel).hexdigest() if self.wheel else DIGEST
 
     def members(self, file: DistFile) -> tuple[Member, ...]:  # noqa: ARG002 - the port's signature
         return (Member(name="numpy-2.4.6.dist-info/RECORD", packed=1, size=1, offset=0, method=0),)
 
     def stream(self, file: DistFile, member: Member) -> Iterator[bytes]:  # noqa: ARG002 - the port's signature
+        self.asked.append("range")
         yield (self.record or "").encode()
+
+    def whole(self, file: DistFile) -> Iterator[bytes]:  # noqa: ARG002 - the port's signature
+        self.asked.append("whole")
+        yield from (self.wheel[:10], self.wheel[10:])
 
     def metadata(self, file: DistFile) -> str:
         raise NotImplementedError
@@ -170,8 +186,8 @@ class Index:
     def member(self, file: DistFile, name: str) -> bytes | None:
         raise NotImplementedError
 
-    def size(self, file: DistFile) -> int:
-        raise NotImplementedError
+    def size(self, file: DistFile) -> int:  # noqa: ARG002 - the port's signature
+        return self.bytes
 
 
 def held_against(record: str | None, cache: Path, *layers: Layer) -> list[Finding]:
@@ -218,7 +234,155 @@ def test_what_a_build_keeps_serves_a_validation_without_an_index(tmp_path: Path)
     assert held_against(None, tmp_path, there) == []
 
 
+def packed() -> bytes:
+    """Pack the wheel's files and RECORD as a wheel is."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as archive:
+        for path, content in NUMPY.items():
+            archive.writestr(path, content)
+        archive.writestr("numpy-2.4.6.dist-info/RECORD", wheel())
+    return made.getvalue()
+
+
+def proved(index: Index, cache: Path, *, built: bool = False, **changed: bytes) -> tuple[float, list[Code]]:
+    """Compare an installed NumPy with its wheel: how many wheels were hashed as a whole, and what was found."""
+    lock = f"numpy==2.4.6 \\\n    --hash=sha256:{hashlib.sha256(packed()).hexdigest() if index.wheel else DIGEST}\n"
+    there = package("numpy", "2.4.6", {**NUMPY, **{f"numpy/{name}.so": one for name, one in changed.items()}})
+    subject = replace(
+        outside(image_of(there), lock=lock), wheels=WheelRecords(index, Cache(cache)), is_built_here=built
+    )
+    looked = files(subject)
+    return dict(looked.measurements)["proved"].value, [one.code for one in looked.findings]
+
+
+def test_a_small_wheel_is_hashed_as_a_whole(tmp_path: Path) -> None:
+    """Its RECORD is the locked wheel's, or it is none: bytes of another hash are never believed, and never kept."""
+    index = Index(wheel(), packed(), size=len(packed()))
+    assert proved(index, tmp_path / "a") == (1, [])
+    assert proved(index, tmp_path / "a", core=b"swapped") == (1, [Code.FILES_DIFFER])
+    assert index.asked == ["whole"]
+
+    class Liar(Index):
+        digest = hashlib.sha256(packed()).hexdigest()  # the page says the locked hash, the file is another one
+
+    lying = Liar(wheel(), packed() + b"x", size=len(packed()) + 1)
+    assert proved(lying, tmp_path / "b") == (0, [Code.UNKNOWN])
+    assert proved(lying, tmp_path / "b") == (0, [Code.UNKNOWN])
+    assert lying.asked == ["whole", "whole"]
+
+
+def test_a_large_wheel_is_proved_by_a_build_of_ours_alone(tmp_path: Path) -> None:
+    """A RECORD read by ranges is as good as the index: until an image that was built here by hash holds just that."""
+    assert proved(Index(wheel()), tmp_path) == (0, [])
+    assert proved(Index(wheel()), tmp_path, built=True, core=b"swapped") == (0, [Code.FILES_DIFFER])
+    assert proved(Index(wheel()), tmp_path) == (0, [])
+    assert proved(Index(wheel()), tmp_path, built=True) == (0, [])
+    assert proved(Index(None), tmp_path) == (1, [])
+
+
+def test_an_interpreter_that_a_later_layer_put_there_is_named() -> None:
+    """What leads to the Python that the environment was made with is right; another program in its place is not."""
+    venv: Layer = {"opt/venv/pyvenv.cfg": b"home = /usr/bin\n", "opt/venv/bin/python": "/usr/local/bin/python3.11"}
+    there: Layer = {"usr/local/bin/python3.11": ELF, **package("numpy", "2.4.6", NUMPY)}
+    assert errors(there, venv) == []
+    assert errors({**there, **venv}) == []
+    for changed in ({"opt/venv/bin/python": ELF + b"x"}, {"usr/local/bin/python3.11": ELF + b"x"}):
+        (one,) = errors(there, venv, changed)
+        assert (one.code, one.subject) == (Code.FILES_DIFFER, "python")
+
+
+def test_a_list_of_preloaded_libraries_is_named_behind_a_link_too() -> None:
+    """The loader follows the link; so does the finding."""
+    there = package("numpy", "2.4.6", NUMPY)
+    for what in (b"/opt/x.so\n", "/opt/preload"):
+        (one,) = errors(there, {"etc/ld.so.preload": what, "opt/preload": b"/opt/x.so\n"})
+        assert "ld.so.preload" in one.message
+
+
+def test_an_archive_in_front_is_named() -> None:
+    """Python imports from a zip file on its path; what is in it, no RECORD says."""
+    there = {**package("numpy", "2.4.6", NUMPY), "opt/m.zip": b"PK"}
+    (one,) = errors(there, env={"PYTHONPATH": "/opt/m.zip:/opt/nothing"})
+    assert (one.code, one.subject, "/opt/m.zip" in one.message) == (Code.FILES_DIFFER, "PYTHONPATH", True)
+
+
 def test_a_paths_name_cannot_start_a_line(tmp_path: Path) -> None:
     """A file's name with line breaks and workflow commands stays within its message."""
     (one,) = errors(package("numpy", "2.4.6", NUMPY), {f"{SITE}/a\n::error::x.pth": b"x"})
     assert "\n" not in one.message
+
+
+LEAN = {"numpy/__init__.py": NUMPY["numpy/__init__.py"], "numpy/core.so": b"co"}
+WHOLE = {**NUMPY, "numpy/include/a.h": b"header", "numpy/include/deep/b.h": b"header too"}
+
+
+def sha(content: bytes) -> str:
+    """Return a digest as RECORD writes it."""
+    return row("x", content).split(",")[1]
+
+
+def omitted(**change: Any) -> str:
+    """Write the list of an image without numpy's headers and with its object cut, some fields changed."""
+    pairs = [(path, sha(WHOLE[path])) for path in WHOLE if "/include/" in path]
+    left = {"path": "numpy/include/", "files": 2, "size": 16, "digest": digest_of_rows(pairs), "reason": "compilers"}
+    cut = {"path": "numpy/core.so", "size": 4, "digest": sha(b"code"), "left": 2, "becomes": sha(b"co")}
+    one = {"name": "numpy", "version": "2.4.6", "left_out": [{**left, **change}], "cut": [{**cut, "reason": "symbols"}]}
+    return json.dumps({"lock": "", "distributions": [one]})
+
+
+def lean_against(listed: str, cache: Path, there: Layer, record: str = "") -> list[Finding]:
+    """Compare an image with its locked wheel, which has headers, and with a list of what it leaves out."""
+    rows = "".join(row(path, content) for path, content in WHOLE.items() if path not in NUMPY)
+    subject = outside(image_of(there), lock=LOCK, omissions=listed)
+    told = WheelRecords(Index((record or wheel()) + rows), Cache(cache))
+    return [one for one in files(replace(subject, wheels=told)).findings if one.severity is Severity.ERROR]
+
+
+def test_what_the_list_leaves_out_is_not_missing(tmp_path: Path) -> None:
+    """Listed files that are gone, and listed rests of others, are as they should be; without the list they fail."""
+    assert lean_against(omitted(), tmp_path, package("numpy", "2.4.6", LEAN)) == []
+    assert len(lean_against("", tmp_path, package("numpy", "2.4.6", LEAN))) == 2
+    whole = lean_against("", tmp_path, package("numpy", "2.4.6", WHOLE))
+    assert whole == []
+
+
+@pytest.mark.parametrize(
+    ("there", "named"),
+    [
+        ({**LEAN, "numpy/core.so": b"cx"}, "core.so"),
+        ({**LEAN, "numpy/core.so": b"code"}, "core.so"),
+        ({**LEAN, "numpy/include/a.h": b"header"}, "a.h"),
+        ({**LEAN, "numpy/include/a.h": b"another"}, "a.h"),
+        ({"numpy/core.so": b"co"}, "__init__.py"),
+    ],
+)
+def test_what_is_not_as_listed_differs(there: dict[str, bytes], named: str, tmp_path: Path) -> None:
+    """A file that is cut otherwise or not at all, that is there though listed, or gone unlisted, is found."""
+    found = lean_against(omitted(), tmp_path, package("numpy", "2.4.6", there))
+    assert found
+    assert {one.code for one in found} == {Code.FILES_DIFFER}
+    assert any(named in one.message for one in found)
+
+
+@pytest.mark.parametrize("change", [{"files": 3}, {"digest": "sha256=x"}, {"path": "numpy/"}, {"path": "nump"}])
+def test_a_list_that_was_made_for_another_wheel_excuses_nothing(change: dict[str, Any], tmp_path: Path) -> None:
+    """A row that is not, file for file, what the locked wheel brings is an error, and its files count as missing."""
+    found = lean_against(omitted(**change), tmp_path, package("numpy", "2.4.6", LEAN))
+    assert any("include" in one.message or "numpy/" in one.message for one in found)
+
+
+def test_a_list_in_the_image_excuses_nothing(tmp_path: Path) -> None:
+    """What an image says itself that it lacks is not believed: the host's list alone counts."""
+    there = {**package("numpy", "2.4.6", LEAN), "opt/envbuilder/omissions.json": omitted().encode()}
+    assert len(lean_against("", tmp_path, there)) == 2
+
+
+def test_libraries_in_the_layers_of_a_registry_s_base_are_its_own() -> None:
+    """A library that no package brings is the base's where this host knows that layer for its; above it, a stray."""
+    stray = {"usr/local/lib/libours.so.1": b"\x7fELF"}
+    for of_base, named in ((1, False), (0, True)):
+        subject = replace(outside(image_of(stray, {"opt/x": b""})), of_base=of_base)
+        said = [one.message for one in files(subject).findings]
+        assert any("libours" in text for text in said) is named
+    above = replace(outside(image_of({"opt/x": b""}, stray)), of_base=1)
+    assert any("libours" in one.message for one in files(above).findings)

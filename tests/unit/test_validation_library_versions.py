@@ -11,10 +11,10 @@ from envbuilder.probes.suite.elf import Elf
 from envbuilder.validation.library_versions import own_version
 
 
-def library(symbol: str, content: bytes, *, rodata: bytes = b"") -> mmap.mmap:
+def library(symbol: str, content: bytes, *, rodata: bytes = b"", section: bytes = b".rodata") -> mmap.mmap:
     """Make a 64-bit ELF file that exports one symbol of this content, laid out as System V has it."""
     names = b"\0" + symbol.encode() + b"\0"
-    table = b"\0.dynsym\0.dynstr\0.rodata\0.shstrtab\0"
+    table = b"\0.dynsym\0.dynstr\0" + section + b"\0.shstrtab\0"
     at, places = 64 + 56, []
     symbols = bytes(24) + struct.pack("<IBBHQQ", 1, 0x11, 0, 3, 64 + 56 + 48 + len(names), len(content))
     for part in (symbols, names, content + rodata, table):
@@ -24,7 +24,7 @@ def library(symbol: str, content: bytes, *, rodata: bytes = b"") -> mmap.mmap:
         b"\x7fELF\x02\x01\x01" + bytes(9) + struct.pack("<HHIQQQIHHHHHH", 3, 62, 1, 0, 64, at, 0, 64, 56, 1, 64, 5, 4)
     )
     load = struct.pack("<IIQQQQQQ", 1, 5, 0, 0, 0, at, at, 4096)
-    offsets = [table.index(name) for name in (b".dynsym", b".dynstr", b".rodata", b".shstrtab")]
+    offsets = [table.index(name) for name in (b".dynsym", b".dynstr", section, b".shstrtab")]
     rows = [bytes(64)] + [
         struct.pack("<IIQQQQIIQQ", name, kind, 0, place, place, size, 0, 0, 1, 0)
         for name, kind, (place, size) in zip(offsets, (11, 3, 1, 3), places, strict=True)
@@ -51,6 +51,24 @@ def library(symbol: str, content: bytes, *, rodata: bytes = b"") -> mmap.mmap:
 def test_exported_versions(symbol: str, content: bytes, version: str) -> None:
     """The very bytes of cuDNN 9.3's and CUDA 12.5's libraries; code that does more than store a number says nothing."""
     window = library(symbol, content)
+    assert own_version(Elf("lib.so", window), window) == version
+
+
+@pytest.mark.parametrize(
+    ("stored", "version"),
+    [
+        ((11020, 11020), "11.2"),
+        ((12050,), "12.5"),
+        ((10010, 7), "10.1"),
+        ((11020, 12050), ""),
+        ((), ""),
+        ((999990,), ""),
+    ],
+)
+def test_a_run_time_is_of_the_one_toolkit_that_its_code_stores(stored: tuple[int, ...], version: str) -> None:
+    """Code that stores one number of a toolkit says which; with two of them, or none, nothing is claimed."""
+    code = b"\x85\xff\x74\x0b".join(b"\xc7\x07" + number.to_bytes(4, "little") for number in stored)
+    window = library("cudaRuntimeGetVersion", code, section=b".text")
     assert own_version(Elf("lib.so", window), window) == version
 
 

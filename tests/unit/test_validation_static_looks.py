@@ -149,3 +149,12 @@ def test_whose_packages_are_seen(settings: bytes, others: bool) -> None:  # noqa
     layer: Layer = {"opt/venv/pyvenv.cfg": settings, system: LayerFile(system, "folder")}
     subject = outside(image_of(FRAMEWORK, layer))
     assert ImagePython(subject.files, subject.image).sites == ((SITE, system) if others else (SITE,))
+
+
+def test_tools_of_a_base_that_is_known_to_have_none_are_a_warning() -> None:
+    """What was accepted with the base is told and does not fail the image; in any other image it is an error."""
+    strict = tools(outside(image_of(FRAMEWORK), facts={"flavor": "gpu"}))
+    known = tools(outside(image_of(FRAMEWORK), facts={"flavor": "gpu", "without_tools": True}))
+    assert {one.severity for one in strict.findings} == {Severity.ERROR}
+    assert {one.severity for one in known.findings} == {Severity.WARNING}
+    assert [one.subject for one in strict.findings] == [one.subject for one in known.findings] != []

@@ -45,18 +45,9 @@ def _unknown() -> Answer:
 
 def _absent(name: str, tried: Sequence[str]) -> Finding:
     """Name what is missing; where a wheel has it in a folder that is not searched, that is another mistake."""
-    elsewhere = [
-        path for folder in framework.wheel_folders() for path in [os.path.join(folder, name)] if os.path.exists(path)
-    ]
-    if elsewhere:
-        return finding(
-            "LIBRARY_PATH",
-            name,
-            "{0} is installed, but not where this build looks".format(name),
-            requires="one of: " + ", ".join(tried),
-            found=elsewhere[0],
-            fix="put {0} on LD_LIBRARY_PATH, or use a release that looks there".format(os.path.dirname(elsewhere[0])),
-        )
+    misplaced = elsewhere(name, "one of: " + ", ".join(tried))
+    if misplaced is not None:
+        return misplaced
     return finding(
         "MISSING_LIBRARY",
         name,
@@ -64,6 +55,22 @@ def _absent(name: str, tried: Sequence[str]) -> Finding:
         requires=name,
         found="tried: " + ", ".join(tried),
         fix=FIX,
+    )
+
+
+def elsewhere(name: str, requires: str) -> Finding | None:
+    """Say that a wheel has a library that was not found, in a folder that is not searched; None where none has."""
+    places = [os.path.join(folder, name) for folder in framework.wheel_folders()]
+    there = next((path for path in places if os.path.exists(path)), None)
+    if there is None:
+        return None
+    return finding(
+        "LIBRARY_PATH",
+        name,
+        "{0} is installed, but not where this build looks".format(name),
+        requires=requires,
+        found=there,
+        fix="put {0} on LD_LIBRARY_PATH, or use a release that looks there".format(os.path.dirname(there)),
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from . import driver
 from .answer import Answer, Facts, finding, judged, measure, skipped
-from .libraries import DAMAGED, FIX, MISSING, broken
+from .libraries import DAMAGED, FIX, MISSING, broken, elsewhere
 
 SAID = re.compile(r"(?:Successfully opened|Could not load) dynamic library '?(lib[\w.+-]+?)'?(?:;|\s|\Z)")
 LIMIT_S = 240.0
@@ -39,7 +39,9 @@ def by_tensorflow(facts: Facts) -> Answer:
             lacks = MISSING.search(str(error))
             subject = lacks.group(1) if lacks else name
             text = "TensorFlow cannot open {0}: {1}".format(name, error)
-            findings.append(finding("MISSING_LIBRARY", subject, text, name, str(error), FIX))
+            absent = finding("MISSING_LIBRARY", subject, text, name, str(error), FIX)
+            misplaced = elsewhere(name, "a folder that TensorFlow's own code searches") if subject == name else None
+            findings.append(misplaced or absent)
     return judged(findings, "open: " + " ".join(names), "\n".join(mapped(names)))
 
 

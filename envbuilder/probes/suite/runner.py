@@ -22,6 +22,9 @@ from .worker import blocked_by
 
 SIGNALS = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
 LOG_KEPT = 6000
+PACE_S, PACE_IMPORTS = 15.0, 5.0
+"""What a paced check may take, where its own limit is not less: each takes less than one import on every host seen."""
+
 IDENTITY: Order = {"name": "identity", "group": "identity", "probe": "identify:answer", "limit_s": 45.0}
 
 
@@ -32,6 +35,8 @@ class Board:
         self.say = writer.send
         self.lock = threading.Lock()
         self.outcomes: dict[str, str] = {}
+        self.import_s: float | None = None
+        self.hung: dict[str, int] = {}
         self.quiet_over = threading.Event()
         self.stuck = threading.Event()
 
@@ -46,7 +51,16 @@ class Board:
         result["log"] = "" if result["outcome"] in ("passed", "skipped") else log[-LOG_KEPT:]
         with self.lock:
             self.outcomes[check["name"]] = result["outcome"]
+            if check["name"] == "import" and result["outcome"] == "passed":
+                self.import_s = result["duration_s"]
         self.say({"event": "result", "result": result})
+
+    def limit_of(self, check: Order) -> float:
+        """Say how long a check may take: a paced one so many of this run's own imports, half where one has hung."""
+        most = float(check["limit_s"])
+        if not check.get("paced") or self.import_s is None:
+            return most
+        return min(most, PACE_S + PACE_IMPORTS * self.import_s) / (1 + self.hung.get(check["group"], 0))
 
 
 def main() -> int:
@@ -106,6 +120,7 @@ def _run_lane(lane: str, groups: list[Order], facts: Facts, board: Board) -> Non
 def run_group(name: str, checks: list[Order], facts: Facts, env: Mapping[str, str], board: Board) -> None:
     """Run a group in one process; after a crash the rest one by one, the one that crashed among them.
 
+    After a hang the rest go on together in a fresh process, and after a second one they are given up.
     A process that does not come to a check within its time is not tried again, and neither are those after it; one
     whose answers somebody else wrote to has none that count.
     """
@@ -126,8 +141,15 @@ def run_group(name: str, checks: list[Order], facts: Facts, env: Mapping[str, st
         return
     if end.kind == "timeout" and end.name is not None:
         board.answer(_named(checks, end.name), timeout(_named(checks, end.name), end))
+        board.hung[name] = board.hung.get(name, 0) + 1
         left = [check for check in left if check["name"] != end.name]
-    elif len(checks) == 1:
+        if left and board.hung[name] < MOST_HANGS:
+            run_group(name, left, facts, env, board)
+            return
+        for check in left:
+            board.answer(check, blocked(check, board) or hung(check))
+        return
+    if len(checks) == 1:
         board.answer(checks[0], crash(checks[0], end))
         return
     deaths = 0
@@ -143,6 +165,10 @@ MOST_DEATHS = 3
 """Processes of a group that may die alone before the rest of its checks is given up: each costs an import."""
 
 
+MOST_HANGS = 2
+"""Checks of a group that may run into their limits before the rest is given up."""
+
+
 def _answer_all(checks: list[Order], describe: Callable[[Order, End], Answer], end: End, board: Board) -> None:
     for check in checks:
         board.answer(check, describe(check, end))
@@ -150,8 +176,9 @@ def _answer_all(checks: list[Order], describe: Callable[[Order, End], Answer], e
 
 def _run_alone(check: Order, facts: Facts, env: Mapping[str, str], board: Board, crashed_before: End | None) -> bool:
     """Run one check in a process of its own; tell whether that died."""
-    if blocked_by(check, board.outcomes):
-        board.answer(check, skipped("needs {0}, which did not pass".format(blocked_by(check, board.outcomes))))
+    not_now = blocked(check, board)
+    if not_now:
+        board.answer(check, not_now)
         return False
     holder: list[Answer] = []
     end, left = _run_once(check["group"], [check], facts, env, board, holder if crashed_before else None)
@@ -175,7 +202,7 @@ def _run_once(
     holder: list[Answer] | None = None,
 ) -> tuple[End, list[Order]]:
     """Run checks in one process; return how it ended and the checks that have no answer."""
-    group = Group(name, checks, facts, dict(board.outcomes), env)
+    group = Group(name, checks, facts, dict(board.outcomes), env, limit_of=board.limit_of)
     answered: set[str] = set()
     for event, value in group.run():
         if event == "begin":
@@ -196,6 +223,21 @@ def _run_once(
 
 def _quiet_done(checks: list[Order], answered: set[str]) -> bool:
     return all(check["name"] in answered for check in checks if check.get("quiet"))
+
+
+def blocked(check: Order, board: Board) -> Answer | None:
+    """Describe a check that needs another one's success; None for one that may run."""
+    blocker = blocked_by(check, board.outcomes)
+    return skipped("needs {0}, which did not pass".format(blocker)) if blocker else None
+
+
+def hung(check: Order) -> Answer:
+    """Describe a check that was not tried, because too many before it hung."""
+    text = "{0} was not run: {1} checks before it hung".format(check["name"], MOST_HANGS)
+    found = finding("PROBE_TIMEOUT", check["name"], text, requires="an answer in time")
+    result = failed("an answer in time", text, findings=[found])
+    result.update(outcome="timeout")
+    return result
 
 
 def given_up(check: Order, end: End) -> Answer:
@@ -220,10 +262,10 @@ def crash(check: Order, end: End) -> Answer:
 
 def timeout(check: Order, end: End) -> Answer:
     """Describe a check that was killed at its time limit."""
-    text = "no answer within {0:g} s; killed".format(float(check["limit_s"]))
+    text = "no answer within {0:.3g} s; killed".format(end.limit_s)
     found = finding("PROBE_TIMEOUT", check["name"], text, requires="an answer in time", found=end.log[-1500:])
-    result = failed("an answer within {0:g} s".format(float(check["limit_s"])), text, findings=[found])
-    result.update(outcome="timeout", log=end.log, duration_s=float(check["limit_s"]))
+    result = failed("an answer within {0:.3g} s".format(end.limit_s), text, findings=[found])
+    result.update(outcome="timeout", log=end.log, duration_s=end.limit_s)
     return result
 
 

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from .answer import Facts, Order
@@ -25,8 +25,11 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 class End:
     """How a group ended: ``done``, ``crash``, ``timeout``, or ``spoiled`` where its answers were not its own.
 
-    ``name`` is the check that was at work, None where none was; ``log`` what it printed last.
+    ``name`` is the check that was at work, None where none was; ``log`` what it printed last; ``limit_s`` how long it
+    was given, where it was killed for that.
     """
+
+    limit_s = 0.0
 
     def __init__(self, kind: str, name: str | None, signal_number: int, exit_code: int | None, log: str) -> None:
         self.kind = kind
@@ -36,8 +39,15 @@ class End:
         self.log = log
 
 
+def _own_limit(check: Order) -> float:
+    return float(check["limit_s"])
+
+
 class Group:
-    """One worker process; ``run`` yields ``("begin", name)`` and ``("result", document)`` and sets ``end``."""
+    """One worker process; ``run`` yields ``("begin", name)`` and ``("result", document)`` and sets ``end``.
+
+    ``limit_of`` says how long a check may take; it is asked when the check begins.
+    """
 
     def __init__(
         self,
@@ -47,9 +57,11 @@ class Group:
         outcomes: Mapping[str, str],
         env: Mapping[str, str],
         python: str | None = None,
+        limit_of: Callable[[Order], float] = _own_limit,
     ) -> None:
-        self.checks = checks
-        self.limits = {check["name"]: float(check["limit_s"]) for check in checks}
+        self.checks = {check["name"]: check for check in checks}
+        self.limit_of = limit_of
+        self.limit_s = 0.0
         self.log = Split("")
         self.end = End("crash", None, 0, None, "")
         self.order: dict[str, Any] = {"group": name, "checks": checks, "facts": facts, "outcomes": outcomes}
@@ -122,7 +134,8 @@ class Group:
             if document["event"] == "begin" and self.current is None and self.due[:1] == [document["name"]]:
                 self.current = self.due.pop(0)
                 self.begun = time.monotonic()
-                self.deadline = self.begun + self.limits[self.current]
+                self.limit_s = self.limit_of(self.checks[self.current])
+                self.deadline = self.begun + self.limit_s
                 yield "begin", self.current
             elif document["event"] == "result" and self.current == document["result"]["name"] is not None:
                 result = document["result"]
@@ -170,6 +183,7 @@ class Group:
         name = self.current
         log = self.log.text(name or "")
         self.end = End(kind, name, number, code, (self.spoiled + "\n" + log) if kind == "spoiled" else log)
+        self.end.limit_s = self.limit_s
 
 
 def _give(process: subprocess.Popen[bytes], data: bytes) -> None:

@@ -16,7 +16,7 @@ def keras_fit(facts: Facts) -> Answer:
     targets = inputs @ np.array([[0.5], [-1.0], [2.0], [0.1]], dtype=np.float32) + 0.3
     model = tf.keras.Sequential([tf.keras.layers.Dense(16, activation="relu"), tf.keras.layers.Dense(1)])
     model.compile(optimizer=tf.keras.optimizers.Adam(0.02), loss="mse")
-    history = model.fit(inputs, targets, batch_size=64, epochs=20, verbose=0).history["loss"]
+    history = model.fit(inputs, targets, batch_size=16, epochs=6, verbose=0).history["loss"]
     first, last = history[0], history[-1]
     findings = []
     if not last * 10 <= first:

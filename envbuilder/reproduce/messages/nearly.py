@@ -11,6 +11,7 @@ from itertools import accumulate
 from envbuilder.finding import Severity
 from envbuilder.reproduce.messages.message import Signature, Symptom
 from envbuilder.reproduce.messages.recognise import SIGNATURES, find, get
+from envbuilder.reproduce.messages.traced import traced
 from envbuilder.reproduce.transcript import Transcript
 
 _MOST_LINES = 4_000
@@ -28,6 +29,7 @@ _OF_OURS = re.compile(r"cuda|cudnn|cublas|nvidia|gpu|lib\w{2,20}\.so|\.dll|tenso
 _OF_NAMES = re.compile(r"has no attribute|cannot import name|no module named|pywrap_")
 """Python's own sentences are the same whatever is missing: the names in them decide, and those have to be exact."""
 
+_FILE = re.compile(r"\blib[a-z]{2,20}|\b[a-z0-9_]{3,20}\.dll")
 _WORD = re.compile(r"[a-z]{4,}")
 _SHORTEST, _WIDEST = 25, 400
 
@@ -39,6 +41,7 @@ def find_all(transcript: Transcript) -> tuple[Symptom, ...]:
         return exact
     wrapped = _wrapped(transcript, {row.signature for row in exact})
     known = (*exact, *wrapped)
+    known = (*known, *traced(transcript, known))
     return tuple(sorted((*known, *_misspelt(transcript, known)), key=lambda row: row.line))
 
 
@@ -82,6 +85,18 @@ def _misspelt(transcript: Transcript, known: tuple[Symptom, ...]) -> Iterator[Sy
             yield Symptom(signature=best.id, line=number, text=line.strip()[:_WIDEST], exact=False)
 
 
+@cache
+def _names(row: Signature) -> frozenset[str]:
+    """Return the files that a message is always about."""
+    return frozenset(name for text in row.literals for name in _FILE.findall(text) if not name.startswith("librar"))
+
+
+def _holds_names(row: Signature, line: str) -> bool:
+    """Tell whether a line names the file that a message is about, as written or nearly, where it is about one."""
+    names, alike = _names(row), 0.86
+    return not names or any(get_close_matches(name, _FILE.findall(line), 1, alike) for name in names)
+
+
 def _nearest(line: str) -> Signature | None:
     """Return the message of which a line holds enough words, the longest of several; one word at least exactly.
 
@@ -91,6 +106,8 @@ def _nearest(line: str) -> Signature | None:
     best: tuple[int, Signature] | None = None
     for row, core in _cores():
         if all("_" in name for name in row.literals) and not any(name in line for name in row.literals):
+            continue
+        if not _holds_names(row, line):
             continue
         same = [word for word in core if word in words]
         if len(same) * 2 < len(core):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+import msgspec
+
 from envbuilder.reproduce.report.gpu_names import GPU, ON_MACOS, count_around, systems
 from envbuilder.reproduce.report.grammar import CUDNN, PYTHON, RELEASE, TOOLKIT, VERSION, tidy_gpu
 from envbuilder.reproduce.report.reported import Evidence, Trust
@@ -20,7 +22,14 @@ _COLUMNS = re.compile(
     re.ASCII,
 )
 _ORDERED = re.compile(
-    rf"(?<![\w./-])([A-Za-z][A-Za-z0-9._-]{{0,63}})(?:\[[a-z0-9,_-]{{1,40}}\])?==({VERSION})(?![\w.])", re.ASCII
+    rf"(?<![\w./-])([A-Za-z][A-Za-z0-9._-]{{0,63}})(?:\[[a-z0-9,_-]{{1,40}}\])?==({VERSION})(?!\w|\.\w)", re.ASCII
+)
+_REQUIRES = re.compile(r"\b[0-9][\w.+]{0,20} requires [\w-]{2,40}[=<>!~]|^Requires:", re.ASCII)
+"""What a package's metadata asks for: nobody says that it is there."""
+
+_SATISFIED = re.compile(
+    rf"already satisfied: ([A-Za-z0-9][A-Za-z0-9._-]{{0,63}})[^\n]{{0,120}} in [^\n]{{1,300}}\(({VERSION})\)\s{{0,4}}$",
+    re.ASCII,
 )
 _SHOWN = re.compile(rf"^\s{{0,4}}Version: ({VERSION})\s{{0,4}}$", re.ASCII)
 
@@ -49,9 +58,13 @@ def packages(transcript: Transcript) -> Iterator[Evidence]:
         row = _FROZEN.match(line)
         if row is not None:
             yield from _package(row[1], row[2], number, line, Trust.LISTED)
-        elif "install" in line or "requires" not in line:
+        elif _REQUIRES.search(line) is None:
             for match in _ORDERED.finditer(line[:600]):
                 yield from _package(match[1], match[2], number, line, Trust.ORDERED)
+    for number in transcript.numbers("already satisfied:", 200):
+        row = _SATISFIED.search(transcript.line(number)[:1_000])
+        if row is not None:
+            yield from _package(row[1], row[2], number, transcript.line(number), Trust.LISTED)
     yield from _columns(transcript)
 
 
@@ -156,7 +169,14 @@ _BRANDS = ("0ti", "0 ti", "0 super", "rtx", "gtx", "tesla", "quadro", "geforce",
            "v100", "p100", "k80", "k40", "b200", "l40", "nvidia l", "nvidia a", "gt 7", "gt7", "gh200", "gb200",
            "p40")  # fmt: skip
 _SYSTEMS = ("ubuntu", "debian", "centos", "red hat", "rhel", "fedora", "arch linux", "manjaro", "linux mint", "windows",
-            "win10", "win11", "win 10", "macos", "mac os", "osx", "wsl", "suse", "rocky", "pop!", "pop_os")  # fmt: skip
+            "win10", "win11", "win 10", "macos", "mac os", "osx", "wsl", "suse", "rocky", "pop!", "pop_os", "kali",
+            "gentoo", "amazon linux", "alma", "nixos", "oracle linux")  # fmt: skip
+_FORMER = re.compile(
+    r"\b(?:chang|switch|upgrad|replac|mov|swap|went)\w*\b[^.\n]{0,60}\b(?:from|old)\b(?:(?!\bto\b)[^.\n]){0,24}\Z",
+    re.IGNORECASE,
+)
+"""Before a GPU that was taken out for another."""
+
 _NOT_PROSE = ("|", ".cc:", "tf-nightly-", 'file "', "gcc version", "name:", "streamexecutor device", "[gcc ")
 _EXAMPLES = ("e.g.", "docker image", "from ubuntu:", "~")
 
@@ -171,7 +191,9 @@ def mentions(transcript: Transcript) -> Iterator[Evidence]:
             if elsewhere(line, match.start(), match.end()):
                 continue
             count = count_around(line, match.start(), match.end())
-            yield _said("gpus", tidy_gpu(match[0]), number, line, "prose", Trust.MENTIONED, count)
+            said = _said("gpus", tidy_gpu(match[0]), number, line, "prose", Trust.MENTIONED, count)
+            former = _FORMER.search(line, 0, match.start()) is not None
+            yield msgspec.structs.replace(said, works=True) if former else said
     for number in sorted({n for system in _SYSTEMS for n in transcript.numbers(system, 40)}):
         line = transcript.line(number)
         if any(mark in line.lower() for mark in (*_NOT_PROSE, *_EXAMPLES)):

@@ -47,7 +47,7 @@ _SYSTEMS = (
     r"(?:CentOS|Rocky|AlmaLinux|Oracle)(?: (?:Linux|Stream))?(?: release)?(?: [0-9]{1,2}(?:\.[0-9]{1,4}){0,2})?",
     r"(?:Red Hat(?: Enterprise Linux)?(?: Server)?|RHEL)(?: release)?(?: ?[0-9]{1,2}(?:\.[0-9]{1,2})?)?",
     r"Fedora(?: (?:Linux )?[0-9]{2})?",
-    r"(?:Arch|Manjaro|Amazon|Kali|Gentoo|Alpine|Endeavour) ?(?:Linux|OS)?(?: v?[0-9]{1,4}(?:\.[0-9]{1,2})?)?",
+    r"(?:Arch|Manjaro|Amazon|Kali|Gentoo|Alpine|Endeavour) ?(?:(?:GNU/)?Linux|OS)?(?: v?[0-9]{1,4}(?:\.[0-9]{1,2})?)?",
     r"Linux Mint(?: [0-9]{2}(?:\.[0-9])?)?",
     r"(?:openSUSE|SLES|SUSE)(?: (?:Leap|Tumbleweed|Linux Enterprise Server))?(?: [0-9]{2}(?:\.[0-9])?)?",
     r"(?:Pop!?_?OS|Raspbian|NixOS|elementary OS)(?: [0-9]{1,2}(?:\.[0-9]{1,2})?)?",

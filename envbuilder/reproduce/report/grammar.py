@@ -120,6 +120,7 @@ CONVERSIONS: dict[str, tuple[str, Callable[[str], str]]] = {
     "protobuf": ("packages.protobuf", str),
     "keras": ("packages.keras", str),
     "gpu": ("gpus", _gpu),
+    "installer": ("install", str.lower),
     "win": ("platform", lambda _: "windows"),
     "mac": ("platform", lambda _: "macos"),
     "lin": ("platform", lambda _: "linux"),

@@ -12,7 +12,7 @@ PACKAGES = ("numpy", "protobuf", "keras", "tensorboard", "h5py", "ml-dtypes", "t
 """Python packages that forms and people name beside TensorFlow."""
 
 LABEL = re.compile(
-    r"^[\s|*_#\"'>+-]{0,12}(?P<label>[A-Za-z][A-Za-z0-9 /_.?'()-]{1,70}?)[\s*_\"'|]{0,6}(?:(?:[:=]|\||(?<=\s)-(?=\s))[\s*_|]{0,6}(?P<value>\S.{0,300})?)?$",
+    r"^[\s|*_#\"'>+-]{0,12}(?P<label>[A-Za-z][A-Za-z0-9 /_.?'()-]{1,70}?)[\s*_\"'|]{0,6}(?:(?:[:=]|\||(?<=\s)-(?=\s))[\s*_|]{0,40}(?P<value>\S.{0,300})?)?$",
     re.ASCII,
 )
 
@@ -34,7 +34,7 @@ LABELS = (
     Label(("cudnn version", "cudnn_version", "hermetic_cudnn_version", "cudnn"), "cudnn"),
     Label(("nvidia driver", "gpu driver", "driver version", "driver_version", "graphics driver", "driver"), "driver"),
     Label(("gpu model", "gpu models", "gpu type", "gpu name", "gpus", "gpu", "graphics card", "graphic card", "device name"), "gpus"),
-    Label(("os platform", "operating system", "linux distribution", "linux os distribution", "os/platform", "distribution", "os_platform", "platform", "os release", "host os", "system", "os"), "os"),
+    Label(("os platform", "operating system", "linux distribution", "linux os distribution", "os/platform", "distribution", "os_platform", "platform", "os release", "host os", "os name", "system", "os", "ubuntu", "windows"), "os"),
     Label(("docker image", "container image", "image"), "image"),
     Label(("machine", "architecture"), "arch"),
     Label(("bazel version",), "origin"),

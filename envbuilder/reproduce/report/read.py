@@ -5,19 +5,23 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+import msgspec
+
 from envbuilder.errors import decode
 from envbuilder.reproduce.report import blocks, captured, form
+from envbuilder.reproduce.report.complaints import complaints
 from envbuilder.reproduce.report.gpu_names import platform_of
 from envbuilder.reproduce.report.grammar import CONVERSIONS, fits
-from envbuilder.reproduce.report.recognisers import TABLE, Recogniser
+from envbuilder.reproduce.report.recognisers import TABLE, TAG, Recogniser
 from envbuilder.reproduce.report.reported import RANK, Evidence, Reported, Trust
-from envbuilder.reproduce.report.scope import clause, elsewhere, other_sides, without_addresses
+from envbuilder.reproduce.report.scope import clause, other_sides, side_of, without_addresses
 from envbuilder.reproduce.report.timing import pauses
-from envbuilder.reproduce.report.weigh import gpus, scalars, trimmed
+from envbuilder.reproduce.report.weigh import gpus, scalars, trimmed, without_former
 from envbuilder.reproduce.transcript import Transcript, clean
 
 _MOST_HITS = 80
 _MOST_EVIDENCE = 1_000
+_MOST_WORKING = 40
 _TEMPLATE = re.compile(
     r"\((?:e\.g\.|if compiling|if the issue|use command|or github|source or binary|as opposed)[^)\n]{0,120}\)"
     r"|<!--.{0,2000}?-->",
@@ -40,8 +44,9 @@ def read(text: str, transcript: Transcript | None = None) -> Reported:
     transcript = transcript or cleaned(text)
     others = other_sides(transcript)
     said = (row for row in _statements(transcript, text) if fits(row.field, row.value))
-    rows = [row for row in said if row.line not in others]
-    statements = trimmed(rows)
+    rows = [row if row.line not in others else msgspec.structs.replace(row, works=True) for row in said]
+    works = tuple(row for row in rows if row.works)[:_MOST_WORKING]
+    statements = without_former(trimmed(row for row in rows if not row.works), works)
     chosen, contradictions = scalars(statements)
     names, gpu_evidence, gpu_contradictions = gpus(statements)
     values = {field: row.value for field, row in chosen.items()}
@@ -62,6 +67,8 @@ def read(text: str, transcript: Transcript | None = None) -> Reported:
             "evidence": evidence,
             "contradictions": contradictions + gpu_contradictions,
             "pauses": pauses(transcript),
+            "works": works,
+            "complaints": complaints(transcript),
         },
         Reported,
     )
@@ -105,12 +112,15 @@ def _recognised(
                 means_other[key] = any(text in lowered for text in row.unless)
             if means_other[key]:
                 continue
-        for match in row.pattern.finditer(without_addresses(line) if row.trust is Trust.MENTIONED else line):
-            if row.trust is Trust.MENTIONED and elsewhere(line, match.start(), match.end()):
+        said = row.trust is Trust.MENTIONED and row.name != TAG
+        for match in row.pattern.finditer(without_addresses(line) if said else line):
+            side = side_of(line, match.start(), match.end()) if said else "fails"
+            if side == "wanted":
                 continue
             if row.apart and row.apart in clause(line, match.start(), match.end()).lower():
                 continue
-            yield from _of(row, match, number, line, _bus(transcript, number) if row.name == "device in a log" else -1)
+            found = _of(row, match, number, line, _bus(transcript, number) if row.name == "device in a log" else -1)
+            yield from found if side == "fails" else (msgspec.structs.replace(each, works=True) for each in found)
 
 
 def _around(line: str, match: re.Match[str]) -> str:

@@ -51,6 +51,9 @@ def _row(  # noqa: PLR0913 - the columns of the table
     )
 
 
+TAG = "tag of a wheel"
+"""What says which Python a wheel is for, and not which one runs: anything that names the running one outweighs it."""
+
 _P, _L, _O, _M = Trust.PROVED, Trust.LISTED, Trust.ORDERED, Trust.MENTIONED
 _LINUX = {"platform": "linux"}
 _FAILED = "could not load|cannot open|dlerror|not found|importerror|no such file|trying to|tries to|looking for|needs|wants|missing|expects|unable"
@@ -115,11 +118,11 @@ LISTINGS = (
     _row("file of libcuda", _L, "libcuda.so.", rf"\blibcuda\.so\.(?P<driver>{DRIVER})", says=_LINUX),
     _row("driver's own version", _L, "version string", rf"version string \"?(?P<driver>{DRIVER})"),
     _row("os-release", _L, "pretty_name", r"PRETTY_NAME['\"]?(?:=|: )['\"]?(?P<os>[A-Za-z][A-Za-z0-9 ./()_-]{2,60})"),
-    _row("path of Python, Linux", _L, "python3.|python2.", r"/(?:lib|bin)/python(?P<python>[23]\.[0-9]{1,2})(?:/|\b)", says=_LINUX, unless="/users/"),
+    _row("path of Python, Linux", _L, "python3.|python2.", r"/(?:lib|lib64|bin)/(?:lib)?python(?P<python>[23]\.[0-9]{1,2})(?:/|\b)", says=_LINUX, unless="/users/"),
     _row("path of Python, macOS", _L, "/users/", r"/Users/[^\n]{0,200}/(?:lib|bin)/python(?P<python>[23]\.[0-9]{1,2})(?:/|\b)", says={"platform": "macos"}),
     _row("CUDA's DLL", _L, "cudart64_", r"cudart64_[0-9]{2,3}\.dll", says={"platform": "windows"}),
     _row("path of Python, Windows", _L, "python3|python2", r"[\\/]Python(?P<python_digits>3[0-9]{1,2}|27)[\\/]", says={"platform": "windows"}),
-    _row("path, Windows", _L, "c:\\", r"\b[Cc]:\\(?:Users|ProgramData|Program Files|Windows|Anaconda)", says={"platform": "windows"}),
+    _row("path, Windows", _L, ":\\|\\site-packages\\|\\anaconda3\\|\\appdata\\", r"(?:\b[a-z]:\\{1,2}[a-z]|[\w~]\\{1,2}(?:site-packages|anaconda3|miniconda3|appdata)\\)", says={"platform": "windows"}, any_case=True),
     _row("processor", _L, "x86_64|aarch64|ppc64le|arm64", r"\b(?:uname|machine|architecture|Linux|Darwin)\b[^\n]{0,160}\b(?P<arch>x86_64|aarch64|ppc64le|arm64)\b", unless=".cc:"),
 )  # fmt: skip
 """What tools list."""
@@ -131,7 +134,8 @@ ORDERS = (
     _row("vendor's image", _O, "nvcr.io/nvidia/tensorflow:", r"(?P<image>nvcr\.io/nvidia/tensorflow:[0-9]{2}\.[0-9]{2}[a-z0-9.-]{0,20})", says={"install": "docker", "platform": "linux"}),
     _row("Python image", _O, "from python:", r"FROM (?P<image>python:(?P<python>[23]\.[0-9]{1,2}(?:\.[0-9]{1,2})?)[a-z0-9.-]{0,30})", says={"install": "docker", "platform": "linux"}),
     _row("system image", _O, "from ubuntu:|from debian:", r"FROM (?P<image>(?P<os>(?:ubuntu|debian):[a-z0-9.]{3,12})[a-z0-9.-]{0,20})", says={"install": "docker", "platform": "linux"}),
-    _row("wheel", _O, ".whl", rf"tensorflow(?:_gpu|_cpu)?-(?P<tensorflow>{RELEASE})-cp(?P<python_digits>[23][0-9]{{1,2}})-", says={"install": "pip"}, unless="not a supported"),
+    _row("wheel", _O, ".whl", rf"tensorflow(?:_gpu|_cpu)?-(?P<tensorflow>{RELEASE})-(?:cp|py)[23]", says={"install": "pip"}, unless="not a supported|skipping link|not compatible"),
+    _row(TAG, _M, ".whl", rf"tensorflow(?:_gpu|_cpu)?-{RELEASE}-cp(?P<python_digits>[23][0-9]{{1,2}})-", unless="not a supported|skipping link|not compatible"),
     _row("wheel for Windows", _O, "win_amd64", r"tensorflow[a-z_]{0,6}-[0-9][0-9A-Za-z.]{2,12}-cp[0-9a-z-]{2,16}-win_amd64", says={"platform": "windows"}),
     _row("wheel that does not fit", _O, "not a supported wheel", rf"tensorflow(?:_gpu|_cpu)?-(?P<tensorflow>{RELEASE})-cp"),
     _row("wheel of another processor", _O, "_aarch64.whl", r"linux_(?P<arch>aarch64)\.whl", says=_LINUX),
@@ -139,7 +143,7 @@ ORDERS = (
     _row("environment module", _O, "module load|module add|ml ", rf"\b(?:module (?:load|add)|ml)\b[^\n]{{0,120}}?\bcuda[/-]?(?P<cuda>{TOOLKIT})", any_case=True),
     _row("environment module, cuDNN", _O, "module load|module add", rf"\bmodule (?:load|add)\b[^\n]{{0,120}}?\bcudnn[/-]?(?P<cudnn>{CUDNN})", any_case=True),
     _row("pip install", _O, "pip install|pip3 install|pip2 install", rf"(?:pip[0-9.]{{0,4}}|uv) install [^\n]{{0,200}}?tensorflow(?:-gpu|-cpu|-intel)?(?:\[and-cuda\])?(?:(?:={{1,2}}|-)(?P<tensorflow>{RELEASE}))?(?![a-z0-9-])", says={"install": "pip"}, any_case=True),
-    _row("conda install", _O, "conda install|mamba install|conda create|mamba create", rf"(?:conda|mamba) (?:install|create)[^\n]{{0,200}}?\btensorflow(?:-gpu)?(?:={{1,2}}(?P<tensorflow>{RELEASE}))?", says={"install": "conda"}, any_case=True),
+    _row("conda install", _O, "conda install|mamba install|conda create|mamba create", rf"(?:conda|mamba) (?:install|create)[^\n]{{0,200}}?(?<!-n )(?<!--name )\btensorflow(?:-gpu)?(?:={{1,2}}(?P<tensorflow>{RELEASE}))?", says={"install": "conda"}, any_case=True),
     _row("conda install, CUDA", _O, "cudatoolkit=", rf"(?:conda|mamba) (?:install|create)[^\n]{{0,200}}?cudatoolkit={{1,2}}(?P<cuda>{TOOLKIT})"),
     _row("conda install, cuDNN", _O, "cudnn=", rf"(?:conda|mamba) (?:install|create)[^\n]{{0,200}}?\bcudnn={{1,2}}(?P<cudnn>{CUDNN})"),
     _row("conda install, Python", _O, "python=", rf"(?:conda|mamba) (?:install|create)[^\n]{{0,200}}?\bpython={{1,2}}(?P<python>{PYTHON})"),
@@ -149,14 +153,20 @@ ORDERS = (
 """What commands and recipes ask for."""
 
 MENTIONS = (
-    _row("prose, TensorFlow", _M, "tensorflow|tf", rf"(?<![\w.@-])(?<!\S/)(?:tensorflow(?:[-_ ]?(?:gpu|cpu|nightly))?|tf(?:[-_ ]?(?:gpu|nightly))?)(?:[ -](?:version|release))?(?: (?:is|to|at|with))?(?: ?[:=@(]{{1,2}} ?| v\.? ?|[ -]|v)?(?P<tensorflow>{RELEASE})", unless=_NOT_SAID, any_case=True, near=r"(?:tensorflow|tf)[a-z _-]{0,24}[ :=@(v.]{0,4}[0-3]\.[0-9]"),
-    _row("prose, CUDA", _M, "cuda", rf"(?<![\w./-])cuda(?:[ -]?toolkit)?(?:[ -]version)?(?: is)?(?: ?[:=(]{{1,2}} ?| v\.? ?|[ -]|v)?(?P<cuda>{TOOLKIT})(?!\.[0-9]| driver)", unless=_NOT_SAID, apart="nvidia-smi", any_case=True, near=r"cuda[a-z -]{0,20}[ :=(v.]{0,4}[0-9]{1,2}\.[0-9]"),
+    _row("prose, TensorFlow", _M, "tensorflow|tensor flow|tf", rf"(?<![\w.@-])(?<!\S/)(?:tensor ?flow(?:[-_ ]?(?:gpu|cpu|nightly))?|tf(?:[-_ ]?(?:gpu|nightly))?)(?:[ -](?:version|release))?(?: (?:is|to|at|with))?(?: ?[:=@(]{{1,2}} ?| v\.? ?|[ -]|v)?(?P<tensorflow>{RELEASE})", unless=_NOT_SAID, any_case=True, near=r"(?:tensor ?flow|tf)[a-z _-]{0,24}[ :=@(v.]{0,4}[0-3]\.[0-9]"),
+    _row("prose, CUDA", _M, "cuda", rf"(?<![\w.-])(?<![A-Za-z.]/)cuda(?:[ -]?too?l?kit)?(?:[ -]version)?(?: is)?(?: ?[:=(]{{1,2}} ?| v\.? ?|[ -]|v)?(?P<cuda>{TOOLKIT})(?!\.[0-9]| driver)", unless=_NOT_SAID, apart="nvidia-smi", any_case=True, near=r"cuda[a-z -]{0,20}[ :=(v.]{0,4}[0-9]{1,2}\.[0-9]"),
     _row("prose, what the driver serves", _M, "nvidia-smi|driver", r"(?:nvidia-smi[^\n]{0,40}?(?:cuda(?: version)?)[^0-9\n]{0,12}|CUDA Version \(from nvidia-smi\): ?|cuda ?)(?P<driver_cuda>1[0-9]\.[0-9]{1,2})(?: driver)?(?![0-9.])", any_case=True, near=r"nvidia-smi[^\n]{0,40}cuda|cuda version \(from nvidia-smi|cuda ?1[0-9]\.[0-9]{1,2} driver"),
     _row("prose, cuDNN", _M, "cudnn", rf"(?<![\w.])(?<![Cc][Uu][Dd][Aa]/)(?<![Cc][Uu][Dd][Aa] / )cudnn(?: ?library)?(?:[ -]version)?(?: is)?(?: ?[:=(]{{1,2}} ?| v\.? ?|[ -]|v)?(?P<cudnn>{CUDNN})", unless=_NOT_SAID, any_case=True),
     _row("prose, cuDNN's major", _M, "cudnn", r"(?<![\w.])(?<![Cc][Uu][Dd][Aa]/)(?<![Cc][Uu][Dd][Aa] / )cudnn ?(?:version )?v?(?P<cudnn>[4-9])(?![\w.])(?!\.[0-9])", unless=_NOT_SAID, any_case=True),
     _row("prose, Python", _M, "python|py3|py 3", rf"(?<![\w./=-])(?:python|py)(?: ?version)?(?: is)?(?: ?[:=] ?| v\.? ?|[ -]|v)?(?P<python>{PYTHON})(?!\.[0-9])", unless=_NOT_SAID, any_case=True, near=r"py(?:thon)?[a-z ]{0,14}[ :=v.-]{0,4}[23]\.[0-9]"),
     _row("prose, CPU build", _M, "tensorflow-cpu", r"(?<![\w./-])(?P<distribution>tensorflow-cpu)(?![\w-])", says={"build": "cpu"}, unless=_NOT_SAID),
-    _row("prose, installer", _M, "pip|conda|docker", r"\b(?:from|via|using|with|through|by) (?:ana(?=conda navigator))?(?P<install>pip|conda|docker)\b(?! ?(?:install|list|freeze|show|run|-))", unless=_NOT_SAID),
+    _row("prose, installer", _M, "pip|conda|docker", r"\b(?:from|via|using|with|through|by) (?:ana(?=conda navigator))?(?P<installer>pip|conda|docker)\b(?! ?(?:install|list|freeze|show|run|-))", unless=_NOT_SAID, any_case=True),
+    _row("prose, card", _M, "card|gpu|on a|on my|with a|on an|with my", r"(?:^\s{0,4}(?:graphics? card|video card|gpu)(?: model)?|\b(?:on|with) (?:an?|my|the)) (?P<gpu>[1-5]0[5-9]0(?: ?Ti| ?SUPER)?)(?![\w.])", any_case=True),
+    _row("prose, Windows", _M, "on windows|windows machine|windows pc|windows system|vs2015_runtime", r"(?:\bon (?:my |an? )?(?:native |ms |microsoft )?(?P<win>windows)\b(?! ?subsystem)|(?P<win_2>windows (?:machine|pc|system)|vs2015_runtime))", any_case=True, unless="wsl"),
+    _row("prose, kernel", _M, "linux kernel", r"\bLinux kernel (?P<lin>[2-7]\.[0-9]{1,2})", any_case=True),
+    _row("prose, installed from", _M, "installed", r"tensorflow[^\n.;]{0,24} installed (?:\w+ ){0,2}?(?:from|via|using|with|through|by)(?: the)? (?:ana)?(?P<installer>conda|pip|docker|source)", any_case=True, unless=_NOT_SAID),
+    _row("prose, built", _M, "from source", r"\b(?:built|compiled)\b[^\n.;]{0,60}from (?P<installer>source)\b", any_case=True, unless="unless|if you|should i"),
+    _row("prose, version of TensorFlow", _M, " of tensorflow| of tf", rf"(?<![\w.])v?(?P<tensorflow>{RELEASE}) (?:version |release |build )?of (?:tensorflow|tf)\b", any_case=True, unless=_NOT_SAID),
     _row("prose, Keras", _M, "keras", r"(?<![\w./=-])keras(?:[ -]version)?(?: ?[:=] ?| v\.? ?|[ -]|v)?(?P<keras>[23]\.[0-9]{1,2}(?:\.[0-9]{1,2})?)(?![\w.]*[0-9x])", unless=_NOT_SAID + "|<|>", any_case=True),
     _row("prose, NumPy", _M, "numpy", r"(?<![\w./=-])numpy(?:[ -]version)?(?: ?[:=] ?| v\.? ?|[ -])(?P<numpy>[0-9]\.[0-9]{1,2}(?:\.[0-9]{1,2})?)(?![\w.]*[0-9x])", unless=_NOT_SAID + "|<|>", any_case=True),
     _row("prose, protobuf", _M, "protobuf", r"(?<![\w./=-])protobuf(?:[ -]version)?(?: ?[:=] ?| v\.? ?|[ -])(?P<protobuf>[0-9]\.[0-9]{1,2}(?:\.[0-9]{1,2})?)(?![\w.]*[0-9x])", unless=_NOT_SAID + "|<|>", any_case=True),
@@ -167,14 +177,17 @@ MENTIONS = (
 ORIGINS = (
     _row("TensorFlow.js", _L, "tfjs|tensorflow.js|@tensorflow/", r"(?:\btfjs\b|TensorFlow\.js\b|@tensorflow/tfjs)", says={"origin": "tfjs"}, any_case=True),
     _row("Jetson", _L, "jetson|jetpack|l4t|tegra|xavier|linux_aarch64.whl", r"(?:\bjetson|\bjetpack|\bl4t[-_ ]|\btegra\b|\bxavier\b|tensorflow[^\n/]{0,60}linux_aarch64\.whl)", says={"origin": "jetson"}, any_case=True),
-    _row("NVIDIA's build", _L, "nvidia-tensorflow|nvidia/tensorflow:|+nv2|nvidia-pyindex", r"(?:nvidia-tensorflow\b|nvcr\.io/nvidia/tensorflow:|[0-9]\+nv2[0-9]\.|nvidia-pyindex)", says={"origin": "nvidia"}),
+    _row("NVIDIA's build", _L, "nvidia-tensorflow|nvidia/tensorflow:|+nv2|nvidia-pyindex|tensorflow:1|tensorflow:2", r"(?:(?<![\w/])tensorflow:[12][0-9]\.[01][0-9]-(?:tf[12]-)?py[23]|nvidia-tensorflow\b|nvcr\.io/nvidia/tensorflow:|[0-9]\+nv2[0-9]\.|nvidia-pyindex)", says={"origin": "nvidia"}),
     _row("conda's build", _L, "tensorflow", r"(?:conda-forge/tensorflow|^\s{0,4}tensorflow(?:-gpu|-base)?\s{1,40}[0-9][0-9a-z.]{2,16}\s{1,40}(?!pypi)(?:cuda|cpu|gpu|mkl|eigen|py|h)[0-9a-z]{0,20}_)", says={"origin": "conda"}),
-    _row("conda's package", _O, "conda install|mamba install|conda create|mamba create", r"(?:conda|mamba) (?:install|create)[^\n]{0,200}?\btensorflow(?:-gpu)?\b", says={"origin": "conda"}, any_case=True),
+    _row("conda's package", _O, "conda install|mamba install|conda create|mamba create", r"(?:conda|mamba) (?:install|create)[^\n]{0,200}?(?<!-n )(?<!--name )\btensorflow(?:-gpu)?\b", says={"origin": "conda"}, any_case=True),
     _row("own build", _O, "from source", r"(?:(?:buil[dt]|compil\w{1,4}) (?:\S{1,20} ){0,4}from source|:\s{0,4}from source\b)", says={"origin": "source"}, any_case=True),
     _row("Bazel", _M, "bazel version", r"bazel version[^\n0-9]{0,40}[0-9]{1,2}\.[0-9]", says={"origin": "source"}, any_case=True),
     _row("C library", _O, "libtensorflow-", r"libtensorflow-(?:cpu|gpu)-[a-z]", says={"origin": "library"}),
     _row("JAX", _O, "jaxlib|external/org_tensorflow", r"(?:external/org_tensorflow|jaxlib-[0-9])", says={"origin": "jax"}),
-    _row("third party", _O, "tensorflow-windows-wheel|tensorflow-wheels|floydhub/|tensorflow-community-wheels", r"(?:tensorflow-windows-wheel|tensorflow-(?:community-)?wheels|floydhub/tensorflow)", says={"origin": "third-party"}),
+    _row("third party", _O, "tensorflow-windows-wheel|tensorflow-wheels|floydhub/|tensorflow-community-wheels", r"(?:(?:github\.com/\S{0,60}|\bfrom |\busing |\bwith |\buse |\binstalled |\.whl\S{0,20} )\S{0,20}(?:tensorflow-windows-wheel|tensorflow-(?:community-)?wheels)|floydhub/tensorflow)", says={"origin": "third-party"}),
+    _row("distribution's package", _O, "tensorflow", r"(?:\b(?:python[0-9]?-)?tensorflow-(?:opt-)?(?:cuda|rocm)\b|(?:pacman|yay|emerge|nix-(?:env|shell)|zypper|spack|guix) [^\n]{0,60}tensorflow|(?:apt|apt-get|dnf|yum) install[^\n]{0,60}tensorflow|python[0-9]?Packages\.tensorflow|tensorflow[^\n]{0,60}(?:arch repos|\bAUR\b|nixpkgs))", says={"origin": "third-party"}),
+    _row("DirectML", _L, "directml", r"tensorflow-directml\b|tensorflow_directml", says={"origin": "third-party"}, any_case=True),
+    _row("ROCm", _L, "rocm", r"tensorflow-rocm\b|tensorflow_rocm|rocm/tensorflow", says={"origin": "third-party"}, any_case=True),
 )  # fmt: skip
 """Who made the build, where it was not the package index's."""
 

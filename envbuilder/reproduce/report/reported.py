@@ -12,6 +12,9 @@ Install = Literal["pip", "conda", "docker", "source"]
 Build = Literal["gpu", "cpu"]
 Origin = Literal["tfjs", "jetson", "nvidia", "conda", "source", "library", "jax", "third-party"]
 """Whose build it is, where the report says that it is not the package index's."""
+Complaint = Literal["invisible", "slow", "stuck", "breaks", "installing", "import", "building", "several"]
+"""What is complained of: no GPU is seen or used; it is slow, hangs, breaks; it cannot be installed, imported, built;
+it is about several GPUs at once."""
 
 
 class Trust(StrEnum):
@@ -35,6 +38,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     """One statement: the field, the value read, the line (from 1), its text, how it was recognised, how it weighs.
 
     ``index`` tells several GPUs of one listing apart (-1 where they are not numbered), ``count`` is what "2x" says.
+    ``works`` is true of a side that is said to work: another machine, another version, before or after.
     """
 
     field: str
@@ -45,6 +49,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     trust: Trust
     index: int = -1
     count: int = 1
+    works: bool = False
 
 
 class Contradiction(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,7 +75,8 @@ class Reported(msgspec.Struct, frozen=True, kw_only=True):
     ``cuda`` is the toolkit or runtime, ``driver_cuda`` the newest CUDA that the driver serves (what ``nvidia-smi``
     prints). ``distribution`` is the package's name on the index, ``build`` whether it has GPU support at all.
     ``origin`` is whose build it is (None: the index's). ``built`` is what TensorFlow says it was built with,
-    ``environment`` the variables that matter here.
+    ``environment`` the variables that matter here. ``works`` is what was said of a side that works: another machine,
+    another version, before or after. ``complaints`` are what the report complains of.
     """
 
     tensorflow: str | None = None
@@ -95,6 +101,8 @@ class Reported(msgspec.Struct, frozen=True, kw_only=True):
     evidence: tuple[Evidence, ...] = ()
     contradictions: tuple[Contradiction, ...] = ()
     pauses: tuple[Pause, ...] = ()
+    works: tuple[Evidence, ...] = ()
+    complaints: tuple[Complaint, ...] = ()
 
 
 SCALARS = (

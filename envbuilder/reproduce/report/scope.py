@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from typing import Literal
 
 from envbuilder.reproduce.transcript import Transcript
 
 _WORKS = re.compile(
-    r"(?:works? (?:fine|well|perfectly|great|for me|as expected|as intended|on|with|in|again|under|just)"
-    r"|\bworks\b(?=[.,;)]|$)|worked|no problems?\b|working (?:fine|well|on|with)|without (?:issue|problem|error)"
-    r"|is working|runs? fine|is fine\b|\bis (?:the )?ok\b|are fine|\bloads on\b|went (?:fine|well))",
+    r"(?:works? (?:fine|well|perfectly|great|for me|as expected|as intended|on|with|in|again|under|just|now|too)"
+    r"|\bworks\b(?=[.,;:)]|$)|worked|no problems?\b|working (?:fine|well|on|with)|without (?:issue|problem|error)"
+    r"|is working|r[au]ns? (?:fine|well)|is fine\b|\bis (?:the )?ok\b|are fine|\bloads on\b|went (?:fine|well))",
     re.IGNORECASE,
 )
 _DEMANDS = re.compile(
@@ -32,14 +33,24 @@ def without_addresses(line: str) -> str:
     return _ADDRESS.sub(lambda match: " " * len(match[0]), line)
 
 
-def elsewhere(line: str, start: int, end: int) -> bool:
-    """Tell whether the clause around a mention says that it works there, or what something asks for."""
+Side = Literal["fails", "works", "wanted"]
+"""What a mention is about: the side that fails, one that works, or what something asks for."""
+
+
+def side_of(line: str, start: int, end: int) -> Side:
+    """Tell what the clause around a mention says of it."""
     around = clause(line, start, end)
     before = max((match.end() for match in _BREAK.finditer(line, 0, start)), default=0)
     works = _WORKS.search(around)
     if works is not None and not _NOT.search(around[max(0, works.start() - 24) : works.start()]):
-        return True
-    return _DEMANDS.search(line, before, start) is not None or _BOUND.match(line, end) is not None
+        return "works"
+    wanted = _DEMANDS.search(line, before, start) is not None or _BOUND.match(line, end) is not None
+    return "wanted" if wanted else "fails"
+
+
+def elsewhere(line: str, start: int, end: int) -> bool:
+    """Tell whether the clause around a mention says that it works there, or what something asks for."""
+    return side_of(line, start, end) != "fails"
 
 
 def clause(line: str, start: int, end: int) -> str:
@@ -57,8 +68,11 @@ def other_sides(transcript: Transcript) -> frozenset[int]:
         works = _WORKS.search(line)
         if not line.endswith(":") or works is None or _NOT.search(line[max(0, works.start() - 24) : works.start()]):
             continue
+        begun = False
         for below in range(number + 1, min(number + _MOST_LINES, len(transcript.lines)) + 1):
-            if not transcript.line(below).strip():
+            blank = not transcript.line(below).strip()
+            if blank and begun:
                 break
+            begun = begun or not blank
             found.add(below)
     return frozenset(found)

@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterable, Sequence
 
 from envbuilder.reproduce.report.gpu_names import platform_of
-from envbuilder.reproduce.report.reported import RANK, SCALARS, Contradiction, Evidence
+from envbuilder.reproduce.report.recognisers import TAG
+from envbuilder.reproduce.report.reported import RANK, SCALARS, Contradiction, Evidence, Trust
 from envbuilder.versions import is_prefix, names_line, numbers
 
 _VERSIONS = {"tensorflow", "python", "cuda", "cudnn", "driver", "driver_cuda"}
@@ -19,7 +20,7 @@ def scalar(field: str, statements: Sequence[Evidence]) -> tuple[Evidence | None,
     own = [statement for statement in statements if statement.field == field]
     if not own:
         return None, ()
-    best = min(own, key=lambda statement: (-RANK[statement.trust], statement.line))
+    best = min(own, key=lambda statement: (-RANK[statement.trust], statement.source == TAG, statement.line))
     if field in _VERSIONS and not (field == "driver" and names_line(best.value)):
         best = _sharpened(best, own)
     against = {
@@ -89,6 +90,20 @@ def gpus(statements: Iterable[Evidence]) -> tuple[tuple[str, ...], tuple[Evidenc
     names = {model: _completed(name, others) for model, name in names.items()}
     listed = [n for model, n in names.items() for _ in range(max(said[model], *(len(i) for i in seen[model].values())))]
     return tuple(listed[:_MOST_GPUS]), tuple(own), _against(base, others, names)
+
+
+def without_former(statements: Sequence[Evidence], works: Sequence[Evidence]) -> list[Evidence]:
+    """Drop what sentences say of a GPU that was taken out for another, where another is named."""
+    former = {_plain(row.value) for row in works if row.field == "gpus"}
+    others = [row for row in statements if row.field == "gpus" and not _is_one_of(row, former)]
+    if not former or not others:
+        return list(statements)
+    return [row for row in statements if row.field != "gpus" or not _is_one_of(row, former)]
+
+
+def _is_one_of(row: Evidence, models: set[str]) -> bool:
+    model = _plain(row.value)
+    return row.trust is Trust.MENTIONED and any(known.endswith(model) or model.endswith(known) for known in models)
 
 
 _CUT = "..."

@@ -21,7 +21,7 @@ CHECKS: tuple[Check, ...] = (
         probe="startup:import_tensorflow",
         proves="TensorFlow imports, in the version asked for; how long that takes, and in what",
         codes=(Code.NUMPY_ABI, Code.PROTOBUF_ABI, Code.KERAS_MISMATCH, Code.GLIBC_TOO_OLD, Code.CPU_FEATURE_MISSING),
-        limit_s=120,
+        limit_s=75,
         quiet=True,
         # A tenth of what the fastest import takes on any host that was seen: no module loads a framework in that.
         at_least=(("import", 0.1),),
@@ -95,6 +95,7 @@ CHECKS: tuple[Check, ...] = (
         proves="ptxas, and nvlink where it is there, turn a kernel drawn for this run into its machine code",
         codes=(Code.XLA_TOOLS_MISSING,),
         flavor="gpu",
+        only_with="tools",
         limit_s=120,
     ),
 )
@@ -106,7 +107,7 @@ LAST: tuple[Check, ...] = (
         group="framework",
         probe="opened:by_tensorflow",
         proves="TensorFlow's own code opens every one of its run-time libraries by name",
-        codes=(Code.MISSING_LIBRARY,),
+        codes=(Code.MISSING_LIBRARY, Code.LIBRARY_PATH),
         limit_s=180,
         flavor="gpu",
         needs=IMPORT,

@@ -47,7 +47,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     limit_s: float = 60.0
     profile: Profile = "quick"
     flavor: Literal["any", "cpu", "gpu"] = "any"
-    only_with: Literal["", "lock", "environment", "container"] = ""
+    only_with: Literal["", "lock", "environment", "container", "tools"] = ""
     needs: tuple[str, ...] = ()
     quiet: bool = False
     arguments: tuple[tuple[str, str], ...] = ()

@@ -22,6 +22,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
     ``cuda`` and ``cudnn`` are the image's, ``built_cuda`` and ``built_cudnn`` what TensorFlow was compiled with.
     ``challenge`` is what this run's numbers are drawn from; the host computes the same ones by itself.
+    ``without_tools`` is whether the base was accepted although it has none of XLA's tools.
     """
 
     flavor: Flavor
@@ -49,6 +50,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     scratch: str = "/tmp"  # noqa: S108 - a path inside the container
     samples: int = 5
     challenge: str = ""
+    without_tools: bool = False
 
 
 def select(facts: Facts) -> tuple[Check, ...]:
@@ -61,7 +63,12 @@ def select(facts: Facts) -> tuple[Check, ...]:
 
 
 def _placed(check: Check, facts: Facts) -> Check:
-    """Give what files alone tell to the stage, which reads an image's without asking the image."""
+    """Give what files alone tell to the stage, which reads an image's without asking the image.
+
+    With no container the files may be a cluster's, far away: every limit is then twice as long.
+    """
+    if facts.place == "here":
+        return msgspec.structs.replace(check, limit_s=2 * check.limit_s)
     if check.of_files and facts.place == "container":
         return msgspec.structs.replace(check, group="host", probe="")
     return check
@@ -79,6 +86,8 @@ def _applies(check: Check, facts: Facts) -> bool:
             return bool(facts.environment)
         case "container":
             return facts.place == "container"
+        case "tools":
+            return not facts.without_tools
 
 
 def plan(checks: tuple[Check, ...], facts: Facts) -> bytes:
@@ -103,6 +112,7 @@ def _order(check: Check) -> dict[str, object]:
         "group": check.group,
         "probe": check.probe,
         "limit_s": check.limit_s,
+        "paced": check.tier == "cpu" and check.profile == "quick",
         "needs": check.needs,
         "quiet": check.quiet,
         "arguments": dict(check.arguments),

@@ -1,0 +1,196 @@
+"""What the commands of `fleet` share: their options, who is asked, and what validates and attaches."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+from msgspec.structs import replace
+
+from envbuilder.cli.options import format_option, matrix_argument, select_option
+
+if TYPE_CHECKING:
+    from envbuilder.attest.envelope import Opener, Sealer
+    from envbuilder.catalog.model import Catalog
+    from envbuilder.choice import Choice
+    from envbuilder.jobs.fleet_make import MakeOrder
+    from envbuilder.jobs.fleet_proofs import Survey
+    from envbuilder.jobs.fleet_run import ProofTerms
+    from envbuilder.jobs.fleet_task import Executor
+    from envbuilder.publish.proven import Registrar
+    from envbuilder.publish.publish_document import PublishDocument
+    from envbuilder.verdict import HostRef, Verdict
+    from envbuilder.workspace import Workspace
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def asked(function: _Command) -> _Command:
+    """Add what plan, status and run are all asked with."""
+    options = (
+        matrix_argument,
+        select_option,
+        click.option(
+            "--fleet",
+            required=True,
+            type=click.Path(path_type=Path),
+            metavar="FILE",
+            help="YAML list of hosts: name, driver, gpus, and how many are alike (count).",
+        ),
+        click.option(
+            "--from", "repository", required=True, metavar="HOST/REPOSITORY", help="Where the images were published."
+        ),
+        click.option(
+            "--key", "keys", multiple=True, type=click.Path(path_type=Path), help="A trusted public key (PEM)."
+        ),
+        click.option("--identity", help="A trusted Sigstore identity; with --issuer."),
+        click.option("--issuer", help="Who vouches for --identity, such as a CI system's token service."),
+        click.option(
+            "--max-age", default="90d", show_default=True, metavar="AGE", help="How old a PASSED may be: 90d, 12h."
+        ),
+        click.option("--again", is_flag=True, help="Count as left what this suite judged and came to no answer."),
+        format_option,
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def prepared(  # noqa: PLR0913, PLR0917 - one parameter an option
+    matrix: str | None,
+    selectors: tuple[str, ...],
+    fleet: Path,
+    repository: str,
+    keys: tuple[Path, ...],
+    identity: str | None,
+    issuer: str | None,
+    max_age: str,
+    again: bool,  # noqa: FBT001
+) -> tuple[Survey, Registrar]:
+    """Read what is asked about, and say who is believed."""
+    from envbuilder.catalog.store import load
+    from envbuilder.choice import choose, read_fleet
+    from envbuilder.host import describe
+    from envbuilder.jobs.fleet_proofs import Survey
+    from envbuilder.publish.proven import registrar_of
+    from envbuilder.publish.tag_names import destination
+    from envbuilder.publish.verify_request import duration, openers_of
+    from envbuilder.validation.checks import suite_plan
+    from envbuilder.workspace import Workspace
+
+    catalog = load()
+    to = destination(repository)
+    registrar = registrar_of(to, os.environ, openers_of(keys, identity, issuer), catalog.gpu_model, duration(max_age))
+    choice = choose(matrix, selectors, Workspace(Path.cwd()), catalog)
+    what = Survey(choice, read_fleet(fleet), to.name, suite_plan.digest(), describe(), platform.machine(), again)
+    return what, registrar
+
+
+def terms_of(given: dict[str, Any], *, profile: str, gpus: str, rehearse: bool) -> ProofTerms:
+    """Say by what every proof of a run is done: the public keys go with each order, a private one never does."""
+    from envbuilder.jobs.fleet_run import ProofTerms
+    from envbuilder.publish.verify_request import duration
+    from envbuilder.workspace import users_text
+
+    return ProofTerms(
+        max_age_s=duration(given["max_age"]),
+        trusted=tuple(users_text(path) for path in given["keys"]),
+        identity=given["identity"] or "",
+        issuer=given["issuer"] or "",
+        profile=profile,
+        gpus=gpus,
+        rehearse=rehearse,
+    )
+
+
+def trusting(pems: tuple[str, ...], identity: str, issuer: str) -> tuple[Opener, ...]:
+    """Return who is trusted, by what an order says."""
+    from envbuilder.publish.verify_request import openers_of
+    from envbuilder.workspace import temporary_folder, write_atomically
+
+    with temporary_folder("trusted") as folder:
+        paths = [folder / f"{number}.pub" for number in range(len(pems))]
+        for path, pem in zip(paths, pems, strict=True):
+            write_atomically(path, pem.encode())
+        return openers_of(tuple(paths), identity or None, issuer or None)
+
+
+def attacher(  # noqa: PLR0913 - who signs, on which host, and how to validate
+    registrar: Registrar,
+    sealer: Sealer,
+    host: HostRef,
+    catalog: Catalog,
+    *,
+    profile: str,
+    gpus: str,
+    simulate: str | None = None,
+) -> Callable[[str], Verdict]:
+    """Return what validates a digest on this host and attaches the verdict; a rehearsal where a driver is played."""
+    from envbuilder.console import Console
+    from envbuilder.engine.docker import connect
+    from envbuilder.publish.attach_verdict import Attachment, attach_verdict, tools_for
+    from envbuilder.publish.publish_all import Session
+    from envbuilder.publish.stating import Terms
+    from envbuilder.validation.validate_request import ValidateOptions, validate_target
+    from envbuilder.workspace import Workspace
+
+    workspace, console = Workspace(Path.cwd()), Console()
+    session = Session(connect(), workspace, console.say, dict(os.environ), host)
+    terms, rehearsal = Terms(host, profile, gpus), simulate is not None
+
+    def attach(digest: str) -> Verdict:
+        reference = registrar.repository.reference.at(digest)
+        folder = workspace.rehearsed(digest, simulate) if simulate is not None else workspace.attached(digest)
+        attachment = Attachment(reference, folder, terms, rehearsal, rehearsal)
+        options = ValidateOptions(str(reference), False, None, None, profile, gpus, simulate, False)
+        tools = tools_for(reference, session, sealer, lambda _: validate_target(options, workspace, console, catalog))
+        return attach_verdict(attachment, tools)
+
+    return attach
+
+
+def executor_of(dask: str | None, workspace: Workspace) -> Executor:
+    """Return the executor that was asked for: a Dask scheduler's workers, else Slurm's nodes."""
+    from envbuilder.jobs.dask_executor import DaskExecutor
+    from envbuilder.jobs.slurm_executor import SlurmExecutor
+
+    return DaskExecutor(dask) if dask is not None else SlurmExecutor(workspace.fleet_logs)
+
+
+def own_key(*, keyless: bool) -> tuple[Path, ...]:
+    """Return the key that this host signs with by its own word, where it has one."""
+    named = os.environ.get("ENVBUILDER_SIGNING_KEY", "")
+    return (Path(named),) if named and not keyless else ()
+
+
+def made(order: MakeOrder, choice: Choice, workspace: Workspace, sealer: Sealer) -> PublishDocument:
+    """Build an order's environment and publish it, unless the repository has it by now.
+
+    What went wrong is its row: the exit code tells a build that failed from a host that did.
+    """
+    from envbuilder.console import Console
+    from envbuilder.engine.docker import connect
+    from envbuilder.host import describe
+    from envbuilder.jobs.run import RunOptions, build_rows
+    from envbuilder.publish.publish_all import Session, Wish, publish_all
+    from envbuilder.publish.publish_document import PublishDocument, PublishRow
+    from envbuilder.publish.tag_names import destination
+    from envbuilder.pypi.open_index import open_index
+    from envbuilder.registry.client import Repository
+
+    to, console = destination(order.repository), Console()
+    there = Repository(to, dict(os.environ)).manifest(order.environment)
+    bare = PublishRow(environment=order.environment, repository=to.name)
+    if there is not None:
+        return PublishDocument(rows=(replace(bare, published=True, digest=there.digest),))
+    engine = connect()
+    built = build_rows(choice, workspace, engine, console, RunOptions(index=open_index())).rows[0]
+    if built.error:
+        return PublishDocument(rows=(replace(bare, error=built.error, exit_code=built.exit_code),))
+    wish = Wish(to, allow=("inconclusive",), profile="full" if order.profile == "full" else "quick", gpus=order.gpus)
+    session = Session(engine, workspace, console.say, dict(os.environ), describe())
+    return publish_all(choice, wish, sealer, session)

@@ -1,0 +1,128 @@
+"""What a build context leaves out of its image: the list, as a build carries it out and as a judge reads it.
+
+The list is made once for a lock and kept beside it (`image.derive`), so that a build is the same on every host, and
+what is missing is known from outside of the image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from envbuilder.errors import InputError, Problem, decode
+from envbuilder.workspace import users_text
+
+OMISSIONS = "omissions.json"
+"""The list's name in a build context, and below ``/opt/envbuilder`` in an image."""
+
+CUDA_PART, REST_PART = "cuda-omissions.json", "rest-omissions.json"
+"""The parts of it that the layers are made with: one must not depend on what another leaves out."""
+
+Reason = Literal["compilers", "tests", "unimported", "unnamed", "symbols"]
+"""Read by compilers alone; a package's own tests; a distribution that nothing imports and nobody asked for; an object
+that nothing needs, names or imports; symbol tables, which no loader reads."""
+
+
+class LeftOut(msgspec.Struct, frozen=True):
+    """A file, or all of a distribution's files below a folder (``path`` ends with a slash), that is left out whole.
+
+    ``path`` is as RECORD writes it, ``size`` in bytes; ``digest`` is of the paths and digests of all the files.
+    """
+
+    path: str
+    files: int
+    size: int
+    digest: str
+    reason: Reason
+
+
+class Cut(msgspec.Struct, frozen=True):
+    """A shared object that ends where what is loaded of it ends: bytes and digest before, and those that are left."""
+
+    path: str
+    size: int
+    digest: str
+    left: int
+    becomes: str
+    reason: Reason
+
+
+class OfDistribution(msgspec.Struct, frozen=True):
+    """What one distribution lacks; ``name`` is normalised."""
+
+    name: str
+    version: str
+    left_out: tuple[LeftOut, ...] = ()
+    cut: tuple[Cut, ...] = ()
+
+
+class Omitted(msgspec.Struct, frozen=True):
+    """What went for one reason, in sum: how many files, how many bytes; of a file that was cut, the bytes cut off."""
+
+    reason: Reason
+    files: int
+    size: int
+
+
+class Omissions(msgspec.Struct, frozen=True, kw_only=True):
+    """All that an image lacks of what its lock pins; ``lock`` is the digest of the lock that it was derived from."""
+
+    schema: str = "envbuilder/omissions/v1"
+    lock: str = ""
+    distributions: tuple[OfDistribution, ...] = ()
+
+    def of(self, name: str, version: str) -> OfDistribution | None:
+        """Return what a distribution lacks; None where it is whole."""
+        return next((one for one in self.distributions if (one.name, one.version) == (name, version)), None)
+
+    def parted(self, names: Iterable[str]) -> tuple[Omissions, Omissions]:
+        """Return the part about certain distributions, and the part about all others; neither says of which lock."""
+        chosen = frozenset(names)
+        first = tuple(one for one in self.distributions if one.name in chosen)
+        others = tuple(one for one in self.distributions if one.name not in chosen)
+        return Omissions(distributions=first), Omissions(distributions=others)
+
+    def folders(self) -> frozenset[str]:
+        """Name the folders of which everything of some distribution goes."""
+        rows = (row for one in self.distributions for row in one.left_out)
+        return frozenset(row.path for row in rows if row.path.endswith("/"))
+
+    def sums(self) -> tuple[Omitted, ...]:
+        """Add up by reason, in the order of the reasons' names."""
+        found: dict[Reason, tuple[int, int]] = {}
+        for one in self.distributions:
+            for row in one.left_out:
+                files, size = found.get(row.reason, (0, 0))
+                found[row.reason] = (files + row.files, size + row.size)
+            for cut in one.cut:
+                files, size = found.get(cut.reason, (0, 0))
+                found[cut.reason] = (files + 1, size + cut.size - cut.left)
+        return tuple(Omitted(reason, *found[reason]) for reason in sorted(found))
+
+
+def parse(text: str) -> Omissions:
+    """Read a list. Raises DamagedError where it is none."""
+    return decode.from_json(text, Omissions, "not a list of omissions")
+
+
+def write(omissions: Omissions) -> str:
+    """Write a list as it lies in a context: the same list is the same bytes."""
+    return msgspec.json.format(msgspec.json.encode(omissions), indent=1).decode() + "\n"
+
+
+def of_context(context: Path) -> str:
+    """Read the list of a build context; '' where there is none. Raises InputError where it is no list."""
+    path = context / OMISSIONS
+    if not path.is_file():
+        return ""
+    text = users_text(path)
+    try:
+        parse(text)
+    except decode.DamagedError as error:
+        raise InputError(
+            (Problem(str(path), 1, "", str(error)),), hint="remove it: the next build derives it"
+        ) from error
+    return text

@@ -1,0 +1,103 @@
+"""Do tasks on an executor, each once: what was lost is begun again, what came to an answer never is."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass
+from typing import TypeVar
+
+from envbuilder.errors import EnvbuilderError, InfrastructureError
+from envbuilder.jobs.fleet_task import Ended, Executor, LostError, Task, is_lost
+
+ATTEMPTS = 4
+"""How often a task may be begun where workers are lost under it: the fifth host would hardly be luckier."""
+
+PATIENCE_S, PAUSE_S = 180.0, 2.0
+"""How long a registry may be away before a question to it is given up, and how long is waited between two."""
+
+_Answer = TypeVar("_Answer")
+
+
+@dataclass(frozen=True)
+class Came:
+    """What became of a task: how it ended, or why nobody knows; ``attempts`` is how often it was begun."""
+
+    ended: Ended | None
+    error: str = ""
+    attempts: int = 1
+
+
+def fan_out(
+    tasks: Iterable[Task],
+    executor: Executor,
+    *,
+    is_left: Callable[[Task], bool],
+    say: Callable[[str], None] = lambda _: None,
+    attempts: int = ATTEMPTS,
+) -> Mapping[str, Came]:
+    """Do every task and say what became of it, by its name; tasks of one name are one.
+
+    ``is_left`` is asked before a lost task is begun again: it may have attached its verdict before it was lost.
+    """
+    begun: Counter[str] = Counter()
+    came: dict[str, Came] = {}
+    running: dict[Future[Ended], Task] = {}
+
+    def begin(task: Task) -> None:
+        begun[task.name] += 1
+        running[executor.submit(task)] = task
+
+    for task in {task.name: task for task in tasks}.values():
+        begin(task)
+    while running:
+        done, _ = wait(running, return_when=FIRST_COMPLETED)
+        for future in done:
+            task = running.pop(future)
+            ended, error = _end_of(future)
+            came[task.name] = Came(ended, error, begun[task.name])
+            if not _was_lost(ended):
+                continue
+            if begun[task.name] < attempts and _is_left(task, is_left, say):
+                say(f"{task.name} on {task.kind} was lost ({error}); it is begun again")
+                begin(task)
+    return came
+
+
+def _was_lost(ended: Ended | None) -> bool:
+    return ended is None or is_lost(ended.code)
+
+
+def _end_of(future: Future[Ended]) -> tuple[Ended | None, str]:
+    try:
+        ended = future.result()
+    except LostError as error:
+        return None, error.message
+    return ended, ended.said if is_lost(ended.code) else ""
+
+
+def _is_left(task: Task, is_left: Callable[[Task], bool], say: Callable[[str], None]) -> bool:
+    """Ask whether a task is still to be done; where nobody answers, it is not begun: it might be done twice."""
+    try:
+        return patiently(lambda: is_left(task), say)
+    except EnvbuilderError as error:
+        say(f"{task.name}: whether it is left cannot be told: {error.message}")
+        return False
+
+
+def patiently(ask: Callable[[], _Answer], say: Callable[[str], None], *, patience_s: float = PATIENCE_S) -> _Answer:
+    """Ask until there is an answer, for ``patience_s`` seconds: a registry may be away for a minute.
+
+    Raises the last InfrastructureError where it stays away; any other error at once.
+    """
+    until = time.monotonic() + patience_s
+    while True:
+        try:
+            return ask()
+        except InfrastructureError as error:
+            if time.monotonic() + PAUSE_S > until:
+                raise
+            say(f"{error.message}; asking again")
+        time.sleep(PAUSE_S)

@@ -1,0 +1,158 @@
+"""The executor of a Slurm cluster: a job a task by the user's own `sbatch`, followed by `squeue` and `scontrol`."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+from envbuilder.errors import InfrastructureError, UsageError, decode, printable, programs
+from envbuilder.jobs.fleet_task import Ended, LostError, Task
+from envbuilder.jobs.slurm_script import VARIABLES, script
+from envbuilder.workspace import read_kept
+
+EVERY_S = 2.0
+"""How often the queue is looked at."""
+
+PATIENCE_S = 900.0
+"""How long the controller may be away before nobody waits for its jobs any more; they go on, and are taken up again."""
+
+_ASK_S = 60.0
+_OVER = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE"}
+_LOST = _OVER - {"COMPLETED", "FAILED", "CANCELLED"}
+_FIELD = re.compile(r"(\w+)=(\S*)")
+
+
+class NotFoundError(InfrastructureError):
+    """Slurm answers, and does not know what was asked about."""
+
+
+def slurm(words: Sequence[str], stdin: str) -> str:
+    """Run one of Slurm's commands. Raises UsageError where it is not installed, InfrastructureError where it fails."""
+    environment = {name: os.environ[name] for name in (*VARIABLES, "SLURM_CONF") if name in os.environ}
+    if shutil.which(words[0]) is None:
+        raise UsageError(f"there is no {words[0]} here", hint="run this where Slurm's commands are")
+    ended = programs.run(words, within=_ASK_S, env=environment, stdin=stdin.encode(), brief=True)
+    if ended.code:
+        # scontrol has one exit code for everything: its words alone tell a forgotten job from a controller away.
+        forgotten = words[0] == "scontrol" and "Invalid job id" in ended.complaint
+        kind = NotFoundError if forgotten else InfrastructureError
+        raise kind(f"{words[0]}: {printable.line(ended.complaint.strip()[-500:])}", hint="is the controller up?")
+    return ended.text
+
+
+@dataclass
+class SlurmExecutor:
+    """Runs each task as a job of its own, which bears the task's name.
+
+    A job of that name that is in the queue already is joined, and two that two controllers submitted at once run one
+    after the other (`--dependency=singleton`): the second then finds that it stands. ``folder`` takes the jobs' logs.
+    """
+
+    folder: Path
+    every_s: float = EVERY_S
+    patience_s: float = PATIENCE_S
+    call: Callable[[Sequence[str], str], str] = slurm
+    _waiting: dict[str, tuple[Task, Future[Ended]]] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _stopped: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
+
+    def __enter__(self) -> Self:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._queued = self._jobs()
+        self._thread = threading.Thread(target=self._follow, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        """Look no more; jobs that are in the queue stay there, and the same command takes them up again."""
+        self._stopped.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def submit(self, task: Task) -> Future[Ended]:
+        """Submit a job, or join that of the same name."""
+        future: Future[Ended] = Future()
+        job = self._queued.pop(task.name, None)
+        if job is None:
+            text = script([task], task.kind, name=task.name, file="", log=f"{self.folder}/{task.name}-%A_%a.log")
+            words = ("sbatch", "--parsable", "--dependency=singleton", f"--chdir={self.folder}")
+            job = self.call(words, text).strip().partition(";")[0]
+        if not job.isdecimal():
+            raise InfrastructureError(f"sbatch answered {job[:200]!r}, which is no job", hint="try sbatch by hand")
+        with self._lock:
+            self._waiting[job] = (task, future)
+        return future
+
+    def _jobs(self) -> dict[str, str]:
+        """Name our jobs in the queue, and their numbers."""
+        listed = self.call(("squeue", "--me", "-h", "-o", "%j|%F"), "")
+        return dict(line.split("|", 1) for line in listed.splitlines() if line.startswith("envbuilder-"))
+
+    def _follow(self) -> None:
+        heard = time.monotonic()
+        while not self._stopped.wait(self.every_s):
+            with self._lock:
+                waiting = dict(self._waiting)
+            if not waiting:
+                heard = time.monotonic()
+                continue
+            try:
+                queued = self._jobs()
+                ended = {
+                    job: self._ended(job, task) for job, (task, _) in waiting.items() if queued.get(task.name) != job
+                }
+                heard = time.monotonic()
+            except InfrastructureError as error:
+                if time.monotonic() - heard > self.patience_s:
+                    ended = dict.fromkeys(waiting, LostError(error.message, hint=error.hint))
+                else:
+                    continue  # the controller may be restarting: its jobs go on meanwhile
+            for job, end in ended.items():
+                self._answer(job, end)
+
+    def _answer(self, job: str, end: Ended | LostError | None) -> None:
+        if end is None:
+            return
+        with self._lock:
+            _, future = self._waiting.pop(job)
+        if isinstance(end, LostError):
+            future.set_exception(end)
+        else:
+            future.set_result(end)
+
+    def _ended(self, job: str, task: Task) -> Ended | LostError | None:
+        """Say how a job that left the queue ended; None where it is on its way back into it."""
+        told = self._told(job)
+        state = told.get("JobState", "")
+        if told.get("JobName") != task.name:  # a controller that lost its state gives the same numbers again
+            return LostError(f"Slurm knows nothing of job {job} any more")
+        if state not in _OVER:
+            return None
+        where = told.get("NodeList", "")
+        code, _, signal = told.get("ExitCode", "").partition(":")
+        if state in _LOST or signal not in {"", "0"} or not code.isdecimal():
+            return LostError(f"job {job} on {where or 'no node'} ended as {state}")
+        log = read_kept(self.folder / f"{task.name}-{job}_0.log") or b""
+        said = printable.line(decode.lossy(log[-2000:]).strip()[-500:])
+        if state == "CANCELLED":
+            return Ended(_CANCELLED, f"job {job} was cancelled", where)
+        return Ended(int(code), said, where)
+
+    def _told(self, job: str) -> Mapping[str, str]:
+        try:
+            return dict(_FIELD.findall(self.call(("scontrol", "-o", "show", "job", f"{job}_0"), "")))
+        except NotFoundError:
+            return {}
+
+
+_CANCELLED = 2
+"""A job that somebody took out of the queue is not begun again: as if it had been asked for wrongly."""

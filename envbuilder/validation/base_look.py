@@ -1,0 +1,173 @@
+"""Look into a base: which system, Python, C library and CUDA it holds, by its files; nothing of it is run."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from envbuilder import versions
+from envbuilder.catalog.base_facts import BaseFacts, Disagreement, FoundLibrary, FoundPython, refusal
+from envbuilder.catalog.model import Catalog
+from envbuilder.engine.port import Engine, Image
+from envbuilder.errors import InfrastructureError, decode
+from envbuilder.image.bases import fetched, held
+from envbuilder.image.mirrors import sources
+from envbuilder.probes.suite import xlatools
+from envbuilder.validation.image_files import ImageFiles, read_image
+from envbuilder.validation.image_loader import ImageSearch
+from envbuilder.validation.static_looks import cudnn_version
+
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+"""Where programs are looked for in an image that does not say."""
+
+_PYTHON = re.compile(r"python(3\.\d{1,2})\Z")
+_OPENED = re.compile(
+    r"lib(?:cudart|cublas|cublasLt|cufft|cufftw|curand|cusolver|cusolverMg|cusparse|cupti|nvrtc|nvJitLink|nccl|nvinfer|cudnn(?:_\w+)?)"
+    r"\.so\.[\d.]+\Z"
+)
+"""Libraries of CUDA, of cuDNN and beside them, that TensorFlow or another of them opens by name."""
+
+_COMPAT = re.compile(r"\Ausr/local/cuda[^/]*/compat/libcuda\.so\.1\Z")
+_MUSL = re.compile(r"\A(?:usr/)?lib/ld-musl-")
+_INSTALLERS = (("apt", "usr/bin/apt-get"), ("dnf", "usr/bin/dnf"), ("dnf", "usr/bin/microdnf"), ("apk", "sbin/apk"))
+_GLIBC_PACKAGE = re.compile(r"^Package: libc6\n(?:.+\n)*?Version: (\d+\.\d+)", re.MULTILINE)
+"""Not every glibc defines symbols of its own version: the newest of 2.31 are of 2.30."""
+_FIELD = re.compile(r"^(ID|VERSION_ID)=[\"']?([A-Za-z0-9._-]+)", re.MULTILINE)
+
+
+def look(engine: Engine, reference: str, catalog: Catalog, report: Callable[[str], None]) -> BaseFacts:
+    """Look into an image that the engine has, or else pulls: from its registry's mirror where there is one.
+
+    Raises InfrastructureError where it cannot be had, or where no registry knows it by a digest.
+    """
+    image = held(engine, reference) or fetched(engine, reference, report)
+    digest = next((found for one in sources(reference) if (found := image.digest(one))), None)
+    if digest is None:
+        raise InfrastructureError(
+            f"{reference} has no digest: it was built or imported here, and no registry knows it",
+            hint="push it to a registry, and name it by the digest that the push prints",
+        )
+    bare = reference.partition("@")[0]
+    name = bare.rpartition(":")[0] if ":" in bare.rpartition("/")[2] else bare
+    return found_in(read_image(engine, image), image, f"{name}@{digest}", catalog, name=bare)
+
+
+def found_in(files: ImageFiles, image: Image, pinned: str, catalog: Catalog, *, name: str = "") -> BaseFacts:
+    """Say what an image's files are. ``name`` is how it was asked for, under which the catalogue may have a row."""
+    search = ImageSearch(files, image)
+    libraries = tuple(_libraries(files, search))
+    libc, libc_version = _libc(files, search)
+    system, release = _system(files)
+    facts = BaseFacts(
+        image=pinned,
+        digest=pinned.rpartition("@")[2],
+        architecture=image.architecture,
+        system=system,
+        release=release,
+        libc=libc,
+        libc_version=libc_version,
+        packages=next((program for program, path in _INSTALLERS if files.file(path) is not None), ""),
+        pythons=tuple(_pythons(files, image)),
+        cuda=_version(libraries, "libcudart."),
+        cudnn=_cudnn(files, libraries),
+        libraries=libraries,
+        tools=_tools(search, image, _version(libraries, "libcudart.")),
+        forward_compat=any(_COMPAT.match(path) for path in files.paths),
+        require_cuda=image.env.get("NVIDIA_REQUIRE_CUDA", ""),
+    )
+    facts = msgspec.structs.replace(facts, disagreements=tuple(_disagreements(facts, catalog, name)))
+    return msgspec.structs.replace(facts, refused=refusal(facts))
+
+
+def _system(files: ImageFiles) -> tuple[str, str]:
+    content = files.content("etc/os-release") or files.content("usr/lib/os-release") or b""
+    told = dict(_FIELD.findall(decode.lossy(content)))
+    return told.get("ID", ""), told.get("VERSION_ID", "")
+
+
+def _libc(files: ImageFiles, search: ImageSearch) -> tuple[str, str]:
+    path, _ = search.find("libc.so.6")
+    libc = search.read(path) if path else None
+    if libc is not None:
+        named = [name.removeprefix("GLIBC_") for name in libc.defines if name.startswith("GLIBC_")]
+        known = [name for name in named if versions.key_or_none(name)]
+        packaged = _GLIBC_PACKAGE.search(decode.lossy(files.content("var/lib/dpkg/status") or b""))
+        known += [packaged[1]] if packaged else []
+        return "glibc", max(known, key=versions.key, default="")
+    return ("musl" if any(_MUSL.match(one) for one in files.paths) else ""), ""
+
+
+def _pythons(files: ImageFiles, image: Image) -> Iterator[FoundPython]:
+    """Yield the Pythons on the image's PATH, each version once, as a shell would find them."""
+    seen: set[str] = set()
+    for folder in image.env.get("PATH", _PATH).split(":"):
+        for path in sorted(files.paths):
+            if posixpath.dirname(path) != folder.strip("/"):
+                continue
+            found = _PYTHON.match(posixpath.basename(path))
+            real = files.file(path)
+            if found is None or real is None or not real.row.mode & 0o111 or found[1] in seen:
+                continue
+            seen.add(found[1])
+            prefix = posixpath.dirname(posixpath.dirname(files.resolve(path)))
+            module = f"{prefix}/lib/python{found[1]}/venv/__init__.py".lstrip("/")
+            yield FoundPython(version=found[1], path=f"/{path}", venv=files.file(module) is not None)
+
+
+def _libraries(files: ImageFiles, search: ImageSearch) -> Iterator[FoundLibrary]:
+    """Yield what the image's loader finds by a soname that a file says of itself."""
+    sonames = {
+        seen.row.binary.soname
+        for path, seen in files.paths.items()
+        if seen.row.binary is not None and "site-packages/" not in path and _OPENED.match(seen.row.binary.soname)
+    }
+    for soname in sorted(sonames):
+        path, _ = search.find(soname)
+        real = files.file(path.lstrip("/")) if path else None
+        if path is not None and real is not None and real.row.binary is not None:
+            yield FoundLibrary(soname=soname, path=search.real(path), version=real.row.binary.version)
+
+
+def _version(libraries: tuple[FoundLibrary, ...], beginning: str) -> str:
+    return next((one.version for one in libraries if one.soname.startswith(beginning)), "")
+
+
+def _cudnn(files: ImageFiles, libraries: tuple[FoundLibrary, ...]) -> str:
+    front = next((one.path for one in libraries if one.soname.startswith("libcudnn.so.")), None)
+    return (cudnn_version(files, front) or "") if front else ""
+
+
+def _tools(search: ImageSearch, image: Image, cuda: str) -> bool:
+    """Tell whether ptxas and libdevice are where XLA looks in an image without wheels."""
+    places = xlatools.roots("/", cuda or None, "")
+    libdevice = any(search.exists(posixpath.join(place, xlatools.LIBDEVICE)) for place in places)
+    path = image.env.get("PATH", _PATH).split(":")
+    return libdevice and xlatools.tool("ptxas", places, path, search.runs) is not None
+
+
+def _disagreements(facts: BaseFacts, catalog: Catalog, name: str) -> Iterator[Disagreement]:
+    """Compare with the catalogue's row of this name, where there is one."""
+    row = catalog.image(name) if name else None
+    if row is None:
+        return
+    pairs = (
+        ("cuda", row.cuda, facts.cuda, versions.is_prefix(row.cuda, facts.cuda) if facts.cuda else False),
+        ("cudnn", row.cudnn or "", facts.cudnn, _same_cudnn(row.cudnn, facts.cudnn)),
+        ("glibc", row.glibc, facts.libc_version, versions.same(row.glibc, facts.libc_version)),
+        ("require_cuda", row.require_cuda, facts.require_cuda, row.require_cuda in {"", facts.require_cuda}),
+    )
+    for field, said, there, same in pairs:
+        if not same:
+            yield Disagreement(field=field, catalog=said, image=there)
+
+
+def _same_cudnn(said: str | None, there: str) -> bool:
+    """Compare as far as both go: the catalogue has four numbers, or one, and a library says three."""
+    if not said or not there:
+        return not said and not there
+    ours, theirs = versions.numbers(said), versions.numbers(there)
+    shared = min(len(ours), len(theirs))
+    return ours[:shared] == theirs[:shared]

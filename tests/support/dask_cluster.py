@@ -1,0 +1,106 @@
+"""A real Dask cluster on loopback: a scheduler and workers as processes, with TLS by Dask's own configuration."""
+
+from __future__ import annotations
+
+import datetime as dt
+import ipaddress
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+
+@dataclass
+class DaskCluster:
+    """Its address, its processes by name, and the variables by which Dask finds its certificates."""
+
+    folder: Path
+    address: str
+    variables: Mapping[str, str]
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    def start(self, name: str, *command: str, variables: Mapping[str, str] | None = None) -> None:
+        """Start a process in a session and a folder of its own."""
+        place = self.folder / name
+        place.mkdir(exist_ok=True)
+        environment = {**os.environ, **self.variables, **(variables or {})}
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self.processes[name] = subprocess.Popen(
+                command, cwd=place, env=environment, stdout=log, stderr=log, start_new_session=True
+            )
+
+    def kill(self, name: str) -> None:
+        """Kill a process and its whole session's group at once: a host that lost its power."""
+        process = self.processes.pop(name)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait(timeout=20)
+
+
+def certificates(folder: Path) -> dict[str, str]:
+    """Make one certificate for 127.0.0.1 that is its own authority, and say where it lies as Dask's configuration."""
+    folder.mkdir(parents=True, exist_ok=True)
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "a test's cluster")])
+    now = dt.datetime.now(dt.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - dt.timedelta(days=1))
+        .not_valid_after(now + dt.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    (folder / "cert.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    pem = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    (folder / "key.pem").write_bytes(key.private_bytes(*pem))
+    (folder / "key.pem").chmod(0o600)
+    start = "DASK_DISTRIBUTED__COMM__"
+    parts = {f"{start}TLS__CA_FILE": "cert.pem"}
+    for who in ("SCHEDULER", "WORKER", "CLIENT"):
+        parts |= {f"{start}TLS__{who}__CERT": "cert.pem", f"{start}TLS__{who}__KEY": "key.pem"}
+    return {f"{start}REQUIRE_ENCRYPTION": "True"} | {key: str(folder / value) for key, value in parts.items()}
+
+
+@contextmanager
+def dask_cluster(folder: Path) -> Iterator[DaskCluster]:
+    """Run a scheduler; every process of the cluster is gone afterwards."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    cluster = DaskCluster(folder, f"tls://127.0.0.1:{port}", certificates(folder / "tls"))
+    try:
+        start_scheduler(cluster)
+        yield cluster
+    finally:
+        for name in list(cluster.processes):
+            cluster.kill(name)
+
+
+def start_scheduler(cluster: DaskCluster) -> None:
+    """Start the scheduler, and wait until it listens."""
+    port = cluster.address.rpartition(":")[2]
+    options = ("--host", "tls://127.0.0.1", "--port", port, "--no-dashboard")
+    cluster.start("scheduler", sys.executable, "-m", "dask", "scheduler", *options)
+    end = time.monotonic() + 30
+    while True:
+        try:
+            with socket.create_connection(("127.0.0.1", int(port)), timeout=1):
+                return
+        except OSError:
+            assert time.monotonic() < end, (cluster.folder / "scheduler.log").read_text()
+            time.sleep(0.1)

@@ -1,0 +1,101 @@
+"""An `envbuilder` for a test's hosts: the real command line, whose host and whose suite are what a file says.
+
+``python fleet_worker.py WORLD …`` reads WORLD/host-<node>.json (what NVML would say), notes each run of the suite in
+WORLD/runs.log, waits while WORLD/hold-<node> exists, and answers with the verdict in WORLD/verdict-<environment>.json.
+Everything else is the real thing: command line, registry, signatures, journal.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from fleet_world import push
+from verdicts import digest
+
+import envbuilder.engine.docker
+import envbuilder.host
+import envbuilder.jobs.run
+import envbuilder.publish.publish_all
+import envbuilder.validation.validate_request
+from envbuilder.cli import main
+from envbuilder.engine.fake import FakeEngine
+from envbuilder.engine.port import Image
+from envbuilder.jobs.run import RunDocument, RunRow
+from envbuilder.publish.publish_document import PublishDocument, PublishRow
+from envbuilder.registry.reference import parse
+from envbuilder.validation.checks import suite_plan
+from envbuilder.verdict import SIMULATED_GPU, GpuSeen, HostRef, ImageRef, Verdict
+
+
+class _AnyImage(FakeEngine):
+    """An engine that has every image that it is asked for."""
+
+    def image(self, reference: str) -> Image | None:
+        return Image(digest("image"), (reference,), (reference,), 1, {}, {}, "", "amd64")
+
+
+def node() -> str:
+    """Name the node that this runs on."""
+    return os.environ.get("SLURMD_NODENAME") or os.environ.get("WORKER_NAME") or "here"
+
+
+def judged(world: Path, target: str, simulate: str | None) -> Verdict:
+    """Answer as the suite would, after a while where the test says so."""
+    reference = parse(target)
+    answer = msgspec.json.decode((world / f"verdict-{reference.digest[7:19]}.json").read_bytes(), type=Verdict)
+    noted(world, f"{reference.digest} {simulate or '-'}", f"hold-{node()}")
+    host = envbuilder.host.describe()
+    if simulate is not None:
+        said = dict(part.split("=") for part in simulate.split(","))
+        gpu = GpuSeen(name=said["gpu"], compute_capability="8.0", uuid=f"{SIMULATED_GPU}0000")
+        host = msgspec.structs.replace(host, driver=said["driver"], gpus=(gpu,))
+        answer = msgspec.structs.replace(answer, simulated=True, verdict="INCONCLUSIVE", level="cpu")
+    image = ImageRef(id=digest("image"), digest=reference.digest, reference=target)
+    return msgspec.structs.replace(answer, host=host, suite=suite_plan.digest(), image=image)
+
+
+def noted(world: Path, line: str, hold: str) -> None:
+    """Note what was begun, and wait while the test holds it."""
+    with (world / "runs.log").open("a") as log:
+        log.write(f"{node()} {line}\n")
+    while (world / hold).exists():
+        time.sleep(0.05)
+
+
+def run(world: Path, words: list[str]) -> None:
+    """Run a command line on this pretended host."""
+
+    def connect(*_: Any) -> FakeEngine:
+        return _AnyImage()
+
+    def described(*_: Any, **__: Any) -> HostRef:
+        return msgspec.json.decode((world / f"host-{node()}.json").read_bytes(), type=HostRef)
+
+    def validated(options: Any, *_: Any) -> Verdict:
+        return judged(world, options.target, options.simulate)
+
+    def built(choice: Any, *_: Any) -> RunDocument:
+        environment = choice.environments[0].id
+        noted(world, f"make-{environment}", f"hold-make-{node()}")
+        return RunDocument(matrix="proof", rows=(RunRow(environment=environment, built="built"),))
+
+    def published(choice: Any, wish: Any, *_: Any) -> PublishDocument:
+        environment = choice.environments[0].id
+        push(wish.to, environment)
+        return PublishDocument(rows=(PublishRow(environment=environment, repository=wish.to.name, published=True),))
+
+    envbuilder.jobs.run.build_rows = built  # type: ignore[assignment]
+    envbuilder.publish.publish_all.publish_all = published  # type: ignore[assignment]
+    envbuilder.engine.docker.connect = connect  # type: ignore[assignment]
+    envbuilder.host.describe = described
+    envbuilder.validation.validate_request.validate_target = validated  # type: ignore[assignment]
+    main(words)
+
+
+if __name__ == "__main__":
+    run(Path(sys.argv[1]), sys.argv[2:])

@@ -1,0 +1,317 @@
+"""Plant changes in images of a real environment and let the real upgrade find them: each is named as what it is.
+
+``make planted`` compares ten pairs of images that differ in nothing that matters, and one pair for each planted change.
+Images are those of an environment that ships with one more layer, below ``out/planted``. Every comparison is kept when
+it is done, and measurements within one as an upgrade keeps them: what was interrupted goes on. What is measured needs a
+machine with nothing else to do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NoReturn
+
+import msgspec
+
+from envbuilder.catalog.store import load
+from envbuilder.choice import choose
+from envbuilder.console import Console
+from envbuilder.engine.docker import DockerEngine, connect
+from envbuilder.engine.port import BuildRequest
+from envbuilder.upgrade.gather import Made, Tools
+from envbuilder.upgrade.maker import Maker
+from envbuilder.upgrade.policy import Policy
+from envbuilder.upgrade.upgrade import decided
+from envbuilder.upgrade.upgrade_document import UpgradeDocument
+from envbuilder.upgrade.upgrade_request import UpgradeRequest
+from envbuilder.upgrade.upgrade_rows import Pair
+from envbuilder.upgrade.user_tests import read_suite
+from envbuilder.workspace import Workspace, shipped, write_atomically
+from envbuilder.yaml_reader import read_yaml
+
+ROOT = Path(__file__).parents[2]
+NAME = "envbuilder/planted"
+RELEASES = ("2.20.0", "2.19.1", "2.16.2", "2.15.1")
+"""Whose CPU environments on Python 3.11 the equal pairs are made of, in turn; changes are planted in the first."""
+PAIRS = 10
+ROUNDS = 12
+"""Fewer than an upgrade's own 15; 20 % more work is surely found with as many (`tests/property`)."""
+
+FRAMEWORK = "/opt/venv/lib/python3.11/site-packages/tensorflow/__init__.py"
+
+SPIN = """
+def _planted_spin(_seconds, _clock=__import__("time").perf_counter):
+    _until = _clock() + _seconds
+    while _clock() < _until:
+        pass
+"""
+BEGUN = '_planted_begun = __import__("time").perf_counter()\n'
+
+
+@dataclass(frozen=True)
+class Change:
+    """One planted change: what is put before and after the framework's own code, and what has to come of it.
+
+    ``violated`` are the clauses that have to say so and ``names`` what their details have to name; ``may`` are further
+    clauses that follow from the change. ``rounds`` is 1 where nothing of it is measured.
+    """
+
+    name: str
+    violated: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    may: tuple[str, ...] = ()
+    decision: tuple[str, ...] = ("ADOPT_WITH_NOTES",)
+    before: str = ""
+    after: str = ""
+    suite: str = ""
+    measured: bool = True
+
+
+CHANGES = (
+    Change(
+        "matmul +20 %",
+        violated=("durations-slower",),
+        names=("work.matmul",),
+        may=("work-ratio",),
+        decision=("ADOPT_WITH_NOTES", "UNDECIDED"),  # 1.2 is within the limit of 1.25, if its interval is
+        after="""
+def _planted(_own):
+    import functools
+    @functools.wraps(_own)
+    def matmul(a, b, *_more, **_named):
+        if getattr(a, "shape", None) is None or a.shape.rank != 2 or _more or _named or (a.shape[0] or 0) < 256:
+            return _own(a, b, *_more, **_named)
+        _found = _own(a, b)
+        _again = _own(_found[: a.shape[0] // 4], b)  # after the first, not beside it; +20 % of a call
+        _check.Assert(_again[0, 0] < 1e30, [_again[0, 0]])
+        return _found
+    return matmul
+_check = debugging
+matmul = _planted(matmul)
+""",
+    ),
+    Change(
+        "import +30 %",
+        violated=("durations-slower",),
+        names=("start.import",),
+        may=("start-up-ratio",),
+        decision=("ADOPT_WITH_NOTES", "UNDECIDED", "REJECT"),  # the limit is of the whole start-up: 1.25
+        before=BEGUN,
+        after=f"{SPIN}_planted_spin(0.3 * (__import__('time').perf_counter() - _planted_begun))\n",
+    ),
+    Change(
+        "+500 MB",
+        violated=("memory-ratio",),
+        names=("memory.start", "memory.work"),
+        may=("durations-slower",),  # to touch so much memory takes a tenth of a second
+        decision=("ADOPT_WITH_NOTES", "UNDECIDED"),
+        after='_planted_memory = b"\\1" * 500_000_000\n',
+    ),
+    Change(
+        "gelu off by 1e-3",
+        violated=("outputs-outside",),
+        names=("gelu.float32", "gelu.float64"),
+        decision=("REJECT",),
+        after="""
+def _planted(_own):
+    import functools
+    return functools.wraps(_own)(lambda *_more, **_named: _own(*_more, **_named) * 1.001)
+nn.gelu = _planted(nn.gelu)
+""",
+        measured=False,
+    ),
+    Change(
+        "a test that newly fails",
+        violated=("tests-newly-failed",),
+        names=("test_users.py::test_squares: passed → failed", "1 of 3 tests, 2 of 3 pass on both"),
+        decision=("REJECT",),
+        after="""
+def _planted(_own):
+    import functools
+    return functools.wraps(_own)(lambda x, name=None: -_own(x, name=name))
+math.square = _planted(math.square)
+""",
+        suite="""
+import tensorflow as tf
+def test_squares(): assert float(tf.math.square(3.0)) == 9.0
+def test_sums(): assert float(tf.reduce_sum(tf.ones([3]))) == 3.0
+def test_products(): assert float(tf.reduce_prod(tf.ones([3]))) == 1.0
+""",
+        measured=False,
+    ),
+    Change(
+        "flaky tests",
+        violated=("tests-flaky",),
+        names=("test_users.py::test_now_and_then",),
+        may=("tests-failed-before",),  # of twelve, one may fail in all of six runs
+        decision=("ADOPT_WITH_NOTES", "UNDECIDED"),
+        suite="""
+import random, pytest
+@pytest.mark.parametrize("number", range(12))
+def test_now_and_then(number): assert random.SystemRandom().random() > 0.3
+def test_always(): pass
+""",
+        measured=False,
+    ),
+)
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What a comparison came to: the clauses that were violated, what is wrong with that, and the figures."""
+
+    name: str
+    rounds: int
+    decision: str
+    violated: dict[str, tuple[str, ...]]
+    wrong: tuple[str, ...]
+    durations: dict[str, tuple[float, float | None, float | None, str]]
+    memory: dict[str, tuple[float, float | None, float | None, str]]
+    seconds: float
+    finished: str
+
+
+def equal_pairs() -> Iterator[tuple[str, Change]]:
+    """Yield ten pairs that differ in a comment: the release, and a change that is none."""
+    for number in range(PAIRS):
+        decisions = ("ADOPT", "UNDECIDED")
+        yield (
+            RELEASES[number % len(RELEASES)],
+            Change(f"equal {number + 1}", decision=decisions, after=f"# {number + 1}\n"),
+        )
+
+
+@dataclass
+class Garden:
+    """Where changes are planted: an engine, a folder for everything, and how many rounds are measured."""
+
+    folder: Path
+    rounds: int
+    engine: DockerEngine = field(default_factory=connect)
+
+    def __post_init__(self) -> None:
+        """Read the facts, the policy and what is known already."""
+        self.catalog = load()
+        self.policy: Policy = read_yaml(shipped("policies") / "upgrade-policy.yaml", Policy)
+        self.console = Console()
+
+    def compare(self, release: str, change: Change) -> Outcome:
+        """Build the image with the change and let an upgrade decide between the one without and it."""
+        begun = time.monotonic()
+        choice = choose(None, (f"tf{release}-py311-cpu-bookworm",), Workspace(ROOT), self.catalog)
+        (environment,) = choice.environments
+        both = Pair(environment, environment, choice.catalog)
+        request = UpgradeRequest(release, release, self.policy, rounds=self.rounds if change.measured else 1)
+        workspace = Workspace(self.folder / f"tf{release}")
+        tools = Tools(workspace, self.engine, self.console, choice.catalog, _no_proposal, _now)
+        maker = Maker(Workspace(ROOT), self.engine, self.console, choice.catalog)
+        side = maker.locked_old(environment)
+        built = maker.built(side)
+        old = Made(side, built, maker.judged(side, built, request))
+        planted = self.planted(built.record.reference, change)
+        new = replace(old, built=replace(built, record=msgspec.structs.replace(built.record, image=planted)))
+        suite = None
+        if change.suite:
+            users = workspace.root / "users" / change.name.replace(" ", "-") / "test_users.py"
+            write_atomically(users, change.suite.encode())
+            suite = read_suite(users.parent)
+        document = decided(tools, both, (old, new), suite, request, _now())
+        return outcome(change, document, time.monotonic() - begun)
+
+    def planted(self, base: str, change: Change) -> str:
+        """Build the image with one more layer; returns its id. The size of the layer is not the change's."""
+        context = self.folder / "context"
+        for name, text in (("before", change.before), ("after", change.after)):
+            write_atomically(context / name, text.encode())
+        lines = (
+            f"FROM {base}",
+            "USER root",
+            "WORKDIR /planted",
+            "COPY before after ./",
+            f"RUN cat before {FRAMEWORK} after > all && cp all {FRAMEWORK} && python -m compileall -q -f {FRAMEWORK}",
+            "WORKDIR /home/envbuilder",
+            "USER envbuilder",
+        )
+        write_atomically(context / "Dockerfile", "\n".join(lines).encode())
+        tag = f"{NAME}:{base.rpartition(':')[2]}-{re.sub('[^a-z0-9]+', '-', change.name)}"
+        return self.engine.build(BuildRequest(context=context, tag=tag), lambda _: None).id
+
+    def clear(self) -> None:
+        """Take the planted images out of the engine again."""
+        for tag in self.engine.names(NAME):
+            self.engine.remove(tag)
+
+
+def outcome(change: Change, document: UpgradeDocument, seconds: float) -> Outcome:
+    """Hold a decision against what was planted: what was planted is named, and nothing else is claimed."""
+    violated = {one.clause: (one.found, *one.details) for one in document.clauses if one.state == "violated"}
+    said = "\n".join(line for clause in change.violated for line in violated.get(clause, ()))
+    wrong = [f"{clause} does not say so" for clause in change.violated if clause not in violated]
+    wrong += [f"{name} is not named: {said[:200]}" for name in change.names if name not in said]
+    wrong += [f"{clause}: {violated[clause]}" for clause in violated if clause not in (*change.violated, *change.may)]
+    if document.decision not in change.decision:
+        wrong.append(f"the answer is {document.decision}")
+    wrong += document.gaps
+    found = document.differences
+    return Outcome(
+        name=change.name,
+        rounds=document.rounds,
+        decision=document.decision,
+        violated=violated,
+        wrong=tuple(wrong),
+        durations={t.name: (t.ratio.value, t.ratio.low, t.ratio.high, t.change) for t in found.timings or ()},
+        memory={m.name: (m.ratio.value, m.ratio.low, m.ratio.high, m.change) for m in found.memory or ()},
+        seconds=seconds,
+        finished=document.finished,
+    )
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _no_proposal(version: str, package: str) -> NoReturn:
+    raise AssertionError(f"{package} {version} is in the catalogue")
+
+
+def kept(path: Path) -> dict[str, Outcome]:
+    """Read the comparisons that are done."""
+    return msgspec.json.decode(path.read_bytes(), type=dict[str, Outcome]) if path.is_file() else {}
+
+
+def work(words: argparse.Namespace) -> Sequence[tuple[str, Change]]:
+    """List what is to be compared."""
+    planted = [(RELEASES[0], change) for change in CHANGES]
+    return [each for each in (*equal_pairs(), *planted) if words.only in each[1].name]
+
+
+def main() -> int:
+    """Compare what is left, say what came of each, and end with 1 where anything is not as it should be."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--only", default="", help="A part of the names of what to compare.")
+    parser.add_argument("--folder", type=Path, default=ROOT / "out" / "planted")
+    words = parser.parse_args()
+    path = words.folder / "outcomes.json"
+    garden = Garden(words.folder, words.rounds)
+    for release, change in work(words):
+        done = kept(path)
+        if change.name not in done:
+            done[change.name] = garden.compare(release, change)
+            write_atomically(path, msgspec.json.format(msgspec.json.encode(done)))
+        one = done[change.name]
+        said = "; ".join(one.wrong) or "as it should be"
+        sys.stdout.write(f"{one.name} ({release}, {one.rounds} rounds, {one.seconds:.0f} s): {one.decision}: {said}\n")
+        sys.stdout.flush()
+    garden.clear()
+    return int(any(one.wrong for one in kept(path).values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

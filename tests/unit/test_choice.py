@@ -1,0 +1,165 @@
+"""A matrix's own bases: known by what was found in them, or refused with the reason and what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from envbuilder.catalog.base_facts import BaseFacts, FoundLibrary, FoundPython
+from envbuilder.catalog.store import load
+from envbuilder.choice import choose, read_known
+from envbuilder.errors import InputError, UnsatisfiableError
+from envbuilder.finding import Code
+from envbuilder.jobs.plan_matrix import PlanOptions, plan_matrix
+from envbuilder.workspace import Workspace, write_document
+
+CATALOG = load()
+DIGEST = "sha256:" + "b" * 64
+IMAGE = f"registry.example.org:5000/hardened/ubuntu@{DIGEST}"
+PLAIN = BaseFacts(
+    image=IMAGE,
+    digest=DIGEST,
+    architecture="amd64",
+    system="ubuntu",
+    release="22.04",
+    libc="glibc",
+    libc_version="2.35",
+    packages="apt",
+    pythons=(FoundPython(version="3.10", path="/usr/bin/python3.10", venv=True),),
+)
+SONAMES = [
+    *("libcudart.so.11.0", "libcublas.so.11", "libcublasLt.so.11", "libcufft.so.10", "libcurand.so.10"),
+    *("libcusolver.so.11", "libcusparse.so.11", "libcudnn.so.8"),
+]
+WITH_CUDA = msgspec.structs.replace(
+    PLAIN,
+    cuda="11.8",
+    cudnn="8.6.0",
+    libraries=tuple(FoundLibrary(soname=name, path=f"/usr/lib/{name}") for name in SONAMES),
+    require_cuda="cuda>=11.8",
+)
+
+
+def matrix(root: Path, *, flavor: str = "cpu", more: str = "", tensorflow: str = "2.13.1") -> str:
+    """Write a matrix with a base of its own."""
+    path = root / "matrix.yaml"
+    path.write_text(
+        f"name: ours\nbases:\n  corp: {{image: '{IMAGE}'{more}}}\n"
+        f"axes: {{tensorflow: ['{tensorflow}'], os: [corp], flavor: [{flavor}]}}\n"
+    )
+    return str(path)
+
+
+def keep(root: Path, facts: BaseFacts) -> Workspace:
+    """Keep facts as `catalog look` does."""
+    workspace = Workspace(root)
+    write_document(workspace.base(DIGEST), facts)
+    return workspace
+
+
+def test_a_base_of_one_s_own_is_a_system(tmp_path: Path) -> None:
+    """A base that was looked into is an `os` of its matrix: its Python, its image by digest, CUDA by wheels."""
+    workspace = keep(tmp_path, PLAIN)
+    (gpu,) = choose(matrix(tmp_path, flavor="gpu"), (), workspace, CATALOG).environments
+    assert (gpu.os, gpu.python, gpu.id) == ("corp", "3.10", "tf2.13.1-py310-cu11.8-cudnn8.6-corp")
+    assert gpu.cuda_wheels
+    assert gpu.on_registry_base is not None
+    assert (gpu.on_registry_base.image, gpu.on_registry_base.python_packages) == (IMAGE, ())
+    assert not gpu.on_registry_base.brings_cuda
+
+
+def test_a_base_with_cuda_brings_it(tmp_path: Path) -> None:
+    """The CUDA that was found takes the place of the wheels."""
+    workspace = keep(tmp_path, WITH_CUDA)
+    (gpu,) = choose(matrix(tmp_path, flavor="gpu"), (), workspace, CATALOG).environments
+    assert (gpu.cuda, gpu.cudnn, gpu.cuda_wheels, gpu.loader_folders) == ("11.8", "8.6.0", (), ())
+    assert gpu.on_registry_base is not None
+    assert gpu.on_registry_base.brings_cuda
+    assert gpu.on_registry_base.states_driver
+
+
+@pytest.mark.parametrize("left_out", [name for name in SONAMES if name != "libcudart.so.11.0"])
+def test_a_library_that_was_not_found_is_refused_before_a_build(left_out: str, tmp_path: Path) -> None:
+    """Whichever library TensorFlow opens and the base lacks, the plan refuses it by that name."""
+    held = tuple(one for one in WITH_CUDA.libraries if one.soname != left_out)
+    cudnn = "" if left_out == "libcudnn.so.8" else WITH_CUDA.cudnn
+    keep(tmp_path, msgspec.structs.replace(WITH_CUDA, libraries=held, cudnn=cudnn))
+    planned = plan_matrix(PlanOptions(matrix(tmp_path, flavor="gpu")), tmp_path, CATALOG)
+    assert not planned.environments
+    wrong = [row for row in planned.findings if row.code is Code.MISSING_LIBRARY]
+    assert any(left_out in row.message for row in wrong)
+    with pytest.raises(UnsatisfiableError):
+        choose(matrix(tmp_path, flavor="gpu"), (), Workspace(tmp_path), CATALOG)
+
+
+def test_a_tensorflow_that_does_not_fit_is_refused(tmp_path: Path) -> None:
+    """TensorFlow 2.4 opens libcusolver.so.10, which a base with CUDA 11.8 does not have."""
+    keep(tmp_path, WITH_CUDA)
+    options = PlanOptions(matrix(tmp_path, flavor="gpu", tensorflow="2.4.4"))
+    document = plan_matrix(options, tmp_path, CATALOG)
+    assert Code.CUDA_MISMATCH in {row.code for row in document.findings}
+
+
+def problem(name: str, root: Path) -> str:
+    """Return what is wrong with the one base of a matrix."""
+    with pytest.raises(InputError) as caught:
+        read_known(name, root, CATALOG)
+    (found,) = caught.value.problems
+    assert found.key == "bases.corp"
+    return f"{found.message}; {caught.value.hint}"
+
+
+def test_a_base_that_nobody_looked_into_is_refused_with_the_command(tmp_path: Path) -> None:
+    """The answer to an unknown base is the command that makes it known."""
+    assert f"envbuilder catalog look {IMAGE}" in problem(matrix(tmp_path), tmp_path)
+
+
+def test_a_refused_base_says_why(tmp_path: Path) -> None:
+    """What was found to speak against an image is said wherever a matrix names it."""
+    keep(tmp_path, msgspec.structs.replace(PLAIN, libc="musl", refused="its C library is musl"))
+    assert "its C library is musl" in problem(matrix(tmp_path), tmp_path)
+
+
+def test_a_python_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    """A matrix may name one of the base's Pythons, and no other."""
+    keep(tmp_path, PLAIN)
+    assert "it has no Python 3.9 with venv; it holds 3.10" in problem(
+        matrix(tmp_path, more=", python: '3.9'"), tmp_path
+    )
+    assert read_known(matrix(tmp_path, more=", python: '3.10'"), tmp_path, CATALOG)[1].system("corp") is not None
+
+
+def test_a_system_s_name_is_taken(tmp_path: Path) -> None:
+    """A base cannot go by the name of a system of the catalogue."""
+    keep(tmp_path, PLAIN)
+    path = Path(matrix(tmp_path))
+    path.write_text(path.read_text().replace("corp", "debian-bookworm"))
+    with pytest.raises(InputError, match="give the base another"):
+        read_known(str(path), tmp_path, CATALOG)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (f"@{DIGEST}", ":latest"),
+        (f"@{DIGEST}", ""),
+        (f"@{DIGEST}", "@sha256:" + "b" * 63),
+        (IMAGE, f"https://registry.example.org/ubuntu@{DIGEST}"),
+        (IMAGE, f"registry.example.org/a b@{DIGEST}"),
+        (IMAGE, f"-v/:/host@{DIGEST}"),
+        (IMAGE, f"a\\nRUN curl x@{DIGEST}"),
+        (IMAGE, f"$(id)@{DIGEST}"),
+        ("corp: {", "Corp;x: {"),
+        ("corp: {", "'a b': {"),
+        ("corp: {", "'../../x': {"),
+    ],
+)
+def test_a_hostile_base_is_refused_with_its_line(old: str, new: str, tmp_path: Path) -> None:
+    """No tag that may move, no second instruction, no option, no path: each is refused at its line."""
+    path = Path(matrix(tmp_path))
+    path.write_text(path.read_text().replace(old, new, 1))
+    with pytest.raises(InputError) as caught:
+        read_known(str(path), tmp_path, CATALOG)
+    assert all(one.line == 3 for one in caught.value.problems)

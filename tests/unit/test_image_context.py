@@ -1,0 +1,260 @@
+"""What a matrix puts on top of TensorFlow: all of it in the context, checked and quoted, and each change seen."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from envbuilder.catalog.store import load
+from envbuilder.choice import choose
+from envbuilder.environment import Environment
+from envbuilder.errors import InputError, UnsatisfiableError, UsageError
+from envbuilder.image.context import stale, write_context
+from envbuilder.image.hostfiles import host_files
+from envbuilder.workspace import Workspace
+
+CATALOG = load()
+LOCK = "tensorflow-cpu==2.20.0 \\\n    --hash=sha256:" + "0" * 64 + "\n"
+TEMPLATE = """\
+{% extends "Dockerfile.j2" %}
+{% block as_root %}RUN echo of ours
+{% endblock %}
+{% block as_user %}
+# for {{ environment.tensorflow }}
+{% endblock %}
+"""
+WHOLE = {
+    "packages": ["scikit-learn==1.6.1"],
+    "requirements": "team.txt",
+    "indexes": ["https://pypi.example.org/simple"],
+    "system_packages": ["libgomp1", "git=1:2.39.5-0+deb12u2"],
+    "env": {"GREETING": 'say "hello", $HOME\\n is not read'},
+    "labels": {"com.example.team": "vision; $(id)"},
+    "user": "worker",
+    "workdir": "/srv/app",
+    "entrypoint": ["/usr/bin/env", "--", "a b", '"'],
+    "files": {"conf/app.conf": "/etc/app.conf"},
+    "template": "ours/my.Dockerfile.j2",
+}
+
+
+def wished(root: Path, more: Mapping[str, object], row: Mapping[str, object] | None = None) -> Environment:
+    """Resolve the one environment of a matrix with these additions."""
+    include = [{"tensorflow": "2.20.0", "os": "debian-bookworm", **(row or {})}]
+    (root / "matrix.yaml").write_text(json.dumps({"name": "team", "include": include, **more}))
+    (environment,) = choose(str(root / "matrix.yaml"), (), Workspace(root), CATALOG).environments
+    return environment
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Make a workspace with the files that the whole matrix names."""
+    for name, text in (("team.txt", "# ours\npandas>=2.2,<3  # tables\n\nrich==13.9.4\n"), ("conf/app.conf", "a=1\n")):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    (tmp_path / "ours").mkdir()
+    (tmp_path / "ours/my.Dockerfile.j2").write_text(TEMPLATE)
+    return tmp_path
+
+
+def written(environment: Environment, root: Path) -> dict[str, str]:
+    """Write a context and read it back."""
+    write_context(environment, LOCK, Workspace(root))
+    folder = Workspace(root).context(environment.id)
+    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_everything_is_in_the_context(root: Path) -> None:
+    """Each field is in the Dockerfile, the context or what the lock starts from, quoted so that nothing reads it."""
+    environment = wished(root, WHOLE)
+    files = written(environment, root)
+    lines = files["Dockerfile"].splitlines()
+    assert environment.requirements[1:] == ("scikit-learn==1.6.1", "pandas>=2.2,<3", "rich==13.9.4")
+    assert "install -y --no-install-recommends libgomp1 git=1:2.39.5-0+deb12u2 &&" in files["Dockerfile"]
+    assert r'ENV GREETING="say \"hello\", \$HOME\\n is not read"' in lines
+    assert r'LABEL com.example.team="vision; \$(id)"' in lines
+    assert "USER worker" in lines
+    assert "--create-home --shell /bin/bash worker && \\" in files["Dockerfile"]
+    assert "WORKDIR /srv/app" in lines
+    assert r'ENTRYPOINT ["/usr/bin/env","--","a b","\""]' in lines
+    assert 'COPY ["files/conf/app.conf","/etc/app.conf"]' in lines
+    assert files["files/conf/app.conf"] == "a=1\n"
+    assert "RUN echo of ours" in lines
+    assert "# for 2.20.0" in lines
+    assert json.loads(files["environment.json"])["additions"]["user"] == "worker"
+    assert lines.index("RUN echo of ours") < lines.index("USER worker") < lines.index("# for 2.20.0")
+
+
+CHANGES: list[dict[str, object]] = [
+    {"packages": ["scikit-learn==1.6.0"]},
+    {"indexes": []},
+    {"system_packages": ["libgomp1"]},
+    {"env": {"GREETING": "other"}},
+    {"labels": {"com.example.team": "other"}},
+    {"user": "1234:1234"},
+    {"workdir": "/srv/other"},
+    {"entrypoint": ["/usr/bin/env"]},
+    {"files": {"conf/app.conf": "/etc/other.conf"}},
+    {"template": None},
+    {"requirements": None},
+]
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: next(iter(change)))
+def test_a_changed_field_is_another_environment(change: dict[str, object], root: Path) -> None:
+    """No field can change under an id: the committed context of the other one stays what it is."""
+    merged = {key: value for key, value in {**WHOLE, **change}.items() if value is not None}
+    assert wished(root, merged).id != wished(root, WHOLE).id
+
+
+@pytest.mark.parametrize("name", ["conf/app.conf", "ours/my.Dockerfile.j2"])
+def test_a_changed_file_makes_the_context_stale(name: str, root: Path) -> None:
+    """What a file of the workspace says is in the context, so that `render --check` sees it change."""
+    environment = wished(root, WHOLE)
+    write_context(environment, LOCK, Workspace(root))
+    assert stale(environment, Workspace(root)) == ()
+    text = (root / name).read_text()
+    (root / name).write_text(text.replace("of ours", "of others").replace("a=1", "a=2"))
+    assert stale(environment, Workspace(root))
+
+
+def test_a_row_adds_to_its_matrix_and_outranks_it(root: Path) -> None:
+    """Lists grow; of one variable, user or folder the row's counts; its own packages name it as before."""
+    row = {"env": {"GREETING": "row", "MORE": "1"}, "user": "rower", "system_packages": ["curl"], "packages": ["six"]}
+    environment = wished(root, WHOLE, row)
+    assert environment.added.env == (("GREETING", "row"), ("MORE", "1"))
+    assert environment.added.user == "rower"
+    assert environment.added.system_packages == ("libgomp1", "git=1:2.39.5-0+deb12u2", "curl")
+    assert environment.requirements[1] == "six"
+    assert "-six-" in environment.id
+
+
+def test_nothing_added_is_the_plain_environment(root: Path) -> None:
+    """A matrix without additions gives the very environment that it gave before there were any."""
+    environment = wished(root, {})
+    assert environment.id == "tf2.20.0-py311-cpu-bookworm"
+    assert "additions" not in json.loads(written(environment, root)["environment.json"])
+
+
+def test_a_numeric_user_keeps_the_account(root: Path) -> None:
+    """A user by number needs no account of its own."""
+    text = written(wished(root, {"user": "1234:99"}), root)["Dockerfile"]
+    assert "USER 1234:99\n" in text
+    assert "/bin/bash envbuilder &&" in text
+
+
+HOSTILE: list[dict[str, object]] = [
+    {"packages": ["numpy; rm -rf /"]},
+    {"packages": ["--index-url=https://evil.example.org"]},
+    {"packages": ["numpy @ https://evil.example.org/numpy.whl"]},
+    {"indexes": ["https://user:secret@pypi.example.org/simple"]},
+    {"indexes": ["file:///etc"]},
+    {"indexes": ["https://pypi.example.org/simple --trusted-host x"]},
+    {"system_packages": ["curl && id"]},
+    {"system_packages": ["-o=APT::Get::AllowUnauthenticated=1"]},
+    {"system_packages": ["git=1.0$(id)"]},
+    {"env": {"A B": "x"}},
+    {"env": {"PATH": "/tmp"}},
+    {"env": {"LD_PRELOAD": "/tmp/x.so"}},
+    {"env": {"A": "x\nUSER root"}},
+    {"env": {"A": "x\u2028USER root"}},
+    {"labels": {"org.envbuilder.lock": "sha256:0"}},
+    {"labels": {"a": "x\rUSER root"}},
+    {"user": "root"},
+    {"user": "0"},
+    {"user": "a\nUSER root"},
+    {"workdir": "../../etc"},
+    {"workdir": "/srv/../etc"},
+    {"workdir": "/srv app"},
+    {"entrypoint": ["sh\n"]},
+    {"files": {"../secret": "/etc/x"}},
+    {"files": {"/etc/shadow": "/etc/x"}},
+    {"files": {"conf/app.conf": "etc/x"}},
+    {"files": {"conf/app.conf": "/etc/../x"}},
+    {"files": {"conf/$HOME": "/etc/x"}},
+    {"template": "../../other.j2"},
+    {"template": "/etc/passwd"},
+    {"requirements": "/etc/passwd"},
+    {"requirements": "../team.txt"},
+]
+
+
+@pytest.mark.parametrize("more", HOSTILE, ids=repr)
+@pytest.mark.parametrize("place", ["matrix", "row"])
+def test_a_hostile_value_is_refused_with_its_place(more: dict[str, object], place: str, root: Path) -> None:
+    """What could end an instruction, reach a shell, leave the workspace or hide what is checked never gets in."""
+    with pytest.raises(InputError) as caught:
+        wished(root, more if place == "matrix" else {}, more if place == "row" else None)
+    (problem,) = caught.value.problems
+    assert problem.line > 0
+    assert problem.key.removeprefix("include[0].").startswith(next(iter(more)))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "-r other.txt",
+        "-e .",
+        "--index-url https://x",
+        "https://x/y.whl",
+        "numpy; os_name",
+        "a @ b",
+        "./local.whl",
+        "$(id)",
+    ],
+)
+def test_a_line_that_is_no_requirement_is_refused_with_its_number(line: str, root: Path) -> None:
+    """A file of requirements is packages and versions: options, addresses and paths are refused at their line."""
+    (root / "team.txt").write_text(f"six\n\n{line}\n")
+    with pytest.raises(InputError) as caught:
+        wished(root, {"requirements": "team.txt"})
+    assert [one.line for one in caught.value.problems] == [3]
+
+
+def test_a_file_that_is_not_there_is_said(root: Path) -> None:
+    """A file or a template that the matrix names and nobody wrote is a mistake of the user's, with its name."""
+    for more in ({"files": {"no/such": "/x"}}, {"template": "no/such.j2"}):
+        with pytest.raises(UsageError, match="no/such"):
+            write_context(wished(root, more), LOCK, Workspace(root))
+    with pytest.raises(UsageError, match=r"none\.txt"):
+        wished(root, {"requirements": "none.txt"})
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("{% extends 'Dockerfile.j2' %}\n{% block as_root %}\n", 2),
+        ("{{ nobody }}", 0),
+        ("{{ ''.__class__.__mro__ }}", 0),
+        ("{% include '/etc/passwd' %}", 0),
+        ("{% extends '../../x' %}", 0),
+    ],
+)
+def test_a_template_that_cannot_be_rendered_is_the_user_s_mistake(text: str, line: int, root: Path) -> None:
+    """A slip in a template is told with its file and line; it reaches neither files nor the program around it."""
+    (root / "ours/my.Dockerfile.j2").write_text(text)
+    with pytest.raises(InputError) as caught:
+        write_context(wished(root, {"template": "ours/my.Dockerfile.j2"}), LOCK, Workspace(root))
+    (problem,) = caught.value.problems
+    assert (problem.path, problem.line) == ("ours/my.Dockerfile.j2", line)
+
+
+def test_a_matrix_s_indexes_reach_the_build(tmp_path: Path) -> None:
+    """An index of the matrix is asked beside the configured ones, in the steps of the build too."""
+    empty = tmp_path / "pip.conf"
+    empty.write_text("")
+    environ = {"HOME": str(tmp_path), "PIP_CONFIG_FILE": str(empty), "XDG_CONFIG_DIRS": str(tmp_path)}
+    found = host_files(environ, indexes=("https://pypi.example.org/simple",))
+    assert b"https://pypi.example.org/simple" in found["host/pip.conf"]
+    assert b"https://pypi.example.org/simple" in found["host/uv.toml"]
+
+
+def test_conflicting_packages_are_refused_before_a_build(root: Path) -> None:
+    """A pin that this TensorFlow is known not to load is a rejection, whichever place of the matrix it is from."""
+    for more in ({"packages": ["numpy==1.21.0"]}, {"requirements": "team.txt"}):
+        (root / "team.txt").write_text("numpy==1.21.0\n")
+        with pytest.raises(UnsatisfiableError, match="needs NumPy"):
+            wished(root, more)

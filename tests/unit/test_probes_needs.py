@@ -1,0 +1,144 @@
+"""What of an installation nothing can load: derived from imports, needs and names; in doubt, it is kept."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from installed_site import installed
+
+from envbuilder.probes import needs
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """Return a site folder, deep enough in an environment of its own."""
+    folder = tmp_path / "venv" / "lib" / "python3.11" / "site-packages"
+    folder.mkdir(parents=True)
+    return folder
+
+
+def library(folder: Path, name: str, source: str, *needed: str) -> bytes:
+    """Compile a shared library that needs others of the folder, which lie there."""
+    (folder / "a.c").write_text(source)
+    words = ["cc", "-shared", "-fPIC", "-s", "-o", name, "a.c", *needed, f"-Wl,-soname,{name}"]
+    subprocess.run(words, cwd=folder, check=True)
+    return (folder / name).read_bytes()
+
+
+def gone(site: Path, *wished: str, libraries: tuple[str, ...] = ()) -> dict[str, str]:
+    """Derive the list; return each row's path and reason."""
+    listed = needs.derive(str(site), wished, libraries, "framework")
+    return {row["path"]: row["reason"] for one in listed["distributions"] for row in one["left_out"]}
+
+
+def test_what_compilers_read_goes_and_what_python_reads_stays(site: Path) -> None:
+    """Headers, static archives and sources of extensions go, whole folders as one row; modules and data stay."""
+    installed(
+        site,
+        "framework",
+        {
+            "framework/__init__.py": b"",
+            "framework/data.json": b"{}",
+            "framework/include/a.h": b"",
+            "framework/include/tool": b"",
+            "framework/lib/libx.a": b"",
+            "framework/_speed.pyx": b"",
+            "framework/stub.pyi": b"",
+        },
+    )
+    assert gone(site, "framework") == {
+        "framework/include/": "compilers",
+        "framework/lib/": "compilers",
+        "framework/_speed.pyx": "compilers",
+    }
+
+
+def test_tests_go_unless_a_module_imports_them(site: Path) -> None:
+    """A package's own tests go; a folder of tests that a module which stays imports from is kept."""
+    installed(site, "framework", {"framework/__init__.py": b"from helper.tests._shared import thing\n"})
+    installed(
+        site, "helper", {"helper/__init__.py": b"", "helper/tests/_shared.py": b"", "helper/tests/test_a.py": b""}
+    )
+    installed(site, "plain", {"framework_plain.py": b"", "plain/tests/test_a.py": b""})
+    assert gone(site, "framework", "plain") == {"plain/": "tests"}
+
+
+def test_a_distribution_that_nobody_imports_goes_whole(site: Path) -> None:
+    """What is installed as a requirement alone goes but for its metadata; asked for by name, it stays."""
+    installed(site, "framework", {"framework/__init__.py": b"import used\n"})
+    installed(site, "used", {"used/__init__.py": b"def f():\n    import deep.inner\n"})
+    installed(site, "deep", {"deep/inner.py": b""})
+    installed(site, "unused", {"unused/__init__.py": b"import unused.more\n", "unused/more.py": b""})
+    assert gone(site, "framework") == {"unused/": "unimported"}
+    assert gone(site, "framework", "unused") == {}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"try:\n    import unused\nexcept ImportError:\n    pass\n",
+        b"from unused import thing\n",
+        b"from unused.more import (\n    a,\n    b,\n)\n",
+        b"import os, unused as u\n",
+        b"x = LazyLoader('u', globals(), 'unused.more')\n",
+        b"import importlib\nimportlib.import_module('unused')\n",
+        b"NAMES = ['unused.more']\n",
+    ],
+)
+def test_every_way_to_import_keeps_a_distribution(site: Path, text: bytes) -> None:
+    """An import in a try, of several names, by a lazy loader, by a function, or a dotted name in a text keeps it."""
+    installed(site, "framework", {"framework/__init__.py": text})
+    installed(site, "unused", {"unused/__init__.py": b"", "unused/more.py": b""})
+    assert gone(site, "framework") == {}
+
+
+def test_distributions_that_start_by_themselves_stay(site: Path) -> None:
+    """One with programs, or with a .pth that Python reads at its start, stays though nobody imports it."""
+    installed(site, "framework", {"framework/__init__.py": b""})
+    installed(site, "tool", {"tool/__init__.py": b"", "tool-1.0.dist-info/entry_points.txt": b"[console_scripts]\n"})
+    installed(site, "hook", {"hook.py": b"", "hook.pth": b"import hook\n"})
+    assert gone(site, "framework") == {}
+
+
+def test_objects_stay_by_need_by_name_and_by_function(site: Path, tmp_path: Path) -> None:
+    """A library stays where an object that stays needs it, or names it or a function of it; so does one by soname."""
+    other = library(tmp_path, "libneeded.so", "int needed_by_all(void) { return 1; }")
+    first = 'int needed_by_all(void); const char *a[] = {"libnamed.so.%d", "dlsym_of_it", "built"};\n'
+    first += "int run(void) { return needed_by_all() + (a[0] != 0); }"
+    installed(site, "framework", {"framework/__init__.py": b"import framework._first\n"})
+    installed(
+        site,
+        "native",
+        {
+            "native/_first.so": library(tmp_path, "_first.so", first, "-L.", "-l:libneeded.so"),
+            "native/libneeded.so": other,
+            "native/libnamed.so.12": library(tmp_path, "libnamed.so.12", "int n(void) { return 1; }"),
+            "native/libfunctions.so": library(tmp_path, "libfunctions.so", "int dlsym_of_it(void) { return 1; }"),
+            "native/libbuilt.so.2": library(tmp_path, "libbuilt.so.2", "int b(void) { return 1; }"),
+            "native/libopened.so.3": library(tmp_path, "libopened.so.3", "int o(void) { return 1; }"),
+            "native/libdead.so": library(tmp_path, "libdead.so", "int nobody_calls_it(void) { return 1; }"),
+            "native/libnamed-plugin.so": library(tmp_path, "libnamed-plugin.so", "int p(void) { return 1; }"),
+        },
+    )
+    assert gone(site, "framework", "native", libraries=("libopened.so.3",)) == {
+        "native/libdead.so": "unnamed",
+        "native/libnamed-plugin.so": "unnamed",
+    }
+
+
+def test_a_library_that_is_used_keeps_its_whole_distribution(site: Path, tmp_path: Path) -> None:
+    """A distribution of libraries that nobody imports stays where one of its objects is used."""
+    installed(site, "framework", {"framework/__init__.py": b"ctypes.CDLL('libdata.so')\n"})
+    installed(site, "data", {"data/libdata.so": library(tmp_path, "libdata.so", "int d;"), "data/table.bin": b"x"})
+    assert gone(site, "framework") == {}
+
+
+def test_files_of_two_distributions_stay(site: Path) -> None:
+    """What two distributions bring under one path is not one's to leave out."""
+    installed(site, "framework", {"framework/__init__.py": b""})
+    installed(site, "one", {"shared/__init__.py": b"", "shared/one/x.py": b""})
+    installed(site, "two", {"shared/__init__.py": b"", "shared/two/y.py": b""})
+    assert gone(site, "framework") == {"shared/one/": "unimported", "shared/two/": "unimported"}
+    assert gone(site, "framework", "one", "two") == {}

@@ -1,0 +1,113 @@
+"""Saving and loading models: what cannot be written is left out, what is read wrongly says why, files travel whole."""
+
+from __future__ import annotations
+
+import base64
+import json
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from envbuilder.probes.upgrade import upgrade_models as probe
+from envbuilder.upgrade.observed import Loaded, Saved
+
+TF: Any = types.SimpleNamespace(reduce_max=lambda value: value, abs=abs)
+"""Of the framework, what the comparison needs: predictions are plain numbers here."""
+
+
+class Heard:
+    """A channel that keeps what is said."""
+
+    def __init__(self) -> None:
+        self.documents: list[Any] = []
+
+    def say(self, document: object) -> None:
+        self.documents.append(json.loads(json.dumps(document)))
+
+
+def writes(_: Any, folder: str) -> None:
+    (Path(folder) / "variables").mkdir()
+    (Path(folder) / "variables" / "data").write_bytes(b"\0\xff" * 3)
+    (Path(folder) / "m.json").write_text("1.0")
+
+
+def reads(_: Any, folder: str) -> float:
+    assert (Path(folder) / "variables" / "data").read_bytes() == b"\0\xff" * 3
+    return float((Path(folder) / "m.json").read_text())
+
+
+def raises(*_: Any) -> float:
+    raise ValueError("no such layer: Dense\nin line 7")
+
+
+@pytest.fixture(autouse=True)
+def formats(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put small formats in the place of TensorFlow's; every model must predict 1."""
+    made = {
+        "whole": (writes, reads),
+        "unwritable": (raises, reads),
+        "unreadable": (writes, raises),
+        "silent": (writes, lambda *_: (_ for _ in ()).throw(RuntimeError())),
+        "drifting": (writes, lambda *_: 1.001),
+        "rounded": (writes, lambda *_: 1.00005),
+    }
+    monkeypatch.setattr(probe, "FORMATS", made)
+    monkeypatch.setattr(probe, "expected", lambda *_: 1.0)
+
+
+def test_what_a_version_cannot_write_is_left_out() -> None:
+    """Nobody has a model from it in that format; the other formats are there, every file of theirs by its path."""
+    saved = probe.save(TF)
+    assert list(saved) == ["whole", "unreadable", "silent", "drifting", "rounded"]
+    assert {path: base64.b64decode(text) for path, text in saved["whole"].items()} == {
+        "m.json": b"1.0",
+        "variables/data": b"\0\xff" * 3,
+    }
+
+
+def laid(folder: Path) -> dict[str, str]:
+    """Write what was saved where a container has it; return the order's formats."""
+    places = {}
+    for number, (name, files) in enumerate(probe.save(TF).items()):
+        places[name] = str(number)
+        for path, text in files.items():
+            file = folder / str(number) / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(base64.b64decode(text))
+    return places
+
+
+def test_loading_says_why_it_went_wrong_and_nothing_where_it_went_well(tmp_path: Path) -> None:
+    """A right prediction is '', rounding is right, drift and exceptions are said in one line with their kind."""
+    found = probe.load(TF, str(tmp_path), {**laid(tmp_path), "unwritable": "99"})
+    assert found.pop("unwritable").startswith("FileNotFoundError: ")
+    assert found == {
+        "whole": "",
+        "unreadable": "ValueError: no such layer: Dense",
+        "silent": "RuntimeError: ",
+        "drifting": "its predictions differ by 0.001",
+        "rounded": "",
+    }
+
+
+def test_the_answers_are_those_that_the_other_end_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a folder the probe saves, with one it loads; both documents are read back as their types."""
+    monkeypatch.setitem(__import__("sys").modules, "tensorflow", TF)
+    heard = Heard()
+    probe.main(heard, {})  # type: ignore[arg-type]
+    places = laid(tmp_path)
+    probe.main(heard, {"folder": str(tmp_path), "formats": places})  # type: ignore[arg-type]
+    saved, loaded = heard.documents
+    assert "whole" in Saved(**saved).saved
+    assert Loaded(**loaded).loaded["whole"] == ""
+
+
+def test_every_real_format_can_be_told_apart() -> None:
+    """The table of the probe itself: seven formats, each with a writer and a reader."""
+    import importlib  # noqa: PLC0415 - the table as it is, not the fixture's
+
+    real = importlib.reload(probe).FORMATS
+    assert len(real) == 7
+    assert all(callable(write) and callable(read) for write, read in real.values())

@@ -1,0 +1,183 @@
+"""Gathering evidence: everything is asked once, kept at once, and asked again only where something else is meant."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+from upgrades import POLICY, side
+from verdicts import verdict
+
+from envbuilder.catalog.store import load
+from envbuilder.console import Console
+from envbuilder.engine.fake import FakeEngine, Script
+from envbuilder.engine.port import ContainerSpec
+from envbuilder.image.build import Built, ImageRecord
+from envbuilder.upgrade import user_tests
+from envbuilder.upgrade.gather import Gathered, Made, Tools, gather
+from envbuilder.upgrade.maker import LockedSide
+from envbuilder.upgrade.upgrade_request import UpgradeRequest
+from envbuilder.upgrade.user_tests import UserSuite
+from envbuilder.verdict import EngineRef
+from envbuilder.workspace import Workspace
+
+SUITE = UserSuite({"test_a.py": b"1"}, ("test_a.py",), ())
+OBSERVED = {"upgrade_inventory", "upgrade_surface", "upgrade_numerics", "upgrade_warnings"}
+ROUNDS = 3
+
+ANSWERS: dict[str, Any] = {
+    "upgrade_inventory": {"python": "3.11"},
+    "upgrade_surface": {"version": "2.20.0"},
+    "upgrade_numerics": {},
+    "upgrade_warnings": {},
+    "upgrade_measure": {"seconds": {"start.total": 1.0}, "bytes": {"memory.start": 5e8}},
+}
+
+
+def never(version: str, package: str) -> NoReturn:
+    raise AssertionError(f"{package} {version} is in the catalogue")
+
+
+@dataclass
+class World:
+    """Two images, what each question was asked how often, and a user who interrupts before question ``dies``."""
+
+    folder: Path
+    asked: Counter[str] = field(default_factory=Counter)
+    dies: int = -1
+    fails: Callable[[str, int], bool] = lambda image, run: False  # noqa: ARG005 - named as they are called
+
+    def answer(self, spec: ContainerSpec) -> Script:
+        """Answer as the probes do."""
+        if self.asked.total() == self.dies:
+            raise KeyboardInterrupt
+        probe, order = spec.command[2], json.loads(spec.command[3])
+        name = "old" if spec.image.endswith("0") else "new"
+        self.asked[f"{probe} {name}"] += 1
+        if probe == "upgrade_models":
+            answer: Any = {"loaded": {}} if "folder" in order else {"saved": {}}
+        elif probe == "upgrade_tests":
+            failed = self.fails(name, self.asked[f"{probe} {name}"])
+            outcome = {"name": "test_a.py::test_x", "outcome": "failed" if failed else "passed"}
+            return Script(stdout=f"{json.dumps(outcome)}\n{json.dumps({'end': True})}".encode())
+        else:
+            answer = ANSWERS[probe]
+        return Script(stdout=json.dumps(answer).encode())
+
+    def gather(self, suite: UserSuite | None = SUITE, **more: Any) -> Gathered:
+        """Gather as an upgrade does; counts what is asked anew."""
+        self.asked.clear()
+        engine = FakeEngine(script=self.answer)
+        made = []
+        for number, version in enumerate(("2.19.1", "2.20.0")):
+            engine.add(f"image-{number}")
+            environment = side(version).environment
+            record = ImageRecord(
+                environment=environment.id,
+                key="k",
+                image=f"image-{number}",
+                reference=f"image-{number}",
+                size=1,
+                base="b",
+                base_id="b",
+                base_origin="bootstrapped",
+                builder="x",
+                engine=EngineRef(name="docker", version="1", builder="x"),
+                seconds=1.0,
+                layers=(),
+            )
+            locked = LockedSide(environment, "", committed=True)
+            made.append(Made(locked, Built(environment, record, ""), verdict()))
+        request = UpgradeRequest("2.19.1", "2.20.0", POLICY, rounds=ROUNDS, **more)
+        tools = Tools(Workspace(self.folder), engine, Console(), load(), never, lambda: "now")
+        return gather(tools, (made[0], made[1]), suite, tools.catalog, request)
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    monkeypatch.setattr(user_tests, "pytest_files", lambda _: {})
+    return World(tmp_path)
+
+
+WHOLE = (
+    {f"{probe} {name}": 1 for probe in OBSERVED for name in ("old", "new")}
+    | {f"upgrade_tests {name}": 1 for name in ("old", "new")}
+    | {f"upgrade_models {name}": 3 for name in ("old", "new")}
+    | {f"upgrade_measure {name}": ROUNDS + 1 for name in ("old", "new")}
+)
+"""A whole comparison: a model is saved once and loaded twice on each side, and a first round is not counted."""
+
+
+def test_everything_is_asked_once_and_then_known(world: World) -> None:
+    """The same comparison again asks nothing; the answers are the same."""
+    first = world.gather()
+    assert world.asked == WHOLE
+    again = world.gather()
+    assert world.asked == {}
+    assert again == first
+
+
+@pytest.mark.parametrize("dies", range(0, sum(WHOLE.values()), 3))
+def test_an_interruption_anywhere_loses_one_question_at_most(world: World, dies: int) -> None:
+    """After Ctrl-C the same command goes on: what was whole is not asked again, and the end is the same."""
+    world.dies = dies
+    with pytest.raises(KeyboardInterrupt):
+        world.gather()
+    before = Counter(world.asked)
+    world.dies = -1
+    found = world.gather()
+    twice = before + world.asked - Counter(WHOLE)
+    assert twice.total() <= 6, "a side's observation, an exchange of models, or a round and its warm-up"
+    assert len(found.together.samples[0].old) == ROUNDS
+    assert found.together.gaps == ()
+    assert not found.old.observed.gaps
+
+
+def test_another_suite_asks_its_tests_alone(world: World) -> None:
+    """Measurements and observations stand for other tests too."""
+    world.gather()
+    world.gather(UserSuite({"test_a.py": b"2"}, ("test_a.py",), ()))
+    assert world.asked == {"upgrade_tests old": 1, "upgrade_tests new": 1}
+
+
+def test_measuring_anew_asks_everything(world: World) -> None:
+    """``--fresh`` uses nothing of before."""
+    world.gather()
+    world.gather(fresh=True)
+    assert world.asked == WHOLE
+
+
+def test_a_test_that_newly_fails_is_run_again_on_both_sides(world: World) -> None:
+    """It fails in every second run on the new side: both sides have further runs, and it is told from a broken one."""
+    world = replace(world, fails=lambda image, run: image == "new" and run % 2 == 1)
+    found = world.gather()
+    assert world.asked["upgrade_tests new"] == 1 + 1, "until it has passed and failed"
+    assert world.asked["upgrade_tests old"] == 1 + user_tests.AGAIN
+    assert [len(one.observed.again) for one in (found.old, found.new)] == [user_tests.AGAIN, 1]
+
+
+def test_a_test_that_failed_on_the_old_side_alone_is_run_again_too(world: World) -> None:
+    """It may be repaired or flaky: one run does not say."""
+    world = replace(world, fails=lambda image, run: image == "old" and run == 1)
+    found = world.gather()
+    assert [len(one.observed.again) for one in (found.old, found.new)] == [1, user_tests.AGAIN]
+
+
+def test_a_suite_that_passes_is_run_once(world: World) -> None:
+    """What fails on both sides, or on none, is run no further."""
+    world = replace(world, fails=lambda *_: True)
+    found = world.gather()
+    assert world.asked["upgrade_tests new"] == world.asked["upgrade_tests old"] == 1
+    assert found.new.observed.again == ()
+
+
+def test_without_a_suite_no_test_is_run(world: World) -> None:
+    """Nobody asked: that is None, and no empty answer."""
+    found = world.gather(None)
+    assert not [name for name in world.asked if name.startswith("upgrade_tests")]
+    assert found.new.observed.tests is None

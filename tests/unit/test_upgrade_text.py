@@ -1,0 +1,97 @@
+"""How a decision is shown: the row at the top, the grounds of a REJECT first and whole, then what would decide it."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+from upgrades import CALM, side
+
+from envbuilder.upgrade.surface import folded
+from envbuilder.upgrade.upgrade_document import Clause, SignatureChange, SurfaceChange, UpgradeDocument
+from envbuilder.upgrade.upgrade_text import DECIDES, OPEN, REJECTS, as_markdown, as_text, sections
+
+LONG = [f"operation-{number}: {'x' * 150}" for number in range(40)]
+
+
+def clause(name: str, otherwise: str, state: str, *details: str) -> Clause:
+    return Clause(
+        clause=name,
+        says=f"says {name}",
+        otherwise=otherwise,  # type: ignore[arg-type]
+        state=state,  # type: ignore[arg-type]
+        limit=0,
+        found=str(len(details)),
+        details=details,
+    )
+
+
+def document(decision: str = "REJECT", *clauses: Clause, **more: object) -> UpgradeDocument:
+    made = UpgradeDocument(
+        old=replace(side("2.19.1"), lock_is="committed"),
+        new=replace(side("2.20.0"), lock_is="proposed"),
+        flavor="cpu",
+        decision=decision,  # type: ignore[arg-type]
+        policy="default",
+        clauses=clauses,
+        differences=CALM,
+        rounds=15,
+        matrix="tensorflow",
+        row="Python 3.11 on debian-bookworm",
+        not_judged=("tf2.20.0-py39-cpu-bullseye",),
+    )
+    return replace(made, **more)
+
+
+REJECTED = document(
+    "REJECT",
+    clause("names-removed", "note", "violated", "tf.estimator"),
+    clause("start-up-ratio", "reject", "unknown", "start.total: 1.2 x"),
+    clause("outputs-outside", "reject", "violated", *LONG),
+)
+
+
+def test_the_row_and_both_sides_are_named_before_anything_else() -> None:
+    """Which row, which matrix, which images and whose locks: the lines after the title, rows not judged the next."""
+    title, on, others, *_ = as_text(REJECTED).splitlines()
+    assert title == "TensorFlow 2.19.1 → 2.20.0 (cpu): REJECT"
+    assert on.startswith("on Python 3.11 on debian-bookworm, matrix tensorflow: ")
+    assert f"{REJECTED.old.environment.id} (committed lock)" in on
+    assert f"{REJECTED.new.environment.id} (proposed, locked close to the old)" in on
+    assert others == "offered as well, not judged here (--select): tf2.20.0-py39-cpu-bullseye"
+
+
+def test_what_is_in_no_matrix_says_so() -> None:
+    """A candidate that is not offered is judged as a proposal, and the second line says that."""
+    assert "in no matrix: " in as_text(replace(REJECTED, matrix="")).splitlines()[1]
+
+
+def test_the_grounds_of_a_rejection_come_first_and_whole() -> None:
+    """All forty lines stand there, uncut, before every other section; a note's details are not among them."""
+    titles = [title for title, _, _ in sections(REJECTED)]
+    assert titles[:2] == [REJECTS, OPEN]
+    (_, _, rows), *_ = sections(REJECTED)
+    assert rows == [("outputs-outside", line) for line in LONG]
+    for text in (as_text(REJECTED), as_markdown(REJECTED)):
+        assert all(line in text for line in LONG)
+        assert text.index(LONG[-1]) < text.index("start.total: 1.2 x") < text.index("says names-removed")
+
+
+def test_an_undecided_answer_says_what_is_open_and_what_would_decide_it_first() -> None:
+    """Nothing is rejected: the open clause and the rounds that would close it come before the sides."""
+    found = document(
+        "UNDECIDED",
+        clause("start-up-ratio", "reject", "unknown", "start.total: 1.2 x"),
+        would_decide=("start-up-ratio: about 45 rounds",),
+    )
+    assert [title for title, _, _ in sections(found)][:3] == [OPEN, DECIDES, "Sides"]
+    assert "about 45 rounds" in as_text(found)
+
+
+def test_the_names_of_one_function_are_one_line() -> None:
+    """A call under ``raw_ops`` and ``compat.v1`` as well is one change, shown by its plain name."""
+    change = SignatureChange(name="nn.conv", old="(a, b)", new="(a)", breaks="b is gone")
+    twins = tuple(replace(change, name=name) for name in ("compat.v1.nn.conv", "nn.conv", "raw_ops.Conv"))
+    assert len(list(folded(twins))) <= 2
+    found = replace(REJECTED, differences=replace(CALM, surface=SurfaceChange(signatures=twins)))
+    rows = next(rows for title, _, rows in sections(found) if title == "Calls that can break")
+    assert len(rows) == len(list(folded(twins)))
+    assert any("nn.conv" in row[0] for row in rows)

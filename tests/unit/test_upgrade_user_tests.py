@@ -1,0 +1,103 @@
+"""Newly failing tests are run again on both sides, their whole files, until each has both passed and failed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import chain, repeat
+from pathlib import Path
+
+import pytest
+
+from envbuilder.engine.fake import FakeEngine, Script
+from envbuilder.engine.port import ContainerSpec
+from envbuilder.upgrade import user_tests
+from envbuilder.upgrade.observe import Place
+from envbuilder.upgrade.outcomes import compare_tests, newly_failed
+from envbuilder.upgrade.user_tests import AGAIN, UserSuite, read_suite, run_again, run_suite
+
+FILES = {"test_a.py": b"def test_x(): pass", "test_b.py": b"def test_y(): pass", "job.sh": b"true", "data.txt": b"1"}
+X = "test_a.py::test_x"
+
+
+@dataclass
+class Side:
+    """An image in which one test ends as it is told and all others pass; ``ran`` are the files of each run."""
+
+    outcomes: Iterator[str]
+    ran: list[list[str]] = field(default_factory=list)
+
+    @property
+    def place(self) -> Place:
+        engine = FakeEngine(script=self.answer)
+        engine.add("image")
+        return Place(engine, "image")
+
+    def answer(self, spec: ContainerSpec) -> Script:
+        order = json.loads(spec.command[3])
+        assert "suite/data.txt" in spec.files, "tests may need any file of their folder"
+        self.ran.append([*order["tests"], *order["scripts"]])
+        lines = [{"name": X, "outcome": next(self.outcomes), "message": "no"}] if "test_a.py" in order["tests"] else []
+        lines += [{"name": "test_b.py::test_y", "outcome": "passed"}] if "test_b.py" in order["tests"] else []
+        return Script(stdout="\n".join(map(json.dumps, [*lines, {"end": True}])).encode())
+
+
+@pytest.fixture
+def suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> UserSuite:
+    monkeypatch.setattr(user_tests, "pytest_files", lambda _: {})
+    for name, data in FILES.items():
+        (tmp_path / name).write_bytes(data)
+    return read_suite(tmp_path)
+
+
+def test_only_the_files_in_question_are_run_again(suite: UserSuite) -> None:
+    """One newly failing test runs its own file again, up to the limit where it always fails, and nothing else."""
+    side = Side(repeat("failed"))
+    runs = run_again(side.place, suite, "3.11", {X})
+    assert side.ran == [["test_a.py"]] * AGAIN
+    assert len(runs) == AGAIN
+
+
+def test_it_is_not_run_on_once_it_did_both(suite: UserSuite) -> None:
+    """A test that has passed and failed is known to be flaky: that is enough."""
+    side = Side(iter(["failed", "passed"]))
+    assert len(run_again(side.place, suite, "3.11", {X})) == 2
+    side = Side(iter(["failed", "failed", "passed"]))
+    assert len(run_again(side.place, suite, "3.11", {X}, run_suite(side.place, suite, "3.11"))) == 2
+
+
+def test_what_takes_long_is_run_once_more_at_least(suite: UserSuite, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond the limit of time there is one run, and not five."""
+    monkeypatch.setattr(user_tests, "AGAIN_S", -1.0)
+    assert len(run_again(Side(repeat("failed")).place, suite, "3.11", {X})) == 1
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "flaky"),
+    [
+        (["passed"], ["failed"], False),
+        (["passed"], ["failed", "failed", "passed"], True),
+        (["passed", "passed", "failed"], ["failed"], True),
+    ],
+    ids=["fails always", "passes now and then", "fails before too"],
+)
+def test_flaky_is_what_does_not_always_end_alike(
+    suite: UserSuite, old: list[str], new: list[str], *, flaky: bool
+) -> None:
+    """Over the first run and the further ones: a test that is broken is newly failing, one that is flaky is not."""
+    sides = [Side(chain(outcomes, repeat(outcomes[-1]))) for outcomes in (old, new)]
+    first = [run_suite(side.place, suite, "3.11") for side in sides]
+    again = [run_again(side.place, suite, "3.11", {X}, one) for side, one in zip(sides, first, strict=True)]
+    (change,) = compare_tests(first[0], first[1], again[0], again[1])
+    assert (change.name, change.flaky) == (X, flaky)
+    assert bool(newly_failed([change])) is not flaky
+    runs = len(again[1]) + 1
+    assert f" of {runs} runs on the new side" in change.again
+
+
+def test_every_file_of_the_folder_is_in_its_digest(suite: UserSuite) -> None:
+    """A test that reads data is another one when the data is: answers of before are not for it."""
+    other = UserSuite({**suite.files, "data.txt": b"2"}, suite.tests, suite.scripts)
+    assert other.digest != suite.digest
+    assert suite.only({X}).digest == suite.digest
