@@ -67,7 +67,7 @@ def verify_command(version: tuple[str, ...], form: str, *, binary: bool, fresh: 
       envbuilder catalog verify                   every row: about a minute, seconds when cached
       envbuilder catalog verify 2.20.0 2.21.0 --all
       envbuilder catalog verify 2.20.0 --binary
-      envbuilder catalog verify --binary          every release: 36 GB, once; a run that was stopped goes on
+      envbuilder catalog verify --binary          every GPU build: 56 GB, once; a run that was stopped goes on
     """
     from envbuilder.catalog import store
     from envbuilder.cli.output import finish

@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import msgspec
 
 from envbuilder.engine.port import FileKind, LayerFile, LayerStream
-from envbuilder.errors import decode
+from envbuilder.errors import InfrastructureError, decode
 from envbuilder.probes.suite.elf import PT_DYNAMIC, DamagedElfError, Elf, NotElfError
 from envbuilder.validation.file_secrets import FileSecrets
 from envbuilder.validation.library_versions import own_version
@@ -35,6 +35,9 @@ one, so many of its beginning (the names of libtensorflow_cc 2.20 end at 87 MB) 
 
 And what the loader reads, wherever its headers say that it lies: cuBLASLt 11.4 has it 26 MB before its end.
 """
+
+MOST_ENTRIES = 1_000_000
+"""Files and folders that a layer may have: a record of so many takes some 500 MB of memory. A GPU image has 39,000."""
 
 _LARGEST = 16 << 30
 """Bytes of the largest file that is taken for a shared object; TensorFlow's largest has a tenth of that."""
@@ -94,12 +97,16 @@ class LayerRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def scan(stream: LayerStream) -> LayerRecord:
-    """Read a layer to its end."""
+    """Read a layer to its end. Raises InfrastructureError where it has more than `MOST_ENTRIES`."""
     read: list[FileRow | _Reading | Future[_Reading]] = []
     room = MAX_KEPT_OF_LAYER
     beside = ThreadPoolExecutor(1)
     try:
         for file in stream.files:
+            if len(read) == MOST_ENTRIES:
+                raise InfrastructureError(
+                    f"the image has a layer of more than {MOST_ENTRIES} files: it cannot be judged"
+                )
             if file.kind != "file":
                 read.append(_row(file))
             elif file.size <= min(MAX_KEPT, room) and KEPT.search(file.path) is not None:

@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-import datetime as dt
-import ipaddress
 import json
 from collections.abc import Iterator
-from pathlib import Path
 
-import msgspec
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
-from registries import docker_registry, free_port, modern_registry
+from registries import SECRET_BCRYPT, authority, docker_registry, free_port, login, modern_registry
 
 from envbuilder.errors import InfrastructureError, PublishError
 from envbuilder.registry.client import DOCKER_MANIFEST, OCI_MANIFEST, Manifest, Repository, digest_of
@@ -23,9 +14,6 @@ from envbuilder.registry.reference import parse
 from envbuilder.registry.referrers import attach, attached, document, fallback_tag
 
 pytestmark = pytest.mark.engine  # docker-registry is installed with the engine
-
-SECRET_BCRYPT = "$2b$04$S2Kj/ObEdjUqKKn43epyMOs72MNBty1CEEmSRwc.nol/5IPehgCJ2"  # noqa: S105 - a test's
-"""The password ``secret`` as docker-registry's password file wants it."""
 
 KIND = "application/vnd.dsse.envelope.v1+json"
 
@@ -138,13 +126,6 @@ def test_altered_content_is_refused() -> None:
             repository.manifest(image.digest)
 
 
-def login(folder: Path, host: str, user: str) -> dict[str, str]:
-    """Write Docker's configuration with a login and return the environment that names it."""
-    config = {"auths": {host: {"auth": base64.b64encode(user.encode()).decode()}}}
-    (folder / "config.json").write_bytes(msgspec.json.encode(config))
-    return {"DOCKER_CONFIG": str(folder)}
-
-
 def test_a_password_from_docker_s_configuration(tmp_path) -> None:
     """docker-registry with a password file admits the login in config.json, and nobody else."""
     (tmp_path / "users").write_text(f"ann:{SECRET_BCRYPT}\n")
@@ -165,27 +146,6 @@ def test_a_token_from_the_registry_s_service(tmp_path) -> None:
         assert len(state.asked) <= 2
         with pytest.raises(PublishError):
             Repository(parse(f"{host}/team/image"), login(tmp_path, host, "ann:wrong")).manifest("one")
-
-
-def authority(folder: Path) -> Path:
-    """Make a certificate for loopback that signs itself; returns its file, the key beside it."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
-    now = dt.datetime.now(dt.UTC)
-    alternative = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
-    certificate = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now)
-        .not_valid_after(now + dt.timedelta(days=1))
-        .add_extension(alternative, critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    (folder / "cert.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    (folder / "key.pem").write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
-    return folder / "cert.pem"
 
 
 def test_a_private_authority_is_trusted_by_its_variable_alone(tmp_path) -> None:

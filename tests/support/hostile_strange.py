@@ -52,7 +52,7 @@ STRANGE_IMAGES: tuple[Hostile, ...] = (
     row("loader-replaced", "RUN f=$(readlink -f /lib64/ld-linux-x86-64.so.2) && cp $f /opt/ld && printf x >> /opt/ld && mv /opt/ld $f", FILES),
     row("interpreter-of-the-environment-patched", "RUN cd /opt/venv/bin && cp --remove-destination $(readlink -f python3.11) python3.11.new && printf x >> python3.11.new && rm -f python3.11 python python3 && mv python3.11.new python3.11 && ln -s python3.11 python && ln -s python3.11 python3", FILES),
     row("archive-in-pythonpath", f"RUN cd {SITE} && python -Ic \"import zipfile; zipfile.ZipFile('/opt/m.zip','w').write('six.py')\"\nENV PYTHONPATH=/opt/m.zip", FILES),
-    row("byte-code-from-elsewhere", f"RUN mkdir -p /opt/cache{SITE} && cd {SITE} && python -Ic \"import py_compile; py_compile.compile('six.py','/opt/cache{SITE}/six.cpython-311.pyc')\"\nENV PYTHONPYCACHEPREFIX=/opt/cache", CONFIGURED),
+    row("byte-code-from-elsewhere", f"RUN mkdir -p /opt/cache{SITE} && cd {SITE} && python -Ic \"import py_compile; py_compile.compile('six.py','/opt/cache{SITE}/six.cpython-311.pyc')\"\nENV PYTHONPYCACHEPREFIX=/opt/cache", CONFIGURED, FILES),
     row("log-of-everything", "ENV TF_CPP_MAX_VLOG_LEVEL=3", warns=(CONFIGURED,)),
     row("older-cuda-by-the-loaders-configuration", f"RUN mkdir -p /opt/cuda && cp {SITE}/nvidia/cuda_runtime/lib/libcudart.so.12 /opt/cuda/ && printf x >> /opt/cuda/libcudart.so.12 && echo /opt/cuda > /etc/ld.so.conf.d/000.conf && ldconfig", "TWO_CUDA_STACKS", base="gpu"),
     row("heuristics-of-cudnn-swapped", f"RUN cd {SITE}/nvidia/cudnn/lib && cp libcudnn_graph.so.9 libcudnn_heuristic.so.9", FILES, MISMATCH, base="gpu"),

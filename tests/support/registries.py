@@ -7,7 +7,9 @@ has both, as the distribution specification 1.1 has them; `test_registry_conform
 from __future__ import annotations
 
 import base64
+import datetime as dt
 import hashlib
+import ipaddress
 import json
 import re
 import shutil
@@ -25,6 +27,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
 OCI_INDEX = "application/vnd.oci.image.index.v1+json"
 
 
@@ -36,8 +43,10 @@ def free_port() -> int:
 
 
 @contextmanager
-def docker_registry(folder: Path, *, extra: str = "", memory: bool = False) -> Iterator[str]:
-    """Run docker-registry on loopback, its data in a folder, or in ``memory``; yields ``127.0.0.1:<port>``."""
+def docker_registry(
+    folder: Path, *, extra: str = "", memory: bool = False, address: str = "127.0.0.1"
+) -> Iterator[str]:
+    """Run docker-registry on an address, its data in a folder, or in ``memory``; yields ``<address>:<port>``."""
     program = shutil.which("docker-registry")
     assert program, "docker-registry is not installed: scripts/setup installs it"
     port = free_port()
@@ -47,24 +56,24 @@ def docker_registry(folder: Path, *, extra: str = "", memory: bool = False) -> I
     config.write_text(
         f"version: 0.1\nlog: {{level: error}}\n"
         f"storage: {{{store}, delete: {{enabled: true}}}}\n"
-        f"http:\n  addr: 127.0.0.1:{port}\n{extra}"
+        f"http:\n  addr: {address}:{port}\n{extra}"
     )
     with (folder / "registry.log").open("wb") as log:
         process = subprocess.Popen([program, "serve", str(config)], stdout=log, stderr=log)
     try:
-        _wait(port, process)
-        yield f"127.0.0.1:{port}"
+        _wait(port, process, address)
+        yield f"{address}:{port}"
     finally:
         process.terminate()
         process.wait(10)
 
 
-def _wait(port: int, process: subprocess.Popen[bytes]) -> None:
+def _wait(port: int, process: subprocess.Popen[bytes], address: str) -> None:
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
         assert process.poll() is None, "docker-registry ended at once"
         with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
+            if probe.connect_ex((address, port)) == 0:
                 return
         time.sleep(0.05)
     raise AssertionError("docker-registry does not answer")
@@ -284,3 +293,35 @@ if __name__ == "__main__":
     with modern_registry() as (address, _state):
         print(address, flush=True)  # noqa: T201 - for the test that waits for it
         threading.Event().wait()
+
+
+SECRET_BCRYPT = "$2b$04$S2Kj/ObEdjUqKKn43epyMOs72MNBty1CEEmSRwc.nol/5IPehgCJ2"  # noqa: S105 - a test's
+"""The password ``secret`` as docker-registry's password file wants it."""
+
+
+def login(folder: Path, host: str, user: str) -> dict[str, str]:
+    """Write Docker's configuration with a login and return the environment that names it."""
+    config = {"auths": {host: {"auth": base64.b64encode(user.encode()).decode()}}}
+    (folder / "config.json").write_bytes(json.dumps(config).encode())
+    return {"DOCKER_CONFIG": str(folder)}
+
+
+def authority(folder: Path, address: str = "127.0.0.1") -> Path:
+    """Make a certificate for an address that signs itself; returns its file, ``key.pem`` beside it."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, address)])
+    now = dt.datetime.now(dt.UTC)
+    alternative = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(address))])
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now)
+        .not_valid_after(now + dt.timedelta(days=1))
+        .add_extension(alternative, critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    (folder / "cert.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    (folder / "key.pem").write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    return folder / "cert.pem"

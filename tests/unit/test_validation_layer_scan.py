@@ -10,6 +10,7 @@ import pytest
 
 from envbuilder.engine.layer_files import from_folders
 from envbuilder.engine.port import LayerFile, LayerStream
+from envbuilder.errors import InfrastructureError
 from envbuilder.validation import layer_scan
 from envbuilder.validation.layer_scan import scan
 
@@ -89,3 +90,13 @@ def test_a_file_on_this_host_is_read_wherever_its_tables_lie(tmp_path: Path, mon
     assert found["libempty.so.1"] is None
     assert short is not None
     assert short.damaged
+
+
+def test_a_layer_of_files_without_number_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory is bounded by the entries of a layer too: beyond any honest number of them no verdict is reached."""
+    monkeypatch.setattr(layer_scan, "MOST_ENTRIES", 1000)
+    files = (LayerFile(f"srv/{number}", "file") for number in range(1 << 40))
+    with pytest.raises(InfrastructureError, match="more than 1000 files"):
+        scan(LayerStream(files, "sha256:0"))
+    few = (LayerFile(f"srv/{number}", "file") for number in range(1000))
+    assert len(scan(LayerStream(few, "sha256:0")).rows) == 1000

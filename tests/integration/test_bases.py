@@ -1,0 +1,190 @@
+"""Bases from real registries: with a password and an own authority, by a mirror, and refused with the reason."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from made_objects import cudnn_part, run_time, shared_object
+from registries import SECRET_BCRYPT, authority, docker_registry, login
+
+from envbuilder.cli import main
+from envbuilder.engine import archive
+from envbuilder.engine.docker import connect
+from envbuilder.probes.suite import loader
+
+pytestmark = pytest.mark.engine
+
+LIB = "usr/lib/x86_64-linux-gnu"
+DEBIAN: dict[str, archive.Source] = {
+    "etc/os-release": b'ID=debian\nVERSION_ID="12"\n',
+    "usr/bin/apt-get": b"#!",
+    f"{LIB}/libc.so.6": Path(loader.Search().find("libc.so.6")[0] or "").resolve(),
+    "usr/lib/python3.11/venv/__init__.py": b"",
+}
+CUDA: dict[str, archive.Source] = {
+    f"{LIB}/libcudart.so.11.0": run_time(11080),
+    f"{LIB}/libcudnn.so.8": shared_object("libcudnn.so.8"),
+    f"{LIB}/libcudnn_ops_infer.so.8": cudnn_part((8, 6, 0)),
+    **{
+        f"{LIB}/{name}": shared_object(name)
+        for name in (
+            *("libcublas.so.11", "libcublasLt.so.11", "libcufft.so.10"),
+            *("libcurand.so.10", "libcusolver.so.11", "libcusparse.so.11"),
+        )
+    },
+}
+ALPINE: dict[str, archive.Source] = {"etc/os-release": b"ID=alpine\n", "lib/ld-musl-x86_64.so.1": b"x"}
+
+Answer = tuple[int, str, str]
+
+
+@dataclass
+class Desk:
+    """A workspace, the command line in it, and images that are pushed and then forgotten by the engine."""
+
+    folder: Path
+    capsys: pytest.CaptureFixture[str]
+    made: list[str]
+
+    def run(self, *words: str) -> Answer:
+        """Run the command and return its exit code and both outputs."""
+        with pytest.raises(SystemExit) as left:
+            main(list(words))
+        printed = self.capsys.readouterr()
+        return int(str(left.value.code)), printed.out, printed.err
+
+    def push(self, name: str, files: dict[str, archive.Source]) -> None:
+        """Make an image of a few files, push it, and take it out of the engine's store."""
+        programs = self.folder / "python"
+        programs.write_bytes(b"#!/bin/sh\n")
+        programs.chmod(0o755)
+        tar = self.folder / "root.tar"
+        with tar.open("wb") as file:
+            for chunk in archive.stream({**files, "usr/bin/python3.11": programs}):
+                file.write(chunk)
+        engine = connect()
+        engine.import_base(tar, name, {"org.envbuilder.test": "bases"})
+        self.made.append(name)
+        engine.push(name)
+        engine.remove(name)
+        assert engine.image(name) is None
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Desk]:
+    """Make a workspace of its own, with no configuration of the user's."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path / "nobody"))
+    made: list[str] = []
+    yield Desk(tmp_path, capsys, made)
+    engine = connect()
+    for name in made:
+        engine.remove(name)
+
+
+def own_address() -> str:
+    """Return an address of this machine that is not loopback, where the engine insists on a known authority."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # nothing is sent: the system only says by which way it would be
+            return str(probe.getsockname()[0])
+        except OSError:
+            return "127.0.0.1"
+
+
+@pytest.fixture
+def private(tmp_path: Path) -> Iterator[tuple[str, Callable[[], None]]]:
+    """Run a registry with a password and its own authority; yields its host, and what makes the engine forget that."""
+    address = own_address()
+    if address.startswith("127.") or os.geteuid() != 0:
+        pytest.skip("the engine takes loopback on trust, and its authorities are root's to place")
+    folder = tmp_path / "private"
+    folder.mkdir()
+    (folder / "users").write_text(f"ann:{SECRET_BCRYPT}\n")
+    extra = f"  tls: {{certificate: {authority(folder, address)}, key: {folder / 'key.pem'}}}\n"
+    extra += f"auth: {{htpasswd: {{realm: here, path: {folder / 'users'}}}}}\n"
+    with docker_registry(folder, extra=extra, address=address) as host:
+        trusted = Path("/etc/docker/certs.d") / host
+        trusted.mkdir(parents=True)
+        shutil.copy(folder / "cert.pem", trusted / "ca.crt")
+        try:
+            yield host, (trusted / "ca.crt").unlink
+        finally:
+            shutil.rmtree(trusted)
+
+
+def test_a_private_registry_with_a_password_and_its_own_authority(
+    desk: Desk, private: tuple[str, Callable[[], None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A base is pulled with Docker's login and the engine's authority; without either, the answer says what failed."""
+    host, forget = private
+    name = f"{host}/hardened/debian:12"
+    (desk.folder / "logged-in").mkdir()
+    monkeypatch.setenv("DOCKER_CONFIG", login(desk.folder / "logged-in", host, "ann:secret")["DOCKER_CONFIG"])
+    desk.push(name, DEBIAN)
+    monkeypatch.setenv("DOCKER_CONFIG", str(desk.folder / "nobody"))
+    code, _, said = desk.run("catalog", "look", name)
+    assert code == 5
+    assert "auth" in said
+    monkeypatch.setenv("DOCKER_CONFIG", str(desk.folder / "logged-in"))
+    code, answer, _ = desk.run("catalog", "look", name, "--format", "json")
+    assert code == 0, answer
+    found = json.loads(answer)
+    assert (found["system"], found["pythons"][0]["version"]) == ("debian", "3.11")
+    assert found["image"].startswith(f"{host}/hardened/debian@sha256:")
+    assert (desk.folder / "bases" / f"{found['digest'].replace(':', '-')}.json").is_file()
+    connect().remove(name)
+    forget()
+    code, _, said = desk.run("catalog", "look", name)
+    assert code == 5
+    assert "certificate" in said
+
+
+def test_from_a_registry_to_a_plan(desk: Desk) -> None:
+    """A base that brings CUDA comes by a mirror, is known by its digest, and planned on: whole, and one file short."""
+    with docker_registry(desk.folder / "mirror") as host:
+        os.environ["ENVBUILDER_MIRRORS"] = f"registry.example.org={host}/proxied"
+        try:
+            desk.push(f"{host}/proxied/team/cuda:1", {**DEBIAN, **CUDA})
+            short = {path: what for path, what in CUDA.items() if "libcufft" not in path}
+            desk.push(f"{host}/proxied/team/cuda:2", {**DEBIAN, **short})
+            whole, lacking = (
+                json.loads(desk.run("catalog", "look", f"registry.example.org/team/cuda:{tag}", "--format", "json")[1])
+                for tag in (1, 2)
+            )
+        finally:
+            del os.environ["ENVBUILDER_MIRRORS"]
+    assert whole["image"].startswith("registry.example.org/team/cuda@sha256:")
+    assert (whole["cuda"], whole["cudnn"], whole["refused"]) == ("11.8", "8.6.0", "")
+    include = [{"tensorflow": "2.13.1", "os": name, "flavor": "gpu"} for name in ("whole", "lacking")]
+    bases = {"whole": {"image": whole["image"]}, "lacking": {"image": lacking["image"]}}
+    (desk.folder / "matrix.yaml").write_text(json.dumps({"name": "ours", "bases": bases, "include": include}))
+    code, answer, _ = desk.run("plan", "matrix.yaml", "--format", "json")
+    planned = json.loads(answer)
+    assert code == 0
+    assert [(one["os"], one["cuda"], one["cuda_wheels"]) for one in planned["environments"]] == [("whole", "11.8", [])]
+    assert [one["code"] for one in planned["findings"] if "libcufft.so.10" in one["message"]] == ["MISSING_LIBRARY"]
+
+
+def test_a_base_that_cannot_work_is_refused(desk: Desk) -> None:
+    """A musl base is looked into, refused with the reason, and a matrix that names it is a mistake that says why."""
+    with docker_registry(desk.folder / "registry") as host:
+        desk.push(f"{host}/team/alpine:3", ALPINE)
+        code, answer, _ = desk.run("catalog", "look", f"{host}/team/alpine:3", "--format", "json")
+        assert code == 1
+    image = json.loads(answer)["image"]
+    include = [{"tensorflow": "2.13.1", "os": "small"}]
+    text = json.dumps({"name": "ours", "bases": {"small": {"image": image}}, "include": include})
+    (desk.folder / "matrix.yaml").write_text(text)
+    code, _, said = desk.run("plan", "matrix.yaml")
+    assert code == 2
+    assert "its C library is musl" in said
