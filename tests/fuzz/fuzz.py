@@ -156,7 +156,8 @@ def _in_a_process(name: str, first: int, seconds: float, *, guided: bool) -> tup
     lines = done.stdout.splitlines()
     if done.returncode or not lines:
         print(f"{name}: the process ended with {done.returncode} from case {first} on")
-        return 1, 1
+        time.sleep(1.0)  # what does not start at all would otherwise be counted a thousand times
+        return 0, 1
     for line in lines[:-1]:
         print(line, flush=True)
     return int(lines[-1]), len(lines) - 1
