@@ -158,9 +158,9 @@ def _read(index: PackageIndex, file: DistFile, package: Locked) -> WheelRecord:
         return WheelRecord(why=f"the index gives another {file.filename} than the locked one")
     try:
         with decode.damaged(file.filename), zipfile.ZipFile(io.BytesIO(wheel)) as archive:
-            for member in archive.infolist():
-                if _is_record(member.filename, package) and member.file_size <= _MOST_OF_A_RECORD:
-                    return WheelRecord(file.filename, archive.read(member), proof="whole")
+            for entry in archive.infolist():
+                if _is_record(entry.filename, package) and entry.file_size <= _MOST_OF_A_RECORD:
+                    return WheelRecord(file.filename, archive.read(entry), proof="whole")
     except (decode.DamagedError, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:  # zipfile's own
         return WheelRecord(why=f"the locked wheel is damaged: {error}")
     return WheelRecord(why=f"{file.filename} holds no RECORD")
