@@ -14,6 +14,14 @@ settings.register_profile("explore", max_examples=1_000, deadline=None)
 settings.load_profile("fixed")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let one worker have all that needs the engine, and first: its tests share images and a registry."""
+    for item in items:
+        if item.get_closest_marker("engine"):
+            item.add_marker(pytest.mark.xdist_group("engine"))
+    items.sort(key=lambda item: item.get_closest_marker("engine") is None)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """Close network and engine to a test and its fixtures, unless its marks open them; keep the handlers of signals."""

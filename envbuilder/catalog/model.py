@@ -26,6 +26,7 @@ from envbuilder.catalog.rows import (
     OperatingSystem,
     OtherSystem,
     PackageRelease,
+    ProcessorNeed,
     Row,
     Tables,
     TensorflowRelease,
@@ -269,6 +270,17 @@ class Catalog(Tables, frozen=True, kw_only=True, dict=True):
             if inside and capability in row.capabilities:
                 return row
         return None
+
+    def processor_needs_of(self, version: str) -> tuple[ProcessorNeed, ...]:
+        """List the instruction sets that a release's wheels use without asking, whether or not it has a row here."""
+        wanted = versions.key_or_none(version)
+        if wanted is None:
+            return ()
+        return tuple(
+            row
+            for row in self.processor_needs
+            if versions.key(row.first) <= wanted and (row.last is None or wanted <= versions.key(row.last))
+        )
 
     def wheel_line(self, package: str) -> CudnnWheel | None:
         """Return the versions of a cuDNN wheel line (``nvidia-cudnn-cu12``) that the index was seen to hold."""

@@ -313,6 +313,20 @@ class FieldReport(Row, frozen=True, kw_only=True):
     symptom: str
 
 
+class ProcessorNeed(Row, frozen=True, kw_only=True):
+    """An instruction set that the x86-64 wheels from ``first`` to ``last`` use without asking (both included).
+
+    ``last`` is None where every later wheel needs it. ``before`` is the newest release without the need below it,
+    ``after`` the oldest above it.
+    """
+
+    feature: str
+    first: str
+    last: str | None = None
+    before: str
+    after: str | None = None
+
+
 class Tables(msgspec.Struct, frozen=True, kw_only=True):
     """Every kind of fact under the name of its table, which is its key in the YAML files."""
 
@@ -328,3 +342,4 @@ class Tables(msgspec.Struct, frozen=True, kw_only=True):
     images: tuple[BaseImage, ...] = ()
     image_flavors: tuple[ImageFlavor, ...] = ()
     reports: tuple[FieldReport, ...] = ()
+    processor_needs: tuple[ProcessorNeed, ...] = ()

@@ -146,7 +146,7 @@ def glibc_new_enough(candidate: Candidate, _catalog: Catalog) -> Iterator[Findin
     )
 
 
-def cpu_features(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
+def cpu_features(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]:
     """CPU_FEATURE_MISSING: the wheel is compiled for instructions that the processor lacks (SIGILL at import)."""
     needs = [feature for feature in candidate.release.cpu_features if feature.lower().startswith("avx")]
     if candidate.avx or not needs or candidate.arch != "x86_64":
@@ -158,9 +158,15 @@ def cpu_features(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
         "this processor has no AVX, so importing it ends with an illegal instruction.",
         requires=phrases.words([text.upper() for text in needs]),
         found="no AVX",
-        fix="Use a processor (or a virtual machine's CPU model) with AVX; every wheel since 1.6 needs it.",
+        fix=f"Use a processor (or a virtual machine's CPU model) with AVX; {_since(catalog)}.",
         rows=(candidate.release,),
     )
+
+
+def _since(catalog: Catalog) -> str:
+    """Say from which release on wheels need AVX."""
+    row = next((row for row in catalog.processor_needs if row.feature == "avx"), None)
+    return f"every wheel since {row.first} needs it" if row is not None else "the wheels need it"
 
 
 _CODE_OF = {

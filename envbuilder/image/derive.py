@@ -18,7 +18,7 @@ from envbuilder.image.build import build_logged
 from envbuilder.image.hostfiles import host_files
 from envbuilder.image.names import reference
 from envbuilder.image.omissions import Omissions
-from envbuilder.versions import pins, same
+from envbuilder.versions import same
 from envbuilder.workspace import packaged, temporary_folder, write_atomically
 
 _PROBES = ("probes/__init__.py", "probes/omit.py", "probes/needs.py", "probes/suite/__init__.py", "probes/suite/elf.py")
@@ -71,7 +71,7 @@ def derive(  # noqa: PLR0913 - what a build is made of
 def _asked(engine: Engine, image: str, environment: Environment) -> Omissions:
     plan = {
         "site": f"/opt/venv/lib/python{environment.python}/site-packages",
-        "wished": sorted(pins(environment.requirements)),
+        "wished": lockfile.names(environment.requirements),
         "libraries": environment.libraries,
         "framework": environment.package,
     }

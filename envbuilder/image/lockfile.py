@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,6 +49,14 @@ def parse(text: str) -> tuple[Locked, ...]:
         hashes = tuple(_HASH.findall(block))
         packages.append(Locked(distribution(found["name"]), found["version"], hashes, block.strip()))
     return tuple(packages)
+
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+def names(requirements: Iterable[str]) -> tuple[str, ...]:
+    """Name the distributions of requirements (``numpy>=2,<3``), normalised, in their order."""
+    return tuple(distribution(found[0]) for text in requirements if (found := _NAME.match(text)))
 
 
 def subset(text: str, names: frozenset[str]) -> str:

@@ -6,7 +6,7 @@ what is missing is known from outside of the image.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container
 from pathlib import Path
 from typing import Literal
 
@@ -17,9 +17,6 @@ from envbuilder.workspace import users_text
 
 OMISSIONS = "omissions.json"
 """The list's name in a build context, and below ``/opt/envbuilder`` in an image."""
-
-CUDA_PART, REST_PART = "cuda-omissions.json", "rest-omissions.json"
-"""The parts of it that the layers are made with: one must not depend on what another leaves out."""
 
 Reason = Literal["compilers", "tests", "unimported", "unnamed", "symbols"]
 """Read by compilers alone; a package's own tests; a distribution that nothing imports and nobody asked for; an object
@@ -78,12 +75,9 @@ class Omissions(msgspec.Struct, frozen=True, kw_only=True):
         """Return what a distribution lacks; None where it is whole."""
         return next((one for one in self.distributions if (one.name, one.version) == (name, version)), None)
 
-    def parted(self, names: Iterable[str]) -> tuple[Omissions, Omissions]:
-        """Return the part about certain distributions, and the part about all others; neither says of which lock."""
-        chosen = frozenset(names)
-        first = tuple(one for one in self.distributions if one.name in chosen)
-        others = tuple(one for one in self.distributions if one.name not in chosen)
-        return Omissions(distributions=first), Omissions(distributions=others)
+    def only(self, names: Container[str]) -> Omissions:
+        """Return the part about certain distributions, and not of which lock: a layer depends on its own alone."""
+        return Omissions(distributions=tuple(one for one in self.distributions if one.name in names))
 
     def folders(self) -> frozenset[str]:
         """Name the folders of which everything of some distribution goes."""

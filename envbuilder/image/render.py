@@ -7,14 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import resources
 
-import jinja2
 import msgspec
-from jinja2.sandbox import SandboxedEnvironment
 
 from envbuilder.environment import Environment
 from envbuilder.errors import InputError, Problem, decode, printable
 from envbuilder.image import lockfile, omissions
 from envbuilder.image.names import BASES, TOOLS_SYSTEM
+from envbuilder.image.parts import cuda_names, parts
 from envbuilder.versions import major, minor, pins
 from envbuilder.workspace import packaged
 
@@ -70,20 +69,20 @@ def render_context(
     if environment.cuda_wheels:
         files["cuda.lock"] = lockfile.subset(lock, cuda_names(environment))
     if environment.form:
-        files |= _leaving_out(environment, left_out)
+        files |= _leaving_out(environment, lock, left_out)
     whole = {path: text.encode() for path, text in files.items()}
     whole |= {f"files/{path}": content for path, content in (added or {}).items()}
     return dict(sorted(whole.items()))
 
 
-def _leaving_out(environment: Environment, left_out: str) -> dict[str, str]:
+def _leaving_out(environment: Environment, lock: str, left_out: str) -> dict[str, str]:
     """Return the list, the parts that its layers are made with, and the program that carries it out."""
-    cuda, rest = omissions.parse(left_out).parted(cuda_names(environment))
     program = packaged(resources.files("envbuilder").joinpath("probes/omit.py"))
-    parts = {omissions.REST_PART: omissions.write(rest), "omit.py": decode.text(program)}
-    if environment.cuda_wheels:
-        parts[omissions.CUDA_PART] = omissions.write(cuda)
-    return {omissions.OMISSIONS: left_out, **parts}
+    files, listed = {omissions.OMISSIONS: left_out, "omit.py": decode.text(program)}, omissions.parse(left_out)
+    for part in parts(environment, lock):
+        files[part.lock] = lockfile.subset(lock, part.distributions)
+        files[part.omissions] = omissions.write(listed.only(part.distributions))
+    return files
 
 
 def _document(environment: Environment) -> str:
@@ -92,21 +91,9 @@ def _document(environment: Environment) -> str:
     return msgspec.json.format(msgspec.json.encode(same), indent=2).decode() + "\n"
 
 
-def cuda_names(environment: Environment) -> frozenset[str]:
-    """Name the distributions of the CUDA layer.
-
-    NCCL is not one of them: each TensorFlow brings another release of it for one and the same CUDA, and in the layer
-    it would keep four TensorFlow versions from sharing 2.5 GB. It is installed with TensorFlow, by the same lock.
-    """
-    return frozenset(name for name in pins(environment.cuda_wheels) if not name.startswith(_FOLLOWS_TENSORFLOW))
-
-
 def required_cuda(cuda: str) -> str:
     """Return the oldest driver CUDA that starts this toolkit's programs: since 11, any of the same major."""
     return f"{major(cuda)}.0" if major(cuda) >= _MINOR_COMPATIBILITY_SINCE else minor(cuda)
-
-
-_FOLLOWS_TENSORFLOW = "nvidia-nccl-"
 
 
 def needs_nvrtc_link(environment: Environment) -> bool:
@@ -123,6 +110,9 @@ _MINOR_COMPATIBILITY_SINCE = 11
 
 
 def _dockerfile(environment: Environment, lock: str, templates: Mapping[str, str], left_out: str) -> str:
+    import jinja2  # noqa: PLC0415 - 40 ms that only a written context pays
+    from jinja2.sandbox import SandboxedEnvironment  # noqa: PLC0415
+
     engine = SandboxedEnvironment(
         loader=jinja2.DictLoader(dict(templates)),
         undefined=jinja2.StrictUndefined,
@@ -143,6 +133,8 @@ def _dockerfile(environment: Environment, lock: str, templates: Mapping[str, str
 @contextmanager
 def _readable(template: str) -> Iterator[None]:
     """Turn what a template of a user's own ends in into a problem at its line; in one of ours it is a fault."""
+    import jinja2  # noqa: PLC0415 - see above
+
     try:
         yield
     except jinja2.TemplateError as error:
@@ -161,6 +153,7 @@ def _values(environment: Environment, lock: str, left_out: str) -> dict[str, obj
         "environment": environment,
         "base": environment.on_registry_base,
         "added": added,
+        "parts": parts(environment, lock) if environment.form else (),
         "loader_folders": tuple(
             folder for folder in environment.loader_folders if not {"nvidia/", f"nvidia/{folder}/"} & gone
         ),

@@ -13,7 +13,7 @@ from packaging.requirements import Requirement
 from envbuilder import versions
 from envbuilder.catalog import gpu_code
 from envbuilder.catalog.model import Catalog
-from envbuilder.catalog.rows import CudaToolkit, Cudnn, CudnnWheel, Row, TensorflowRelease, WheelSet
+from envbuilder.catalog.rows import Contradiction, CudaToolkit, Cudnn, CudnnWheel, Row, TensorflowRelease, WheelSet
 from envbuilder.catalog.runpath import finds_cuda
 from envbuilder.errors import NoClaimError, UsageError
 from envbuilder.pypi.answer_cache import Cache
@@ -161,7 +161,9 @@ class Proposer:
             source=(f"{file.filename}: METADATA and build_info.py",),
             verified=f"{self.today} machine-made from the artefact, not reviewed",
         )
-        return self._with_cuda(plain, said, built, file) if plain.gpu else plain
+        if plain.gpu:
+            return self._with_cuda(plain, said, built, file)
+        return msgspec.structs.replace(plain, contradictions=_of_no_use(said, file.filename))
 
     def _with_cuda(
         self, plain: TensorflowRelease, said: artefact.Metadata, built: artefact.BuildInfo, file: DistFile
@@ -197,6 +199,14 @@ def _with_binary(row: TensorflowRelease, seen: Evidence) -> TensorflowRelease:
         searches=seen.searches,
         source=(*row.source, f"{seen.fat_binaries} fat binaries in all shared objects of the same wheel"),
     )
+
+
+def _of_no_use(said: artefact.Metadata, wheel: str) -> tuple[Contradiction, ...]:
+    """Record that a CPU build has the extra all the same, as every ``tensorflow-cpu`` since 2.14 has."""
+    if not said.and_cuda:
+        return ()
+    but = "a CPU build: the extra brings CUDA wheels that it never opens"
+    return (Contradiction(field="and_cuda", says="; ".join(sorted(said.and_cuda)), but=but, source=wheel),)
 
 
 def _before(catalog: Catalog, package: str, version: str) -> TensorflowRelease | None:

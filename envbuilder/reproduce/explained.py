@@ -46,6 +46,8 @@ _EXPLAINED: dict[Complaint, frozenset[Code]] = {
 
 def explains(code: Code, reported: Reported) -> bool:
     """Tell whether a cause can be what is complained of; anything can where the report does not say what that is."""
+    if code in _LIBRARIES and reported.install == "conda":
+        return False  # it may be conda's build, which opens the libraries that conda chose for it
     if not reported.complaints or code in {Code.OTHER_BUILD, Code.UNKNOWN}:
         return True
     wanted = frozenset[Code]().union(*(_EXPLAINED[complaint] for complaint in reported.complaints))
@@ -71,10 +73,13 @@ def _is_first(reported: Reported) -> bool:
     return bool(release) and at_least(release, "1.4") and not at_least(release, "2.0")
 
 
-def is_aside(symptom: Symptom, reported: Reported) -> bool:
-    """Tell whether a line is about another matter: a GPU where only an import fails, or another TensorFlow."""
+def is_aside(symptom: Symptom, reported: Reported, *, stops: bool = False) -> bool:
+    """Tell whether a line is about another matter: a GPU where only an import fails, or another TensorFlow.
+
+    ``stops`` is true where another line shows what stops the import.
+    """
     asked = set(reported.complaints)
-    only = bool(asked) and asked <= {"import", "installing", "building"}
+    only = (stops and "invisible" not in asked) or (bool(asked) and asked <= {"import", "installing", "building"})
     if symptom.signature == "tf1_code" and _is_first(reported):
         return True  # 1.x has these names: another TensorFlow, that was tried too, said so
     return only and (symptom.signature in _GOES_ON or get(symptom.signature).layer == "symptom")

@@ -18,7 +18,7 @@ from envbuilder.environment import Change, Combination, Environment, Predicate, 
 from envbuilder.finding import Code
 from envbuilder.reproduce.diagnosis import Diagnosis
 from envbuilder.reproduce.mending_commands import mending_commands
-from envbuilder.reproduce.other_ways import other_way
+from envbuilder.reproduce.other_ways import finishes, other_way
 from envbuilder.reproduce.predict import FIRST_WITHOUT_WINDOWS_GPU
 from envbuilder.reproduce.question_from_report import SHARED
 from envbuilder.reproduce.report.reported import Reported
@@ -40,7 +40,7 @@ def mend(
     failed, nor one that the same or another warning about the GPU holds for. The environment is None where no wheels
     can make it.
     """
-    if question is None or (diagnosis.place != "versions" and diagnosis.codes[:1] != (Code.NOT_INSTALLABLE,)):
+    if question is None or (diagnosis.place != "versions" and diagnosis.codes[:1] not in _ELSEWHERE):
         return None
     if Code.OTHER_BUILD in diagnosis.codes:
         return None  # whose build it is decides what its versions mean
@@ -127,14 +127,11 @@ _MENDED_BY = {
 """What has to change at least for a cause to be gone."""
 
 
+_ELSEWHERE = ((Code.NOT_INSTALLABLE,), (Code.CPU_FEATURE_MISSING,))
+"""Causes that do not lie with the versions, and that another version can mend all the same."""
+
 _OF_ANSWERS = frozenset({Code.NOT_INSTALLABLE, Code.PYTHON_UNSUPPORTED})
 """Causes that a release can mend where its pre-release could not be installed."""
-
-
-def _finishes(change: Change) -> bool:
-    """Tell whether a change only leads from a pre-release to its release: the same kernels, the same libraries."""
-    both = change.field == "tensorflow" and change.new is not None
-    return both and versions.numbers(change.old) == versions.numbers(str(change.new))
 
 
 def _before_all(question: Question, catalog: Catalog) -> bool:
@@ -151,7 +148,7 @@ def _mends(diagnosis: Diagnosis, changes: tuple[Change, ...], question: Question
         return False
     if fields == {"system"} and not (lead == Code.NOT_A_GPU_BUILD and question.gpu):
         return False  # another system alone gives a GPU to those who ask for one, and mends nothing else
-    if lead not in _OF_ANSWERS and all(_finishes(change) for change in changes):
+    if lead not in _OF_ANSWERS and all(finishes(change) for change in changes):
         return False
     if lead in {Code.DRIVER_TOO_OLD, Code.CONTAINER_REQUIREMENT}:
         return question.driver is not None

@@ -15,7 +15,7 @@ from envbuilder.environment import Change
 from envbuilder.finding import Code
 
 _PACKAGE = {Code.PROTOBUF_ABI: "protobuf", Code.NUMPY_ABI: "numpy", Code.KERAS_MISMATCH: "keras"}
-_NOT_FOUND = frozenset({Code.MISSING_LIBRARY, Code.LIBRARY_PATH})
+_NOT_FOUND = frozenset({Code.MISSING_LIBRARY, Code.LIBRARY_PATH, Code.CUDA_MISMATCH, Code.CUDNN_MISMATCH})
 _UPPER = frozenset({"<", "<=", "==", "~="})
 
 
@@ -25,6 +25,10 @@ def other_way(lead: Code, question: Question, works: Works[Question], catalog: C
         return _bounded(_PACKAGE[lead], question, works, catalog)
     if lead in _NOT_FOUND and question.gpu and question.install == "system":
         return _with_wheels(question, works)
+    if lead is Code.CPU_FEATURE_MISSING:
+        return _without_need(question, works, catalog)
+    if lead is Code.PYTHON_UNSUPPORTED and question.python is None:
+        return _with_python(question, works, catalog)
     return None
 
 
@@ -57,9 +61,43 @@ def _bounds(name: str, release: TensorflowRelease) -> str | None:
 
 
 def _with_wheels(question: Question, works: Works[Question]) -> Near[Question] | None:
-    """Take CUDA from wheels, where nothing but the way of installing has to change for it."""
+    """Take CUDA from wheels, where nothing else has to change for it but a pre-release to its release."""
     plain = msgspec.structs.replace(question, install="plain", cuda=None, cudnn=None)
     found = nearest(plain, works)
-    if found is None or {change.field for change in found.changes} != {"install"}:
+    if found is None or "install" not in {change.field for change in found.changes}:
         return None
-    return found._replace(changes=(Change("install", "CUDA of the system", None),))
+    others = tuple(change for change in found.changes if change.field != "install")
+    if not all(finishes(change) for change in others):
+        return None
+    return found._replace(changes=(*others, Change("install", "CUDA of the system", None)))
+
+
+def _without_need(question: Question, works: Works[Question], catalog: Catalog) -> Near[Question] | None:
+    """Leave a release whose wheels alone ask for more of the processor than those around it."""
+    rows = catalog.processor_needs_of(question.tensorflow)
+    after = next((row.after for row in rows if row.after is not None and catalog.version(row.after)), None)
+    if after is None:
+        return None
+    found = nearest(msgspec.structs.replace(question, tensorflow=after), works)
+    if found is None or found.changes:
+        return None
+    return found._replace(changes=(Change("tensorflow", question.tensorflow, after),))
+
+
+def finishes(change: Change) -> bool:
+    """Tell whether a change only leads from a pre-release to its release: the same kernels, the same libraries."""
+    both = change.field == "tensorflow" and change.new is not None
+    return both and versions.numbers(change.old) == versions.numbers(str(change.new))
+
+
+def _with_python(question: Question, works: Works[Question], catalog: Catalog) -> Near[Question] | None:
+    """Name the newest Python that the release has wheels for, where an installer found none for the one that runs."""
+    version = catalog.version(question.tensorflow)
+    release = next(iter(catalog.distributions(version)), None) if version else None
+    if release is None or not release.pythons:
+        return None
+    python = release.pythons[-1]
+    found = nearest(msgspec.structs.replace(question, python=python), works)
+    if found is None or found.changes:
+        return None
+    return found._replace(changes=(Change("python", "as installed", python),))

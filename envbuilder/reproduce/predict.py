@@ -24,6 +24,8 @@ _FOLLOW_UPS = frozenset(
 )  # fmt: skip
 """Messages that follow from another cause, and say nothing where that one is known."""
 
+_AT_IMPORT = frozenset({Code.PROTOBUF_ABI, Code.NUMPY_ABI, Code.KERAS_MISMATCH, Code.API_MISMATCH})
+
 _OF_LIBRARIES = frozenset(
     {Code.CUDA_MISMATCH, Code.CUDNN_MISMATCH, Code.MISSING_LIBRARY, Code.LIBRARY_PATH, Code.TWO_CUDA_STACKS}
 )
@@ -39,7 +41,8 @@ _HIDDEN_BY = {
 
 def predict(reported: Reported, symptoms: tuple[Symptom, ...], catalog: Catalog) -> tuple[Finding, ...]:
     """List what must go wrong, the cause first: what lines prove, what the rules foresee, what pauses tell."""
-    symptoms = tuple(row for row in symptoms if not is_aside(row, reported))
+    stops = any(get(row.signature).code in _AT_IMPORT for row in symptoms if row.exact)
+    symptoms = tuple(row for row in symptoms if not is_aside(row, reported, stops=stops))
     shown = _proved(symptoms)
     proved = {finding.code for finding in shown}
     builds = other_builds(reported, symptoms, catalog)

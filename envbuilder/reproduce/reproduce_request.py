@@ -9,12 +9,10 @@ from pathlib import Path
 from envbuilder import host
 from envbuilder.catalog.model import Catalog
 from envbuilder.console import Console
-from envbuilder.engine.docker import connect
 from envbuilder.errors import InputError, Problem
+from envbuilder.reproduce.foresight import foresee, with_command
 from envbuilder.reproduce.report_text import read_text
-from envbuilder.reproduce.reproduce import Options, foresee, reproduce, with_command
 from envbuilder.reproduce.reproduction import ReproduceDocument
-from envbuilder.reproduce.trial import Tools
 from envbuilder.workspace import Workspace
 
 
@@ -46,4 +44,9 @@ def reproduce_report(
     text, driver = read_report(options.report), host.describe().driver
     if options.dry_run:
         return with_command(foresee(text, catalog, driver).document)
+    # The engine, the suite and what they import are half of a start, and a dry run needs none of them.
+    from envbuilder.engine.docker import connect  # noqa: PLC0415
+    from envbuilder.reproduce.reproduce import Options, reproduce  # noqa: PLC0415
+    from envbuilder.reproduce.trial import Tools  # noqa: PLC0415
+
     return reproduce(text, Tools(catalog, workspace, connect(), console.say), Options(prove=options.prove), driver)

@@ -21,7 +21,7 @@ LARGE_CACHE = 2 << 30
 
 _MEMORY = frozenset(
     {"cudnn_no_handle", "cublas_no_handle", "convolution_algorithm_failed", "memory_exhausted", "context_refused",
-     "no_algorithm_worked", "memory_refused_by_driver"}
+     "no_algorithm_worked", "memory_refused_by_driver", "memory_not_initialised"}
 )  # fmt: skip
 _STARTING = (
     "libcudart",

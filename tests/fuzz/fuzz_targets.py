@@ -42,8 +42,8 @@ from envbuilder.refresh import ptx_text, section_table
 from envbuilder.registry import credentials, reference, referrers
 from envbuilder.report.formats import FORMATS
 from envbuilder.reproduce import reproduction_reply, reproduction_text
+from envbuilder.reproduce.foresight import foresee
 from envbuilder.reproduce.report import captured
-from envbuilder.reproduce.reproduce import foresee
 from envbuilder.schemas import as_json
 from envbuilder.validation import validate_request
 from envbuilder.validation.checks.suite_table import CHECKS

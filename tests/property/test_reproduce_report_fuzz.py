@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from envbuilder.catalog.store import load
+from envbuilder.reproduce.foresight import foresee
 from envbuilder.reproduce.messages.recognise import SIGNATURES, find, match
 from envbuilder.reproduce.report.grammar import fits
 from envbuilder.reproduce.report.read import cleaned, read
 from envbuilder.reproduce.report.reported import SCALARS, Reported
-from envbuilder.reproduce.reproduce import foresee
 from envbuilder.reproduce.reproduction_reply import as_markdown
 from envbuilder.reproduce.reproduction_text import as_text
 

@@ -14,8 +14,8 @@ from packaging.specifiers import SpecifierSet
 from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.store import load
 from envbuilder.finding import Code, Severity
+from envbuilder.reproduce.foresight import foresee
 from envbuilder.reproduce.report.reported import SCALARS, Reported
-from envbuilder.reproduce.reproduce import foresee
 from envbuilder.reproduce.reproduction import ReproduceDocument
 
 _IMPLIED = frozenset({"platform", "arch", "build", "distribution"})

@@ -73,7 +73,7 @@ from envbuilder.refresh import agreement, propose
 from envbuilder.refresh.agreement import Comparison, VerifyDocument
 from envbuilder.refresh.propose import RefreshDocument
 from envbuilder.reproduce import reproduction_text
-from envbuilder.reproduce.reproduce import foresee, with_command
+from envbuilder.reproduce.foresight import foresee, with_command
 from envbuilder.reproduce.reproduction import Proof, ReproduceDocument, Run
 from envbuilder.schemas import as_json
 from envbuilder.upgrade import bisect, upgrade_text

@@ -13,9 +13,10 @@ from envbuilder.catalog.store import load
 from envbuilder.compat.resolve import resolve
 from envbuilder.environment import Combination, Environment, Flavor
 from envbuilder.errors import InputError, decode
-from envbuilder.image import omissions
+from envbuilder.image import lockfile, omissions
 from envbuilder.image.context import templates
 from envbuilder.image.omissions import Cut, LeftOut, OfDistribution, Omissions, Omitted
+from envbuilder.image.parts import parts
 from envbuilder.image.render import render_context
 
 LOCK = "".join(
@@ -71,24 +72,58 @@ def test_what_is_no_list_is_said_to_be_none(text: str, tmp_path: Path) -> None:
 def test_each_layer_is_made_with_its_own_part() -> None:
     """What the CUDA layer leaves out depends on the CUDA wheels alone, so that releases share it; no part is lost."""
     files = render_context(slim(GPU), LOCK, templates(), left_out=TEXT)
-    cuda, rest = (omissions.parse(files[name].decode()) for name in (omissions.CUDA_PART, omissions.REST_PART))
-    assert (cuda.distributions, rest.distributions) == ((CUBLAS,), (OWN,))
+    names = [f"{part.name}-omissions.json" for part in parts(slim(GPU), LOCK)]
+    listed = [omissions.parse(files[name].decode()).distributions for name in names]
+    assert (names[0], listed) == ("cuda-omissions.json", [(CUBLAS,), (OWN,), ()])
     other = omissions.write(msgspec.structs.replace(LISTED, lock="sha256:2", distributions=(CUBLAS,)))
-    assert (
-        render_context(slim(GPU), LOCK, templates(), left_out=other)[omissions.CUDA_PART] == files[omissions.CUDA_PART]
+    assert render_context(slim(GPU), LOCK, templates(), left_out=other)[names[0]] == files[names[0]]
+
+
+def test_every_pinned_package_is_in_one_layer() -> None:
+    """The parts of a lock are the lock: CUDA, TensorFlow with its NCCL, what they require, and last what is added."""
+    more = (
+        "nvidia-nccl-cu12==2.23.4 \\\n    --hash=sha256:"
+        + "0" * 64
+        + "\nscipy==1.14.0 \\\n    --hash=sha256:"
+        + "0" * 64
     )
+    lock = LOCK + more + "\n"
+    added = msgspec.structs.replace(slim(GPU), requirements=("tensorflow==2.20.0", "SciPy[full]>=1,<2"))
+    found = parts(added, lock)
+    assert [(part.name, sorted(part.distributions)) for part in found] == [
+        ("cuda", ["nvidia-cublas-cu12"]),
+        ("tensorflow", ["nvidia-nccl-cu12", "tensorflow"]),
+        ("rest", ["numpy"]),
+        ("added", ["scipy"]),
+    ]
+    files = render_context(added, lock, templates(), left_out=TEXT)
+    pinned = [package.name for part in found for package in lockfile.parse(files[part.lock].decode())]
+    assert sorted(pinned) == sorted(package.name for package in lockfile.parse(lock))
+    assert [part.name for part in parts(slim(CPU), LOCK.replace("tensorflow", "tensorflow-cpu"))] == [
+        "tensorflow",
+        "rest",
+    ]
+
+
+def test_a_package_that_is_added_changes_its_own_layer_alone() -> None:
+    """What the steps below are made with stays the same bytes, and so their layers."""
+    added = msgspec.structs.replace(slim(GPU), requirements=("tensorflow==2.20.0", "scipy>=1"))
+    lock = LOCK + "scipy==1.14.0 \\\n    --hash=sha256:" + "0" * 64 + "\n"
+    plain, more = (
+        render_context(one, text, templates(), left_out=TEXT) for one, text in ((slim(GPU), LOCK), (added, lock))
+    )
+    below = [name for part in parts(slim(GPU), LOCK) for name in (part.lock, part.omissions)]
+    assert {name: plain[name] for name in below} == {name: more[name] for name in below}
 
 
 def test_what_goes_is_in_no_layer() -> None:
     """The list is carried out in the very step that installs, with the part of that step."""
-    steps = re.split(
-        r"\n(?=RUN|COPY|FROM)", render_context(slim(GPU), LOCK, templates(), left_out=TEXT)["Dockerfile"].decode()
-    )
-    installing = [step for step in steps if "uv pip install" in step]
-    assert len(installing) == 2
-    for step, part in zip(installing, (omissions.CUDA_PART, omissions.REST_PART), strict=True):
-        assert f"source={part},target=/run/{part}" in step
-        assert f"/run/omit.py /run/{part}" in step.partition("uv pip install")[2]
+    text = render_context(slim(GPU), LOCK, templates(), left_out=TEXT)["Dockerfile"].decode()
+    installing = [step for step in re.split(r"\n(?=RUN|COPY|FROM)", text) if "uv pip install" in step]
+    for step, part in zip(installing, parts(slim(GPU), LOCK), strict=True):
+        assert f"source={part.omissions},target=/run/{part.omissions}" in step
+        assert f"-r /run/{part.lock}" in step
+        assert f"/run/omit.py /run/{part.omissions}" in step.partition("uv pip install")[2]
 
 
 def test_a_form_is_said_by_label_document_and_id() -> None:
@@ -99,7 +134,7 @@ def test_a_form_is_said_by_label_document_and_id() -> None:
     assert re.search(r'org\.envbuilder\.omissions="sha256:[0-9a-f]{64}"', text)
     assert "COPY environment.json requirements.lock omissions.json /opt/envbuilder/" in text
     assert json.loads(files["environment.json"])["form"] == "runtime"
-    assert omissions.CUDA_PART not in files
+    assert "cuda-omissions.json" not in files
     wish = Combination(tensorflow="2.20.0", os="debian-bookworm", form="runtime")
     found = resolve(wish, load())
     assert isinstance(found, Environment)

@@ -228,6 +228,31 @@ def test_only_a_digest_can_be_attached_to(target: str) -> None:
         by_digest(target)
 
 
+def test_a_digest_that_is_images_for_several_platforms_is_not_judged(world: World) -> None:
+    """One of them would run here, and the verdict would stand for all: refused, nothing runs, nothing is attached."""
+    entries = [
+        {
+            "mediaType": OCI_MANIFEST,
+            "digest": world.image.digest,
+            "size": 1,
+            "platform": {"os": "linux", "architecture": a},
+        }
+        for a in ("amd64", "arm64")
+    ]
+    client = Repository(world.hopper.reference, {})
+    kind = "application/vnd.oci.image.index.v1+json"
+    client.put_manifest("several", json.dumps({"schemaVersion": 2, "manifests": entries}).encode(), kind)
+    several = client.manifest("several")
+    assert several is not None
+    world.hopper.reference = world.hopper.reference.at(several.digest)
+    with pytest.raises(PublishError, match="2 images"):
+        world.hopper.attach()
+    assert not world.hopper.judged
+    found = world.verify("H100/535")
+    assert not found.accepted
+    assert "MANY_PLATFORMS" in {str(refusal.reason) for refusal in found.refusals}
+
+
 def test_a_digest_that_is_not_there_is_said(world: World) -> None:
     """Nothing is validated for an image that the registry does not have."""
     world.hopper.reference = world.hopper.reference.at(digest("nothing"))

@@ -19,6 +19,7 @@ from envbuilder.pypi.index_config import IndexConfig
 from envbuilder.pypi.simple_api import Client
 from envbuilder.refresh import new_lines, propose
 from envbuilder.refresh.holdings import Holdings
+from envbuilder.refresh.verify_catalog import verify
 
 TODAY = "2026-11-21"
 SOURCE: dict[str, Any] = {"source": ("a test",), "verified": "2026-11-20 by a test"}
@@ -163,3 +164,22 @@ def test_of_nightly_builds_the_newest_is_read(root: Path) -> None:
     assert (row.package, row.version, row.cpu_features) == ("tf-nightly", "2.23.0.dev20261026", ("avx",))
     with pytest.raises(UsageError, match="no TensorFlow"):
         propose.refresh(proposer, (), "torch")
+
+
+def test_a_proposed_cpu_build_agrees_with_the_wheel_that_it_is_made_from(root: Path) -> None:
+    """An extra that a CPU build has all the same is recorded, so that verifying the new row finds nothing."""
+    info = b"build_info = {'is_cuda_build': False}\n"
+    head = (
+        "Requires-Dist: numpy>=1.26\nProvides-Extra: and-cuda\n"
+        "Requires-Dist: nvidia-cuda-runtime-cu12<13.0,>=12.5; extra == 'and-cuda'\n\n"
+    )
+    add(root, "tensorflow-cpu", "2.22.0", {"tensorflow/python/platform/build_info.py": info}, head)
+    index, _ = opened(root)
+    proposer = propose.Proposer(msgspec.structs.replace(CATALOG, tensorflow=()), index, TODAY)
+    (row,) = propose.refresh(proposer, ("2.22.0",), "tensorflow-cpu").proposals
+    assert (row.gpu, row.and_cuda, row.requires) == (False, (), ("numpy>=1.26",))
+    (told,) = row.contradictions
+    assert (told.field, "nvidia-cuda-runtime-cu12" in told.says) == ("and_cuda", True)
+    found = verify(msgspec.structs.replace(CATALOG, tensorflow=(row,)), index, (row,))
+    assert {one.outcome for one in found if one.field == "and_cuda"} == {"recorded"}
+    assert "disagrees" not in {one.outcome for one in found}

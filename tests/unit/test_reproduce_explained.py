@@ -6,10 +6,10 @@ import pytest
 
 from envbuilder.catalog.store import load
 from envbuilder.finding import Code, Severity
+from envbuilder.reproduce.foresight import foresee
 from envbuilder.reproduce.messages.nearly import find_all
 from envbuilder.reproduce.report.complaints import complaints
 from envbuilder.reproduce.report.read import read
-from envbuilder.reproduce.reproduce import foresee
 from envbuilder.reproduce.transcript import clean
 
 GPU_OF_2015 = (
@@ -181,3 +181,22 @@ def test_a_kernel_that_the_driver_refuses_found_its_libraries() -> None:
     document = foresee(text, load()).document
     assert [row.code for row in document.predicted if row.severity is Severity.ERROR] == [Code.PTX_TOO_NEW]
     assert Code.PTX_TOO_NEW in document.diagnosis.codes
+
+
+@pytest.mark.parametrize(
+    ("release", "way"), [("2.4.0", ("tensorflow 2.4.0 → 2.4.1",)), ("2.5.0", None), ("1.5.0", None)]
+)
+def test_what_one_release_alone_asks_of_the_processor(release: str, way: tuple[str, ...] | None) -> None:
+    """2.4.0 needs AVX2 and the release after it does not: that is the way out, and of other releases there is none."""
+    text = f"tensorflow=={release}\nPython 3.8\nimport tensorflow: Illegal instruction (core dumped)\n"
+    document = foresee(text, load()).document
+    assert document.diagnosis.codes[0] is Code.CPU_FEATURE_MISSING
+    assert (document.nearest.changes if document.nearest else None) == way
+
+
+def test_needs_of_processors_are_facts() -> None:
+    """From 1.5.1 on every release needs AVX, 1.5.0 does not; AVX2 is asked for by 2.4.0 and its candidates alone."""
+    catalog = load()
+    versions = ("1.5.0", "1.5.1", "2.4.0rc1", "2.4.1", "what")
+    needs = {version: {row.feature for row in catalog.processor_needs_of(version)} for version in versions}
+    assert needs == {"1.5.0": set(), "1.5.1": {"avx"}, "2.4.0rc1": {"avx", "avx2"}, "2.4.1": {"avx"}, "what": set()}

@@ -14,8 +14,8 @@ import yaml
 from envbuilder.catalog.store import load
 from envbuilder.matrix import Matrix
 from envbuilder.reproduce.dockerfiles import on_image, on_top, requirement, word
+from envbuilder.reproduce.foresight import foresee
 from envbuilder.reproduce.report.read import read
-from envbuilder.reproduce.reproduce import foresee
 from envbuilder.simulated import profile
 from envbuilder.yaml_reader import read_matrix
 

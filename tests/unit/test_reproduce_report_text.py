@@ -12,9 +12,9 @@ import pytest
 from envbuilder.catalog.store import load
 from envbuilder.errors import UsageError
 from envbuilder.reproduce import report_text
+from envbuilder.reproduce.foresight import foresee
 from envbuilder.reproduce.messages.nearly import find_all
 from envbuilder.reproduce.report_text import LARGEST, encoding_of, read_text, shortened
-from envbuilder.reproduce.reproduce import foresee
 from envbuilder.reproduce.transcript import clean
 
 MISSING = (

@@ -16,9 +16,10 @@ from envbuilder.catalog.store import load
 from envbuilder.cli.reproduce_command import command
 from envbuilder.errors import InputError
 from envbuilder.finding import Code, Finding, Severity
+from envbuilder.reproduce.foresight import foresee, with_command
 from envbuilder.reproduce.messages.recognise import match
 from envbuilder.reproduce.question_from_report import release_of
-from envbuilder.reproduce.reproduce import deviated, foresee, proof, with_command
+from envbuilder.reproduce.reproduce import deviated, proof
 from envbuilder.reproduce.reproduction import Proof, ReproduceDocument, Run
 from envbuilder.reproduce.reproduction_reply import as_markdown
 from envbuilder.reproduce.reproduction_text import as_text

@@ -166,8 +166,8 @@ def _below(  # noqa: PLR0913 - what to look for, and what it would state
 
 
 _BRANDS = ("0ti", "0 ti", "0 super", "rtx", "gtx", "tesla", "quadro", "geforce", "titan", "a100", "h100", "h200",
-           "v100", "p100", "k80", "k40", "b200", "l40", "nvidia l", "nvidia a", "gt 7", "gt7", "gh200", "gb200",
-           "p40")  # fmt: skip
+           "v100", "p100", "t4 ", "l4 ", "p4 ", "k80", "k40", "b200", "l40", "nvidia l", "nvidia a", "gt 7", "gt7",
+           "gh200", "gb200", "p40")  # fmt: skip
 _SYSTEMS = ("ubuntu", "debian", "centos", "red hat", "rhel", "fedora", "arch linux", "manjaro", "linux mint", "windows",
             "win10", "win11", "win 10", "macos", "mac os", "osx", "wsl", "suse", "rocky", "pop!", "pop_os", "kali",
             "gentoo", "amazon linux", "alma", "nixos", "oracle linux")  # fmt: skip

@@ -12,16 +12,23 @@ _CENTRE = (
     r"|M40|M60|P40"
 )
 _SUFFIX = (
-    r"(?: Laptop GPU| Mobile| with Max-Q Design| Ada Generation| Generation)?"
+    r"(?: Ada Generation| Ada)?(?: Laptop GPU| Mobile| with Max-Q Design| Generation)?"
     r"(?![0-9]| ?series| ?/ ?[0-9]+ ?MiB|\.\.\.)"
 )
+_NO_SERIES = r"(?!3000\b(?! ?(?:ada|laptop|mobile)))"
+"""RTX 3000 by itself is what people call the 30 series."""
+
 _FORM = r"(?:-(?:PCIE|PCIe|SXM[0-9]?|NVL|DGXS)|-[0-9]{2,3}GB| (?:PCIe|NVL|80GB HBM3|[0-9]{2,3}GB))*"
 _BOARDS = (
-    rf"{_NVIDIA}(?:GeForce[ -]?)?(?:RTX|GTX|GT|MX)[ -]?[0-9]{{3,4}}(?:[ -]?(?:Ti|SUPER|Max-?Q|XM|M|D)\b)*{_SUFFIX}",
+    (
+        rf"{_NVIDIA}(?:GeForce[ -]?)?(?:RTX|GTX|GT|MX)[ -]?{_NO_SERIES}[0-9]{{3,4}}"
+        rf"(?:[ -]?(?:Ti|SUPER|Max-?Q|XM|M|D)\b)*{_SUFFIX}"
+    ),
     rf"{_NVIDIA}GeForce[ -]?[0-9]{{3,4}}(?:MX|M|A)\b",
     rf"{_NVIDIA}(?:RTX|Quadro)(?: RTX| PRO)? ?[AKMPTV]?[0-9]{{3,4}}(?: Ada| Blackwell)?{_SUFFIX}",
     rf"{_NVIDIA}(?:GeForce[ -])?(?:GTX[ -])?TITAN(?: X \(Pascal\)|(?: (?:Xp|X|V|RTX|Black|Z))?\b(?!\.\.\.))",
     rf"(?:NVIDIA[ -]|Tesla[ -]|GRID[ -])?(?:{_CENTRE}){_FORM}\b(?!\.\.\.)",
+    rf"(?:{_SHORT})(?= gpus?\b)",
     rf"(?:NVIDIA[ -]|Tesla[ -]|GRID[ -])(?:{_SHORT}|H20|P6|M4|M6|M10)(?:-[0-9]{{1,2}}[A-Z])?\b",
 )
 _BARE = rf"(?:[1-5]0[5-9]0|[67][0-9]0|9[4-8]0)(?:[ -]?(?:Ti|SUPER))*\b|(?:{_SHORT})\b"

@@ -116,6 +116,7 @@ CONVERSIONS: dict[str, tuple[str, Callable[[str], str]]] = {
     "built_cudnn": ("built.cudnn", str),
     "built_dll": ("built.cuda", lambda text: f"{text[:-1]}.{text[-1]}"),
     "capability": ("compute_capabilities", str),
+    "capability_parts": ("compute_capabilities", lambda text: ".".join(re.findall(r"[0-9]+", text))),
     "numpy": ("packages.numpy", str),
     "protobuf": ("packages.protobuf", str),
     "keras": ("packages.keras", str),

@@ -17,6 +17,13 @@ _DEMANDS = re.compile(
     r"(?:\brequires?\b(?! a lot)|\bneeds\b|download and install|compatible with|\bsupports\b|recommend)",
     re.IGNORECASE,
 )
+_AFTER = re.compile(
+    r"\b(?:down-?grad(?:e|ed|ing)|(?:went|going|go|roll(?:ed|ing)?|revert(?:ed|ing)?|switch(?:ed|ing)?) (?:back|down))"
+    r"(?:(?!\.\s)[^\n;]){0,80}\bto(?: (?:tensorflow|tf|cuda|cudnn|python|version|the|v))*\s*\Z",
+    re.IGNORECASE,
+)
+"""Before a version that somebody went back to, because the other one failed."""
+
 _BOUND = re.compile(r"\s{0,2}(?:or|and) (?:earlier|later|newer|older|above|below|higher|lower)\b", re.IGNORECASE)
 _BREAK = re.compile(
     r"(?<=[^0-9\s])[.!?](?=\s|$)|;|,\s|\s(?:but|while|whereas|however|although|though)\s|\)\s|\s\(", re.IGNORECASE
@@ -43,6 +50,8 @@ def side_of(line: str, start: int, end: int) -> Side:
     before = max((match.end() for match in _BREAK.finditer(line, 0, start)), default=0)
     works = _WORKS.search(around)
     if works is not None and not _NOT.search(around[max(0, works.start() - 24) : works.start()]):
+        return "works"
+    if _AFTER.search(line, before, start) is not None:
         return "works"
     wanted = _DEMANDS.search(line, before, start) is not None or _BOUND.match(line, end) is not None
     return "wanted" if wanted else "fails"

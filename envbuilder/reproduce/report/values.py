@@ -23,6 +23,9 @@ def _plain(pattern: str, *, aside: bool = True) -> re.Pattern[str]:
 _RELEASE, _PYTHON = _plain(RELEASE), _plain(PYTHON)
 _PREFIXED_RELEASE = re.compile(rf"(?<![\w.])(?:r|v|tf|tensorflow)?v?[ -]?({RELEASE})", re.ASCII | re.IGNORECASE)
 _ORIGIN = re.compile(rf"g[0-9a-f]{{7,12}}\S{{0,3}} ['\"]?({RELEASE})", re.ASCII)
+_DESCRIBED = re.compile(r"\s{0,4}v[0-9.]{3,9}(?:-rc[0-9])?-[0-9]{1,7}-g[0-9a-f]{7,12}\s{0,4}\Z", re.ASCII)
+"""What Git calls a build: after which release it was made, and not which it is."""
+
 _DRIVER = _plain(DRIVER + r"|[2-9][0-9]{2}(?![0-9.])")
 _NUMBER = re.compile(
     r"(?<![\w.+-])(?:v|V)?([0-9]{1,3}(?:\.[0-9]{1,3}){0,3})(?![0-9]|\.[0-9])(?! ?GB)(?:-[0-9])?", re.ASCII
@@ -37,7 +40,7 @@ _BUILT_FOR = re.compile(r"\+cuda[0-9.]{2,6}")
 
 
 def _tensorflow(_: str, value: str) -> Found:
-    found = _ORIGIN.search(value) or _PREFIXED_RELEASE.search(value)
+    found = _ORIGIN.search(value) or (None if _DESCRIBED.match(value) else _PREFIXED_RELEASE.search(value))
     if found is not None:
         yield "tensorflow", found[1], 1
 

@@ -1,0 +1,76 @@
+"""What is known of a report before anything is built: what it says, its cause, how it would be rebuilt, what works."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from envbuilder.catalog.model import Catalog
+from envbuilder.environment import Environment
+from envbuilder.errors import InputError, Problem
+from envbuilder.reproduce.diagnosis import diagnose
+from envbuilder.reproduce.messages.nearly import find_all
+from envbuilder.reproduce.nearest_environment import mend
+from envbuilder.reproduce.predict import predict
+from envbuilder.reproduce.question_from_report import question_of
+from envbuilder.reproduce.rebuild import Rebuild, plan
+from envbuilder.reproduce.report.read import cleaned, read
+from envbuilder.reproduce.report_text import LARGEST, shortened
+from envbuilder.reproduce.reproduction import POSTED, Nearest, ReproduceDocument, build_command, matrix_path
+from envbuilder.workspace import Workspace, write_atomically
+
+
+@dataclass(frozen=True)
+class Foreseen:
+    """What is known before anything is built."""
+
+    document: ReproduceDocument
+    rebuild: Rebuild
+    near: Environment | None
+
+
+def foresee(text: str, catalog: Catalog, driver_here: str | None = None) -> Foreseen:
+    """Read a report and say what must go wrong, how it would be rebuilt, and what works instead.
+
+    Raises InputError for a text that is no report: an empty one.
+    """
+    if not text.strip():
+        raise InputError(
+            (Problem("report", 0, "", "is empty"),), hint="paste an issue, a log, or envbuilder capture's output"
+        )
+    if len(text) > LARGEST:
+        text = shortened(text.split("\n"))
+    transcript = cleaned(text)
+    reported, symptoms = read(text, transcript), find_all(transcript)
+    question = question_of(reported, symptoms, catalog)
+    predicted = predict(reported, symptoms, catalog)
+    rebuild = plan(reported, question, predicted, catalog, driver_here)
+    diagnosis = diagnose(predicted, symptoms)
+    mended = mend(reported, question, diagnosis, catalog)
+    near, environment = mended if mended is not None else (None, None)
+    document = ReproduceDocument(
+        reported=reported,
+        symptoms=symptoms,
+        predicted=predicted,
+        diagnosis=diagnosis,
+        recipe=rebuild.recipe,
+        nearest=near,
+    )
+    return Foreseen(document, rebuild, environment)
+
+
+def with_command(document: ReproduceDocument, workspace: Workspace | None = None) -> ReproduceDocument:
+    """Name the command that builds the nearest environment from its matrix.
+
+    The matrix is left in the workspace's ``out/reproduce/matrices``. Without a workspace nothing is written: the answer
+    brings the matrix along, to be saved under the name that the command gives.
+    """
+    near: Nearest | None = document.nearest
+    if near is None or not near.matrix:
+        return document
+    if workspace is not None:
+        write_atomically(matrix_path(document, workspace), near.matrix.encode())
+    ours = build_command(document) if workspace is not None else f"envbuilder run {POSTED}"
+    commands = (ours, *near.commands)
+    return msgspec.structs.replace(document, nearest=msgspec.structs.replace(near, commands=commands))
