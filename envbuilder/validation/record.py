@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from envbuilder.engine.port import Engine
-from envbuilder.errors import UsageError
+from envbuilder.errors import UsageError, decode
 from envbuilder.validation.checks import suite_plan
 from envbuilder.validation.events import Progress
 from envbuilder.validation.history import History
@@ -28,6 +28,8 @@ from envbuilder.workspace import (
 )
 
 DRIVER_VERSION = Path("/proc/driver/nvidia/version")
+GPUS = Path("/proc/driver/nvidia/gpus")
+"""Where the kernel's module says what it is, and what it drives: a file ``information`` a GPU."""
 
 
 class Validated(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,7 +98,7 @@ def said(progress: Progress) -> str:
 
 
 def _key(request: ValidationRequest, engine: Engine) -> str:
-    """Return what a verdict depends on, as one digest; the host's driver is part of it."""
+    """Return what a verdict depends on, as one digest; the host's driver and its kinds of GPU are part of it."""
     info = engine.info()
     driver = read_kept(DRIVER_VERSION) or b""
     simulated = request.simulate.profile.text if request.simulate else ""
@@ -113,5 +115,12 @@ def _key(request: ValidationRequest, engine: Engine) -> str:
             "budgets": msgspec.json.encode(request.budgets),
             "host": msgspec.json.encode(host),
             "driver": driver,
+            "gpus": msgspec.json.encode(_gpu_models()),
         }
     )
+
+
+def _gpu_models() -> list[str]:
+    """Name the model of each GPU that the driver drives; none where there is no driver."""
+    lines = [line for path in GPUS.glob("*/information") for line in decode.lossy(read_kept(path) or b"").splitlines()]
+    return sorted(line.partition(":")[2].strip() for line in lines if line.startswith("Model:"))

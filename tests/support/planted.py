@@ -204,7 +204,7 @@ class Garden:
     def compare(self, release: str, change: Change) -> Outcome:
         """Build the image with the change and let an upgrade decide between the one without and it."""
         begun = time.monotonic()
-        choice = choose(None, (f"tf{release}-py311-cpu-bookworm",), Workspace(ROOT), self.catalog)
+        choice = choose("tensorflow", (f"tf{release}-py311-cpu-bookworm",), Workspace(ROOT), self.catalog)
         (environment,) = choice.environments
         both = Pair(environment, environment, choice.catalog)
         request = UpgradeRequest(release, release, self.policy, rounds=self.rounds if change.measured else 1)

@@ -35,7 +35,7 @@ def test_sound_verdicts_are_believed() -> None:
         verdict(level="gpu"),
         verdict(checks=()),
         verdict(simulated=True),
-        gpu_verdict(),
+        gpu_verdict(checks=verdict().checks),
     ],
     ids=["a word", "a softer word", "a level", "no results", "simulated", "a tier without a check"],
 )
