@@ -142,10 +142,9 @@ def test_what_an_interruption_was_made_into_is_one(capsys: pytest.CaptureFixture
         def __set_name__(self, owner: type, name: str) -> None:
             raise KeyboardInterrupt
 
-    try:
+    with pytest.raises((RuntimeError, KeyboardInterrupt)) as raised:  # as Python before 3.12 has it, and after
         type("Made", (), {"field": Field()})
-    except (RuntimeError, KeyboardInterrupt) as error:  # as Python before 3.12 has it, and after
-        assert cli._report(error) == ExitCode.INTERRUPTED
+    assert cli._report(raised.value) == ExitCode.INTERRUPTED
     said = capsys.readouterr().err
     assert "interrupted" in said
     assert "Traceback" not in said
