@@ -11,7 +11,18 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from envbuilder.cli.fleet_ports import asked, attacher, executor_of, made, own_key, prepared, terms_of, trusting
+from envbuilder.cli.fleet_ports import (
+    asked,
+    attacher,
+    attacher_beside,
+    closing_beside,
+    executor_of,
+    made,
+    own_key,
+    prepared,
+    terms_of,
+    trusting,
+)
 from envbuilder.cli.options import format_option, gpus_option, keyless_option, profile_option
 
 if TYPE_CHECKING:
@@ -153,8 +164,14 @@ def run(  # noqa: PLR0913, PLR0917 - one parameter an option
 @click.argument("order", type=click.File("rb"), metavar="FILE|-")
 @click.option("--sign", "signers", multiple=True, type=click.Path(path_type=Path), help=_SIGN)
 @keyless_option
+@click.option(
+    "--beside",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="FOLDER",
+    help="The image runs in another container, which shares this folder: a pod of `fleet export kubernetes`.",
+)
 @format_option
-def prove(order: Any, signers: tuple[Path, ...], keyless: bool, form: str) -> None:  # noqa: ANN401, FBT001 - click's
+def prove(order: Any, signers: tuple[Path, ...], keyless: bool, beside: Path | None, form: str) -> None:  # noqa: ANN401, FBT001 - click's
     r"""Do one proof on this host, as an order asks for it: what the jobs of `fleet run` and `fleet export` call.
 
     Nothing is run where a trusted key has said it already. A host that is not of the kind that is asked for, by its own
@@ -187,24 +204,24 @@ def prove(order: Any, signers: tuple[Path, ...], keyless: bool, form: str) -> No
     catalog, to = load(), destination(asked_for.repository)
     openers = trusting(asked_for.trusted, asked_for.identity, asked_for.issuer)
     registrar = registrar_of(to, os.environ, openers, catalog.gpu_model, asked_for.max_age_s)
-    here = Here(describe(), platform.machine(), suite_plan.digest(), catalog)
+    host = describe()
+    here = Here(None if beside else host, platform.machine(), suite_plan.digest(), catalog)
     check_host(asked_for, here)
     sealer = sealer_of(signers, keyless=keyless, environment=os.environ, say=Console().say)
     check_believed(sealer, openers)
 
     def attach() -> Verdict:
-        ready = attacher(
-            registrar,
-            sealer,
-            here.host,
-            catalog,
-            profile=asked_for.profile,
-            gpus=asked_for.gpus,
-            simulate=asked_for.simulate or None,
-        )
+        how = {"profile": asked_for.profile}
+        if beside is not None:
+            ready = attacher_beside(registrar, sealer, beside, gpus=1 if asked_for.gpu else 0, **how)
+        else:
+            played = asked_for.simulate or None
+            ready = attacher(registrar, sealer, host, catalog, gpus=asked_for.gpus, simulate=played, **how)
         return ready(asked_for.digest)
 
-    finish(do(asked_for, here, registrar.standing, attach), form, as_text)
+    with closing_beside(beside):
+        document = do(asked_for, here, registrar.standing, attach)
+    finish(document, form, as_text)
 
 
 @command.command("make")
@@ -273,36 +290,68 @@ def worker(address: str, name: str) -> None:
 
 
 @command.command("export")
-@click.argument("scheduler", type=click.Choice(["slurm"]))
+@click.argument("scheduler", type=click.Choice(["slurm", "kubernetes"]))
 @asked
+@profile_option
+@click.option("--runner", default="", metavar="IMAGE", help="Kubernetes: an image of yours with envbuilder in it.")
+@click.option(
+    "--key-secret", default="envbuilder-signing-key", show_default=True, help="Kubernetes: holds envbuilder.key."
+)
+@click.option("--pull-secret", default="", help="Kubernetes: the registry's login, for pulling and attaching.")
+@click.option("--namespace", default="", help="Kubernetes: where the Jobs go.")
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path, file_okay=False), default=Path("out/fleet"), show_default=True
 )
-def export(scheduler: str, form: str, output: Path, **given: Any) -> None:  # noqa: ANN401, ARG001 - likewise; one so far
-    r"""Write what is left as jobs of a scheduler: a file a kind of host, a task an image.
+def export(  # noqa: PLR0913, PLR0917 - one parameter an option
+    scheduler: str,
+    form: str,
+    profile: str,
+    runner: str,
+    key_secret: str,
+    pull_secret: str,
+    namespace: str,
+    output: Path,
+    **given: Any,  # noqa: ANN401 - likewise
+) -> None:
+    r"""Write what is left as jobs of a scheduler, each proof on a host of its kind, the verdict attached to the digest.
 
-    Slurm: arrays for `sbatch`, on nodes that have a container engine. Each task validates a digest where it is and
-    attaches the verdict, signed by the key whose path ENVBUILDER_SIGNING_KEY names; no key and no login is in a file.
-    A task that a node took with it is queued again; one that FAILED is not.
+    Slurm: a script a kind of host, a task an image, for `sbatch`, on nodes that have a container engine. The key is the
+    one whose path ENVBUILDER_SIGNING_KEY names; no key and no login is in a file. A task that a node took with it is
+    queued again; one that FAILED is not.
+
+    Kubernetes: a Job a proof, for `kubectl apply`. The image under test runs the suite and holds no secret; a container
+    of --runner beside it judges, signs with the key of --key-secret and attaches.
 
     \b
-    Example:
+    Examples:
       envbuilder fleet export slurm tensorflow --fleet fleet.yaml \
           --from registry.example.org/ml/tensorflow --key team.pub -o jobs
+      envbuilder fleet export kubernetes tensorflow --fleet fleet.yaml --from registry.example.org/ml/tensorflow \
+          --key team.pub --runner registry.example.org/ml/envbuilder --pull-secret registry-login -o jobs
     """
     from envbuilder.cli.output import finish
     from envbuilder.console import Console
+    from envbuilder.errors import UsageError
+    from envbuilder.jobs.fleet_kubernetes import Cluster, manifests, write_manifests
     from envbuilder.jobs.fleet_proofs import survey
     from envbuilder.jobs.fleet_run import tasks_of
     from envbuilder.jobs.fleet_slurm import batches, write_batches
     from envbuilder.jobs.fleet_text import as_text
 
+    if scheduler == "kubernetes" and not runner:
+        raise UsageError(
+            "no image with envbuilder in it is named", hint="--runner IMAGE; docs/fleet.md shows how to make one"
+        )
     what, registrar = prepared(**given)
     document = survey("plan", what, registrar.standing)
-    tasks = (
-        task for _, task in tasks_of(document, what, terms_of(given, profile="quick", gpus="auto", rehearse=False))
-    )
-    for path in write_batches(batches(tasks, document.matrix), output):
+    tasks = [
+        task for _, task in tasks_of(document, what, terms_of(given, profile=profile, gpus="auto", rehearse=False))
+    ]
+    if scheduler == "kubernetes":
+        written = write_manifests(manifests(tasks, Cluster(runner, key_secret, pull_secret, namespace)), output)
+    else:
+        written = iter(write_batches(batches(tasks, document.matrix), output))
+    for path in written:
         Console().say(f"wrote {path}")
     finish(document, form, as_text)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 from msgspec.structs import replace
@@ -17,12 +18,15 @@ if TYPE_CHECKING:
     from envbuilder.attest.envelope import Opener, Sealer
     from envbuilder.catalog.model import Catalog
     from envbuilder.choice import Choice
+    from envbuilder.engine.port import Engine
     from envbuilder.jobs.fleet_make import MakeOrder
     from envbuilder.jobs.fleet_proofs import Survey
     from envbuilder.jobs.fleet_run import ProofTerms
     from envbuilder.jobs.fleet_task import Executor
     from envbuilder.publish.proven import Registrar
     from envbuilder.publish.publish_document import PublishDocument
+    from envbuilder.registry.reference import Reference
+    from envbuilder.validation.checks.specification import Profile
     from envbuilder.verdict import HostRef, Verdict
     from envbuilder.workspace import Workspace
 
@@ -194,3 +198,51 @@ def made(order: MakeOrder, choice: Choice, workspace: Workspace, sealer: Sealer)
     wish = Wish(to, allow=("inconclusive",), profile="full" if order.profile == "full" else "quick", gpus=order.gpus)
     session = Session(engine, workspace, console.say, dict(os.environ), describe())
     return publish_all(choice, wish, sealer, session)
+
+
+def attacher_beside(
+    registrar: Registrar, sealer: Sealer, exchange: Path, *, profile: str, gpus: int
+) -> Callable[[str], Verdict]:
+    """Return what has the container beside this one run the suite, judges what it says, and attaches the verdict."""
+    from envbuilder.console import Console
+    from envbuilder.errors import PublishError
+    from envbuilder.host import describe
+    from envbuilder.publish.attach_verdict import Attachment, attach_verdict, tools_for
+    from envbuilder.publish.publish_all import Session
+    from envbuilder.publish.registry_image import RegistryImages
+    from envbuilder.publish.stating import Terms
+    from envbuilder.registry.client import Repository
+    from envbuilder.validation.validate import validate_beside
+    from envbuilder.workspace import Workspace
+
+    workspace, console = Workspace(Path.cwd()), Console()
+
+    def attach(digest: str) -> Verdict:
+        reference = registrar.repository.reference.at(digest)
+        images = RegistryImages(Repository(reference, dict(os.environ)))
+
+        def judge(asked: Reference) -> Verdict:
+            image = images.image(str(asked))
+            if image is None:
+                raise PublishError(f"the registry has no {asked}")
+            chosen = cast("Profile", profile)
+            return validate_beside(exchange, image, str(asked), digest, profile=chosen, gpus=gpus)
+
+        # Stating looks an image up and pulls it, and does nothing else with an engine.
+        session = Session(cast("Engine", images), workspace, console.say, dict(os.environ), describe())
+        attachment = Attachment(reference, workspace.attached(digest), Terms(session.host, profile))
+        return attach_verdict(attachment, tools_for(reference, session, sealer, judge))
+
+    return attach
+
+
+@contextmanager
+def closing_beside(exchange: Path | None) -> Iterator[None]:
+    """Tell the container beside this one that it is over, however this ends: it waits for a word."""
+    from envbuilder.validation.launcher import close
+
+    try:
+        yield
+    finally:
+        if exchange is not None:
+            close(exchange)

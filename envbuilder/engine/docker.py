@@ -60,8 +60,20 @@ def connect(environment: Mapping[str, str] | None = None) -> DockerEngine:
             [int(part) for part in api.api_version.split(".")]
     except (DockerException, OSError, decode.DamagedError) as error:
         raise InfrastructureError(f"no container engine answers: {error}", hint=NO_ENGINE) from error
+    _refuse_podman(api)
     api.timeout = _ANSWER_SECONDS
     return DockerEngine(api, environment)
+
+
+def _refuse_podman(api: APIClient) -> None:
+    """Say at once that an engine is Podman: it takes a build of BuildKit's without a word, and makes no image."""
+    told = ask(api, "/version", "say what it is", _Version)
+    named = [part for part in (told.components if told else None) or () if part.name == "Podman Engine"]
+    if named:
+        raise InfrastructureError(
+            f"what answers is Podman {named[0].version or ''}: its interface has no BuildKit, which builds images",
+            hint="let DOCKER_HOST lead to Docker Engine 20.10 or newer; Podman runs the images that were published",
+        )
 
 
 class DockerEngine:
@@ -293,6 +305,15 @@ class DockerEngine:
 
     def _url(self, path: str) -> str:
         return url(self._api, path)
+
+
+class _Component(msgspec.Struct, rename="pascal"):
+    name: str | None = None
+    version: str | None = None
+
+
+class _Version(msgspec.Struct, rename="pascal"):
+    components: tuple[_Component, ...] | None = None
 
 
 class _Device(msgspec.Struct, rename="pascal"):

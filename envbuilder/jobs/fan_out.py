@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import Future
 from dataclasses import dataclass
+from queue import SimpleQueue
 from typing import TypeVar
 
 from envbuilder.errors import EnvbuilderError, InfrastructureError
@@ -14,6 +15,9 @@ from envbuilder.jobs.fleet_task import Ended, Executor, LostError, Task, is_lost
 
 ATTEMPTS = 4
 """How often a task may be begun where workers are lost under it: the fifth host would hardly be luckier."""
+
+WINDOW = 250
+"""How many tasks of one kind of host are with an executor at once: a scheduler's queue is everybody's."""
 
 PATIENCE_S, PAUSE_S = 180.0, 2.0
 """How long a registry may be away before a question to it is given up, and how long is waited between two."""
@@ -44,25 +48,31 @@ def fan_out(
     """
     begun: Counter[str] = Counter()
     came: dict[str, Came] = {}
-    running: dict[Future[Ended], Task] = {}
+    done: SimpleQueue[tuple[Task, Future[Ended]]] = SimpleQueue()
+    waiting: dict[str, deque[Task]] = {}
+    for task in {task.name: task for task in tasks}.values():
+        waiting.setdefault(task.kind, deque()).append(task)
 
     def begin(task: Task) -> None:
         begun[task.name] += 1
-        running[executor.submit(task)] = task
+        executor.submit(task).add_done_callback(lambda future: done.put((task, future)))
 
-    for task in {task.name: task for task in tasks}.values():
-        begin(task)
-    while running:
-        done, _ = wait(running, return_when=FIRST_COMPLETED)
-        for future in done:
-            task = running.pop(future)
-            ended, error = _end_of(future)
-            came[task.name] = Came(ended, error, begun[task.name])
-            if not _was_lost(ended):
-                continue
-            if begun[task.name] < attempts and _is_left(task, is_left, say):
-                say(f"{task.name} on {task.kind} was lost ({error}); it is begun again")
-                begin(task)
+    under_way = 0
+    for same in waiting.values():
+        for _ in range(min(WINDOW, len(same))):
+            begin(same.popleft())
+            under_way += 1
+    while under_way:
+        task, future = done.get()
+        ended, error = _end_of(future)
+        came[task.name] = Came(ended, error, begun[task.name])
+        if _was_lost(ended) and begun[task.name] < attempts and _is_left(task, is_left, say):
+            say(f"{task.name} on {task.kind} was lost ({error}); it is begun again")
+            begin(task)
+        elif waiting[task.kind]:
+            begin(waiting[task.kind].popleft())
+        else:
+            under_way -= 1
     return came
 
 

@@ -47,9 +47,12 @@ class Ask(Protocol):
 
 @dataclass(frozen=True)
 class Here:
-    """This host as it is now, and the suite that is installed on it."""
+    """This host as it is now, and the suite that is installed on it.
 
-    host: HostRef
+    ``host`` is None where only the container that runs the image sees the GPUs: the verdict then says which they are.
+    """
+
+    host: HostRef | None
     arch: str
     suite: str
     catalog: Catalog
@@ -67,7 +70,7 @@ def prove(order: ProofOrder, here: Here, ask: Ask, attach: Callable[[], Verdict]
         environment=order.environment,
         kind=f"{order.gpu}/{order.driver}" if order.gpu else "any host",
         did="stands",
-        driver=here.host.driver,
+        driver=here.host.driver if here.host is not None else None,
     )
     found = ask(order.environment, order.level, [(order.gpu, order.driver)], order.digest)
     if found is None:
@@ -78,6 +81,8 @@ def prove(order: ProofOrder, here: Here, ask: Ask, attach: Callable[[], Verdict]
     if not is_left(stands, order.suite, again=order.again):
         return msgspec.structs.replace(bare, state=stands.state, exit_code=code_of(stands.state))
     verdict = attach()
+    if not order.simulate:
+        _check_kind(order, verdict.host, here.catalog)
     return msgspec.structs.replace(
         bare,
         did="rehearsed" if order.simulate else "attached",
@@ -97,14 +102,15 @@ def check_host(order: ProofOrder, here: Here) -> None:
         )
     if order.arch != here.arch:
         raise InfrastructureError(f"this host is {here.arch}, and {order.arch} was asked for")
-    names = [gpu.name for gpu in here.host.gpus]
-    if (
-        order.gpu
-        and not order.simulate
-        and not is_of_kind(order.gpu, order.driver, here.host.driver, names, here.catalog)
-    ):
+    if here.host is not None and not order.simulate:
+        _check_kind(order, here.host, here.catalog)
+
+
+def _check_kind(order: ProofOrder, host: HostRef, catalog: Catalog) -> None:
+    names = [gpu.name for gpu in host.gpus]
+    if order.gpu and not is_of_kind(order.gpu, order.driver, host.driver, names, catalog):
         raise InfrastructureError(
-            f"this host has {', '.join(names) or 'no GPU'} with driver {here.host.driver or 'none'}, "
+            f"this host has {', '.join(names) or 'no GPU'} with driver {host.driver or 'none'}, "
             f"and {order.gpu}/{order.driver} was asked for",
             hint="the fleet file's constraint or labels lead to another kind of host",
         )

@@ -10,12 +10,13 @@ from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import TensorflowRelease
 from envbuilder.engine.port import Image
 from envbuilder.environment import Environment, Flavor
+from envbuilder.errors import UsageError, decode
 from envbuilder.finding import Code
 from envbuilder.image import lockfile
 from envbuilder.validation.checks.specification import Profile
 from envbuilder.validation.checks.suite_plan import Facts
 from envbuilder.validation.events import Identity
-from envbuilder.validation.image_claims import ENVIRONMENT_LABEL, LOCK_LABEL, carried_lock
+from envbuilder.validation.image_claims import ENVIRONMENT_LABEL, LOCK_LABEL, carried_lock, contradicts_itself
 from envbuilder.validation.image_files import ImageFiles
 
 
@@ -50,6 +51,30 @@ def with_base(facts: Facts, environment: Environment | None) -> Facts:
         return facts
     known = any(finding.code is Code.XLA_TOOLS_MISSING for finding in environment.findings)
     return msgspec.structs.replace(facts, without_tools=known)
+
+
+def told_of(identity: Identity, image: Image) -> tuple[Environment, str]:
+    """Return the environment and the lock that an image carries, where both are what its labels name.
+
+    Labels are part of the digest; what the image says of itself is not taken without them. Raises UsageError otherwise.
+    """
+    label = image.labels.get(ENVIRONMENT_LABEL, "")
+    try:
+        environment = decode.from_json(identity.environment.encode(), Environment)
+        held = lockfile.digest(identity.lock)
+    except (decode.DamagedError, ValueError) as error:
+        raise UsageError(f"the image carries no environment of ours: {error}", hint=_OURS_ALONE) from error
+    if (
+        not label
+        or environment.id != label
+        or held != image.labels.get(LOCK_LABEL, "")
+        or contradicts_itself(environment)
+    ):
+        raise UsageError("the image's documents are not those that its labels name", hint=_OURS_ALONE)
+    return environment, identity.lock
+
+
+_OURS_ALONE = "an image of others is validated on a host with a container engine"
 
 
 def of_claimed(facts: Facts, files: ImageFiles, image: Image) -> Facts:

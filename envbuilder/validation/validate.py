@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 import msgspec
@@ -42,7 +43,7 @@ from envbuilder.validation.image_claims import (
 )
 from envbuilder.validation.image_files import ImageFiles, read_image
 from envbuilder.validation.judge import budget_results, judge
-from envbuilder.validation.launcher import PROBES, Place, here, in_container
+from envbuilder.validation.launcher import PROBES, Place, beside, here, in_container, lay_out
 from envbuilder.validation.outside import Outside
 from envbuilder.validation.user_start import check_user_start
 from envbuilder.verdict import TIERS, CheckResult, EngineRef, HostRef, ImageRef, Verdict, any_simulated
@@ -259,7 +260,7 @@ class _Beside:
         return msgspec.structs.replace(check, limit_s=min(check.limit_s, _START_S + _IMPORTS * self._import_s))
 
 
-_START_S, _IMPORTS = 30.0, 8.0
+_START_S, _IMPORTS = 20.0, 6.0
 _NEEDS = "needs {0}, which did not pass"
 
 
@@ -288,6 +289,41 @@ def validate_here(  # noqa: PLR0913 - what is there, how to judge it, whom to te
         _Subject(None, subject),
         image=ImageRef(id="", reference="here"),
         engine=EngineRef(name="here", version=identity.python),
+        times=(started, clock()),
+    )
+
+
+def validate_beside(  # noqa: PLR0913 - where it runs, what it is, how to judge it, whom to tell
+    exchange: Path,
+    image: Image,
+    reference: str,
+    digest: str,
+    *,
+    profile: Profile = "quick",
+    gpus: int = 0,
+    on_progress: Callable[[Progress], None] = _ignore,
+    clock: Callable[[], str] = now,
+) -> Verdict:
+    """Run the suite in the container that shares a folder with this one and runs the image: a cluster's pod.
+
+    ``image`` is what its registry says of it. What its files alone tell is asked of the image, as in an environment at
+    hand: files are the same on every host, and were read from outside where the image was published. Raises UsageError
+    for an image that is no environment of ours by its labels, or whose documents say otherwise.
+    """
+    started = clock()
+    lay_out(exchange)
+    identity = _identify(lambda plan, session: beside(exchange, plan, session, time_limit=IDENTIFY_S), reference)
+    environment, lock = facts_of.told_of(identity, image)
+    own = facts_of.of_environment(environment, lock, image, profile=profile, simulated=False)
+    facts = msgspec.structs.replace(own, environment="", place="here", gpus_expected=gpus)
+    checks = suite_plan.select(facts)
+    session, results = _run(checks, facts, on_progress, lambda plan, session: beside(exchange, plan, session))
+    return _verdict(
+        session,
+        results,
+        _Subject(environment, facts, lock),
+        image=ImageRef(id=image.id, digest=digest, reference=reference),
+        engine=EngineRef(name="pod", version=identity.python),
         times=(started, clock()),
     )
 

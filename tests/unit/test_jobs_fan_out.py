@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -133,3 +134,37 @@ def test_a_tasks_name_is_that_of_its_work() -> None:
     names = {proof_task(order(**{field: value}), hosts).name for field, value in others.items()}
     assert len(names | {same}) == len(others) + 1
     assert all(name.replace("-", "").isalnum() and name == name.lower() and len(name) < 60 for name in names)
+
+
+def test_no_kind_waits_for_another_and_a_queue_is_not_flooded() -> None:
+    """However many tasks: of each kind no more than the window are under way, and every kind has some at once."""
+
+    @dataclass
+    class Slow(Workers):
+        """Ends a task when it is told to; remembers how many of each kind were under way."""
+
+        open: list[tuple[Task, Future[Ended]]] = field(default_factory=list)
+        most: Counter[str] = field(default_factory=Counter)
+
+        def submit(self, task: Task) -> Future[Ended]:
+            future: Future[Ended] = Future()
+            self.open.append((task, future))
+            now = Counter(one.kind for one, other in self.open if not other.done())
+            self.most |= now
+            return future
+
+        def end(self) -> None:
+            while len(ended) < 900:
+                for one, future in list(self.open):
+                    if not future.done():
+                        ended.append(one.name)
+                        future.set_result(Ended(0))
+
+    ended: list[str] = []
+    tasks = [Task(f"{gpu}-{number}", (), b"", gpu, "1", "x86_64") for gpu in ("A", "B", "C") for number in range(300)]
+    workers = Slow({})
+    threading.Thread(target=workers.end, daemon=True).start()
+    came = fan_out(tasks, workers, is_left=lambda _: True)
+    assert len(came) == len(set(ended)) == 900
+    assert max(workers.most.values()) <= fanning.WINDOW
+    assert [task.kind for task, _ in workers.open[:: fanning.WINDOW][:3]] == ["A/1", "B/1", "C/1"]
