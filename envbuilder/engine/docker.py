@@ -23,7 +23,18 @@ from requests.exceptions import ReadTimeout
 
 from envbuilder.engine import archive, containers, layer_files
 from envbuilder.engine.buildkit import Failure, Trace
-from envbuilder.engine.calls import CONNECT_S, NO_ENGINE, Record, answers, ask, asking, checked, records, url
+from envbuilder.engine.calls import (
+    CONNECT_S,
+    NO_ENGINE,
+    Record,
+    answers,
+    ask,
+    asking,
+    checked,
+    next_about,
+    records,
+    url,
+)
 from envbuilder.engine.images import to_image
 from envbuilder.engine.port import BuildRequest, ContainerSpec, Ended, EngineInfo, Image, LayerStream, Step
 from envbuilder.engine.watch import Watch, watched
@@ -377,7 +388,7 @@ def _drain(what: str, stream: Iterable[Record]) -> list[Record]:
     kept: list[Record] = []
     for record in stream:
         if record.error:
-            raise InfrastructureError(f"could not {what}: {record.error}")
+            raise InfrastructureError(f"could not {what}: {record.error}", hint=next_about(record.error))
         if isinstance(record.aux, dict):
             kept.append(record)
     return kept
@@ -392,11 +403,11 @@ def _build_error(
     if failure.name.startswith("[internal] load metadata"):
         image = failure.name.rpartition(" ")[2]
         return InfrastructureError(f"the base {image} is neither here nor in a registry that answers: {failure.error}")
-    if "no space left on device" in "\n".join((failure.error, *failure.lines)).lower():
+    if hint := next_about("\n".join((failure.error, *failure.lines))):
         step = printable.line(failure.name)[:_STEP_SHOWN]
         return InfrastructureError(
             f"the engine's disk is full, at {step}",
-            hint="envbuilder clean --cache 5 frees what builds left; docker system df says what holds the rest",
+            hint=hint,
         )
     lines = "\n".join(f"  | {line}" for line in failure.lines[-_LAST_LINES:])
     return BuildFailedError(
