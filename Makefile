@@ -36,10 +36,12 @@ unit: ## Tests that need neither engine nor network
 	@$(PYTEST) -n 2 --dist loadgroup -m "not engine and not network and not slow and not long"
 
 faults: setup ## Inject the faults of tests/faults/fault_table.py, every one: full disks, closed streams, damaged files
+	@scripts/setup clock
 	@$(PYTEST) tests/faults tests/unit/test_engine_faults.py tests/unit/test_pypi_faults.py
 
-fuzz: setup ## Hostile input for every parser, towards a million cases; goes on where it stopped (MINUTES=20)
-	@nice -n 19 $(VENV)/bin/python -u tests/fuzz/fuzz.py --minutes $(or $(MINUTES),20)
+fuzz: setup ## Hostile input for every parser, towards a million cases; goes on where it stopped (MINUTES=20, GUIDED=1)
+	@$(if $(GUIDED),$(VENV)/bin/python -m pip install --quiet --group fuzz)
+	@nice -n 19 $(VENV)/bin/python -u tests/fuzz/fuzz.py --minutes $(or $(MINUTES),20) $(if $(GUIDED),--guided)
 
 soak: setup ## Kill commands at random moments, run them again, compare what they made, count what is left (TRIALS=1000)
 	@$(VENV)/bin/python tests/soak/soak.py --trials $(or $(TRIALS),1000)

@@ -9,12 +9,12 @@ from typing import Any
 
 import msgspec
 
-from envbuilder.errors import printable
+from envbuilder.errors import decode, printable
 
 
 def as_json(document: object) -> str:
     """Write a document as indented JSON, in the field order of its type."""
-    return printable.json_text(json.dumps(json.loads(msgspec.json.encode(document)), indent=2, ensure_ascii=False))
+    return printable.json_text(json.dumps(json.loads(decode.to_json(document)), indent=2, ensure_ascii=False))
 
 
 def json_pieces(document: Any) -> Iterator[str]:  # noqa: ANN401 - any struct; its name alone is known to `exits`

@@ -5,10 +5,12 @@ Every path below ``out/`` is named here and nowhere else: who reads one finds it
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import itertools
 import os
 import re
+import stat
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -285,7 +287,7 @@ def write_document(path: Path, document: object) -> None:
 
     A document with a field ``checksum`` is written with the digest of its own text, that field left empty.
     """
-    data = msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
+    data = msgspec.json.format(decode.to_json(document), indent=2) + b"\n"
     sealed = _UNSEALED.replace(b'""', b'"%b"' % digest(data).encode())
     write_atomically(path, data.replace(_UNSEALED, sealed, 1) if hasattr(document, "checksum") else data)
 
@@ -324,19 +326,40 @@ def _unsealed(data: bytes) -> bytes:
 def read_kept(path: Path) -> bytes | None:
     """Read a file of ours; None where there is none. Raises InfrastructureError where it cannot be read."""
     try:
-        return path.read_bytes()
+        return _content(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         raise errors.of_system(error, f"read {path}") from error
 
 
+def _content(path: Path) -> bytes:
+    """Read a file that stays where it is. Raises OSError for a pipe or a device: nobody may ever write to its end."""
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EEXIST, "no file but a pipe or a device", str(path))
+        return file.read()
+
+
 def read_users(path: Path) -> bytes:
     """Read a file that the user gave or edits. Raises UsageError that says why it cannot be read."""
     try:
-        return path.read_bytes()
+        with path.open("rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return _bounded(path, file.read(_MOST_OF_A_PIPE + 1))
+            return file.read()
     except OSError as error:
         raise errors.of_system(error, f"read {path}", users=True) from error
+
+
+def _bounded(path: Path, data: bytes) -> bytes:
+    if len(data) > _MOST_OF_A_PIPE:
+        raise UsageError(f"{path} is larger than {_MOST_OF_A_PIPE >> 20} MB", hint="give the path of a file")
+    return data
+
+
+_MOST_OF_A_PIPE = 256 << 20
+"""Bytes that are taken of what is no file, such as ``<(command)``: a device has no end."""
 
 
 def users_text(path: Path) -> str:
@@ -374,7 +397,7 @@ def set_aside(path: Path, why: str) -> None:
 def cached(path: Path) -> bytes | None:
     """Return what `cache` kept in a file, where it is whole; None for anything else: a cache is no source of errors."""
     try:
-        data = path.read_bytes()
+        data = _content(path)
     except OSError:
         return None
     content = data[_CHECKSUM:]

@@ -193,9 +193,11 @@ def _write_new(path: Path, data: bytes, mode: int) -> None:
 
 def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return decode.small_file(path)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}", hint="give the path of a PEM file") from error
+    except decode.DamagedError as error:
+        raise UsageError(str(error), hint="give the path of a PEM file") from error
 
 
 def _cryptography() -> tuple[Any, Any]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import io
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -180,22 +182,38 @@ class _OutputError(Exception):
 def _report(error: BaseException) -> int:
     """Say on standard error what ended the command, and return its exit code."""
     match error:
+        case _ if _is_interruption(error):
+            termination.complain("interrupted; what was finished is kept, run the same command to go on")
+            return ExitCode.INTERRUPTED
         case click.ClickException():
             termination.complain(printable.text(_shown(error)))
             return ExitCode.USAGE
-        case click.Abort() | KeyboardInterrupt():
-            termination.complain("interrupted; what was finished is kept, run the same command to go on")
-            return ExitCode.INTERRUPTED
         case EnvbuilderError():
             termination.complain(f"error: {printable.text(str(error))}")
             return error.exit_code
         case OSError():
             return _report(_of_system(error))
+        case MemoryError():
+            return _report(_of_system(OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))))
         case _:
             import traceback
 
             termination.complain("".join(traceback.format_exception(error)).rstrip())
             return ExitCode.BUG
+
+
+def _is_interruption(error: BaseException) -> bool:
+    """Tell whether an error is an interruption, or what came of one.
+
+    Python turns one that comes while a class is being made into a RuntimeError, and a cleaning-up that one sets off may
+    fail in its turn.
+    """
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, click.Abort | KeyboardInterrupt):
+            return True
+        seen = seen.__cause__ or seen.__context__
+    return False
 
 
 def _of_system(error: OSError) -> EnvbuilderError:

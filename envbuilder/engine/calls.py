@@ -26,6 +26,8 @@ MAX_ANSWER = 64 << 20
 MAX_LINE = 16 << 20
 """Bytes of a whole answer, and of one record of a stream. A build's largest records hold 2 MB of a step's output."""
 
+FREE_THE_DISK = "envbuilder clean --cache 5 frees what builds left; docker system df says what holds the rest"
+
 _NOT_FOUND = 404
 _PIECE = 1 << 16
 _STRANGE = "is this Docker 20.10 or newer? docker version"
@@ -41,13 +43,20 @@ class Record(msgspec.Struct, frozen=True):
     error: str | None = None
 
 
+def next_about(refusal: str) -> str:
+    """Say what to do next about what the engine refused; '' where nothing is known. It has no codes, only words."""
+    return FREE_THE_DISK if "no space left on device" in refusal.lower() else ""
+
+
 @contextmanager
 def asking(what: str) -> Iterator[None]:
     """Name the action in the InfrastructureError that any failure of the engine within becomes."""
     try:
         yield
     except APIError as error:
-        raise InfrastructureError(f"the engine could not {what}: {error.explanation or error}") from error
+        raise InfrastructureError(
+            f"the engine could not {what}: {error.explanation or error}", hint=next_about(str(error))
+        ) from error
     except decode.DamagedError as error:
         raise InfrastructureError(
             f"the engine's answer when asked to {what} is none: {error}", hint=_STRANGE
@@ -142,4 +151,4 @@ def checked(what: str, response: requests.Response) -> requests.Response:
         message = decode.from_json(content, _Message).message
     except decode.DamagedError:
         message = decode.lossy(content)
-    raise InfrastructureError(f"the engine could not {what}: {message}")
+    raise InfrastructureError(f"the engine could not {what}: {message}", hint=next_about(message))

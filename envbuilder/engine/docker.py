@@ -23,7 +23,18 @@ from requests.exceptions import ReadTimeout
 
 from envbuilder.engine import archive, containers, layer_files
 from envbuilder.engine.buildkit import Failure, Trace
-from envbuilder.engine.calls import CONNECT_S, NO_ENGINE, Record, answers, ask, asking, checked, records, url
+from envbuilder.engine.calls import (
+    CONNECT_S,
+    NO_ENGINE,
+    Record,
+    answers,
+    ask,
+    asking,
+    checked,
+    next_about,
+    records,
+    url,
+)
 from envbuilder.engine.images import to_image
 from envbuilder.engine.port import BuildRequest, ContainerSpec, Ended, EngineInfo, Image, LayerStream, Step
 from envbuilder.engine.watch import Watch, watched
@@ -60,8 +71,20 @@ def connect(environment: Mapping[str, str] | None = None) -> DockerEngine:
             [int(part) for part in api.api_version.split(".")]
     except (DockerException, OSError, decode.DamagedError) as error:
         raise InfrastructureError(f"no container engine answers: {error}", hint=NO_ENGINE) from error
+    _refuse_podman(api)
     api.timeout = _ANSWER_SECONDS
     return DockerEngine(api, environment)
+
+
+def _refuse_podman(api: APIClient) -> None:
+    """Say at once that an engine is Podman: it takes a build of BuildKit's without a word, and makes no image."""
+    told = ask(api, "/version", "say what it is", _Version)
+    named = [part for part in (told.components if told else None) or () if part.name == "Podman Engine"]
+    if named:
+        raise InfrastructureError(
+            f"what answers is Podman {named[0].version or ''}: its interface has no BuildKit, which builds images",
+            hint="let DOCKER_HOST lead to Docker Engine 20.10 or newer; Podman runs the images that were published",
+        )
 
 
 class DockerEngine:
@@ -295,6 +318,15 @@ class DockerEngine:
         return url(self._api, path)
 
 
+class _Component(msgspec.Struct, rename="pascal"):
+    name: str | None = None
+    version: str | None = None
+
+
+class _Version(msgspec.Struct, rename="pascal"):
+    components: tuple[_Component, ...] | None = None
+
+
 class _Device(msgspec.Struct, rename="pascal"):
     id: str | None = msgspec.field(default=None, name="ID")
 
@@ -356,7 +388,7 @@ def _drain(what: str, stream: Iterable[Record]) -> list[Record]:
     kept: list[Record] = []
     for record in stream:
         if record.error:
-            raise InfrastructureError(f"could not {what}: {record.error}")
+            raise InfrastructureError(f"could not {what}: {record.error}", hint=next_about(record.error))
         if isinstance(record.aux, dict):
             kept.append(record)
     return kept
@@ -371,11 +403,11 @@ def _build_error(
     if failure.name.startswith("[internal] load metadata"):
         image = failure.name.rpartition(" ")[2]
         return InfrastructureError(f"the base {image} is neither here nor in a registry that answers: {failure.error}")
-    if "no space left on device" in "\n".join((failure.error, *failure.lines)).lower():
+    if hint := next_about("\n".join((failure.error, *failure.lines))):
         step = printable.line(failure.name)[:_STEP_SHOWN]
         return InfrastructureError(
             f"the engine's disk is full, at {step}",
-            hint="envbuilder clean --cache 5 frees what builds left; docker system df says what holds the rest",
+            hint=hint,
         )
     lines = "\n".join(f"  | {line}" for line in failure.lines[-_LAST_LINES:])
     return BuildFailedError(

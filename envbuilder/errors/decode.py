@@ -6,10 +6,12 @@ package is installed.
 
 from __future__ import annotations
 
+import re
 import struct
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -71,6 +73,41 @@ def converted(value: object, kind: type[T], what: str = "not the value that it s
 
     with damaged(what):
         return msgspec.convert(value, kind)
+
+
+def to_json(value: object) -> bytes:
+    """Encode as JSON. Text that is none, such as a file's name in another encoding, gets U+FFFD where it is not."""
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(_whole_text(msgspec.to_builtins(value)))
+
+
+def _whole_text(value: object) -> object:
+    match value:
+        case str():
+            return _SURROGATE.sub("\ufffd", value)
+        case dict():
+            return {_whole_text(key): _whole_text(one) for key, one in value.items()}
+        case list() | tuple():
+            return [_whole_text(one) for one in value]
+        case _:
+            return value
+
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+_MOST_OF_A_FILE = 16 << 20
+
+
+def small_file(path: Path) -> bytes:
+    """Read a key or a configuration. Raises OSError, and DamagedError for what is larger than any: a device, say."""
+    with path.open("rb") as file:
+        data = file.read(_MOST_OF_A_FILE + 1)
+    if len(data) > _MOST_OF_A_FILE:
+        raise DamagedError(f"{path} is larger than {_MOST_OF_A_FILE >> 20} MB")
+    return data
 
 
 def text(data: bytes, what: str = "not UTF-8 text") -> str:

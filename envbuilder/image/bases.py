@@ -16,6 +16,7 @@ from envbuilder.engine.port import Engine, Image
 from envbuilder.errors import InfrastructureError, decode
 from envbuilder.image import debian, names
 from envbuilder.image.mirrors import sources
+from envbuilder.image.room import ask_for_base
 from envbuilder.workspace import read_kept, write_atomically, writing
 
 _TO_FILE = re.compile(r"[^A-Za-z0-9._-]+")
@@ -67,6 +68,7 @@ def ensure_base(
     with _lock(cache / f"{_TO_FILE.sub('-', system.name)}.lock"):
         if not renew and (here := _bootstrapped(engine, system)) is not None:
             return here  # another process made it while this one waited
+        ask_for_base(system.name, engine)
         return _fetch(engine, system, cache, report, renew=renew)
 
 

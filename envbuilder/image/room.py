@@ -16,6 +16,9 @@ NEEDED = {"gpu": 12_000_000_000, "cpu": 4_000_000_000}
 Measured on what ships: 6 GB and 1.8 GB for the images, as much again for the cache.
 """
 
+_BASE = 1_600_000_000
+"""Bytes for a base: 125 MB of its own, and what is made of it. With less than an eighth not even itself fits."""
+
 _HOPELESS = 8
 """With less than this part of it, no build ends, however much of it is cached."""
 
@@ -27,12 +30,20 @@ def ask_for_room(environment: Environment, engine: Engine) -> None:
 
     Raises InfrastructureError where it has next to none.
     """
+    _ask(environment.id, NEEDED[environment.flavor], engine)
+
+
+def ask_for_base(name: str, engine: Engine) -> None:
+    """Ask the same for a base that is about to be fetched or bootstrapped."""
+    _ask(f"the base {name}", _BASE, engine)
+
+
+def _ask(what: str, needed: int, engine: Engine) -> None:
     root = engine.info().root
     free = _free(Path(root)) if root else None
-    needed = NEEDED[environment.flavor]
     if free is None or free >= needed:
         return
-    text = f"{environment.id} needs about {needed / 1e9:.0f} GB, and {root} has {free / 1e9:.1f} GB free"
+    text = f"{what} needs about {needed / 1e9:g} GB, and {root} has {free / 1e9:.1f} GB free"
     if free < needed // _HOPELESS:
         raise InfrastructureError(f"the engine's disk is full: {text}", hint=_NEXT)
     console.warn(f"{text}; {_NEXT}")

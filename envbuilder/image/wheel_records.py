@@ -21,6 +21,9 @@ from envbuilder.workspace import cache_dir
 
 _KIND = "wheel-record-2"
 
+_MOST_OF_A_RECORD = 64 << 20
+"""Bytes of a RECORD, unpacked: TensorFlow's has three million."""
+
 _WHOLE = 24 << 20
 """A wheel of so many bytes is read as a whole, once, and hashed: nine of ten packages of a lock. Of a larger one the
 RECORD alone is read, which no hash proves; a build of ours that installs it by its hash does."""
@@ -155,10 +158,10 @@ def _read(index: PackageIndex, file: DistFile, package: Locked) -> WheelRecord:
         return WheelRecord(why=f"the index gives another {file.filename} than the locked one")
     try:
         with decode.damaged(file.filename), zipfile.ZipFile(io.BytesIO(wheel)) as archive:
-            for name in archive.namelist():
-                if _is_record(name, package):
-                    return WheelRecord(file.filename, archive.read(name), proof="whole")
-    except decode.DamagedError as error:
+            for entry in archive.infolist():
+                if _is_record(entry.filename, package) and entry.file_size <= _MOST_OF_A_RECORD:
+                    return WheelRecord(file.filename, archive.read(entry), proof="whole")
+    except (decode.DamagedError, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:  # zipfile's own
         return WheelRecord(why=f"the locked wheel is damaged: {error}")
     return WheelRecord(why=f"{file.filename} holds no RECORD")
 

@@ -74,7 +74,7 @@ def _project(folder: Path) -> Path | None:
 def _table(path: Path) -> dict[str, Any]:
     try:
         with decode.damaged(f"{path} is no TOML"):
-            found: dict[str, Any] = tomllib.loads(decode.text(path.read_bytes()))
+            found: dict[str, Any] = tomllib.loads(decode.text(decode.small_file(path)))
     except PermissionError:
         return {}
     except (OSError, decode.DamagedError) as error:

@@ -66,7 +66,7 @@ def _path(environment: Mapping[str, str]) -> Path:
 
 def _read(path: Path) -> _Config:
     try:
-        return decode.from_json(path.read_bytes(), _Config)
+        return decode.from_json(decode.small_file(path), _Config)
     except OSError:
         return _Config()
     except decode.DamagedError as error:

@@ -7,8 +7,10 @@ from typing import Literal
 import msgspec
 
 from envbuilder.finding import Code, Finding, Severity
+from envbuilder.reproduce.deciding_commands import deciding_commands
 from envbuilder.reproduce.messages.message import Symptom
 from envbuilder.reproduce.messages.recognise import get
+from envbuilder.reproduce.report.reported import Reported
 
 Confidence = Literal["certain", "likely", "unsure"]
 """A line proves it; the rules foresee it from what is stated; it cannot be known from the report."""
@@ -40,14 +42,6 @@ _PLACES: dict[Place, frozenset[Code]] = {
     "build": frozenset({Code.OTHER_BUILD}),
 }  # fmt: skip
 
-_TRACE = (
-    'TF_CPP_MAX_VLOG_LEVEL=3 python -c "import tensorflow as tf; print(tf.version.VERSION, tf.__file__, '
-    "tf.sysconfig.get_build_info(), tf.config.list_physical_devices('GPU'))\" 2>&1 | "
-    "grep -E 'dso_loader|cuda|dlerror|[.]so|GPU' | tail -n 60"
-)
-ASK = ("nvidia-smi", "python -m pip list | grep -iE 'tensorflow|nvidia|cuda|keras|numpy|protobuf'", _TRACE)
-"""What tells any environment's cause, and needs nothing but the reporter's own TensorFlow."""
-
 
 class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     """What is wrong, in one sentence (``cause``), and how sure that is.
@@ -69,7 +63,7 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     ask: tuple[str, ...] = ()
 
 
-def diagnose(predicted: tuple[Finding, ...], symptoms: tuple[Symptom, ...]) -> Diagnosis:
+def diagnose(reported: Reported, predicted: tuple[Finding, ...], symptoms: tuple[Symptom, ...]) -> Diagnosis:
     """Make one answer of what was found, the cause first (see `weighed_causes`)."""
     harmless = tuple(dict.fromkeys(_harmless(row) for row in symptoms if get(row.signature).layer == "noise"))
     told = [row for row in predicted if row.severity is not Severity.INFO and row.code is not Code.UNKNOWN]
@@ -83,7 +77,7 @@ def diagnose(predicted: tuple[Finding, ...], symptoms: tuple[Symptom, ...]) -> D
             line=decisive.line if decisive else 0,
             quote=decisive.text if decisive else "",
             harmless=harmless,
-            ask=ASK,
+            ask=deciding_commands(reported),
         )
     proved = decisive is not None and decisive.exact and not get(decisive.signature).prose
     return Diagnosis(
@@ -95,7 +89,7 @@ def diagnose(predicted: tuple[Finding, ...], symptoms: tuple[Symptom, ...]) -> D
         quote=decisive.text if decisive else "",
         fix=lead.fix,
         harmless=harmless,
-        ask=() if proved else ASK,
+        ask=() if proved else deciding_commands(reported),
     )
 
 

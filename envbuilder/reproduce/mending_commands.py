@@ -22,7 +22,7 @@ _PUBLISHED_TAGS = {
     "1.13": "1.13.1-gpu-py3", "1.14": "1.14.0-gpu-py3", "1.15": "1.15.0-gpu-py3", "2.0": "2.0.0-gpu-py3",
     "2.1": "2.1.0-gpu-py3", "2.2": "2.2.0-gpu", "2.3": "2.3.0-gpu", "2.4": "2.4.1-gpu",
 }  # fmt: skip
-"""A tag of the published image that exists on its registry, for each release line whose CUDA no wheels bring."""
+"""A tag of the published image for each release line whose CUDA no wheels bring: public Dockerfiles start from each."""
 
 _WSL = "wsl --install -d Ubuntu"
 _LAST_WINDOWS_GPU = "2.10"
@@ -51,7 +51,8 @@ def mending_commands(
         lines += [_LINK_NVRTC] if needs_nvrtc_link(environment) else []
         lines += [_tell_loader(environment.loader_folders)] if environment.loader_folders else []
     tag = _PUBLISHED_TAGS.get(versions.minor(version))
-    if environment is None and near.gpu and near.cuda != question.cuda and not native and tag is not None:
+    other = near.cuda != question.cuda or (near.cuda is None and near.tensorflow != question.tensorflow)
+    if environment is None and near.gpu and other and not native and tag is not None:
         lines.append(f"docker run --rm --gpus all -it {word(f'{PUBLISHED}:{tag}')}")
     return tuple(lines)
 

@@ -8,8 +8,13 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
+from envbuilder.errors import UsageError
+
 LARGEST = 4 << 20
 """Characters of a report that are all looked at: issue trackers end far below it."""
+
+MOST = 512 << 20
+"""Characters that are read at all: no log has so many, a device has no end."""
 
 _HEAD, _TAIL, _MIDDLE = 4_000, 4_000, 12_000
 """Lines of a larger one that are kept: the first, the last, and between them those that tell something."""
@@ -91,8 +96,13 @@ def _excerpt(read: list[str], rest: Iterator[str]) -> list[str]:
 
 
 def _lines(text: io.TextIOWrapper) -> Iterator[str]:
-    """Yield lines without their ends; of one that never ends, its beginning."""
+    """Yield lines without their ends; of one without end, its beginning. Raises UsageError for an endless text."""
+    left = MOST
     while line := text.readline(_LONGEST):
         yield line.rstrip("\n")
-        while line and line[-1] != "\n":
+        left -= len(line)
+        while line and line[-1] != "\n" and left > 0:
             line = text.readline(_LONGEST)
+            left -= len(line)
+        if left <= 0:
+            raise UsageError(f"the report is larger than {MOST >> 20} MB", hint="give the part around the message")

@@ -6,7 +6,7 @@ import re
 
 from envbuilder.errors import printable
 from envbuilder.reproduce.diagnosis import Diagnosis
-from envbuilder.reproduce.reproduction import ReproduceDocument
+from envbuilder.reproduce.reproduction import Nearest, ReproduceDocument
 from envbuilder.reproduce.reproduction_text import WORDS, rows
 
 _SURE = {"certain": "certain", "likely": "likely", "unsure": "not sure"}
@@ -47,7 +47,19 @@ def _fix(document: ReproduceDocument) -> list[str]:
         return lines
     lines += ["", f"What works nearest to this: {', '.join(printable.code(change) for change in near.changes)}."]
     commands = [command for command in near.commands if not command.startswith(_OURS)]
-    return [*lines, *(["", *block("console", [f"$ {command}" for command in commands])] if commands else [])]
+    lines += ["", *block("console", [f"$ {command}" for command in commands])] if commands else []
+    return [*lines, *_beside(near, commands, document.reported.cuda)]
+
+
+def _beside(near: Nearest, commands: list[str], present: str | None) -> list[str]:
+    """Say which CUDA a newly installed TensorFlow needs where no wheels bring it, and it is not ``present``."""
+    found = near.environment
+    if near.matrix or found.cuda in {None, present} or not any(row.startswith("pip install") for row in commands):
+        return []
+    cudnn = f" and cuDNN {printable.code(found.cudnn)}" if found.cudnn else ""
+    both = f"CUDA {printable.code(found.cuda or '')}{cudnn}"
+    image = "; the image brings both" if any(row.startswith("docker run") for row in commands) else ""
+    return ["", f"This TensorFlow runs with {both}, which pip does not bring here: install them beside it{image}."]
 
 
 def _harmless(diagnosis: Diagnosis) -> list[str]:

@@ -260,7 +260,7 @@ class _Beside:
         return msgspec.structs.replace(check, limit_s=min(check.limit_s, _START_S + _IMPORTS * self._import_s))
 
 
-_START_S, _IMPORTS = 30.0, 8.0
+_START_S, _IMPORTS = 20.0, 6.0
 _NEEDS = "needs {0}, which did not pass"
 
 

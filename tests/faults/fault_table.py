@@ -13,7 +13,8 @@ class Fault:
 
     ``line`` is run by a shell in an empty folder on a small disk of its own; ``E`` is envbuilder. ``codes`` are the
     exit codes that are right, ``says`` must stand in what it prints. ``server`` is how a server answers whose port is
-    ``$PORT``; ``inodes`` how many files the disk may hold. One that is not ``fast`` waits for a limit of time.
+    ``$PORT``; ``inodes`` how many files the disk may hold. One that is not ``fast`` waits for a limit of time. What
+    needs another account or a mount needs ``root``, a false clock libfaketime (``$FALSE_CLOCK``).
     """
 
     name: str
@@ -23,6 +24,8 @@ class Fault:
     server: str = ""
     inodes: int = 0
     fast: bool = True
+    root: bool = False
+    faketime: bool = False
 
 
 QUICK = "tf2.20.0-py311-cpu-bookworm"

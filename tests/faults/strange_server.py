@@ -8,8 +8,10 @@ from __future__ import annotations
 import contextlib
 import socket
 import socketserver
+import ssl
 import sys
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 HEAD = b"HTTP/1.1 %s\r\nConnection: close\r\n"
@@ -44,6 +46,17 @@ ANSWERS: dict[str, bytes] = {
     "no HTTP": b"220 mail.example ESMTP\r\n",
     "silence at once": b"",
 }
+FURTHER: dict[str, bytes] = {
+    "busy until a date": whole(b"429 Too Many Requests", b"", b"Retry-After: Fri, 31 Dec 2099 23:59:59 GMT\r\n"),
+    "too many requests": whole(b"429 Too Many Requests", b"", b"Retry-After: -1\r\n"),
+    "a proxy's login": whole(b"407 Proxy Authentication Required", b"", b'Proxy-Authenticate: Basic realm="x"\r\n'),
+    "nothing here, by IPv6": ANSWERS["nothing here"],
+    "an ended certificate": ANSWERS["nothing here"],
+    "its own certificate": ANSWERS["nothing here"],
+}
+"""What is tried where it says something that the others do not."""
+CERTIFIED = {"an ended certificate": -1, "its own certificate": 30}
+"""Servers that speak TLS, and for how many days more their certificate holds."""
 HANGS = ("a reset", "hanging", "a drop a second", "no end")
 WORDS = (*ANSWERS, *HANGS)
 
@@ -57,8 +70,9 @@ class Handler(socketserver.BaseRequestHandler):
         """Read a request's head, and answer."""
         with contextlib.suppress(OSError):
             self.request.recv(65536)
-            if self.word in ANSWERS:
-                self.request.sendall(ANSWERS[self.word])
+            answer = {**ANSWERS, **FURTHER}.get(self.word)
+            if answer is not None:
+                self.request.sendall(answer)
             else:
                 self._hang()
 
@@ -81,10 +95,43 @@ class Server(socketserver.ThreadingTCPServer):
     allow_reuse_address = True
 
 
+def secured(plain: socket.socket, days: int, folder: Path) -> ssl.SSLSocket:
+    """Put TLS before a server, with a certificate that nobody vouches for and that ends in so many days."""
+    from cryptography import x509  # noqa: PLC0415 - these servers alone need it
+    from cryptography.hazmat.primitives import hashes, serialization  # noqa: PLC0415
+    from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
+    end = datetime.now(UTC) + timedelta(days=days)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(end - timedelta(days=60))
+        .not_valid_after(end)
+        .sign(key, hashes.SHA256())
+    )
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    pem = folder / "server.pem"
+    pem.write_bytes(private + made.public_bytes(serialization.Encoding.PEM))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pem)
+    return context.wrap_socket(plain, server_side=True, do_handshake_on_connect=False)
+
+
 def main(word: str, file: str) -> None:
     """Serve until killed."""
     Handler.word = word
-    with Server(("127.0.0.1", 0), Handler) as server:
+    by_ipv6 = word.endswith("IPv6")
+    Server.address_family = socket.AF_INET6 if by_ipv6 else socket.AF_INET
+    with Server(("::1" if by_ipv6 else "127.0.0.1", 0), Handler) as server:
+        if word in CERTIFIED:
+            server.socket = secured(server.socket, CERTIFIED[word], Path(file).parent)
         Path(file).write_text(str(server.server_address[1]))
         server.serve_forever()
 

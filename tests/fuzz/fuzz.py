@@ -1,4 +1,4 @@
-"""Fuzz every parser: ``python tests/fuzz/fuzz.py [--minutes N] [--only TARGET]``; goes on where the last run stopped.
+"""Fuzz every parser: ``python tests/fuzz/fuzz.py [--minutes N] [--only TARGET] [--guided]``; it goes on each time.
 
 A case is wrong where it raises anything but an error of ours, takes longer than a second of processor time, or makes
 the process grow by more than 300 MB. It is then kept in ``corpus/`` (which `test_fuzz` tries in every run), and the
@@ -22,9 +22,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parents[1])]
+sys.path[:0] = [str(HERE), str(HERE.parents[1]), str(HERE.parent / "support")]
 
-from fuzz_targets import CORPUS, TARGETS, Target  # noqa: E402 - the paths come first
+from fuzz_target import CORPUS, Target  # noqa: E402 - the paths come first
+from fuzz_targets import TARGETS  # noqa: E402
 from mutations import case  # noqa: E402
 
 MOST_S = 1.0
@@ -122,18 +123,19 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=20.0)
     parser.add_argument("--only", choices=[target.name for target in TARGETS])
     parser.add_argument("--worker", nargs=3, metavar=("TARGET", "FIRST", "SECONDS"), help=argparse.SUPPRESS)
+    parser.add_argument("--guided", action="store_true", help="By coverage, with atheris (tests/fuzz/guided.py).")
     words = parser.parse_args()
     if words.worker:
         return _work(*words.worker)
     done: dict[str, int] = json.loads(PROGRESS.read_text()) if PROGRESS.exists() else {}
     until, wrong, began = time.monotonic() + words.minutes * 60, 0, sum(done.values())
     names = [words.only] if words.only else [target.name for target in TARGETS]
-    while time.monotonic() < until and sum(done.values()) < WANTED:
+    while time.monotonic() < until and (words.guided or sum(done.values()) < WANTED):
         for name in sorted(names, key=lambda one: done.get(one, 0)):
-            share = min(20.0, (until - time.monotonic()))
+            share = min(120.0 if words.guided else 20.0, (until - time.monotonic()))
             if share <= 1:
                 break
-            count, found = _in_a_process(name, done.get(name, 0), share)
+            count, found = _in_a_process(name, done.get(name, 0), share, guided=words.guided)
             done[name] = done.get(name, 0) + count
             wrong += found
             PROGRESS.parent.mkdir(parents=True, exist_ok=True)
@@ -144,14 +146,18 @@ def main() -> int:
     return int(wrong > 0)
 
 
-def _in_a_process(name: str, first: int, seconds: float) -> tuple[int, int]:
+def _in_a_process(name: str, first: int, seconds: float, *, guided: bool) -> tuple[int, int]:
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
     command = [sys.executable, __file__, "--worker", name, str(first), str(seconds)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, env=environment, check=False, text=True)
+    if guided:
+        command = [sys.executable, str(HERE / "guided.py"), name, str(seconds)]
+    errors = subprocess.DEVNULL if guided else None  # libFuzzer's own figures
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=errors, env=environment, check=False, text=True)
     lines = done.stdout.splitlines()
     if done.returncode or not lines:
         print(f"{name}: the process ended with {done.returncode} from case {first} on")
-        return 1, 1
+        time.sleep(1.0)  # what does not start at all would otherwise be counted a thousand times
+        return 0, 1
     for line in lines[:-1]:
         print(line, flush=True)
     return int(lines[-1]), len(lines) - 1

@@ -11,16 +11,16 @@ import sqlite3
 import struct
 import sys
 import tarfile
-import tempfile
 import zipfile
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
 import msgspec
 import requests
+from fuzz_answers import ANSWERS
+from fuzz_target import TESTS, Target, file, place, read_all
 
 from envbuilder.attest import envelope, keys, predicates, statement
 from envbuilder.attest.demand import Demand
@@ -53,46 +53,6 @@ from envbuilder.validation.stored import contradiction, users_verdict
 from envbuilder.verdict import Verdict
 from envbuilder.workspace import read_document, write_document
 from envbuilder.yaml_reader import parse_yaml
-
-HERE = Path(__file__).parent
-TESTS = HERE.parent
-CORPUS = HERE / "corpus"
-"""Inputs that once ended wrong, a folder a target: tried in every run of the tests."""
-
-
-@dataclass(frozen=True)
-class Target:
-    """A parser: seeds, the call, and what it may raise beside errors of ours and DamagedError."""
-
-    name: str
-    seeds: Callable[[], list[bytes]]
-    run: Callable[[bytes], object]
-    raises: tuple[type[Exception], ...] = ()
-
-    def ends(self, data: bytes) -> None:
-        """Run a case; anything that is raised here is a defect."""
-        with contextlib.suppress(EnvbuilderError, decode.DamagedError, *self.raises):
-            self.run(data)
-
-
-@cache
-def _place() -> Path:
-    folder = Path(tempfile.mkdtemp(prefix="envbuilder-fuzz-"))
-    import atexit  # noqa: PLC0415
-    import shutil  # noqa: PLC0415
-
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
-
-
-def _file(name: str, data: bytes) -> Path:
-    path = _place() / name
-    path.write_bytes(data)
-    return path
-
-
-def _read_all(*patterns: str) -> Callable[[], list[bytes]]:
-    return lambda: [path.read_bytes() for pattern in patterns for path in sorted(TESTS.parent.glob(pattern))]
 
 
 def _matrix(data: bytes) -> None:
@@ -186,7 +146,7 @@ def _index_seeds() -> list[bytes]:
 
 def _elf(data: bytes) -> None:
     with contextlib.suppress(elf.NotElfError):
-        elf.Elf(str(_file("x.so", data)))
+        elf.Elf(str(file("x.so", data)))
 
 
 def _elf_seeds() -> list[bytes]:
@@ -222,11 +182,11 @@ def _fat_seeds() -> list[bytes]:
 
 @cache
 def _key() -> keys.PrivateKey:
-    return keys.create(_place() / "keys")
+    return keys.create(place() / "keys")
 
 
 def _envelope(data: bytes) -> None:
-    sealed_by = KeyOpener((keys.load_public(_place() / "keys" / keys.PUBLIC),))
+    sealed_by = KeyOpener((keys.load_public(place() / "keys" / keys.PUBLIC),))
     opened = sealed_by.open(data)
     if not isinstance(opened, envelope.Rejected):
         statement.parse(opened.payload)
@@ -364,9 +324,9 @@ def _record_seeds() -> list[bytes]:
 
 def _archive(data: bytes) -> None:
     for stream in layer_files.from_archive([data[at : at + 5000] for at in range(0, len(data), 5000)]):
-        for number, file in enumerate(stream.files):
-            if file.kind == "file" and number < 100:
-                for _ in file.pieces():
+        for number, one in enumerate(stream.files):
+            if one.kind == "file" and number < 100:
+                for _ in one.pieces():
                     pass
 
 
@@ -424,7 +384,7 @@ def _result_seeds() -> list[bytes]:
 
 
 def _verdict(data: bytes) -> None:
-    verdict = users_verdict(_file("v.json", data))
+    verdict = users_verdict(file("v.json", data))
     contradiction(verdict)
     for form in FORMATS.values():
         form((verdict,))
@@ -438,23 +398,23 @@ def _verdict_seeds() -> list[bytes]:
 def _document(data: bytes) -> None:
     """Read a file of ours that lay on a disk which lies."""
     with contextlib.redirect_stderr(io.StringIO()):
-        found = read_document(_file("d.json", data), Verdict)
+        found = read_document(file("d.json", data), Verdict)
     if found is not None:
-        write_document(_place() / "e.json", found)
+        write_document(place() / "e.json", found)
 
 
 def _history(data: bytes) -> None:
-    folder = _place()
+    folder = place()
     for suffix in ("-wal", "-shm"):
         (folder / f"h.sqlite3{suffix}").unlink(missing_ok=True)
-    history = History(_file("h.sqlite3", data))
+    history = History(file("h.sqlite3", data))
     for ask in (history.since, history.count, lambda: history.add(_verdicts()[:1])):
         with contextlib.suppress(EnvbuilderError):
             ask()
 
 
 def _history_seeds() -> list[bytes]:
-    path = _place() / "seed.sqlite3"
+    path = place() / "seed.sqlite3"
     History(path).add(_verdicts())
     with contextlib.closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -469,14 +429,14 @@ def _lock(data: bytes) -> None:
 
 def _configuration(data: bytes) -> None:
     """Read the same bytes as every configuration file of a user."""
-    path = _file("uv.toml", data)
+    path = file("uv.toml", data)
     for environ in ({"UV_CONFIG_FILE": str(path)}, {"PIP_CONFIG_FILE": str(path), "UV_NO_CONFIG": "1"}):
         with contextlib.suppress(EnvbuilderError):
-            found = index_config.configured({**environ, "HOME": str(_place())}, folder=_place(), prefix=_place())
+            found = index_config.configured({**environ, "HOME": str(place())}, folder=place(), prefix=place())
             index_config.for_uv(found, {})
-    _file("config.json", data)
+    file("config.json", data)
     with contextlib.suppress(EnvbuilderError):
-        credentials.find("registry.example.org", {"DOCKER_CONFIG": str(_place())})
+        credentials.find("registry.example.org", {"DOCKER_CONFIG": str(place())})
 
 
 def _configuration_seeds() -> list[bytes]:
@@ -492,7 +452,7 @@ def _configuration_seeds() -> list[bytes]:
 
 
 def _keys(data: bytes) -> None:
-    path = _file("k.pem", data)
+    path = file("k.pem", data)
     path.chmod(0o600)
     for load in (keys.load_public_keys, keys.load_private):
         with contextlib.suppress(EnvbuilderError):
@@ -501,7 +461,7 @@ def _keys(data: bytes) -> None:
 
 def _keys_seeds() -> list[bytes]:
     _key()
-    return [path.read_bytes() for path in sorted((_place() / "keys").iterdir())]
+    return [path.read_bytes() for path in sorted((place() / "keys").iterdir())]
 
 
 def _contents(data: bytes) -> None:
@@ -528,14 +488,17 @@ def _contents_seeds() -> list[bytes]:
 
 
 TARGETS: tuple[Target, ...] = (
-    Target("matrix", _read_all("matrices/*.yaml"), _matrix),
+    Target("matrix", read_all("matrices/*.yaml"), _matrix),
     Target(
         "fleet",
-        lambda: [b"- {name: a, driver: 535.104.05, gpus: [H100, A100]}\n- {name: b, driver: null, gpus: []}\n"],
+        lambda: [
+            b"- {name: a, driver: 535.104.05, gpus: [H100, A100]}\n- {name: b, driver: null, gpus: []}\n",
+            *read_all("fleets/*.yaml")(),
+        ],
         _fleet,
     ),
     Target("catalogue", _catalogue_seeds, _catalogue),
-    Target("report", _read_all("tests/corpus/*.txt"), _report),
+    Target("report", read_all("tests/corpus/*.txt"), _report),
     Target("capture", _capture_seeds, _capture),
     Target("wheel", _wheel_seeds, _wheel),
     Target("index", _index_seeds, _index),
@@ -552,8 +515,9 @@ TARGETS: tuple[Target, ...] = (
     Target("verdict", _verdict_seeds, _verdict),
     Target("document", _verdict_seeds, _document),
     Target("history", _history_seeds, _history),
-    Target("lock", _read_all("images/*cpu*/requirements.lock"), _lock),
+    Target("lock", read_all("images/*cpu*/requirements.lock"), _lock),
     Target("configuration", _configuration_seeds, _configuration),
     Target("keys", _keys_seeds, _keys),
     Target("packages", _contents_seeds, _contents),
+    *ANSWERS,
 )

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 from fuzz import MOST_BYTES, TRACED, run, tried
-from fuzz_targets import CORPUS, TARGETS, Target
+from fuzz_target import CORPUS, Target
+from fuzz_targets import TARGETS
 from mutations import LARGEST, case
 
 from envbuilder.errors import UsageError

@@ -6,6 +6,9 @@ import json
 import os
 import shutil
 import socket
+import subprocess
+import tempfile
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -188,3 +191,28 @@ def test_a_base_that_cannot_work_is_refused(desk: Desk) -> None:
     code, _, said = desk.run("plan", "matrix.yaml")
     assert code == 2
     assert "its C library is musl" in said
+
+
+def test_podman_s_socket_is_refused_with_the_reason(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Debian's Podman on its own socket: every command that needs an engine says why not, and what to do."""
+    program = shutil.which("podman")
+    if program is None:
+        pytest.skip("podman is not installed")
+    with tempfile.TemporaryDirectory(prefix="pod") as short:  # Podman takes no path of more than 50 characters
+        address = Path(short, "sock")
+        words = [program, "--root", f"{short}/store", "--runroot", f"{short}/run", "system", "service", "--time", "60"]
+        process = subprocess.Popen([*words, f"unix://{address}"])
+        try:
+            deadline = time.monotonic() + 20
+            while not address.exists() and time.monotonic() < deadline:
+                time.sleep(0.05)
+            with monkeypatch.context() as there:
+                there.setenv("DOCKER_HOST", f"unix://{address}")
+                code, _, said = desk.run("catalog", "look", "registry.example.org/x/y:1")
+        finally:
+            process.terminate()
+            process.wait(20)
+            subprocess.run(["umount", "-l", f"{short}/store/overlay"], check=False, capture_output=True)
+    assert code == 5
+    assert "Podman" in said
+    assert "BuildKit" in said

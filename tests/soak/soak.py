@@ -34,6 +34,9 @@ from registries import docker_registry  # noqa: E402 - the paths come first
 from soak_commands import BUILT, COMMANDS, COMPARED, PUBLISHED, QUICK, Bench, Command, Seen, Trial, contexts, local  # noqa: E402
 
 PROGRESS = REPOSITORY / "out" / "soak" / "progress.json"
+PLACE = REPOSITORY / "out" / "soak" / "place"
+"""Where trials have their folders; what the engine's part prepares stays for the next piece."""
+
 SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 ENDS_WITHIN_S = 12.0
 """How long a command may take to end after a signal: cleaning up has 8 s of its own."""
@@ -109,6 +112,10 @@ class Soak:
 
     def prepare(self) -> None:
         """Publish the image that trials begin with, and compare the releases once; the engine's part alone needs it."""
+        if (self.bench.place / COMPARED).is_dir():  # by an earlier piece
+            return
+        for left in (BUILT, PUBLISHED, "keys", "upgrade"):
+            shutil.rmtree(self.bench.place / left, ignore_errors=True)
         publish, upgrade = (next(one for one in COMMANDS if one.words[0] == name) for name in ("publish", "upgrade"))
         trial = self._workspace(replace(publish, begin=contexts(QUICK)), PUBLISHED)
         for name in ("one", "two"):
@@ -119,7 +126,8 @@ class Soak:
         self._remove(trial)
         trial = self._workspace(upgrade, "upgrade")
         self._must(trial, *upgrade.words, codes=(0, 1, 8))
-        shutil.copytree(trial.folder / "out", self.bench.place / COMPARED)
+        shutil.copytree(trial.folder / "out", trial.folder / COMPARED)
+        (trial.folder / COMPARED).replace(self.bench.place / COMPARED)
         self._remove(trial)
 
     def _must(self, trial: Trial, *words: str, codes: tuple[int, ...] = (0,)) -> None:
@@ -291,7 +299,7 @@ def main() -> int:
     kept = json.loads(PROGRESS.read_text()) if PROGRESS.exists() else {}
     until = time.monotonic() + words.minutes * 60
     with contextlib.ExitStack() as stack:
-        place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="envbuilder-soaking-")))
+        (place := PLACE).mkdir(parents=True, exist_ok=True)
         host = stack.enter_context(docker_registry(place / "registry")) if words.engine else ""
         soak = Soak(
             Bench(place, host, place / "keys"),
@@ -301,6 +309,8 @@ def main() -> int:
         )
         if words.engine:
             soak.prepare()
+        for left in (*place.glob("t[0-9]*"), *place.glob("first-*"), *place.glob("honest-*")):
+            shutil.rmtree(left, ignore_errors=True)
         for number in range(int(kept.get("next", 0)), words.trials):
             if time.monotonic() > until:
                 break

@@ -194,6 +194,7 @@ class Garden:
     folder: Path
     rounds: int
     engine: DockerEngine = field(default_factory=connect)
+    made: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Read the facts, the policy and what is known already."""
@@ -240,11 +241,12 @@ class Garden:
         )
         write_atomically(context / "Dockerfile", "\n".join(lines).encode())
         tag = f"{NAME}:{base.rpartition(':')[2]}-{re.sub('[^a-z0-9]+', '-', change.name)}"
+        self.made.append(tag)
         return self.engine.build(BuildRequest(context=context, tag=tag), lambda _: None).id
 
     def clear(self) -> None:
-        """Take the planted images out of the engine again."""
-        for tag in self.engine.names(NAME):
+        """Take the images that were planted here out of the engine again."""
+        for tag in self.made:
             self.engine.remove(tag)
 
 

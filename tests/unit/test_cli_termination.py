@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from envbuilder import errors
+from envbuilder import cli, errors
 from envbuilder.errors import InfrastructureError, UsageError
+from envbuilder.exits import ExitCode
 
 ENVBUILDER = f"{sys.executable} -m envbuilder"
 
@@ -132,3 +133,18 @@ def test_every_trouble_of_the_machine_has_a_next_step(number: int) -> None:
     users = errors.of_system(OSError(number, os.strerror(number), "/some/path"), "read /some/path", users=True)
     assert isinstance(users, UsageError)
     assert users.hint
+
+
+def test_what_an_interruption_was_made_into_is_one(capsys: pytest.CaptureFixture[str]) -> None:
+    """An interruption while a class is being made is Python's RuntimeError, and no bug: it ends with 130."""
+
+    class Field:
+        def __set_name__(self, owner: type, name: str) -> None:
+            raise KeyboardInterrupt
+
+    with pytest.raises((RuntimeError, KeyboardInterrupt)) as raised:  # as Python before 3.12 has it, and after
+        type("Made", (), {"field": Field()})
+    assert cli._report(raised.value) == ExitCode.INTERRUPTED
+    said = capsys.readouterr().err
+    assert "interrupted" in said
+    assert "Traceback" not in said

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+
+import pytest
 
 PACKAGE = Path(__file__).parents[2] / "envbuilder"
 
-HELPERS = frozenset({"errors/decode.py", "workspace.py", "engine/fake.py", "pypi/lazyzip.py", "validation/process.py"})
+HELPERS = frozenset(
+    {"errors/decode.py", "errors/programs.py", "errors/lifeline.py", "workspace.py"}
+    | {"engine/fake.py", "pypi/lazyzip.py", "validation/process.py"}
+)
 """The modules that may decode and read as they like: the helpers, the engine of the tests, and those of `PARSERS`."""
 
 PARSERS = {
@@ -23,7 +30,7 @@ DECODERS = frozenset(
     {"decode", "convert", "loads", "b64decode", "decompress", "unpack", "unpack_from", "fromstring", "ZipFile"}
 )
 VALUES = frozenset({"fromisoformat", "fromhex", "unhexlify"})
-FILES = frozenset({"open", "read_bytes", "read_text", "write_bytes", "write_text", "unlink"})
+FILES = frozenset({"open", "small_file", "read_bytes", "read_text", "write_bytes", "write_text", "unlink"})
 PROGRAMS = frozenset({"subprocess.run", "subprocess.Popen", "subprocess.check_output"})
 GUARDS = {
     "decode": frozenset({"damaged", "reading", "_as_ours"}),
@@ -36,63 +43,194 @@ CATCHES = {"file": ("OSError",), "value": ("ValueError",), "program": ("OSError"
 """What an ``except`` has to name to guard a call on a file, a value, a program, and one with a limit of time."""
 
 
-def kind_of(node: ast.Call) -> str:
+ONLY_IN: dict[str, tuple[str, ...]] = {
+    "subprocess": ("errors/programs.py",),
+    "multiprocessing": (),
+    "pty": (),
+    "pickle": (),
+    "marshal": (),
+    "shelve": (),
+    "runpy": (),
+    "ctypes": ("errors/lifeline.py",),
+    "docker": ("engine/",),
+    "requests": ("engine/", "pypi/", "registry/"),
+    "urllib3": ("engine/", "pypi/", "registry/"),
+    "urllib.request": (),
+    "http.client": (),
+    "ftplib": (),
+    "smtplib": (),
+    "asyncio": (),
+    "socket": ("engine/",),
+    "ssl": ("registry/",),
+    "sqlite3": ("validation/history.py",),
+    "yaml": ("yaml_reader.py", "catalog/store.py", "reproduce/messages/recognise.py"),
+    "tomllib": ("pypi/uvconf.py", "image/mirrors.py"),
+    "configparser": ("pypi/pipconf.py",),
+    "csv": ("validation/file_records.py",),
+    "html.parser": ("pypi/pages.py",),
+    "xml": ("report/formats/junit.py",),
+    "tarfile": ("engine/",),
+    "zipfile": ("image/wheel_records.py",),
+    "gzip": ("engine/layer_files.py",),
+    "bz2": (),
+    "lzma": (),
+    "tempfile": (),
+    "glob": (),
+    "fcntl": ("image/bases.py", "publish/journal.py"),
+}
+"""Modules that reach outside, or read what others wrote in a way of their own, and the only places that use them."""
+
+NEVER = frozenset(
+    {"eval", "exec", "compile", "__import__", "breakpoint", "os.system", "os.popen", "os.fork", "os.startfile"}
+    | {f"os.{verb}{form}" for verb in ("exec", "spawn") for form in ("l", "le", "lp", "lpe", "v", "ve", "vp", "vpe")}
+    | {"os.posix_spawn", "os.posix_spawnp", "shutil.unpack_archive", "shutil.make_archive"}
+)
+"""What nothing in the package calls, wherever it stands, but for `ITS_WORK`."""
+
+ITS_WORK = {
+    "errors/lifeline.py": frozenset({"os.fork", "os.execvp"}),
+    "cli/fleet_command.py": frozenset({"os.execv"}),  # a worker becomes Dask's own
+}
+
+EDGES = DECODERS | VALUES | FILES
+ORIGINS = ("json", "msgspec", "base64", "binascii", "zlib", "struct", "datetime", "pathlib", "io", "os", "builtins", "")
+"""Where the names of `EDGES` come from, as far as imports tell; any other import's is a function of ours."""
+
+
+@dataclass(frozen=True)
+class Names:
+    """What a module's names stand for, by its imports: ``loads`` is ``json.loads`` after ``from json import loads``."""
+
+    origin: dict[str, str]
+
+    @classmethod
+    def of(cls, tree: ast.AST) -> Names:
+        """Read every import, those inside functions too."""
+        origin: dict[str, str] = {}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                for name in node.names:
+                    origin[name.asname or name.name.partition(".")[0]] = (
+                        name.name if name.asname else name.name.partition(".")[0]
+                    )
+            elif isinstance(node, ast.ImportFrom):
+                for name in node.names:
+                    origin[name.asname or name.name] = f"{node.module or ''}.{name.name}"
+        return cls(origin)
+
+    def full(self, node: ast.expr) -> str:
+        """Return what an expression names, its first part as it was imported."""
+        text = ast.unparse(node)
+        first, dot, rest = text.partition(".")
+        return self.origin.get(first, first) + dot + rest
+
+
+_COPIES = frozenset({"msgspec", "dataclasses"})
+"""Whose ``replace`` copies a value. A path's takes one argument, text's two."""
+
+
+def kind_of(node: ast.Call, names: Names) -> str:
     """Name the edge that a call crosses; '' for one that crosses none, or cannot fail by what it is given."""
-    called = ast.unparse(node.func)
+    called = names.full(node.func)
     name = called.rpartition(".")[2]
-    if called in PARSERS:
-        return PARSERS[called]
+    if PARSERS.get(ast.unparse(node.func)):
+        return PARSERS[ast.unparse(node.func)]
     if called in PROGRAMS:
         return "timed" if any(one.arg == "timeout" for one in node.keywords) else "program"
+    first = called.partition(".")[0]
+    if name in {"replace", "rename"} and len(node.args) == 1 and not node.keywords and first not in _COPIES:
+        return "file"
+    if name == "getattr" and len(node.args) > 1 and isinstance(node.args[1], ast.Constant):
+        name = str(node.args[1].value)
     named = {"decode": DECODERS, "value": VALUES, "file": FILES}
     kind = next((kind for kind, names in named.items() if name in names), "")
-    return "" if is_safe(called, node) else kind
+    return "" if called.startswith("envbuilder.") or is_safe(called, node) else kind
 
 
 def crossings(path: Path) -> Counter[str]:
     """Count a module's unguarded calls of what crosses an edge, by the call's last name."""
     found: Counter[str] = Counter()
-    _count(ast.parse(path.read_text(encoding="utf-8")), frozenset(), found)
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    _count(tree, frozenset(), found, Names.of(tree))
     return found
 
 
-def _count(node: ast.AST, guards: frozenset[str], found: Counter[str]) -> None:
-    if isinstance(node, ast.Call):
-        kind = kind_of(node)
-        if kind and kind not in guards:
-            found[ast.unparse(node.func).rpartition(".")[2]] += 1
-    inner = guards
-    if isinstance(node, ast.With):
-        calls = (item.context_expr for item in node.items)
-        names = {ast.unparse(one.func).rpartition(".")[2] for one in calls if isinstance(one, ast.Call)}
-        inner |= {kind for kind, helpers in GUARDS.items() if names & helpers}
-        inner |= caught_by(" ".join(ast.unparse(item.context_expr) for item in node.items if is_suppress(item)))
-        for item in node.items:  # the first item guards those after it: with writing(path), path.open() as file
-            _count(item, inner if item is not node.items[0] else guards, found)
-        for line in node.body:
-            _count(line, inner, found)
-        return
-    if isinstance(node, ast.Try):
-        caught = " ".join(ast.unparse(handler.type) for handler in node.handlers if handler.type)
-        inner |= caught_by(caught)
-        for line in node.body:
-            _count(line, inner, found)
-        for part in (*node.handlers, *node.orelse, *node.finalbody):
-            _count(part, guards, found)
-        return
+def _count(node: ast.AST, guards: frozenset[str], found: Counter[str], names: Names) -> None:
+    match node:
+        case ast.Call():
+            _count_call(node, guards, found, names)
+            return
+        case ast.With():
+            _count_with(node, guards, found, names)
+            return
+        case ast.Try():
+            inner = guards | caught_by([one for handler in node.handlers for one in exceptions(handler)])
+            for line in node.body:
+                _count(line, inner, found, names)
+            for part in (*node.handlers, *node.orelse, *node.finalbody):
+                _count(part, guards, found, names)
+            return
+        case ast.Lambda() | ast.FunctionDef() | ast.AsyncFunctionDef():
+            guards = frozenset()  # it is called later, and elsewhere
+        case ast.Attribute() | ast.Name() if is_edge(node, names):  # no call: a value that somebody may call
+            found[names.full(node).rpartition(".")[2]] += 1
+            return
     for child in ast.iter_child_nodes(node):
-        _count(child, inner, found)
+        _count(child, guards, found, names)
 
 
-def is_suppress(item: ast.withitem) -> bool:
-    """Tell whether a block suppresses exceptions, which are then its words."""
-    return isinstance(item.context_expr, ast.Call) and ast.unparse(item.context_expr.func).endswith("suppress")
+def _count_call(node: ast.Call, guards: frozenset[str], found: Counter[str], names: Names) -> None:
+    kind = kind_of(node, names)
+    if kind and kind not in guards:
+        found[names.full(node.func).rpartition(".")[2]] += 1
+    called = () if is_edge(node.func, names) else (node.func,)
+    for value in (*called, *node.args, *(keyword.value for keyword in node.keywords)):
+        _count(value, guards, found, names)
 
 
-def caught_by(exceptions: str) -> frozenset[str]:
+def _count_with(node: ast.With, guards: frozenset[str], found: Counter[str], names: Names) -> None:
+    """Count within a block: each of its items guards those after it, and all of them its lines."""
+    inner = guards
+    for item in node.items:
+        _count(item, inner, found, names)
+        if isinstance(item.context_expr, ast.Call):
+            called = item.context_expr
+            helper = ast.unparse(called.func).rpartition(".")[2]
+            inner |= {kind for kind, helpers in GUARDS.items() if helper in helpers and is_ours(called, names)}
+            if helper == "suppress":
+                inner |= caught_by([ast.unparse(one).rpartition(".")[2] for one in called.args])
+    for line in node.body:
+        _count(line, inner, found, names)
+
+
+def is_edge(value: ast.expr, names: Names) -> bool:
+    """Tell whether a value is a function that crosses an edge, by its import: a field of that name is none."""
+    if not isinstance(value, ast.Attribute | ast.Name):
+        return False
+    full = names.full(value)
+    origin, _, last = full.rpartition(".")
+    known = ast.unparse(value).partition(".")[0] in names.origin or full == "open"
+    return known and last in EDGES and origin.partition(".")[0] in ORIGINS
+
+
+def is_ours(called: ast.Call, names: Names) -> bool:
+    """Tell whether a guard is the helper that it is named as, and not another function of that name."""
+    first = ast.unparse(called.func).partition(".")[0]
+    return names.origin.get(first, "envbuilder.").startswith("envbuilder.")
+
+
+def exceptions(handler: ast.ExceptHandler) -> list[str]:
+    """Name what a handler catches; nothing where it only passes it on."""
+    if handler.type is None or any(isinstance(line, ast.Raise) and line.exc is None for line in handler.body):
+        return []
+    types = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    return [ast.unparse(one).rpartition(".")[2] for one in types]
+
+
+def caught_by(exceptions: Sequence[str]) -> frozenset[str]:
     """Name the edges that are guarded where these exceptions are caught."""
-    any_of_programs = exceptions.replace("SubprocessError", "Timeout")
-    return frozenset(kind for kind, names in CATCHES.items() if all(name in any_of_programs for name in names))
+    caught = {{"TimeoutExpired": "Timeout", "SubprocessError": "Timeout"}.get(name, name) for name in exceptions}
+    return frozenset(kind for kind, wanted in CATCHES.items() if caught.issuperset(wanted))
 
 
 def is_safe(called: str, node: ast.Call) -> bool:
@@ -102,16 +240,45 @@ def is_safe(called: str, node: ast.Call) -> bool:
     if last == "decode":
         return "'replace'" in values or "encode" in called or "format" in called
     if last == "loads":
-        return all("encode(" in value for value in values)
+        return all("encode(" in value or "decode.to_json(" in value for value in values)
     return called.startswith("yaml.") or (last == "open" and called == "opener.open")
+
+
+def outside(path: Path, place: str) -> list[str]:
+    """Name what a module imports or calls that it has no business with."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    names = Names.of(tree)
+    imported = [
+        name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in (one.name for one in node.names)
+    ]
+    imported += [
+        f"{node.module}.{name.name}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and not node.level
+        for name in node.names
+    ]
+    found = [
+        name
+        for name in imported
+        for module, places in ONLY_IN.items()
+        if f"{name}.".startswith(f"{module}.") and not place.startswith(places)
+    ]
+    values = (node for node in ast.walk(tree) if isinstance(node, ast.Attribute | ast.Name))
+    found += [name for name in (*imported, *map(names.full, values)) if name in NEVER]
+    by_name = (node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.args)
+    for node in by_name:  # a module or a function by a text: named outright, or not at all
+        if names.full(node.func) in {"importlib.import_module", "getattr"} and isinstance(node.args[-1], ast.Constant):
+            text = str(node.args[-1].value)
+            found += [text for one in (*ONLY_IN, *NEVER) if text == one or one.endswith(f".{text}")]
+    return found
 
 
 def every() -> Counter[tuple[str, str]]:
     """Count the crossings of the package, but for the probes, which run in images, and the helpers."""
     found: Counter[tuple[str, str]] = Counter()
-    for path in sorted(PACKAGE.rglob("*.py")):
+    for path in sorted(modules()):
         place = path.relative_to(PACKAGE).as_posix()
-        if place not in HELPERS and not place.startswith(("probes/", "controls/defects/", "simulated/sources/")):
+        if place not in HELPERS:
             found.update({(place, name): count for name, count in crossings(path).items()})
     return found
 
@@ -119,6 +286,97 @@ def every() -> Counter[tuple[str, str]]:
 def test_every_edge_has_its_helper() -> None:
     """No module decodes, unpacks, opens, reads or starts a program where a failure would not become one of ours."""
     assert every() == Counter(), "use envbuilder.errors.decode and envbuilder.workspace"
+
+
+def modules() -> list[Path]:
+    """List the package's modules, but for what runs in images."""
+    inside = ("probes/", "controls/defects/", "simulated/sources/")
+    return [path for path in PACKAGE.rglob("*.py") if not path.relative_to(PACKAGE).as_posix().startswith(inside)]
+
+
+def test_what_reaches_outside_has_its_place() -> None:
+    """Each module that reaches outside, or reads others' formats, is used in its room alone; nothing evaluates text."""
+    found = {
+        (place, name)
+        for path in modules()
+        for place in (path.relative_to(PACKAGE).as_posix(),)
+        for name in outside(path, place)
+        if name not in ITS_WORK.get(place, ())
+    }
+    assert not found
+
+
+EVASIONS = (
+    "from json import loads as read\nread(x)",
+    "from msgspec import json as j\nj.decode(x)",
+    "import json\nread = json.loads\nread(x)",
+    "import json\nlist(map(json.loads, lines))",
+    "import functools\nread = functools.partial(open, 'a')\nread()",
+    "import json\ngetattr(json, 'loads')(x)",
+    "from pathlib import Path\nPath.read_text(p)",
+    "with damaged('x'):\n    read = lambda: json.loads(x)\nread()",
+    "with damaged('x'):\n    def read():\n        return json.loads(x)\nread()",
+    "from somewhere import damaged\nwith damaged('x'):\n    json.loads(x)",
+    "with open(p) as f, writing(p):\n    pass",
+    "with nothing(), open(p) as f, writing(p):\n    pass",
+    "try:\n    open(p)\nexcept NotAnOSError:\n    pass",
+    "try:\n    open(p)\nexcept OSError:\n    raise",
+    "try:\n    pass\nexcept OSError:\n    open(p)",
+    "try:\n    pass\nfinally:\n    p.read_bytes()",
+    "p.replace(q)",
+    "import os\nos.open(p, 0)",
+    "rows = [json.loads(line) for line in lines]",
+    "class A:\n    rows = open(p)",
+    "@decorated(open(p))\ndef f(): pass",
+    "def f(file=open(p)): pass",
+    "async def f():\n    json.loads(x)",
+    "match json.loads(x):\n    case _: pass",
+    "x = await_(p.read_text())",
+    "while (line := p.read_text()): pass",
+    "f'{p.read_text()}'",
+    "return_ = json.loads if a else None",
+    "default = {'read': json.loads}",
+)
+"""Ways past a search that looks for a call's name in a guarded block. Each crosses an edge unguarded."""
+
+
+@pytest.mark.parametrize("code", EVASIONS)
+def test_an_evasion_is_found(code: str, tmp_path: Path) -> None:
+    """No other spelling hides a crossing: an alias, a value passed on, a function called later, a false guard."""
+    path = tmp_path / "m.py"
+    path.write_text(f"import json\nfrom envbuilder.workspace import writing\n{code}\n")
+    assert crossings(path).total() > 0
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import subprocess",
+        "from subprocess import run",
+        "import subprocess as sp",
+        "from urllib.request import urlopen",
+        "import urllib.request",
+        "import requests",
+        "from docker import from_env",
+        "import yaml",
+        "import pickle",
+        "import os\nos.system('x')",
+        "from os import system",
+        "import os as o\no.popen('x')",
+        "eval('1')",
+        "run = exec",
+        "__import__('subprocess')",
+        "import importlib\nimportlib.import_module('subprocess')",
+        "import os\ngetattr(os, 'system')('x')",
+        "def f():\n    import socket",
+        "import tempfile",
+    ],
+)
+def test_a_way_outside_is_found(code: str, tmp_path: Path) -> None:
+    """No module reaches a program, the network or a dangerous format past its room, however it names it."""
+    path = tmp_path / "m.py"
+    path.write_text(f"{code}\n")
+    assert outside(path, "jobs/m.py")
 
 
 def test_crossings_are_found(tmp_path: Path) -> None:

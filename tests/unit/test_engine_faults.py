@@ -218,3 +218,26 @@ def test_a_context_waits_for_a_busy_engine(tmp_path: Path, monkeypatch: pytest.M
         server.frozen.set()
         with pytest.raises(InfrastructureError, match="did not answer"):
             build(engine, tmp_path)
+
+
+PODMAN = {
+    "Platform": {"Name": "linux/amd64/debian-12"},
+    "Components": [
+        {"Name": "Podman Engine", "Version": "4.3.1"},
+        {"Name": "Conmon", "Version": "conmon version 2.1.6"},
+    ],
+    "Version": "4.3.1",
+    "ApiVersion": "1.41",
+    "MinAPIVersion": "1.24",
+}
+"""What the socket of Debian's Podman 4.3.1 says of itself, in extracts."""
+
+
+def test_podman_is_refused_with_the_reason(tmp_path: Path) -> None:
+    """An engine that takes a BuildKit build without a word and makes no image is known before one is tried."""
+    with (
+        answering(tmp_path, version=PODMAN),
+        pytest.raises(InfrastructureError, match=r"Podman 4\.3\.1: .* BuildKit") as caught,
+    ):
+        connect({"DOCKER_HOST": f"unix://{tmp_path}/e.sock"})
+    assert "Docker Engine" in (caught.value.hint or "")

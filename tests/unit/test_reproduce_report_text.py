@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from envbuilder.catalog.store import load
+from envbuilder.errors import UsageError
+from envbuilder.reproduce import report_text
 from envbuilder.reproduce.foresight import foresee
 from envbuilder.reproduce.messages.nearly import find_all
 from envbuilder.reproduce.report_text import LARGEST, encoding_of, read_text, shortened
@@ -136,3 +138,11 @@ def test_forms_in_other_scripts(text: str) -> None:
     """Labels in Chinese, Japanese and Korean name the same fields."""
     reported = foresee(text, load()).document.reported
     assert (reported.tensorflow, reported.cuda, reported.gpus) == ("2.4.1", "11.0", ("RTX 3090",))
+
+
+def test_a_text_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device, or a program that never stops, is told in good time, in one line or in many."""
+    monkeypatch.setattr(report_text, "MOST", 1 << 20)
+    for data in (b"\0" * (2 << 20), b"y\n" * (1 << 20)):
+        with pytest.raises(UsageError, match="larger than 1 MB"):
+            report_text.read_text(io.BytesIO(data))

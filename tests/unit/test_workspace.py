@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from envbuilder import workspace
 from envbuilder.choice import read_fleet
 from envbuilder.errors import InfrastructureError, UsageError
 from envbuilder.upgrade.policy import Policy
@@ -24,6 +26,8 @@ from envbuilder.workspace import (
     folder_contents,
     owner,
     read_document,
+    read_kept,
+    read_users,
     shipped,
     temporary_folder,
     write_atomically,
@@ -236,3 +240,33 @@ def test_a_folder_of_wishes_holds_one_kind_alone(folder: str, read: Callable[[Pa
     files = [path for path in shipped(folder).rglob("*") if path.is_file()]
     assert files
     assert all(read(path) for path in files)
+
+
+@pytest.mark.parametrize("what", ["a pipe", "a device"])
+def test_what_is_no_file_is_never_waited_for(what: str, tmp_path: Path) -> None:
+    """A pipe without a writer, or a device without end, in place of a file of ours is told at once."""
+    path = tmp_path / "a.json"
+    if what == "a pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/dev/zero")
+    with pytest.raises(InfrastructureError, match="no file but a pipe or a device"):
+        read_kept(path)
+    assert cached(path) is None
+
+
+def test_what_a_user_gives_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user may give a pipe, which is read; a device without end is refused."""
+    monkeypatch.setattr(workspace, "_MOST_OF_A_PIPE", 1 << 20)
+    os.mkfifo(tmp_path / "pipe")
+    threading.Thread(target=(tmp_path / "pipe").write_bytes, args=(b"content",), daemon=True).start()
+    assert read_users(tmp_path / "pipe") == b"content"
+    with pytest.raises(UsageError, match="larger than 1 MB"):
+        read_users(Path("/dev/zero"))
+
+
+def test_a_name_that_is_no_text_can_be_written_down(tmp_path: Path) -> None:
+    """A document that holds the name of a file in another encoding is written and read all the same."""
+    path = tmp_path / "d.json"
+    write_document(path, {"path": os.fsdecode(b"/a/\xff")})
+    assert read_document(path, dict[str, str]) == {"path": "/a/\ufffd"}

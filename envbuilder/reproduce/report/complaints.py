@@ -44,7 +44,7 @@ _SAID: dict[Complaint, re.Pattern[str]] = {
         r"(?:cannot|can't|can not|unable to|fail\w* to|fail\w*|error\w*|problem\w*|trouble|issue\w*|crash\w*)[^\n.;]{0,30}\bimport"
         r"|\bimport\w*[^\n.;]{0,40}(?:fail|error|not work|crash|problem|issue)|dll load failed|no module named|cannot import name"
     ),
-    "building": re.compile(r"\bbazel build|\bbuild(?:ing)?\b[^\n.;]{0,30}from source|\bcompil(?:e|ing|ation)\b[^\n.;]{0,30}(?:tensorflow|fail|error|source)"),
+    "building": re.compile(r"\bbazel build|(?<!but to )\bbuild(?:ing)?\b[^\n.;]{0,30}from source|(?<!but to )\bcompil(?:e|ing|ation)\b[^\n.;]{0,30}(?:tensorflow|fail|error|source)"),
     "several": re.compile(r"multi[- ]?gpus?\b|\b(?:several|multiple|both|two|four|eight|[248]) gpus\b|\bgpus (?:hang|wait|block)|across (?:\w+ ){0,4}gpu|number of gpus?\b|mirrored_?strategy|\bnccl|horovod"),
 }  # fmt: skip
 """How people say it, in lower case; one is enough."""

@@ -1,0 +1,178 @@
+"""An engine whose disk is full, has no inodes left, or stands still: another dockerd, its data on a disk of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from tiny_image import write_tiny_root
+
+from envbuilder.engine.docker import DockerEngine, connect
+from envbuilder.engine.port import BuildRequest, ContainerSpec
+from envbuilder.errors import InfrastructureError
+
+pytestmark = pytest.mark.engine
+
+MEGABYTES = 160
+INODES = 1500
+"""Enough for the engine itself and a small image."""
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+class SmallEngine:
+    """An engine of its own on a small disk, and what fills that."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.mount = folder / "disk"
+        self.host = f"unix://{folder / 'engine.sock'}"
+
+    def connect(self) -> DockerEngine:
+        """Speak to it as a command does."""
+        return connect({**os.environ, "DOCKER_HOST": self.host})
+
+    def fill(self) -> None:
+        """Take what is left of its disk."""
+        with (self.mount / "filling").open("wb") as file, suppress(OSError):
+            while True:
+                file.write(b"\0" * (1 << 16))
+
+    def free(self) -> None:
+        """Give that back."""
+        (self.mount / "filling").unlink()
+
+    def left(self) -> str:
+        """Name its containers and volumes."""
+        words = (["ps", "-aq"], ["volume", "ls", "-q"])
+        ran = [subprocess.run(["docker", "-H", self.host, *one], capture_output=True, check=True) for one in words]
+        return "".join(one.stdout.decode() for one in ran)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SmallEngine]:
+    """Run another engine, its data on a disk in a file; only root can."""
+    made = SmallEngine(tmp_path_factory.mktemp("engine"))
+    image = made.folder / "disk.img"
+    image.touch()
+    os.truncate(image, MEGABYTES << 20)
+    made.mount.mkdir()
+    if os.geteuid() != 0 or not shutil.which("mkfs.ext4"):
+        pytest.skip("needs a disk of its own: only root may make one")
+    subprocess.run(["mkfs.ext4", "-q", "-F", "-N", str(INODES), image], check=True)
+    if subprocess.run(["mount", "-o", "loop", image, made.mount], check=False).returncode:
+        pytest.skip("no loop device here")
+    command: list[str | Path] = ["dockerd", "--host", made.host, "--data-root", made.mount / "docker"]
+    command += ["--exec-root", made.folder / "exec", "--pidfile", made.folder / "pid"]
+    command += ["--bridge=none", "--iptables=false", "--ip-forward=false", "--ip-masq=false"]
+    with (made.folder / "log").open("wb") as log:
+        daemon = subprocess.Popen(command, stdout=log, stderr=log)
+    try:
+        until = time.monotonic() + 60
+        while subprocess.run(["docker", "-H", made.host, "version"], capture_output=True, check=False).returncode:
+            assert time.monotonic() < until
+            time.sleep(0.2)
+        yield made
+    finally:
+        daemon.terminate()
+        daemon.wait(60)
+        subprocess.run(["umount", "-l", made.mount], check=True)
+
+
+@pytest.fixture(scope="module")
+def base(small: SmallEngine, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Make an image of a shell and a few programs."""
+    tar = tmp_path_factory.mktemp("base") / "base.tar"
+    write_tiny_root(tar)
+    small.connect().import_base(tar, "tiny:base", {})
+    return "tiny:base"
+
+
+def request(base: str, folder: Path, line: str) -> BuildRequest:
+    """Ask for an image of one step."""
+    (folder / "Dockerfile").write_text(f"FROM {base}\nRUN {line}\n")
+    return BuildRequest(context=folder, tag="tiny:built", network="none")
+
+
+def test_a_build_that_fills_the_disk_says_so_and_leaves_nothing(small: SmallEngine, base: str, tmp_path: Path) -> None:
+    """It is the machine's trouble, not the build's; what frees the disk is named, and the next build is right."""
+    engine = small.connect()
+    with pytest.raises(InfrastructureError, match="disk is full") as told:
+        engine.build(request(base, tmp_path, "dd if=/dev/zero of=/big bs=1M count=400"), lambda _: None)
+    assert "envbuilder clean" in told.value.hint
+    assert engine.build(request(base, tmp_path, "touch /small"), lambda _: None).id
+
+
+def test_a_build_without_inodes_says_so(small: SmallEngine, base: str, tmp_path: Path) -> None:
+    """A disk that holds no more files is full as well, although bytes are left."""
+    many = "i=0; while [ $i -lt 5000 ]; do : >/f$i || exit 1; i=$((i+1)); done"
+    with pytest.raises(InfrastructureError, match="disk is full"):
+        small.connect().build(request(base, tmp_path, many), lambda _: None)
+
+
+def test_a_container_on_a_full_disk_is_no_verdict_and_leaves_nothing(small: SmallEngine, base: str) -> None:
+    """Nothing can be copied into it: our error, no container, no volume; with room again it runs."""
+    spec = ContainerSpec(
+        base, ("/bin/sh", "-c", "cat /envbuilder/a | wc -c || echo ran"), files={"a": b"x" * (4 << 20)}
+    )
+    engine = small.connect()
+    small.fill()
+    try:
+        with pytest.raises(InfrastructureError):
+            engine.run(spec, lambda _: None, lambda _: None)
+    finally:
+        small.free()
+    assert small.left() == ""
+    assert engine.run(spec, lambda _: None, lambda _: None).exit_code == 0
+    assert small.left() == ""
+
+
+def test_a_base_on_a_full_disk_is_our_error(small: SmallEngine, base: str, tmp_path: Path) -> None:
+    """An import that the disk cannot take ends in the machine's trouble, and is not there in part."""
+    engine = small.connect()
+    write_tiny_root(tmp_path / "base.tar")
+    small.fill()
+    try:
+        with pytest.raises(InfrastructureError):
+            engine.import_base(tmp_path / "base.tar", "tiny:other", {"other": "1"})
+    finally:
+        small.free()
+    assert engine.image("tiny:other") is None
+
+
+def test_a_command_says_beforehand_that_there_is_no_room(small: SmallEngine, tmp_path: Path) -> None:
+    """`build` on an engine whose disk is too small ends with 5, the room that is needed, and a next step."""
+    shutil.copytree(
+        REPOSITORY / "images" / "tf2.20.0-py311-cpu-bookworm", tmp_path / "images/tf2.20.0-py311-cpu-bookworm"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "envbuilder", "build"],
+        cwd=tmp_path,
+        env={**os.environ, "DOCKER_HOST": small.host, "PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 5, done.stdout + done.stderr
+    assert "GB" in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_disk_that_stands_still_is_waited_for(small: SmallEngine, base: str, tmp_path: Path) -> None:
+    """While every write waits, a build waits too; when the disk goes on, so does it, and its image is right."""
+    frozen = subprocess.run(["fsfreeze", "-f", small.mount], check=False).returncode == 0
+    if not frozen:
+        pytest.skip("this file system cannot be frozen")
+    threading.Timer(4.0, subprocess.run, (["fsfreeze", "-u", small.mount],)).start()
+    began = time.monotonic()
+    assert small.connect().build(request(base, tmp_path, f"touch /late{os.getpid()}"), lambda _: None).id
+    assert time.monotonic() - began > 2.0

@@ -1,0 +1,155 @@
+"""What is fuzzed beside files: a cluster's nodes, the command line's words, and what programs in an image answer."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import zlib
+from types import SimpleNamespace
+from typing import Any, cast
+
+import msgspec
+from fuzz_target import Target, file, read_all
+
+from envbuilder.attest.kinds import parse_kinds
+from envbuilder.catalog import store
+from envbuilder.compat.check import check
+from envbuilder.compat.plan import plan
+from envbuilder.compat.selectors import select
+from envbuilder.compat.words import Words, question
+from envbuilder.errors import EnvbuilderError, decode
+from envbuilder.image import lockfile
+from envbuilder.jobs import fleet_hosts
+from envbuilder.matrix import Matrix
+from envbuilder.publish import journal
+from envbuilder.upgrade import outputs, user_tests
+from envbuilder.upgrade.observe import Output
+from envbuilder.upgrade.observed import Operation
+from envbuilder.upgrade.policy import Policy
+from envbuilder.validation import image_claims, image_files
+from envbuilder.workspace import shipped
+from envbuilder.yaml_reader import parse_yaml, read_yaml
+
+
+def _nodes(data: bytes) -> None:
+    """Read the same bytes as Kubernetes' nodes and as Slurm's, and write the fleet down again."""
+    for read in (fleet_hosts.of_kubernetes, fleet_hosts.of_slurm):
+        with contextlib.suppress(EnvbuilderError):
+            fleet_hosts.as_yaml(read(data).fleet)
+
+
+def _nodes_seeds() -> list[bytes]:
+    labels = {
+        "nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB",
+        "nvidia.com/cuda.driver-version.full": "535.104.05",
+        "nvidia.com/gpu.count": "8",
+        "kubernetes.io/arch": "amd64",
+        "nvidia.com/mig.strategy": "single",
+    }
+    nodes = [{"metadata": {"name": f"n{number}", "labels": labels}} for number in range(3)]
+    return [
+        json.dumps({"items": nodes}).encode(),
+        b"n1|gpu:a100:4(S:0-1)|driver-535.104.05,mem\nn2|(null)|(null)\nn3|gpu:h100:8|nvidia-550\n",
+    ]
+
+
+def _policy(data: bytes) -> None:
+    parse_yaml(data, "p.yaml", Policy)
+
+
+def _asked(data: bytes) -> None:
+    """Ask a question whose words are these, a field a line."""
+    words = [decode.lossy(line)[:400] for line in data.split(b"\n")]
+    names = [name for name in Words.__struct_fields__ if name not in ("avx", "install", "arch")]
+    given: dict[str, Any] = {}
+    for name, text in zip(names, words, strict=False):
+        if text:
+            given[name] = (text,) if name in ("gpus", "capabilities", "packages") else text
+    check(question(Words(**{"tensorflow": "2.20.0", **given})), store.load())
+
+
+def _asked_seeds() -> list[bytes]:
+    return [
+        b"2.20.0\n\n3.11\n12.5\n9.3\n535.104.05\nH100\n\n\n\n\nnumpy==2.0.0\n\n\n2026-11-20",
+        b"2.10.0\ntensorflow-gpu\n3.8\n11.2\n8.1\nR470\nNVIDIA A100-SXM4-80GB\n8.0\n\n\n\n1.19.2\n3.20.0",
+        b"2.4.1\n\n\n\n\n\nGeForce RTX 3090 | MIG 1g.5gb\n\nnvidia/cuda:12.6.3-cudnn-runtime-ubuntu22.04\ndebian-bookworm",
+    ]
+
+
+def _selected(data: bytes) -> None:
+    """Take a text as a selector, and as kinds of host."""
+    text = decode.lossy(data)[:2000]
+    environments = plan(read_yaml(shipped("matrices") / "quickstart.yaml", Matrix), store.load()).environments
+    for ask in (lambda: select(environments, (text,)), lambda: parse_kinds(text, lambda name: name or None)):
+        with contextlib.suppress(EnvbuilderError):
+            ask()
+
+
+def _journal(data: bytes) -> None:
+    for entry in journal._read(file("journal.jsonl", data)):
+        assert entry.step
+
+
+def _tests(data: bytes) -> None:
+    """Read the lines of the runner of a user's tests."""
+    user_tests.results(cast("Output", SimpleNamespace(stdout=decode.lossy(data), wrong="")))
+
+
+def _tests_seeds() -> list[bytes]:
+    lines = [
+        {"name": "a::b", "outcome": "passed", "message": ""},
+        {"name": "a::c", "outcome": "failed", "message": "x"},
+    ]
+    return [b"\n".join(json.dumps(line).encode() for line in [*lines, {"end": True}])]
+
+
+def _outputs(data: bytes) -> None:
+    """Compare results whose bytes an image made."""
+    for precision in ("float64", "float32"):
+        old, new = (
+            Operation(name="a", precision=precision, error=0.0, values=text)
+            for text in (decode.lossy(data), base64.b64encode(zlib.compress(data)).decode())
+        )
+        outputs.drift_of(outputs._values(old), outputs._values(new))
+
+
+def _claims(data: bytes) -> None:
+    """Read the document and the lock that an image carries."""
+    files = cast("image_files.ImageFiles", SimpleNamespace(content=lambda _: data))
+    told = image_claims.document(files)
+    if told is not None:
+        image_claims.contradicts_itself(told)
+    if carried := image_claims.carried_lock(files):
+        lockfile.parse(carried)
+
+
+def _record(data: bytes) -> None:
+    """Read a kept record of a layer, packed or not."""
+    for kept in (data, zlib.compress(data, 1)):
+        image_files._unpacked(kept)
+
+
+def _record_seeds() -> list[bytes]:
+    from made_images import package, record  # noqa: PLC0415
+
+    made = record(package("a", "1", {"a/__init__.py": b"x = 1\n"}))
+    packed = msgspec.msgpack.encode(made)
+    return [packed, zlib.compress(packed, 1)]
+
+
+ANSWERS: tuple[Target, ...] = (
+    Target("nodes", _nodes_seeds, _nodes),
+    Target("policy", read_all("policies/*.yaml"), _policy),
+    Target("question", _asked_seeds, _asked),
+    Target("selector", lambda: [b"tf2.2*", b"tensorflow=2.20.0", b"H100/535, A100/550.54", b"flavor=[!c]*"], _selected),
+    Target(
+        "journal",
+        lambda: [b'{"step":"pushed","digest":"sha256:1"}\n{"step":"moved","tags":{"a":"sha256:2"}}\n{"step":"prom'],
+        _journal,
+    ),
+    Target("user-tests", _tests_seeds, _tests),
+    Target("outputs", lambda: [base64.b64encode(zlib.compress(b"\0" * 800)), b"\0\0\xf0\x7f" * 40], _outputs),
+    Target("claims", read_all("images/*cpu*/environment.json", "images/*cpu*/requirements.lock"), _claims),
+    Target("record", _record_seeds, _record),
+)
