@@ -77,6 +77,8 @@ def converted(value: object, kind: type[T], what: str = "not the value that it s
 
 def to_json(value: object) -> bytes:
     """Encode as JSON. Text that is none, such as a file's name in another encoding, gets U+FFFD where it is not."""
+    import msgspec  # noqa: PLC0415 - see above
+
     try:
         return msgspec.json.encode(value)
     except UnicodeEncodeError:

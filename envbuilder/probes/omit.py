@@ -194,18 +194,13 @@ def _matched(name: str, row: Dict[str, Any], rows: Rows) -> List[str]:
 
 
 def _planned(name: str, row: Dict[str, Any], rows: Rows, site: str) -> Cut:
-    with (
-        open(_place(site, row["path"]), "rb") as stream,
-        mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as image,
-    ):
-        cut = symbols_cut(image)
-        if (
-            cut is None
-            or rows.get(row["path"], ("", ""))[0] != row["digest"]
-            or digest_after(image, cut) != row["becomes"]
-        ):
-            raise NotAsListedError("{0}: {1} is not what the list was made from".format(name, row["path"]))
-        return cut
+    with open(_place(site, row["path"]), "rb") as stream:
+        with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as image:
+            cut = symbols_cut(image)
+            recorded = rows.get(row["path"], ("", ""))[0]
+            if cut is None or recorded != row["digest"] or digest_after(image, cut) != row["becomes"]:
+                raise NotAsListedError("{0}: {1} is not what the list was made from".format(name, row["path"]))
+            return cut
 
 
 def _cut_file(path: str, cut: Cut) -> None:
