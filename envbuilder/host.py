@@ -30,7 +30,8 @@ def describe(root: Path = Path("/"), nvml: Any = pynvml) -> HostRef:  # noqa: AN
         if ask is not None:
             driver = _text(ask("nvmlSystemGetDriverVersion"))
             handles = [ask("nvmlDeviceGetHandleByIndex", index) for index in range(ask("nvmlDeviceGetCount") or 0)]
-            gpus = tuple(_gpu(ask, handle) for handle in handles if handle is not None)
+            devices = [device for handle in handles if handle is not None for device in _devices(ask, handle)]
+            gpus = tuple(_gpu(ask, *device) for device in devices)
             modes = [ask("nvmlDeviceGetPersistenceMode", handle) for handle in handles if handle is not None]
     return HostRef(
         driver=driver or _read(root / "sys/module/nvidia/version").strip() or None,
@@ -76,8 +77,18 @@ def _session(nvml: Any) -> Iterator[_Ask | None]:  # noqa: ANN401 - as above
         ask("nvmlShutdown")
 
 
-def _gpu(ask: _Ask, handle: object) -> GpuSeen:
-    capability = ask("nvmlDeviceGetCudaComputeCapability", handle)
+def _devices(ask: _Ask, handle: object) -> list[tuple[object, object]]:
+    """Pair what can be computed on with its board: a GPU with itself, or each of its slices where it is cut (MIG)."""
+    mode = ask("nvmlDeviceGetMigMode", handle)
+    if not mode or mode[0] != 1:
+        return [(handle, handle)]
+    most = ask("nvmlDeviceGetMaxMigDeviceCount", handle) or 0
+    parts = (ask("nvmlDeviceGetMigDeviceHandleByIndex", handle, index) for index in range(most))
+    return [(part, handle) for part in parts if part is not None]
+
+
+def _gpu(ask: _Ask, handle: object, board: object) -> GpuSeen:
+    capability = ask("nvmlDeviceGetCudaComputeCapability", board)
     memory = ask("nvmlDeviceGetMemoryInfo", handle)
     return GpuSeen(
         name=_text(ask("nvmlDeviceGetName", handle)),

@@ -41,6 +41,10 @@ _DRIVER = re.compile(r"^[Rr]?(\d{3,4})(?:\.|\Z)")
 Bounds = tuple[tuple[str, str], ...]
 
 
+_SLICE = re.compile(r"\bMIG[ -]((?:\d+c\.)?\d+g\.\d+gb(?:[.+]me)?)", re.IGNORECASE)
+"""A slice of a GPU, as NVML names it (``MIG 1g.5gb``) and as Kubernetes' labels do (``-MIG-1g.5gb``)."""
+
+
 def _meant(text: str, known: tuple[str, ...]) -> str | None:
     """Return the one of these versions, oldest first, that a text means."""
     wanted = versions.key_or_none(text)
@@ -174,9 +178,15 @@ class Catalog(Tables, frozen=True, kw_only=True, dict=True):
         return cache(self._gpu_names.find)
 
     def gpu_model(self, text: str) -> str | None:
-        """Return the name of the one GPU that a text means; None where it means none, or several."""
+        """Return the name of the one GPU that a text means; None where it means none, or several.
+
+        A slice of a GPU (MIG) is a device of its own, with its own share of memory and processors: ``A100 MIG 1g.5gb``.
+        """
         row = self.gpu(text)
-        return row.name if row is not None else None
+        part = _SLICE.search(text)
+        if row is None or part is None:
+            return row.name if row is not None else None
+        return f"{row.name} MIG {part[1].lower().replace('.me', '+me')}"
 
     @cached_property
     def gpus_meant(self) -> Callable[[str], tuple[Gpu, ...]]:

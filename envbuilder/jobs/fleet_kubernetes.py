@@ -190,6 +190,11 @@ def _judge(cluster: Cluster) -> dict[str, Any]:
 def _nodes(task: Task) -> dict[str, str]:
     """Say which nodes: those of the first row of the kind that says how the cluster labels them."""
     labels = next((host.labels for host in task.hosts if host.labels), {})
+    if " MIG " in task.gpu:
+        raise UsageError(
+            f"in a pod nobody can tell a slice from its board, and {task.kind} is a slice",
+            hint="`envbuilder fleet run` on that node, where its own NVML tells",
+        )
     if task.gpu and not labels:
         raise UsageError(
             f"no row of the fleet file says how Kubernetes labels {task.kind}",

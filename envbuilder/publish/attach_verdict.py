@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
+
 from envbuilder.attest.envelope import Sealer
 from envbuilder.errors import PublishError, UsageError
 from envbuilder.publish.journal import Entry, Journal, exclusively
@@ -15,7 +17,7 @@ from envbuilder.publish.stating import Terms, Tools, state, state_rehearsal, val
 from envbuilder.registry.client import Repository
 from envbuilder.registry.reference import Reference, parse
 from envbuilder.validation.history import History
-from envbuilder.verdict import Verdict
+from envbuilder.verdict import HostRef, Verdict
 
 
 @dataclass(frozen=True)
@@ -73,11 +75,18 @@ def _waits(journal: Journal) -> bool:
     return bool(journal.entries) and journal.entries[-1].step == "validated"
 
 
+def _on_slices(verdict: Verdict, host: HostRef) -> Verdict:
+    """Say on which slices of a GPU a verdict was reached: inside the container NVML names the whole board."""
+    if not any(" MIG " in gpu.name for gpu in host.gpus) or verdict.unreal:
+        return verdict
+    return msgspec.structs.replace(verdict, host=msgspec.structs.replace(verdict.host, gpus=host.gpus))
+
+
 def tools_for(reference: Reference, session: Session, sealer: Sealer, judge: Callable[[Reference], Verdict]) -> Tools:
     """Bring the ports together; what ``judge`` comes to is kept in the history before anything is attached."""
 
     def validate(asked: Reference) -> Verdict:
-        verdict = judge(asked)
+        verdict = _on_slices(judge(asked), session.host)
         History(session.workspace.history).add((verdict,))
         return verdict
 

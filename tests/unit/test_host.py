@@ -63,6 +63,41 @@ class FakeNvml:
         return self.persistence[handle]
 
 
+class CutNvml(FakeNvml):
+    """The first GPU is cut into two slices of seven that there may be."""
+
+    def nvmlDeviceGetMigMode(self, handle):  # noqa: N802
+        return (1, 1) if handle == 0 else (0, 0)
+
+    def nvmlDeviceGetMaxMigDeviceCount(self, _):  # noqa: N802
+        return 7
+
+    def nvmlDeviceGetMigDeviceHandleByIndex(self, _, index):  # noqa: N802
+        if index > 1:
+            raise FakeNvmlError("no such slice")
+        return f"slice {index}"
+
+    def nvmlDeviceGetName(self, handle):  # noqa: N802
+        return (
+            ("NVIDIA H100 80GB HBM3", "Tesla T4")[handle]
+            if isinstance(handle, int)
+            else "NVIDIA H100 80GB HBM3 MIG 1g.10gb"
+        )
+
+    def nvmlDeviceGetMemoryInfo(self, handle):  # noqa: N802
+        return SimpleNamespace(total=((80 if handle == 0 else 16) if isinstance(handle, int) else 10) << 30)
+
+
+def test_a_gpu_that_is_cut_is_its_slices() -> None:
+    """Each slice is a device with its own name and memory, of its board's architecture; a whole GPU beside it stays."""
+    gpus = host.describe(nvml=CutNvml()).gpus
+    assert [(gpu.name, gpu.memory >> 30, gpu.compute_capability) for gpu in gpus] == [
+        ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", 10, "9.0"),
+        ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", 10, "9.0"),
+        ("Tesla T4", 16, "7.5"),
+    ]
+
+
 def test_a_host_with_gpus() -> None:
     """The driver and every GPU are described, bytes and text alike, and NVML is closed again."""
     nvml = FakeNvml()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from envbuilder.catalog.store import load
 from envbuilder.choice import read_fleet
-from envbuilder.compat.fleet import advertised, asked_of
+from envbuilder.compat.fleet import advertised, asked_of, is_of_kind
 from envbuilder.errors import UsageError
 from envbuilder.jobs.fleet_hosts import as_yaml, of_dask, of_kubernetes, of_slurm
 
@@ -138,3 +138,18 @@ def test_what_dasks_workers_advertise_is_read_back() -> None:
     for gpu, driver in (("H100", "535"), ("H100", "535.104"), ("H100", "535.104.05")):
         assert asked_of(gpu, driver, "x86_64") in told[0]
     assert asked_of("H100", "53", "x86_64") not in told[0]
+
+
+def test_a_slice_is_a_kind_of_its_own() -> None:
+    """By NVML's name and by Kubernetes' label it is the same slice, and neither another slice nor the whole GPU."""
+    catalog = load()
+    slices = ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb", "A100 MIG 1g.5gb")
+    assert {catalog.gpu_model(text) for text in slices} == {"A100 MIG 1g.5gb"}
+    assert catalog.gpu_model("NVIDIA A100-SXM4-40GB") == "A100"
+    assert catalog.gpu_model("NVIDIA-A100-SXM4-80GB-MIG-1g.10gb.me") == "A100 MIG 1g.10gb+me"
+    assert catalog.gpu("A100 MIG 1g.5gb") is catalog.gpu("A100"), (
+        "what the rules know of it is what they know of its GPU"
+    )
+    for seen, same in (((slices[0],), True), (("NVIDIA A100-SXM4-40GB",), False), (("A100 MIG 2g.10gb",), False)):
+        assert is_of_kind("A100 MIG 1g.5gb", "550", "550.54.15", seen, catalog) is same
+    assert not is_of_kind("A100", "550", "550.54.15", slices[:1], catalog), "a slice does not prove the whole"
