@@ -71,7 +71,15 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SmallEngine]:
     if subprocess.run(["mount", "-o", "loop", image, made.mount], check=False).returncode:
         pytest.skip("no loop device here")
     # A network of its own: without a bridge to make, dockerd removes docker0, which is the first engine's.
-    command: list[str | Path] = ["unshare", "--net", "dockerd", "--host", made.host, "--data-root", made.mount / "docker"]
+    command: list[str | Path] = [
+        "unshare",
+        "--net",
+        "dockerd",
+        "--host",
+        made.host,
+        "--data-root",
+        made.mount / "docker",
+    ]
     command += ["--exec-root", made.folder / "exec", "--pidfile", made.folder / "pid"]
     command += ["--bridge=none", "--iptables=false", "--ip-forward=false", "--ip-masq=false"]
     with (made.folder / "log").open("wb") as log:
