@@ -6,6 +6,7 @@ import errno
 import os
 import selectors
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -108,6 +109,8 @@ def started(
         if not brief:
             found = str(_found(command[0], env))
             words = [sys.executable, "-I", "-S", str(_LIFELINE), str(reading), str(patience), found, *command[1:]]
+        if brief:  # a group of its own: what it has started is killed with it
+            settings["process_group"] = 0
         process = Process(words, env=env, cwd=folder, pass_fds=() if brief else (reading,), **settings)
     except BaseException:
         os.close(writing)
@@ -118,7 +121,7 @@ def started(
         yield process
     finally:
         os.close(writing)
-        _close(process, 0.0 if brief else patience + 2.0)
+        _close(process, 0.0 if brief else patience + 2.0, group=brief)
 
 
 def _found(name: str, env: Mapping[str, str] | None) -> Path:
@@ -130,12 +133,13 @@ def _found(name: str, env: Mapping[str, str] | None) -> Path:
     return Path(found).absolute()
 
 
-def _close(process: Process, patience: float) -> None:
-    """Wait for a process that was asked to end, kill it where it does not, and close its pipes."""
+def _close(process: Process, patience: float, *, group: bool) -> None:
+    """Wait for a process that was asked to end, kill it or its group where it does not, and close its pipes."""
     try:
         process.wait(patience)
     except subprocess.TimeoutExpired:
-        process.kill()
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL) if group else process.kill()
         process.wait()
     for stream in (process.stdin, process.stdout, process.stderr):
         if stream is not None:

@@ -19,8 +19,9 @@ ENDS_S = 8.0
 """How long an end may take on a busy machine; what it is about sleeps for minutes."""
 
 STARTER = """
-import sys
+import signal, sys
 from envbuilder.errors.programs import run
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job starts without one
 run(["sh", "-c", sys.argv[1]], within=300)
 """
 
@@ -39,6 +40,14 @@ def number_in(path: Path) -> int:
     while not (path.exists() and path.read_text().strip()) and time.monotonic() < until:
         time.sleep(0.02)
     return int(path.read_text())
+
+
+def read(path: Path) -> bytes:
+    """Read a file that may be gone by now."""
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
 
 
 def ends(pid: int) -> bool:
@@ -92,11 +101,15 @@ def test_no_such_program_is_our_error(*, brief: bool, tmp_path: Path) -> None:
 @pytest.mark.parametrize("brief", [True, False])
 def test_a_program_without_end_is_ended(*, brief: bool) -> None:
     """The limit of time holds whether it prints, is silent, or has closed its output; nothing of it is left."""
-    for line in ("sleep 300", "exec >&- 2>&-; exec sleep 300", "while :; do echo x; sleep 0.01; done"):
+    sleep = f"sleep 3{os.getpid()}"
+    lines = (sleep, f"{sleep} & wait", f"exec >&- 2>&-; exec {sleep}", "while :; do echo x; sleep 0.01; done")
+    for line in lines:
         began = time.monotonic()
         with pytest.raises(ProgramError, match="did not end"):
-            run(["sh", "-c", f"{line}"], within=0.3, brief=brief)
+            run(["sh", "-c", line], within=0.3, brief=brief)
         assert time.monotonic() - began < ENDS_S
+    words = sleep.replace(" ", "\0").encode()
+    assert not [path for path in Path("/proc").glob("[0-9]*/cmdline") if words in read(path)]
 
 
 def test_output_without_end_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
