@@ -21,8 +21,9 @@ from envbuilder.reproduce.mending_commands import mending_commands
 from envbuilder.reproduce.other_ways import finishes, other_way
 from envbuilder.reproduce.predict import FIRST_WITHOUT_WINDOWS_GPU
 from envbuilder.reproduce.question_from_report import SHARED
-from envbuilder.reproduce.report.reported import Reported
+from envbuilder.reproduce.report.reported import Evidence, Reported
 from envbuilder.reproduce.reproduction import Nearest
+from envbuilder.reproduce.working_side import working_side
 
 MATRIX = "nearest"
 
@@ -37,23 +38,19 @@ def mend(
 
     The driver, the GPU and the system stay as they are. Where the cause lies with the host, with the steps of
     installing or with another build, other versions mend nothing and none are named; nor is the environment that
-    failed, nor one that the same or another warning about the GPU holds for. The environment is None where no wheels
-    can make it.
+    failed, nor one that the same or another warning about the GPU holds for. What the report has working comes first;
+    where nothing is known of the cause, it alone. The environment is None where no wheels can make it.
     """
-    if question is None or (diagnosis.place != "versions" and diagnosis.codes[:1] not in _ELSEWHERE):
+    if question is None or not _lies_with_versions(diagnosis):
         return None
-    if Code.OTHER_BUILD in diagnosis.codes:
-        return None  # whose build it is decides what its versions mean
-    if diagnosis.codes[0] not in HINDRANCES and _before_all(question, catalog):
-        return None
-    asked = _answerable(question, catalog)
-    if reported.platform == "windows" and versions.at_least(question.tensorflow, FIRST_WITHOUT_WINDOWS_GPU):
-        asked = msgspec.structs.replace(asked, cuda=None, cudnn=None, install=None)  # WSL2 has a CUDA of its own
     works = Installable(catalog, without=HINDRANCES)
-    ways = [nearest(asked, works)]
-    if reported.platform != "windows":
-        ways.append(other_way(diagnosis.codes[0], asked, works, catalog))
-    chosen = next((row for way in ways if way and (row := _way(way, reported, diagnosis, asked))), None)
+    worked: tuple[Evidence, ...] = ()
+    chosen = None
+    side = working_side(reported, _answerable(question, catalog), works, catalog, as_it_is=not diagnosis.codes)
+    if side is not None:
+        chosen, worked = _way(side[0], reported, diagnosis, question), side[1]
+    if chosen is None and diagnosis.codes:
+        chosen, worked = _searched(reported, question, diagnosis, works), ()
     if chosen is None:
         return None
     near, changes, predicate = chosen
@@ -71,14 +68,37 @@ def mend(
             diff=tuple(line for change in changes for line in _diff(change)),
             commands=mending_commands(reported, question, near, environment, catalog),
             matrix=matrix_of(wish, environment) if environment is not None else "",
+            worked=worked,
         ),
         environment,
     )
 
 
-def _way(
-    found: Near[Question], reported: Reported, diagnosis: Diagnosis, asked: Question
-) -> tuple[Question, tuple[Change, ...], Predicate] | None:
+_Way = tuple[Question, tuple[Change, ...], Predicate]
+
+
+def _lies_with_versions(diagnosis: Diagnosis) -> bool:
+    """Tell whether another version can mend it, or nobody knows: whose build it is decides what its versions mean."""
+    if Code.OTHER_BUILD in diagnosis.codes:
+        return False
+    return not diagnosis.codes or diagnosis.place == "versions" or diagnosis.codes[:1] in _ELSEWHERE
+
+
+def _searched(reported: Reported, question: Question, diagnosis: Diagnosis, works: Installable) -> _Way | None:
+    """Search what works nearest by the rules."""
+    catalog = works.catalog
+    if diagnosis.codes[0] not in HINDRANCES and _before_all(question, catalog):
+        return None
+    asked = _answerable(question, catalog)
+    if reported.platform == "windows" and versions.at_least(question.tensorflow, FIRST_WITHOUT_WINDOWS_GPU):
+        asked = msgspec.structs.replace(asked, cuda=None, cudnn=None, install=None)  # WSL2 has a CUDA of its own
+    ways = [nearest(asked, works)]
+    if reported.platform != "windows":
+        ways.append(other_way(diagnosis.codes[0], asked, works, catalog))
+    return next((row for way in ways if way and (row := _way(way, reported, diagnosis, asked))), None)
+
+
+def _way(found: Near[Question], reported: Reported, diagnosis: Diagnosis, asked: Question) -> _Way | None:
     """Return a way with all its changes, where it touches what is wrong."""
     changes = (*_system_change(reported, found.wish), *found.changes)
     return (found.wish, changes, found.predicate) if changes and _mends(diagnosis, changes, asked) else None
@@ -142,6 +162,8 @@ def _before_all(question: Question, catalog: Catalog) -> bool:
 
 def _mends(diagnosis: Diagnosis, changes: tuple[Change, ...], question: Question) -> bool:
     """Tell whether a way out touches what is wrong, and whether enough is known to say so."""
+    if not diagnosis.codes:
+        return True  # nothing is known of the cause: the report's own word is what there is
     lead = diagnosis.codes[0]
     fields = {change.field for change in changes}
     if lead in _MENDED_BY and not fields & _MENDED_BY[lead]:

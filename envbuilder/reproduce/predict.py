@@ -6,6 +6,7 @@ from envbuilder.catalog.model import Catalog
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.reproduce.explained import as_remark, explains, is_aside
 from envbuilder.reproduce.forecast import NOT_SERVED, forecast
+from envbuilder.reproduce.image_defects import image_defects
 from envbuilder.reproduce.messages.message import Signature, Symptom
 from envbuilder.reproduce.messages.recognise import get
 from envbuilder.reproduce.other_builds import other_builds
@@ -57,13 +58,21 @@ def predict(reported: Reported, symptoms: tuple[Symptom, ...], catalog: Catalog)
     tagged = (*_other_tag(reported), *_before_keras(reported, symptoms))
     if tagged:
         beside = tuple(row for row in beside if row.code is not Code.PACKAGE_CONFLICT)
-    known = (*tagged, *elsewhere, *ruled, *beside, *builds)
+    images = image_defects(reported, symptoms)
+    explained = {get(signature).code for signatures in images.values() for signature in signatures}
+    ruled, beside = _other_than(explained, ruled), _other_than(explained, beside)
+    known = (*tagged, *images, *elsewhere, *ruled, *beside, *builds)
     return by_cause((*known, *causes(reported, symptoms, known)), proved)
 
 
 def _answering(findings: tuple[Finding, ...], proved: set[Code], reported: Reported) -> tuple[Finding, ...]:
     """Make remarks of forecasts that no line shows and that do not explain what is complained of."""
     return tuple(row if row.code in proved or explains(row.code, reported) else as_remark(row) for row in findings)
+
+
+def _other_than(codes: set[Code | None], findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    """Leave out what a known defect of the image explains: the same lines, or what would be right without an image."""
+    return tuple(row for row in findings if row.code not in codes)
 
 
 _HOST = frozenset({Code.DRIVER_MISMATCH, Code.STUB_LIBCUDA, Code.GPU_NOT_VISIBLE, Code.CONTAINER_REQUIREMENT})

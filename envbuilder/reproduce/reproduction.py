@@ -12,7 +12,7 @@ from envbuilder.environment import Predicate
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.reproduce.diagnosis import Diagnosis
 from envbuilder.reproduce.messages.message import Symptom
-from envbuilder.reproduce.report.reported import Reported
+from envbuilder.reproduce.report.reported import Evidence, Reported
 from envbuilder.verdict import Word
 from envbuilder.workspace import Workspace
 
@@ -80,7 +80,8 @@ POSTED = "nearest.yaml"
 class Nearest(msgspec.Struct, frozen=True, kw_only=True):
     """The nearest environment that works, what differs, how to get it by hand, and the matrix that builds it.
 
-    ``predicate`` says what "works" means, as in the answer of ``envbuilder check``.
+    ``predicate`` says what "works" means, as in the answer of ``envbuilder check``. ``worked`` are the report's own
+    words where this is what it has working; empty where the rules alone chose it.
     """
 
     environment: EnvironmentAnswer
@@ -90,6 +91,7 @@ class Nearest(msgspec.Struct, frozen=True, kw_only=True):
     commands: tuple[str, ...] = ()
     matrix: str = ""
     proof: Proof | None = None
+    worked: tuple[Evidence, ...] = ()
 
 
 class ReproduceDocument(msgspec.Struct, frozen=True, kw_only=True):

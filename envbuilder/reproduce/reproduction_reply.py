@@ -6,6 +6,7 @@ import re
 
 from envbuilder.errors import printable
 from envbuilder.reproduce.diagnosis import Diagnosis
+from envbuilder.reproduce.report.reported import Evidence
 from envbuilder.reproduce.reproduction import Nearest, ReproduceDocument
 from envbuilder.reproduce.reproduction_text import WORDS, rows
 
@@ -45,7 +46,10 @@ def _fix(document: ReproduceDocument) -> list[str]:
         if diagnosis.place == "host":
             lines += ["", "Changing versions will not help: the cause lies outside of the installation."]
         return lines
-    lines += ["", f"What works nearest to this: {', '.join(printable.code(change) for change in near.changes)}."]
+    lines += [""] if lines else []
+    lines += [f"What works nearest to this: {', '.join(printable.code(change) for change in near.changes)}."]
+    told = [f"{row.field} {printable.code(row.value)} (line {row.line})" for row in near.worked]
+    lines += [f"It is what the report has working: {', '.join(told)}."] if told else []
     commands = [command for command in near.commands if not command.startswith(_OURS)]
     lines += ["", *block("console", [f"$ {command}" for command in commands])] if commands else []
     return [*lines, *_beside(near, commands, document.reported.cuda)]
@@ -84,11 +88,18 @@ def _read(document: ReproduceDocument) -> list[str]:
     lines = [f"Read from the report: {', '.join(stated)}."] if stated else []
     for row in document.reported.contradictions:
         kept, dropped = row.kept, row.dropped
-        both = (
-            f"{printable.code(dropped.value)} in line {dropped.line}; {printable.code(kept.value)} in line {kept.line}"
-        )
-        lines.append(f"It also says {both} weighs more ({kept.trust} over {dropped.trust}).")
+        both = f"{printable.code(dropped.value)} in {_where(dropped)}; {printable.code(kept.value)} in {_where(kept)}"
+        lines.append(f"It also says {both} weighs more ({kept.trust} over {_trust(dropped)}).")
     return lines
+
+
+def _trust(row: Evidence) -> str:
+    return f"{row.trust} in a title" if row.title else row.trust.value
+
+
+def _where(row: Evidence) -> str:
+    """Name a statement's place; a title is named as one, for it is outweighed by every other sentence."""
+    return f"line {row.line} (the title)" if row.title else f"line {row.line}"
 
 
 def _verified(document: ReproduceDocument) -> list[str]:

@@ -42,7 +42,7 @@ def as_text(document: ReproduceDocument) -> str:
     parts = [table(("field", "value", "line", "weight"), rows(reported)) if rows(reported) else "nothing is stated"]
     parts += [
         f"contradiction: {row.field} {row.kept.value} (line {row.kept.line}) over {row.dropped.value} "
-        f"(line {row.dropped.line})"
+        f"(line {row.dropped.line}{', the title' if row.dropped.title else ''})"
         for row in reported.contradictions
     ]
     parts += [f"pause: {row.seconds:.0f} s after line {row.line}" for row in reported.pauses]
@@ -99,6 +99,7 @@ def _nearest(document: ReproduceDocument) -> list[str]:
             return ["nearest that works: none; changing versions will not help"]
         return ["nearest that works: none is known that would mend this"]
     lines = [f"nearest that works: {', '.join(near.changes)}"]
+    lines += [f"  the report has it working: {row.field} {row.value} (line {row.line})" for row in near.worked]
     lines += [f"  {line}" for line in near.diff]
     lines += [f"  $ {command}" for command in near.commands]
     if document.run is None and near.matrix:  # nothing was written: the file that the command names is here

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from functools import cache
 from importlib import resources
+from importlib.resources.abc import Traversable
 from typing import Any
 
 import yaml
@@ -21,13 +22,17 @@ _LONGEST_TEXT = 400
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
+def shipped_rows(file: Traversable) -> tuple[object, ...]:
+    """Read the rows of a data file that ships with this package, as they stand; `decode.converted` makes structs."""
+    return tuple(yaml.load(packaged(file), Loader=_LOADER))  # noqa: S506 - a safe loader, and our own file
+
+
 @cache
 def _load() -> tuple[Signature, ...]:
     """Read the data files beside this module, in the order of their names, then of their rows."""
     folder = resources.files(__package__)
     files = sorted((entry for entry in folder.iterdir() if entry.name.endswith(".yaml")), key=lambda entry: entry.name)
-    rows = [row for file in files for row in yaml.load(packaged(file), Loader=_LOADER)]  # noqa: S506
-    return decode.converted(tuple(rows), tuple[Signature, ...])
+    return decode.converted(tuple(row for file in files for row in shipped_rows(file)), tuple[Signature, ...])
 
 
 SIGNATURES = _load()

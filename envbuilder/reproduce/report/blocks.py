@@ -10,7 +10,7 @@ import msgspec
 from envbuilder.reproduce.report.gpu_names import GPU, ON_MACOS, count_around, systems
 from envbuilder.reproduce.report.grammar import CUDNN, PYTHON, RELEASE, TOOLKIT, VERSION, tidy_gpu
 from envbuilder.reproduce.report.reported import Evidence, Trust
-from envbuilder.reproduce.report.scope import elsewhere, without_addresses
+from envbuilder.reproduce.report.scope import elsewhere, side_of, without_addresses
 from envbuilder.reproduce.transcript import Transcript
 
 _FROZEN = re.compile(
@@ -199,12 +199,15 @@ def mentions(transcript: Transcript) -> Iterator[Evidence]:
         if any(mark in line.lower() for mark in (*_NOT_PROSE, *_EXAMPLES)):
             continue
         found = systems(without_addresses(line), mentioned=True)
-        if found is not None and elsewhere(line, (at := line.lower().find(found.lower()[:6])), at + len(found)):
+        at = line.lower().find(found.lower()[:6]) if found is not None else 0
+        side = side_of(line, at, at + len(found)) if found is not None else "fails"
+        if side == "wanted":
             continue
         if found is None and ON_MACOS.search(line):
             yield _said("platform", "macos", number, line, "prose", Trust.MENTIONED)
         if found is not None:
-            yield _said("os", found, number, line, "prose", Trust.MENTIONED)
+            system = _said("os", found, number, line, "prose", Trust.MENTIONED)
+            yield msgspec.structs.replace(system, works=True) if side == "works" else system
 
 
 def cudnn_packages(transcript: Transcript) -> Iterator[Evidence]:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import re
 
-_NVIDIA = r"(?:NVIDIA[ -])?"
+MAKER = r"N[IV]{1,3}D{1,2}I?A"
+"""NVIDIA, and as people misspell it: Nvida, NIVIDIA, NVDIA."""
+
+_MAKES = rf"{MAKER}[ :-]{{1,2}}"
+_NVIDIA = rf"(?:{_MAKES})?"
 _SHORT = r"A10G?|A16|A2|A30|A40|L2|L4|L20|P4|T4G?"
 """Models too short to be told from other words without a brand before them."""
 _CENTRE = (
@@ -27,9 +31,9 @@ _BOARDS = (
     rf"{_NVIDIA}GeForce[ -]?[0-9]{{3,4}}(?:MX|M|A)\b",
     rf"{_NVIDIA}(?:RTX|Quadro)(?: RTX| PRO)? ?[AKMPTV]?[0-9]{{3,4}}(?: Ada| Blackwell)?{_SUFFIX}",
     rf"{_NVIDIA}(?:GeForce[ -])?(?:GTX[ -])?TITAN(?: X \(Pascal\)|(?: (?:Xp|X|V|RTX|Black|Z))?\b(?!\.\.\.))",
-    rf"(?:NVIDIA[ -]|Tesla[ -]|GRID[ -])?(?:{_CENTRE}){_FORM}\b(?!\.\.\.)",
+    rf"(?:{_MAKES}|Tesla[ -]|GRID[ -])?(?:{_CENTRE}){_FORM}\b(?!\.\.\.)",
     rf"(?:{_SHORT})(?= gpus?\b)",
-    rf"(?:NVIDIA[ -]|Tesla[ -]|GRID[ -])(?:{_SHORT}|H20|P6|M4|M6|M10)(?:-[0-9]{{1,2}}[A-Z])?\b",
+    rf"(?:{_MAKES}|Tesla[ -]|GRID[ -])(?:{_SHORT}|H20|P6|M4|M6|M10)(?:-[0-9]{{1,2}}[A-Z])?\b",
 )
 _BARE = rf"(?:[1-5]0[5-9]0|[67][0-9]0|9[4-8]0)(?:[ -]?(?:Ti|SUPER))*\b|(?:{_SHORT})\b"
 

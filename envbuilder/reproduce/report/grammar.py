@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from functools import lru_cache
 
+from envbuilder.reproduce.report.gpu_names import MAKER
 from envbuilder.versions import line, major, numbers
 
 RELEASE = (
@@ -129,7 +130,7 @@ CONVERSIONS: dict[str, tuple[str, Callable[[str], str]]] = {
 """Names of groups in the recognisers' expressions that are not fields themselves: the field, and how to read it."""
 
 _SPELLINGS = (
-    (re.compile(r"^(?:NI?VIDIA|Graphics Card)[ -]+", re.IGNORECASE), ""),
+    (re.compile(rf"^(?:{MAKER}|Graphics Card)[ :-]+", re.IGNORECASE), ""),
     (re.compile(r"geforce[ -]?", re.IGNORECASE), "GeForce "),
     (re.compile(r"\b(RTX|GTX|GT|MX)[ -]?(?=[0-9])", re.IGNORECASE), lambda m: m[1].upper() + " "),
     (re.compile(r"(?<=[0-9]) ?ti\b", re.IGNORECASE), " Ti"),

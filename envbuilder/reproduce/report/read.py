@@ -14,7 +14,7 @@ from envbuilder.reproduce.report.gpu_names import platform_of
 from envbuilder.reproduce.report.grammar import CONVERSIONS, fits
 from envbuilder.reproduce.report.recognisers import TABLE, TAG, Recogniser
 from envbuilder.reproduce.report.reported import RANK, Evidence, Reported, Trust
-from envbuilder.reproduce.report.scope import clause, other_sides, side_of, without_addresses
+from envbuilder.reproduce.report.scope import clause, other_sides, present, side_of, title_line, without_addresses
 from envbuilder.reproduce.report.timing import pauses
 from envbuilder.reproduce.report.weigh import gpus, scalars, trimmed, without_former
 from envbuilder.reproduce.transcript import Transcript, clean
@@ -44,7 +44,13 @@ def read(text: str, transcript: Transcript | None = None) -> Reported:
     transcript = transcript or cleaned(text)
     others = other_sides(transcript)
     said = (row for row in _statements(transcript, text) if fits(row.field, row.value))
-    rows = [row if row.line not in others else msgspec.structs.replace(row, works=True) for row in said]
+    title, now = title_line(transcript), present(transcript)
+    rows = [
+        msgspec.structs.replace(
+            row, works=(row.works or row.line in others) and row.line not in now, title=row.line == title
+        )
+        for row in said
+    ]
     works = tuple(row for row in rows if row.works)[:_MOST_WORKING]
     statements = without_former(trimmed(row for row in rows if not row.works), works)
     chosen, contradictions = scalars(statements)

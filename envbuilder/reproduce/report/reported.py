@@ -39,6 +39,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
 
     ``index`` tells several GPUs of one listing apart (-1 where they are not numbered), ``count`` is what "2x" says.
     ``works`` is true of a side that is said to work: another machine, another version, before or after.
+    ``title`` is true of what the report's title mentions: it was written first, and every other sentence outweighs it.
     """
 
     field: str
@@ -50,6 +51,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     index: int = -1
     count: int = 1
     works: bool = False
+    title: bool = False
 
 
 class Contradiction(msgspec.Struct, frozen=True, kw_only=True):

@@ -24,7 +24,13 @@ _AFTER = re.compile(
 )
 """Before a version that somebody went back to, because the other one failed."""
 
-_BOUND = re.compile(r"\s{0,2}(?:or|and) (?:earlier|later|newer|older|above|below|higher|lower)\b", re.IGNORECASE)
+_BOUND = re.compile(
+    r"\s{0,2}(?:(?:or|and) (?:earlier|later|newer|older|above|below|higher|lower)\b"
+    r"|(?:to|through|until|till|up to) v?[0-9]{1,2}\.[0-9])",
+    re.IGNORECASE,
+)
+"""Behind a version that is one end of a range: none of the versions in it is the one that was meant."""
+
 _BREAK = re.compile(
     r"(?<=[^0-9\s])[.!?](?=\s|$)|;|,\s|\s(?:but|while|whereas|however|although|though)\s|\)\s|\s\(", re.IGNORECASE
 )
@@ -84,4 +90,34 @@ def other_sides(transcript: Transcript) -> frozenset[int]:
                 break
             begun = begun or not blank
             found.add(below)
+    return frozenset(found)
+
+
+_LONGEST_TITLE = 200
+
+
+def title_line(transcript: Transcript) -> int:
+    """Return the line of the title: the first with words, where a blank one parts it from the text; 0 where none is."""
+    first = next((number for number, line in enumerate(transcript.lines, start=1) if line.strip()), 0)
+    if not first or len(transcript.line(first)) > _LONGEST_TITLE or first + 1 >= len(transcript.lines):
+        return 0
+    return 0 if transcript.line(first + 1).strip() else first
+
+
+_UPDATE = re.compile(r"^\W{0,4}(?:update[d]?|edit(?:ed)?|upd)\b[ 0-9./:-]{0,24}(?::|$)", re.IGNORECASE)
+_SHOWS = re.compile(r"\b(?:error|warning|message|output|log)s?\b[^.\n]{0,60}:\s*$", re.IGNORECASE)
+
+
+def present(transcript: Transcript) -> frozenset[int]:
+    """List the lines of an update that says how it is now and goes on to show what is printed.
+
+    What is said to work there is no other side: it is what printed the lines that are asked about.
+    """
+    found: set[int] = set()
+    for start in sorted({n for needle in ("update", "edit", "upd") for n in transcript.numbers(needle, 10)}):
+        if not _UPDATE.match(transcript.line(start)):
+            continue
+        end = min(start + _MOST_LINES, len(transcript.lines))
+        shown = next((n for n in range(start, end + 1) if _SHOWS.search(transcript.line(n)[:1_500])), None)
+        found |= set(range(start, shown + 1)) if shown is not None else set()
     return frozenset(found)

@@ -16,11 +16,14 @@ _MOST_GPUS = 16
 
 
 def scalar(field: str, statements: Sequence[Evidence]) -> tuple[Evidence | None, tuple[Contradiction, ...]]:
-    """Choose one field's statement: by trust, then by order, then made more exact by what agrees with it."""
+    """Choose one field's statement: by trust, then by order, then made more exact by what agrees with it.
+
+    A title comes after every other sentence: it names what somebody thought at first, and is often left as it was.
+    """
     own = [statement for statement in statements if statement.field == field]
     if not own:
         return None, ()
-    best = min(own, key=lambda statement: (-RANK[statement.trust], statement.source == TAG, statement.line))
+    best = min(own, key=lambda row: (-RANK[row.trust], row.title, row.source == TAG, row.line))
     if field in _VERSIONS and not (field == "driver" and names_line(best.value)):
         best = _sharpened(best, own)
     against = {

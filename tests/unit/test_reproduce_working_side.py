@@ -1,0 +1,137 @@
+"""What a report has working comes first, and a title comes last."""
+
+from __future__ import annotations
+
+import pytest
+
+from envbuilder.catalog.store import load
+from envbuilder.reproduce.foresight import foresee
+from envbuilder.reproduce.report.read import read
+from envbuilder.reproduce.reproduction import ReproduceDocument
+from envbuilder.reproduce.reproduction_reply import as_markdown
+from envbuilder.reproduce.reproduction_text import as_text
+
+WINDOWS = """\
+GPU not found after upgrading
+
+tensorflow 2.10 works fine on my machine, but with tensorflow 2.11 no GPU is found.
+
+OS: Windows 10
+GPU: NVIDIA GeForce RTX 2070
+"""
+AMPERE = """\
+TF 2.4 with CUDA 10.1 fails
+
+- TensorFlow version: 2.4.0
+- CUDA/cuDNN version: 10.1 / 7.6
+- GPU model: RTX 3090
+- OS: Ubuntu 20.04
+
+On my other machine it worked with TF 1.14.
+
+Could not load dynamic library 'libcudart.so.11.0'; dlerror: libcudart.so.11.0: cannot open shared object file
+"""
+
+
+def answer(text: str) -> ReproduceDocument:
+    """Answer a report."""
+    return foresee(text, load()).document
+
+
+def test_what_worked_comes_first_and_is_said_to() -> None:
+    """The release that the reporter had working is named before what a search finds, with the line that says so."""
+    document = answer(WINDOWS)
+    near = document.nearest
+    assert near is not None
+    assert near.changes == ("tensorflow 2.11 → 2.10.1",)
+    assert [(row.field, row.value, row.line) for row in near.worked] == [("tensorflow", "2.10", 3)]
+    assert "the report has it working: tensorflow 2.10 (line 3)" in as_text(document)
+    assert "It is what the report has working: tensorflow `2.10` (line 3)." in as_markdown(document)
+
+
+def test_without_a_working_side_the_search_answers() -> None:
+    """Where nothing is said to work, nothing is said to have worked."""
+    near = answer(WINDOWS.replace("tensorflow 2.10 works fine on my machine, but with", "With")).nearest
+    assert near is not None
+    assert near.worked == ()
+    assert "2.10" not in near.changes[0]
+
+
+def test_what_cannot_be_on_the_failing_host_is_not_named() -> None:
+    """1.14's CUDA 10 has no kernels for the GPU that fails, however well it ran on another machine."""
+    near = answer(AMPERE).nearest
+    assert near is not None
+    assert near.worked == ()
+    assert near.environment.tensorflow.startswith("2.")
+
+
+@pytest.mark.parametrize(
+    ("text", "change"),
+    [
+        ("It crashes with tensorflow 2.16.\nIt worked with tensorflow 2.15.", "tensorflow 2.16 → 2.15.1"),
+        ("It crashes with tensorflow 2.16 and CUDA 12.3.\nIt worked with tensorflow 2.14.", None),
+        ("It crashes with tensorflow 2.16.\nIt worked with tensorflow 2.16.", None),
+        ("It crashes with tensorflow 2.16.\nIt worked with tensorflow 2.99.", None),
+        ("It crashes with tensorflow 2.16.\nIt worked with tensorflow 2.14 and tensorflow 2.15.", None),
+        ("It crashes with tensorflow 2.16.\nIt works on a GTX 1080.", None),
+    ],
+)
+def test_an_unknown_cause_and_what_worked(text: str, change: str | None) -> None:
+    """Where no cause is known, what worked is named only as it was: nothing else may have to change, or be guessed."""
+    document = answer(text)
+    assert document.diagnosis.confidence == "unsure"
+    assert (document.nearest.changes if document.nearest else ()) == ((change,) if change else ())
+
+
+@pytest.mark.parametrize(
+    ("body", "cuda", "weight"),
+    [
+        ("### CUDA/cuDNN version\n\n11.2 / 8.1\n", "11.2", "stated"),
+        ("I have installed CUDA 11.2 and get no GPU.\n", "11.2", "mentioned"),
+        ("Successfully opened dynamic library libcudart.so.11.0\n", "11", "proved"),
+    ],
+)
+def test_a_title_gives_way_and_stays_in_sight(body: str, cuda: str, weight: str) -> None:
+    """A form, a log and even a sentence outweigh the title; what it named is kept as a contradiction, and told."""
+    document = answer(f"TensorFlow 2.5 and CUDA 10.1 trouble\n\n{body}")
+    reported = document.reported
+    assert reported.cuda == cuda
+    row = next(row for row in reported.contradictions if row.field == "cuda")
+    assert (row.kept.trust, row.dropped.value, row.dropped.title) == (weight, "10.1", True)
+    assert {"10.1", cuda} <= {each.value for each in reported.evidence if each.field == "cuda"}
+    assert f"over 10.1 (line {row.dropped.line}, the title)" in as_text(document)
+    assert f"({weight} over mentioned in a title)" in as_markdown(document)
+
+
+def test_a_title_alone_is_believed() -> None:
+    """What only the title says holds; a first line that the text goes on with is no title."""
+    assert read("CUDA 10.1 and TF 2.4\n\nNo GPU is found.\n").cuda == "10.1"
+    assert read("I have CUDA 10.1 here\nand there CUDA 11.2 as well.\n\nNo GPU.\n").cuda == "10.1"
+
+
+def test_a_range_is_no_version() -> None:
+    """Either end of "1.8 to 1.11" is not what the report is about, and contradicts no title."""
+    reported = read("tensorflow1.10 fails\n\nI have tried tensorflow 1.8 to 1.11, all fail.\n")
+    assert (reported.tensorflow, reported.contradictions) == ("1.10", ())
+    assert read("I have tried tensorflow 1.8 to 1.11, all fail.\n").tensorflow is None
+
+
+def test_an_update_that_shows_its_messages_is_how_it_is_now() -> None:
+    """What an update says to work, and whose messages it shows, is what fails: no other side."""
+    update = "Update:\nI can confirm that cuda 11.0 works on ubuntu 20.04. {}\n\nptxas fatal : Value 'sm_86'\n"
+    shown = read("TF 2.4 cuda 10.1 kernel image error\n\n" + update.format("There is only an error about:"))
+    assert (shown.cuda, shown.os, shown.platform, shown.works) == ("11.0", "Ubuntu 20.04", "linux", ())
+    assert [(row.kept.value, row.dropped.value) for row in shown.contradictions] == [("11.0", "10.1")]
+    told = read("TF 2.4 cuda 10.1 kernel image error\n\n" + update.format("I am glad."))
+    assert told.cuda == "10.1"
+    assert {row.value for row in told.works} == {"11.0", "Ubuntu 20.04"}
+
+
+@pytest.mark.parametrize("text", ["NIVIDIA-T4, 16GB", "Nvida:T4", "NVDIA T4", "nvidia-t4", "Nvidia: T4"])
+def test_a_misspelt_maker_makes_the_same_gpu(text: str) -> None:
+    """A GPU is known by its model, however its maker is spelt."""
+    gpus = read(f"- TensorFlow version: 2.3.0\n- GPU model and memory: {text}\n").gpus
+    assert len(gpus) == 1
+    row = load().gpu(gpus[0])
+    assert row is not None
+    assert row.compute_capability == "7.5"
