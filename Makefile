@@ -21,10 +21,10 @@ test: setup ## Everything that CI runs: formats, types, unit, property, golden a
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/mypy
 	@$(ENVBUILDER) render --check
-	@$(PYTEST) -n 2 --dist loadgroup -m "not long" --cov
+	@$(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder -m "not long" --cov
 
 test-long: setup ## What `make test` leaves out: minutes of measuring, further GPU images, new examples for properties
-	@$(PYTEST) -n 2 --dist loadgroup --hypothesis-profile=explore -m "not engine and not network and not slow and not long" tests/unit tests/property
+	@$(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder --hypothesis-profile=explore -m "not engine and not network and not slow and not long" tests/unit tests/property
 	@$(PYTEST) -m long
 
 check: ## Formats, lint, types; no engine needed
@@ -33,7 +33,7 @@ check: ## Formats, lint, types; no engine needed
 	@$(VENV)/bin/mypy
 
 unit: ## Tests that need neither engine nor network
-	@$(PYTEST) -n 2 --dist loadgroup -m "not engine and not network and not slow and not long"
+	@$(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder -m "not engine and not network and not slow and not long"
 
 faults: setup ## Inject the faults of tests/faults/fault_table.py, every one: full disks, closed streams, damaged files
 	@scripts/setup clock

@@ -15,10 +15,7 @@ settings.load_profile("fixed")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let one worker have all that needs the engine, and first: its tests share images and a registry."""
-    for item in items:
-        if item.get_closest_marker("engine"):
-            item.add_marker(pytest.mark.xdist_group("engine"))
+    """Begin with what needs the engine and takes longest, so that several workers end together."""
     items.sort(key=lambda item: item.get_closest_marker("engine") is None)
 
 
