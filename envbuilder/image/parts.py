@@ -1,8 +1,8 @@
 """The steps that install an environment that leaves something out: what changes seldom first, each a layer of its own.
 
 A node that holds an image pulls of another the layers that differ. An engine that stacks layers (Docker's own store)
-has of an image what is below the first layer that differs; one that stores them by digest (containerd) has every layer that
-is the same. So what differs between releases comes last, and nothing large is in one layer with what changes.
+has of an image what is below the first layer that differs; one that stores them by digest (containerd) has every layer
+that is the same. So what differs between releases comes last, and nothing large is in one layer with what changes.
 """
 
 from __future__ import annotations
