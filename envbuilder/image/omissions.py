@@ -6,21 +6,29 @@ what is missing is known from outside of the image.
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
 from envbuilder.errors import InputError, Problem, decode
+from envbuilder.image import lockfile
 from envbuilder.workspace import users_text
 
 OMISSIONS = "omissions.json"
 """The list's name in a build context, and below ``/opt/envbuilder`` in an image."""
 
+LABEL = "org.envbuilder.omissions"
+"""The label of an image that names its list, by the list's digest."""
+
 Reason = Literal["compilers", "tests", "unimported", "unnamed", "symbols"]
 """Read by compilers alone; a package's own tests; a distribution that nothing imports and nobody asked for; an object
 that nothing needs, names or imports; symbol tables, which no loader reads."""
+
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 50)]
+"""Files or bytes: a list may come with an image, from anybody."""
 
 
 class LeftOut(msgspec.Struct, frozen=True):
@@ -30,8 +38,8 @@ class LeftOut(msgspec.Struct, frozen=True):
     """
 
     path: str
-    files: int
-    size: int
+    files: Count
+    size: Count
     digest: str
     reason: Reason
 
@@ -40,9 +48,9 @@ class Cut(msgspec.Struct, frozen=True):
     """A shared object that ends where what is loaded of it ends: bytes and digest before, and those that are left."""
 
     path: str
-    size: int
+    size: Count
     digest: str
-    left: int
+    left: Count
     becomes: str
     reason: Reason
 
@@ -54,6 +62,10 @@ class OfDistribution(msgspec.Struct, frozen=True):
     version: str
     left_out: tuple[LeftOut, ...] = ()
     cut: tuple[Cut, ...] = ()
+
+    def sums(self) -> tuple[Omitted, ...]:
+        """Add up by reason, in the order of the reasons' names."""
+        return _sums((self,))
 
 
 class Omitted(msgspec.Struct, frozen=True):
@@ -91,15 +103,19 @@ class Omissions(msgspec.Struct, frozen=True, kw_only=True):
 
     def sums(self) -> tuple[Omitted, ...]:
         """Add up by reason, in the order of the reasons' names."""
-        found: dict[Reason, tuple[int, int]] = {}
-        for one in self.distributions:
-            for row in one.left_out:
-                files, size = found.get(row.reason, (0, 0))
-                found[row.reason] = (files + row.files, size + row.size)
-            for cut in one.cut:
-                files, size = found.get(cut.reason, (0, 0))
-                found[cut.reason] = (files + 1, size + cut.size - cut.left)
-        return tuple(Omitted(reason, *found[reason]) for reason in sorted(found))
+        return _sums(self.distributions)
+
+
+def _sums(distributions: Iterable[OfDistribution]) -> tuple[Omitted, ...]:
+    found: dict[Reason, tuple[int, int]] = {}
+    for one in distributions:
+        for row in one.left_out:
+            files, size = found.get(row.reason, (0, 0))
+            found[row.reason] = (files + row.files, size + row.size)
+        for cut in one.cut:
+            files, size = found.get(cut.reason, (0, 0))
+            found[cut.reason] = (files + 1, size + cut.size - cut.left)
+    return tuple(Omitted(reason, *found[reason]) for reason in sorted(found))
 
 
 def parse(text: str) -> Omissions:
@@ -125,3 +141,13 @@ def of_context(context: Path) -> str:
             (Problem(str(path), 1, "", str(error)),), hint="remove it: the next build derives it"
         ) from error
     return text
+
+
+def named(label: str, lock: str, text: str) -> str:
+    """Return a list where it is the one that an image's label names, of the image's own lock; '' where it is not."""
+    if not label or lockfile.digest(text) != label:
+        return ""
+    try:
+        return text if parse(text).lock == lockfile.digest(lock) else ""
+    except decode.DamagedError:
+        return ""
