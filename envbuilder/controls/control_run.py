@@ -105,6 +105,7 @@ class Controller:
             environment=good.environment,
             profile=self.profile,
             lock=broken_lock(control, good.lock),
+            omissions=good.omissions,
             extra=control.extra,
             probes=defect_probes(control),
             index=self.index,
