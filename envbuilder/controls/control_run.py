@@ -103,7 +103,8 @@ class Controller:
         request = ValidationRequest(
             image=reference,
             environment=good.environment,
-            profile=self.profile,
+            profile="full" if "full" in (control.profile, self.profile) else "quick",
+            budgets=control.budgets,
             lock=broken_lock(control, good.lock),
             extra=control.extra,
             probes=defect_probes(control),
@@ -150,7 +151,7 @@ class Controller:
     def _context(self, control: Control, good: Built) -> Mapping[str, bytes]:
         lock = broken_lock(control, good.lock)
         files = {"Dockerfile": dockerfile(control, good.environment.python, lock).encode()}
-        if control.locked or control.added:
+        if control.changes_lock:
             files[LOCK] = lock.encode()
         for wheel in control.wheels:
             files[wheel.source] = from_wheel(self.index, wheel)

@@ -154,6 +154,7 @@ def validate(
         request.omissions,
         is_built_here=image.id == request.built,
         of_base=_of_base(engine, image, request),
+        lock_is_carried=request.environment is None,
     )
     with _Beside(
         users,
