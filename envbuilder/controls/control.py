@@ -7,7 +7,6 @@ from typing import Literal
 import msgspec
 
 from envbuilder.finding import Code
-from envbuilder.matrix import Budgets
 from envbuilder.validation.checks.specification import Check, Profile
 
 Base = Literal["cpu", "gpu", "told-gpu", "numpy-1"]
@@ -76,7 +75,7 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
     swapped: tuple[tuple[str, str], ...] = ()
     warned: bool = False
     profile: Profile = "quick"
-    budgets: Budgets = Budgets()
+    budgets: tuple[tuple[str, float], ...] = ()
     simulate: str = ""
     extra: tuple[Check, ...] = ()
     stub: bool = False

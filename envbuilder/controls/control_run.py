@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.resources import files as package_files
 from typing import assert_never
 
@@ -104,14 +104,14 @@ class Controller:
             image=reference,
             environment=good.environment,
             profile="full" if "full" in (control.profile, self.profile) else "quick",
-            budgets=control.budgets,
             lock=broken_lock(control, good.lock),
             extra=control.extra,
             probes=defect_probes(control),
             index=self.index,
             simulate=compiler.simulation(profiles.parse(control.simulate, self.catalog)) if control.simulate else None,
         )
-        verdict = validate(self.engine, request)
+        budgets = msgspec.structs.replace(request.budgets, **dict(control.budgets))
+        verdict = validate(self.engine, replace(request, budgets=budgets))
         record(self.workspace.control(control.name), verdict)
         judged = answer(control, verdict)
         return ControlRow(

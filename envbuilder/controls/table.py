@@ -5,7 +5,6 @@ from __future__ import annotations
 from envbuilder.controls.control import Control, Copy, Entrypoint, Env, FromWheel, Run
 from envbuilder.errors import UsageError
 from envbuilder.finding import Code
-from envbuilder.matrix import Budgets
 from envbuilder.validation.checks.specification import Check
 
 _PIP = (
@@ -105,7 +104,7 @@ CONTROLS: tuple[Control, ...] = (
         base="cpu",
         code=Code.BUDGET_EXCEEDED,
         broken="nothing in the image: the matrix allows less than it takes",
-        budgets=Budgets(size_gb=0.1),
+        budgets=(("size_gb", 0.1),),
     ),
     Control(
         name="file-changed",

@@ -429,8 +429,8 @@ def test_what_starts_another_python_or_program_is_named(layer: Layer, named: str
 def test_an_environment_may_have_its_own_pip_and_the_system_its_links() -> None:
     """Programs that every Python has beside itself, and links that end at programs of the system, are no strangers."""
     path = {"PATH": "/opt/venv/bin:/usr/bin:/bin"}
-    lists = {"var/lib/dpkg/info/pip.list": b"/usr/bin/pip3\n/usr/bin/dirname\n", "usr/bin/pip3": b"#!x"}
-    more = {"opt/venv/bin/pip3": b"#!/opt/venv/bin/python\n", "opt/venv/bin/dirname": "/usr/bin/dirname"}
+    lists: Layer = {"var/lib/dpkg/info/pip.list": b"/usr/bin/pip3\n/usr/bin/dirname\n", "usr/bin/pip3": b"#!x"}
+    more: Layer = {"opt/venv/bin/pip3": b"#!/opt/venv/bin/python\n", "opt/venv/bin/dirname": "/usr/bin/dirname"}
     assert errors({**PYTHON, **lists, **more, **package("numpy", "2.4.6", NUMPY)}, env=path) == []
 
 
