@@ -77,8 +77,9 @@ def render_context(
 
 def _leaving_out(environment: Environment, lock: str, left_out: str) -> dict[str, str]:
     """Return the list, the parts that its layers are made with, and the program that carries it out."""
-    program = packaged(resources.files("envbuilder").joinpath("probes/omit.py"))
-    files, listed = {omissions.OMISSIONS: left_out, "omit.py": decode.text(program)}, omissions.parse(left_out)
+    folder, listed = resources.files("envbuilder"), omissions.parse(left_out)
+    files = {name: decode.text(packaged(folder.joinpath(name))) for name in omissions.PROGRAM}
+    files[omissions.OMISSIONS] = left_out
     for part in parts(environment, lock):
         files[part.lock] = lockfile.subset(lock, part.distributions)
         files[part.omissions] = omissions.write(listed.only(part.distributions))
