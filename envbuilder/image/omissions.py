@@ -18,15 +18,16 @@ from envbuilder.workspace import users_text
 OMISSIONS = "omissions.json"
 """The list's name in a build context, and below ``/opt/envbuilder`` in an image."""
 
-PROGRAM = (
+PROGRAMS = (
     "probes/__init__.py",
     "probes/omit.py",
+    "probes/settle.py",
     "probes/shorten.py",
     "probes/thin.py",
     "probes/suite/__init__.py",
     "probes/suite/fatbin.py",
 )
-"""What carries a list out, by its place in the package, and the same in a build context."""
+"""What the steps run that install and leave out: their places in the package, and in a build context."""
 
 Reason = Literal["compilers", "tests", "unimported", "unnamed", "symbols", "kernels"]
 """Read by compilers alone; a package's own tests; a distribution that nothing imports and nobody asked for; an object
@@ -80,10 +81,15 @@ class Omitted(msgspec.Struct, frozen=True):
 
 
 class Omissions(msgspec.Struct, frozen=True, kw_only=True):
-    """All that an image lacks of what its lock pins; ``lock`` is the digest of the lock that it was derived from."""
+    """All that an image lacks of what its lock pins; ``lock`` is the digest of the lock that it was derived from.
+
+    ``required`` names the distributions that TensorFlow requires, directly or not, where the list says so: what else
+    an image has is there for what its matrix adds.
+    """
 
     schema: str = "envbuilder/omissions/v1"
     lock: str = ""
+    required: tuple[str, ...] = ()
     distributions: tuple[OfDistribution, ...] = ()
 
     def of(self, name: str, version: str) -> OfDistribution | None:

@@ -9,6 +9,7 @@ from importlib import resources
 
 import msgspec
 
+from envbuilder.engine.archive import MODIFIED
 from envbuilder.environment import Environment
 from envbuilder.errors import InputError, Problem, decode, printable
 from envbuilder.image import lockfile, omissions
@@ -66,7 +67,7 @@ def render_context(
         "tools.lock": templates["tools.lock"],
         "host/README": _HOST_README,
     }
-    if environment.cuda_wheels:
+    if environment.cuda_wheels and not environment.form:
         files["cuda.lock"] = lockfile.subset(lock, cuda_names(environment))
     if environment.form:
         files |= _leaving_out(environment, lock, left_out)
@@ -76,13 +77,14 @@ def render_context(
 
 
 def _leaving_out(environment: Environment, lock: str, left_out: str) -> dict[str, str]:
-    """Return the list, the parts that its layers are made with, and the program that carries it out."""
-    folder, listed = resources.files("envbuilder"), omissions.parse(left_out)
-    files = {name: decode.text(packaged(folder.joinpath(name))) for name in omissions.PROGRAM}
-    files[omissions.OMISSIONS] = left_out
-    for part in parts(environment, lock):
-        files[part.lock] = lockfile.subset(lock, part.distributions)
-        files[part.omissions] = omissions.write(listed.only(part.distributions))
+    """Return the list, the parts that its layers are made with, and the programs that its steps run."""
+    listed, folder = omissions.parse(left_out), resources.files("envbuilder")
+    files = {omissions.OMISSIONS: left_out, "mounts/etc/hosts": ""}
+    for program in omissions.PROGRAMS:
+        files[program] = decode.text(packaged(folder.joinpath(program)))
+    for part in parts(environment, lock, listed):
+        files[f"{part.folder}/{part.lock}"] = lockfile.subset(lock, part.distributions)
+        files[f"{part.folder}/{omissions.OMISSIONS}"] = omissions.write(listed.only(part.distributions))
     return files
 
 
@@ -148,13 +150,16 @@ def _readable(template: str) -> Iterator[None]:
 
 def _values(environment: Environment, lock: str, left_out: str) -> dict[str, object]:
     """Return what templates may use."""
-    gone = omissions.parse(left_out).folders() if environment.form else frozenset[str]()
+    listed = omissions.parse(left_out) if environment.form else omissions.Omissions()
+    gone = listed.folders()
     added = environment.added
     return {
         "environment": environment,
         "base": environment.on_registry_base,
         "added": added,
-        "parts": parts(environment, lock) if environment.form else (),
+        "parts": parts(environment, lock, listed) if environment.form else (),
+        "settled": _SETTLED,
+        "settled_at": MODIFIED,
         "loader_folders": tuple(
             folder for folder in environment.loader_folders if not {"nvidia/", f"nvidia/{folder}/"} & gone
         ),
@@ -167,6 +172,9 @@ def _values(environment: Environment, lock: str, left_out: str) -> dict[str, obj
         "tools_base": f"{BASES}:{TOOLS_SYSTEM}",
     }
 
+
+_SETTLED = ("/etc", "/opt", "/root", "/root/.cache", "/run", "/tmp")  # noqa: S108 - folders of an image
+"""Folders that an installing step may leave a trace in by their time alone, beside what it installs."""
 
 _ACCOUNT = "envbuilder"
 """The user that an image has where nobody asks for another."""

@@ -15,7 +15,7 @@ from installed_site import installed
 from thin_proof import prove
 
 import envbuilder
-from envbuilder.image.omissions import PROGRAM
+from envbuilder.image.omissions import PROGRAMS
 from envbuilder.probes import needs, omit
 from envbuilder.probes.shorten import symbols_cut
 from envbuilder.probes.suite.elf import Elf
@@ -177,7 +177,7 @@ def test_the_program_says_why_it_did_nothing(site: Path, tmp_path: Path) -> None
     (tmp_path / "list.json").write_text(
         '{"distributions": [{"name": "kept", "version": "2.0", "left_out": [], "cut": []}]}'
     )
-    for name in PROGRAM:
+    for name in PROGRAMS:
         place = tmp_path / name
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(Path(envbuilder.__file__).parent.joinpath(name).read_bytes())
