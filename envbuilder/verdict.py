@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated, Literal
+from typing import Annotated, Literal, assert_never
 
 import msgspec
 
-from envbuilder.environment import Environment
-from envbuilder.finding import Finding
+from envbuilder.environment import Environment, Flavor
+from envbuilder.finding import Finding, Severity
 
 Tier = Literal["static", "load", "cpu", "gpu", "multi-gpu"]
 Level = Literal["none", "static", "load", "cpu", "gpu", "multi-gpu"]
@@ -178,3 +178,57 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     def unreal(self) -> bool:
         """Whether a simulated driver was met: by what the verdict says, or by the GPUs that it names."""
         return self.simulated or any_simulated(self.host.gpus)
+
+
+def required_tiers(flavor: Flavor, gpus: int) -> tuple[Tier, ...]:
+    """Name the tiers that an image must pass: a GPU image its GPU tier, with several GPUs seen the multi-GPU tier."""
+    match flavor:
+        case "cpu":
+            return TIERS[:3]
+        case "gpu":
+            return TIERS if gpus > 1 else TIERS[:4]
+        case _:
+            assert_never(flavor)
+
+
+def word_of(checks: tuple[CheckResult, ...], requires: tuple[Tier, ...], *, simulated: bool) -> Word:
+    """Return the word that results come to.
+
+    FAILED where a required check failed, crashed, ran out of time, or passed in spite of an error that it names;
+    PASSED only where every required check passed, every required tier has one, and nothing was simulated.
+    """
+    required = [check for check in checks if check.tier in requires]
+    if any(check.outcome != "skipped" and not is_passed(check) for check in required):
+        return "FAILED"
+    is_whole = all(is_passed(check) for check in required) and {check.tier for check in required} == set(requires)
+    return "PASSED" if is_whole and requires and not simulated else "INCONCLUSIVE"
+
+
+def level_of(checks: tuple[CheckResult, ...], *, simulated: bool) -> Level:
+    """Return the highest tier up to which all passed without a gap; on a simulated driver none of the GPU's."""
+    level: Level = "none"
+    for tier in TIERS[:3] if simulated else TIERS:
+        made = [check for check in checks if check.tier == tier]
+        if not made or not all(is_passed(check) for check in made):
+            return level
+        level = tier
+    return level
+
+
+def is_passed(check: CheckResult) -> bool:
+    """Tell whether a check passed, and names no error: a pass that does is none."""
+    return check.outcome == "passed" and all(finding.severity is not Severity.ERROR for finding in check.findings)
+
+
+def contradiction(verdict: Verdict) -> str:
+    """Say in what way a verdict says something else than its own results come to; '' where it does not.
+
+    What is required follows from its flavour and its GPUs, never from what it says that it requires.
+    """
+    flavor = verdict.environment.flavor if verdict.environment else "gpu" if "gpu" in verdict.requires else "cpu"
+    gpus = max(len(verdict.host.gpus), 2 if "multi-gpu" in verdict.requires else 0)
+    word = word_of(verdict.checks, required_tiers(flavor, gpus), simulated=verdict.simulated)
+    level = level_of(verdict.checks, simulated=verdict.simulated)
+    if (word, level) == (verdict.verdict, verdict.level):
+        return ""
+    return f"says {verdict.verdict} at level {verdict.level}, and its own results come to {word} at level {level}"

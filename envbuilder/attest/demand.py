@@ -11,7 +11,7 @@ import msgspec
 
 from envbuilder import versions
 from envbuilder.errors import decode
-from envbuilder.verdict import TIERS, Level, Verdict
+from envbuilder.verdict import TIERS, Level, Verdict, contradiction
 from envbuilder.versions import DOTTED, is_prefix
 
 CLOCK_SKEW = timedelta(minutes=5)
@@ -136,20 +136,16 @@ def shortcomings(
 
 
 def inconsistent(verdict: Verdict) -> str:
-    """Say in what a PASSED verdict contradicts itself; '' where it does not, or is no PASSED.
+    """Say in what a PASSED verdict contradicts itself; '' where it does not, is no PASSED, or was simulated.
 
-    No run of ours comes to such a one: every check of a tier that it requires passed, and each of these has one.
+    No run of ours comes to such a one.
     """
-    if verdict.verdict != "PASSED":
+    if verdict.verdict != "PASSED" or verdict.simulated:
         return ""
-    required = [check for check in verdict.checks if check.tier in verdict.requires]
-    wrong = [f"{check.name} {check.outcome}" for check in required if check.outcome != "passed"]
-    made = {check.tier for check in required}
-    wrong += [f"no check of the {tier} tier was made" for tier in verdict.requires if tier not in made]
     gpus = len(verdict.host.gpus)
     if gpus < _GPUS.get(verdict.level, 0):
-        wrong.append(f"it is of level {verdict.level} and its host had {gpus} GPUs")
-    return ", ".join(wrong) if verdict.requires else "it requires nothing"
+        return f"it is of level {verdict.level} and its host had {gpus} GPUs"
+    return contradiction(verdict)
 
 
 _GPUS: Mapping[Level, int] = {"gpu": 1, "multi-gpu": 2}

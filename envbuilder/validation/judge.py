@@ -10,11 +10,20 @@ import msgspec
 from envbuilder.environment import Flavor
 from envbuilder.finding import Code, Finding, Severity, worst_first
 from envbuilder.matrix import Budgets
-from envbuilder.verdict import TIERS, CheckResult, Level, Measurement, Outcome, Tier, Word
+from envbuilder.verdict import (
+    CheckResult,
+    Level,
+    Measurement,
+    Outcome,
+    Tier,
+    Word,
+    is_passed,
+    level_of,
+    required_tiers,
+    word_of,
+)
 
 GIGABYTE = 1_000_000_000
-
-_NOT_SUCCESS = {"failed", "error", "timeout"}
 
 
 class Judgement(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,17 +36,6 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     reasons: tuple[str, ...]
 
 
-def required_tiers(flavor: Flavor, gpus: int) -> tuple[Tier, ...]:
-    """Name the tiers that an image must pass: a GPU image its GPU tier, with several GPUs seen the multi-GPU tier."""
-    match flavor:
-        case "cpu":
-            return TIERS[:3]
-        case "gpu":
-            return TIERS if gpus > 1 else TIERS[:4]
-        case _:
-            assert_never(flavor)
-
-
 def judge(results: tuple[CheckResult, ...], *, flavor: Flavor, gpus: int = 0, simulated: bool = False) -> Judgement:
     """Judge every check's result.
 
@@ -46,15 +44,12 @@ def judge(results: tuple[CheckResult, ...], *, flavor: Flavor, gpus: int = 0, si
     """
     requires = required_tiers(flavor, gpus)
     required = [result for result in results if result.tier in requires]
-    reasons = [_reason(result) for result in required if result.outcome != "passed"]
+    reasons = [_reason(result) for result in required if not is_passed(result)]
     reasons += [f"no check of the {tier} tier was made" for tier in requires if not _of(required, tier)]
     if simulated:
         reasons.append("the driver was simulated: nothing was computed on a GPU")
-    if any(result.outcome in _NOT_SUCCESS for result in required):
-        word: Word = "FAILED"
-    else:
-        word = "INCONCLUSIVE" if reasons else "PASSED"
-    level = _level(results, simulated=simulated)
+    word = word_of(results, requires, simulated=simulated)
+    level = level_of(results, simulated=simulated)
     findings = _distinct(finding for result in results for finding in result.findings)
     return Judgement(verdict=word, level=level, requires=requires, findings=findings, reasons=tuple(reasons))
 
@@ -72,18 +67,6 @@ def _reason(result: CheckResult) -> str:
 
 def _of(results: Iterable[CheckResult], tier: Tier) -> list[CheckResult]:
     return [result for result in results if result.tier == tier]
-
-
-def _level(results: tuple[CheckResult, ...], *, simulated: bool) -> Level:
-    level: Level = "none"
-    for tier in TIERS:
-        checks = _of(results, tier)
-        if not checks or any(check.outcome != "passed" for check in checks):
-            return level
-        if simulated and tier in ("gpu", "multi-gpu"):
-            return level
-        level = tier
-    return level
 
 
 def _distinct(findings: Iterable[Finding]) -> tuple[Finding, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,8 +72,6 @@ _NO_TENSORFLOW = 3
 _NO_PYTHON = 4
 """The exit code by which start.sh says that the image's Python does not start."""
 
-_TIME_IS_UP = Unfinished("not run: the run's time limit was reached", Code.PROBE_TIMEOUT)
-
 
 def _why(place: Place, ended: Ended, stderr: str) -> Unfinished | None:
     called = place.called or place.image
@@ -128,19 +126,31 @@ def here(
         suite = {f"{PROBES}/{name}": content for name, content in probe_files().items()}
         for name, content in {**suite, **(files or {})}.items():
             write_atomically(folder / name, content)
-        command = [python, "-I", "-S", str(probes)]
-        try:
-            code = follow(
-                command,
-                session.feed,
-                time_limit=time_limit,
-                stdin=session.order(plan, time_limit + OWN_END_S),
-                overdue=session.overdue,
-            )
-        except OSError as error:
-            raise InfrastructureError(f"cannot run {python}: {error.strerror}", hint="give --python") from error
-    if session.stopped or code is None:
-        return session.stopped or _TIME_IS_UP
+        hint = "give --python"
+        code = _followed((python, "-I", "-S", str(probes)), plan, session, time_limit, hint=hint)
+    return session.stopped or _unfinished(code)
+
+
+def _followed(command: Sequence[str], plan: bytes, session: Session, time_limit: float, *, hint: str) -> int | None:
+    """Run a program of this host that answers a session; its exit code, None where it did not end in time.
+
+    Raises InfrastructureError with ``hint`` where it cannot be started.
+    """
+    try:
+        return follow(
+            command,
+            session.feed,
+            time_limit=time_limit,
+            stdin=session.order(plan, time_limit + OWN_END_S),
+            overdue=session.overdue,
+        )
+    except OSError as error:
+        raise InfrastructureError(f"cannot run {command[0]}: {error.strerror}", hint=hint) from error
+
+
+def _unfinished(code: int | None) -> Unfinished | None:
+    if code is None:
+        return Unfinished("not run: the run's time limit was reached", Code.PROBE_TIMEOUT)
     return None if code == 0 else Unfinished(f"not run: the runner ended with exit code {code}")
 
 
@@ -179,21 +189,11 @@ def beside(exchange: Path, plan: bytes, session: Session, *, time_limit: float =
 
     ``time_limit``, in seconds, bounds the whole run. What is there runs `start.sh` whenever it is told to, and closes.
     """
-    try:
-        code = follow(
-            ("/bin/sh", "-c", _TALK, "sh", str(exchange)),
-            session.feed,
-            time_limit=time_limit,
-            stdin=session.order(plan, time_limit + OWN_END_S),
-            overdue=session.overdue,
-        )
-    except OSError as error:
-        raise InfrastructureError(f"cannot run /bin/sh: {error.strerror}", hint="the judge's image needs it") from error
-    if session.stopped or code is None:
-        return session.stopped or _TIME_IS_UP
-    if code == _NO_TENSORFLOW:
+    command = ("/bin/sh", "-c", _TALK, "sh", str(exchange))
+    code = _followed(command, plan, session, time_limit, hint="the judge's image needs it")
+    if code == _NO_TENSORFLOW and not session.stopped:
         raise UsageError("no Python in the image has TensorFlow", hint="validate an image that brings TensorFlow")
-    return None if code == 0 else Unfinished(f"not run: the runner ended with exit code {code}")
+    return session.stopped or _unfinished(code)
 
 
 _OVER = "over"

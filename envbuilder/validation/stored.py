@@ -6,8 +6,7 @@ from pathlib import Path
 
 from envbuilder import console
 from envbuilder.errors import InputError, Problem, decode
-from envbuilder.validation.judge import judge
-from envbuilder.verdict import Verdict
+from envbuilder.verdict import Verdict, contradiction
 from envbuilder.workspace import read_document, read_users
 
 
@@ -31,16 +30,3 @@ def users_verdict(path: Path) -> Verdict:
     if why := contradiction(verdict):
         raise InputError((Problem(str(path), 0, "", why),), hint=hint)
     return verdict
-
-
-def contradiction(verdict: Verdict) -> str:
-    """Say in what way a verdict says more than its own results do; '' where it does not."""
-    flavor = verdict.environment.flavor if verdict.environment else "gpu" if "gpu" in verdict.requires else "cpu"
-    gpus = max(len(verdict.host.gpus), 2 if "multi-gpu" in verdict.requires else 0)
-    again = judge(verdict.checks, flavor=flavor, gpus=gpus, simulated=verdict.simulated)
-    if (again.verdict, again.level) == (verdict.verdict, verdict.level):
-        return ""
-    return (
-        f"says {verdict.verdict} at level {verdict.level}, "
-        f"and its own results come to {again.verdict} at level {again.level}"
-    )

@@ -11,7 +11,6 @@ import socketserver
 import ssl
 import sys
 import time
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 HEAD = b"HTTP/1.1 %s\r\nConnection: close\r\n"
@@ -97,30 +96,11 @@ class Server(socketserver.ThreadingTCPServer):
 
 def secured(plain: socket.socket, days: int, folder: Path) -> ssl.SSLSocket:
     """Put TLS before a server, with a certificate that nobody vouches for and that ends in so many days."""
-    from cryptography import x509  # noqa: PLC0415 - these servers alone need it
-    from cryptography.hazmat.primitives import hashes, serialization  # noqa: PLC0415
-    from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415
+    from certificates import certificate  # noqa: PLC0415 - these servers alone need its library
 
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
-    end = datetime.now(UTC) + timedelta(days=days)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(end - timedelta(days=60))
-        .not_valid_after(end)
-        .sign(key, hashes.SHA256())
-    )
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    pem = folder / "server.pem"
-    pem.write_bytes(private + made.public_bytes(serialization.Encoding.PEM))
+    file = certificate(folder, days=days)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(pem)
+    context.load_cert_chain(file, file.with_name("key.pem"))
     return context.wrap_socket(plain, server_side=True, do_handshake_on_connect=False)
 
 

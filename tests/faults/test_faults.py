@@ -82,9 +82,8 @@ def port(fault: Fault, tmp_path: Path) -> Iterator[str]:
         yield ""
         return
     file = tmp_path / "port"
-    with subprocess.Popen(
-        [sys.executable, Path(__file__).with_name("strange_server.py"), fault.server, file]
-    ) as server:
+    command = (sys.executable, Path(__file__).with_name("strange_server.py"), fault.server, file)
+    with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(REPOSITORY / "tests/support")}) as server:
         try:
             until = time.monotonic() + 30
             while not (file.exists() and file.read_text()):

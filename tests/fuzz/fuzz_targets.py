@@ -49,8 +49,8 @@ from envbuilder.validation import validate_request
 from envbuilder.validation.checks.suite_table import CHECKS
 from envbuilder.validation.events import Session
 from envbuilder.validation.history import History
-from envbuilder.validation.stored import contradiction, users_verdict
-from envbuilder.verdict import Verdict
+from envbuilder.validation.stored import users_verdict
+from envbuilder.verdict import Verdict, contradiction
 from envbuilder.workspace import read_document, write_document
 from envbuilder.yaml_reader import parse_yaml
 

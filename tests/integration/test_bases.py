@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from certificates import certificate
 from made_objects import cudnn_part, run_time, shared_object
-from registries import SECRET_BCRYPT, authority, docker_registry, login
+from registries import SECRET_BCRYPT, docker_registry, login
 
 from envbuilder.cli import main
 from envbuilder.engine import archive
@@ -113,7 +114,7 @@ def private(tmp_path: Path) -> Iterator[tuple[str, Callable[[], None]]]:
     folder = tmp_path / "private"
     folder.mkdir()
     (folder / "users").write_text(f"ann:{SECRET_BCRYPT}\n")
-    extra = f"  tls: {{certificate: {authority(folder, address)}, key: {folder / 'key.pem'}}}\n"
+    extra = f"  tls: {{certificate: {certificate(folder, address)}, key: {folder / 'key.pem'}}}\n"
     extra += f"auth: {{htpasswd: {{realm: here, path: {folder / 'users'}}}}}\n"
     with docker_registry(folder, extra=extra, address=address) as host:
         trusted = Path("/etc/docker/certs.d") / host

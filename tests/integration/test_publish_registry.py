@@ -6,7 +6,8 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from registries import SECRET_BCRYPT, authority, docker_registry, free_port, login, modern_registry
+from certificates import certificate
+from registries import SECRET_BCRYPT, docker_registry, free_port, login, modern_registry
 
 from envbuilder.errors import InfrastructureError, PublishError
 from envbuilder.registry.client import DOCKER_MANIFEST, OCI_MANIFEST, Manifest, Repository, digest_of
@@ -150,7 +151,7 @@ def test_a_token_from_the_registry_s_service(tmp_path) -> None:
 
 def test_a_private_authority_is_trusted_by_its_variable_alone(tmp_path) -> None:
     """TLS with an own authority works with SSL_CERT_FILE; without it the connection fails and nothing is sent."""
-    bundle = authority(tmp_path)
+    bundle = certificate(tmp_path)
     tls = f"  tls: {{certificate: {bundle}, key: {tmp_path / 'key.pem'}}}\n"
     with docker_registry(tmp_path, extra=tls) as host:
         assert push(Repository(parse(f"{host}/team/image"), {"SSL_CERT_FILE": str(bundle)}), "one").digest

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import ipaddress
 import os
 import signal
 import socket
@@ -15,10 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+from certificates import certificate
 
 
 @dataclass
@@ -47,28 +42,9 @@ class DaskCluster:
         process.wait(timeout=20)
 
 
-def certificates(folder: Path) -> dict[str, str]:
-    """Make one certificate for 127.0.0.1 that is its own authority, and say where it lies as Dask's configuration."""
-    folder.mkdir(parents=True, exist_ok=True)
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "a test's cluster")])
-    now = dt.datetime.now(dt.UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - dt.timedelta(days=1))
-        .not_valid_after(now + dt.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    (folder / "cert.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    pem = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    (folder / "key.pem").write_bytes(key.private_bytes(*pem))
-    (folder / "key.pem").chmod(0o600)
+def secured(folder: Path) -> dict[str, str]:
+    """Make one certificate for all and say where it lies, as Dask's configuration in variables."""
+    certificate(folder)
     start = "DASK_DISTRIBUTED__COMM__"
     parts = {f"{start}TLS__CA_FILE": "cert.pem"}
     for who in ("SCHEDULER", "WORKER", "CLIENT"):
@@ -82,7 +58,7 @@ def dask_cluster(folder: Path) -> Iterator[DaskCluster]:
     folder.mkdir(parents=True, exist_ok=True)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    cluster = DaskCluster(folder, f"tls://127.0.0.1:{port}", certificates(folder / "tls"))
+    cluster = DaskCluster(folder, f"tls://127.0.0.1:{port}", secured(folder / "tls"))
     try:
         start_scheduler(cluster)
         yield cluster

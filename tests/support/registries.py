@@ -7,9 +7,7 @@ has both, as the distribution specification 1.1 has them; `test_registry_conform
 from __future__ import annotations
 
 import base64
-import datetime as dt
 import hashlib
-import ipaddress
 import json
 import re
 import shutil
@@ -26,11 +24,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
-
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 OCI_INDEX = "application/vnd.oci.image.index.v1+json"
 
@@ -304,24 +297,3 @@ def login(folder: Path, host: str, user: str) -> dict[str, str]:
     config = {"auths": {host: {"auth": base64.b64encode(user.encode()).decode()}}}
     (folder / "config.json").write_bytes(json.dumps(config).encode())
     return {"DOCKER_CONFIG": str(folder)}
-
-
-def authority(folder: Path, address: str = "127.0.0.1") -> Path:
-    """Make a certificate for an address that signs itself; returns its file, ``key.pem`` beside it."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, address)])
-    now = dt.datetime.now(dt.UTC)
-    alternative = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(address))])
-    certificate = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now)
-        .not_valid_after(now + dt.timedelta(days=1))
-        .add_extension(alternative, critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    (folder / "cert.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    (folder / "key.pem").write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
-    return folder / "cert.pem"

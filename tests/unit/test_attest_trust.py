@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -100,20 +101,32 @@ def test_a_failure_on_another_gpu_does_not_count() -> None:
     assert not decide(SUBJECT, both, Demand(level="gpu"), NOW).accepted
 
 
+TWO = HostRef(driver="535.104.05", gpus=(H100, H100))
+HONEST = {
+    "cpu": verdict(),
+    "gpu": gpu_verdict(),
+    "multi-gpu": gpu_verdict(
+        level="multi-gpu", host=TWO, checks=(*gpu_verdict().checks, check("all-reduce", tier="multi-gpu"))
+    ),
+}
+LEVELS = ("none", "static", "load", "cpu", "gpu", "multi-gpu")
+
+
 @given(
-    st.sampled_from(["none", "static", "load", "cpu", "gpu", "multi-gpu"]),
-    st.sampled_from(["none", "static", "load", "cpu", "gpu", "multi-gpu"]),
+    st.tuples(st.sampled_from(sorted(HONEST)), st.sampled_from(LEVELS)),
+    st.sampled_from(LEVELS),
     st.floats(min_value=0, max_value=200),
     st.sampled_from(["PASSED", "FAILED", "INCONCLUSIVE"]),
     st.booleans(),
 )
-def test_only_a_real_fresh_pass_at_the_level_is_accepted(reached, level, age_days, word, simulated) -> None:
-    """Whatever the verdict, acceptance means: PASSED, real, at the level, within the age."""
-    order = ("none", "static", "load", "cpu", "gpu", "multi-gpu")
+def test_only_a_real_fresh_pass_at_the_level_is_accepted(levels, level, age_days, word, simulated) -> None:
+    """Whatever the verdict, acceptance means: PASSED, real, within the age, at the level that its results come to."""
+    came_to, reached = levels
     finished = (NOW - timedelta(days=age_days)).isoformat()
-    host = HostRef(driver="535.104.05", gpus=(H100, H100))
-    value = gpu_verdict(verdict=word, level=reached, simulated=simulated, finished=finished, host=host)
+    changed = {"verdict": word, "level": reached, "simulated": simulated, "finished": finished}
+    value = msgspec.structs.replace(HONEST[came_to], **changed)
     decision = decide(SUBJECT, (evidence(value),), Demand(level=level), NOW)
-    sound = word == "PASSED" and not simulated and age_days <= 90 and order.index(reached) >= order.index(level)
+    sound = word == "PASSED" and not simulated and age_days <= 90 and reached == came_to
+    sound = sound and LEVELS.index(reached) >= LEVELS.index(level)
     assert decision.accepted == sound
     assert bool(decision.refusals) != sound

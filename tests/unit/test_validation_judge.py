@@ -6,8 +6,8 @@ import pytest
 
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.matrix import Budgets
-from envbuilder.validation.judge import budget_results, judge, required_tiers
-from envbuilder.verdict import CheckResult, Measurement, Outcome, Tier
+from envbuilder.validation.judge import budget_results, judge
+from envbuilder.verdict import CheckResult, Measurement, Outcome, Tier, required_tiers
 
 
 def result(tier: Tier, outcome: Outcome = "passed", name: str = "", **more: object) -> CheckResult:

@@ -14,9 +14,9 @@ from envbuilder.engine.fake import FakeEngine
 from envbuilder.errors import InputError, UsageError
 from envbuilder.validation import record as recording
 from envbuilder.validation.record import Validated, validate_and_record
-from envbuilder.validation.stored import contradiction, read_verdict, users_verdict
+from envbuilder.validation.stored import read_verdict, users_verdict
 from envbuilder.validation.validate import ValidationRequest
-from envbuilder.verdict import Verdict
+from envbuilder.verdict import Verdict, contradiction
 from envbuilder.workspace import Workspace, read_document, write_document
 
 
