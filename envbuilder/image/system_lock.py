@@ -18,7 +18,7 @@ from envbuilder.environment import Environment
 from envbuilder.errors import InfrastructureError, InputError, Problem, programs
 from envbuilder.image import debian, lockfile
 from envbuilder.versions import pins
-from envbuilder.workspace import temporary_folder, users_text
+from envbuilder.workspace import temporary_folder, users_text, write_atomically
 
 SYSTEM_LOCK, CUDNN_LOCK = "system.lock", "cudnn.lock"
 """Their names in a build context: packages of the system in the format of sha256sum, and cuDNN's wheel in pip's."""
@@ -121,11 +121,11 @@ def _prepared(suite: str, component: str, folder: Path) -> list[str]:
     """Return what makes apt work in a folder of its own, on this suite alone, for amd64."""
     for name in ("state/lists/partial", "cache/archives/partial", "etc"):
         (folder / name).mkdir(parents=True)
-    (folder / "status").write_bytes(b"")
+    write_atomically(folder / "status", b"")
     lines = debian.mirror_lines(suite) or tuple(line.format(suite=suite) for line in _DEFAULT_MIRRORS)
     signed = f"deb [signed-by={_KEYRING}] "
     text = "".join(f"{line.replace('deb ', signed, 1)} {component}".rstrip() + "\n" for line in lines)
-    (folder / "sources.list").write_text(text)
+    write_atomically(folder / "sources.list", text.encode())
     values = {
         "Dir::State": folder / "state",
         "Dir::State::status": folder / "status",
