@@ -65,10 +65,15 @@ class Omitted(msgspec.Struct, frozen=True):
 
 
 class Omissions(msgspec.Struct, frozen=True, kw_only=True):
-    """All that an image lacks of what its lock pins; ``lock`` is the digest of the lock that it was derived from."""
+    """All that an image lacks of what its lock pins; ``lock`` is the digest of the lock that it was derived from.
+
+    ``required`` names the distributions that TensorFlow requires, directly or not, where the list says so: what else
+    an image has is there for what its matrix adds.
+    """
 
     schema: str = "envbuilder/omissions/v1"
     lock: str = ""
+    required: tuple[str, ...] = ()
     distributions: tuple[OfDistribution, ...] = ()
 
     def of(self, name: str, version: str) -> OfDistribution | None:

@@ -9,6 +9,7 @@ from importlib import resources
 
 import msgspec
 
+from envbuilder.engine.archive import MODIFIED
 from envbuilder.environment import Environment
 from envbuilder.errors import InputError, Problem, decode, printable
 from envbuilder.image import lockfile, omissions, system_lock
@@ -71,7 +72,7 @@ def render_context(  # noqa: PLR0913 - what a context is made of, each from anot
         "host/README": _HOST_README,
         **(system or {}),
     }
-    if environment.cuda_wheels:
+    if environment.cuda_wheels and not environment.form:
         files["cuda.lock"] = lockfile.subset(lock, cuda_names(environment))
     if environment.form:
         files |= _leaving_out(environment, lock, left_out)
@@ -81,12 +82,14 @@ def render_context(  # noqa: PLR0913 - what a context is made of, each from anot
 
 
 def _leaving_out(environment: Environment, lock: str, left_out: str) -> dict[str, str]:
-    """Return the list, the parts that its layers are made with, and the program that carries it out."""
-    program = packaged(resources.files("envbuilder").joinpath("probes/omit.py"))
-    files, listed = {omissions.OMISSIONS: left_out, "omit.py": decode.text(program)}, omissions.parse(left_out)
-    for part in parts(environment, lock):
-        files[part.lock] = lockfile.subset(lock, part.distributions)
-        files[part.omissions] = omissions.write(listed.only(part.distributions))
+    """Return the list, the parts that its layers are made with, and the programs that its steps run."""
+    listed, probes = omissions.parse(left_out), resources.files("envbuilder").joinpath("probes")
+    files = {omissions.OMISSIONS: left_out, "mounts/etc/hosts": ""}
+    for program in ("omit.py", "settle.py"):
+        files[program] = decode.text(packaged(probes.joinpath(program)))
+    for part in parts(environment, lock, listed):
+        files[f"{part.folder}/{part.lock}"] = lockfile.subset(lock, part.distributions)
+        files[f"{part.folder}/{omissions.OMISSIONS}"] = omissions.write(listed.only(part.distributions))
     return files
 
 
@@ -157,7 +160,8 @@ def _readable(template: str) -> Iterator[None]:
 
 def _values(environment: Environment, lock: str, left_out: str, system: Mapping[str, str]) -> dict[str, object]:
     """Return what templates may use."""
-    gone = omissions.parse(left_out).folders() if environment.form else frozenset[str]()
+    listed = omissions.parse(left_out) if environment.form else omissions.Omissions()
+    gone = listed.folders()
     added = environment.added
     return {
         "environment": environment,
@@ -166,7 +170,9 @@ def _values(environment: Environment, lock: str, left_out: str, system: Mapping[
         "cuda": environment.packaged_cuda,
         "system_packages": system_packages(environment, system),
         "system_digest": lockfile.digest("".join(system[name] for name in sorted(system))),
-        "parts": parts(environment, lock) if environment.form else (),
+        "parts": parts(environment, lock, listed) if environment.form else (),
+        "settled": _SETTLED,
+        "settled_at": MODIFIED,
         "loader_folders": tuple(
             folder for folder in environment.loader_folders if not {"nvidia/", f"nvidia/{folder}/"} & gone
         ),
@@ -186,6 +192,9 @@ def system_packages(environment: Environment, system: Mapping[str, str]) -> tupl
         return tuple(package.pin for package in system_lock.parse(system[SYSTEM_LOCK]))
     return environment.added.system_packages
 
+
+_SETTLED = ("/etc", "/opt", "/root", "/root/.cache", "/run", "/tmp")  # noqa: S108 - folders of an image
+"""Folders that an installing step may leave a trace in by their time alone, beside what it installs."""
 
 _ACCOUNT = "envbuilder"
 """The user that an image has where nobody asks for another."""

@@ -29,6 +29,9 @@ _IMPORT = re.compile(rb"^[ \t]*(?:from[ \t]+([.\w]+)[ \t]+)?import[ \t]+(\([^)]*
 _BY_NAME = re.compile(rb"""(?:import_module|__import__|find_spec|LazyLoader)\([^()]*?['"]([\w.]+)['"]\s*[,)]""")
 _DOTTED = re.compile(rb"""['"]((?:\w+\.)+\w+)['"]""")
 _WORD = re.compile(rb"\w+")
+_REQUIRES = re.compile(r"^Requires-Dist:[ \t]*([A-Za-z0-9][\w.-]*)(?!.*;.*\bextra\b)", re.MULTILINE)
+"""What a distribution requires, but for what one of its extras brings."""
+
 _TOKEN = re.compile(rb"[A-Za-z_][\w.+-]{2,79}?(?=\0|%|\.so)")
 """A word that ends a string of a program, or stands before ``.so`` or a place for a number in it."""
 
@@ -71,7 +74,10 @@ def derive(site: str, wished: Iterable[str], libraries: Iterable[str], framework
         if gone or cut:
             rows = list(_folded(dist, gone))
             listed.append({"name": omit.normal(dist.name), "version": dist.version, "left_out": rows, "cut": cut})
-    return {"distributions": sorted(listed, key=lambda one: str(one["name"]))}
+    return {
+        "required": _required(site, every, omit.normal(framework)),
+        "distributions": sorted(listed, key=lambda one: str(one["name"])),
+    }
 
 
 def distributions(site: str) -> Iterator[Dist]:
@@ -308,6 +314,23 @@ def _folded(dist: Dist, gone: Dict[str, str]) -> Iterator[Dict[str, Any]]:
             "digest": omit.digest_of_rows((path, dist.rows[path][0]) for path in paths),
             "reason": gone[paths[0]],
         }
+
+
+def _required(site: str, every: Sequence[Dist], framework: str) -> List[str]:
+    """Name the installed distributions that the framework requires, directly or not, on any system, without extras."""
+    needed = {}
+    for dist in every:
+        folder = omit.info_folder(site, dist.name, dist.version)
+        with open(os.path.join(folder or "", "METADATA"), encoding="utf-8", errors="replace") as stream:
+            head = stream.read().partition("\n\n")[0]
+        needed[omit.normal(dist.name)] = {omit.normal(name) for name in _REQUIRES.findall(head)}
+    found: Set[str] = set()
+    waiting = [framework]
+    while waiting:
+        new = (needed.get(waiting.pop(), set()) & needed.keys()) - found
+        found |= new
+        waiting += sorted(new)
+    return sorted(found - {framework})
 
 
 def main(arguments: List[str]) -> int:
