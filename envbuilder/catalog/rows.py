@@ -86,7 +86,8 @@ class TensorflowRelease(Row, frozen=True, kw_only=True):
     ``cuda`` and ``cudnn`` are what it was compiled with. ``kernels`` is its GPU code by origin, read from every shared
     object of the wheel; where it is empty, nobody read it. ``cubins`` and ``ptx`` are what the wheel says in sum: the
     compute capabilities of machine code in some fat binary, and of the PTX of hand-written kernels. ``searches`` are
-    the folders of CUDA wheels that its libraries look into, by library. ``finds_cuda`` is what follows for
+    the folders of CUDA wheels that its libraries look into, by library; ``openers`` are CUDA's libraries that the one
+    which opens them has functions for (`opener.FOLDERS`). ``finds_cuda`` is what follows for
     ``libraries`` (`runpath.finds_cuda`): ``system`` (found on the loader's path only), ``wheels`` (all in the nvidia-*
     packages too), ``partly`` (there all but some), ``unfindable`` (the run time there at most, although it declares the
     wheels). ``and_cuda`` are the extra's requirements as the wheel states them;
@@ -109,6 +110,7 @@ class TensorflowRelease(Row, frozen=True, kw_only=True):
     kernels: tuple[Kernels, ...] = ()
     finds_cuda: FindsCuda | None = None
     searches: tuple[Search, ...] = ()
+    openers: tuple[str, ...] = ()
     and_cuda: tuple[str, ...] = ()
     cuda_wheels: tuple[str, ...] = ()
     libraries: tuple[str, ...] = ()

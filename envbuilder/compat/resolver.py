@@ -8,8 +8,8 @@ from typing import NamedTuple
 import msgspec
 
 from envbuilder.catalog.model import Catalog
+from envbuilder.catalog.opener import loader_folders
 from envbuilder.catalog.rows import OperatingSystem, TensorflowRelease
-from envbuilder.catalog.runpath import loader_folders
 from envbuilder.compat import missing
 from envbuilder.compat.binding import distributions
 from envbuilder.compat.cuda_sets import Stack
@@ -163,7 +163,7 @@ def _environment(
         cuda_wheels=stack.wheels if stack else (),
         constraints=tuple(text for text in release.caps if parse(text).name not in pinned),
         libraries=release.libraries if gpu else (),
-        loader_folders=loader_folders(release) if stack and stack.wheels else (),
+        loader_folders=loader_folders(release, stack.wheels) if stack and stack.wheels else (),
         built_cuda=release.cuda if gpu else None,
         built_cudnn=release.cudnn if gpu else None,
         cubins=release.cubins if gpu else (),
