@@ -308,6 +308,16 @@ CONTROLS: tuple[Control, ...] = (
         steps=(Run("rm /etc/ld.so.conf.d/cuda-wheels.conf && ldconfig"),),
     ),
     Control(
+        name="profiler-shadowed",
+        base="gpu",
+        code=Code.MISSING_LIBRARY,
+        broken="a file that is no library stands in front of CUPTI, which TensorFlow opens for its profiler alone",
+        steps=(
+            Run("mkdir /opt/cupti && : > /opt/cupti/libcupti.so.12"),
+            Env("LD_LIBRARY_PATH", "/opt/cupti"),
+        ),
+    ),
+    Control(
         name="cudnn-in-parts",
         base="gpu",
         code=Code.MISSING_LIBRARY,

@@ -6,7 +6,7 @@ what is missing is known from outside of the image.
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -18,9 +18,20 @@ from envbuilder.workspace import users_text
 OMISSIONS = "omissions.json"
 """The list's name in a build context, and below ``/opt/envbuilder`` in an image."""
 
-Reason = Literal["compilers", "tests", "unimported", "unnamed", "symbols"]
+PROGRAMS = (
+    "probes/__init__.py",
+    "probes/omit.py",
+    "probes/settle.py",
+    "probes/shorten.py",
+    "probes/thin.py",
+    "probes/suite/__init__.py",
+    "probes/suite/fatbin.py",
+)
+"""What the steps run that install and leave out: their places in the package, and in a build context."""
+
+Reason = Literal["compilers", "tests", "unimported", "unnamed", "symbols", "kernels"]
 """Read by compilers alone; a package's own tests; a distribution that nothing imports and nobody asked for; an object
-that nothing needs, names or imports; symbol tables, which no loader reads."""
+that nothing needs, names or imports; symbol tables, which no loader reads; machine code for GPUs that are not there."""
 
 
 class LeftOut(msgspec.Struct, frozen=True):
@@ -36,8 +47,11 @@ class LeftOut(msgspec.Struct, frozen=True):
     reason: Reason
 
 
-class Cut(msgspec.Struct, frozen=True):
-    """A shared object that ends where what is loaded of it ends: bytes and digest before, and those that are left."""
+class Cut(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A shared object without what no loader reads of it: bytes and digest before, and those that are left.
+
+    Where ``gpus`` (capabilities) are named, machine code for all others is gone too: ``kernels`` bytes of what went.
+    """
 
     path: str
     size: int
@@ -45,6 +59,8 @@ class Cut(msgspec.Struct, frozen=True):
     left: int
     becomes: str
     reason: Reason
+    kernels: int = 0
+    gpus: tuple[str, ...] = ()
 
 
 class OfDistribution(msgspec.Struct, frozen=True):
@@ -65,10 +81,15 @@ class Omitted(msgspec.Struct, frozen=True):
 
 
 class Omissions(msgspec.Struct, frozen=True, kw_only=True):
-    """All that an image lacks of what its lock pins; ``lock`` is the digest of the lock that it was derived from."""
+    """All that an image lacks of what its lock pins; ``lock`` is the digest of the lock that it was derived from.
+
+    ``required`` names the distributions that TensorFlow requires, directly or not, where the list says so: what else
+    an image has is there for what its matrix adds.
+    """
 
     schema: str = "envbuilder/omissions/v1"
     lock: str = ""
+    required: tuple[str, ...] = ()
     distributions: tuple[OfDistribution, ...] = ()
 
     def of(self, name: str, version: str) -> OfDistribution | None:
@@ -87,14 +108,17 @@ class Omissions(msgspec.Struct, frozen=True, kw_only=True):
     def sums(self) -> tuple[Omitted, ...]:
         """Add up by reason, in the order of the reasons' names."""
         found: dict[Reason, tuple[int, int]] = {}
-        for one in self.distributions:
-            for row in one.left_out:
-                files, size = found.get(row.reason, (0, 0))
-                found[row.reason] = (files + row.files, size + row.size)
-            for cut in one.cut:
-                files, size = found.get(cut.reason, (0, 0))
-                found[cut.reason] = (files + 1, size + cut.size - cut.left)
+        for reason, more, bytes_ in self._each():
+            files, size = found.get(reason, (0, 0))
+            found[reason] = (files + more, size + bytes_)
         return tuple(Omitted(reason, *found[reason]) for reason in sorted(found))
+
+    def _each(self) -> Iterator[tuple[Reason, int, int]]:
+        for one in self.distributions:
+            yield from ((row.reason, row.files, row.size) for row in one.left_out)
+            for cut in one.cut:
+                plain = cut.size - cut.left - cut.kernels
+                yield from ((why, 1, size) for why, size in ((cut.reason, plain), ("kernels", cut.kernels)) if size)
 
 
 def parse(text: str) -> Omissions:

@@ -199,6 +199,11 @@ def _ticks(longest: float, scale: float) -> tuple[Tick, ...]:
 
 _LAYER_NAMES = (
     ("cuda.lock", "CUDA libraries"),
+    ("/part/nvidia-", "CUDA libraries"),
+    ("/part/nccl.lock", "NCCL"),
+    ("/part/tensorflow.lock", "TensorFlow"),
+    ("/part/required.lock", "what TensorFlow requires"),
+    ("/part/added.lock", "what the matrix adds"),
     ("requirements.lock #", "TensorFlow and the lock"),
     ("requirements.lock /opt", "lock and description"),
     ("useradd", "user"),

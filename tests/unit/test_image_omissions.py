@@ -18,6 +18,7 @@ from envbuilder.image.context import templates
 from envbuilder.image.omissions import Cut, LeftOut, OfDistribution, Omissions, Omitted
 from envbuilder.image.parts import parts
 from envbuilder.image.render import render_context
+from envbuilder.probes.settle import SETTLED
 
 LOCK = "".join(
     f"{name}=={version} \\\n    --hash=sha256:{'0' * 64}\n"
@@ -69,61 +70,105 @@ def test_what_is_no_list_is_said_to_be_none(text: str, tmp_path: Path) -> None:
         omissions.of_context(tmp_path)
 
 
+def pin(name: str, version: str) -> str:
+    """Write one package of a lock."""
+    return f"{name}=={version} \\\n    --hash=sha256:{'0' * 64}\n"
+
+
+def layers(wish: Environment, lock: str, listed: Omissions = LISTED) -> list[tuple[str, list[str]]]:
+    """Name the layers that install, and what is in each."""
+    return [(part.name, sorted(part.distributions)) for part in parts(wish, lock, listed)]
+
+
 def test_each_layer_is_made_with_its_own_part() -> None:
-    """What the CUDA layer leaves out depends on the CUDA wheels alone, so that releases share it; no part is lost."""
+    """What a distribution of CUDA leaves out decides about its own layer alone, so that releases share the others."""
     files = render_context(slim(GPU), LOCK, templates(), left_out=TEXT)
-    names = [f"{part.name}-omissions.json" for part in parts(slim(GPU), LOCK)]
+    names = [f"{part.folder}/omissions.json" for part in parts(slim(GPU), LOCK, LISTED)]
     listed = [omissions.parse(files[name].decode()).distributions for name in names]
-    assert (names[0], listed) == ("cuda-omissions.json", [(CUBLAS,), (OWN,), ()])
+    assert (names[0], listed) == ("parts/nvidia-cublas-cu12/omissions.json", [(CUBLAS,), (OWN,), ()])
     other = omissions.write(msgspec.structs.replace(LISTED, lock="sha256:2", distributions=(CUBLAS,)))
     assert render_context(slim(GPU), LOCK, templates(), left_out=other)[names[0]] == files[names[0]]
 
 
 def test_every_pinned_package_is_in_one_layer() -> None:
-    """The parts of a lock are the lock: CUDA, TensorFlow with its NCCL, what they require, and last what is added."""
-    more = (
-        "nvidia-nccl-cu12==2.23.4 \\\n    --hash=sha256:"
-        + "0" * 64
-        + "\nscipy==1.14.0 \\\n    --hash=sha256:"
-        + "0" * 64
-    )
-    lock = LOCK + more + "\n"
+    """The parts of a lock are the lock: each of CUDA, NCCL, TensorFlow, what it requires, and last what is added."""
+    lock = LOCK + pin("nvidia-nccl-cu12", "2.23.4") + pin("scipy", "1.14.0")
     added = msgspec.structs.replace(slim(GPU), requirements=("tensorflow==2.20.0", "SciPy[full]>=1,<2"))
-    found = parts(added, lock)
-    assert [(part.name, sorted(part.distributions)) for part in found] == [
-        ("cuda", ["nvidia-cublas-cu12"]),
-        ("tensorflow", ["nvidia-nccl-cu12", "tensorflow"]),
-        ("rest", ["numpy"]),
+    assert layers(added, lock) == [
+        ("nvidia-cublas-cu12", ["nvidia-cublas-cu12"]),
+        ("nccl", ["nvidia-nccl-cu12"]),
+        ("tensorflow", ["tensorflow"]),
+        ("required", ["numpy"]),
         ("added", ["scipy"]),
     ]
     files = render_context(added, lock, templates(), left_out=TEXT)
-    pinned = [package.name for part in found for package in lockfile.parse(files[part.lock].decode())]
+    found = [files[f"{part.folder}/{part.lock}"].decode() for part in parts(added, lock, LISTED)]
+    pinned = [package.name for text in found for package in lockfile.parse(text)]
     assert sorted(pinned) == sorted(package.name for package in lockfile.parse(lock))
-    assert [part.name for part in parts(slim(CPU), LOCK.replace("tensorflow", "tensorflow-cpu"))] == [
+    assert [name for name, _ in layers(slim(CPU), LOCK.replace("tensorflow", "tensorflow-cpu"))] == [
         "tensorflow",
-        "rest",
+        "required",
     ]
+
+
+def test_what_differs_between_releases_lies_above_what_does_not() -> None:
+    """Of cuRAND and cuSOLVER releases take different parts: the layers of the rest of the set are below theirs."""
+    lock = "".join(pin(*one.split("==")) for one in GPU.cuda_wheels) + pin("tensorflow", "2.20.0")
+    names = [name for name, _ in layers(slim(GPU), lock)]
+    cuda = [name for name in names if name.startswith("nvidia-")]
+    assert [name.split("-")[1] for name in cuda[-2:]] == ["curand", "cusolver"]
+    assert "nvidia-cudnn-cu12" in cuda[:-2]
+    assert names[len(cuda) :] == ["nccl", "tensorflow"]
+
+
+def test_what_an_added_package_requires_is_in_its_layer() -> None:
+    """Where the list says what TensorFlow requires, all else is there for what is added, and lies with it.
+
+    A package that is added and that TensorFlow requires anyway stays where it was.
+    """
+    lock = LOCK + pin("contourpy", "1.3.0") + pin("matplotlib", "3.9.0")
+    known = msgspec.structs.replace(LISTED, required=("absl-py", "numpy"))
+    added = msgspec.structs.replace(slim(GPU), requirements=("tensorflow==2.20.0", "matplotlib", "numpy<3"))
+    assert layers(added, lock, known)[2:] == [("required", ["numpy"]), ("added", ["contourpy", "matplotlib"])]
 
 
 def test_a_package_that_is_added_changes_its_own_layer_alone() -> None:
     """What the steps below are made with stays the same bytes, and so their layers."""
     added = msgspec.structs.replace(slim(GPU), requirements=("tensorflow==2.20.0", "scipy>=1"))
-    lock = LOCK + "scipy==1.14.0 \\\n    --hash=sha256:" + "0" * 64 + "\n"
+    lock = LOCK + pin("scipy", "1.14.0")
     plain, more = (
         render_context(one, text, templates(), left_out=TEXT) for one, text in ((slim(GPU), LOCK), (added, lock))
     )
-    below = [name for part in parts(slim(GPU), LOCK) for name in (part.lock, part.omissions)]
+    below = [name for name in plain if name.startswith("parts/")]
     assert {name: plain[name] for name in below} == {name: more[name] for name in below}
+    assert [name for name in more if name.startswith("parts/added/")]
 
 
 def test_what_goes_is_in_no_layer() -> None:
     """The list is carried out in the very step that installs, with the part of that step."""
     text = render_context(slim(GPU), LOCK, templates(), left_out=TEXT)["Dockerfile"].decode()
     installing = [step for step in re.split(r"\n(?=RUN|COPY|FROM)", text) if "uv pip install" in step]
-    for step, part in zip(installing, parts(slim(GPU), LOCK), strict=True):
-        assert f"source={part.omissions},target=/run/{part.omissions}" in step
-        assert f"-r /run/{part.lock}" in step
-        assert f"/run/omit.py /run/{part.omissions}" in step.partition("uv pip install")[2]
+    for step, part in zip(installing, parts(slim(GPU), LOCK, LISTED), strict=True):
+        assert f"source={part.folder},target=/run/part" in step
+        assert f"-r /run/part/{part.lock}" in step
+        after = step.partition("uv pip install")[2]
+        assert after.index("-m probes.omit part/omissions.json") < after.index("-m probes.settle /opt/venv")
+
+
+def test_mounts_have_their_places_before_any_layer_is_made() -> None:
+    """Each place that an installing step mounts something at is made, and its time set, in the stage below all steps.
+
+    A place that is not there an engine makes and takes away again, which leaves the time of the build in the layer.
+    """
+    text = render_context(slim(GPU), LOCK, templates(), left_out=TEXT)["Dockerfile"].decode()
+    system, *steps = re.split(r"\n(?=RUN --mount|FROM)", text.partition(" AS system")[2])
+    made = system.partition("mkdir")[2]
+    installing = [step for step in steps if "uv pip install" in step]
+    places = {place for step in installing for place in re.findall(r"target=([^\s,]+)", step)}
+    assert places == {"/opt/tools", "/root/.cache/uv", "/run/host", "/run/part", "/run/probes"}
+    assert all(place in made for place in places)
+    assert "COPY mounts/ /" in system
+    assert f"touch -h -d @{SETTLED} $(find /opt /root /run)" in made
 
 
 def test_a_form_is_said_by_label_document_and_id() -> None:
@@ -134,7 +179,7 @@ def test_a_form_is_said_by_label_document_and_id() -> None:
     assert re.search(r'org\.envbuilder\.omissions="sha256:[0-9a-f]{64}"', text)
     assert "COPY environment.json requirements.lock omissions.json /opt/envbuilder/" in text
     assert json.loads(files["environment.json"])["form"] == "runtime"
-    assert "cuda-omissions.json" not in files
+    assert not [name for name in files if "nvidia" in name]
     wish = Combination(tensorflow="2.20.0", os="debian-bookworm", form="runtime")
     found = resolve(wish, load())
     assert isinstance(found, Environment)
@@ -156,3 +201,13 @@ def test_the_loader_is_not_told_of_folders_that_are_not_there() -> None:
     text = omissions.write(msgspec.structs.replace(LISTED, distributions=(gone,)))
     dockerfile = render_context(told, LOCK, templates(), left_out=text)["Dockerfile"].decode()
     assert ("nvidia/cublas/lib" in dockerfile, "nvidia/curand/lib" in dockerfile) == (True, False)
+
+
+def test_kernels_are_summed_apart_from_symbols() -> None:
+    """Of one object that lost both, each reason has its own bytes; a list without thinning writes no word of it."""
+    both = Cut("a.so", 900, "a", 500, "b", "symbols", 300, ("8.0",))
+    alone = Cut("b.so", 90, "a", 50, "b", "symbols", 40, ("8.0",))
+    found = Omissions(distributions=(OfDistribution("tensorflow", "2.20.0", (), (both, alone)),))
+    assert found.sums() == (Omitted("kernels", 2, 340), Omitted("symbols", 1, 100))
+    assert omissions.parse(omissions.write(found)) == found
+    assert "gpus" not in TEXT

@@ -142,3 +142,18 @@ def test_files_of_two_distributions_stay(site: Path) -> None:
     installed(site, "two", {"shared/__init__.py": b"", "shared/two/y.py": b""})
     assert gone(site, "framework") == {"shared/one/": "unimported", "shared/two/": "unimported"}
     assert gone(site, "framework", "one", "two") == {}
+
+
+def test_what_the_framework_requires_is_named(site: Path) -> None:
+    """Directly or not; without what only an extra brings, what is not installed, and the framework itself."""
+    for name, head in {
+        "framework": 'Requires-Dist: Number_s>=1\nRequires-Dist: extra-one; extra == "more"\nRequires-Dist: gone<2',
+        "number_s": "Requires-Dist: deep (>=1) ; python_version >= '3.8'\nRequires-Dist: framework",
+        "deep": "Summary: nothing\n\nRequires-Dist: text",
+        "extra_one": "",
+        "text": "",
+    }.items():
+        installed(site, name, {f"{name}/__init__.py": b""})
+        with (site / f"{name}-1.0.dist-info" / "METADATA").open("a") as stream:
+            stream.write(head + "\n")
+    assert needs.derive(str(site), ["framework"], [], "Framework")["required"] == ["deep", "number-s"]

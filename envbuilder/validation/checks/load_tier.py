@@ -113,6 +113,17 @@ LAST: tuple[Check, ...] = (
         needs=IMPORT,
     ),
     Check(
+        name="libraries-besides",
+        tier="load",
+        group="framework",
+        probe="opened:besides",
+        proves="what TensorFlow opens only when it is asked for (its profiler's CUPTI, NVRTC, NCCL, NVSHMEM) opens too",
+        codes=(Code.MISSING_LIBRARY, Code.LIBRARY_PATH),
+        limit_s=180,
+        flavor="gpu",
+        needs=IMPORT,
+    ),
+    Check(
         name="library-names",
         tier="load",
         group="load-log",
