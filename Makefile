@@ -50,7 +50,7 @@ controls: setup ## Run the negative controls: images broken on purpose, each of 
 	@$(ENVBUILDER) controls
 
 hostile: setup ## Build every broken and hostile image of tests/hostile, and hold each to its own finding
-	@$(PYTEST) -m engine tests/hostile
+	@$(PYTEST) -n 2 -m engine tests/hostile
 
 planted: setup ## Plant changes in real images and let `upgrade` find them, beside ten equal pairs; on a quiet machine
 	@$(VENV)/bin/python tests/support/planted.py $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(ONLY),--only "$(ONLY)")

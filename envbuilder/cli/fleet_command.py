@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,10 +15,13 @@ from envbuilder.cli.fleet_ports import (
     attacher,
     attacher_beside,
     closing_beside,
+    cluster_of,
     executor_of,
+    in_cluster,
     made,
     own_key,
     prepared,
+    run_with,
     terms_of,
     trusting,
 )
@@ -90,6 +92,8 @@ def _survey(purpose: Literal["plan", "status"], form: str, given: dict[str, Any]
 @gpus_option
 @click.option("--slurm", is_flag=True, help="Run on a Slurm cluster's nodes: a job a proof, by this user's own sbatch.")
 @click.option("--dask", metavar="ADDRESS", help="Run on the workers of a Dask scheduler, which `fleet worker` started.")
+@click.option("--kubernetes", is_flag=True, help="Run as Jobs of a cluster, by this user's own kubectl; with --runner.")
+@in_cluster
 @click.option("--build", is_flag=True, help="With --slurm or --dask: build and publish there what the registry lacks.")
 @click.option(
     "--rehearse", is_flag=True, help="Play each kind's driver by a simulated one: it proves nothing, and says so."
@@ -102,6 +106,7 @@ def run(  # noqa: PLR0913, PLR0917 - one parameter an option
     gpus: str,
     slurm: bool,  # noqa: FBT001
     dask: str | None,
+    kubernetes: bool,  # noqa: FBT001
     build: bool,  # noqa: FBT001
     rehearse: bool,  # noqa: FBT001
     **given: Any,  # noqa: ANN401 - likewise
@@ -110,9 +115,9 @@ def run(  # noqa: PLR0913, PLR0917 - one parameter an option
 
     Interrupted, the same command goes on. It signs with --sign, whose public half has to be among the trusted --key.
 
-    With --slurm or --dask everything that is left is run, each proof on a host of its kind. Those hosts sign, with the
-    key whose path is their ENVBUILDER_SIGNING_KEY. A task whose host was lost is begun again; one that came to an
-    answer never is.
+    With --slurm, --dask or --kubernetes everything that is left is run, each proof on a host of its kind. Those hosts
+    sign, with the key whose path is their ENVBUILDER_SIGNING_KEY, or the one of --key-secret. A task whose host was
+    lost is begun again; one that came to an answer never is.
 
     \b
     Examples:
@@ -124,32 +129,33 @@ def run(  # noqa: PLR0913, PLR0917 - one parameter an option
     from envbuilder.cli.output import finish
     from envbuilder.console import Console
     from envbuilder.errors import UsageError
-    from envbuilder.jobs.fleet_make import make_tasks
-    from envbuilder.jobs.fleet_run import run_here, run_on
+    from envbuilder.jobs.fleet_run import run_here
     from envbuilder.jobs.fleet_text import as_text
     from envbuilder.publish.proven import check_believed
     from envbuilder.publish.publish_all import sealer_of
     from envbuilder.workspace import Workspace
 
+    asked_for = {"--slurm": slurm, "--dask": dask is not None, "--kubernetes": kubernetes}
+    executors = [name for name, is_asked in asked_for.items() if is_asked]
+    if len(executors) > 1:
+        raise UsageError(f"{' and '.join(executors)} are {len(executors)} executors", hint="give one of them")
+    if executors and (signers or keyless):
+        raise UsageError("the hosts sign, not this one", hint="ENVBUILDER_SIGNING_KEY on each names its key's path")
+    if kubernetes and (build or rehearse):
+        raise UsageError(
+            f"no pod {'builds' if build else 'plays a driver'}", hint="--slurm or --dask, whose hosts have an engine"
+        )
+    cluster = cluster_of(given, is_asked=kubernetes)
     what, registrar = prepared(**given)
     console = Console()
-    if slurm or dask is not None:
-        if slurm and dask is not None:
-            raise UsageError("--slurm and --dask are two executors", hint="give one of them")
-        if signers or keyless:
-            raise UsageError("the hosts sign, not this one", hint="ENVBUILDER_SIGNING_KEY on each names its key's path")
-        terms = terms_of(given, profile=profile, gpus=gpus, rehearse=rehearse)
+    if executors:
         workspace = Workspace(Path.cwd())
-        making = partial(make_tasks, choice=what.choice, workspace=workspace, profile=profile, gpus=gpus)
-        document = run_on(
-            executor_of(dask, workspace),
-            what,
-            registrar.standing,
-            terms,
-            say=console.say,
-            make=making if build else lambda _: (),
+        terms = terms_of(given, profile=profile, gpus=gpus, rehearse=rehearse)
+        finish(
+            run_with(executor_of(dask, cluster, workspace), what, registrar, terms, workspace, build=build),
+            form,
+            as_text,
         )
-        finish(document, form, as_text)
     if build:
         raise UsageError("--build is an executor's", hint="--slurm or --dask; here, envbuilder build and publish")
     if rehearse:
@@ -293,23 +299,14 @@ def worker(address: str, name: str) -> None:
 @click.argument("scheduler", type=click.Choice(["slurm", "kubernetes"]))
 @asked
 @profile_option
-@click.option("--runner", default="", metavar="IMAGE", help="Kubernetes: an image of yours with envbuilder in it.")
-@click.option(
-    "--key-secret", default="envbuilder-signing-key", show_default=True, help="Kubernetes: holds envbuilder.key."
-)
-@click.option("--pull-secret", default="", help="Kubernetes: the registry's login, for pulling and attaching.")
-@click.option("--namespace", default="", help="Kubernetes: where the Jobs go.")
+@in_cluster
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path, file_okay=False), default=Path("out/fleet"), show_default=True
 )
-def export(  # noqa: PLR0913, PLR0917 - one parameter an option
+def export(
     scheduler: str,
     form: str,
     profile: str,
-    runner: str,
-    key_secret: str,
-    pull_secret: str,
-    namespace: str,
     output: Path,
     **given: Any,  # noqa: ANN401 - likewise
 ) -> None:
@@ -331,24 +328,20 @@ def export(  # noqa: PLR0913, PLR0917 - one parameter an option
     """
     from envbuilder.cli.output import finish
     from envbuilder.console import Console
-    from envbuilder.errors import UsageError
-    from envbuilder.jobs.fleet_kubernetes import Cluster, manifests, write_manifests
+    from envbuilder.jobs.fleet_kubernetes import manifests, write_manifests
     from envbuilder.jobs.fleet_proofs import survey
     from envbuilder.jobs.fleet_run import tasks_of
     from envbuilder.jobs.fleet_slurm import batches, write_batches
     from envbuilder.jobs.fleet_text import as_text
 
-    if scheduler == "kubernetes" and not runner:
-        raise UsageError(
-            "no image with envbuilder in it is named", hint="--runner IMAGE; docs/fleet.md shows how to make one"
-        )
+    cluster = cluster_of(given, is_asked=scheduler == "kubernetes")
     what, registrar = prepared(**given)
     document = survey("plan", what, registrar.standing)
     tasks = [
         task for _, task in tasks_of(document, what, terms_of(given, profile=profile, gpus="auto", rehearse=False))
     ]
-    if scheduler == "kubernetes":
-        written = write_manifests(manifests(tasks, Cluster(runner, key_secret, pull_secret, namespace)), output)
+    if cluster is not None:
+        written = write_manifests(manifests(tasks, cluster), output)
     else:
         written = iter(write_batches(batches(tasks, document.matrix), output))
     for path in written:

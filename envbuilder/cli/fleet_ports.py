@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -19,10 +19,12 @@ if TYPE_CHECKING:
     from envbuilder.catalog.model import Catalog
     from envbuilder.choice import Choice
     from envbuilder.engine.port import Engine
+    from envbuilder.jobs.fleet_document import FleetDocument
+    from envbuilder.jobs.fleet_kubernetes import Cluster
     from envbuilder.jobs.fleet_make import MakeOrder
     from envbuilder.jobs.fleet_proofs import Survey
     from envbuilder.jobs.fleet_run import ProofTerms
-    from envbuilder.jobs.fleet_task import Executor
+    from envbuilder.jobs.fleet_task import Executor, Task
     from envbuilder.publish.proven import Registrar
     from envbuilder.publish.publish_document import PublishDocument
     from envbuilder.registry.reference import Reference
@@ -58,6 +60,32 @@ def asked(function: _Command) -> _Command:
         ),
         click.option("--again", is_flag=True, help="Count as left what this suite judged and came to no answer."),
         format_option,
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def in_cluster(function: _Command) -> _Command:
+    """Add what Kubernetes is told beside the proof: whose image judges, and by which names it keeps the rest."""
+    options = (
+        click.option(
+            "--runner", default="", metavar="IMAGE", help="Kubernetes: an image of yours with envbuilder in it."
+        ),
+        click.option(
+            "--key-secret",
+            default="envbuilder-signing-key",
+            show_default=True,
+            help="Kubernetes: holds envbuilder.key.",
+        ),
+        click.option("--pull-secret", default="", help="Kubernetes: the registry's login, for pulling and attaching."),
+        click.option(
+            "--gpu-claim",
+            default="",
+            metavar="TEMPLATE",
+            help="Kubernetes: a ResourceClaimTemplate, not nvidia.com/gpu.",
+        ),
+        click.option("--namespace", default="", help="Kubernetes: where the Jobs go."),
     )
     for option in reversed(options):
         function = option(function)
@@ -157,12 +185,45 @@ def attacher(  # noqa: PLR0913 - who signs, on which host, and how to validate
     return attach
 
 
-def executor_of(dask: str | None, workspace: Workspace) -> Executor:
-    """Return the executor that was asked for: a Dask scheduler's workers, else Slurm's nodes."""
+def executor_of(dask: str | None, cluster: Cluster | None, workspace: Workspace) -> Executor:
+    """Return the executor that was asked for: a Dask scheduler's workers, a cluster's Jobs, else Slurm's nodes."""
     from envbuilder.jobs.dask_executor import DaskExecutor
+    from envbuilder.jobs.kubernetes_executor import KubernetesExecutor
     from envbuilder.jobs.slurm_executor import SlurmExecutor
 
-    return DaskExecutor(dask) if dask is not None else SlurmExecutor(workspace.fleet_logs)
+    if dask is not None:
+        return DaskExecutor(dask)
+    return SlurmExecutor(workspace.fleet_logs) if cluster is None else KubernetesExecutor(cluster)
+
+
+def cluster_of(given: dict[str, Any], *, is_asked: bool) -> Cluster | None:
+    """Take what `in_cluster` added out of the options. Raises UsageError where a cluster has nobody to judge."""
+    from envbuilder.errors import UsageError
+    from envbuilder.jobs.fleet_kubernetes import Cluster
+
+    runner, key, login = given.pop("runner"), given.pop("key_secret"), given.pop("pull_secret")
+    claim, namespace = given.pop("gpu_claim"), given.pop("namespace")
+    if is_asked and not runner:
+        raise UsageError(
+            "no image with envbuilder in it is named", hint="--runner IMAGE; docs/fleet.md shows how to make one"
+        )
+    return Cluster(runner, key, login, namespace, claim) if is_asked else None
+
+
+def run_with(  # noqa: PLR0913 - where, what, by whose word, by which terms
+    executor: Executor, what: Survey, registrar: Registrar, terms: ProofTerms, workspace: Workspace, *, build: bool
+) -> FleetDocument:
+    """Do what is left wherever an executor finds a host of its kind; what the registry lacks first, where asked."""
+    from envbuilder.console import Console
+    from envbuilder.jobs.fleet_make import make_tasks
+    from envbuilder.jobs.fleet_run import run_on
+
+    def make(document: FleetDocument) -> Iterable[Task]:
+        if not build:
+            return ()
+        return make_tasks(document, what.choice, workspace, profile=terms.profile, gpus=terms.gpus)
+
+    return run_on(executor, what, registrar.standing, terms, say=Console().say, make=make)
 
 
 def own_key(*, keyless: bool) -> tuple[Path, ...]:

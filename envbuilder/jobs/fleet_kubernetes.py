@@ -20,6 +20,12 @@ from envbuilder.workspace import read_users, write_atomically, writing
 OURS = "# Written by `envbuilder fleet export kubernetes`.\n"
 """How each of our files begins, by which it is known again."""
 
+OWN = {"app.kubernetes.io/name": "envbuilder"}
+"""The label of everything of ours."""
+
+JUDGE = "judge"
+"""The container whose exit code is the proof's."""
+
 EXCHANGE, ORDER, KEY, LOGIN = "/exchange", "/order", "/key", "/login"
 
 SERVE = f"""\
@@ -38,6 +44,9 @@ _ARCHS = {"x86_64": "amd64", "aarch64": "arm64"}
 _ANSWERS = [1, 2, 3, 4, 6, 8, 70]
 """Exit codes of `fleet prove` that another attempt would not change: an answer, a mistake, a bug."""
 
+_ALONE = {"labelSelector": {"matchLabels": OWN}, "topologyKey": "kubernetes.io/hostname"}
+"""Validation measures: no two proofs on one node at once."""
+
 _CLOSED = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
 
 
@@ -45,13 +54,17 @@ _CLOSED = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "c
 class Cluster:
     """What of a cluster is the user's: envbuilder's own image, and the names of secrets and namespace ('' none).
 
-    ``key`` holds the signing key as ``envbuilder.key``; ``login`` is of the type that pulls images.
+    ``key`` holds the signing key as ``envbuilder.key``; ``login`` is of the type that pulls images. ``claim`` is a
+    ResourceClaimTemplate by which a pod gets its GPU, where the cluster hands devices out so ('' `nvidia.com/gpu`).
+    ``attempts`` is how often the cluster itself begins a Job whose pod came to no answer.
     """
 
     runner: str
     key: str = "envbuilder-signing-key"
     login: str = ""
     namespace: str = ""
+    claim: str = ""
+    attempts: int = 4
 
 
 def manifests(tasks: Iterable[Task], cluster: Cluster) -> Mapping[str, str]:
@@ -59,7 +72,7 @@ def manifests(tasks: Iterable[Task], cluster: Cluster) -> Mapping[str, str]:
 
     Raises UsageError for a kind with a GPU that no row of the fleet file gives labels: any node would do.
     """
-    return {f"{task.name}.yaml": _file(task, cluster) for task in {task.name: task for task in tasks}.values()}
+    return {f"{task.name}.yaml": manifest(task, cluster) for task in {task.name: task for task in tasks}.values()}
 
 
 def write_manifests(files: Mapping[str, str], folder: Path) -> Iterator[Path]:
@@ -73,7 +86,8 @@ def write_manifests(files: Mapping[str, str], folder: Path) -> Iterator[Path]:
         yield folder / name
 
 
-def _file(task: Task, cluster: Cluster) -> str:
+def manifest(task: Task, cluster: Cluster) -> str:
+    """Return a proof's file: what `kubectl create` reads."""
     parts = (config_map(task, cluster), job(task, cluster))
     return OURS + "---\n".join(decode.lossy(msgspec.yaml.encode(part)) for part in parts)
 
@@ -92,15 +106,14 @@ def config_map(task: Task, cluster: Cluster) -> dict[str, Any]:
 
 def job(task: Task, cluster: Cluster) -> dict[str, Any]:
     """Return the Job: begun again where its node was lost, and never where it came to an answer."""
-    failed = {"action": "FailJob", "onExitCodes": {"containerName": "judge", "operator": "In", "values": _ANSWERS}}
+    failed = {"action": "FailJob", "onExitCodes": {"containerName": JUDGE, "operator": "In", "values": _ANSWERS}}
     drained = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": _metadata(task, cluster),
         "spec": {
-            "backoffLimit": 3,
-            "activeDeadlineSeconds": _DEADLINE_S,
+            "backoffLimit": cluster.attempts - 1,
             "ttlSecondsAfterFinished": 86_400,
             "podFailurePolicy": {"rules": [drained, failed]},
             "template": {"metadata": {"labels": _labels(task)}, "spec": pod(task, cluster)},
@@ -124,11 +137,15 @@ def pod(task: Task, cluster: Cluster) -> dict[str, Any]:
     pulls = {"imagePullSecrets": [{"name": cluster.login}]} if cluster.login else {}
     return {
         "restartPolicy": "Never",
+        # Counted from when the pod has a node: a Job may wait for one as long as the queue before it takes.
+        "activeDeadlineSeconds": _DEADLINE_S,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         **pulls,
         "nodeSelector": _nodes(task),
         **({"tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}]} if task.gpu else {}),
+        **({"resourceClaims": [_claim(cluster)]} if task.gpu and cluster.claim else {}),
+        "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [_ALONE]}},
         "securityContext": {
             "runAsNonRoot": True,
             "runAsUser": _USER,
@@ -136,26 +153,33 @@ def pod(task: Task, cluster: Cluster) -> dict[str, Any]:
             "fsGroup": _USER,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        "containers": [_suite(task, order), _judge(cluster)],
+        "containers": [_suite(task, order, cluster), _judge(cluster)],
         "volumes": volumes,
     }
 
 
-def _suite(task: Task, order: ProofOrder) -> dict[str, Any]:
+def _suite(task: Task, order: ProofOrder, cluster: Cluster) -> dict[str, Any]:
     """Return the container of the image under test, by its digest: no secret is mounted into it."""
-    gpu = {"nvidia.com/gpu": 1} if task.gpu else {}
+    plugin = task.gpu and not cluster.claim
+    limits = {"memory": "8Gi", **({"nvidia.com/gpu": 1} if plugin else {})}
+    claims = {"claims": [{"name": _claim(cluster)["name"]}]} if task.gpu and cluster.claim else {}
     return {
         "name": "suite",
         "image": f"{order.repository}@{order.digest}",
         "command": ["/bin/sh", "-c", SERVE],
         "env": [{"name": "HOME", "value": "/tmp"}, {"name": "TF_CPP_MIN_LOG_LEVEL", "value": "0"}],  # noqa: S108
         "securityContext": _CLOSED,
-        "resources": {"requests": {"cpu": "1", "memory": "4Gi"}, "limits": {"memory": "8Gi", **gpu}},
+        "resources": {"requests": {"cpu": "1", "memory": "4Gi"}, "limits": limits, **claims},
         "volumeMounts": [
             {"name": "exchange", "mountPath": EXCHANGE},
             {"name": "scratch", "mountPath": "/tmp"},  # noqa: S108 - inside the container
         ],
     }
+
+
+def _claim(cluster: Cluster) -> dict[str, str]:
+    """Name the GPU that the cluster hands out by a template of the user's (dynamic resource allocation)."""
+    return {"name": "gpu", "resourceClaimTemplateName": cluster.claim}
 
 
 def _judge(cluster: Cluster) -> dict[str, Any]:
@@ -168,7 +192,7 @@ def _judge(cluster: Cluster) -> dict[str, Any]:
         "DOCKER_CONFIG": LOGIN,
     }
     return {
-        "name": "judge",
+        "name": JUDGE,
         "image": cluster.runner,
         "command": ["envbuilder", "fleet", "prove", f"{ORDER}/order.json", "--beside", EXCHANGE],
         "workingDir": "/work",
@@ -204,7 +228,7 @@ def _nodes(task: Task) -> dict[str, str]:
 
 
 def _labels(task: Task) -> dict[str, str]:
-    return {"app.kubernetes.io/name": "envbuilder", "app.kubernetes.io/instance": task.name}
+    return {**OWN, "app.kubernetes.io/instance": task.name}
 
 
 def _metadata(task: Task, cluster: Cluster) -> dict[str, Any]:

@@ -14,7 +14,7 @@ def as_text(document: FleetDocument) -> str:
     ]
     counted = [f"{number} {state}" for state, number in document.states.items()]
     counted += [f"{document.left} left, {document.left_here} of them for this host"]
-    ran = [f"ran here: {', '.join(document.ran)}"] if document.ran else []
+    ran = [f"ran: {', '.join(document.ran)}"] if document.ran else []
     return "\n".join(
         [
             table(("environment", "kind of host", "hosts", "state", "left", "since or why"), rows),

@@ -5,24 +5,15 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
 
 from envbuilder.errors import InfrastructureError, UsageError, decode, printable, programs
 from envbuilder.jobs.fleet_task import Ended, LostError, Task
+from envbuilder.jobs.queue_executor import QueueExecutor
 from envbuilder.jobs.slurm_script import VARIABLES, script
-from envbuilder.workspace import read_kept
-
-EVERY_S = 2.0
-"""How often the queue is looked at."""
-
-PATIENCE_S = 900.0
-"""How long the controller may be away before nobody waits for its jobs any more; they go on, and are taken up again."""
+from envbuilder.workspace import read_kept, writing
 
 _ASK_S = 60.0
 _OVER = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE"}
@@ -49,7 +40,7 @@ def slurm(words: Sequence[str], stdin: str) -> str:
 
 
 @dataclass
-class SlurmExecutor:
+class SlurmExecutor(QueueExecutor):
     """Runs each task as a job of its own, which bears the task's name.
 
     A job of that name that is in the queue already is joined, and two that two controllers submitted at once run one
@@ -57,30 +48,17 @@ class SlurmExecutor:
     """
 
     folder: Path
-    every_s: float = EVERY_S
-    patience_s: float = PATIENCE_S
     call: Callable[[Sequence[str], str], str] = slurm
-    _waiting: dict[str, tuple[Task, Future[Ended]]] = field(default_factory=dict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-    _stopped: threading.Event = field(default_factory=threading.Event)
-    _thread: threading.Thread | None = None
+    _queued: dict[str, str] = field(default_factory=dict)
 
-    def __enter__(self) -> Self:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self._queued = self._jobs()
-        self._thread = threading.Thread(target=self._follow, daemon=True)
-        self._thread.start()
-        return self
+    def ready(self) -> None:
+        """Look which of our jobs are in the queue already."""
+        with writing(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+        self._queued = {name: job for name, job in self._jobs().items() if job not in self._waiting}
 
-    def __exit__(self, *failure: object) -> None:
-        """Look no more; jobs that are in the queue stay there, and the same command takes them up again."""
-        self._stopped.set()
-        if self._thread is not None:
-            self._thread.join()
-
-    def submit(self, task: Task) -> Future[Ended]:
+    def begin(self, task: Task) -> str:
         """Submit a job, or join that of the same name."""
-        future: Future[Ended] = Future()
         job = self._queued.pop(task.name, None)
         if job is None:
             text = script([task], task.kind, name=task.name, file="", log=f"{self.folder}/{task.name}-%A_%a.log")
@@ -88,46 +66,18 @@ class SlurmExecutor:
             job = self.call(words, text).strip().partition(";")[0]
         if not job.isdecimal():
             raise InfrastructureError(f"sbatch answered {job[:200]!r}, which is no job", hint="try sbatch by hand")
-        with self._lock:
-            self._waiting[job] = (task, future)
-        return future
+        return job
+
+    def over(self, jobs: Mapping[str, Task]) -> Mapping[str, Ended | LostError]:
+        """Say how the jobs ended that have left the queue."""
+        queued = self._jobs()
+        told = {job: self._ended(job, task) for job, task in jobs.items() if queued.get(task.name) != job}
+        return {job: end for job, end in told.items() if end is not None}
 
     def _jobs(self) -> dict[str, str]:
         """Name our jobs in the queue, and their numbers."""
         listed = self.call(("squeue", "--me", "-h", "-o", "%j|%F"), "")
         return dict(line.split("|", 1) for line in listed.splitlines() if line.startswith("envbuilder-"))
-
-    def _follow(self) -> None:
-        heard = time.monotonic()
-        while not self._stopped.wait(self.every_s):
-            with self._lock:
-                waiting = dict(self._waiting)
-            if not waiting:
-                heard = time.monotonic()
-                continue
-            try:
-                queued = self._jobs()
-                ended = {
-                    job: self._ended(job, task) for job, (task, _) in waiting.items() if queued.get(task.name) != job
-                }
-                heard = time.monotonic()
-            except InfrastructureError as error:
-                if time.monotonic() - heard > self.patience_s:
-                    ended = dict.fromkeys(waiting, LostError(error.message, hint=error.hint))
-                else:
-                    continue  # the controller may be restarting: its jobs go on meanwhile
-            for job, end in ended.items():
-                self._answer(job, end)
-
-    def _answer(self, job: str, end: Ended | LostError | None) -> None:
-        if end is None:
-            return
-        with self._lock:
-            _, future = self._waiting.pop(job)
-        if isinstance(end, LostError):
-            future.set_exception(end)
-        else:
-            future.set_result(end)
 
     def _ended(self, job: str, task: Task) -> Ended | LostError | None:
         """Say how a job that left the queue ended; None where it is on its way back into it."""

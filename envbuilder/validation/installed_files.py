@@ -86,7 +86,9 @@ def _compared(subject: Outside) -> Looked:
         counts["proved"] += compared.is_proved
         if subject.is_built_here and package is not None and compared.is_as_its_wheel:
             subject.wheels.built(package, one.tags)
-        if compared.unknown and package is not None:
+        if package is not None and subject.lock_is_carried and (wheel.is_refuted or not package.hashes):
+            findings.append(_unvouched(one, wheel, package))
+        elif compared.unknown and package is not None:
             unknown.setdefault(compared.unknown, []).append(one.name)
         findings += _findings(subject, one, compared)
         blamed.update(compared.changed, compared.missing)
@@ -208,6 +210,13 @@ def _missing(one: Distribution, missing: list[str], *, strict: bool) -> Iterator
 def _of_the_system(subject: Outside, one: Distribution) -> bool:
     """Tell whether the system's own package manager brought it: that keeps its lists elsewhere."""
     return subject.files.system.owns(f"{one.site}/{one.folder}/METADATA")
+
+
+def _unvouched(one: Distribution, wheel: WheelRecord, package: Locked) -> Finding:
+    """Say that the image's own lock, which whoever made the image wrote, names a wheel that nobody else knows."""
+    how = wheel.why if package.hashes else "it names no hash, which no lock of ours leaves out"
+    text = f"the lock in the image stands for {one.name} {one.version} alone: {how}"
+    return error(Code.FILES_DIFFER, one.name, text, found=", ".join(package.hashes[:2]), fix=_FIX)
 
 
 def _unknown(why: str, names: list[str]) -> Finding:

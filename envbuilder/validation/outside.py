@@ -23,7 +23,8 @@ class Outside:
     what it leaves out, as this host has it: no image passes by what it says itself that it lacks. ``is_built_here``
     says that this very image is what a build on this host made of that lock. ``of_base`` counts the lowest layers that
     are those of a registry's base, by this host's own word: what lies there is the base's, whether a package brings it
-    or not.
+    or not. ``lock_is_carried`` says that the image itself brought the lock: what that vouches for, somebody else has to
+    vouch for as well.
     """
 
     image: Image
@@ -34,6 +35,7 @@ class Outside:
     omissions: str = ""
     is_built_here: bool = False
     of_base: int = 0
+    lock_is_carried: bool = False
 
     @property
     def is_ours(self) -> bool:

@@ -5,17 +5,15 @@ The hosts' GPUs and the suite's answers are what the test says (`fleet_worker`);
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from fleet_commands import begin, ended, states, verified
 from fleet_world import FleetWorld, fleet_world
 from registries import docker_registry
 from slurm_cluster import MISSING, Cluster, slurm_cluster
@@ -41,26 +39,6 @@ def world(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         yield fleet_world(tmp_path / "world", address)
 
 
-def begin(world: FleetWorld, cluster: Cluster, *words: str, verb: str = "run") -> subprocess.Popen[str]:
-    """Start a command of the fleet as a user does, in the folder of the world."""
-    executor = ("--slurm",) if verb == "run" else ()
-    command = (sys.executable, "-m", "envbuilder", "fleet", verb, *world.words, *executor, *words, "--format", "json")
-    environment = {**world.variables, **cluster.environment}
-    return subprocess.Popen(
-        command, cwd=world.folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-
-
-def ended(process: subprocess.Popen[str], seconds: float = 150) -> tuple[int, dict[str, Any], str]:
-    out, err = process.communicate(timeout=seconds)
-    assert out, err
-    return process.returncode, json.loads(out), err
-
-
-def states(document: dict[str, Any]) -> dict[tuple[str, str], str]:
-    return {(row["environment"].split("-")[0], row["kind"]): row["state"] for row in document["rows"]}
-
-
 def until(world: FleetWorld, node: str, process: subprocess.Popen[str]) -> None:
     """Wait until the suite was begun on a node."""
     end = time.monotonic() + 60
@@ -78,7 +56,7 @@ def test_two_environments_on_three_kinds_with_a_node_lost_in_mid_job(world: Flee
     `verify --on` then says yes for all three kinds. No file of Slurm's or of the run holds the key.
     """
     (world.folder / "hold-n2").touch()
-    running = begin(world, cluster)
+    running = begin(world, cluster.environment, "--slurm")
     until(world, "n2", running)
     cluster.lose("n2")
     cluster.ask("scontrol", "update", "nodename=n2", "state=down", "reason=lost")
@@ -91,14 +69,12 @@ def test_two_environments_on_three_kinds_with_a_node_lost_in_mid_job(world: Flee
     assert len(states(document)) == 6
     by_node = world.runs()
     assert [sum(times for (node, _), times in by_node.items() if node == name) for name in NODES] == [2, 3, 2]
-    command = (sys.executable, "-m", "envbuilder", "verify", f"{world.to.name}:{world.choice.environments[0].id}")
-    asked = (*command, "--key", world.words[-1], "--on", "H100/535, A100/550, T4/545")
-    said = subprocess.run(asked, env=world.variables, capture_output=True, text=True, check=False)
+    said = verified(world, world.choice.environments[0].id, "--on", "H100/535, A100/550, T4/545")
     assert said.returncode == 0, said.stdout
     assert "T4/545: passed at level gpu" in said.stdout
     assert not world.secrets_in(world.folder)
     assert not world.secrets_in(cluster.folder)
-    again, after, _ = ended(begin(world, cluster))
+    again, after, _ = ended(begin(world, cluster.environment, "--slurm"))
     assert (again, after["ran"]) == (0, [])
     assert world.runs() == by_node
 
@@ -108,12 +84,12 @@ def test_what_failed_is_never_run_until_it_passes(world: FleetWorld, cluster: Cl
     """A FAILED is an answer: once on its kind, not again by the next run, and the exit code is that of a failure."""
     name = world.choice.environments[0].id
     world.answer(name, failed_verdict(checks=(check("matmul", "failed", tier="gpu"),), level="cpu"))
-    code, document, _ = ended(begin(world, cluster))
+    code, document, _ = ended(begin(world, cluster.environment, "--slurm"))
     assert code == 1
     assert sorted(states(document).values()) == ["failed"] * 3 + ["passed"] * 3
     before = world.runs()
     assert max(before.values()) == 1
-    assert ended(begin(world, cluster))[0] == 1
+    assert ended(begin(world, cluster.environment, "--slurm"))[0] == 1
     assert world.runs() == before
 
 
@@ -121,11 +97,11 @@ def test_what_failed_is_never_run_until_it_passes(world: FleetWorld, cluster: Cl
 def test_a_controller_that_is_killed_goes_on_where_its_jobs_are(world: FleetWorld, cluster: Cluster) -> None:
     """Killed while jobs run, and started twice: jobs that are in the queue are joined, nothing runs a second time."""
     (world.folder / "hold-n1").touch()
-    first = begin(world, cluster)
+    first = begin(world, cluster.environment, "--slurm")
     until(world, "n1", first)
     first.kill()
     first.communicate()
-    both = [begin(world, cluster), begin(world, cluster)]
+    both = [begin(world, cluster.environment, "--slurm"), begin(world, cluster.environment, "--slurm")]
     threading.Timer(4.0, (world.folder / "hold-n1").unlink).start()
     codes = [ended(one)[0] for one in both]
     assert codes == [0, 0]
@@ -136,7 +112,7 @@ def test_a_controller_that_is_killed_goes_on_where_its_jobs_are(world: FleetWorl
 def test_slurms_controller_may_restart(world: FleetWorld, cluster: Cluster) -> None:
     """While it is away nobody concludes anything; its jobs go on, and are found again when it is back."""
     (world.folder / "hold-n3").touch()
-    running = begin(world, cluster)
+    running = begin(world, cluster.environment, "--slurm")
     until(world, "n3", running)
     cluster.stop("slurmctld", signal.SIGTERM)  # killed, Slurm itself forgets jobs of the last seconds
     (world.folder / "hold-n3").unlink()
@@ -151,7 +127,7 @@ def test_slurms_controller_may_restart(world: FleetWorld, cluster: Cluster) -> N
 def test_a_node_that_is_not_what_slurm_says_runs_nothing(world: FleetWorld, cluster: Cluster) -> None:
     """Its driver changed since the features were written: no verdict is attached, and the row says why."""
     (world.folder / "host-n1.json").write_bytes((world.folder / "host-n3.json").read_bytes())
-    code, document, _ = ended(begin(world, cluster))
+    code, document, _ = ended(begin(world, cluster.environment, "--slurm"))
     assert code == 5
     rows = [row for row in document["rows"] if row["kind"] == "H100/535"]
     assert {row["state"] for row in rows} == {"missing"}
@@ -161,15 +137,13 @@ def test_a_node_that_is_not_what_slurm_says_runs_nothing(world: FleetWorld, clus
 
 def test_a_rehearsal_goes_the_whole_way_and_proves_nothing(world: FleetWorld, cluster: Cluster) -> None:
     """Every kind's driver is played, signed and attached as a rehearsal; `verify --on` says what is missing still."""
-    code, document, err = ended(begin(world, cluster, "--rehearse"))
+    code, document, err = ended(begin(world, cluster.environment, "--slurm", "--rehearse"))
     assert code == 8, err
     assert set(states(document).values()) == {"missing"}
     assert all(row["rehearsed"] and row["left"] and not row["error"] for row in document["rows"]), document["rows"]
     before = world.runs()
-    assert ended(begin(world, cluster, "--rehearse"))[0] == 8
+    assert ended(begin(world, cluster.environment, "--slurm", "--rehearse"))[0] == 8
     assert world.runs() == before, "a rehearsal is not run twice either"
-    command = (sys.executable, "-m", "envbuilder", "verify", f"{world.to.name}:{world.choice.environments[0].id}")
-    asked = (*command, "--key", world.words[-1], "--on", "H100/535")
-    said = subprocess.run(asked, env=world.variables, capture_output=True, text=True, check=False)
+    said = verified(world, world.choice.environments[0].id, "--on", "H100/535")
     assert said.returncode == 7
     assert "rehearsed with a simulated driver" in said.stdout

@@ -21,6 +21,7 @@ import envbuilder.engine.docker
 import envbuilder.host
 import envbuilder.jobs.run
 import envbuilder.publish.publish_all
+import envbuilder.validation.validate
 import envbuilder.validation.validate_request
 from envbuilder.cli import main
 from envbuilder.engine.fake import FakeEngine
@@ -89,6 +90,10 @@ def run(world: Path, words: list[str]) -> None:
         push(wish.to, environment)
         return PublishDocument(rows=(PublishRow(environment=environment, repository=wish.to.name, published=True),))
 
+    def beside(*words: Any, **_: Any) -> Verdict:
+        return judged(world, words[2], None)
+
+    envbuilder.validation.validate.validate_beside = beside
     envbuilder.jobs.run.build_rows = built  # type: ignore[assignment]
     envbuilder.publish.publish_all.publish_all = published  # type: ignore[assignment]
     envbuilder.engine.docker.connect = connect  # type: ignore[assignment]

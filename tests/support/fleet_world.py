@@ -35,9 +35,9 @@ KINDS = {
     "n3": HostRef(driver="545.23.06", gpus=(T4,)),
 }
 FLEET = """\
-- {name: hopper, driver: '535', gpus: [H100], constraint: h100&driver-535}
-- {name: ampere, driver: 550.54.15, gpus: [A100], constraint: a100&driver-550}
-- {name: turing, driver: '545', gpus: [T4], constraint: t4&driver-545}
+- {name: hopper, driver: '535', gpus: [H100], constraint: h100&driver-535, labels: {gpu: h100}}
+- {name: ampere, driver: 550.54.15, gpus: [A100], constraint: a100&driver-550, labels: {gpu: a100}}
+- {name: turing, driver: '545', gpus: [T4], constraint: t4&driver-545, labels: {gpu: t4}}
 """
 MATRIX = """\
 name: proof

@@ -55,7 +55,9 @@ def documents(cluster: Cluster = CLUSTER) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("cluster", [CLUSTER, Cluster("runner")], ids=["whole", "bare"])
+@pytest.mark.parametrize(
+    "cluster", [CLUSTER, Cluster("runner"), Cluster("runner", claim="one-gpu")], ids=["whole", "bare", "claim"]
+)
 def test_every_document_is_valid_by_the_published_schemas(version: str, cluster: Cluster) -> None:
     """Strictly: a field that this version does not know is an error."""
     for document in documents(cluster):
@@ -184,6 +186,30 @@ def test_a_job_goes_where_its_kind_is() -> None:
     bare = proof_task(msgspec.json.decode(TASKS[0].order, type=ProofOrder), FLEET[:1])
     with pytest.raises(UsageError, match="how Kubernetes labels"):
         manifests((bare,), CLUSTER)
+
+
+def test_a_gpu_is_asked_for_once() -> None:
+    """By the device plug-in's resource, or by a claim that the container under test alone has; a CPU proof by none."""
+    for task_, claim in ((TASKS[0], ""), (TASKS[0], "one-gpu"), (TASKS[1], "one-gpu")):
+        spec = pod(task_, Cluster("runner", claim=claim))
+        suite, judge = spec["containers"]
+        by_claim = bool(claim and task_.gpu)
+        assert ("nvidia.com/gpu" in suite["resources"]["limits"]) == bool(task_.gpu and not claim)
+        assert suite["resources"].get("claims") == ([{"name": "gpu"}] if by_claim else None)
+        assert spec.get("resourceClaims") == (
+            [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}] if by_claim else None
+        )
+        assert "claims" not in judge["resources"]
+
+
+def test_a_proof_has_its_node_for_itself_and_waits_for_it_without_end() -> None:
+    """Two proofs on one node would measure each other; the time that a queue takes is not the proof's."""
+    document = documents()[1]
+    template = document["spec"]["template"]
+    (term,) = template["spec"]["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert term["labelSelector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+    assert "activeDeadlineSeconds" not in document["spec"]
+    assert template["spec"]["activeDeadlineSeconds"] > 3600
 
 
 def test_an_answer_ends_a_job_and_a_lost_node_does_not() -> None:

@@ -1,0 +1,141 @@
+"""Jobs of Kubernetes as an executor sees them: joined, replaced where they are over, and read by their pods' ends."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from verdicts import digest
+
+from envbuilder.errors import InfrastructureError
+from envbuilder.jobs.fleet_kubernetes import Cluster
+from envbuilder.jobs.fleet_task import Ended, LostError, ProofOrder, Task, proof_task
+from envbuilder.jobs.kubernetes_executor import KubernetesExecutor
+
+
+def task() -> Task:
+    order = ProofOrder(
+        repository="registry.example.org/ml/tf",
+        digest=digest("image"),
+        environment="tf",
+        level="cpu",
+        arch="x86_64",
+        suite="s",
+        max_age_s=1.0,
+    )
+    return proof_task(order, ())
+
+
+NAME = task().name
+
+
+@dataclass
+class Kubectl:
+    """What the cluster has, as kubectl prints it; ``asked`` are the words that it was called with."""
+
+    job: dict[str, Any] | None = None
+    pods: list[dict[str, Any]] = field(default_factory=list)
+    log: str = "said"
+    said: str = ""
+    asked: list[tuple[str, ...]] = field(default_factory=list)
+    sent: list[str] = field(default_factory=list)
+    taken: dict[str, Any] | None = None
+
+    def __call__(self, words: Sequence[str], stdin: str) -> str:
+        self.asked.append(tuple(words))
+        match words[0], words[1]:
+            case "create", _:
+                self.sent.append(stdin)
+                if self.taken is not None:
+                    self.job = self.taken
+                    raise InfrastructureError("AlreadyExists")
+                self.job = job()
+            case "delete", _:
+                self.job = None if words[1].startswith("job/") else self.job
+            case "get", "job":
+                return json.dumps(self.job) if self.job else ""
+            case "get", "jobs":
+                return self.said or json.dumps({"items": [self.job] if self.job else []})
+            case "get", "pods":
+                return json.dumps({"items": self.pods})
+            case "logs", _:
+                if not self.log:
+                    raise InfrastructureError("gone")
+                return self.log
+            case _:
+                raise AssertionError(words)
+        return ""
+
+
+def job(*ends: str, reason: str = "") -> dict[str, Any]:
+    conditions = [{"type": end, "status": "True", "reason": reason} for end in ends]
+    return {"metadata": {"name": NAME}, "status": {"conditions": conditions} if ends else {}}
+
+
+def pod(code: int | None, when: str = "2026-11-22T01:00:00Z", node: str = "n1") -> dict[str, Any]:
+    state = {"terminated": {"exitCode": code}} if code is not None else {"running": {}}
+    judges = [{"name": "suite", "state": {}}, {"name": "judge", "state": state}]
+    of = {"name": f"pod-{when}", "creationTimestamp": when}
+    return {"metadata": of, "spec": {"nodeName": node}, "status": {"containerStatuses": judges}}
+
+
+def executor(kubectl: Kubectl, namespace: str = "") -> KubernetesExecutor:
+    return KubernetesExecutor(Cluster("runner", namespace=namespace), call=kubectl)
+
+
+def test_a_job_that_is_under_way_is_joined() -> None:
+    """Nothing is created and nothing deleted."""
+    kubectl = Kubectl(job())
+    assert executor(kubectl).begin(task()) == NAME
+    assert [words[0] for words in kubectl.asked] == ["get"]
+
+
+@pytest.mark.parametrize("end", ["Complete", "Failed"])
+def test_one_that_is_over_makes_way(end: str) -> None:
+    """What is left is begun anew, as one pod that the cluster itself does not begin again."""
+    kubectl = Kubectl(job(end))
+    assert executor(kubectl, "ml").begin(task()) == NAME
+    assert [words[0] for words in kubectl.asked] == ["get", "delete", "create"]
+    assert "backoffLimit: 0\n" in kubectl.sent[0]
+    assert all(words[-2:] == ("--namespace", "ml") for words in kubectl.asked)
+
+
+def test_another_controller_may_be_faster() -> None:
+    """Its Job is joined where it is under way; where there is none, the refusal is an error."""
+    assert executor(Kubectl(taken=job())).begin(task()) == NAME
+    with pytest.raises(InfrastructureError, match="AlreadyExists"):
+        executor(Kubectl(taken=job("Failed"))).begin(task())
+
+
+@pytest.mark.parametrize(
+    ("kubectl", "expected"),
+    [
+        (Kubectl(job(), [pod(None)]), None),
+        (Kubectl(job("Complete"), [pod(0)]), Ended(0, "said", "n1")),
+        (Kubectl(job("Failed", reason="PodFailurePolicy"), [pod(1)]), Ended(1, "said", "n1")),
+        (Kubectl(job("Complete"), [pod(5), pod(0, "2026-11-22T02:00:00Z", "n2")]), Ended(0, "said", "n2")),
+        (Kubectl(job("Failed"), [pod(5)], log=""), Ended(5, "", "n1")),
+        (Kubectl(job("Complete"), []), Ended(0)),
+        (Kubectl(job("Failed", reason="DeadlineExceeded"), [pod(None)]), "DeadlineExceeded"),
+        (Kubectl(), "no Job"),
+    ],
+    ids=["runs", "passed", "failed", "last-pod", "no-log", "pods-gone", "deadline", "job-gone"],
+)
+def test_a_jobs_end_is_its_judges(kubectl: Kubectl, expected: Ended | str | None) -> None:
+    """The exit code of the last pod's judge; a Job that ended without one was lost, and says nothing of an image."""
+    end = executor(kubectl).over({NAME: task()}).get(NAME)
+    if isinstance(expected, str):
+        assert isinstance(end, LostError)
+        assert expected in end.message
+    else:
+        assert end == expected
+
+
+@pytest.mark.parametrize("said", ["no JSON", "[]", '{"items": [{"metadata": {"name": 1}}]}'])
+def test_what_is_no_answer_concludes_nothing(said: str) -> None:
+    """An error of the infrastructure, after which it is asked again: never the end of a Job."""
+    with pytest.raises(InfrastructureError, match="kubectl"):
+        executor(Kubectl(job(), said=said)).over({NAME: task()})
