@@ -86,55 +86,52 @@ def decide(  # noqa: PLR0913 - what is there, what is demanded, and how
     Against it speak: what they said about this digest and cannot be read, and a FAILED that concerns the demand and
     that no newer PASSED of its kind supersedes. ``threshold`` is how many keys have to stand for a yes.
     """
+    judged, blocking, passed_over = _sorted(digest, evidence, demand, now, same_gpu)
+    accepted = [one for one in judged if not one.found]
+    against = [one for one in judged if concerns(one.verdict, demand, same_gpu)]
+    failures = tuple(refusal for one in against for refusal in _standing_failure(one, judged, now))
+    suites = _suites(judged, failures)
+    if not accepted:
+        state: KindState = "failed" if failures else "refused" if blocking else _state_without(judged)
+        return Decision(
+            accepted=False, state=state, refusals=(*blocking, *passed_over), failures=failures, suites=suites
+        )
+    best = max(accepted, key=lambda one: moment(one.verdict.finished))
+    # The signers of the verdict that is shown come first: they are named as those who signed it.
+    signers = tuple(dict.fromkeys(name for one in (best, *accepted) for name in one.signers))
+    blocking = (*blocking, *failures, *_too_few(signers, threshold))
+    if blocking:
+        state = "failed" if failures else "refused"
+        return Decision(
+            accepted=False, state=state, refusals=blocking, notes=passed_over, failures=failures, suites=suites
+        )
+    return Decision(
+        accepted=True, state="passed", verdict=best.verdict, signed_by=signers, notes=passed_over, suites=suites
+    )
+
+
+def _sorted(
+    digest: str, evidence: tuple[Evidence, ...], demand: Demand, now: datetime, same_gpu: SameGpu
+) -> tuple[list[_Judged], tuple[Refusal, ...], tuple[Refusal, ...]]:
+    """Part what was found into verdicts, refusals that forbid the image, and refusals that are passed over."""
     judged: list[_Judged] = []
-    blocking: list[Refusal] = []
-    refusals: list[Refusal] = []
+    unread: list[tuple[bool, Refusal]] = []
     for item in evidence:
         read = _read(digest, item)
         if isinstance(read, Verdict):
             judged.append(_judge(item, read, shortcomings(item.stored, read, demand, now, same_gpu), now))
         elif read is not None:
-            refusal = Refusal(reason=read.reason, statement=item.stored, message=read.message)
-            (blocking if read.blocks else refusals).append(refusal)
-    refusals += [refusal for one in judged for refusal in one.found]
-    accepted = [one for one in judged if not one.found]
-    against = [one for one in judged if concerns(one.verdict, demand, same_gpu)]
-    failures = tuple(refusal for one in against for refusal in _standing_failure(one, judged, now))
-    if not accepted:
-        state: KindState = "failed" if failures else "refused" if blocking else _state_without(judged)
-        return Decision(
-            accepted=False,
-            state=state,
-            refusals=(*blocking, *refusals),
-            failures=failures,
-            suites=_suites(judged, failures),
-        )
-    blocking += failures
-    signers = tuple(dict.fromkeys(name for one in accepted for name in one.signers))
-    if len(signers) < threshold:
-        text = f"{len(signers)} of the {threshold} keys that are demanded stand for this image"
-        blocking.append(Refusal(reason=Refused.TOO_FEW_KEYS, message=text))
-    if blocking:
-        state = "failed" if failures else "refused"
-        return Decision(
-            accepted=False,
-            state=state,
-            refusals=tuple(blocking),
-            notes=tuple(refusals),
-            failures=failures,
-            suites=_suites(judged, failures),
-        )
-    best = max(accepted, key=lambda one: moment(one.verdict.finished))
-    # The signers of the verdict that is shown come first: they are named as those who signed it.
-    signers = tuple(dict.fromkeys((*best.signers, *signers)))
-    return Decision(
-        accepted=True,
-        state="passed",
-        verdict=best.verdict,
-        signed_by=signers,
-        notes=tuple(refusals),
-        suites=_suites(judged, failures),
-    )
+            unread.append((read.blocks, Refusal(reason=read.reason, statement=item.stored, message=read.message)))
+    blocking = tuple(refusal for blocks, refusal in unread if blocks)
+    passed_over = tuple(refusal for blocks, refusal in unread if not blocks)
+    return judged, blocking, (*passed_over, *(refusal for one in judged for refusal in one.found))
+
+
+def _too_few(signers: tuple[str, ...], threshold: int) -> tuple[Refusal, ...]:
+    if len(signers) >= threshold:
+        return ()
+    text = f"{len(signers)} of the {threshold} keys that are demanded stand for this image"
+    return (Refusal(reason=Refused.TOO_FEW_KEYS, message=text),)
 
 
 ELSEWHERE = frozenset((Refused.OTHER_DRIVER, Refused.OTHER_GPU))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from envbuilder import versions
-from envbuilder.catalog import runpath
+from envbuilder.catalog import opener, runpath
 from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import BaseImage, TensorflowRelease
 from envbuilder.compat import phrases
@@ -29,6 +29,8 @@ def libraries_found(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]
     elif candidate.install in {"plain", "system"} and candidate.cuda is None:
         lacks = "the package alone brings" if candidate.install == "plain" else "the image holds"
         yield _nothing_brings(candidate, f"{lacks} no CUDA")
+    if image is None and candidate.install == "and-cuda" and candidate.python not in release.extra_fails_on:
+        yield from _opened_when_asked(release)
     if image is not None and not (candidate.install == "and-cuda" and release.and_cuda):
         yield from _not_in_image(candidate, image, catalog)
 
@@ -90,10 +92,6 @@ def _not_searched(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]:
     folders = phrases.words([f"nvidia/{folder}/lib" for folder in dict.fromkeys(map(runpath.folder_of, lost))])
     does = f"{phrases.name(release)} opens {phrases.words(lost)} and does not look into {folders}"
     requires, found = f"{folders} on the loader's path", f"a RUNPATH of {runpath.OPENER} without that"
-    by_hand = (
-        f"ut site-packages' {folders} on LD_LIBRARY_PATH before Python starts, or into a file of /etc/ld.so.conf.d "
-        "(then `ldconfig`)"
-    )
     if candidate.install is None:
         yield phrases.info(
             Code.LIBRARY_PATH,
@@ -101,7 +99,7 @@ def _not_searched(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]:
             f"{does} in the CUDA wheels: environments made by envbuilder tell the loader.",
             requires=requires,
             found=found,
-            fix=f"Nothing to do there; in an installation of your own p{by_hand}.",
+            fix=f"Nothing to do there; in an installation of your own p{_by_hand(folders)}.",
             rows=(release,),
         )
         return
@@ -112,8 +110,47 @@ def _not_searched(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]:
         f"{does}, where its own extra installs what it opens, so it finds no GPU.",
         requires=requires,
         found=found,
-        fix=f"P{by_hand}{f', or take {later}' if later else ''}.",
+        fix=f"P{_by_hand(folders)}{f', or take {later}' if later else ''}.",
         rows=(release,),
+    )
+
+
+_FOR: Mapping[str, str] = {
+    "cuda_cupti": "the profiler sees nothing of the GPU",
+    "cuda_nvrtc": "what compiles a kernel with NVRTC fails",
+    "nccl": "collectives between GPUs fail",
+    "nvshmem": "collectives by NVSHMEM fail",
+}
+"""What does not work without a library that is opened only when it is asked for, by its wheel's folder."""
+
+
+def _opened_when_asked(release: TensorflowRelease) -> Iterator[Finding]:
+    """LIBRARY_PATH: the extra brings what the profiler and the like open, and this build does not look there.
+
+    A GPU is used without it, so it is worth knowing and no more.
+    """
+    needed = {runpath.folder_of(soname) for soname in release.libraries}
+    lost = [folder for folder in opener.unsearched(release, release.and_cuda) if folder not in needed]
+    if not lost or release.finds_cuda not in {"wheels", "partly"}:
+        return
+    folders = phrases.words([f"nvidia/{folder}/lib" for folder in lost])
+    fails = phrases.words([_FOR.get(folder, f"what needs {folder} fails") for folder in lost])
+    yield phrases.info(
+        Code.LIBRARY_PATH,
+        phrases.name(release),
+        f"{phrases.name(release)} does not look into {folders}, where its extra brings what it opens when asked for: "
+        f"{fails}. Computing on the GPU needs none of it.",
+        requires=f"{folders} on the loader's path",
+        found=f"a RUNPATH of {runpath.OPENER} without that",
+        fix=f"Nothing to do for computing; otherwise p{_by_hand(folders)}. Environments made by envbuilder do that.",
+        rows=(release,),
+    )
+
+
+def _by_hand(folders: str) -> str:
+    return (
+        f"ut site-packages' {folders} on LD_LIBRARY_PATH before Python starts, or into a file of /etc/ld.so.conf.d "
+        "(then `ldconfig`)"
     )
 
 

@@ -125,9 +125,11 @@ class Code(StrEnum):
         "The libraries are installed, and this build does not look where they are.",
         "Since 2.14 wheels look into the nvidia-* packages by the RUNPATH of the library that opens CUDA; 2.16.1 was "
         "published with these entries in another library, 2.21.0 with the one of cuSOLVER there, and older wheels "
-        "never had them. One library that is not found makes TensorFlow skip every GPU.",
+        "never had them. One library that is not found makes TensorFlow skip every GPU. What is opened only when it is "
+        "asked for is an exception: 2.14 to 2.19 do not find CUPTI in its wheel, which their profiler alone wants.",
         "Put the packages' lib folders on LD_LIBRARY_PATH before Python starts, or in a file of /etc/ld.so.conf.d: for "
-        "2.21.0 site-packages/nvidia/cusolver/lib; for 2.16.1 take 2.16.2.",
+        "2.21.0 site-packages/nvidia/cusolver/lib, for the profiler of 2.14 to 2.19 "
+        "site-packages/nvidia/cuda_cupti/lib; for 2.16.1 take 2.16.2.",
         (
             "https://github.com/tensorflow/tensorflow/issues/63362",
             "https://github.com/tensorflow/tensorflow/issues/117538",
@@ -137,7 +139,7 @@ class Code(StrEnum):
         "MISSING_LIBRARY",
         "A library that this build opens at run time is not there.",
         "TensorFlow opens CUDA's libraries by name when it starts. One that is missing makes it skip every GPU, with a "
-        "warning only.",
+        "warning only; without CUPTI alone the profiler sees nothing of the GPU.",
         "Install what brings that file: the base image's cudnn variant, or the pinned CUDA wheels.",
         (_PIP,),
     )

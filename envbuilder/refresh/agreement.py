@@ -126,6 +126,11 @@ def with_searches(row: TensorflowRelease, searches: tuple[Search, ...], follows:
     yield judge(row, "finds_cuda", row.finds_cuda or "", follows or "", agrees=row.finds_cuda == follows)
 
 
+def with_openers(row: TensorflowRelease, names: tuple[str, ...]) -> Comparison:
+    """Compare what the library that opens CUDA has functions for."""
+    return judge(row, "openers", " ".join(row.openers), " ".join(names), agrees=row.openers == names)
+
+
 def searches_text(searches: Iterable[Search]) -> str:
     """Write in one line what libraries look into: ``libtensorflow_framework.so.2: cublas cudnn``; '' where nothing."""
     return "; ".join(sorted(f"{one.object}: {' '.join(sorted(one.folders))}" for one in searches if one.folders))

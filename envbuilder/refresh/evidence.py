@@ -8,17 +8,20 @@ import time
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
+from types import ModuleType
+from typing import TypeVar
 
 import msgspec
 
 from envbuilder.catalog import runpath
 from envbuilder.catalog.rows import Kernels, Search
-from envbuilder.catalog.runpath import OBJECTS, Watch
+from envbuilder.catalog.runpath import OBJECTS, OPENER, Watch
 from envbuilder.errors import decode
 from envbuilder.probes.suite import fatbin
 from envbuilder.pypi.answer_cache import Cache
 from envbuilder.pypi.package_index import DistFile, Member, PackageIndex
-from envbuilder.refresh import device_code, ptx_text, section_table, wheel_code
+from envbuilder.refresh import device_code, opener_functions, ptx_text, section_table, wheel_code
+from envbuilder.refresh.opener_functions import Openers
 from envbuilder.workspace import packaged
 
 Progress = Callable[[str], None]
@@ -40,6 +43,20 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 0.0
 
 
+class Opening(msgspec.Struct, frozen=True, kw_only=True):
+    """What a wheel's opener of CUDA has functions for (`opener_functions.Openers`).
+
+    ``bytes_read`` and ``seconds`` are as above; both are 0 where it was seen while the whole wheel was read.
+    """
+
+    names: tuple[str, ...] = ()
+    bytes_read: int = 0
+    seconds: float = 0.0
+
+
+_Found = TypeVar("_Found", Evidence, Opening)
+
+
 class Reader:
     """Reads wheels, and keeps what was found by the wheel's digest and that of the code that reads."""
 
@@ -47,24 +64,50 @@ class Reader:
         self._index = index
         self._kept = kept
         self._progress = progress
+        self._passed: dict[str, Opening] = {}
 
     def read(self, file: DistFile) -> tuple[Evidence, bool]:
         """Read every shared object of a wheel (up to 0.6 GB), or say what was found in the same bytes before (True).
 
         Raises IndexUnavailableError where the index fails or an object is not as it should be.
         """
+        return self._known(file, _reader(), Evidence, self._read)
+
+    def openers(self, file: DistFile) -> tuple[Opening, bool]:
+        """Read the one object that opens CUDA (up to 0.23 GB) for what it opens, or say what was found before (True).
+
+        Where this reader has just read the whole wheel, that was seen on the way. Raises IndexUnavailableError where
+        the index fails.
+        """
+        if file.filename in self._passed:
+            return self._passed[file.filename], False
+        return self._known(file, _openers_reader(), Opening, self._read_opener)
+
+    def _known(
+        self, file: DistFile, kind: str, form: type[_Found], read: Callable[[DistFile], _Found]
+    ) -> tuple[_Found, bool]:
         if self._kept is None or not file.sha256:  # without a digest nothing says that it is the same wheel
-            return self._read(file), False
-        known = _decoded(self._kept.get(file.sha256, _reader()))
+            return read(file), False
+        known = _decoded(self._kept.get(file.sha256, kind), form)
         if known is not None:
             return known, True
-        found = self._read(file)
-        self._kept.put(file.sha256, _reader(), msgspec.msgpack.encode(found))
+        found = read(file)
+        self._kept.put(file.sha256, kind, msgspec.msgpack.encode(found))
         return found, False
+
+    def _read_opener(self, file: DistFile) -> Opening:
+        openers, packed, began = Openers(), 0, time.monotonic()
+        for member in self._index.members(file):
+            if member.name.rpartition("/")[2].startswith(OPENER):
+                packed += member.packed
+                self._progress(f"{file.filename}: {member.name} ({member.packed / 1e6:.0f} MB)")
+                for _ in openers.over(self._index.stream(file, member)):
+                    pass
+        return Opening(names=openers.names, bytes_read=packed, seconds=round(time.monotonic() - began, 1))
 
     def _read(self, file: DistFile) -> Evidence:
         watches: dict[str, Watch] = {}
-        packed = 0
+        openers, packed = Openers(), 0
 
         def watched(member: Member, pieces: Iterator[bytes]) -> Iterator[bytes]:
             nonlocal packed
@@ -73,10 +116,13 @@ class Reader:
             if not name.startswith(OBJECTS):
                 return pieces
             watches[name] = Watch()
-            return watches[name].over(pieces)
+            return watches[name].over(openers.over(pieces) if name.startswith(OPENER) else pieces)
 
         began = time.monotonic()
         libraries = wheel_code.read(file, self._index, self._progress, watched)
+        self._passed[file.filename] = Opening(names=openers.names)
+        if self._kept is not None and file.sha256:
+            self._kept.put(file.sha256, _openers_reader(), msgspec.msgpack.encode(self._passed[file.filename]))
         return Evidence(
             fat_binaries=sum(group.fat_binaries for library in libraries for group in library.groups),
             libraries=len(libraries),
@@ -87,24 +133,31 @@ class Reader:
         )
 
 
-@cache
 def _reader() -> str:
+    return _digest("evidence", (fatbin, device_code, ptx_text, section_table, wheel_code, runpath))
+
+
+def _openers_reader() -> str:
+    return _digest("openers", (opener_functions,))
+
+
+@cache
+def _digest(kind: str, modules: tuple[ModuleType, ...]) -> str:
     """Return what names the code that reads: a change of it makes what was found before worth nothing.
 
     Comments and the way in which it is written do not count.
     """
-    modules = (fatbin, device_code, ptx_text, section_table, wheel_code, runpath)
     code = hashlib.sha256()
     for module in modules:
         code.update(ast.dump(ast.parse(packaged(Path(module.__file__ or "")))).encode())
-    return f"evidence {code.hexdigest()}"
+    return f"{kind} {code.hexdigest()}"
 
 
-def _decoded(kept: bytes | None) -> Evidence | None:
+def _decoded(kept: bytes | None, form: type[_Found]) -> _Found | None:
     if kept is None:
         return None
     try:
-        found: Evidence = decode.from_msgpack(kept, Evidence)
+        found: _Found = decode.from_msgpack(kept, form)
     except decode.DamagedError:
         return None
     return found

@@ -185,11 +185,12 @@ class Proposer:
             if built.cuda
             else "CUDA and cuDNN inferred from the lower bounds of the extra: build_info is silent",
         )
-        seen, _ = Reader(self.index, self.kept, self.progress).read(file)
-        return _with_binary(row, seen) if seen.libraries else row
+        reader = Reader(self.index, self.kept, self.progress)
+        seen, _ = reader.read(file)
+        return _with_binary(row, seen, reader.openers(file)[0].names) if seen.libraries else row
 
 
-def _with_binary(row: TensorflowRelease, seen: Evidence) -> TensorflowRelease:
+def _with_binary(row: TensorflowRelease, seen: Evidence, openers: tuple[str, ...]) -> TensorflowRelease:
     return msgspec.structs.replace(
         row,
         cubins=gpu_code.cubins(seen.kernels) or row.cubins,
@@ -197,6 +198,7 @@ def _with_binary(row: TensorflowRelease, seen: Evidence) -> TensorflowRelease:
         kernels=seen.kernels,
         finds_cuda=finds_cuda(row.libraries, seen.searches),
         searches=seen.searches,
+        openers=openers,
         source=(*row.source, f"{seen.fat_binaries} fat binaries in all shared objects of the same wheel"),
     )
 

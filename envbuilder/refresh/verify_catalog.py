@@ -208,15 +208,16 @@ def verify_binary(row: TensorflowRelease, held: Holdings, reader: Reader) -> tup
     code = agreement.with_binary(row, seen.kernels)
     told = (one if one.note else msgspec.structs.replace(one, note=note) for one in code)
     searched = agreement.with_searches(row, seen.searches, finds_cuda(row.libraries, seen.searches))
+    opening, kept_too = reader.openers(file)
     reading = Reading(
         row=agreement.name_of(row),
         wheel=file.filename,
         sha256=file.sha256,
-        bytes_read=seen.bytes_read,
-        seconds=seen.seconds,
-        kept=kept,
+        bytes_read=seen.bytes_read + opening.bytes_read,
+        seconds=round(seen.seconds + opening.seconds, 1),
+        kept=kept and kept_too,
     )
-    return (*told, *searched), reading
+    return (*told, *searched, agreement.with_openers(row, opening.names)), reading
 
 
 def _by_binaries(

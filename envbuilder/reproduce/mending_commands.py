@@ -5,7 +5,7 @@ from __future__ import annotations
 from envbuilder import versions
 from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import TensorflowRelease
-from envbuilder.catalog.runpath import EVERY
+from envbuilder.catalog.runpath import EVERY, loader_folders
 from envbuilder.compat.question import Question
 from envbuilder.environment import Environment
 from envbuilder.image.render import needs_nvrtc_link
@@ -49,7 +49,8 @@ def mending_commands(
         lines.append(f"pip install {' '.join(dict.fromkeys(wanted))}")
     if environment is not None and not native and any("nvidia-" in text or "and-cuda" in text for text in wanted):
         lines += [_LINK_NVRTC] if needs_nvrtc_link(environment) else []
-        lines += [_tell_loader(environment.loader_folders)] if environment.loader_folders else []
+        folders = loader_folders(release) if release is not None else ()  # what no GPU needs is not worth a line
+        lines += [_tell_loader(folders)] if folders else []
     tag = _PUBLISHED_TAGS.get(versions.minor(version))
     other = near.cuda != question.cuda or (near.cuda is None and near.tensorflow != question.tensorflow)
     if environment is None and near.gpu and other and not native and tag is not None:

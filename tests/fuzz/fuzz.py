@@ -24,6 +24,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1]), str(HERE.parent / "support")]
 
+import peak_memory  # noqa: E402 - the paths come first
 from fuzz_target import CORPUS, Target  # noqa: E402 - the paths come first
 from fuzz_targets import TARGETS  # noqa: E402
 from mutations import case  # noqa: E402
@@ -65,27 +66,9 @@ def _alarm() -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def _memory_from_now_on() -> int:
-    """Begin to measure: forget the most memory that there was, and return the bytes that there are now."""
-    _FORGET.write_text("5")
-    return _status("VmRSS")
-
-
-def _most_memory() -> int:
-    return _status("VmHWM")
-
-
-_FORGET, _STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
-
-
-def _status(name: str) -> int:
-    text = _STATUS.read_text()
-    return int(text[text.index(name) + len(name) + 1 :].split(maxsplit=1)[0]) << 10
-
-
 def tried(target: Target, data: bytes) -> str:
     """Run one case; return what is wrong with its end, '' where nothing is."""
-    before, began = _memory_from_now_on(), time.process_time()
+    before, began = peak_memory.from_now_on(), time.process_time()
     try:
         with _alarm():
             target.ends(data)
@@ -95,7 +78,7 @@ def tried(target: Target, data: bytes) -> str:
         last = traceback.extract_tb(error.__traceback__)[-1]
         return f"{type(error).__name__} at {Path(last.filename).name}:{last.lineno}: {str(error)[:200]}"
     took = time.process_time() - began
-    grown = _most_memory() - before
+    grown = peak_memory.most() - before
     if took > MOST_S * (TRACED if sys.gettrace() else 1):
         return f"slow: {took:.1f} s of the processor for {len(data)} bytes"
     return f"large: {grown >> 20} MB more" if grown > MOST_BYTES else ""

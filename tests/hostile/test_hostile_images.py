@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +22,8 @@ from envbuilder.validation.validate import ValidationRequest, validate
 from envbuilder.verdict import Verdict
 from envbuilder.workspace import Workspace
 
-NAME = "envbuilder/hostile"
+NAME = f"envbuilder/hostile-{os.environ.get('PYTEST_XDIST_WORKER', 'gw0')}"
+"""Each worker has its own: what one is done with, another may be looking at."""
 WORST_S = 90.0
 """An image may take so long to be judged, whatever it does."""
 

@@ -155,6 +155,77 @@ def test_what_tensorflow_cannot_open_has_the_code_that_the_loader_check_gives_it
     assert (found["code"], found["subject"]) == (code, subject)
 
 
+def besides(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, *names: str, refused: str = "", locked: str = ""
+) -> dict[str, Any]:
+    """Ask the check, with an opener of these bytes and libraries of these names in a wheel's folder."""
+    one = put(tmp_path, "libtensorflow_framework.so.2")
+    one.write_bytes(content)
+
+    def load(name: str) -> None:
+        asked.append(name)
+        if name.startswith(refused or "-"):
+            raise OSError(f"{name}: cannot open shared object file: No such file or directory")
+
+    asked: list[str] = []
+    fake = SimpleNamespace(load_op_library=load, errors=SimpleNamespace(NotFoundError=KeyError))
+    monkeypatch.setitem(sys.modules, "tensorflow", fake)
+    folder = tmp_path / "nvidia" / "cuda_cupti" / "lib"
+    folder.mkdir(parents=True)
+    for name in names:
+        put(folder, name)
+    monkeypatch.setattr(framework, "new_search", lambda: loader.Search("", {}, []))
+    monkeypatch.setattr(framework, "callers", lambda _: [SimpleNamespace(path=str(one), runpath=[], rpath=[])])
+    monkeypatch.setattr(framework, "search_path", lambda *_: [])
+    monkeypatch.setattr(framework, "wheel_folders", lambda: [str(folder)])
+    answer = opened.besides({"flavor": "gpu", "locked": [(locked, "1")] if locked else []})
+    return {**answer, "asked": asked}
+
+
+_CUPTI = b"..GetCuptiDsoHandle.."
+
+
+def test_tensorflow_opens_what_its_opener_has_functions_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each library that is here under its versioned name is asked for; one without a function, or a caller, is not."""
+    content = _CUPTI + b"GetNcclDsoHandle GetNvrtcDsoHandle nvrtc_stub GetNvshmemDsoHandle"
+    names = ("libcupti.so.12", "libcupti.txt", "libnvrtc.so.12", "libnvrtc-builtins.so.12.5", "libnccl.so.2")
+    answer = besides(tmp_path, monkeypatch, content, *names)
+    assert answer["asked"] == ["libcupti.so.12", "libnvrtc.so.12"]
+    assert (answer["outcome"], answer["findings"]) == ("passed", [])
+
+
+@pytest.mark.parametrize(
+    ("locked", "severity", "outcome"),
+    [
+        ("nvidia-cuda-cupti-cu12", "error", "failed"),
+        ("nvidia-nccl-cu12", "warning", "passed"),
+        ("", "warning", "passed"),
+    ],
+)
+def test_what_the_lock_brings_has_to_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, locked: str, severity: str, outcome: str
+) -> None:
+    """CUPTI beside a build that does not look there fails an image that was locked with it, and warns of others."""
+    answer = besides(tmp_path, monkeypatch, _CUPTI, "libcupti.so.12", refused="libcupti", locked=locked)
+    (found,) = answer["findings"]
+    assert (found["code"], found["severity"], answer["outcome"]) == ("LIBRARY_PATH", severity, outcome)
+
+
+def test_an_image_without_cupti_is_told_that_its_profiles_lack_the_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A base's CUDA may come without it: a warning, as computing needs none; a build that opens none says nothing."""
+    answer = besides(tmp_path, monkeypatch, _CUPTI)
+    (found,) = answer["findings"]
+    assert (found["code"], found["severity"], answer["outcome"]) == ("MISSING_LIBRARY", "warning", "passed")
+
+
+def test_a_build_that_opens_no_cupti_is_asked_for_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the opener has no such function, nothing is missed and nothing is opened."""
+    answer = besides(tmp_path, monkeypatch, b"GetCudnnDsoHandle", "libcupti.so.12")
+    assert (answer["asked"], answer["findings"], answer["outcome"]) == ([], [], "passed")
+
+
 def test_copies_of_a_library(tmp_path: Path) -> None:
     """Two files are two copies; a link to a file is none."""
     first = put(tmp_path / "a", "libcudart.so.12")

@@ -23,7 +23,7 @@ from envbuilder.pypi.package_index import DistFile
 from envbuilder.pypi.simple_api import Client
 from envbuilder.refresh import agreement, emit
 from envbuilder.refresh.agreement import Comparison
-from envbuilder.refresh.evidence import Evidence, Reader
+from envbuilder.refresh.evidence import Evidence, Opening, Reader
 from envbuilder.refresh.holdings import Holdings
 from envbuilder.refresh.propose import Proposer, missing, refresh
 from envbuilder.refresh.verify_catalog import run, verify, verify_binary
@@ -54,6 +54,7 @@ ROW = TensorflowRelease(
     ),
     finds_cuda="wheels",
     searches=(Search(object="libtensorflow_framework.so.2", folders=FOLDERS),),
+    openers=("Cudnn", "Cupti"),
     requires=("numpy>=1.26.0",),
     and_cuda=("nvidia-cudnn-cu12<10,>=9.3", "nvidia-cuda-runtime-cu12<13,>=12.5.82"),
     cuda_wheels=("nvidia-cudnn-cu12==9.3.0.75", "nvidia-cuda-runtime-cu12==12.5.82"),
@@ -99,7 +100,14 @@ def library(sections: dict[str, bytes]) -> bytes:
     return start + content + b"".join(table)
 
 
-CODE = library({".nv_fatbin": fat_binary(Ptx("sm_90", "8.3"), 80, 90), ".rodata": fat_binary(Ptx("sm_90a", "8.5"), 80)})
+_NAMES = b"\0_ZN3tsl8internal18GetCuptiDsoHandleEv\0_ZN3tsl8internal18GetCudnnDsoHandleEv\0GetRocblasDsoHandle\0"
+CODE = library(
+    {
+        ".dynstr": _NAMES,
+        ".nv_fatbin": fat_binary(Ptx("sm_90", "8.3"), 80, 90),
+        ".rodata": fat_binary(Ptx("sm_90a", "8.5"), 80),
+    }
+)
 
 
 def add(root: Path, project: str, filename: str, content: bytes) -> None:
@@ -248,6 +256,7 @@ def test_the_library_itself_is_compared(index: Client) -> None:
         ("ptx", "agrees"),
         ("searches", "agrees"),
         ("finds_cuda", "agrees"),
+        ("openers", "agrees"),
     }
     boastful = msgspec.structs.replace(ROW, cubins=("8.0", "9.0", "12.0"))
     assert outcomes(binary(boastful, index))["cubins"] == "disagrees"
@@ -275,6 +284,27 @@ def test_a_library_that_is_opened_and_not_looked_for_is_found(index: Client) -> 
     claims = (Search(object="libtensorflow_framework.so.2", folders=(*FOLDERS, "cusolver")),)
     wrong = msgspec.structs.replace(ROW, searches=claims)
     assert outcomes(binary(wrong, index))["searches"] == "disagrees"
+
+
+def test_what_the_opener_opens_is_compared(index: Client) -> None:
+    """A row that leaves a function out, or claims one more, disagrees."""
+    for wrong in ((), ("Cudnn",), ("Cudnn", "Cupti", "Nvrtc")):
+        found = {one.field: one for one in binary(msgspec.structs.replace(ROW, openers=wrong), index)}
+        assert found["openers"].outcome == "disagrees"
+        assert found["openers"].artefact == "Cudnn Cupti"
+
+
+def test_an_object_that_was_read_for_other_facts_is_read_for_its_functions_alone(index: Client, tmp_path: Path) -> None:
+    """What is known of a wheel stays; one object is read for what is new, and once."""
+    kept, file = Cache(tmp_path / "kept"), wheel_of(index)
+    reader = Reader(index, kept)
+    reader.read(file)
+    assert reader.openers(file) == (Opening(names=ROW.openers), False)
+    assert Reader(index, kept).openers(file)[1] is True
+    alone = Reader(index, Cache(tmp_path / "other"))
+    found, before = alone.openers(file)
+    assert (found.names, before, found.bytes_read > 0) == (ROW.openers, False, True)
+    assert alone.openers(file)[1] is True
 
 
 def test_every_release_is_read_once_and_a_missing_wheel_stops_no_other(index: Client, tmp_path: Path) -> None:
@@ -330,6 +360,7 @@ def test_what_is_missing_is_proposed_whole(index: Client) -> None:
     assert (row.version, row.reviewed, row.gpu) == ("2.21.0rc0", False, True)
     assert (row.cuda, row.cudnn, row.finds_cuda) == ("12.5", "9.3", "wheels")
     assert row.searches == ROW.searches
+    assert row.openers == ROW.openers
     assert (row.cubins, row.ptx) == (("8.0", "9.0"), ("9.0",))
     assert row.kernels == ROW.kernels
     assert set(row.cuda_wheels) == {"nvidia-cuda-runtime-cu12==12.5.82", "nvidia-cudnn-cu12==9.3.0.75"}

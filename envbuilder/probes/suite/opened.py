@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from . import driver
-from .answer import Answer, Facts, finding, judged, measure, skipped
+from . import driver, framework
+from .answer import Answer, Facts, Finding, finding, judged, measure, skipped
+from .elf import Elf
 from .libraries import DAMAGED, FIX, MISSING, broken, elsewhere
 
 SAID = re.compile(r"(?:Successfully opened|Could not load) dynamic library '?(lib[\w.+-]+?)'?(?:;|\s|\Z)")
 LIMIT_S = 240.0
+PROFILER = "Cupti"
+# The opener's functions for what not every GPU needs (GetCuptiDsoHandle), the library, the wheel that brings it.
+BESIDES = (
+    (PROFILER, "libcupti", "nvidia-cuda-cupti-"),
+    ("Nvrtc", "libnvrtc", "nvidia-cuda-nvrtc-"),
+    ("Nccl", "libnccl", "nvidia-nccl-"),
+    ("Nvshmem", "libnvshmem_host", "nvidia-nvshmem-"),
+)
+# What stands in an object that calls such a function: in others NCCL is linked in, and nothing calls any of them.
+CALLED = {"Nccl": b"nccl_stub", "Nvrtc": b"nvrtc_stub", "Nvshmem": b"nvshmem_stub"}
 
 
 def by_tensorflow(facts: Facts) -> Answer:
@@ -25,24 +37,68 @@ def by_tensorflow(facts: Facts) -> Answer:
     names = list(facts.get("libraries") or ())
     if not names:
         return skipped("the catalogue does not say which libraries this build opens")
+    findings = [found for found in map(_refused, names) if found is not None]
+    return judged(findings, "open: " + " ".join(names), "\n".join(mapped(names)))
+
+
+def _refused(name: str) -> Finding | None:
+    """Have TensorFlow open a library by name; say why where it cannot."""
     import tensorflow as tf
 
+    try:
+        tf.load_op_library(name)
+    except (tf.errors.NotFoundError, RuntimeError, OSError) as error:
+        damaged = DAMAGED.search(str(error))
+        if damaged:
+            return broken(name, damaged.group("path"), str(error))
+        lacks = MISSING.search(str(error))
+        subject = lacks.group(1) if lacks else name
+        text = "TensorFlow cannot open {0}: {1}".format(name, error)
+        absent = finding("MISSING_LIBRARY", subject, text, name, str(error), FIX)
+        misplaced = elsewhere(name, "a folder that TensorFlow's own code searches") if subject == name else None
+        return misplaced or absent
+    return None
+
+
+def besides(facts: Facts) -> Answer:
+    """Have TensorFlow open what it opens only when it is asked for: by the functions that its opener has.
+
+    What the lock brings has to open; what else is here is told where it does not. No GPU waits for any of it.
+    """
+    search = framework.new_search()
+    objects = framework.callers(search)
+    functions = _functions(framework.openers(objects))
+    places = framework.wheel_folders() + framework.search_path(search, objects)
+    there = {stem: _named(stem, places) for function, stem, _ in BESIDES if function in functions}
+    locked = " ".join(name for name, _ in facts.get("locked") or ())
     findings = []
-    for name in names:
-        try:
-            tf.load_op_library(name)
-        except (tf.errors.NotFoundError, RuntimeError, OSError) as error:
-            damaged = DAMAGED.search(str(error))
-            if damaged:
-                findings.append(broken(name, damaged.group("path"), str(error)))
-                continue
-            lacks = MISSING.search(str(error))
-            subject = lacks.group(1) if lacks else name
-            text = "TensorFlow cannot open {0}: {1}".format(name, error)
-            absent = finding("MISSING_LIBRARY", subject, text, name, str(error), FIX)
-            misplaced = elsewhere(name, "a folder that TensorFlow's own code searches") if subject == name else None
-            findings.append(misplaced or absent)
-    return judged(findings, "open: " + " ".join(names), "\n".join(mapped(names)))
+    for function, stem, wheel in BESIDES:
+        refused = [found for found in map(_refused, there.get(stem, ())) if found is not None]
+        findings += [dict(one, severity="error" if wheel in locked else "warning") for one in refused]
+        if function == PROFILER and there.get(stem) == []:
+            text = "nothing here brings CUPTI: TensorFlow's profiler sees nothing of a GPU"
+            findings.append(finding("MISSING_LIBRARY", stem, text, stem + ".so", "none", FIX, severity="warning"))
+    names = [name for found in there.values() for name in found]
+    return judged(findings, "open: " + " ".join(names or ["nothing"]), "\n".join(mapped(names)))
+
+
+def _functions(openers: Sequence[Elf]) -> set[str]:
+    """List what TensorFlow's opener has functions for, as their names in its bytes say; not what it calls none for."""
+    found = set()
+    for one in openers:
+        with open(one.path, "rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as image:
+            for function, _, _ in BESIDES:
+                mark = CALLED.get(function, function.encode())
+                if image.find(b"Get" + function.encode() + b"DsoHandle") >= 0 and image.find(mark) >= 0:
+                    found.add(function)
+    return found
+
+
+def _named(stem: str, places: Iterable[str]) -> list[str]:
+    """List the names under which these folders have a library: ``libcupti.so.12``."""
+    wanted = re.compile(re.escape(stem) + r"\.so\.[0-9.]+\Z")
+    held = (name for place in places if os.path.isdir(place) for name in sorted(os.listdir(place)))
+    return list(dict.fromkeys(name for name in held if wanted.match(name)))
 
 
 def mapped(names: Iterable[str]) -> list[str]:
