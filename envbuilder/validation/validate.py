@@ -20,6 +20,7 @@ from envbuilder.environment import Environment
 from envbuilder.errors import UsageError
 from envbuilder.finding import Code
 from envbuilder.image.names import BASE_NAME_LABEL
+from envbuilder.image.wheel_pins import Pin
 from envbuilder.image.wheel_records import WheelRecords
 from envbuilder.matrix import Budgets
 from envbuilder.probes.suite import pace
@@ -65,7 +66,7 @@ class ValidationRequest:
     id of what it was built on, where that is known. ``extra`` are checks beside the table's (the suite's own controls),
     ``probes`` the files that those need beside the suite's, by name. ``index`` is asked what the locked wheels hold,
     where that is not known on this host yet. ``built`` is the id of the image that a build on this host made of the
-    lock, '' where there is none.
+    lock, '' where there is none. ``pins`` are what builds proved of large wheels, by their hash.
     """
 
     image: str
@@ -83,6 +84,7 @@ class ValidationRequest:
     probes: Mapping[str, bytes] = field(default_factory=dict)
     index: PackageIndex | None = None
     built: str = ""
+    pins: Mapping[str, Pin] = field(default_factory=dict)
 
     @classmethod
     def of(  # noqa: PLR0913 - how to validate, each from the command's own options
@@ -110,6 +112,7 @@ class ValidationRequest:
             simulate=simulate,
             index=index,
             built=built.record.image,
+            pins=built.pins,
         )
 
 
@@ -144,7 +147,7 @@ def validate(
     place = replace(place, is_known=bool(subject.facts.environment))
     checks = (*selected, *request.extra)
     users = [check for check in selected if check.group == "users"]
-    wheels = WheelRecords(request.index)
+    wheels = WheelRecords(request.index, pins=request.pins)
     outside = Outside(
         image,
         files,
