@@ -6,11 +6,11 @@ What was proved on one host is written down for the others: there neither the in
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
+from envbuilder.errors import decode
 from envbuilder.workspace import Workspace, digest, read_document, write_document
 
 _BY_INSTALLERS = frozenset({"RECORD", "RECORD.jws", "RECORD.p7s", "INSTALLER", "REQUESTED", "direct_url.json"})
@@ -62,9 +62,11 @@ def rows_digest(record: bytes) -> str:
 
 
 def _rows(record: bytes) -> Iterator[tuple[str, str]]:
-    for row in csv.reader(record.decode("utf-8", "replace").replace("\0", "").splitlines()):
-        if row and row[0]:
-            yield row[0], row[1] if len(row) > 1 else ""
+    """Yield path and digest of each row as it is written: a name with a comma is quoted alike by all who write one."""
+    for line in decode.lossy(record).splitlines():
+        path, _, rest = line.rpartition(",")[0].rpartition(",")
+        if path:
+            yield path, rest
 
 
 def _is_of_installers(path: str) -> bool:
