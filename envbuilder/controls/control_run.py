@@ -105,6 +105,7 @@ class Controller:
             environment=good.environment,
             profile="full" if "full" in (control.profile, self.profile) else "quick",
             lock=broken_lock(control, good.lock),
+            omissions=good.omissions,
             extra=control.extra,
             probes=defect_probes(control),
             index=self.index,
