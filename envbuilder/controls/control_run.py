@@ -105,6 +105,7 @@ class Controller:
             environment=good.environment,
             profile="full" if "full" in (control.profile, self.profile) else "quick",
             lock=broken_lock(control, good.lock),
+            omissions=good.omissions,
             extra=control.extra,
             probes=defect_probes(control),
             index=self.index,
@@ -176,8 +177,11 @@ def environment_of(base: Base, environments: tuple[Environment, ...]) -> Environ
                 fits = environment.flavor == "cpu" and environment.tensorflow == _NUMPY_1
             case "told-gpu":
                 fits = bool(environment.loader_folders)
+            case "system-gpu":
+                fits = environment.packaged_cuda is not None
             case "cpu" | "gpu":
-                own = environment.tensorflow != _NUMPY_1 and not environment.loader_folders
+                told = environment.loader_folders or environment.packaged_cuda
+                own = environment.tensorflow != _NUMPY_1 and not told
                 fits = environment.flavor == base and own
             case _:
                 assert_never(base)

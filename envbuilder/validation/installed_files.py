@@ -14,6 +14,7 @@ from envbuilder.image.lockfile import Locked
 from envbuilder.image.omissions import OfDistribution, Omissions
 from envbuilder.image.wheel_records import WheelRecord
 from envbuilder.validation.file_records import Distribution, digest_of, distributions, made_by_installer, of_wheel
+from envbuilder.validation.image_claims import carried_list
 from envbuilder.validation.omitted_files import left_of
 from envbuilder.validation.outside import Looked, Outside, either, error, listed, warning
 from envbuilder.validation.stray_files import missing_of_the_system, strays
@@ -48,7 +49,25 @@ class _Compared:
 
 
 def files(subject: Outside) -> Looked:
-    """Compare every file of every distribution, and name code that no distribution and no system package brings."""
+    """Compare every file of every distribution, and name code that no distribution and no system package brings.
+
+    An image that says itself what it leaves out, on a host that does not know, does not pass: what differs even so is
+    an error, and where nothing does, that is undecided.
+    """
+    if subject.omissions or not subject.is_ours:
+        return _compared(subject)
+    carried = carried_list(subject.files, subject.image.labels.get(omissions.LABEL, ""), subject.lock)
+    if not carried:
+        return _compared(subject)
+    looked = _compared(replace(subject, omissions=carried))
+    sums = ", ".join(f"{one.reason} {one.size / 1e6:.1f} MB" for one in omissions.parse(carried).sums())
+    text = f"what it leaves out ({sums}) is known from its own list alone; all else is as recorded"
+    fix = f"validate where images/{subject.facts.environment}/{omissions.OMISSIONS} is the list that its label names"
+    finding = warning(Code.UNKNOWN, omissions.OMISSIONS, text, fix=fix)
+    return replace(looked, findings=(*looked.findings, finding), undecided=text)
+
+
+def _compared(subject: Outside) -> Looked:
     locked = {package.name: package for package in lockfile.parse(subject.lock)} if subject.lock else {}
     omitted = omissions.parse(subject.omissions) if subject.omissions else Omissions()
     there = distributions(subject.files)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
+import msgspec
 import pytest
 from made_images import SITE, image_of, outside, package
 
 from envbuilder.finding import Code, Finding, Severity
+from envbuilder.image import lockfile, omissions
 from envbuilder.validation.causes import Causes, told_once
-from envbuilder.validation.image_claims import says_cuda, without_cuda
+from envbuilder.validation.image_claims import FORM_LABEL, claims, says_cuda, without_cuda
 from envbuilder.verdict import CheckResult
 
 
@@ -44,3 +49,30 @@ def test_a_build_without_cuda_in_a_gpu_environment_is_called_that(flavor: str, n
     (told,) = told_once((red,), Causes(tuple(findings)))
     assert told.outcome == "failed"
     assert told.findings[0].severity is (Severity.WARNING if found else Severity.ERROR)
+
+
+LIST_AT = "opt/envbuilder/omissions.json"
+CONTEXT = Path(__file__).parents[2] / "images" / "tf2.20.0-py311-cpu-bookworm"
+DOCUMENT = json.loads((CONTEXT / "environment.json").read_bytes())
+LIST = '{"schema": "envbuilder/omissions/v1"}'
+
+
+@pytest.mark.parametrize(
+    ("labels", "carried", "known", "named"),
+    [
+        ({FORM_LABEL: "runtime", omissions.LABEL: lockfile.digest(LIST)}, LIST, LIST, []),
+        ({FORM_LABEL: "runtime", omissions.LABEL: lockfile.digest(LIST)}, LIST + " ", LIST, ["list of omissions"]),
+        ({FORM_LABEL: "runtime", omissions.LABEL: lockfile.digest(LIST)}, "", LIST, ["list of omissions"]),
+        ({FORM_LABEL: "runtime"}, LIST, "", ["list of omissions"]),
+        ({FORM_LABEL: "runtime", omissions.LABEL: lockfile.digest(LIST)}, LIST, LIST + " ", [omissions.LABEL]),
+        ({omissions.LABEL: lockfile.digest(LIST)}, LIST, LIST, [FORM_LABEL]),
+    ],
+)
+def test_what_is_said_of_a_form_holds(labels: dict[str, str], carried: str, known: str, named: list[str]) -> None:
+    """The form in label and document, and the list in image, label and on this host, are one; what is not, is named."""
+    text = msgspec.json.encode({**DOCUMENT, "form": "runtime"})
+    there = {"opt/envbuilder/environment.json": text, **({LIST_AT: carried.encode()} if carried else {})}
+    said = [one.subject for one in claims(outside(image_of(there), omissions=known, labels=labels)).findings]
+    about = [one for one in said if "omissions" in one or one == f"label {FORM_LABEL}"]
+    assert len(about) == len(named)
+    assert all(name in one for name, one in zip(named, about, strict=True))

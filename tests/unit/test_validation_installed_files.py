@@ -16,13 +16,17 @@ import pytest
 from made_images import SITE, Layer, image_of, outside, package, row
 
 from envbuilder.engine.port import LayerFile
+from envbuilder.errors import decode
 from envbuilder.finding import Code, Finding, Severity
-from envbuilder.image import lockfile
+from envbuilder.image import lockfile, omissions
 from envbuilder.image.wheel_records import WheelRecords
 from envbuilder.probes.omit import digest_of_rows
 from envbuilder.pypi.answer_cache import Cache
 from envbuilder.pypi.package_index import DistFile, IndexUnavailableError, Member
+from envbuilder.validation.checks.suite_table import CHECKS
+from envbuilder.validation.host_checks import check_outside
 from envbuilder.validation.installed_files import files
+from envbuilder.validation.outside import Outside
 
 CACHED = f"{SITE}/numpy/__pycache__/__init__.cpython-311.pyc"
 NUMPY = {"numpy/__init__.py": b"version = 2\n", "numpy/core.so": b"code"}
@@ -391,6 +395,58 @@ def test_a_list_in_the_image_excuses_nothing(tmp_path: Path) -> None:
     assert len(lean_against("", tmp_path, there)) == 2
 
 
+def carrying(there: Layer, listed: str, label: str, cache: Path) -> Outside:
+    """Put an image that carries a list and has a label before the checks, on a host that has no list."""
+    named = {"opt/envbuilder/omissions.json": listed.encode(), **there}
+    subject = outside(image_of(named), lock=LOCK, labels={omissions.LABEL: label})
+    rows = "".join(row(path, content) for path, content in WHOLE.items() if path not in NUMPY)
+    return replace(subject, wheels=WheelRecords(Index(wheel() + rows), Cache(cache)))
+
+
+def own_list(**change: Any) -> str:
+    """Write the list that an image of our lock carries."""
+    return json.dumps({**json.loads(omitted(**change)), "lock": lockfile.digest(LOCK)})
+
+
+def test_a_list_that_only_the_image_has_decides_nothing(tmp_path: Path) -> None:
+    """Where all else is as recorded, nothing is an error and nothing passes: the check says on whose word, and why."""
+    subject = carrying(package("numpy", "2.4.6", LEAN), own_list(), lockfile.digest(own_list()), tmp_path)
+    (result,), _ = check_outside(subject, [check for check in CHECKS if check.name == "files"])
+    (one,) = [one for one in result.findings if one.subject == omissions.OMISSIONS]
+    assert (result.outcome, one.code, one.severity) == ("skipped", Code.UNKNOWN, Severity.WARNING)
+    assert "its own list alone" in result.observed
+    assert not [one for one in result.findings if one.severity is Severity.ERROR]
+    known = replace(subject, omissions=own_list())
+    (result,), _ = check_outside(known, [check for check in CHECKS if check.name == "files"])
+    assert (result.outcome, [one for one in result.findings if one.subject == omissions.OMISSIONS]) == ("passed", [])
+
+
+@pytest.mark.parametrize(
+    ("there", "listed", "label"),
+    [
+        ({**LEAN, "numpy/core.so": b"cx"}, own_list(), ""),
+        ({"numpy/core.so": b"co"}, own_list(), ""),
+        (LEAN, own_list(files=3), ""),
+        (LEAN, own_list(), "sha256:" + "0" * 64),
+        (LEAN, omitted(), ""),
+        (LEAN, "{", ""),
+    ],
+)
+def test_what_an_images_own_list_does_not_say_differs(
+    there: dict[str, bytes], listed: str, label: str, tmp_path: Path
+) -> None:
+    """Other bytes, files gone beyond it, rows that are no wheel's, a label or lock of another list, and damage fail."""
+    subject = carrying(package("numpy", "2.4.6", there), listed, label or lockfile.digest(listed), tmp_path)
+    assert {one.code for one in files(subject).findings if one.severity is Severity.ERROR} == {Code.FILES_DIFFER}
+
+
+@pytest.mark.parametrize("size", [-1, 1 << 60, 10**400])
+def test_no_list_counts_what_no_image_can_lack(size: int) -> None:
+    """Sums of what somebody else wrote are bounded before anything is added up or printed."""
+    with pytest.raises(decode.DamagedError):
+        omissions.parse(omitted(size=size))
+
+
 def test_libraries_in_the_layers_of_a_registry_s_base_are_its_own() -> None:
     """A library that no package brings is the base's where this host knows that layer for its; above it, a stray."""
     stray = {"usr/local/lib/libours.so.1": b"\x7fELF"}
@@ -400,6 +456,14 @@ def test_libraries_in_the_layers_of_a_registry_s_base_are_its_own() -> None:
         assert any("libours" in text for text in said) is named
     above = replace(outside(image_of({"opt/x": b""}, stray)), of_base=1)
     assert any("libours" in one.message for one in files(above).findings)
+
+
+def test_byte_code_in_the_layers_of_a_registry_s_base_is_its_own() -> None:
+    """Who made a base ran its Python in a later step of theirs: nothing to find there, and a stray above it."""
+    there, cached = package("numpy", "2.4.6", NUMPY), {CACHED: byte_code(flags=1, modified=0, size=0)}
+    for of_base, named in ((2, False), (1, True), (0, True)):
+        subject = replace(outside(image_of(there, cached, {"opt/x": b""})), of_base=of_base)
+        assert any("byte code" in one.message for one in files(subject).findings) is named
 
 
 PYTHON: Layer = {
