@@ -6,17 +6,21 @@ what is missing is known from outside of the image.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
 from envbuilder.errors import InputError, Problem, decode
+from envbuilder.image import lockfile
 from envbuilder.workspace import users_text
 
 OMISSIONS = "omissions.json"
 """The list's name in a build context, and below ``/opt/envbuilder`` in an image."""
+
+LABEL = "org.envbuilder.omissions"
+"""The label of an image that names its list, by the list's digest."""
 
 PROGRAMS = (
     "probes/__init__.py",
@@ -34,6 +38,10 @@ Reason = Literal["compilers", "tests", "unimported", "unnamed", "symbols", "kern
 that nothing needs, names or imports; symbol tables, which no loader reads; machine code for GPUs that are not there."""
 
 
+Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 50)]
+"""Files or bytes: a list may come with an image, from anybody."""
+
+
 class LeftOut(msgspec.Struct, frozen=True):
     """A file, or all of a distribution's files below a folder (``path`` ends with a slash), that is left out whole.
 
@@ -41,8 +49,8 @@ class LeftOut(msgspec.Struct, frozen=True):
     """
 
     path: str
-    files: int
-    size: int
+    files: Count
+    size: Count
     digest: str
     reason: Reason
 
@@ -54,12 +62,12 @@ class Cut(msgspec.Struct, frozen=True, omit_defaults=True):
     """
 
     path: str
-    size: int
+    size: Count
     digest: str
-    left: int
+    left: Count
     becomes: str
     reason: Reason
-    kernels: int = 0
+    kernels: Count = 0
     gpus: tuple[str, ...] = ()
 
 
@@ -70,6 +78,10 @@ class OfDistribution(msgspec.Struct, frozen=True):
     version: str
     left_out: tuple[LeftOut, ...] = ()
     cut: tuple[Cut, ...] = ()
+
+    def sums(self) -> tuple[Omitted, ...]:
+        """Add up by reason, in the order of the reasons' names."""
+        return _sums((self,))
 
 
 class Omitted(msgspec.Struct, frozen=True):
@@ -107,18 +119,22 @@ class Omissions(msgspec.Struct, frozen=True, kw_only=True):
 
     def sums(self) -> tuple[Omitted, ...]:
         """Add up by reason, in the order of the reasons' names."""
-        found: dict[Reason, tuple[int, int]] = {}
-        for reason, more, bytes_ in self._each():
-            files, size = found.get(reason, (0, 0))
-            found[reason] = (files + more, size + bytes_)
-        return tuple(Omitted(reason, *found[reason]) for reason in sorted(found))
+        return _sums(self.distributions)
 
-    def _each(self) -> Iterator[tuple[Reason, int, int]]:
-        for one in self.distributions:
-            yield from ((row.reason, row.files, row.size) for row in one.left_out)
-            for cut in one.cut:
-                plain = cut.size - cut.left - cut.kernels
-                yield from ((why, 1, size) for why, size in ((cut.reason, plain), ("kernels", cut.kernels)) if size)
+
+def _sums(distributions: Iterable[OfDistribution]) -> tuple[Omitted, ...]:
+    found: dict[Reason, tuple[int, int]] = {}
+    for reason, more, bytes_ in (row for one in distributions for row in _each(one)):
+        files, size = found.get(reason, (0, 0))
+        found[reason] = (files + more, size + bytes_)
+    return tuple(Omitted(reason, *found[reason]) for reason in sorted(found))
+
+
+def _each(one: OfDistribution) -> Iterator[tuple[Reason, int, int]]:
+    yield from ((row.reason, row.files, row.size) for row in one.left_out)
+    for cut in one.cut:
+        plain = cut.size - cut.left - cut.kernels
+        yield from ((why, 1, size) for why, size in ((cut.reason, plain), ("kernels", cut.kernels)) if size)
 
 
 def parse(text: str) -> Omissions:
@@ -144,3 +160,13 @@ def of_context(context: Path) -> str:
             (Problem(str(path), 1, "", str(error)),), hint="remove it: the next build derives it"
         ) from error
     return text
+
+
+def named(label: str, lock: str, text: str) -> str:
+    """Return a list where it is the one that an image's label names, of the image's own lock; '' where it is not."""
+    if not label or lockfile.digest(text) != label:
+        return ""
+    try:
+        return text if parse(text).lock == lockfile.digest(lock) else ""
+    except decode.DamagedError:
+        return ""

@@ -99,6 +99,7 @@ def plan(checks: tuple[Check, ...], facts: Facts) -> bytes:
             "name": group.name,
             "lane": group.lane,
             "env": dict(group.env),
+            "bounded": group.bounded,
             "checks": [_order(check) for check in checks if check.group == group.name],
         }
         for group in GROUPS
@@ -114,7 +115,7 @@ def _order(check: Check) -> dict[str, object]:
         "group": check.group,
         "probe": check.probe,
         "limit_s": check.limit_s,
-        "paced": check.tier == "cpu" and check.profile == "quick",
+        "paced": check.is_paced,
         "needs": check.needs,
         "quiet": check.quiet,
         "arguments": dict(check.arguments),
