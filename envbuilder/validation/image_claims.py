@@ -23,8 +23,8 @@ FRAMEWORKS = ("tensorflow", "tensorflow-cpu", "tensorflow-gpu", "tensorflow-inte
 _FIX = "build the image anew from its context"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
 _CUDA = re.compile(r"(?:^|/)libcudart\.so(?:\.[\d.]+)?\Z")
-_FRAMEWORK_OBJECT = re.compile(r"(?:site|dist)-packages/tensorflow/.*\.so(?:\.\d+)*\Z")
-_BUILD_INFO = re.compile(r"(?:site|dist)-packages/tensorflow/python/platform/build_info\.py\Z")
+_FRAMEWORK_OBJECT = re.compile(r"(?:site|dist)-packages/tensorflow(?:_core)?/.*\.so(?:\.\d+)*\Z")
+_BUILD_INFO = re.compile(r"(?:site|dist)-packages/tensorflow(?:_core)?/python/platform/build_info\.py\Z")
 _SAYS_CUDA = re.compile(
     rb"[\"']is_cuda_build[\"']\s*[:,]\s*(True|False)|^\s*is_cuda_build\s*=\s*(True|False)", re.MULTILINE
 )

@@ -111,6 +111,8 @@ def _byte_code(subject: Outside) -> Iterator[str]:
         source = paths.get(posixpath.join(match["folder"], match["stem"] + ".py"))
         if source is None or source.layer >= seen.layer or len(seen.row.head) < 16:  # noqa: PLR2004 - PEP 552
             continue
+        if seen.layer < subject.of_base:
+            continue  # whoever made the base ran its Python in a step of theirs
         flags, modified, size = (int.from_bytes(seen.row.head[at : at + 4], "little") for at in (4, 8, 12))
         current = (source.row.modified & 0xFFFFFFFF, source.row.size & 0xFFFFFFFF)
         if flags == 1 or (flags == 0 and (modified, size) == current):

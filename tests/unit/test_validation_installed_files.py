@@ -447,6 +447,14 @@ def test_libraries_in_the_layers_of_a_registry_s_base_are_its_own() -> None:
     assert any("libours" in one.message for one in files(above).findings)
 
 
+def test_byte_code_in_the_layers_of_a_registry_s_base_is_its_own() -> None:
+    """Who made a base ran its Python in a later step of theirs: nothing to find there, and a stray above it."""
+    there, cached = package("numpy", "2.4.6", NUMPY), {CACHED: byte_code(flags=1, modified=0, size=0)}
+    for of_base, named in ((2, False), (1, True), (0, True)):
+        subject = replace(outside(image_of(there, cached, {"opt/x": b""})), of_base=of_base)
+        assert any("byte code" in one.message for one in files(subject).findings) is named
+
+
 PYTHON: Layer = {
     "usr/bin/python3.11": ELF,
     "opt/venv/bin/python": "/usr/bin/python3.11",
