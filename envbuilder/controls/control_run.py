@@ -177,8 +177,11 @@ def environment_of(base: Base, environments: tuple[Environment, ...]) -> Environ
                 fits = environment.flavor == "cpu" and environment.tensorflow == _NUMPY_1
             case "told-gpu":
                 fits = bool(environment.loader_folders)
+            case "system-gpu":
+                fits = environment.packaged_cuda is not None
             case "cpu" | "gpu":
-                own = environment.tensorflow != _NUMPY_1 and not environment.loader_folders
+                told = environment.loader_folders or environment.packaged_cuda
+                own = environment.tensorflow != _NUMPY_1 and not told
                 fits = environment.flavor == base and own
             case _:
                 assert_never(base)

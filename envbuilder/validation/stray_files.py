@@ -111,6 +111,8 @@ def _byte_code(subject: Outside) -> Iterator[str]:
         source = paths.get(posixpath.join(match["folder"], match["stem"] + ".py"))
         if source is None or source.layer >= seen.layer or len(seen.row.head) < 16:  # noqa: PLR2004 - PEP 552
             continue
+        if seen.layer < subject.of_base:
+            continue  # whoever made the base ran its Python in a step of theirs
         flags, modified, size = (int.from_bytes(seen.row.head[at : at + 4], "little") for at in (4, 8, 12))
         current = (source.row.modified & 0xFFFFFFFF, source.row.size & 0xFFFFFFFF)
         if flags == 1 or (flags == 0 and (modified, size) == current):
@@ -157,7 +159,7 @@ def _programs(subject: Outside, sites: set[str], owned: set[str]) -> Iterator[st
     """Name programs that nothing brings and that are found, by the image's PATH, where one of the system's is meant."""
     files = subject.files
     own = {posixpath.normpath(f"{site}/../../../bin") for site in sites}
-    folders = [files.resolve(folder) for folder in subject.image.env.get("PATH", "").split(":") if folder]
+    folders = [files.resolve(folder) for folder in _entries(subject, "PATH")]
     theirs = {path.rpartition("/")[2] for path, _ in files.system.files() if path.startswith(_OF_THE_SYSTEM)}
     for place in dict.fromkeys(folders):
         for name in sorted(theirs):
@@ -185,7 +187,7 @@ def _is_system(subject: Outside, path: str) -> bool:
 
 
 def _told_folders(subject: Outside) -> set[str]:
-    folders = set(_entries(subject.image.env.get("LD_LIBRARY_PATH", "")))
+    folders = set(_entries(subject, "LD_LIBRARY_PATH"))
     for path, content in subject.files.kept():
         if path.startswith("etc/ld.so.conf"):
             lines = content.decode("utf-8", "replace").splitlines()
@@ -195,14 +197,17 @@ def _told_folders(subject: Outside) -> set[str]:
     return {subject.files.resolve(folder) for folder in folders}
 
 
-def _entries(value: str) -> list[str]:
-    return [part.strip("/") for part in re.split(r"[:;]", value) if part.startswith("/")]
+def _entries(subject: Outside, variable: str) -> list[str]:
+    """List the folders of a variable; what is relative, or left empty, is looked for where the image starts."""
+    value, start = subject.image.env.get(variable, ""), subject.image.workdir or "/"
+    parts = re.split(r"[:;]", value) if value else []
+    return [posixpath.normpath(posixpath.join(start, part)).strip("/") for part in parts]
 
 
 def _in_front(subject: Outside, sites: set[str]) -> Iterator[Finding]:
     """Name modules in PYTHONPATH, or where the image starts, that stand in front of an installed one's name."""
     files = subject.files
-    folders = [("PYTHONPATH", folder) for folder in _entries(subject.image.env.get("PYTHONPATH", ""))]
+    folders = [("PYTHONPATH", folder) for folder in _entries(subject, "PYTHONPATH")]
     archives = [path for _, path in folders if files.file(path) is not None]
     if archives:
         weight = Severity.ERROR if subject.is_ours else Severity.WARNING
