@@ -220,22 +220,22 @@ class Pieces(io.RawIOBase):
     """A file of pieces that arrive one after another."""
 
     def __init__(self, pieces: Iterable[bytes]) -> None:
-        self._pieces, self._left = iter(pieces), b""
+        self._pieces, self._left = iter(pieces), memoryview(b"")
 
     def readable(self) -> bool:
         """Say that it can be read."""
         return True
 
     def read(self, size: int = -1) -> bytes:
-        """Return so many bytes; fewer at the end."""
-        taken = [self._left]
-        have = len(self._left)
-        while have < size and (piece := next(self._pieces, b"")):
-            taken.append(piece)
-            have += len(piece)
-        whole = b"".join(taken)
-        self._left = whole[size:]
-        return whole[:size]
+        """Return at most so many bytes, none at the end; nothing that is left of a piece is copied."""
+        while not self._left:
+            piece = next(self._pieces, None)
+            if piece is None:
+                return b""
+            self._left = memoryview(piece)
+        end = len(self._left) if size < 0 else size
+        taken, self._left = bytes(self._left[:end]), self._left[end:]
+        return taken
 
 
 def measure(engine: DockerEngine, release: str, flavor: Flavor, form: str, kept: Kept) -> Measured:
