@@ -361,7 +361,8 @@ def write_page(path: Path, flavor: str, text: str, picture: str) -> None:
     if not begun or not ended:
         raise ValueError(f"{path} has no {begin} or no {end}")
     (path.parent / "images" / f"size-{flavor}.svg").write_text(picture)
-    path.write_text(f"{before}{begin}\n\n{text}\n\n{end}{after}")
+    link = f"![{flavor} images: on disk and compressed](images/size-{flavor}.svg)"
+    path.write_text(f"{before}{begin}\n\n{text}\n\n{link}\n\n{end}{after}")
 
 
 def main(words: Sequence[str] | None = None) -> int:
