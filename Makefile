@@ -64,8 +64,10 @@ images: setup ## Renew the build contexts in images/ from facts, wishes and lock
 accuracy: setup ## Hold reproduce's answers against real threads: fields, causes, what misleads, the nearest
 	@PYTHONPATH=tests/support $(VENV)/bin/python tests/support/accuracy.py -v
 
-bench: setup ## Measure: figures for the README, side by side in one run
-	@for script in benchmarks/*.py; do echo "== $$script"; $(VENV)/bin/python $$script; done
+bench: setup ## Measure: figures for the README, side by side in one run; sizes of GPU images too with GPU=1
+	@for script in $(filter-out benchmarks/size.py benchmarks/start.py,$(wildcard benchmarks/*.py)); do echo "== $$script"; $(VENV)/bin/python $$script; done
+	@$(VENV)/bin/python benchmarks/size.py $(if $(GPU),,--cpu) --page docs/size.md
+	@$(VENV)/bin/python benchmarks/start.py
 
 clean: ## Remove results, caches and the virtual environment; images stay
 	rm -rf out .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage dist

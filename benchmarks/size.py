@@ -1,11 +1,15 @@
 # ruff: noqa: INP001, T201 - benchmarks are programs, not a package, and print what they measured
 """Measure what nodes pull and keep: `pip install` in a Dockerfile, against ours in both forms, built on the same base.
 
-    python benchmarks/size.py [--releases 2.20.0 2.19.1] [--flavors cpu] [--forms devel runtime] [--naive] [--plot FILE]
+    python benchmarks/size.py [--cpu] [--releases 2.19.1 2.20.0] [--forms naive devel runtime] [--page docs/size.md]
 
 What stands in the engine's store is measured, what is lacking is built (a naive GPU image of 2.20 needs 14 GB while it
-is made). On disk: the engine's own sizes, alone and all together with each layer once. Compressed: each layer as the
-engine pushes it, at its level of gzip. Pulled: from one release to the next, the layers that the image before lacks.
+is made); each layer that was measured is kept in ``out/size``, so that a run that was stopped goes on where it was. On
+disk: the engine's own sizes, alone and all together with each layer once. Compressed: each layer in gzip at the level
+of the engine's pushes, and in zstd. Pulled by a node that has the image of the release before, and, for the last
+release, that has the same image without one small package: by an engine that keeps layers by digest (containerd), and
+by one that keeps them in stacks (Docker). ``--page`` writes the figures of each flavour between its marks of a page,
+and a plot.
 """
 
 from __future__ import annotations
@@ -13,34 +17,45 @@ from __future__ import annotations
 import argparse
 import hashlib
 import io
-import itertools
 import sys
 import tarfile
 import tempfile
+import time
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import IO
+from typing import IO, Protocol
 
 import msgspec
+from backports import zstd
 
 from envbuilder.catalog.store import load
 from envbuilder.compat.resolve import resolve
 from envbuilder.engine.docker import DockerEngine, connect
 from envbuilder.engine.port import BuildRequest, Image, Step
-from envbuilder.environment import Combination, Environment, Flavor, Form
-from envbuilder.image.context import ensure_lock
+from envbuilder.environment import Combination, Environment, Flavor
+from envbuilder.image import lockfile
+from envbuilder.image.context import ensure_lock, system_of
 from envbuilder.image.ensure import Given, ensure
 from envbuilder.image.hostfiles import host_files
+from envbuilder.image.lock import lock as locked
+from envbuilder.image.omissions import Omitted
 from envbuilder.image.render import with_host
-from envbuilder.workspace import Workspace
+from envbuilder.workspace import Workspace, read_users, write_atomically
 
 OS = "debian-bookworm"
-WHOLE: Form = "devel"
-LEVEL = 6
-"""The level at which an engine packs a layer that it pushes: gzip's own default."""
+NAIVE, DEVEL, RUNTIME = "naive", "devel", "runtime"
+ADDED = "runtime and tqdm"
+"""The runtime image with one small package that its matrix adds: one wheel of 78 kB, which requires nothing."""
 
-NAIVE = """\
+LEVELS = {"gzip": 6, "zstd": 3, "zstd -12": 12}
+"""How layers are packed: gzip as engines push; zstd at its default, and at a level that takes about as long as gzip."""
+
+MARKS = "<!-- {0}: measured by benchmarks/size.py -->", "<!-- {0}: end of what was measured -->"
+"""What a page has before and behind the figures of a flavour."""
+
+DOCKERFILE = """\
 FROM envbuilder/base:{os}
 RUN {host}
     python3 -m venv /opt/venv && /opt/venv/bin/pip install --no-cache-dir --disable-pip-version-check '{what}'
@@ -48,24 +63,50 @@ ENV PATH=/opt/venv/bin:$PATH
 """
 
 
+class Packed(msgspec.Struct, frozen=True):
+    """One layer: its bytes under names of `LEVELS`, gzip at least."""
+
+    sizes: dict[str, int]
+
+
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
-    """One image: bytes on disk, and per layer (diff id) the bytes that a registry would hold of it."""
+    """One image: bytes on disk, each layer's (diff id, lowest first) on disk and packed, and what it leaves out."""
 
     release: str
     flavor: str
     form: str
     size: int
-    layers: dict[str, int]
+    layers: dict[str, Packed]
     disk: dict[str, int]
+    omitted: tuple[Omitted, ...] = ()
+    seconds: float = 0.0
 
     @property
-    def compressed(self) -> int:
-        """Bytes of a full pull."""
-        return sum(self.layers.values())
+    def name(self) -> str:
+        """Say which it is."""
+        return f"{self.release} {self.flavor} {self.form}"
 
-    def pulled_by(self, holder: Measured) -> int:
-        """Bytes that a node pulls that has another image."""
-        return sum(size for name, size in self.layers.items() if name not in holder.layers)
+    def compressed(self, how: str = "gzip") -> int | None:
+        """Return the bytes of a full pull; None where it was not packed so."""
+        sizes = [layer.sizes.get(how) for layer in self.layers.values()]
+        return None if None in sizes else sum(size or 0 for size in sizes)
+
+    @property
+    def pushed(self) -> int:
+        """Return the bytes of a full pull in gzip."""
+        return sum(layer.sizes["gzip"] for layer in self.layers.values())
+
+    def pulled_by(self, holder: Measured, *, stacked: bool) -> int:
+        """Return the bytes that a node pulls that has another image; ``stacked``: all above the first that differs."""
+        have = frozenset(holder.layers)
+        if stacked:
+            same = 0
+            for mine, theirs in zip(self.layers, holder.layers, strict=False):
+                if mine != theirs:
+                    break
+                same += 1
+            have = frozenset(list(self.layers)[:same])
+        return sum(layer.sizes["gzip"] for diff, layer in self.layers.items() if diff not in have)
 
 
 def quiet(_: Step) -> None:
@@ -78,38 +119,97 @@ def naive(engine: DockerEngine, release: str, flavor: Flavor) -> str:
     if engine.image(tag) is None:
         what = f"tensorflow-cpu=={release}" if flavor == "cpu" else f"tensorflow[and-cuda]=={release}"
         with tempfile.TemporaryDirectory() as folder:
-            text = NAIVE.format(os=OS, host=with_host(), what=what)
+            text = DOCKERFILE.format(os=OS, host=with_host(), what=what)
             (Path(folder) / "Dockerfile").write_text(text)
             engine.build(BuildRequest(context=Path(folder), tag=tag, extra=host_files()), quiet)
     return tag
 
 
-def ours(engine: DockerEngine, release: str, flavor: Flavor, form: Form) -> str:
-    """Build an environment from the committed lock of its whole form; return its image."""
-    whole, found = (
-        resolve(Combination(tensorflow=release, os=OS, flavor=flavor, form=one), load()) for one in (WHOLE, form)
-    )
+def ours(engine: DockerEngine, release: str, flavor: Flavor, form: str) -> tuple[str, tuple[Omitted, ...]]:
+    """Build an environment from the committed lock of its whole form; return its image and what that leaves out."""
+    catalog, here, made = load(), Workspace(Path.cwd()), Workspace(Path.cwd() / "out" / "size")
+    whole = resolve(Combination(tensorflow=release, os=OS, flavor=flavor), catalog)
+    slim = resolve(Combination(tensorflow=release, os=OS, flavor=flavor, form="runtime"), catalog)
     assert isinstance(whole, Environment)  # noqa: S101 - a release that ships
-    assert isinstance(found, Environment)  # noqa: S101 - as above
-    here, made = Workspace(Path.cwd()), Workspace(Path.cwd() / "out" / "size")
-    lock = ensure_lock(whole, load(), here)
-    workspace = here if form == WHOLE else made
-    return ensure(found, load(), workspace, engine, quiet, given=Given(lock)).record.image
+    assert isinstance(slim, Environment)  # noqa: S101 - as above
+    lock = ensure_lock(whole, catalog, here)
+    if form == DEVEL:
+        return ensure(whole, catalog, here, engine, quiet, given=Given(lock)).record.image, ()
+    if form == ADDED:
+        slim = msgspec.structs.replace(slim, id=f"{slim.id}-tqdm", requirements=(*slim.requirements, "tqdm"))
+        kept = lockfile.of_context(made.context(slim.id))
+        lock = kept or locked(slim, system_of(slim, catalog).glibc, keep=lock)
+    record = ensure(slim, catalog, made, engine, quiet, given=Given(lock)).record
+    return record.image, record.omitted
 
 
-def packed(engine: DockerEngine, image: Image, known: dict[str, int]) -> dict[str, int]:
-    """Pack each layer as a push would and count; where all were packed for other images, nothing is read."""
-    if any(layer.diff_id not in known for layer in image.layers):
+class Packer(Protocol):
+    """A compressor that is fed piece by piece."""
+
+    def compress(self, data: bytes, /) -> bytes:
+        """Take a piece, return what is ready."""
+
+    def flush(self) -> bytes:
+        """Return the rest."""
+
+
+def packers(ways: Iterable[str]) -> dict[str, Packer]:
+    """Return one fresh compressor for each way to pack."""
+    made: dict[str, Callable[[int], Packer]] = {
+        "gzip": lambda level: zlib.compressobj(level, wbits=31),
+        "zstd": lambda level: zstd.ZstdCompressor(level=level),
+    }
+    return {name: made[name.partition(" ")[0]](LEVELS[name]) for name in ways}
+
+
+def packed(stream: IO[bytes], ways: Iterable[str], pool: ThreadPoolExecutor) -> tuple[str, Packed]:
+    """Return a layer's diff id, and its bytes packed in each way, all at once: none holds the interpreter's lock."""
+    hashed, made = hashlib.sha256(), packers(ways)
+    sizes = dict.fromkeys(made, 0)
+
+    def fed(name: str, piece: bytes) -> int:
+        return len(made[name].compress(piece))
+
+    while piece := stream.read(4 << 20):
+        waiting = {name: pool.submit(fed, name, piece) for name in made}
+        hashed.update(piece)
+        for name, one in waiting.items():
+            sizes[name] += one.result()
+    return f"sha256:{hashed.hexdigest()}", Packed({name: sizes[name] + len(made[name].flush()) for name in made})
+
+
+class Kept:
+    """The layers that were packed before, in a file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        known = path.is_file()
+        self.layers = msgspec.json.decode(read_users(path), type=dict[str, Packed]) if known else dict[str, Packed]()
+
+    def of(self, engine: DockerEngine, image: Image, ways: Sequence[str]) -> dict[str, Packed]:
+        """Pack each layer of an image in ways that it was not packed before; where there is none, nothing is read."""
+        lacking = {layer.diff_id: self._lacking(layer.diff_id, ways) for layer in image.layers}
+        wanted = [way for way in ways if any(way in each for each in lacking.values())]
+        if wanted:
+            with ThreadPoolExecutor() as pool:
+                for diff, one in self._read(engine, image, wanted, pool):
+                    before = self.layers.get(diff, Packed({})).sizes
+                    self.layers[diff] = Packed(before | one.sizes)
+                    write_atomically(self._path, msgspec.json.encode(self.layers))
+        return {layer.diff_id: self.layers[layer.diff_id] for layer in image.layers}
+
+    def _lacking(self, diff: str, ways: Iterable[str]) -> set[str]:
+        return set(ways) - self.layers.get(diff, Packed({})).sizes.keys()
+
+    @staticmethod
+    def _read(
+        engine: DockerEngine, image: Image, ways: Sequence[str], pool: ThreadPoolExecutor
+    ) -> Iterator[tuple[str, Packed]]:
         with engine.export(image.id) as pieces, tarfile.open(fileobj=Pieces(pieces), mode="r|") as saved:
             for entry in saved:
-                stream = saved.extractfile(entry) if entry.isfile() and entry.size > LARGEST_DOCUMENT else None
-                if stream is not None or entry.name.endswith("layer.tar"):
-                    digest, size = packed_size(stream or saved.extractfile(entry) or io.BytesIO())
-                    known[digest] = size
-    return {layer.diff_id: known[layer.diff_id] for layer in image.layers}
-
-
-LARGEST_DOCUMENT = 1 << 20
+                stream = saved.extractfile(entry) if entry.isfile() and entry.name.endswith("layer.tar") else None
+                if stream is not None:
+                    yield packed(stream, ways, pool)
 
 
 class Pieces(io.RawIOBase):
@@ -134,28 +234,24 @@ class Pieces(io.RawIOBase):
         return whole[:size]
 
 
-def packed_size(stream: IO[bytes]) -> tuple[str, int]:
-    """Return a layer's diff id, and the bytes that gzip leaves of it."""
-    packer, hashed, size = zlib.compressobj(LEVEL, wbits=31), hashlib.sha256(), 0
-    while piece := stream.read(1 << 20):
-        hashed.update(piece)
-        size += len(packer.compress(piece))
-    return f"sha256:{hashed.hexdigest()}", size + len(packer.flush())
-
-
-def measure(engine: DockerEngine, name: str, label: tuple[str, str, str], known: dict[str, int]) -> Measured:
-    """Measure one image of the store."""
+def measure(engine: DockerEngine, release: str, flavor: Flavor, form: str, kept: Kept) -> Measured:
+    """Bring one image about and measure it; say how long that took."""
+    begun = time.monotonic()
+    name, omitted = (naive(engine, release, flavor), ()) if form == NAIVE else ours(engine, release, flavor, form)
     image = engine.image(name)
     assert image is not None  # noqa: S101 - it was built or found just now
-    release, flavor, form = label
-    return Measured(
+    found = Measured(
         release=release,
         flavor=flavor,
         form=form,
         size=image.size,
-        layers=packed(engine, image, known),
+        layers=kept.of(engine, image, ["gzip"] if form in {NAIVE, DEVEL} else list(LEVELS)),
         disk={layer.diff_id: layer.size for layer in image.layers},
+        omitted=omitted,
+        seconds=round(time.monotonic() - begun, 1),
     )
+    print(f"  {found.name}: {image.size / 1e9:.3f} GB, {found.seconds:.0f} s", file=sys.stderr, flush=True)
+    return found
 
 
 def together(images: Sequence[Measured]) -> int:
@@ -163,56 +259,128 @@ def together(images: Sequence[Measured]) -> int:
     return sum({name: size for one in images for name, size in one.disk.items()}.values())
 
 
-def plot(images: Sequence[Measured], path: Path) -> None:
+def images_table(found: Sequence[Measured]) -> Iterator[str]:
+    """Write each image's bytes, alone and against the naive one of the same release."""
+    yield "| image | on disk | to naive | gzip | to naive | zstd -3 | zstd -12 |"
+    yield "|---|---|---|---|---|---|---|"
+    bases = {one.release: one for one in found if one.form == NAIVE}
+    for one in found:
+        base = bases.get(one.release)
+        sizes = (one.size, one.pushed)
+        ratios = (
+            [f"{mine / its:.3f}" for mine, its in zip(sizes, (base.size, base.pushed), strict=True)]
+            if base
+            else ["", ""]
+        )
+        packs = ["" if (got := one.compressed(how)) is None else f"{got / 1e6:,.0f} MB" for how in ("zstd", "zstd -12")]
+        yield (
+            " | ".join(
+                (
+                    f"| {one.name}",
+                    f"{sizes[0] / 1e6:,.0f} MB",
+                    ratios[0],
+                    f"{sizes[1] / 1e6:,.0f} MB",
+                    ratios[1],
+                    *packs,
+                )
+            )
+            + " |"
+        )
+
+
+def steps(found: Sequence[Measured]) -> Iterator[tuple[Measured, Measured]]:
+    """Pair what a node has with what it pulls: the next release in the same form, and one package more."""
+    for one in found:
+        rows = [other for other in found if other.form == one.form]
+        if rows[0] != one:
+            yield rows[rows.index(one) - 1], one
+        if one.form == ADDED:
+            yield next(other for other in found if (other.release, other.form) == (one.release, RUNTIME)), one
+
+
+def pulls_table(found: Sequence[Measured]) -> Iterator[str]:
+    """Write what nodes pull that have another image."""
+    yield "| a node has | and pulls | by digest | of a full pull | in stacks | of a full pull |"
+    yield "|---|---|---|---|---|---|"
+    for old, new in steps(found):
+        sizes = [new.pulled_by(old, stacked=stacked) for stacked in (False, True)]
+        cells = [f"{size / 1e6:,.3g} MB | {size / new.pushed:.4f}" for size in sizes]
+        yield f"| {old.name} | {new.name} | {' | '.join(cells)} |"
+
+
+def omitted_table(found: Sequence[Measured]) -> Iterator[str]:
+    """Write what each image leaves out, by reason."""
+    lacking = [one for one in found if one.form == RUNTIME and one.omitted]
+    reasons = sorted({row.reason for one in lacking for row in one.omitted})
+    yield "| left out, MB | " + " | ".join(one.name for one in lacking) + " |"
+    yield "|---|" + "---|" * len(lacking)
+    for reason in reasons:
+        sums = ({row.reason: row.size for row in one.omitted} for one in lacking)
+        yield f"| `{reason}` | " + " | ".join(f"{each.get(reason, 0) / 1e6:,.1f}" for each in sums) + " |"
+
+
+def disk_table(found: Sequence[Measured]) -> Iterator[str]:
+    """Write what all images of a form take on one disk."""
+    yield "| all of a form on one disk | together | to naive |"
+    yield "|---|---|---|"
+    base = together([one for one in found if one.form == NAIVE])
+    for form in (form for form in (NAIVE, DEVEL, RUNTIME) if any(one.form == form for one in found)):
+        rows = [one for one in found if one.form == form]
+        ratio = f"{together(rows) / base:.3f}" if base else ""
+        yield f"| {len(rows)} {rows[0].flavor} {form} | {together(rows) / 1e6:,.0f} MB | {ratio} |"
+
+
+def plot(found: Sequence[Measured]) -> str:
     """Draw one bar an image: on disk, and in it what is pulled."""
-    widest, lines = max(one.size for one in images), []
-    for row, one in enumerate(images):
-        y, name = 34 + row * 30, f"{one.release} {one.flavor} {one.form}"
-        wide, narrow = (round(520 * size / widest, 1) for size in (one.size, one.compressed))
-        lines.append(f'<text x="150" y="{y + 13}" text-anchor="end">{name}</text>')
-        lines.append(f'<rect x="160" y="{y}" width="{wide}" height="18" fill="#9db7d5"/>')
-        lines.append(f'<rect x="160" y="{y + 4}" width="{narrow}" height="10" fill="#2f5d8c"/>')
-        lines.append(f'<text x="{165 + wide}" y="{y + 13}">{one.size / 1e9:.2f} / {one.compressed / 1e9:.2f} GB</text>')
-    height = 44 + len(images) * 30
+    widest, lines = max(one.size for one in found), []
+    for row, one in enumerate(found):
+        y = 34 + row * 30
+        wide, narrow = (round(480 * size / widest, 1) for size in (one.size, one.pushed))
+        lines.append(f'<text x="190" y="{y + 13}" text-anchor="end">{one.name}</text>')
+        lines.append(f'<rect x="200" y="{y}" width="{wide}" height="18" fill="#9db7d5"/>')
+        lines.append(f'<rect x="200" y="{y + 4}" width="{narrow}" height="10" fill="#2f5d8c"/>')
+        lines.append(f'<text x="{205 + wide}" y="{y + 13}">{one.size / 1e9:.2f} / {one.pushed / 1e9:.2f} GB</text>')
+    height = 44 + len(found) * 30
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 800 {height}" font-family="sans-serif" font-size="12">'
     )
-    title = '<text x="160" y="20">On disk (light) and compressed (dark)</text>'
+    title = '<text x="200" y="20">On disk (light) and in gzip (dark)</text>'
     ground = f'<rect width="800" height="{height}" fill="#fff"/>'
-    path.write_text("\n".join([head, ground, title, *lines, "</svg>", ""]))
+    return "\n".join([head, ground, title, *lines, "</svg>", ""])
+
+
+def write_page(path: Path, flavor: str, text: str, picture: str) -> None:
+    """Put a flavour's figures between its marks of a page, and the plot beside it. Raises ValueError without marks."""
+    begin, end = (mark.format(flavor) for mark in MARKS)
+    before, begun, rest = path.read_text().partition(begin)
+    _, ended, after = rest.partition(end)
+    if not begun or not ended:
+        raise ValueError(f"{path} has no {begin} or no {end}")
+    (path.parent / "images" / f"size-{flavor}.svg").write_text(picture)
+    path.write_text(f"{before}{begin}\n\n{text}\n\n{end}{after}")
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Print every image, what upgrades pull, and the ratios to the naive ones; write the plot."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--releases", nargs="+", default=["2.20.0"])
-    parser.add_argument("--flavors", nargs="+", default=["cpu"], choices=["cpu", "gpu"])
-    parser.add_argument("--forms", nargs="+", default=["devel", "runtime"], choices=["devel", "runtime"])
-    parser.add_argument("--naive", action=argparse.BooleanOptionalAction, default=True)
-    parser.add_argument("--plot", type=Path)
+    """Measure every image, then print what upgrades pull and the ratios to the naive ones."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cpu", action="store_true", help="CPU images alone: ten minutes, 6 GB")
+    parser.add_argument("--releases", nargs="+", default=["2.19.1", "2.20.0"])
+    parser.add_argument("--forms", nargs="+", default=[NAIVE, DEVEL, RUNTIME], choices=[NAIVE, DEVEL, RUNTIME])
+    parser.add_argument("--page", type=Path, help="write the figures into a page between its marks, and the plot")
     asked = parser.parse_args(words)
-    engine, known, found = connect(), dict[str, int](), list[Measured]()
-    for flavor in asked.flavors:
-        for release in asked.releases:
-            if asked.naive:
-                found.append(measure(engine, naive(engine, release, flavor), (release, flavor, "naive"), known))
-            for form in asked.forms:
-                image = ours(engine, release, flavor, form)
-                found.append(measure(engine, image, (release, flavor, form), known))
-    for one in found:
-        base = next((b for b in found if (b.release, b.flavor, b.form) == (one.release, one.flavor, "naive")), None)
-        ratio = f", {one.size / base.size:.3f} and {one.compressed / base.compressed:.3f} of naive" if base else ""
-        print(f"{one.release:8} {one.flavor} {one.form:8} {one.size / 1e9:.3f} GB on disk, "
-              f"{one.compressed / 1e9:.3f} GB to pull{ratio}")  # fmt: skip
-    for flavor in asked.flavors:
-        for form in dict.fromkeys(one.form for one in found):
-            rows = [one for one in found if (one.flavor, one.form) == (flavor, form)]
-            print(f"all {flavor} {form}: {together(rows) / 1e9:.3f} GB together")
-            for old, new in itertools.pairwise(rows):
-                share = new.pulled_by(old) / new.compressed
-                print(f"{flavor} {form} {old.release} to {new.release}: {share:.3f} of a full pull")
-    if asked.plot:
-        plot(found, asked.plot)
+    engine, kept = connect(), Kept(Path("out/size/layers.json"))
+    flavors: tuple[Flavor, ...] = ("cpu",) if asked.cpu else ("cpu", "gpu")
+    begun = time.monotonic()
+    for flavor in flavors:
+        wanted = [(release, form) for release in asked.releases for form in asked.forms]
+        wanted += [(asked.releases[-1], ADDED)] if RUNTIME in asked.forms else []
+        found = [measure(engine, release, flavor, form, kept) for release, form in wanted]
+        tables = (images_table(found), disk_table(found), pulls_table(found), omitted_table(found))
+        text = "\n\n".join("\n".join(table) for table in tables)
+        print(text)
+        if asked.page:
+            write_page(asked.page, flavor, text, plot(found))
+    print(f"{time.monotonic() - begun:.0f} s", file=sys.stderr)
     return 0
 
 

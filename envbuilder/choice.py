@@ -19,7 +19,7 @@ from envbuilder.matrix import REQUIREMENT, BaseWish, Matrix, OnTop
 from envbuilder.workspace import Workspace, find_matrix, read_document, users_text
 from envbuilder.yaml_reader import read_matrix, read_yaml
 
-VETTED = ("quickstart", "tensorflow", "classic")
+VETTED = ("quickstart", "tensorflow", "classic", "debian")
 """The matrices whose contexts are committed in this project's ``images/``."""
 
 

@@ -70,6 +70,19 @@ class RegistryBase(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     states_driver: bool = False
 
 
+class SystemCudaWish(msgspec.Struct, frozen=True, kw_only=True):
+    """CUDA of the distribution's own packages, to be installed on the system called ``os``.
+
+    ``component`` is where in its archive the ``packages`` are; ``cudnn`` is the one wheel that cuDNN comes from, pinned
+    (``nvidia-cudnn-cu11==8.6.0.163``). Versions and digests are in the context's own locks.
+    """
+
+    os: str
+    component: str
+    packages: tuple[str, ...]
+    cudnn: str
+
+
 class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     """A resolved combination: everything that locking, rendering and judging need, and nothing that a clock knows.
 
@@ -79,8 +92,8 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     and that the loader has to be told of (``*``: every one). ``cuda`` and ``cudnn`` are what the wheels, or the base,
     bring, ``built_cuda`` and ``built_cudnn`` what this TensorFlow was compiled with; these and ``minimum_driver`` are
     None for a CPU flavour. ``chosen`` names the axes that the resolver filled in. ``base`` is not set for a system that
-    can be bootstrapped, ``additions`` not where there are none, ``form`` not for everything as installed (``devel``):
-    their files stay as they were.
+    can be bootstrapped, ``system_cuda`` not where CUDA is none of the distribution's packages, ``additions`` not where
+    there are none, ``form`` not for everything as installed (``devel``): their files stay as they were.
     """
 
     id: str
@@ -105,6 +118,7 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     controls: tuple[str, ...] = ()
     chosen: tuple[str, ...] = ()
     base: RegistryBase | msgspec.UnsetType = msgspec.UNSET
+    system_cuda: SystemCudaWish | msgspec.UnsetType = msgspec.UNSET
     additions: Additions | msgspec.UnsetType = msgspec.UNSET
     form: Literal["runtime"] | msgspec.UnsetType = msgspec.UNSET
 
@@ -117,6 +131,22 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     def on_registry_base(self) -> RegistryBase | None:
         """Return what is known of its base where only a registry gives it."""
         return self.base or None
+
+    @property
+    def packaged_cuda(self) -> SystemCudaWish | None:
+        """Return what the distribution's packages bring of CUDA, where they do."""
+        return self.system_cuda or None
+
+    @property
+    def base_system(self) -> str:
+        """Name the system that the base is of."""
+        return self.system_cuda.os if self.system_cuda else self.os
+
+    @property
+    def pinned_packages(self) -> tuple[str, ...]:
+        """List the packages of the system whose versions a lock holds: on a system that can be bootstrapped, all."""
+        own = self.system_cuda.packages if self.system_cuda else ()
+        return () if self.base else tuple(dict.fromkeys((*own, *self.added.system_packages)))
 
 
 class Environment(Resolved, frozen=True, kw_only=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from urllib.parse import quote
 
 import msgspec
@@ -12,6 +12,7 @@ import msgspec
 from envbuilder import __version__
 from envbuilder.attest.sbom_contents import Contents, Package
 from envbuilder.image.lockfile import Locked
+from envbuilder.image.omissions import Omissions, Omitted
 
 SCHEMA = "http://cyclonedx.org/schema/bom-1.6.schema.json"
 
@@ -73,15 +74,32 @@ class Bom(msgspec.Struct, frozen=True, kw_only=True):
     dependencies: tuple[dict[str, object], ...]
 
 
-def bom(name: str, digest: str, contents: Contents, lock: tuple[Locked, ...], *, created: str = "") -> Bom:
+def bom(  # noqa: PLR0913 - what is known of an image
+    name: str,
+    digest: str,
+    contents: Contents,
+    lock: tuple[Locked, ...],
+    *,
+    created: str = "",
+    left_out: Omissions | None = None,
+) -> Bom:
     """Describe an image by its repository, manifest digest, contents and the lock that it was made from.
 
     ``created`` is when it was built (ISO 8601), '' where that is not known: no clock of today is in the document.
+    ``left_out`` is what its form leaves out of what its lock pins: said of each package, and in sum of the image.
     """
     locked = {(package.name, package.version): package for package in lock}
-    image = Component(type="container", bom_ref=digest, name=name, version=digest, purl=_image_purl(name, digest))
+    lacking = left_out or Omissions()
+    image = Component(
+        type="container",
+        bom_ref=digest,
+        name=name,
+        version=digest,
+        purl=_image_purl(name, digest),
+        properties=tuple(_lacked(lacking.sums())),
+    )
     # Two copies of one version (one of them bundled inside another package) are one component.
-    parts = {part.purl: part for part in (_component(package, contents, locked) for package in contents.packages)}
+    parts = {part.purl: part for part in (_component(one, contents, locked, lacking) for one in contents.packages)}
     if contents.distribution:
         system = _system(contents)
         parts[system.bom_ref] = system
@@ -126,7 +144,15 @@ def is_cuda(package: Package) -> bool:
     return bool(_CUDA.match(package.name))
 
 
-def _component(package: Package, contents: Contents, locked: dict[tuple[str, str], Locked]) -> Component:
+def _lacked(sums: Iterable[Omitted]) -> Iterator[Property]:
+    """Say how many files and bytes are not there, for each reason; the list itself is in the image."""
+    for one in sums:
+        yield Property(f"envbuilder:left-out:{one.reason}", f"{one.files} files, {one.size} bytes")
+
+
+def _component(
+    package: Package, contents: Contents, locked: dict[tuple[str, str], Locked], lacking: Omissions
+) -> Component:
     purl = _purl(package, contents)
     properties = [Property("envbuilder:cuda", "true")] if is_cuda(package) else []
     hashes: tuple[Hash, ...] = ()
@@ -134,6 +160,8 @@ def _component(package: Package, contents: Contents, locked: dict[tuple[str, str
     if package.kind == "pypi":
         pinned = locked.get((package.name, package.version))
         properties.append(Property("envbuilder:locked", str(pinned is not None).lower()))
+        lacked = lacking.of(package.name, package.version)
+        properties += _lacked(lacked.sums() if lacked else ())
         # A lock lists every file that may be installed; only where it is one alone do we know which it was.
         every = tuple(Hash("SHA-256", one.removeprefix("sha256:")) for one in pinned.hashes) if pinned else ()
         hashes = every if len(every) == 1 else ()

@@ -28,6 +28,7 @@ from envbuilder.catalog.rows import (
     PackageRelease,
     ProcessorNeed,
     Row,
+    SystemCuda,
     Tables,
     TensorflowRelease,
 )
@@ -55,6 +56,27 @@ def _meant(text: str, known: tuple[str, ...]) -> str | None:
     longer = [one for one in known if versions.is_prefix(text, one)]
     final = [one for one in longer if versions.is_final(one)] or longer
     return final[-1] if final else None
+
+
+def _with_packages(below: OperatingSystem, row: SystemCuda) -> OperatingSystem:
+    """Return a system with the CUDA of its own packages: it brings what an image with these files would."""
+    brings = BaseImage(
+        name=row.name,
+        cuda=row.cuda,
+        os=below.name,
+        glibc=below.glibc,
+        python=below.python,
+        flavor=row.name,
+        holds=ImageFlavor(
+            name=row.name, tools=row.tools, libraries=row.libraries, source=row.source, verified=row.verified
+        ),
+        forward_compat=False,
+        source=row.source,
+        verified=row.verified,
+    )
+    return msgspec.structs.replace(
+        below, name=row.name, short=row.short, source=row.source, verified=row.verified, brings=brings, packages=row
+    )
 
 
 class Catalog(Tables, frozen=True, kw_only=True, dict=True):
@@ -209,14 +231,15 @@ class Catalog(Tables, frozen=True, kw_only=True, dict=True):
     def system(self, name: str) -> OperatingSystem | None:
         """Return a system by its name (``debian-bookworm``, ``debian-12``), its short name (``bookworm``) or its image.
 
-        A published image that brings CUDA is one too: the system that it stands on, and what it brings.
+        A published image that brings CUDA is one too: the system that it stands on, and what it brings. So is a system
+        with the CUDA of its own packages (``debian-bookworm-cuda``).
         """
-        return (
-            self._systems.get(name.strip().lower())
-            or self._bases.get(name)
-            or self._bearing(name)
-            or self._tagged(name)
-        )
+        found = self._systems.get(name.strip().lower()) or self._packaged.get(name.strip().lower())
+        return found or self._bases.get(name) or self._bearing(name) or self._tagged(name)
+
+    @cached_property
+    def _packaged(self) -> dict[str, OperatingSystem]:
+        return {row.name: _with_packages(self._systems[row.os], row) for row in self.system_cuda}
 
     @cached_property
     def _bases(self) -> dict[str, OperatingSystem]:

@@ -269,13 +269,33 @@ class BaseImage(Row, frozen=True, kw_only=True):
     forward_compat: bool = True
 
 
+class SystemCuda(Row, frozen=True, kw_only=True):
+    """CUDA as a distribution packages it: a system of its own name (``debian-bookworm-cuda``) on the one called ``os``.
+
+    ``component`` is the part of the archive that holds the ``packages``, ``libraries`` are the sonames that those bring
+    where the loader looks. ``cudnn_wheel`` is the wheel line that cuDNN comes from, because no distribution has the
+    files (its own package, where there is one, fetches them while it is installed).
+    """
+
+    name: str
+    short: str
+    os: str
+    cuda: str
+    component: str
+    packages: tuple[str, ...]
+    libraries: tuple[str, ...]
+    cudnn_wheel: str
+    tools: bool = False
+
+
 class OperatingSystem(Row, frozen=True, kw_only=True):
     """A system that images are built on: its Python, its glibc, and where it comes from.
 
     ``name`` is ``debian-bookworm``. ``image`` is the registry reference; ``suite`` the Debian suite that
     bootstraps it where no registry is reachable ('' where that cannot be done). ``tags`` are other words by which the
     tags of its images name it (``12``, ``jammy``). ``offers`` are further Pythons that its packages bring, and
-    ``brings`` is the CUDA that stands in it already: then no CUDA wheels are installed.
+    ``brings`` is the CUDA that stands in it already, or that its own ``packages`` bring: then no CUDA wheels are
+    installed.
     """
 
     name: str
@@ -288,6 +308,7 @@ class OperatingSystem(Row, frozen=True, kw_only=True):
     tags: tuple[str, ...] = ()
     offers: tuple[str, ...] = ()
     brings: BaseImage | None = None
+    packages: SystemCuda | None = None
 
     @property
     def pythons(self) -> tuple[str, ...]:
@@ -341,6 +362,7 @@ class Tables(msgspec.Struct, frozen=True, kw_only=True):
     gpus: tuple[Gpu, ...] = ()
     systems: tuple[OperatingSystem, ...] = ()
     other_systems: tuple[OtherSystem, ...] = ()
+    system_cuda: tuple[SystemCuda, ...] = ()
     images: tuple[BaseImage, ...] = ()
     image_flavors: tuple[ImageFlavor, ...] = ()
     reports: tuple[FieldReport, ...] = ()

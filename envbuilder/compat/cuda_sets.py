@@ -9,7 +9,7 @@ import msgspec
 
 from envbuilder import versions
 from envbuilder.catalog.model import Catalog
-from envbuilder.catalog.rows import BaseImage, TensorflowRelease
+from envbuilder.catalog.rows import BaseImage, SystemCuda, TensorflowRelease
 from envbuilder.compat.requirement import parse
 
 
@@ -48,6 +48,15 @@ def stacks(release: TensorflowRelease, cuda: str | None, cudnn: str | None, cata
 def brought_by(image: BaseImage) -> Stack:
     """Return what a base brings."""
     return Stack(cuda=image.cuda, cudnn=image.cudnn, wheels=(), chosen=("cuda", "cudnn"))
+
+
+def packaged(release: TensorflowRelease, row: SystemCuda, cudnn: str | None, catalog: Catalog) -> Iterator[Stack]:
+    """List what a distribution's packages give, each with another cuDNN of the wheels for its CUDA, the best first."""
+    pins = (_cudnn_pin(donor.release) for donor in _donors(release, None, catalog))
+    tested = next((version for line, version in pins if line == row.cudnn_wheel), "0")
+    for version in _cudnns(release, cudnn, row.cudnn_wheel, tested, catalog) if release.cudnn else ():
+        chosen = () if cudnn else ("cudnn",)
+        yield Stack(cuda=row.cuda, cudnn=version, wheels=(), chosen=("cuda", *chosen))
 
 
 def why_none(release: TensorflowRelease, cuda: str | None, cudnn: str | None, catalog: Catalog) -> str:

@@ -187,6 +187,8 @@ def findings_on(
         return (missing.no_release(environment.tensorflow, environment.package, catalog),)
     system = None if environment.cuda_wheels else catalog.system(environment.os)
     image = system.brings if system is not None else None
+    if image is not None and environment.packaged_cuda is not None:
+        image = msgspec.structs.replace(image, cudnn=environment.cudnn)
     return on_host(release, environment.cuda, environment.cudnn, driver, gpus, catalog, image)
 
 

@@ -12,11 +12,20 @@ from envbuilder.catalog.opener import loader_folders
 from envbuilder.catalog.rows import OperatingSystem, TensorflowRelease
 from envbuilder.compat import missing
 from envbuilder.compat.binding import distributions
+from envbuilder.compat.cuda_sets import Stack
 from envbuilder.compat.identifier import environment_id, short, suffixes, wished_id
 from envbuilder.compat.requirement import parse
 from envbuilder.compat.rules import joined
 from envbuilder.compat.sides import NO_SIDE, Host, Side, gpu_side, host_side, standing_in
-from envbuilder.environment import NOTHING_ADDED, Combination, Environment, Flavor, RegistryBase, Rejection
+from envbuilder.environment import (
+    NOTHING_ADDED,
+    Combination,
+    Environment,
+    Flavor,
+    RegistryBase,
+    Rejection,
+    SystemCudaWish,
+)
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.matrix import Targets
 
@@ -109,8 +118,7 @@ class Resolver:
     ) -> Side:
         system = self.catalog.system(base) if base is not None else None
         wish = Combination(tensorflow=version, flavor=flavor, arch=arch, cuda=cuda, cudnn=cudnn)
-        image = system.brings if system is not None else None
-        return gpu_side(self._row(package, version), wish, self.targets, self.catalog, image)
+        return gpu_side(self._row(package, version), wish, self.targets, self.catalog, system)
 
     def _row(self, package: str, version: str) -> TensorflowRelease:
         row = self.catalog.release(version, package)
@@ -172,8 +180,18 @@ def _environment(
         form=msgspec.UNSET if wish.form == "devel" else wish.form,
         findings=findings,
         base=_registry_base(host.system, host.python, gpu=gpu),
+        system_cuda=_packaged(host.system, stack) if stack else msgspec.UNSET,
         additions=wish.additions if wish.additions != NOTHING_ADDED else msgspec.UNSET,
     )
+
+
+def _packaged(system: OperatingSystem, stack: Stack) -> SystemCudaWish | msgspec.UnsetType:
+    """Say what the system's own packages bring of CUDA, and which wheel brings cuDNN to it."""
+    row = system.packages
+    if row is None or stack.cudnn is None:
+        return msgspec.UNSET
+    cudnn = f"{row.cudnn_wheel}=={stack.cudnn}"
+    return SystemCudaWish(os=row.os, component=row.component, packages=row.packages, cudnn=cudnn)
 
 
 def _registry_base(system: OperatingSystem, python: str, *, gpu: bool) -> RegistryBase | msgspec.UnsetType:

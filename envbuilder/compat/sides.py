@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import msgspec
@@ -12,7 +12,7 @@ from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import BaseImage, OperatingSystem, TensorflowRelease
 from envbuilder.compat import missing, phrases
 from envbuilder.compat.candidate import candidate
-from envbuilder.compat.cuda_sets import Stack, brought_by, stacks, stand_in, stand_in_cudnn, why_none
+from envbuilder.compat.cuda_sets import Stack, brought_by, packaged, stacks, stand_in, stand_in_cudnn, why_none
 from envbuilder.compat.rules import judge, ordered
 from envbuilder.environment import Combination
 from envbuilder.finding import Code, Finding, Severity
@@ -85,28 +85,49 @@ def gpu_side(
     wish: Combination,
     targets: Targets,
     catalog: Catalog,
-    image: BaseImage | None = None,
+    system: OperatingSystem | None = None,
 ) -> Side:
     """Choose the CUDA wheels: the first set in which nothing is wrong on any target; else the first of all.
 
-    Where an image is given, what it brings is all that there is, and no wheels are chosen.
+    Where the system brings CUDA, that is all that there is, and no wheels are chosen but cuDNN's, where its packages
+    lack that.
     """
+    image = system.brings if system is not None else None
     if wish.flavor == "cpu":
         return NO_SIDE
     if not release.gpu or wish.arch != "x86_64":
         wrong = judge(candidate(release, catalog, arch=wish.arch), catalog, ("gpu",))
         return Side(None, None, wrong, fails=True)
+    if image is not None and system is not None and system.packages is not None:
+        tried = packaged(release, system.packages, wish.cudnn, catalog)
+        found = _first_that_fits(release, tried, targets, catalog, image, wish)
+        return found or _with_stack(release, brought_by(image), targets, catalog, image, *_not_brought(image, wish))
     if image is not None:
         return _with_stack(release, brought_by(image), targets, catalog, image, *_not_brought(image, wish))
+    tried = stacks(release, wish.cuda, wish.cudnn, catalog)
+    return _first_that_fits(release, tried, targets, catalog, None, wish) or _without_stack(release, wish, catalog)
+
+
+def _first_that_fits(  # noqa: PLR0913, PLR0917 - a release, what may stand under it, and what for
+    release: TensorflowRelease,
+    tried: Iterable[Stack],
+    targets: Targets,
+    catalog: Catalog,
+    image: BaseImage | None,
+    wish: Combination,
+) -> Side | None:
+    """Judge one set after the other; the first in which nothing is wrong, else the first of all."""
     first: Side | None = None
-    for stack in stacks(release, wish.cuda, wish.cudnn, catalog):
-        side = _with_stack(release, stack, targets, catalog)
+    for stack in tried:
+        there = msgspec.structs.replace(image, cudnn=stack.cudnn) if image is not None else None
+        wrong = _not_brought(there, wish) if there is not None else ()
+        side = _with_stack(release, stack, targets, catalog, there, *wrong)
         if not side.fails:
             return side
         first = first or side
         if not _another_may_help(side.findings, stack):
             break
-    return first or _without_stack(release, wish, catalog)
+    return first
 
 
 _BY_CUDA = frozenset(

@@ -7,11 +7,11 @@ from typing import Literal
 import msgspec
 
 from envbuilder.finding import Code
-from envbuilder.validation.checks.specification import Check
+from envbuilder.validation.checks.specification import Check, Profile
 
-Base = Literal["cpu", "gpu", "told-gpu", "numpy-1"]
+Base = Literal["cpu", "gpu", "told-gpu", "system-gpu", "numpy-1"]
 """The good environment that a control breaks: a CPU or a GPU build, a GPU build for which the loader has to be told of
-a folder, or a CPU build made for NumPy 1.
+a folder, one whose CUDA the system brings, or a CPU build made for NumPy 1.
 """
 
 
@@ -55,9 +55,11 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
     """One deliberate defect.
 
     ``code`` is the only finding that may be an error in its verdict; None means that nothing may be red: then it
-    is the good environment itself. ``steps`` are added to the image of ``base``, in which ``{site}`` stands for its
+    is the good environment itself. A code of which the suite only warns is ``warned``: then nothing may be red, and no
+    other warning be there. ``steps`` are added to the image of ``base``, in which ``{site}`` stands for its
     site-packages; without steps that image is used as it is. ``locked`` are versions that the defect replaces and
-    that the lock is to name, so that the change itself is not what is found; ``added`` are packages that it brings.
+    that the lock is to name, so that the change itself is not what is found; ``added`` are packages that it brings,
+    ``swapped`` those that another takes the place of. ``profile`` is the least that finds it, ``budgets`` the bounds.
     ``simulate`` is a simulated host, ``extra`` are checks that misbehave. ``stub`` asks for the compiled link-time stub
     in the context.
     """
@@ -70,6 +72,15 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
     wheels: tuple[FromWheel, ...] = ()
     locked: tuple[tuple[str, str], ...] = ()
     added: tuple[tuple[str, str], ...] = ()
+    swapped: tuple[tuple[str, str], ...] = ()
+    warned: bool = False
+    profile: Profile = "quick"
+    budgets: tuple[tuple[str, float], ...] = ()
     simulate: str = ""
     extra: tuple[Check, ...] = ()
     stub: bool = False
+
+    @property
+    def changes_lock(self) -> bool:
+        """Tell whether the lock is to tell of the change."""
+        return bool(self.locked or self.added or self.swapped)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.resources import files as package_files
 from typing import assert_never
 
@@ -103,14 +103,16 @@ class Controller:
         request = ValidationRequest(
             image=reference,
             environment=good.environment,
-            profile=self.profile,
+            profile="full" if "full" in (control.profile, self.profile) else "quick",
             lock=broken_lock(control, good.lock),
+            omissions=good.omissions,
             extra=control.extra,
             probes=defect_probes(control),
             index=self.index,
             simulate=compiler.simulation(profiles.parse(control.simulate, self.catalog)) if control.simulate else None,
         )
-        verdict = validate(self.engine, request)
+        budgets = msgspec.structs.replace(request.budgets, **dict(control.budgets))
+        verdict = validate(self.engine, replace(request, budgets=budgets))
         record(self.workspace.control(control.name), verdict)
         judged = answer(control, verdict)
         return ControlRow(
@@ -150,7 +152,7 @@ class Controller:
     def _context(self, control: Control, good: Built) -> Mapping[str, bytes]:
         lock = broken_lock(control, good.lock)
         files = {"Dockerfile": dockerfile(control, good.environment.python, lock).encode()}
-        if control.locked or control.added:
+        if control.changes_lock:
             files[LOCK] = lock.encode()
         for wheel in control.wheels:
             files[wheel.source] = from_wheel(self.index, wheel)
@@ -175,8 +177,11 @@ def environment_of(base: Base, environments: tuple[Environment, ...]) -> Environ
                 fits = environment.flavor == "cpu" and environment.tensorflow == _NUMPY_1
             case "told-gpu":
                 fits = bool(environment.loader_folders)
+            case "system-gpu":
+                fits = environment.packaged_cuda is not None
             case "cpu" | "gpu":
-                own = environment.tensorflow != _NUMPY_1 and not environment.loader_folders
+                told = environment.loader_folders or environment.packaged_cuda
+                own = environment.tensorflow != _NUMPY_1 and not told
                 fits = environment.flavor == base and own
             case _:
                 assert_never(base)

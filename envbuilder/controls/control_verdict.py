@@ -1,4 +1,4 @@
-"""Judge a control: its verdict must fail with exactly the one code, and nothing else may be red."""
+"""Judge a control: its verdict must fail, or warn, with exactly the one code, and nothing else may be red."""
 
 from __future__ import annotations
 
@@ -23,7 +23,12 @@ def answer(control: Control, verdict: Verdict) -> Answer:
     """Hold a verdict against what the control must lead to."""
     red = tuple(check for check in verdict.checks if check.outcome in _RED)
     codes = tuple(dict.fromkeys(code for check in red for code in _codes(check)))
-    wrong = _without_reason(control, verdict, red) or _otherwise(control, verdict.verdict, codes)
+    wrong = _without_reason(control, verdict, red)
+    if not wrong and control.warned and not codes:
+        codes = _warned(control, verdict)
+        wrong = _only_warned(control, verdict.verdict, codes)
+    elif not wrong:
+        wrong = _otherwise(control, verdict.verdict, codes)
     if not wrong and control.simulate and not verdict.simulated:
         wrong = "the verdict does not say that the driver was simulated"
     return Answer(codes=codes, red=tuple(check.name for check in red), wrong=wrong)
@@ -31,6 +36,22 @@ def answer(control: Control, verdict: Verdict) -> Answer:
 
 def _codes(check: CheckResult) -> tuple[Code, ...]:
     return tuple(finding.code for finding in check.findings if finding.severity is Severity.ERROR)
+
+
+def _warned(control: Control, verdict: Verdict) -> tuple[Code, ...]:
+    """Name the codes of the warnings; that a package's wheel is unknown is no news where the control brings it."""
+    found = (one.code for check in verdict.checks for one in check.findings if one.severity is Severity.WARNING)
+    own = frozenset({Code.UNKNOWN} if control.changes_lock and control.code is not Code.UNKNOWN else ())
+    return tuple(code for code in dict.fromkeys(found) if code not in own)
+
+
+def _only_warned(control: Control, word: Word, codes: tuple[Code, ...]) -> str:
+    if control.code not in codes:
+        return f"{control.code} was not found; the verdict is {word}" + (f" with {', '.join(codes)}" if codes else "")
+    others = [code for code in codes if code != control.code]
+    if others:
+        return f"beside {control.code} also {', '.join(others)}"
+    return f"{control.code} is a warning, and the verdict is {word}" if word == "FAILED" else ""
 
 
 def _without_reason(control: Control, verdict: Verdict, red: tuple[CheckResult, ...]) -> str:

@@ -23,7 +23,7 @@ def dockerfile(control: Control, python: str, lock: str) -> str:
     site = _SITE.format(python=python)
     lines = [f"# Negative control: {control.broken}.", "ARG BASE", "FROM ${BASE}", "USER root"]
     lines += [_instruction(step, site) for step in control.steps]
-    if control.locked or control.added:
+    if control.changes_lock:
         lines += [f"COPY {LOCK} /opt/envbuilder/{LOCK}", f'LABEL org.envbuilder.lock="{lockfile.digest(lock)}"']
     return "\n".join([*lines, "USER envbuilder", ""])
 
@@ -51,13 +51,14 @@ def defect_probes(control: Control) -> dict[str, bytes]:
 
 def broken_lock(control: Control, lock: str) -> str:
     """Return the lock with the versions that the control installs; hashes are dropped where a version changes."""
-    replaced = dict(control.locked)
+    replaced, swapped = dict(control.locked), dict(control.swapped)
     blocks = []
     for package in lockfile.parse(lock):
-        version = replaced.get(package.name)
-        blocks.append(f"{package.name}=={version}" if version else package.text)
-    missing = replaced.keys() - {package.name for package in lockfile.parse(lock)}
+        version, name = replaced.get(package.name), swapped.get(package.name)
+        told = f"{name or package.name}=={version or package.version}"
+        blocks.append(told if version or name else package.text)
+    missing = (replaced.keys() | swapped.keys()) - {package.name for package in lockfile.parse(lock)}
     if missing:
         raise ValueError(f"{control.name} replaces what the lock does not hold: {', '.join(sorted(missing))}")
     blocks += [f"{name}=={version}" for name, version in control.added]
-    return re.sub(r"\n?\Z", "\n", "\n".join(blocks)) if replaced or control.added else lock
+    return re.sub(r"\n?\Z", "\n", "\n".join(blocks)) if control.changes_lock else lock

@@ -11,20 +11,44 @@ _PIP = (
     "python3 -m venv /run/tools && "
     "/run/tools/bin/pip --python /opt/venv/bin/python install --no-deps --no-compile --quiet {0}"
 )
+_SUM = (
+    "$(python3 -ISc 'import base64, hashlib, sys; print(base64.urlsafe_b64encode("
+    """hashlib.sha256(open(sys.argv[1], "rb").read()).digest()).decode().rstrip("="))' """
+)
+"""A file's digest as RECORD writes it; the file's name and a closing bracket come behind."""
+
 _AS_A_PACKAGE = (
     "cd {{site}} && mkdir {0}-1.0.dist-info && "
     "printf 'Metadata-Version: 2.1\\nName: {0}\\nVersion: 1.0\\n' > {0}-1.0.dist-info/METADATA && "
     "for file in {0}.* {0}-1.0.dist-info/METADATA; do "
-    "echo $file,sha256=$(python3 -ISc 'import base64, hashlib, sys; "
-    'print(base64.urlsafe_b64encode(hashlib.sha256(open(sys.argv[1], "rb").read()).digest()).decode().rstrip("="))\' '
-    "$file),; done > {0}-1.0.dist-info/RECORD && "
+    f"echo $file,sha256={_SUM}$file),; done > {{0}}-1.0.dist-info/RECORD && "
     "echo {0}-1.0.dist-info/RECORD,, >> {0}-1.0.dist-info/RECORD"
 )
 """Make the defect a package of the lock with a RECORD of its own: what is wrong with it is what it does alone."""
 
+_REPACKED = (
+    f": {{0}}, packed anew; cd {{{{site}}}} && sum={_SUM}{{1}}) && "
+    'record=$(grep -l "^{1}," *.dist-info/RECORD) && sed -i "s|^{1},sha256=[^,]*|{1},sha256=$sum|" $record'
+)
+"""Let the package that brings a file say that it always was as it is now, as one that was packed so would."""
+
+
+def _defect(name: str) -> tuple[Copy | Run, ...]:
+    """Install the file of defects under a name that says which of them it is, and let Python load it at its start."""
+    return (
+        Copy("envbuilder_defect.py", f"{{site}}/{name}.py"),
+        Run(f"echo 'import {name}' > {{site}}/{name}.pth"),
+        Run(_AS_A_PACKAGE.format(name)),
+    )
+
+
+_DOCUMENT = "/opt/envbuilder/environment.json"
 _OLD_DRIVER = "driver=470.57.02,gpu=A100"
 _CUDNN_OF_VERSION = ("libcudnn.so.9", "libcudnn_graph.so.9")
 """The parts of cuDNN 9 that are needed to ask for its version."""
+
+_CUDNN_8_OF_VERSION = ("libcudnn.so.8", "libcudnn_ops_infer.so.8")
+"""The same of cuDNN 8."""
 
 _DRIVER = "driver=535.104.05,gpu=A100"
 
@@ -35,12 +59,55 @@ CONTROLS: tuple[Control, ...] = (
         base="cpu",
         code=Code.WRONG_NUMBERS,
         broken="float32 matmul computes in bfloat16",
-        steps=(
-            Copy("envbuilder_defect.py", "{site}/envbuilder_defect.py"),
-            Run("echo 'import envbuilder_defect' > {site}/envbuilder_defect.pth"),
-            Run(_AS_A_PACKAGE.format("envbuilder_defect")),
-        ),
+        steps=_defect("envbuilder_defect"),
         added=(("envbuilder-defect", "1.0"),),
+    ),
+    Control(
+        name="functions-traced-again",
+        base="cpu",
+        code=Code.STALLS,
+        broken="each traced function is traced once more at its second call",
+        steps=_defect("envbuilder_retraces"),
+        added=(("envbuilder-retraces", "1.0"),),
+    ),
+    Control(
+        name="slow-disk",
+        base="cpu",
+        code=Code.SLOW_PHASE,
+        broken="the first import takes three times as long as the next, as from a slow disk",
+        steps=_defect("envbuilder_slow_disk"),
+        added=(("envbuilder-slow-disk", "1.0"),),
+        warned=True,
+        profile="full",
+    ),
+    Control(
+        name="kernels-compiled-at-first-use",
+        base="cpu",
+        code=Code.PTX_JIT,
+        broken="the first product of a first start waits and fills the kernel cache, as kernels compiled from PTX do",
+        steps=_defect("envbuilder_compiles"),
+        added=(("envbuilder-compiles", "1.0"),),
+        warned=True,
+        profile="full",
+    ),
+    Control(
+        name="package-of-no-known-wheel",
+        base="cpu",
+        code=Code.UNKNOWN,
+        broken="a package is locked without a hash: what its wheel holds, nobody can say",
+        steps=(
+            Run("echo 'VERSION = 1' > {site}/envbuilder_plain.py"),
+            Run(_AS_A_PACKAGE.format("envbuilder_plain")),
+        ),
+        added=(("envbuilder-plain", "1.0"),),
+        warned=True,
+    ),
+    Control(
+        name="larger-than-its-budget",
+        base="cpu",
+        code=Code.BUDGET_EXCEEDED,
+        broken="nothing in the image: the matrix allows less than it takes",
+        budgets=(("size_gb", 0.1),),
     ),
     Control(
         name="file-changed",
@@ -198,6 +265,38 @@ CONTROLS: tuple[Control, ...] = (
     ),
     Control(name="good-gpu", base="gpu", code=None, broken="nothing: the GPU environment as it is"),
     Control(
+        name="build-without-cuda",
+        base="gpu",
+        code=Code.NOT_A_GPU_BUILD,
+        broken="TensorFlow's build for CPUs stands where the one for GPUs belongs",
+        steps=(
+            Run(
+                "python3 -m venv /run/tools && cd /run/tools/bin && ./pip --python /opt/venv/bin/python uninstall "
+                "--quiet --yes tensorflow && ./pip --python /opt/venv/bin/python install --no-deps --no-compile "
+                "--no-cache-dir --quiet tensorflow-cpu==2.20.0 && rm -r /run/tools",
+                network=True,
+            ),
+            Run('sed -i \'s/"package": *"tensorflow"/"package": "tensorflow-cpu"/\' ' + _DOCUMENT),
+        ),
+        swapped=(("tensorflow", "tensorflow-cpu"),),
+    ),
+    Control(
+        name="run-time-of-another-cuda",
+        base="gpu",
+        code=Code.CUDA_MISMATCH,
+        broken="the run time of CUDA 11 is packed under the name of CUDA 12's",
+        wheels=(
+            FromWheel(
+                "nvidia-cuda-runtime-cu11", "11.8.89", "nvidia/cuda_runtime/lib/libcudart.so.11.0", "libcudart.so.12"
+            ),
+        ),
+        steps=(
+            Copy("libcudart.so.12", "{site}/nvidia/cuda_runtime/lib/libcudart.so.12"),
+            Run(_REPACKED.format("nvidia-cuda-runtime-cu12==12.5.82", "nvidia/cuda_runtime/lib/libcudart.so.12")),
+        ),
+        locked=(("nvidia-cuda-runtime-cu12", "12.5.82"),),
+    ),
+    Control(
         name="library-removed",
         base="gpu",
         code=Code.MISSING_LIBRARY,
@@ -267,6 +366,32 @@ CONTROLS: tuple[Control, ...] = (
             Run("ln -s libcuda.so /usr/local/cuda/lib64/stubs/libcuda.so.1"),
             Env("LD_LIBRARY_PATH", "/usr/local/cuda/lib64/stubs"),
         ),
+    ),
+    Control(name="good-system-cuda", base="system-gpu", code=None, broken="nothing: CUDA of the system as it is"),
+    Control(
+        name="system-library-removed",
+        base="system-gpu",
+        code=Code.MISSING_LIBRARY,
+        broken="one package of the system's CUDA is gone",
+        steps=(Run("dpkg --purge --force-depends libcufft10 && ldconfig"),),
+    ),
+    Control(
+        name="system-and-wheels",
+        base="system-gpu",
+        code=Code.TWO_CUDA_STACKS,
+        broken="a wheel brings a second CUDA run time beside the system's, and is locked so",
+        steps=(Run(_PIP.format("nvidia-cuda-runtime-cu11==11.7.99"), network=True),),
+        added=(("nvidia-cuda-runtime-cu11", "11.7.99"),),
+    ),
+    Control(
+        name="system-cudnn-swapped",
+        base="system-gpu",
+        code=Code.CUDNN_MISMATCH,
+        broken="an older minor of cuDNN is in the place of the one beside the system's CUDA",
+        wheels=tuple(
+            FromWheel("nvidia-cudnn-cu11", "8.5.0.96", f"nvidia/cudnn/lib/{name}", name) for name in _CUDNN_8_OF_VERSION
+        ),
+        steps=tuple(Copy(name, f"/opt/cudnn/nvidia/cudnn/lib/{name}") for name in _CUDNN_8_OF_VERSION),
     ),
     Control(
         name="no-ptxas",

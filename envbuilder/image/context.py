@@ -10,8 +10,8 @@ from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import OperatingSystem
 from envbuilder.environment import Environment
 from envbuilder.errors import InputError, NoClaimError, Problem, UsageError, decode
-from envbuilder.image import lockfile, omissions
-from envbuilder.image.lock import lock
+from envbuilder.image import lockfile, omissions, system_lock
+from envbuilder.image.lock import lock, lock_alone
 from envbuilder.image.lockfile import LOCK
 from envbuilder.image.names import TOOLS_SYSTEM
 from envbuilder.image.render import render_context
@@ -29,9 +29,10 @@ class Difference:
 
 def system_of(environment: Environment, catalog: Catalog) -> OperatingSystem:
     """Return the catalogue's row of an environment's operating system. Raises NoClaimError where there is none."""
-    system = catalog.system(environment.os)
+    system = catalog.system(environment.base_system)
     if system is None:
-        raise NoClaimError(f"the catalogue has no operating system {environment.os}", hint="envbuilder catalog list")
+        name = environment.base_system
+        raise NoClaimError(f"the catalogue has no operating system {name}", hint="envbuilder catalog list")
     return system
 
 
@@ -52,10 +53,31 @@ def ensure_lock(environment: Environment, catalog: Catalog, workspace: Workspace
     kept = None if renew else lockfile.of_context(path.parent)
     if kept is not None:
         _demand(environment, kept, path)
+        ensure_system_locks(environment, catalog, workspace)
         return kept
     text = lock(environment, system_of(environment, catalog).glibc)
+    ensure_system_locks(environment, catalog, workspace, renew=renew)
     write_atomically(path, text.encode())
     return text
+
+
+def ensure_system_locks(
+    environment: Environment, catalog: Catalog, workspace: Workspace, *, renew: bool = False
+) -> None:
+    """Pin what an environment asks of the system itself, where that is not done yet, or where ``renew`` asks for it.
+
+    Raises InfrastructureError where apt cannot do so here.
+    """
+    context = workspace.context(environment.id)
+    if not renew and system_lock.of_context(context, environment) is not None:
+        return
+    system, cuda = system_of(environment, catalog), environment.packaged_cuda
+    if cuda is not None:
+        text = lock_alone(environment, system.glibc, cuda.cudnn)
+        write_atomically(context / system_lock.CUDNN_LOCK, text.encode())
+    if environment.pinned_packages:
+        text = system_lock.resolve(system.suite, environment.pinned_packages, cuda.component if cuda else "")
+        write_atomically(context / system_lock.SYSTEM_LOCK, text.encode())
 
 
 def _demand(environment: Environment, text: str, path: Path) -> None:
@@ -100,14 +122,20 @@ def left_out(environment: Environment, lock_text: str, workspace: Workspace) -> 
 def rendered(environment: Environment, lock_text: str, workspace: Workspace) -> dict[str, bytes]:
     """Render a context with the files and the template that its matrix names in the workspace.
 
-    Raises UsageError where one cannot be read, or where what its form leaves out is not known yet.
+    Raises UsageError where one cannot be read, or where what its form leaves out, or the versions of the system's
+    packages, are not known yet.
     """
     added = environment.added
     texts = templates()
     if added.template:
         texts[added.template] = users_text(workspace.root / added.template)
     files = {source: read_users(workspace.root / source) for source, _ in added.files}
-    return render_context(environment, lock_text, texts, files, left_out(environment, lock_text, workspace))
+    system = system_lock.of_context(workspace.context(environment.id), environment)
+    if system is None:
+        hint = f"envbuilder lock -s {environment.id}"
+        raise UsageError(f"{environment.id}: the system's packages are not pinned as it asks for them", hint=hint)
+    gone = left_out(environment, lock_text, workspace)
+    return render_context(environment, lock_text, texts, files, left_out=gone, system=system)
 
 
 def write_context(environment: Environment, lock_text: str, workspace: Workspace) -> None:
@@ -136,6 +164,9 @@ def stale(environment: Environment, workspace: Workspace) -> tuple[Difference, .
     if environment.form and not left_out_of(folder, lock_text):
         found = f"missing, or of another lock: run envbuilder build -s {environment.id}\n"
         return (Difference(f"{folder}/{omissions.OMISSIONS}", found),)
+    if system_lock.of_context(folder, environment) is None:
+        found = f"missing, or of other packages: run envbuilder lock -s {environment.id}\n"
+        return (Difference(f"{folder}/{system_lock.SYSTEM_LOCK}", found),)
     wanted = rendered(environment, lock_text, workspace)
     names = sorted(wanted.keys() | present.keys())
     return tuple(

@@ -21,7 +21,7 @@ from envbuilder.image.omissions import Omissions
 from envbuilder.versions import same
 from envbuilder.workspace import packaged, temporary_folder, write_atomically
 
-_PROBES = ("probes/__init__.py", "probes/omit.py", "probes/needs.py", "probes/suite/__init__.py", "probes/suite/elf.py")
+_PROBES = (*omissions.PROGRAMS, "probes/needs.py", "probes/suite/elf.py")
 _MOST = 32 << 20
 _LIMIT_S = 1800.0
 _WHOLE = "-whole"
@@ -74,6 +74,7 @@ def _asked(engine: Engine, image: str, environment: Environment) -> Omissions:
         "wished": lockfile.names(environment.requirements),
         "libraries": environment.libraries,
         "framework": environment.package,
+        "gpus": (),
     }
     folder = resources.files("envbuilder")
     stdout, stderr = bytearray(), bytearray()

@@ -15,7 +15,15 @@ from envbuilder.errors import UsageError
 from envbuilder.image import lockfile, omissions
 from envbuilder.image.bases import Base, ensure_base
 from envbuilder.image.build import BuildOptions, Built, ImageRecord, build, listed
-from envbuilder.image.context import ensure_lock, left_out_of, rendered, system_of, tools_system, write_context
+from envbuilder.image.context import (
+    ensure_lock,
+    ensure_system_locks,
+    left_out_of,
+    rendered,
+    system_of,
+    tools_system,
+    write_context,
+)
 from envbuilder.image.derive import derive
 from envbuilder.image.omissions import OMISSIONS, Omissions
 from envbuilder.image.wheel_records import WheelRecords
@@ -96,6 +104,8 @@ def _prepared(
     if given is not None and given.as_it_lies:
         return given.lock
     lock = given.lock if given else ensure_lock(environment, catalog, workspace)
+    if given is not None:
+        ensure_system_locks(environment, catalog, workspace)
     context = workspace.context(environment.id)
     if environment.form and not left_out_of(context, lock):
         write_atomically(context / OMISSIONS, omissions.write(derived(lock)).encode())

@@ -6,6 +6,8 @@ import os
 import re
 from pathlib import Path
 
+import msgspec
+
 from envbuilder.environment import Environment
 from envbuilder.errors import InfrastructureError, UnsatisfiableError, programs
 from envbuilder.pypi.index_config import configured, for_uv
@@ -21,13 +23,15 @@ _FIRST_WITHOUT_SDISTS = "2.6"
 _TIME_LIMIT_S = 600
 
 
-def lock(environment: Environment, glibc: str, *, keep: str = "", wheels: Path | None = None) -> str:
+def lock(
+    environment: Environment, glibc: str, *, keep: str = "", wheels: Path | None = None, dependencies: bool = True
+) -> str:
     """Resolve an environment's packages for its Python, glibc and machine; return the lock's text.
 
     The lock is in pip's format, every package with ``==`` and all of its hashes, sorted by name. The index is the one
     that uv or pip is set to. ``keep`` is another lock whose versions are kept wherever they fit; ``wheels`` a folder
-    of further wheels to choose from. Raises UnsatisfiableError with the resolver's reason, InfrastructureError where
-    the index does not answer.
+    of further wheels to choose from; without ``dependencies`` what is asked for is pinned alone. Raises
+    UnsatisfiableError with the resolver's reason, InfrastructureError where the index does not answer.
     """
     with temporary_folder("lock") as folder:
         wishes = Path(folder, "requirements.in")
@@ -38,10 +42,17 @@ def lock(environment: Environment, glibc: str, *, keep: str = "", wheels: Path |
         if keep:
             result.write_text(keep)
         words = [*_arguments(environment, glibc, wishes, bounds), "--output-file", str(result)]
+        words += [] if dependencies else ["--no-deps"]
         done = _uv([*words, "--find-links", str(wheels)] if wheels else words)
         if done.code:
             raise _failure(environment, done.complaint)
         return users_text(result)
+
+
+def lock_alone(environment: Environment, glibc: str, requirement: str) -> str:
+    """Pin one package with its hashes and nothing that it requires; errors as of `lock`."""
+    alone = msgspec.structs.replace(environment, requirements=(requirement,), cuda_wheels=(), constraints=())
+    return lock(alone, glibc, dependencies=False)
 
 
 def _arguments(environment: Environment, glibc: str, wishes: Path, bounds: Path) -> list[str]:

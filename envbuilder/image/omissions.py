@@ -6,21 +6,40 @@ what is missing is known from outside of the image.
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
 from envbuilder.errors import InputError, Problem, decode
+from envbuilder.image import lockfile
 from envbuilder.workspace import users_text
 
 OMISSIONS = "omissions.json"
 """The list's name in a build context, and below ``/opt/envbuilder`` in an image."""
 
-Reason = Literal["compilers", "tests", "unimported", "unnamed", "symbols"]
+LABEL = "org.envbuilder.omissions"
+"""The label of an image that names its list, by the list's digest."""
+
+PROGRAMS = (
+    "probes/__init__.py",
+    "probes/omit.py",
+    "probes/settle.py",
+    "probes/shorten.py",
+    "probes/thin.py",
+    "probes/suite/__init__.py",
+    "probes/suite/fatbin.py",
+)
+"""What the steps run that install and leave out: their places in the package, and in a build context."""
+
+Reason = Literal["compilers", "tests", "unimported", "unnamed", "symbols", "kernels"]
 """Read by compilers alone; a package's own tests; a distribution that nothing imports and nobody asked for; an object
-that nothing needs, names or imports; symbol tables, which no loader reads."""
+that nothing needs, names or imports; symbol tables, which no loader reads; machine code for GPUs that are not there."""
+
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 50)]
+"""Files or bytes: a list may come with an image, from anybody."""
 
 
 class LeftOut(msgspec.Struct, frozen=True):
@@ -30,21 +49,26 @@ class LeftOut(msgspec.Struct, frozen=True):
     """
 
     path: str
-    files: int
-    size: int
+    files: Count
+    size: Count
     digest: str
     reason: Reason
 
 
-class Cut(msgspec.Struct, frozen=True):
-    """A shared object that ends where what is loaded of it ends: bytes and digest before, and those that are left."""
+class Cut(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A shared object without what no loader reads of it: bytes and digest before, and those that are left.
+
+    Where ``gpus`` (capabilities) are named, machine code for all others is gone too: ``kernels`` bytes of what went.
+    """
 
     path: str
-    size: int
+    size: Count
     digest: str
-    left: int
+    left: Count
     becomes: str
     reason: Reason
+    kernels: Count = 0
+    gpus: tuple[str, ...] = ()
 
 
 class OfDistribution(msgspec.Struct, frozen=True):
@@ -54,6 +78,10 @@ class OfDistribution(msgspec.Struct, frozen=True):
     version: str
     left_out: tuple[LeftOut, ...] = ()
     cut: tuple[Cut, ...] = ()
+
+    def sums(self) -> tuple[Omitted, ...]:
+        """Add up by reason, in the order of the reasons' names."""
+        return _sums((self,))
 
 
 class Omitted(msgspec.Struct, frozen=True):
@@ -91,15 +119,22 @@ class Omissions(msgspec.Struct, frozen=True, kw_only=True):
 
     def sums(self) -> tuple[Omitted, ...]:
         """Add up by reason, in the order of the reasons' names."""
-        found: dict[Reason, tuple[int, int]] = {}
-        for one in self.distributions:
-            for row in one.left_out:
-                files, size = found.get(row.reason, (0, 0))
-                found[row.reason] = (files + row.files, size + row.size)
-            for cut in one.cut:
-                files, size = found.get(cut.reason, (0, 0))
-                found[cut.reason] = (files + 1, size + cut.size - cut.left)
-        return tuple(Omitted(reason, *found[reason]) for reason in sorted(found))
+        return _sums(self.distributions)
+
+
+def _sums(distributions: Iterable[OfDistribution]) -> tuple[Omitted, ...]:
+    found: dict[Reason, tuple[int, int]] = {}
+    for reason, more, bytes_ in (row for one in distributions for row in _each(one)):
+        files, size = found.get(reason, (0, 0))
+        found[reason] = (files + more, size + bytes_)
+    return tuple(Omitted(reason, *found[reason]) for reason in sorted(found))
+
+
+def _each(one: OfDistribution) -> Iterator[tuple[Reason, int, int]]:
+    yield from ((row.reason, row.files, row.size) for row in one.left_out)
+    for cut in one.cut:
+        plain = cut.size - cut.left - cut.kernels
+        yield from ((why, 1, size) for why, size in ((cut.reason, plain), ("kernels", cut.kernels)) if size)
 
 
 def parse(text: str) -> Omissions:
@@ -125,3 +160,13 @@ def of_context(context: Path) -> str:
             (Problem(str(path), 1, "", str(error)),), hint="remove it: the next build derives it"
         ) from error
     return text
+
+
+def named(label: str, lock: str, text: str) -> str:
+    """Return a list where it is the one that an image's label names, of the image's own lock; '' where it is not."""
+    if not label or lockfile.digest(text) != label:
+        return ""
+    try:
+        return text if parse(text).lock == lockfile.digest(lock) else ""
+    except decode.DamagedError:
+        return ""

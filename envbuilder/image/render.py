@@ -12,9 +12,10 @@ import msgspec
 from envbuilder.engine.archive import MODIFIED
 from envbuilder.environment import Environment
 from envbuilder.errors import InputError, Problem, decode, printable
-from envbuilder.image import lockfile, omissions
+from envbuilder.image import lockfile, omissions, system_lock
 from envbuilder.image.names import BASES, TOOLS_SYSTEM
 from envbuilder.image.parts import cuda_names, parts
+from envbuilder.image.system_lock import SYSTEM_LOCK
 from envbuilder.versions import major, minor, pins
 from envbuilder.workspace import packaged
 
@@ -45,27 +46,31 @@ def with_host(cache: str = "") -> str:
     return _WITH_HOST.format(cache=f" --mount=type=cache,target=/root/.cache/{_word(cache)}" if cache else "")
 
 
-def render_context(
+def render_context(  # noqa: PLR0913 - what a context is made of, each from another place
     environment: Environment,
     lock: str,
     templates: Mapping[str, str],
     added: Mapping[str, bytes] | None = None,
+    *,
     left_out: str = "",
+    system: Mapping[str, str] | None = None,
 ) -> dict[str, bytes]:
     """Return every file of a build context, by its path in it.
 
     ``lock`` is the environment's lock; ``templates`` are the texts of ``templates/`` by name, and the matrix's own
     where it has one; ``added`` are the contents of the files that the matrix adds, by their path in the workspace;
-    ``left_out`` is the list of what the image lacks, where its form is not ``devel``.
+    ``left_out`` is the list of what the image lacks, where its form is not ``devel``; ``system`` are the locks of what
+    is asked of the system itself, by their names.
     Raises ValueError where a value could end an instruction of the Dockerfile: nothing unchecked is written into one.
     Raises InputError where a template of one's own cannot be rendered.
     """
     files = {
-        "Dockerfile": _dockerfile(environment, lock, templates, left_out),
+        "Dockerfile": _dockerfile(environment, lock, templates, left_out, system or {}),
         "environment.json": _document(environment),
         lockfile.LOCK: lock,
         "tools.lock": templates["tools.lock"],
         "host/README": _HOST_README,
+        **(system or {}),
     }
     if environment.cuda_wheels and not environment.form:
         files["cuda.lock"] = lockfile.subset(lock, cuda_names(environment))
@@ -78,10 +83,10 @@ def render_context(
 
 def _leaving_out(environment: Environment, lock: str, left_out: str) -> dict[str, str]:
     """Return the list, the parts that its layers are made with, and the programs that its steps run."""
-    listed, probes = omissions.parse(left_out), resources.files("envbuilder").joinpath("probes")
+    listed, folder = omissions.parse(left_out), resources.files("envbuilder")
     files = {omissions.OMISSIONS: left_out, "mounts/etc/hosts": ""}
-    for program in ("omit.py", "settle.py"):
-        files[program] = decode.text(packaged(probes.joinpath(program)))
+    for program in omissions.PROGRAMS:
+        files[program] = decode.text(packaged(folder.joinpath(program)))
     for part in parts(environment, lock, listed):
         files[f"{part.folder}/{part.lock}"] = lockfile.subset(lock, part.distributions)
         files[f"{part.folder}/{omissions.OMISSIONS}"] = omissions.write(listed.only(part.distributions))
@@ -102,17 +107,22 @@ def required_cuda(cuda: str) -> str:
 def needs_nvrtc_link(environment: Environment) -> bool:
     """Tell whether cuDNN asks for ``libnvrtc.so``, which NVRTC's wheel holds as ``libnvrtc.so.11.2`` alone.
 
-    cuDNN 8 for CUDA 11 does, and aborts where the name is absent: its libcudnn_ops_infer looks in cuBLAS's folder, by
-    RUNPATH. For CUDA 12 it asks for the wheel's own name.
+    So does the distribution's package. cuDNN 8 for CUDA 11 does, and aborts where the name is absent: its
+    libcudnn_ops_infer looks in cuBLAS's folder, by RUNPATH. For CUDA 12 it asks for the wheel's own name.
     """
-    return "nvidia-cuda-nvrtc-cu11" in pins(environment.cuda_wheels)
+    packaged = environment.packaged_cuda
+    return "nvidia-cuda-nvrtc-cu11" in pins(environment.cuda_wheels) or (
+        packaged is not None and "libnvrtc11.2" in packaged.packages
+    )
 
 
 _MINOR_COMPATIBILITY_SINCE = 11
 """Minor-version compatibility came with CUDA 11: docs.nvidia.com/deploy/cuda-compatibility."""
 
 
-def _dockerfile(environment: Environment, lock: str, templates: Mapping[str, str], left_out: str) -> str:
+def _dockerfile(
+    environment: Environment, lock: str, templates: Mapping[str, str], left_out: str, system: Mapping[str, str]
+) -> str:
     import jinja2  # noqa: PLC0415 - 40 ms that only a written context pays
     from jinja2.sandbox import SandboxedEnvironment  # noqa: PLC0415
 
@@ -130,7 +140,7 @@ def _dockerfile(environment: Environment, lock: str, templates: Mapping[str, str
     added = environment.added
     with _readable(added.template):
         template = engine.get_template(added.template or "Dockerfile.j2")
-        return template.render(_values(environment, lock, left_out))
+        return template.render(_values(environment, lock, left_out, system))
 
 
 @contextmanager
@@ -148,7 +158,7 @@ def _readable(template: str) -> Iterator[None]:
         raise InputError((Problem(template, line, "", printable.text(error.message or "")),), hint=hint) from error
 
 
-def _values(environment: Environment, lock: str, left_out: str) -> dict[str, object]:
+def _values(environment: Environment, lock: str, left_out: str, system: Mapping[str, str]) -> dict[str, object]:
     """Return what templates may use."""
     listed = omissions.parse(left_out) if environment.form else omissions.Omissions()
     gone = listed.folders()
@@ -157,6 +167,9 @@ def _values(environment: Environment, lock: str, left_out: str) -> dict[str, obj
         "environment": environment,
         "base": environment.on_registry_base,
         "added": added,
+        "cuda": environment.packaged_cuda,
+        "system_packages": system_packages(environment, system),
+        "system_digest": lockfile.digest("".join(system[name] for name in sorted(system))),
         "parts": parts(environment, lock, listed) if environment.form else (),
         "settled": _SETTLED,
         "settled_at": MODIFIED,
@@ -171,6 +184,13 @@ def _values(environment: Environment, lock: str, left_out: str) -> dict[str, obj
         "links_nvrtc": needs_nvrtc_link(environment),
         "tools_base": f"{BASES}:{TOOLS_SYSTEM}",
     }
+
+
+def system_packages(environment: Environment, system: Mapping[str, str]) -> tuple[str, ...]:
+    """List what apt installs: each package of the lock at its version, or as the matrix asks where there is no lock."""
+    if SYSTEM_LOCK in system:
+        return tuple(package.pin for package in system_lock.parse(system[SYSTEM_LOCK]))
+    return environment.added.system_packages
 
 
 _SETTLED = ("/etc", "/opt", "/root", "/root/.cache", "/run", "/tmp")  # noqa: S108 - folders of an image

@@ -16,7 +16,7 @@ from envbuilder.errors import decode
 from envbuilder.image.lockfile import Locked
 from envbuilder.pypi.answer_cache import Cache
 from envbuilder.pypi.package_index import DistFile, IndexUnavailableError, PackageIndex
-from envbuilder.versions import distribution, minor, numbers
+from envbuilder.versions import distribution, minor, numbers, same
 from envbuilder.workspace import cache_dir
 
 _KIND = "wheel-record-2"
@@ -34,12 +34,16 @@ Proof = Literal["", "whole", "built"]
 
 @dataclass(frozen=True)
 class WheelRecord:
-    """The RECORD of a locked wheel; ``content`` is None where it cannot be had, and ``why`` says why."""
+    """The RECORD of a locked wheel; ``content`` is None where it cannot be had, and ``why`` says why.
+
+    ``is_refuted`` says that the index has a wheel of this version for this Python, and it is not the locked one.
+    """
 
     filename: str = ""
     content: bytes | None = None
     why: str = ""
     proof: Proof = ""
+    is_refuted: bool = False
 
 
 class WheelRecords:
@@ -116,11 +120,14 @@ class WheelRecords:
     def _ask(self, index: PackageIndex, package: Locked, tags: frozenset[str]) -> WheelRecord:
         found = WheelRecord(why="no locked wheel on the index has its tags: it was built from its source")
         for file in index.files(package.name):
-            digest = f"sha256:{file.sha256}"
-            if digest in package.hashes and file.filename.endswith(".whl") and _has(file.filename, tags):
+            if not (file.filename.endswith(".whl") and _has(file.filename, tags)):
+                continue
+            if f"sha256:{file.sha256}" in package.hashes:
                 found = self._kept(index, file, package)
                 if found.content is not None:
                     return found
+            elif file.sha256 and _is_of(file.filename, package):
+                found = WheelRecord(why=f"the index has another {file.filename} than the lock names", is_refuted=True)
         return found
 
 
@@ -144,6 +151,11 @@ def _has(filename: str, tags: frozenset[str]) -> bool:
     """Tell whether a wheel's name stands for one of these tags (PEP 425's compressed sets)."""
     parts = filename.removesuffix(".whl").split("-")[-3:]
     return any("-".join(tag) in tags for tag in itertools.product(*(part.split(".") for part in parts)))
+
+
+def _is_of(filename: str, package: Locked) -> bool:
+    """Tell whether a wheel's name is of the locked version: the second of its parts."""
+    return same("".join(filename.split("-")[1:2]), package.version)
 
 
 def _read(index: PackageIndex, file: DistFile, package: Locked) -> WheelRecord:

@@ -14,6 +14,7 @@ import sys
 from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from . import omit
+from .shorten import WORTH, symbols_cut
 from .suite.elf import Elf, NotElfError
 
 COMPILERS, TESTS, UNIMPORTED, UNNAMED, SYMBOLS = "compilers", "tests", "unimported", "unnamed", "symbols"
@@ -58,19 +59,22 @@ class Texts(NamedTuple):
     bodies: List[bytes]
 
 
-def derive(site: str, wished: Iterable[str], libraries: Iterable[str], framework: str) -> Dict[str, Any]:
+def derive(
+    site: str, wished: Iterable[str], libraries: Iterable[str], framework: str, gpus: Sequence[str] = ()
+) -> Dict[str, Any]:
     """List what can go from the distributions in ``site``.
 
     ``wished`` are the distributions that were asked for by name: of these, and of everything that they import, every
     module stays. ``libraries`` are the sonames that the framework opens under names that it puts together itself.
     Symbol tables are cut off the objects of the distribution ``framework`` alone: others' files go whole or stay whole.
+    So is machine code for other GPUs than those of the capabilities ``gpus`` (``"8.6"``), where some are named.
     """
     every = list(distributions(site))
     plan = _Needs(site, every, {omit.normal(name) for name in wished}, set(libraries))
     listed = []
     for dist in every:
         gone = plan.gone(dist)
-        cut = list(_cuts(site, dist, gone)) if omit.normal(dist.name) == omit.normal(framework) else []
+        cut = list(_cuts(site, dist, gone, gpus)) if omit.normal(dist.name) == omit.normal(framework) else []
         if gone or cut:
             rows = list(_folded(dist, gone))
             listed.append({"name": omit.normal(dist.name), "version": dist.version, "left_out": rows, "cut": cut})
@@ -275,21 +279,25 @@ def _spans(elf: Elf, size: int) -> Iterator[Tuple[int, int]]:
             yield start, start + length
 
 
-def _cuts(site: str, dist: Dist, gone: Dict[str, str]) -> Iterator[Dict[str, Any]]:
+def _cuts(site: str, dist: Dist, gone: Dict[str, str], gpus: Sequence[str]) -> Iterator[Dict[str, Any]]:
     for path, (digest, _) in sorted(dist.rows.items()):
         place = os.path.join(site, path)
-        if path in gone or not re.search(r"\.so(?:\.[\d.]+)?\Z", path) or os.path.getsize(place) < omit.WORTH:
+        if path in gone or not re.search(r"\.so(?:\.[\d.]+)?\Z", path) or os.path.getsize(place) < WORTH:
             continue
         with open(place, "rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as image:
-            cut = omit.symbols_cut(image)
-            if cut is not None:
+            edit = omit.shortened(image, gpus)
+            if edit is not None:
+                plain = symbols_cut(image)
+                kernels = (plain.size if plain is not None else len(image)) - edit.size
+                thinned = {"kernels": kernels, "gpus": list(gpus)} if kernels else {}
                 yield {
                     "path": path,
                     "size": len(image),
                     "digest": digest,
-                    "left": cut.size,
-                    "becomes": omit.digest_after(image, cut),
+                    "left": edit.size,
+                    "becomes": edit.digest(image),
                     "reason": SYMBOLS,
+                    **thinned,
                 }
 
 
@@ -336,7 +344,7 @@ def _required(site: str, every: Sequence[Dist], framework: str) -> List[str]:
 def main(arguments: List[str]) -> int:
     """Print the list for the plan on the command line, as JSON."""
     plan = json.loads(arguments[0])
-    print(json.dumps(derive(plan["site"], plan["wished"], plan["libraries"], plan["framework"])))
+    print(json.dumps(derive(plan["site"], plan["wished"], plan["libraries"], plan["framework"], plan["gpus"])))
     return 0
 
 

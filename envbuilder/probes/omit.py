@@ -1,7 +1,7 @@
 """Leave out of an installation what a list names: files go, symbol tables are cut off, each RECORD says what is there.
 
-Run in a build, in the step that installs, so that what goes is in no layer: ``python omit.py LIST SITE`` does what
-``LIST`` says of the distributions in ``SITE``. It is one file with no package around it, standard library only.
+Run in a build, in the step that installs, so that what goes is in no layer: ``python -m probes.omit LIST SITE`` does
+what ``LIST`` says of the distributions in ``SITE``. Standard library only, and of this package the modules beside it.
 A list is made for certain wheels: where a RECORD is not what it was made from, nothing is touched and the build ends.
 """
 
@@ -14,114 +14,25 @@ import json
 import mmap
 import os
 import re
-import struct
 import sys
-from base64 import urlsafe_b64encode
-from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterable, List, Optional, Tuple
+
+from .shorten import PIECE, Edit, symbols_cut, written
+from .thin import StrangeError, thinned
 
 Rows = Dict[str, Tuple[str, str]]
 """A RECORD: path as it writes it → digest and size, '' where it has none."""
-
-_PIECE = 4 << 20
-_ALLOC, _NOBITS, _INFO_LINK = 2, 8, 0x40
-_SECTION = struct.Struct("<IIQQQQIIQQ")
-_SEGMENT = struct.Struct("<IIQQQQQQ")
-WORTH = 64 << 10
-"""Bytes from which on cutting symbol tables off is worth a file that is not as its wheel has it."""
-
-
-class Cut(NamedTuple):
-    """What is left of an ELF file without what no loader reads: a new header, the bytes up to ``keep``, a new end."""
-
-    header: bytes
-    keep: int
-    end: bytes
-
-    @property
-    def size(self) -> int:
-        """The file's bytes afterwards."""
-        return self.keep + len(self.end)
 
 
 class NotAsListedError(Exception):
     """The installation is not the one that the list was made from."""
 
 
-def symbols_cut(image: mmap.mmap) -> Optional[Cut]:
-    """Plan to cut off what stands behind everything that is loaded: symbol tables for debuggers, and their texts.
-
-    Only the file's own header, and the table of sections at its end, are written anew: every byte that a loader maps
-    stays where it is (https://refspecs.linuxfoundation.org/elf/gabi4+/ch4.intro.html). None where it is no such file,
-    where little would go, or where a section that is loaded refers to one that is not.
-    """
-    if len(image) < 64 or image[:6] != b"\x7fELF\x02\x01":
-        return None
-    try:
-        return _cut(image)
-    except (struct.error, IndexError):
-        return None
-
-
-def _cut(image: mmap.mmap) -> Optional[Cut]:
-    at, table = struct.unpack_from("<QQ", image, 32)
-    size, count, _, rows, names_index = struct.unpack_from("<HHHHH", image, 54)
-    segments = [_SEGMENT.unpack_from(image, at + number * size) for number in range(count)]
-    sections = [_SECTION.unpack_from(image, table + number * _SECTION.size) for number in range(rows)]
-    loaded = [number for number, row in enumerate(sections) if row[2] & _ALLOC]
-    if not loaded or not segments:
-        return None
-    kept = sections[: loaded[-1] + 1]
-    if len(loaded) != len(kept) - 1 or any(_refers_beyond(row, len(kept)) for row in kept):
-        return None
-    ends = [row[4] + row[5] for row in kept if row[1] != _NOBITS]
-    keep = max(64, at + size * count, *(row[2] + row[5] for row in segments), *ends)
-    end = _end(image, kept, sections[names_index][4], keep)
-    if keep + len(end) + WORTH > len(image):
-        return None
-    header = bytearray(image[:64])
-    struct.pack_into("<Q", header, 40, keep + len(end) - (len(kept) + 1) * _SECTION.size)
-    struct.pack_into("<HH", header, 60, len(kept) + 1, len(kept))
-    return Cut(bytes(header), keep, end)
-
-
-def _refers_beyond(row: Tuple[int, ...], count: int) -> bool:
-    return row[6] >= count or (bool(row[2] & _INFO_LINK) and row[7] >= count)
-
-
-def _end(image: mmap.mmap, kept: List[Tuple[int, ...]], names_at: int, keep: int) -> bytes:
-    """Write the names and the table of the sections that stay, aligned as an ELF file wants them."""
-    names, rows = bytearray(b"\0"), [bytes(_SECTION.size)]
-    for row in kept[1:]:
-        start = names_at + row[0]
-        rows.append(_SECTION.pack(len(names), *row[1:]))
-        names += image[start : image.find(b"\0", start) + 1]
-    place = len(names)
-    names += b".shstrtab\0"
-    before = -keep % 8
-    rows.append(_SECTION.pack(place, 3, 0, 0, keep + before, len(names), 0, 0, 1, 0))
-    behind = -(keep + before + len(names)) % 8
-    return bytes(before) + bytes(names) + bytes(behind) + b"".join(rows)
-
-
-def digest_after(image: mmap.mmap, cut: Cut) -> str:
-    """Return the digest of what a cut leaves, as RECORD writes it."""
-    hashed = hashlib.sha256(cut.header)
-    for at in range(64, cut.keep, _PIECE):
-        hashed.update(image[at : min(at + _PIECE, cut.keep)])
-    hashed.update(cut.end)
-    return written(hashed.digest())
-
-
-def written(digest: bytes) -> str:
-    """Write a SHA-256 as RECORD does."""
-    return "sha256=" + urlsafe_b64encode(digest).decode().rstrip("=")
-
-
 def digest_of_file(path: str) -> str:
     """Return a file's digest as RECORD writes it."""
     hashed = hashlib.sha256()
     with open(path, "rb") as stream:
-        for piece in iter(lambda: stream.read(_PIECE), b""):
+        for piece in iter(lambda: stream.read(PIECE), b""):
             hashed.update(piece)
     return written(hashed.digest())
 
@@ -176,7 +87,7 @@ def _apply(one: Dict[str, Any], site: str) -> int:
     for path in [path for path in rows if _is_orphan(path, leaving)]:
         del rows[path]
     for row, cut in cuts:
-        _cut_file(_place(site, row["path"]), cut)
+        cut.write_over(_place(site, row["path"]))
         rows[row["path"]] = (row["becomes"], str(cut.size))
         gone += int(row["size"]) - cut.size
     with open(record, "w", encoding="utf-8", newline="") as stream:
@@ -193,22 +104,23 @@ def _matched(name: str, row: Dict[str, Any], rows: Rows) -> List[str]:
     return found
 
 
-def _planned(name: str, row: Dict[str, Any], rows: Rows, site: str) -> Cut:
+def shortened(image: mmap.mmap, gpus: Iterable[str]) -> Optional[Edit]:
+    """Plan what is left of an object without symbol tables and, where GPUs are named, machine code for others.
+
+    None where it stays whole. Raises StrangeError.
+    """
+    wanted = list(gpus)
+    return (thinned(image, wanted) if wanted else None) or symbols_cut(image)
+
+
+def _planned(name: str, row: Dict[str, Any], rows: Rows, site: str) -> Edit:
     with open(_place(site, row["path"]), "rb") as stream:
         with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as image:
-            cut = symbols_cut(image)
+            edit = shortened(image, row.get("gpus", ()))
             recorded = rows.get(row["path"], ("", ""))[0]
-            if cut is None or recorded != row["digest"] or digest_after(image, cut) != row["becomes"]:
+            if edit is None or recorded != row["digest"] or edit.digest(image) != row["becomes"]:
                 raise NotAsListedError("{0}: {1} is not what the list was made from".format(name, row["path"]))
-            return cut
-
-
-def _cut_file(path: str, cut: Cut) -> None:
-    with open(path, "r+b") as stream:
-        stream.write(cut.header)
-        stream.seek(cut.keep)
-        stream.write(cut.end)
-        stream.truncate()
+            return edit
 
 
 def _place(site: str, path: str) -> str:
@@ -252,7 +164,7 @@ def main(arguments: List[str]) -> int:
         known = json.load(stream)
     try:
         gone = apply(known, os.path.normpath(site))
-    except (NotAsListedError, OSError) as error:
+    except (NotAsListedError, StrangeError, OSError) as error:
         print("not left out: {0}".format(error), file=sys.stderr)
         return 1
     print("left out {0:.1f} MB".format(gone / 1e6))

@@ -1,8 +1,8 @@
 """Give what a build step installed one time of change, so that the same files are the same layer wherever it is built.
 
-Run at the end of the step: ``python settle.py FOLDER [PLACE ...]`` settles all below ``FOLDER``, and the places alone.
+Run at the end of the step: ``python -m probes.settle FOLDER [PLACE ...]`` settles all below ``FOLDER``, and the places.
 A layer's digest covers the times of its files: two builders that install the same wheels make one layer only where the
-times are the same. It is one file with no package around it, standard library only.
+times are the same. Standard library only.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from envbuilder.engine.port import Engine, Image
 from envbuilder.environment import Environment
 from envbuilder.errors import EnvbuilderError, InfrastructureError, PublishError, UsageError, decode
 from envbuilder.exits import ExitCode
-from envbuilder.image import lockfile
+from envbuilder.image import lockfile, omissions
 from envbuilder.image.build import Built, digests_of, standing
 from envbuilder.publish.publish import Publication, publish
 from envbuilder.publish.publish_document import PublishDocument, PublishRow, Tag
@@ -189,8 +189,15 @@ class _Describe:
     def _bill(self, name: str, digest: str, image: Image) -> Statement:
         self.session.say(f"{self.built.environment.id}: reading the image for its bill of materials")
         contents = read(read_image(self.session.engine, image))
-        locked = lockfile.parse(self.built.lock)
-        return about(name, digest, CYCLONEDX, bom(name, digest, contents, locked, created=self.built.record.finished))
+        made = bom(
+            name,
+            digest,
+            contents,
+            lockfile.parse(self.built.lock),
+            created=self.built.record.finished,
+            left_out=omissions.parse(self.built.omissions) if self.built.omissions else None,
+        )
+        return about(name, digest, CYCLONEDX, made)
 
     def _provenance(self, name: str, digest: str) -> Statement:
         environment, record = self.built.environment, self.built.record

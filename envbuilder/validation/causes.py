@@ -30,7 +30,7 @@ _LIBRARY = frozenset(
     {Code.MISSING_LIBRARY, Code.LIBRARY_PATH, Code.CUDA_MISMATCH, Code.CUDNN_MISMATCH, Code.XLA_TOOLS_MISSING}
 )
 _START = frozenset({Code.USER_START})
-_KERAS = frozenset({"KERAS_BACKEND", "TF_USE_LEGACY_KERAS"})
+_KERAS = frozenset({"KERAS_BACKEND", "TF_USE_LEGACY_KERAS", "keras.json"})
 _BUILD_NOTE = frozenset({"build_info.py"})
 _IN_FRONT = frozenset({"WORKDIR", "PYTHONPATH", "python"})
 

@@ -12,13 +12,14 @@ import msgspec
 
 from envbuilder.errors import decode, printable
 from envbuilder.finding import Code, Finding, Severity
+from envbuilder.probes.suite import pace
 from envbuilder.probes.suite.channel import Reader
 from envbuilder.validation.checks.specification import Check
 from envbuilder.validation.checks.suite_table import HOST_GROUPS
 from envbuilder.validation.protocol import Rules
 from envbuilder.verdict import TIERS, CheckResult, GpuSeen, Measurement, Outcome, Phase, every_on
 
-SILENCE_S, REST_S = 60.0, 15.0
+SILENCE_S, REST_S = 60.0, 8.0
 """How long nothing may come from a run: where no check is at work (its start, an image's own words), and beyond what
 the checks at work may take, at whose limits the runner speaks by itself."""
 
@@ -213,11 +214,18 @@ class Session:
         if not self._watched:
             self._watched, self._last = True, self._clock()
         working = self._rules.at_work
-        limits = [check.limit_s for check in self._checks if check.name in working]
+        limits = [self._limit(check) for check in self._checks if check.name in working]
         patience = max(limits) + REST_S if limits else SILENCE_S
         if self.stopped is None and self._clock() - self._last > patience:
             self.stopped = SILENT
         return self.stopped is not None
+
+    def _limit(self, check: Check) -> float:
+        """Say after how many seconds the runner kills a check, by what this run's import took."""
+        imported = self._results.get(_IMPORT)
+        if not check.is_paced or imported is None or imported.outcome != "passed":
+            return check.limit_s
+        return pace.check_limit(check.limit_s, imported.duration_s)
 
     def _take(self, event: _Event) -> None:
         if not self._rules.take(event.event):
@@ -287,8 +295,8 @@ class Session:
         return Driver() if result is None else _driver(result)
 
 
-_DRIVER = "driver"
-"""The check whose data says what GPUs there are."""
+_IMPORT, _DRIVER = "import", "driver"
+"""The check that times follow from, and the one whose data says what GPUs there are."""
 
 
 def _driver(result: _Result) -> Driver:

@@ -46,8 +46,8 @@ def of_environment(environment: Environment, lock: str, image: Image, *, profile
 
 
 def with_base(facts: Facts, environment: Environment | None) -> Facts:
-    """Add what was known of a base when its environment was accepted: that it has none of XLA's tools."""
-    if environment is None or environment.on_registry_base is None:
+    """Add what was known of a base, or of its packages, when the environment was accepted: it has no tools of XLA's."""
+    if environment is None or not (environment.on_registry_base or environment.packaged_cuda):
         return facts
     known = any(finding.code is Code.XLA_TOOLS_MISSING for finding in environment.findings)
     return msgspec.structs.replace(facts, without_tools=known)

@@ -61,10 +61,10 @@ def _check(subject: Outside, check: Check) -> tuple[CheckResult, Looked]:
     result = CheckResult(
         name=check.name,
         tier=check.tier,
-        outcome="failed" if failed else "passed",
+        outcome="failed" if failed else "skipped" if looked.undecided else "passed",
         duration_s=round(time.monotonic() - begun, 3),
         expected=looked.expected,
-        observed=looked.observed[:4000],
+        observed=(looked.undecided or looked.observed)[:4000] if not failed else looked.observed[:4000],
         findings=looked.findings,
         measurements=dict(looked.measurements),
     )

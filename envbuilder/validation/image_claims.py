@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from envbuilder.environment import Environment
 from envbuilder.errors import decode
 from envbuilder.finding import Code, Finding
-from envbuilder.image import lockfile
+from envbuilder.image import lockfile, omissions
 from envbuilder.validation.file_records import Distribution, distributions
 from envbuilder.validation.image_files import ImageFiles
 from envbuilder.validation.outside import Looked, Outside, error, listed
@@ -17,13 +17,14 @@ from envbuilder.validation.outside import Looked, Outside, error, listed
 ENVIRONMENT_LABEL, LOCK_LABEL = "org.envbuilder.environment", "org.envbuilder.lock"
 VERSION_LABEL = "org.opencontainers.image.version"
 DOCUMENT, LOCK = "opt/envbuilder/environment.json", "opt/envbuilder/requirements.lock"
+FORM_LABEL, LIST = "org.envbuilder.form", f"opt/envbuilder/{omissions.OMISSIONS}"
 
 FRAMEWORKS = ("tensorflow", "tensorflow-cpu", "tensorflow-gpu", "tensorflow-intel", "tf-nightly", "tf-nightly-cpu")
 _FIX = "build the image anew from its context"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
 _CUDA = re.compile(r"(?:^|/)libcudart\.so(?:\.[\d.]+)?\Z")
-_FRAMEWORK_OBJECT = re.compile(r"(?:site|dist)-packages/tensorflow/.*\.so(?:\.\d+)*\Z")
-_BUILD_INFO = re.compile(r"(?:site|dist)-packages/tensorflow/python/platform/build_info\.py\Z")
+_FRAMEWORK_OBJECT = re.compile(r"(?:site|dist)-packages/tensorflow(?:_core)?/.*\.so(?:\.\d+)*\Z")
+_BUILD_INFO = re.compile(r"(?:site|dist)-packages/tensorflow(?:_core)?/python/platform/build_info\.py\Z")
 _SAYS_CUDA = re.compile(
     rb"[\"']is_cuda_build[\"']\s*[:,]\s*(True|False)|^\s*is_cuda_build\s*=\s*(True|False)", re.MULTILINE
 )
@@ -53,6 +54,14 @@ def carried_lock(files: ImageFiles) -> str:
     return text
 
 
+def carried_list(files: ImageFiles, label: str, lock: str) -> str:
+    """Read the list of what an image leaves out that it carries; '' where its label, or its lock, speaks of another."""
+    try:
+        return omissions.named(label, lock, decode.text(files.content(LIST) or b""))
+    except ValueError:
+        return ""
+
+
 def brings_cuda(files: ImageFiles) -> bool:
     """Tell whether TensorFlow's objects hold code for GPUs and a CUDA run time is in the image: GPUs are meant."""
     return bool(_cuda_objects(files)) and any(_CUDA.search(path) for path in files.paths)
@@ -72,6 +81,7 @@ def claims(subject: Outside) -> Looked:
         ("lock in the image", digest, facts.lock),
         (f"label {LOCK_LABEL}", labels.get(LOCK_LABEL), facts.lock),
     ]
+    rows += _of_form(subject, told)
     findings = []
     if told is None:
         what = "is none" if files.file(DOCUMENT) else "is not there"
@@ -92,6 +102,17 @@ def claims(subject: Outside) -> Looked:
     findings += _flavor(subject, told)
     observed = "; ".join(one.message for one in findings) or f"{len(rows)} claims hold"
     return Looked(tuple(findings), "every claim holds", observed)
+
+
+def _of_form(subject: Outside, told: Environment | None) -> Iterator[tuple[str, object, object]]:
+    """Yield what is said of an image's form, and of what it leaves out: each claim, and what it is to be."""
+    labels, content = subject.image.labels, subject.files.content(LIST)
+    label = labels.get(omissions.LABEL)
+    carried = lockfile.digest(decode.lossy(content)) if content is not None else None
+    yield f"label {FORM_LABEL}", labels.get(FORM_LABEL), (told.form or None) if told is not None else None
+    yield "list of omissions in the image", carried, label
+    if subject.omissions:
+        yield f"label {omissions.LABEL}", label, lockfile.digest(subject.omissions)
 
 
 def _flavor(subject: Outside, told: Environment | None) -> Iterator[Finding]:

@@ -15,7 +15,7 @@ from envbuilder.engine.port import Engine, Image
 from envbuilder.errors import InfrastructureError, decode
 from envbuilder.pypi.answer_cache import Cache
 from envbuilder.validation.layer_scan import FileRow, LayerRecord, scan
-from envbuilder.validation.system_packages import SystemPackages
+from envbuilder.validation.system_packages import SystemPackages, is_list
 from envbuilder.workspace import cache_dir, packaged
 
 _SCANNER = (
@@ -53,7 +53,11 @@ class ImageFiles:
     @cached_property
     def system(self) -> SystemPackages:
         """What the system's package manager brought."""
-        lists = ((path, content, self.paths[path].layer) for path, content in self.kept())
+        lists = [(path, content, self.paths[path].layer) for path, content in self.kept()]
+        if not any(is_list(path) for path, _, _ in lists):
+            # A layer that deletes all lists to save room deletes no file of theirs: what lower ones say still holds.
+            below = enumerate(self.records)
+            lists += [(path, content, number) for number, one in below for path, content in one.contents.items()]
         return SystemPackages(lists, self.resolve)
 
     def _stack(self, number: int, record: LayerRecord) -> None:

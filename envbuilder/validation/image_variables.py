@@ -10,6 +10,7 @@ from envbuilder.compat.container import requirement_met
 from envbuilder.finding import Code, Finding
 from envbuilder.image.render import required_cuda
 from envbuilder.validation.file_records import distributions
+from envbuilder.validation.keras_settings import keras_settings
 from envbuilder.validation.outside import Looked, Outside, error, warning
 from envbuilder.validation.python_variables import bad, odd, python, shown
 from envbuilder.validation.readable_files import below, refused, unreadable, user_number
@@ -48,7 +49,8 @@ def _loader(subject: Outside, env: Mapping[str, str]) -> Iterator[Finding]:
 
 _CHANGES_PROGRAMS = (
     *("LD_DEBUG", "LD_BIND_NOT", "LD_SHOW_AUXV", "LD_PROFILE", "LD_HWCAP_MASK", "GLIBC_TUNABLES"),
-    *("MALLOC_CHECK_", "MALLOC_PERTURB_"),
+    *("MALLOC_CHECK_", "MALLOC_PERTURB_", "GCONV_PATH", "LOCPATH"),
+    *("OPENSSL_CONF", "OPENSSL_MODULES", "OPENSSL_ENGINES"),
 )
 
 
@@ -77,9 +79,19 @@ def _framework(subject: Outside, env: Mapping[str, str]) -> Iterator[Finding]:
         value = env.get(name, "")
         if value and not all(one.isdecimal() and int(one[:9]) >= least for one in value.split(",")):
             yield bad(name, f"{name}={shown(value)} is no number of threads")
+    yield from _plugins(subject, env)
+    yield from keras_settings(subject, env)
     for name in ("CUDA_LAUNCH_BLOCKING", "CUDA_CACHE_DISABLE", "TF_CPP_VMODULE", "TF_CPP_MAX_VLOG_LEVEL", _PTX):
         if env.get(name, "0") not in ("", "0"):
             yield odd(name, f"{name} slows every program of the image down")
+
+
+def _plugins(subject: Outside, env: Mapping[str, str]) -> Iterator[Finding]:
+    """Find what TensorFlow loads at its import because a variable says so."""
+    name = "TF_PLUGGABLE_DEVICE_LIBRARY_PATH"
+    if path := env.get(name, ""):
+        text = f"{name} has TensorFlow load {shown(path)} at its import"
+        yield bad(name, text) if subject.is_ours or subject.files.file(path) is None else odd(name, text)
 
 
 def _flags(subject: Outside, name: str, prefix: str, value: str) -> Iterator[Finding]:
@@ -129,7 +141,8 @@ def _started(subject: Outside, env: Mapping[str, str]) -> Iterator[Finding]:
         text = f"the {kind} {shown(words[0])} is not in the image: it cannot start"
         yield bad(kind, text, "name a program that is in the image")
     name = image.user.partition(":")[0]
-    accounts = subject.files.content("etc/passwd")
+    whole = len(subject.files.paths) > _WHOLE_IMAGE
+    accounts = subject.files.content("etc/passwd") or (b"" if whole else None)
     if name and not name.isdecimal() and accounts is not None and f"{name}:".encode() not in accounts:
         yield bad("USER", f"the user {shown(name)} is not in /etc/passwd: it cannot start", "add the user")
     own = _program(subject, env, "python") or _program(subject, env, "python3")
@@ -138,7 +151,8 @@ def _started(subject: Outside, env: Mapping[str, str]) -> Iterator[Finding]:
         text = f"/{own} has capabilities of its own: it starts in no container that does not grant them"
         yield bad("python", text, "setcap -r it, and give a container the capabilities that it needs")
     if subject.is_ours and subject.facts.python and len(subject.files.paths) > 1:
-        site = posixpath.normpath(f"{own or ''}/../../lib/python{subject.facts.python}/site-packages/tensorflow")
+        folder = subject.files.resolve(posixpath.dirname(own or ""))
+        site = posixpath.normpath(f"{folder}/../lib/python{subject.facts.python}/site-packages/tensorflow")
         somewhere = any("-packages/tensorflow/" in f"{path}/" for path in subject.files.paths)
         if somewhere and (own is None or subject.files.paths.get(site.strip("/")) is None):
             where = f"is /{own}" if own else "is nowhere"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from envbuilder import versions
 from envbuilder.finding import Code, Finding, Severity
@@ -14,6 +14,7 @@ from envbuilder.image.lockfile import Locked
 from envbuilder.image.omissions import OfDistribution, Omissions
 from envbuilder.image.wheel_records import WheelRecord
 from envbuilder.validation.file_records import Distribution, digest_of, distributions, made_by_installer, of_wheel
+from envbuilder.validation.image_claims import carried_list
 from envbuilder.validation.omitted_files import left_of
 from envbuilder.validation.outside import Looked, Outside, either, error, listed, warning
 from envbuilder.validation.stray_files import missing_of_the_system, strays
@@ -48,7 +49,25 @@ class _Compared:
 
 
 def files(subject: Outside) -> Looked:
-    """Compare every file of every distribution, and name code that no distribution and no system package brings."""
+    """Compare every file of every distribution, and name code that no distribution and no system package brings.
+
+    An image that says itself what it leaves out, on a host that does not know, does not pass: what differs even so is
+    an error, and where nothing does, that is undecided.
+    """
+    if subject.omissions or not subject.is_ours:
+        return _compared(subject)
+    carried = carried_list(subject.files, subject.image.labels.get(omissions.LABEL, ""), subject.lock)
+    if not carried:
+        return _compared(subject)
+    looked = _compared(replace(subject, omissions=carried))
+    sums = ", ".join(f"{one.reason} {one.size / 1e6:.1f} MB" for one in omissions.parse(carried).sums())
+    text = f"what it leaves out ({sums}) is known from its own list alone; all else is as recorded"
+    fix = f"validate where images/{subject.facts.environment}/{omissions.OMISSIONS} is the list that its label names"
+    finding = warning(Code.UNKNOWN, omissions.OMISSIONS, text, fix=fix)
+    return replace(looked, findings=(*looked.findings, finding), undecided=text)
+
+
+def _compared(subject: Outside) -> Looked:
     locked = {package.name: package for package in lockfile.parse(subject.lock)} if subject.lock else {}
     omitted = omissions.parse(subject.omissions) if subject.omissions else Omissions()
     there = distributions(subject.files)
@@ -67,7 +86,9 @@ def files(subject: Outside) -> Looked:
         counts["proved"] += compared.is_proved
         if subject.is_built_here and package is not None and compared.is_as_its_wheel:
             subject.wheels.built(package, one.tags)
-        if compared.unknown and package is not None:
+        if package is not None and subject.lock_is_carried and (wheel.is_refuted or not package.hashes):
+            findings.append(_unvouched(one, wheel, package))
+        elif compared.unknown and package is not None:
             unknown.setdefault(compared.unknown, []).append(one.name)
         findings += _findings(subject, one, compared)
         blamed.update(compared.changed, compared.missing)
@@ -189,6 +210,13 @@ def _missing(one: Distribution, missing: list[str], *, strict: bool) -> Iterator
 def _of_the_system(subject: Outside, one: Distribution) -> bool:
     """Tell whether the system's own package manager brought it: that keeps its lists elsewhere."""
     return subject.files.system.owns(f"{one.site}/{one.folder}/METADATA")
+
+
+def _unvouched(one: Distribution, wheel: WheelRecord, package: Locked) -> Finding:
+    """Say that the image's own lock, which whoever made the image wrote, names a wheel that nobody else knows."""
+    how = wheel.why if package.hashes else "it names no hash, which no lock of ours leaves out"
+    text = f"the lock in the image stands for {one.name} {one.version} alone: {how}"
+    return error(Code.FILES_DIFFER, one.name, text, found=", ".join(package.hashes[:2]), fix=_FIX)
 
 
 def _unknown(why: str, names: list[str]) -> Finding:

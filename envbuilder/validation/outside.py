@@ -20,10 +20,11 @@ class Outside:
     """The image as the engine describes it, its files, what it should hold, and where locked wheels can be looked up.
 
     ``lock`` is the text of the lock that it was made from, '' for an image of others. ``omissions`` is the list of
-    what it leaves out, as this host has it: what an image says itself that it lacks excuses nothing. ``is_built_here``
+    what it leaves out, as this host has it: no image passes by what it says itself that it lacks. ``is_built_here``
     says that this very image is what a build on this host made of that lock. ``of_base`` counts the lowest layers that
     are those of a registry's base, by this host's own word: what lies there is the base's, whether a package brings it
-    or not.
+    or not. ``lock_is_carried`` says that the image itself brought the lock: what that vouches for, somebody else has to
+    vouch for as well.
     """
 
     image: Image
@@ -34,6 +35,7 @@ class Outside:
     omissions: str = ""
     is_built_here: bool = False
     of_base: int = 0
+    lock_is_carried: bool = False
 
     @property
     def is_ours(self) -> bool:
@@ -46,6 +48,7 @@ class Looked:
     """What a look came to: findings, and what a pass says; ``measurements`` are counts and seconds.
 
     ``blamed`` are the names (no folders) of all files that its errors are about: a message lists the first few.
+    ``undecided`` says why a look without an error is no pass.
     """
 
     findings: tuple[Finding, ...]
@@ -53,6 +56,7 @@ class Looked:
     observed: str
     measurements: tuple[tuple[str, Measurement], ...] = ()
     blamed: frozenset[str] = frozenset()
+    undecided: str = ""
 
 
 def error(  # noqa: PLR0913 - the parts of a finding

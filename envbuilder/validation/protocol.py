@@ -18,6 +18,8 @@ CLOCK_SLACK_S = 2.0
 """By how much the clocks of host and container may differ over one run before a time is impossible."""
 
 _MOST = 40
+_MOST_BEGINNINGS = 2
+"""A check begins among others and, where that process died, once more alone."""
 
 
 class Answered(Protocol):
@@ -53,7 +55,7 @@ class Rules:
     identified: bool = False
     ended: bool = False
     began: list[str] = field(default_factory=list)
-    answered: set[str] = field(default_factory=set)
+    answered: dict[str, str] = field(default_factory=dict)
     at_work: dict[str, float] = field(default_factory=dict)
 
     def violate(self, text: str) -> None:
@@ -83,6 +85,9 @@ class Rules:
         if name not in self.checks or name in self.answered:
             self.violate(f"{name!r} begins, and " + ("is answered" if name in self.answered else "is not in the plan"))
             return False
+        if self.began.count(name) >= _MOST_BEGINNINGS:
+            self.violate(f"{name} begins for the third time")
+            return False
         self.began.append(name)
         self.at_work[name] = now
         return True
@@ -93,11 +98,14 @@ class Rules:
         if name not in self.checks or name in self.answered:
             self.violate(f"{name!r} is " + ("answered twice" if name in self.answered else "not in the plan"))
             return False
-        self.answered.add(name)
+        self.answered[name] = result.outcome
         self.at_work.pop(name, None)
         if result.outcome == "passed":
             if name not in self.began:
                 self.violate(f"{name} passed and never began")
+            for need in self.checks[name].needs:
+                if self.answered.get(need, "passed") != "passed":
+                    self.violate(f"{name} passed, and {need}, which it needs, did not")
             if any(finding.severity is Severity.ERROR for finding in result.findings):
                 self.violate(f"{name} passed with an error among its findings")
             self._fast_enough(self.checks[name], result)
@@ -116,9 +124,14 @@ class Rules:
                     self.violate(f"{check.name} passed in {value:.3g} s, which is less than its work takes")
 
     def finish(self, *, stopped: bool) -> None:
-        """Judge the run's end; one that was stopped, or died, needs no last message where answers are missing."""
+        """Judge the run's end; one that was stopped, or died, needs no last message where answers are missing.
+
+        One that said it is done and was stopped all the same, or died, was not: something of it went on.
+        """
         missing = [name for name in self.checks if name not in self.answered]
         if not self.ended and not (stopped and (missing or not self.checks)):
             self.violate("the run's last message is missing")
+        if self.ended and stopped:
+            self.violate("the run said that it is over, and did not end well then")
         if self.ended and missing:
             self.violate("the run ended without an answer for " + ", ".join(missing[:5]))

@@ -79,7 +79,7 @@ NAMES = re.compile(
     r"|\.env(?:\.[\w.-]+)?|[^/]+\.env|apt/auth\.conf(?:\.d/[^/]+)?|\.git/config|\.gitconfig|\.bash_history"
     r"|\.python_history|\.zsh_history|\.condarc|\.wgetrc|\.curlrc|credentials(?:\.json)?|\.vault-token"
     r"|secrets?\.(?:ya?ml|json|toml|txt|ini)|\.htpasswd|terraform\.tfstate|settings\.xml|\.config/rclone/rclone\.conf"
-    r"|rclone\.conf|jupyter_(?:\w+_)?config\.(?:py|json)|\.databrickscfg|gh/hosts\.yml|\.config/hub|etc/environment|\.bashrc|\.profile|\.bash_profile)\Z"
+    r"|rclone\.conf|jupyter_(?:\w+_)?config\.(?:py|json)|\.databrickscfg|pypoetry/auth\.toml|uv/credentials\.toml|\.cargo/credentials\.toml|credentials\.tfrc\.json|apt/apt\.conf(?:\.d/[^/]+)?|apt/sources\.list(?:\.d/[^/]+)?|etc/profile(?:\.d/[^/]+)?|gh/hosts\.yml|\.config/hub|etc/environment|\.bashrc|\.profile|\.bash_profile)\Z"
 )
 """Files in which tools keep credentials: a plain password in one of them is found too."""
 

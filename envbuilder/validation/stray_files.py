@@ -10,6 +10,7 @@ from envbuilder.finding import Code, Finding, Severity
 from envbuilder.probes.suite.loader import parse_cache
 from envbuilder.validation.file_records import Distribution, site_of
 from envbuilder.validation.outside import Outside, either, error, listed
+from envbuilder.validation.python_home import python_homes
 
 _FIX = "install it as a package of the lock, or leave it out"
 _CODE = re.compile(r"\.(?:py|pth|egg-link)\Z|\.so(?:\.[\d.]+)?\Z|\.(?:pyc|egg|zip)\Z")
@@ -20,6 +21,12 @@ _ZIPPED = re.compile(r"(?:^|/)lib/python3\d+\.zip\Z")
 
 _LOADER = re.compile(r"\A(?:usr/)?(?:local/)?lib(?:64)?/(?:(?:x86_64|aarch64)-linux-gnu/)?[^/]+\.so(?:\.[\w.]+)?\Z")
 _INTERPRETER = re.compile(r"\A(?:usr/)?(?:local/)?bin/python3(?:\.\d+)?\Z")
+_STARTS = re.compile(r"\A(?:(?:usr/)?(?:local/)?s?bin/[^/]+|etc/ssl/openssl\.cnf)\Z")
+"""Programs of the system, and what its libraries load code by: nobody changes them in a layer above their package's."""
+
+_HWCAPS = re.compile(r"/(?:glibc-hwcaps/[^/]+|(?:tls/)?(?:haswell|xeon_phi|avx512_1|x86_64)(?:/[^/]+)?|tls)\Z")
+"""Folders below one of the loader's that it looks into first, by the processor: of today's, and until glibc 2.36."""
+
 _OTHERS = re.compile(r"(?:^|/)lib(?:cu|nv|nccl|npp)[\w-]*\.so")
 """Libraries of CUDA: which of them is loaded, and from where, other checks say under codes of their own."""
 
@@ -35,6 +42,7 @@ def strays(subject: Outside, there: tuple[Distribution, ...], owned: set[str]) -
         ("byte code that Python runs in place of the source, written by a later layer", list(_byte_code(subject))),
         ("files of the system that a later layer replaced", list(_system(subject, deleted=False))),
         ("libraries of no package on the loader's path", list(_libraries(subject, owned))),
+        ("programs of no package in front of the system's", list(_programs(subject, sites, owned))),
     )
     for what, paths in groups:
         if paths:
@@ -45,6 +53,7 @@ def strays(subject: Outside, there: tuple[Distribution, ...], owned: set[str]) -
         yield error(Code.FILES_DIFFER, "system packages", text, found=listed(gone), fix="leave the base as it is")
     yield from _in_front(subject, sites)
     yield from _interpreters(subject, sites)
+    yield from python_homes(subject, sites)
 
 
 def _interpreters(subject: Outside, sites: set[str]) -> Iterator[Finding]:
@@ -102,6 +111,8 @@ def _byte_code(subject: Outside) -> Iterator[str]:
         source = paths.get(posixpath.join(match["folder"], match["stem"] + ".py"))
         if source is None or source.layer >= seen.layer or len(seen.row.head) < 16:  # noqa: PLR2004 - PEP 552
             continue
+        if seen.layer < subject.of_base:
+            continue  # whoever made the base ran its Python in a step of theirs
         flags, modified, size = (int.from_bytes(seen.row.head[at : at + 4], "little") for at in (4, 8, 12))
         current = (source.row.modified & 0xFFFFFFFF, source.row.size & 0xFFFFFFFF)
         if flags == 1 or (flags == 0 and (modified, size) == current):
@@ -112,11 +123,14 @@ def _system(subject: Outside, *, deleted: bool) -> Iterator[str]:
     """Name files of the system's packages, on either path, that came and were changed after their package was."""
     files = subject.files
     for path, layer in files.system.files():
-        if not (_STDLIB.match(path) or _LOADER.match(path) or _INTERPRETER.match(path)) or path.endswith(".pyc"):
+        needed = _STDLIB.match(path) or _LOADER.match(path) or _INTERPRETER.match(path)
+        if not (needed or (not deleted and _STARTS.match(path))) or path.endswith(".pyc"):
             continue
         now = files.paths.get(path)
         if deleted and now is None and path in files.hidden:
             yield path
+        if not needed and now is not None and now.layer < subject.of_base:
+            continue
         if not deleted and now is not None and now.layer > layer and now.row.kind in ("file", "link"):
             before = files.hidden.get(path)
             if before is None or before.row.digest != now.row.digest:
@@ -136,9 +150,40 @@ def _libraries(subject: Outside, owned: set[str]) -> Iterator[str]:
             continue
         if seen.layer < subject.of_base:
             continue
-        in_told = path.rpartition("/")[0] in told and re.search(r"\.so(?:\.[\w.]+)?\Z", path)
+        in_told = _HWCAPS.sub("", path.rpartition("/")[0]) in told and re.search(r"\.so(?:\.[\w.]+)?\Z", path)
         if _LOADER.match(path) or in_told:
             yield path
+
+
+def _programs(subject: Outside, sites: set[str], owned: set[str]) -> Iterator[str]:
+    """Name programs that nothing brings and that are found, by the image's PATH, where one of the system's is meant."""
+    files = subject.files
+    own = {posixpath.normpath(f"{site}/../../../bin") for site in sites}
+    folders = [files.resolve(folder) for folder in subject.image.env.get("PATH", "").split(":") if folder]
+    theirs = {path.rpartition("/")[2] for path, _ in files.system.files() if path.startswith(_OF_THE_SYSTEM)}
+    for place in dict.fromkeys(folders):
+        for name in sorted(theirs):
+            path = f"{place}/{name}"
+            seen, started = files.paths.get(path), files.file(path)
+            if seen is None or path in owned or files.system.owns(path):
+                continue
+            if started is None or not started.row.mode & 0o111:
+                continue
+            if seen.layer < subject.of_base or (place in own and name.startswith(_OF_PYTHON)):
+                continue
+            if seen.row.kind == "file" or (seen.row.kind == "link" and not _is_system(subject, path)):
+                yield path
+
+
+_OF_PYTHON = ("python", "pip", "pydoc", "idle", "2to3")
+"""Programs that every Python has beside itself; what it is itself is judged elsewhere."""
+
+_OF_THE_SYSTEM = ("bin/", "sbin/", "usr/bin/", "usr/sbin/")
+
+
+def _is_system(subject: Outside, path: str) -> bool:
+    """Tell whether a link ends at a file of the system's packages, as the system's own choices among them do."""
+    return subject.files.system.owns(subject.files.resolve(path))
 
 
 def _told_folders(subject: Outside) -> set[str]:

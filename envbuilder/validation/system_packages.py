@@ -11,6 +11,11 @@ _CONDA = re.compile(r"\A(?P<prefix>.*?)/?conda-meta/[^/]+\.json\Z")
 _CONDA_FILES = re.compile(rb'"files"\s*:\s*\[([^\]]*)\]')
 
 
+def is_list(path: str) -> bool:
+    """Tell whether a file is the system's list of what one of its packages brought."""
+    return _LIST.match(path) is not None
+
+
 class SystemPackages:
     """Files by their place in the image; ``kept`` yields path, content and layer of the lists, ``resolve`` a link."""
 

@@ -18,9 +18,11 @@ from envbuilder.catalog.model import Catalog
 from envbuilder.engine.port import Engine, Image
 from envbuilder.environment import Environment
 from envbuilder.errors import UsageError
+from envbuilder.finding import Code
 from envbuilder.image.names import BASE_NAME_LABEL
 from envbuilder.image.wheel_records import WheelRecords
 from envbuilder.matrix import Budgets
+from envbuilder.probes.suite import pace
 from envbuilder.probes.suite.kernel_text import Kernel
 from envbuilder.pypi.package_index import PackageIndex
 from envbuilder.simulated.compiler import Simulation
@@ -152,6 +154,7 @@ def validate(
         request.omissions,
         is_built_here=image.id == request.built,
         of_base=_of_base(engine, image, request),
+        lock_is_carried=request.environment is None,
     )
     with _Beside(
         users,
@@ -162,7 +165,7 @@ def validate(
             checks,
             subject.facts,
             beside.after(checks, on_progress),
-            lambda plan, session: in_container(engine, place, plan, session),
+            lambda plan, session: subject.silent or in_container(engine, place, plan, session),
         )
         results = (*results, *beside.results())
         looked, causes = beside.looked()
@@ -256,11 +259,12 @@ class _Beside:
         ]
 
     def _limited(self, check: Check) -> Check:
-        """Give a start the time of several of this run's own imports: it does one, and a hang is known the sooner."""
-        return msgspec.structs.replace(check, limit_s=min(check.limit_s, _START_S + _IMPORTS * self._import_s))
+        """Give a start the time of some of this run's own imports: it does one, and a hang is known the sooner."""
+        limit_s = _START_S + _PART * pace.lane_limit(self._import_s)
+        return msgspec.structs.replace(check, limit_s=min(check.limit_s, limit_s))
 
 
-_START_S, _IMPORTS = 20.0, 6.0
+_START_S, _PART = 15.0, 0.75
 _NEEDS = "needs {0}, which did not pass"
 
 
@@ -278,10 +282,10 @@ def validate_here(  # noqa: PLR0913 - what is there, how to judge it, whom to te
     Raises UsageError where that Python has no TensorFlow.
     """
     started = clock()
-    identity = _identify(lambda plan, session: here(python, plan, session, time_limit=IDENTIFY_S), python)
+    identity, silent = _identify(lambda plan, session: here(python, plan, session, time_limit=IDENTIFY_S), python)
     subject = facts_of.of_foreign(identity, catalog, None, profile=profile, simulated=False)
     checks = suite_plan.select(subject)
-    session, results = _run(checks, subject, on_progress, lambda plan, session: here(python, plan, session))
+    session, results = _run(checks, subject, on_progress, lambda plan, session: silent or here(python, plan, session))
     results += budget_results(results, budgets or Budgets(), None)
     return _verdict(
         session,
@@ -312,7 +316,7 @@ def validate_beside(  # noqa: PLR0913 - where it runs, what it is, how to judge 
     """
     started = clock()
     lay_out(exchange)
-    identity = _identify(lambda plan, session: beside(exchange, plan, session, time_limit=IDENTIFY_S), reference)
+    identity, _ = _identify(lambda plan, session: beside(exchange, plan, session, time_limit=IDENTIFY_S), reference)
     environment, lock = facts_of.told_of(identity, image)
     own = facts_of.of_environment(environment, lock, image, profile=profile, simulated=False)
     facts = msgspec.structs.replace(own, environment="", place="here", gpus_expected=gpus)
@@ -339,11 +343,15 @@ Runner = Callable[[bytes, Session], Unfinished | None]
 
 @dataclass(frozen=True)
 class _Subject:
-    """What is validated: its environment where it is one of ours, and what it should hold."""
+    """What is validated: its environment where it is one of ours, and what it should hold.
+
+    ``silent`` is why its Python did not say what it holds, where it took all the time for that: it is not asked again.
+    """
 
     environment: Environment | None
     facts: Facts
     lock: str = ""
+    silent: Unfinished | None = None
 
 
 def _of_base(engine: Engine, image: Image, request: ValidationRequest) -> int:
@@ -386,7 +394,7 @@ def _subject(engine: Engine, place: Place, image: Image, files: ImageFiles, requ
         own = facts_of.with_base(own, request.environment)
         return _Subject(environment, facts_of.with_gpus(own, place.gpus), lock)
     asked = replace(place, time_limit=IDENTIFY_S)
-    identity = _identify(lambda plan, session: in_container(engine, asked, plan, session), request.image)
+    identity, silent = _identify(lambda plan, session: in_container(engine, asked, plan, session), request.image)
     if request.catalog is None:
         raise ValueError("an image of others is judged by the catalogue: give one")
     foreign = facts_of.of_foreign(
@@ -394,7 +402,7 @@ def _subject(engine: Engine, place: Place, image: Image, files: ImageFiles, requ
     )
     if label or files.file(DOCUMENT) is not None:
         foreign = facts_of.of_claimed(foreign, files, image)
-    return _Subject(None, facts_of.with_gpus(foreign, place.gpus), carried_lock(files) if label else "")
+    return _Subject(None, facts_of.with_gpus(foreign, place.gpus), carried_lock(files) if label else "", silent)
 
 
 def _in_order(
@@ -407,15 +415,18 @@ def _in_order(
     return (*table, *(result for result in results if result.name not in named))
 
 
-def _identify(run: Runner, subject: str) -> Identity:
-    """Ask a Python what it holds; an empty identity where it has no answer, which the checks then say too."""
+def _identify(run: Runner, subject: str) -> tuple[Identity, Unfinished | None]:
+    """Ask a Python what it holds; an empty identity where it has no answer, which the checks then say too.
+
+    Beside it stands why, where it hung.
+    """
     session = Session((), _ignore)
-    run(suite_plan.plan((), Facts(flavor="cpu")), session)
+    why = run(suite_plan.plan((), Facts(flavor="cpu")), session)
     if session.identity is None:
-        return Identity(python="", executable="")
+        return Identity(python="", executable=""), why if why is not None and why.code is Code.PROBE_TIMEOUT else None
     if session.identity.tensorflow is None:
         raise UsageError(f"{subject}: this Python has no TensorFlow", hint="give --python, or install it there")
-    return session.identity
+    return session.identity, None
 
 
 def _run(

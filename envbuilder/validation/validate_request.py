@@ -11,14 +11,16 @@ from envbuilder.catalog.model import Catalog
 from envbuilder.choice import choose_all
 from envbuilder.console import Console, table
 from envbuilder.engine.docker import connect
-from envbuilder.engine.port import Engine
+from envbuilder.engine.port import Engine, Image
 from envbuilder.errors import UsageError
+from envbuilder.image import lockfile, omissions
 from envbuilder.image.build import Built, ImageRecord, standing
 from envbuilder.matrix import Budgets
 from envbuilder.pypi.open_index import open_index
 from envbuilder.simulated import compiler
 from envbuilder.simulated import profile as profiles
 from envbuilder.validation.checks.specification import Profile
+from envbuilder.validation.image_claims import ENVIRONMENT_LABEL
 from envbuilder.validation.record import said, validate_and_record
 from envbuilder.validation.validate import ValidationRequest, validate, validate_here
 from envbuilder.verdict import Verdict
@@ -79,6 +81,7 @@ def _in_container(  # noqa: PLR0913, PLR0917 - what was asked, and the ports
                 gpus=options.gpus,
                 simulate=simulated,
                 index=open_index(),
+                omissions=left_out(engine.image(target), workspace),
             )
             return validate(engine, request, on_progress=lambda progress: task.update(said(progress)))
         built, budgets = known
@@ -107,6 +110,20 @@ def _built(
             if environment.id == target and (built := standing(environment, workspace)) is not None:
                 return built, choice.matrix.budgets
     raise UsageError(f"{target}: built, but in no matrix that was looked at", hint="name its matrix with --matrix")
+
+
+def left_out(image: Image | None, workspace: Workspace) -> str:
+    """Return this host's list of what an image leaves out, where it is the one that the image's labels name.
+
+    '' where the workspace has none of that name, or another. Raises InputError where it is damaged.
+    """
+    labels = image.labels if image is not None else {}
+    name = labels.get(ENVIRONMENT_LABEL, "")
+    if "/" in name or not _NAME.fullmatch(name):
+        return ""
+    context = workspace.context(name)
+    lock, listed = lockfile.of_context(context) or "", omissions.of_context(context)
+    return omissions.named(labels.get(omissions.LABEL, ""), lock, listed)
 
 
 _SHOWN = 100

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from envbuilder import exits
 from envbuilder.catalog.store import load
+from envbuilder.choice import choose
 from envbuilder.console import Console
-from envbuilder.controls.control import Control
-from envbuilder.controls.control_run import Controller, ControlRow
+from envbuilder.controls.control import Base, Control
+from envbuilder.controls.control_run import MATRIX, Controller, ControlRow
 from envbuilder.controls.table import CONTROLS
 from envbuilder.engine.docker import connect
+from envbuilder.environment import Environment
+from envbuilder.image.build import Built
+from envbuilder.image.context import ensure_lock
+from envbuilder.image.ensure import Given, ensure
 from envbuilder.pypi.open_index import open_index
 from envbuilder.workspace import Workspace
 
@@ -33,3 +39,51 @@ def test_each_control_leads_to_its_one_finding(control: Control, controller: Con
     assert exits.of(document) == 0
     assert row.verdict == ("FAILED" if control.code else "PASSED" if control.base == "cpu" else "INCONCLUSIVE")
     assert row.simulated is bool(control.simulate)
+
+
+class Slim(Controller):
+    """Breaks the CPU environment in the form that leaves out what it can, made from the committed lock."""
+
+    def good(self, base: Base) -> Built:
+        """Return the runtime image; where it stands and is current, nothing is built."""
+        assert base == "cpu"
+        if base not in self._good:
+            (whole,) = (one for one in choose(MATRIX, (), self.workspace, self.catalog).environments if is_plain(one))
+            slim = msgspec.structs.replace(whole, id=f"{whole.id}-runtime", form="runtime")
+            lock = ensure_lock(whole, self.catalog, self.workspace)
+            made = Workspace(self.workspace.out / "slim")
+            self._good[base] = ensure(slim, self.catalog, made, self.engine, lambda _: None, given=Given(lock))
+        return self._good[base]
+
+
+def is_plain(environment: Environment) -> bool:
+    """Tell the environment that controls of the CPU break."""
+    return environment.id == "tf2.20.0-py311-cpu-bookworm"
+
+
+@pytest.fixture(scope="module")
+def slim() -> Controller:
+    return Slim(Workspace(Path(__file__).parents[2]), connect(), open_index(), load(), Console())
+
+
+RUNTIME = (
+    "good-cpu",
+    "file-changed",
+    "document-gone",
+    "not-as-locked",
+    "old-protobuf",
+    "secret-in-layer",
+    "wrong-matmul",
+)
+"""Files, claims, versions, numbers: the first are looked at otherwise where a list says what is gone."""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", RUNTIME)
+def test_a_runtime_image_fails_as_the_whole_one(name: str, slim: Controller) -> None:
+    """What is left out excuses no defect and adds none: the same one code, and the good image with none."""
+    (control,) = (one for one in CONTROLS if one.name == name)
+    (row,) = slim.run((control,)).rows
+    assert row.environment.endswith("-runtime")
+    assert row.right, f"{row.wrong}; red: {', '.join(row.red)}"
+    assert row.verdict == ("FAILED" if control.code else "PASSED")

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from probe_messages import END, KEY, START, lines
 
 from envbuilder.finding import Code, Finding, Severity
+from envbuilder.probes.suite import pace
 from envbuilder.validation.causes import Causes, told_once
 from envbuilder.validation.checks.specification import Check
 from envbuilder.validation.events import Session, Unfinished, check_protocol
@@ -157,7 +158,7 @@ def test_another_key_says_nothing(outcomes: tuple[str, ...], seed: int) -> None:
     assert judged(b"".join(told)) == honest
 
 
-@given(OUTCOMES, st.sampled_from([Unfinished("killed", Code.PROBE_TIMEOUT), Unfinished("died")]), st.integers(0, 8))
+@given(OUTCOMES, st.sampled_from([Unfinished("killed", Code.PROBE_TIMEOUT), Unfinished("died")]), st.integers(0, 10))
 def test_a_stopped_run_is_never_passed(outcomes: tuple[str, ...], why: Unfinished, kept: int) -> None:
     """A run that ended for a reason has an answer missing, or its end: FAILED, whatever was answered until then."""
     assert judged(lines(KEY, *events(outcomes)[:kept]), why=why).verdict == "FAILED"
@@ -172,6 +173,50 @@ def test_impossible_times_are_no_pass(seconds: float) -> None:
     assert judged(lines(KEY, *told), plan=plan).verdict == "PASSED"
     told[4]["result"]["measurements"] = {"import": {"value": seconds, "unit": "s"}}
     assert judged(lines(KEY, *told), plan=plan).verdict == "FAILED"
+
+
+@settings(max_examples=200)
+@given(OUTCOMES, st.lists(st.sampled_from(MUTATIONS), max_size=3), st.integers(0, 1 << 30))
+def test_moved_messages_of_a_stopped_run_never_help(
+    outcomes: tuple[str, ...], mutations: list[Callable[[list[Any], Random], list[Any]]], seed: int
+) -> None:
+    """However its messages are moved, under the right key: a run that was stopped is FAILED."""
+    told: list[Any] = events(outcomes)
+    for mutate in mutations:
+        if len(told) > 1:  # there is something left to move
+            told = mutate(told, Random(seed)) or told
+    assert judged(lines(KEY, *told), why=Unfinished("killed", Code.PROBE_TIMEOUT)).verdict == "FAILED"
+
+
+@given(OUTCOMES, st.integers(0, 1 << 30))
+def test_a_flood_after_the_last_message_is_no_pass(outcomes: tuple[str, ...], before: int) -> None:
+    """What is printed counts to the end: a run that floods its log is not PASSED for having said all before."""
+    session = Session((*CHECKS, PROTOCOL), lambda _: None, key=KEY, clock=lambda: 100.0)
+    session.noise(before % 1000)
+    session.feed(lines(KEY, *events(outcomes)))
+    session.noise(65 << 20)
+    assert session.stopped is not None
+    results = (*session.results(session.stopped), check_protocol(session, session.stopped, PROTOCOL))
+    assert judge(results, flavor="cpu").verdict == "FAILED"
+
+
+@given(OUTCOMES, st.integers(1, 5))
+def test_a_check_begins_twice_at_most(outcomes: tuple[str, ...], more: int) -> None:
+    """Among others and once more alone is honest; a third time is not."""
+    told = events(outcomes)
+    again = judged(lines(KEY, *told[:2], *[told[1]] * more, *told[2:]))
+    assert (Code.PROTOCOL_VIOLATION in [one.code for one in again.findings]) is (more > 1)
+
+
+@given(OUTCOMES)
+def test_what_needs_another_s_success_passes_with_it_alone(outcomes: tuple[str, ...]) -> None:
+    """The runner skips a check whose need did not pass: a pass of such a one is made up, and red."""
+    plan = (*CHECKS[:2], check("product", "cpu", needs=("import",)), CHECKS[3])
+    found = judged(lines(KEY, *events(outcomes)), plan=plan)
+    made_up = outcomes[2] == "passed" and outcomes[1] != "passed"
+    assert (Code.PROTOCOL_VIOLATION in [one.code for one in found.findings]) is made_up
+    if made_up:
+        assert found.verdict == "FAILED"
 
 
 def test_a_pass_with_an_error_is_none() -> None:
@@ -192,6 +237,23 @@ def test_a_flood_costs_bounded_memory_and_linear_time() -> None:
     assert session.stopped is not None
     assert session.overdue()
     assert len(msgspec.json.encode(session.strange)) < 100_000
+
+
+def test_a_runner_that_falls_silent_is_stopped_by_what_its_import_took() -> None:
+    """A paced check at work is waited for as long as the runner would let it, and a moment more: not its own limit."""
+    now = 0.0
+    plan = (CHECKS[1], check("product", "cpu", limit_s=120.0))
+    session = Session(plan, lambda _: None, key=KEY, clock=lambda: now)
+    told = [START, {"event": "begin", "name": "import"}]
+    told.append({"event": "result", "result": {"name": "import", "outcome": "passed", "duration_s": 3.0}})
+    session.overdue()
+    now = 4.0
+    session.feed(lines(KEY, *told, {"event": "begin", "name": "product"}))
+    now = 4.0 + pace.check_limit(120.0, 3.0) + 7.0
+    assert not session.overdue()
+    now += 2.0
+    assert session.overdue()
+    assert session.stopped is not None
 
 
 @given(OUTCOMES, st.lists(st.integers(1, 400), max_size=20))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hostile_files import FILE_IMAGES
 from hostile_gpu import GPU_IMAGES
 from hostile_liars import LIAR_IMAGES
+from hostile_mistakes import MISTAKE_IMAGES
 from hostile_row import Hostile
 from hostile_settings import SETTING_IMAGES
 from hostile_strange import STRANGE_IMAGES
@@ -15,5 +16,6 @@ HOSTILE: tuple[Hostile, ...] = (
     *LIAR_IMAGES,
     *GPU_IMAGES,
     *STRANGE_IMAGES,
+    *MISTAKE_IMAGES,
 )
 """Every row. ``nothing-done`` and ``gpu-nothing-done`` are the good images with one layer more: nothing may be red."""

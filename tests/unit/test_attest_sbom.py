@@ -25,6 +25,7 @@ from envbuilder.attest.sbom_contents import Contents, Package
 from envbuilder.engine.layer_files import from_archive
 from envbuilder.errors import InfrastructureError
 from envbuilder.image import lockfile
+from envbuilder.image.omissions import Cut, LeftOut, OfDistribution, Omissions
 from envbuilder.validation.image_files import ImageFiles
 from envbuilder.validation.layer_scan import scan
 
@@ -156,6 +157,26 @@ def test_components_say_what_they_are() -> None:
     assert parts["nvidia-cublas-cu12"]["hashes"] == [{"alg": "SHA-256", "content": "c" * 64}]
     assert "hashes" not in parts["numpy"]
     assert parts["numpy"]["licenses"] == [{"expression": "BSD-3-Clause"}]
+
+
+def test_what_an_image_leaves_out_is_said_with_reason_and_size() -> None:
+    """Of each package that lacks something, and of the image in sum; the document stays valid, others say nothing."""
+    row, cut = LeftOut("numpy/tests/", 3, 700, "d", "tests"), Cut("numpy/a.so", 900, "a", 400, "b", "symbols")
+    part = next(one for one in document()["components"] if one["name"] == "numpy")
+    listed = Omissions(distributions=(OfDistribution("numpy", part["version"], (row,), (cut,)),))
+    contents = read(chunks(saved(BASE, VENV, CUDA)))
+    made = json.loads(
+        msgspec.json.encode(bom("a.b/c", digest("image"), contents, lockfile.parse(LOCK), left_out=listed))
+    )
+    said = [
+        {"name": "envbuilder:left-out:symbols", "value": "1 files, 500 bytes"},
+        {"name": "envbuilder:left-out:tests", "value": "3 files, 700 bytes"},
+    ]
+    lacking = [one["name"] for one in made["components"] if "left-out" in json.dumps(one)]
+    assert made["metadata"]["component"]["properties"] == said
+    assert lacking == ["numpy"]
+    assert all(one in next(c for c in made["components"] if c["name"] == "numpy")["properties"] for one in said)
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(json.dumps(made)) is None
 
 
 COPYRIGHT = """Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/

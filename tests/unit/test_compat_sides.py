@@ -179,3 +179,47 @@ def test_a_cpu_environment_on_such_a_base_does_not_claim_its_cuda() -> None:
     assert (found.cuda, found.libraries) == (None, ())
     assert found.on_registry_base is not None
     assert not found.on_registry_base.brings_cuda
+
+
+@pytest.mark.parametrize(
+    ("os", "version", "cuda", "cudnn", "line"),
+    [
+        ("debian-bullseye-cuda", "2.11.1", "11.2", "8.7.0.84", "nvidia-cudnn-cu11"),
+        ("debian-bookworm-cuda", "2.13.1", "11.8", "8.6.0.163", "nvidia-cudnn-cu11"),
+        ("debian-bookworm-cuda", "2.14.1", "11.8", "8.7.0.84", "nvidia-cudnn-cu11"),
+        ("debian-trixie-cuda", "2.20.0", "12.4", "9.3.0.75", "nvidia-cudnn-cu12"),
+    ],
+)
+def test_the_distribution_s_cuda_is_judged_as_a_base_s(os: str, version: str, cuda: str, cudnn: str, line: str) -> None:
+    """Debian's packages bring CUDA, one wheel of that CUDA brings cuDNN, no CUDA wheel is in the environment."""
+    found = on(os, version)
+    assert isinstance(found, Environment)
+    assert (found.cuda, found.cudnn, found.cuda_wheels, found.loader_folders) == (cuda, cudnn, (), ())
+    assert found.packaged_cuda is not None
+    assert found.packaged_cuda.cudnn == f"{line}=={cudnn}"
+    assert found.base_system == os.removesuffix("-cuda")
+    assert found.on_registry_base is None
+    assert Code.XLA_TOOLS_MISSING in {row.code for row in found.findings}
+
+
+@pytest.mark.parametrize(
+    ("os", "version", "wish", "code"),
+    [
+        ("debian-bookworm-cuda", "2.15.1", {}, Code.CUDA_MISMATCH),  # opens CUDA 12
+        ("debian-trixie-cuda", "2.14.1", {}, Code.PYTHON_UNSUPPORTED),
+        ("debian-bookworm-cuda", "2.13.1", {"cuda": "11.2"}, Code.CUDA_MISMATCH),
+        ("debian-bookworm-cuda", "2.13.1", {"cudnn": "8.1"}, Code.CUDNN_MISMATCH),  # no wheel of it
+    ],
+)
+def test_what_the_distribution_s_cuda_does_not_serve_is_refused(
+    os: str, version: str, wish: dict[str, str], code: Code
+) -> None:
+    """The same findings as on a base that brings CUDA, and one where no wheel brings the cuDNN that is wished for."""
+    assert refusal(on(os, version, wish=wish)) is code
+
+
+def test_no_cuda_but_that_of_the_packages_is_chosen_unasked() -> None:
+    """A matrix that leaves the system open gets none that needs the distribution's non-free packages."""
+    found = resolve(Combination(tensorflow="2.13.1", flavor="gpu"), CATALOG)
+    assert isinstance(found, Environment)
+    assert found.packaged_cuda is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +23,7 @@ from envbuilder.finding import Code, Finding, Severity
 from envbuilder.image import lockfile
 from envbuilder.pypi.package_index import DistFile, Member
 from envbuilder.simulated import profile as profiles
+from envbuilder.validation.checks.suite_table import CHECKS
 from envbuilder.verdict import CheckResult, Outcome, Verdict, Word
 from envbuilder.yaml_reader import read_matrix
 
@@ -56,6 +58,14 @@ REQUIRED = {
     Code.CONTAINER_REQUIREMENT,
     Code.GPU_ERRORS,
     Code.GPU_MEMORY,
+    Code.CUDA_MISMATCH,
+    Code.NOT_A_GPU_BUILD,
+    Code.STALLS,
+    Code.SLOW_PHASE,
+    Code.PTX_JIT,
+    Code.UNKNOWN,
+    Code.PROTOBUF_ABI,
+    Code.BUDGET_EXCEEDED,
 }
 """What a suite that users rely on must be shown to find."""
 
@@ -77,6 +87,45 @@ def check(name: str, outcome: Outcome, *codes: Code, severity: Severity = Severi
 def verdict(word: Word, *checks: CheckResult, simulated: bool = False) -> Verdict:
     """Make a verdict of these checks."""
     return verdicts.verdict(verdict=word, checks=checks, simulated=simulated)
+
+
+PACKAGE = Path(control_module.__file__).parents[1]
+
+
+def _written() -> set[Code]:
+    """List every code that the suite's sources write: by its attribute on the host, by its name in the probes."""
+    by_name = {code.value: code for code in Code}
+    sources = [*(PACKAGE / "validation").rglob("*.py"), *(PACKAGE / "probes" / "suite").glob("*.py")]
+    found = set()
+    for node in (node for path in sources for node in ast.walk(ast.parse(path.read_text()))):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "Code":
+            found.add(by_name[node.attr])
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in by_name:
+            found.add(by_name[node.value])
+    return found
+
+
+def test_every_code_that_the_suite_can_give_has_a_control() -> None:
+    """No check's code, and none that the suite's sources write at all, is without an image that must lead to it."""
+    told = {code for one in CHECKS for code in one.codes}
+    assert told <= _written()
+    assert len(_written()) > 30
+    shown = {one.code for one in CONTROLS if one.code is not None}
+    assert _written() - shown == set()
+    assert shown - _written() == set(), "a control of a code that the suite cannot give"
+
+
+def test_a_control_that_is_warned_of_is_of_a_code_that_is_never_an_error() -> None:
+    """Where the suite could fail an image for a code, its control has to be one that fails."""
+    assert {one.code for one in CONTROLS if one.warned} == {Code.SLOW_PHASE, Code.PTX_JIT, Code.UNKNOWN}
+    for path in (PACKAGE / "probes" / "suite").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "finding" and node.args:
+                code = node.args[0]
+                if isinstance(code, ast.Constant) and code.value in ("SLOW_PHASE", "PTX_JIT", "UNKNOWN"):
+                    severity = {word.arg: word.value for word in node.keywords}.get("severity")
+                    assert isinstance(severity, ast.Constant), path.name
+                    assert severity.value == "warning", path.name
 
 
 def test_every_finding_that_must_be_shown_has_a_control() -> None:
@@ -203,6 +252,31 @@ def test_a_control_is_right_where_its_code_alone_is_red() -> None:
 def test_a_control_that_comes_out_otherwise_is_told(seen: Verdict, why: str) -> None:
     """A pass, another code, a second code and a red check without a reason are each refused."""
     assert why in answer(control(), seen).wrong
+
+
+def test_a_control_of_a_warning_is_right_where_that_warning_stands_alone() -> None:
+    """Nothing may be red, no other code be warned of but what the control's own package brings; absence is told."""
+    slow = control(Code.SLOW_PHASE, warned=True, added=(("mine", "1.0"),))
+    told = check("start-up", "passed", Code.SLOW_PHASE, severity=Severity.WARNING)
+    beside = check("files", "passed", Code.UNKNOWN, severity=Severity.WARNING)
+    judged = answer(slow, verdict("PASSED", told, beside))
+    assert (judged.wrong, judged.codes) == ("", (Code.SLOW_PHASE,))
+    assert "was not found" in answer(slow, verdict("PASSED", beside)).wrong
+    assert "is FAILED" in answer(slow, verdict("FAILED", told)).wrong
+    other = check("secrets", "passed", Code.IMAGE_CONFIGURATION, severity=Severity.WARNING)
+    assert "beside SLOW_PHASE also IMAGE_CONFIGURATION" in answer(slow, verdict("PASSED", told, other)).wrong
+    red = check("matmul", "failed", Code.WRONG_NUMBERS)
+    assert answer(slow, verdict("FAILED", told, red)).wrong
+    unknown = control(Code.UNKNOWN, warned=True, added=(("mine", "1.0"),))
+    assert answer(unknown, verdict("PASSED", beside)).wrong == ""
+
+
+def test_a_package_may_stand_in_another_s_place_in_the_lock() -> None:
+    """Its name is the other's, its version the same, its hashes are gone; what is not in the lock is a bug."""
+    lock = broken_lock(control(swapped=(("numpy", "numpy-cpu"),)), LOCK)
+    assert [(one.name, one.version, one.hashes) for one in lockfile.parse(lock)][1] == ("numpy-cpu", "1.26.4", ())
+    with pytest.raises(ValueError, match="scipy"):
+        broken_lock(control(swapped=(("scipy", "scipy-cpu"),)), LOCK)
 
 
 def test_a_good_environment_may_have_nothing_red() -> None:

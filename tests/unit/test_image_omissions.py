@@ -152,7 +152,7 @@ def test_what_goes_is_in_no_layer() -> None:
         assert f"source={part.folder},target=/run/part" in step
         assert f"-r /run/part/{part.lock}" in step
         after = step.partition("uv pip install")[2]
-        assert after.index("/run/omit.py /run/part/omissions.json") < after.index("/run/settle.py /opt/venv")
+        assert after.index("-m probes.omit part/omissions.json") < after.index("-m probes.settle /opt/venv")
 
 
 def test_mounts_have_their_places_before_any_layer_is_made() -> None:
@@ -165,7 +165,7 @@ def test_mounts_have_their_places_before_any_layer_is_made() -> None:
     made = system.partition("mkdir")[2]
     installing = [step for step in steps if "uv pip install" in step]
     places = {place for step in installing for place in re.findall(r"target=([^\s,]+)", step)}
-    assert places == {"/opt/tools", "/root/.cache/uv", "/run/host", "/run/omit.py", "/run/part", "/run/settle.py"}
+    assert places == {"/opt/tools", "/root/.cache/uv", "/run/host", "/run/part", "/run/probes"}
     assert all(place in made for place in places)
     assert "COPY mounts/ /" in system
     assert f"touch -h -d @{SETTLED} $(find /opt /root /run)" in made
@@ -201,3 +201,13 @@ def test_the_loader_is_not_told_of_folders_that_are_not_there() -> None:
     text = omissions.write(msgspec.structs.replace(LISTED, distributions=(gone,)))
     dockerfile = render_context(told, LOCK, templates(), left_out=text)["Dockerfile"].decode()
     assert ("nvidia/cublas/lib" in dockerfile, "nvidia/curand/lib" in dockerfile) == (True, False)
+
+
+def test_kernels_are_summed_apart_from_symbols() -> None:
+    """Of one object that lost both, each reason has its own bytes; a list without thinning writes no word of it."""
+    both = Cut("a.so", 900, "a", 500, "b", "symbols", 300, ("8.0",))
+    alone = Cut("b.so", 90, "a", 50, "b", "symbols", 40, ("8.0",))
+    found = Omissions(distributions=(OfDistribution("tensorflow", "2.20.0", (), (both, alone)),))
+    assert found.sums() == (Omitted("kernels", 2, 340), Omitted("symbols", 1, 100))
+    assert omissions.parse(omissions.write(found)) == found
+    assert "gpus" not in TEXT

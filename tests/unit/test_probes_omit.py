@@ -10,9 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from device_code import CUBIN, container, entry, shared_object
 from installed_site import installed
+from thin_proof import prove
 
+import envbuilder
+from envbuilder.image.omissions import PROGRAMS
 from envbuilder.probes import needs, omit
+from envbuilder.probes.shorten import symbols_cut
 from envbuilder.probes.suite.elf import Elf
 
 SOURCE = """
@@ -48,10 +53,12 @@ def mapped(path: Path) -> mmap.mmap:
 def cut_copy(library: Path, to: Path) -> bytes:
     """Write what a cut leaves of a library, and return it."""
     image = mapped(library)
-    cut = omit.symbols_cut(image)
+    cut = symbols_cut(image)
     assert cut is not None
-    to.write_bytes(cut.header + image[64 : cut.keep] + cut.end)
-    assert omit.digest_of_file(str(to)) == omit.digest_after(image, cut)
+    to.write_bytes(library.read_bytes())
+    cut.write_over(str(to))
+    assert to.read_bytes() == b"".join(cut.over(image))
+    assert omit.digest_of_file(str(to)) == cut.digest(image)
     return to.read_bytes()
 
 
@@ -84,7 +91,7 @@ def test_sections_that_stay_have_their_names_and_places(library: Path, tmp_path:
 def test_a_file_that_was_cut_is_not_cut_again(library: Path, tmp_path: Path) -> None:
     """Where nothing is left to cut, there is no cut: a list names no file twice."""
     cut_copy(library, tmp_path / "libcut.so")
-    assert omit.symbols_cut(mapped(tmp_path / "libcut.so")) is None
+    assert symbols_cut(mapped(tmp_path / "libcut.so")) is None
 
 
 @pytest.mark.parametrize("cut_at", [0, 40, 63, 64, 100, 5000, -1, -64, -2000])
@@ -92,7 +99,7 @@ def test_damaged_files_are_left_alone(library: Path, tmp_path: Path, cut_at: int
     """A truncated file, or one that is no ELF file, is never planned to be longer than it is, and nothing is raised."""
     content = library.read_bytes()[: cut_at or None] if cut_at else b"x" * 4096
     (tmp_path / "bad.so").write_bytes(content)
-    cut = omit.symbols_cut(mapped(tmp_path / "bad.so"))
+    cut = symbols_cut(mapped(tmp_path / "bad.so"))
     assert cut is None or cut.size < len(content)
 
 
@@ -165,18 +172,40 @@ def test_nothing_outside_of_the_environment_is_removed(site: Path, tmp_path: Pat
 
 
 def test_the_program_says_why_it_did_nothing(site: Path, tmp_path: Path) -> None:
-    """Run as a build runs it, it ends with 1 and a sentence where a pinned distribution is another version."""
+    """Run as a build runs it, with what a context brings: 1 and a sentence where another version is installed."""
     installed(site, "kept", FILES)
     (tmp_path / "list.json").write_text(
         '{"distributions": [{"name": "kept", "version": "2.0", "left_out": [], "cut": []}]}'
     )
-    command = [
-        sys.executable,
-        "-I",
-        "-S",
-        omit.__file__,
-        str(tmp_path / "list.json"),
-        str(site),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    for name in PROGRAMS:
+        place = tmp_path / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(Path(envbuilder.__file__).parent.joinpath(name).read_bytes())
+    command = [sys.executable, "-E", "-s", "-S", "-m", "probes.omit", "list.json", str(site)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (1, "not left out: kept 2.0 is not installed\n")
+
+
+def test_machine_code_for_other_gpus_goes_where_gpus_are_named(site: Path, tmp_path: Path) -> None:
+    """The list says for which GPUs, and what went; carried out it leaves what was proved, and RECORD says so."""
+    content = shared_object(
+        tmp_path, [container(*(entry(CUBIN, one, bytes(40_000)) for one in (70, 80, 90)))]
+    ).read_bytes()
+    installed(site, "kept", {"kept/__init__.py": b"'libdevice.so'\n", "kept/libdevice.so": content})
+    whole = tmp_path / "whole.so"
+    whole.write_bytes(content)
+    (plain,) = needs.derive(str(site), ["kept"], [], "kept")["distributions"] or [{"cut": []}]
+    listed = needs.derive(str(site), ["kept"], [], "kept", ["8.6"])
+    (row,) = listed["distributions"][0]["cut"]
+    assert row["gpus"] == ["8.6"]
+    assert 70_000 < row["kernels"] <= row["size"] - row["left"]
+    assert not any("gpus" in one for one in plain["cut"])
+    assert omit.apply(listed, str(site)) == row["size"] - row["left"]
+    place = site / "kept" / "libdevice.so"
+    assert prove(whole, place, ["8.6"]).architectures == {80}
+    assert omit.read_record(str(site / "kept-1.0.dist-info" / "RECORD"))["kept/libdevice.so"] == (
+        row["becomes"],
+        str(place.stat().st_size),
+    )
+    with pytest.raises(omit.NotAsListedError):
+        omit.apply(listed, str(site))

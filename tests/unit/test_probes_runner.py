@@ -14,7 +14,8 @@ import pytest
 from misbehaving import write_suite
 from probe_messages import opened, order
 
-from envbuilder.probes.suite import runner
+from envbuilder.probes.suite import board as board_module
+from envbuilder.probes.suite import pace, runner
 from envbuilder.probes.suite.channel import Writer
 
 
@@ -110,9 +111,9 @@ def test_what_hung_keeps_the_others_from_nothing(tmp_path: Path) -> None:
 
 def test_a_paced_check_has_the_time_of_some_imports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A limit follows what this host's own import took, is halved where one has hung, and never grows."""
-    monkeypatch.setattr(runner, "PACE_S", 10.0)
-    monkeypatch.setattr(runner, "PACE_IMPORTS", 5.0)
-    board = runner.Board(Writer(os.open(tmp_path / "said", os.O_CREAT | os.O_WRONLY), "key"))
+    monkeypatch.setattr(pace, "CHECK_S", 10.0)
+    monkeypatch.setattr(pace, "CHECK_IMPORTS", 5.0)
+    board = board_module.Board(Writer(os.open(tmp_path / "said", os.O_CREAT | os.O_WRONLY), "key"))
     paced, own = check("well", limit_s=60, paced=True), check("well", limit_s=60)
     assert (board.limit_of(paced), board.limit_of(own)) == (60, 60)
     board.answer(check("well", "import"), {"outcome": "passed", "duration_s": 4.0})
@@ -121,6 +122,71 @@ def test_a_paced_check_has_the_time_of_some_imports(tmp_path: Path, monkeypatch:
     assert (board.limit_of(paced), board.limit_of(own)) == (15, 60)
     board.import_s = 400.0
     assert board.limit_of(paced) == 30
+
+
+def test_hangs_in_every_lane_cost_one_wait(tmp_path: Path) -> None:
+    """From the first hang on the whole run has a rest of time: groups and lanes that hang too add nothing to it."""
+    later = [check("hang", f"hangs{number}", limit_s=90, group=f"g{number}") for number in range(3)]
+    plan = {
+        "facts": {},
+        "groups": [
+            {"name": "g", "lane": "main", "env": {}, "checks": [check("hang", "first", limit_s=1)]},
+            *({"name": one["group"], "lane": "main", "env": {}, "checks": [one]} for one in later[:2]),
+            {"name": "g2", "lane": "side", "env": {}, "checks": [later[2]]},
+            {"name": "w", "lane": "side", "env": {}, "checks": [check("well", group="w")]},
+        ],
+    }
+    begun = time.monotonic()
+    events = say(tmp_path, plan)
+    assert time.monotonic() - begun < 1 + pace.rest_limit(None) + 15
+    results = {event["result"]["name"]: event["result"] for event in events if event["event"] == "result"}
+    assert {name: result["outcome"] for name, result in results.items()} == dict.fromkeys(
+        ("first", "hangs0", "hangs1", "hangs2", "well"), "timeout"
+    )
+    assert {code for result in results.values() for code in codes(result)} == {"PROBE_TIMEOUT"}
+    assert {event["name"] for event in events if event["event"] == "begin"} == {"first", "hangs0", "hangs2"}
+    assert "not run" in results["well"]["observed"]
+
+
+def test_a_bounded_group_has_an_end_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until the import has passed it has the import's time, then what all paced checks together may take."""
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    board = board_module.Board(Writer(os.open(tmp_path / "said", os.O_CREAT | os.O_WRONLY), "key"))
+    imported = check("well", "import", limit_s=75, group="f")
+    board.bound({"name": "f", "bounded": True, "checks": [check("well", group="f"), imported]})
+    board.bound({"name": "free", "checks": [check("well", group="free")]})
+    assert (board.until("f"), board.until("free")) == (175.0, float("inf"))
+    now = 110.0
+    board.answer(imported, {"outcome": "passed", "duration_s": 2.0})
+    assert board.until("f") == 110.0 + pace.lane_limit(2.0) == 150.0
+    board.bound({"name": "side", "bounded": True, "checks": [check("well", group="side")]})
+    assert board.until("side") == 150.0
+    board.hangs(board_module.IDENTITY)
+    assert board.until("free") == float("inf"), "who asks what an image is holds up nothing"
+    board.hangs(check("hang", group="free"))
+    assert (board.until("f"), board.until("free")) == (124.0, 124.0)
+    now = 123.0
+    board.hangs(check("hang", group="f"))
+    assert board.until("free") == 124.0, "a second hang gives no more time"
+    assert not board.is_over("f")
+    now = 124.0
+    assert board.is_over("f")
+
+
+@pytest.mark.parametrize("import_s", [0.0, 0.5, 2.0, 5.0, 10.0, 20.0])
+def test_a_run_that_hangs_is_over_in_time(import_s: float) -> None:
+    """Whatever hangs, and however often: the import, all paced checks and the rest are over within the bound."""
+    assert import_s + pace.lane_limit(import_s) + pace.rest_limit(import_s) <= 90.0
+    assert import_s + pace.check_limit(120.0, import_s) + pace.rest_limit(import_s) <= 80.0
+    assert pace.check_limit(5.0, import_s) == 5.0
+
+
+@pytest.mark.parametrize("import_s", [0.0, 1.0, 10.0, 40.0, 200.0])
+def test_a_slow_host_is_not_hung(import_s: float) -> None:
+    """However slow the import was: each check has two of them at least, and all together as much as the slowest two."""
+    assert pace.check_limit(1e9, import_s) >= 2 * import_s
+    assert pace.lane_limit(import_s) >= max(2 * import_s, pace.check_limit(1e9, import_s))
 
 
 def test_a_hang_leaves_no_child_behind(tmp_path: Path) -> None:

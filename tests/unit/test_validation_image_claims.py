@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
-from made_images import SITE, image_of
+import json
+from pathlib import Path
 
-from envbuilder.validation.image_claims import says_cuda
+import msgspec
+import pytest
+from made_images import SITE, image_of, outside
+
+from envbuilder.image import lockfile, omissions
+from envbuilder.validation.image_claims import FORM_LABEL, claims, says_cuda
 
 
 @pytest.mark.parametrize(
@@ -23,3 +28,30 @@ def test_the_note_of_every_release(note: str, says: bool | None) -> None:  # noq
     """As 2.0 to 2.3, 2.4 and later wrote it; what says nothing of CUDA is no claim."""
     files = image_of({f"{SITE}/tensorflow/python/platform/build_info.py": note.encode()})
     assert says_cuda(files) is says
+
+
+LIST_AT = "opt/envbuilder/omissions.json"
+CONTEXT = Path(__file__).parents[2] / "images" / "tf2.20.0-py311-cpu-bookworm"
+DOCUMENT = json.loads((CONTEXT / "environment.json").read_bytes())
+LIST = '{"schema": "envbuilder/omissions/v1"}'
+
+
+@pytest.mark.parametrize(
+    ("labels", "carried", "known", "named"),
+    [
+        ({FORM_LABEL: "runtime", omissions.LABEL: lockfile.digest(LIST)}, LIST, LIST, []),
+        ({FORM_LABEL: "runtime", omissions.LABEL: lockfile.digest(LIST)}, LIST + " ", LIST, ["list of omissions"]),
+        ({FORM_LABEL: "runtime", omissions.LABEL: lockfile.digest(LIST)}, "", LIST, ["list of omissions"]),
+        ({FORM_LABEL: "runtime"}, LIST, "", ["list of omissions"]),
+        ({FORM_LABEL: "runtime", omissions.LABEL: lockfile.digest(LIST)}, LIST, LIST + " ", [omissions.LABEL]),
+        ({omissions.LABEL: lockfile.digest(LIST)}, LIST, LIST, [FORM_LABEL]),
+    ],
+)
+def test_what_is_said_of_a_form_holds(labels: dict[str, str], carried: str, known: str, named: list[str]) -> None:
+    """The form in label and document, and the list in image, label and on this host, are one; what is not, is named."""
+    text = msgspec.json.encode({**DOCUMENT, "form": "runtime"})
+    there = {"opt/envbuilder/environment.json": text, **({LIST_AT: carried.encode()} if carried else {})}
+    said = [one.subject for one in claims(outside(image_of(there), omissions=known, labels=labels)).findings]
+    about = [one for one in said if "omissions" in one or one == f"label {FORM_LABEL}"]
+    assert len(about) == len(named)
+    assert all(name in one for name, one in zip(named, about, strict=True))

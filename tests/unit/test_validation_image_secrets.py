@@ -25,6 +25,12 @@ HUGGING = b"hf_" + b"abcdEFGH" * 4
     ("path", "head", "severity"),
     [
         ("root/.netrc", b"machine example.com login a password b", "error"),
+        ("etc/apt/apt.conf.d/01proxy", b'Acquire::http::Proxy "http://me:hunter2@proxy.example.com:3128";', "error"),
+        ("etc/apt/apt.conf.d/01proxy", b'Acquire::http::Proxy "http://proxy.example.com:3128";', None),
+        ("etc/apt/sources.list.d/a.list", b"deb https://me:hunter2@example.com/debian stable main", "error"),
+        ("etc/profile.d/build.sh", b"export ARTIFACTORY_TOKEN=abcdef0123456789", "error"),
+        ("etc/profile.d/build.sh", b"export PATH=/opt/bin:$PATH", None),
+        ("root/.config/pypoetry/auth.toml", b'[http-basic.in]\npassword = "hunter2hunter2"\n', "error"),
         ("home/a/.ssh/id_ed25519", b"-----BEGIN OPENSSH PRIVATE KEY-----", "error"),
         ("etc/pip.conf", b"[global]\nindex-url = https://user:word@example.com/simple\n", "error"),
         ("etc/pip.conf", b"[global]\nindex-url = https://example.com/simple\n", None),

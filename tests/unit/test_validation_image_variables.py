@@ -82,6 +82,11 @@ def test_an_image_of_others_need_not_ask_anything() -> None:
         ({"NVIDIA_VISIBLE_DEVICES": "void"}, Code.GPU_NOT_VISIBLE, "NVIDIA_VISIBLE_DEVICES"),
         ({"NVIDIA_DRIVER_CAPABILITIES": "graphics"}, Code.GPU_NOT_VISIBLE, "NVIDIA_DRIVER_CAPABILITIES"),
         ({"PATH": "/usr/bin"}, Code.IMAGE_CONFIGURATION, "PATH"),
+        (
+            {"TF_PLUGGABLE_DEVICE_LIBRARY_PATH": "/opt/libx.so"},
+            Code.IMAGE_CONFIGURATION,
+            "TF_PLUGGABLE_DEVICE_LIBRARY_PATH",
+        ),
     ],
 )
 def test_a_variable_that_breaks_something_is_named(env: dict[str, str], code: Code, subject: str) -> None:
@@ -142,7 +147,13 @@ def test_what_python_takes_is_no_finding(env: dict[str, str]) -> None:
     assert looked.findings == ()
 
 
-@pytest.mark.parametrize("name", ["GLIBC_TUNABLES", "MALLOC_PERTURB_", "TF_CPP_MAX_VLOG_LEVEL", "PYTHONPYCACHEPREFIX"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("GLIBC_TUNABLES", "MALLOC_PERTURB_", "TF_CPP_MAX_VLOG_LEVEL", "PYTHONPYCACHEPREFIX"),
+        *("GCONV_PATH", "OPENSSL_CONF", "OPENSSL_MODULES"),
+    ],
+)
 def test_what_changes_every_program_is_told(name: str) -> None:
     """It breaks nothing that was tried, and every program of the image runs otherwise for it: a warning."""
     (one,) = configuration(outside(image_of(ROOT), env={**PATH, name: "/opt/3"}, facts={"python": "3.11"})).findings
@@ -184,3 +195,51 @@ def test_a_python_with_capabilities_is_an_error() -> None:
         outside(image_of({**ROOT, "opt/venv/bin/python": python}), env=PATH, facts={"python": "3.11"})
     )
     assert [(one.severity, one.subject) for one in looked.findings] == [(Severity.ERROR, "python")]
+
+
+@pytest.mark.parametrize(
+    ("env", "path"),
+    [
+        ({}, "home/x/.keras/keras.json"),
+        ({"KERAS_HOME": "/opt/k"}, "opt/k/keras.json"),
+        ({"HOME": "/srv"}, "srv/.keras/keras.json"),
+    ],
+)
+def test_the_file_of_keras_s_settings_is_read_where_keras_would(env: dict[str, str], path: str) -> None:
+    """Another backend there breaks whoever imports Keras, other numbers change what it computes; elsewhere neither."""
+    accounts: Layer = {**ROOT, "etc/passwd": b"envbuilder:x:1000:1000::/home/x:/bin/sh\n"}
+
+    def found(settings: bytes, place: str = path, **more: str) -> list[tuple[Severity, str]]:
+        there = image_of({**accounts, place: settings})
+        looked = configuration(outside(there, env={**PATH, **env, **more}, facts={"python": "3.11"}))
+        assert {one.code for one in looked.findings} <= {Code.IMAGE_CONFIGURATION}
+        return [(one.severity, one.subject) for one in looked.findings]
+
+    assert found(b'{"backend": "torch"}') == [(Severity.ERROR, "keras.json")]
+    assert found(b'{"backend": "torch"}', KERAS_BACKEND="tensorflow") == []
+    assert found(b'{"floatx": "float16"}') == [(Severity.WARNING, "keras.json")]
+    assert found(b'{"backend": "tensorflow", "floatx": "float32", "image_data_format": "channels_last"}') == []
+    assert found(b"{damaged") == []
+    assert found(b'{"backend": "torch"}', "opt/other/keras.json") == []
+
+
+def test_a_system_without_a_list_of_accounts_has_no_such_user() -> None:
+    """A folder in the place of the list, or none at all in a whole system: a user by name cannot be started as."""
+    many: Layer = {**ROOT, **{f"usr/share/doc/{number}": b"" for number in range(1000)}}
+    room = {"tmp": LayerFile("tmp", "folder", mode=0o1777)}
+    there = {**many, **room, "etc/passwd": LayerFile("etc/passwd", "folder", mode=0o755)}
+    (one,) = configuration(outside(image_of(there), env=PATH, facts={"python": "3.11"})).findings
+    assert (one.severity, one.subject) == (Severity.ERROR, "USER")
+    assert configuration(outside(image_of(there), env=PATH, facts={"python": "3.11"}, user="1000")).findings == ()
+
+
+def test_an_environment_that_is_reached_by_a_link_is_the_same() -> None:
+    """A PATH that leads through another name of the environment's folder leads to its Python."""
+    tensorflow = package("tensorflow", "2.20.0", {"tensorflow/__init__.py": b"1"})
+    folder = LayerFile(f"{SITE}/tensorflow", "folder", mode=0o755)
+    venv: Layer = {"opt/venv/bin/python": b"#!", "srv/venv": "/opt/venv", folder.path: folder}
+    there: Layer = {**tensorflow, **venv}
+    looked = configuration(
+        outside(image_of(there), env={"PATH": "/srv/venv/bin"}, facts={"python": "3.11"}, user="1000")
+    )
+    assert looked.findings == ()

@@ -16,13 +16,17 @@ import pytest
 from made_images import SITE, Layer, image_of, outside, package, row
 
 from envbuilder.engine.port import LayerFile
+from envbuilder.errors import decode
 from envbuilder.finding import Code, Finding, Severity
-from envbuilder.image import lockfile
+from envbuilder.image import lockfile, omissions
 from envbuilder.image.wheel_records import WheelRecords
 from envbuilder.probes.omit import digest_of_rows
 from envbuilder.pypi.answer_cache import Cache
 from envbuilder.pypi.package_index import DistFile, IndexUnavailableError, Member
+from envbuilder.validation.checks.suite_table import CHECKS
+from envbuilder.validation.host_checks import check_outside
 from envbuilder.validation.installed_files import files
+from envbuilder.validation.outside import Outside
 
 CACHED = f"{SITE}/numpy/__pycache__/__init__.cpython-311.pyc"
 NUMPY = {"numpy/__init__.py": b"version = 2\n", "numpy/core.so": b"code"}
@@ -282,7 +286,10 @@ def test_a_large_wheel_is_proved_by_a_build_of_ours_alone(tmp_path: Path) -> Non
 
 def test_an_interpreter_that_a_later_layer_put_there_is_named() -> None:
     """What leads to the Python that the environment was made with is right; another program in its place is not."""
-    venv: Layer = {"opt/venv/pyvenv.cfg": b"home = /usr/bin\n", "opt/venv/bin/python": "/usr/local/bin/python3.11"}
+    venv: Layer = {
+        "opt/venv/pyvenv.cfg": b"home = /usr/local/bin\n",
+        "opt/venv/bin/python": "/usr/local/bin/python3.11",
+    }
     there: Layer = {"usr/local/bin/python3.11": ELF, **package("numpy", "2.4.6", NUMPY)}
     assert errors(there, venv) == []
     assert errors({**there, **venv}) == []
@@ -377,6 +384,58 @@ def test_a_list_in_the_image_excuses_nothing(tmp_path: Path) -> None:
     assert len(lean_against("", tmp_path, there)) == 2
 
 
+def carrying(there: Layer, listed: str, label: str, cache: Path) -> Outside:
+    """Put an image that carries a list and has a label before the checks, on a host that has no list."""
+    named = {"opt/envbuilder/omissions.json": listed.encode(), **there}
+    subject = outside(image_of(named), lock=LOCK, labels={omissions.LABEL: label})
+    rows = "".join(row(path, content) for path, content in WHOLE.items() if path not in NUMPY)
+    return replace(subject, wheels=WheelRecords(Index(wheel() + rows), Cache(cache)))
+
+
+def own_list(**change: Any) -> str:
+    """Write the list that an image of our lock carries."""
+    return json.dumps({**json.loads(omitted(**change)), "lock": lockfile.digest(LOCK)})
+
+
+def test_a_list_that_only_the_image_has_decides_nothing(tmp_path: Path) -> None:
+    """Where all else is as recorded, nothing is an error and nothing passes: the check says on whose word, and why."""
+    subject = carrying(package("numpy", "2.4.6", LEAN), own_list(), lockfile.digest(own_list()), tmp_path)
+    (result,), _ = check_outside(subject, [check for check in CHECKS if check.name == "files"])
+    (one,) = [one for one in result.findings if one.subject == omissions.OMISSIONS]
+    assert (result.outcome, one.code, one.severity) == ("skipped", Code.UNKNOWN, Severity.WARNING)
+    assert "its own list alone" in result.observed
+    assert not [one for one in result.findings if one.severity is Severity.ERROR]
+    known = replace(subject, omissions=own_list())
+    (result,), _ = check_outside(known, [check for check in CHECKS if check.name == "files"])
+    assert (result.outcome, [one for one in result.findings if one.subject == omissions.OMISSIONS]) == ("passed", [])
+
+
+@pytest.mark.parametrize(
+    ("there", "listed", "label"),
+    [
+        ({**LEAN, "numpy/core.so": b"cx"}, own_list(), ""),
+        ({"numpy/core.so": b"co"}, own_list(), ""),
+        (LEAN, own_list(files=3), ""),
+        (LEAN, own_list(), "sha256:" + "0" * 64),
+        (LEAN, omitted(), ""),
+        (LEAN, "{", ""),
+    ],
+)
+def test_what_an_images_own_list_does_not_say_differs(
+    there: dict[str, bytes], listed: str, label: str, tmp_path: Path
+) -> None:
+    """Other bytes, files gone beyond it, rows that are no wheel's, a label or lock of another list, and damage fail."""
+    subject = carrying(package("numpy", "2.4.6", there), listed, label or lockfile.digest(listed), tmp_path)
+    assert {one.code for one in files(subject).findings if one.severity is Severity.ERROR} == {Code.FILES_DIFFER}
+
+
+@pytest.mark.parametrize("size", [-1, 1 << 60, 10**400])
+def test_no_list_counts_what_no_image_can_lack(size: int) -> None:
+    """Sums of what somebody else wrote are bounded before anything is added up or printed."""
+    with pytest.raises(decode.DamagedError):
+        omissions.parse(omitted(size=size))
+
+
 def test_libraries_in_the_layers_of_a_registry_s_base_are_its_own() -> None:
     """A library that no package brings is the base's where this host knows that layer for its; above it, a stray."""
     stray = {"usr/local/lib/libours.so.1": b"\x7fELF"}
@@ -386,3 +445,116 @@ def test_libraries_in_the_layers_of_a_registry_s_base_are_its_own() -> None:
         assert any("libours" in text for text in said) is named
     above = replace(outside(image_of({"opt/x": b""}, stray)), of_base=1)
     assert any("libours" in one.message for one in files(above).findings)
+
+
+def test_byte_code_in_the_layers_of_a_registry_s_base_is_its_own() -> None:
+    """Who made a base ran its Python in a later step of theirs: nothing to find there, and a stray above it."""
+    there, cached = package("numpy", "2.4.6", NUMPY), {CACHED: byte_code(flags=1, modified=0, size=0)}
+    for of_base, named in ((2, False), (1, True), (0, True)):
+        subject = replace(outside(image_of(there, cached, {"opt/x": b""})), of_base=of_base)
+        assert any("byte code" in one.message for one in files(subject).findings) is named
+
+
+PYTHON: Layer = {
+    "usr/bin/python3.11": ELF,
+    "opt/venv/bin/python": "/usr/bin/python3.11",
+    "opt/venv/pyvenv.cfg": b"home = /usr/bin\ninclude-system-site-packages = false\n",
+    "var/lib/dpkg/info/python3.11.list": b"/usr/bin/python3.11\n/usr/bin/dirname\n/bin/sh\n",
+    "usr/bin/dirname": b"#!/bin/sh\n",
+    "bin/sh": b"#!/bin/bash\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("layer", "named"),
+    [
+        ({"opt/venv/pyvenv.cfg": None}, "pyvenv.cfg is gone"),
+        ({"opt/venv/pyvenv.cfg": b"version = 3.11\n"}, "names no home"),
+        ({"opt/venv/pyvenv.cfg": b"home = /opt/other/bin\n"}, "/opt/other/bin"),
+        ({"opt/venv/bin/pyvenv.cfg": b"home = /usr/bin\n"}, "beside the interpreter"),
+        ({"usr/bin/pyvenv.cfg": b"home = /opt\n"}, "beside the interpreter"),
+        ({"usr/bin/pybuilddir.txt": b"/opt/build"}, "pybuilddir.txt"),
+        ({"opt/venv/bin/dirname": b"#!/bin/sh\n"}, "in front of the system's: /opt/venv/bin/dirname"),
+        ({"opt/venv/bin/dirname": "/opt/mine", "opt/mine": b"#!/bin/sh\n"}, "in front of the system's"),
+        ({"bin/sh": b"#!/bin/dash\n"}, "a later layer replaced: /bin/sh"),
+        ({"usr/bin/dirname": "/opt/mine"}, "a later layer replaced: /usr/bin/dirname"),
+    ],
+)
+def test_what_starts_another_python_or_program_is_named(layer: Layer, named: str) -> None:
+    """Python's note of its home, what stands beside it, and programs in the place or in front of the system's."""
+    path = {"PATH": "/opt/venv/bin:/usr/bin:/bin"}
+    good = {**PYTHON, **package("numpy", "2.4.6", NUMPY)}
+    assert errors(good, env=path) == []
+    (one,) = errors(good, layer, env=path)
+    assert one.code is Code.FILES_DIFFER
+    assert named in one.message
+
+
+def test_an_environment_may_have_its_own_pip_and_the_system_its_links() -> None:
+    """Programs that every Python has beside itself, and links that end at programs of the system, are no strangers."""
+    path = {"PATH": "/opt/venv/bin:/usr/bin:/bin"}
+    lists: Layer = {"var/lib/dpkg/info/pip.list": b"/usr/bin/pip3\n/usr/bin/dirname\n", "usr/bin/pip3": b"#!x"}
+    more: Layer = {"opt/venv/bin/pip3": b"#!/opt/venv/bin/python\n", "opt/venv/bin/dirname": "/usr/bin/dirname"}
+    assert errors({**PYTHON, **lists, **more, **package("numpy", "2.4.6", NUMPY)}, env=path) == []
+
+
+def test_programs_in_the_layers_of_a_registry_s_base_are_its_own() -> None:
+    """A base that changed a program of its system is the base's affair; what is above it is not."""
+    path = {"PATH": "/opt/venv/bin:/usr/bin:/bin"}
+    good = {**PYTHON, **package("numpy", "2.4.6", NUMPY)}
+    stacked = image_of({**PYTHON}, {"bin/sh": b"#!/bin/dash\n"}, good, {"opt/venv/lib/x": b""})
+    above = image_of({**PYTHON}, good, {"bin/sh": b"#!/bin/dash\n"})
+    for there, count in ((stacked, 0), (above, 1)):
+        found = files(replace(outside(there, env=path), of_base=2)).findings
+        assert len([one for one in found if one.severity is Severity.ERROR]) == count
+
+
+def test_lists_that_a_layer_deleted_still_say_what_is_the_system_s() -> None:
+    """Whoever deletes all lists to save room makes no file a stranger; one that is gone is a package that is gone."""
+    stdlib = {"usr/lib/python3.11/json/__init__.py": b"x", "usr/lib/x86_64-linux-gnu/libz.so.1": b"z"}
+    listed = b"/usr/lib/python3.11/json/__init__.py\n/usr/lib/x86_64-linux-gnu/libz.so.1\n"
+    lists = {"var/lib/dpkg/info/python.list": listed}
+    there = {**PYTHON, **stdlib, **lists, **package("numpy", "2.4.6", NUMPY)}
+    assert errors(there, {"var/lib/dpkg": None}) == []
+    (one,) = errors(there, {"var/lib/dpkg": None}, {"usr/lib/x86_64-linux-gnu/libz.so.1": b"y"})
+    assert "libz.so.1" in one.message
+    gone: Layer = dict.fromkeys((*lists, *stdlib))
+    assert errors(there, gone) == [], "a package that was removed with its list took its files along"
+
+
+@pytest.mark.parametrize("folder", ["glibc-hwcaps/x86-64-v3", "haswell", "tls", "haswell/avx512_1"])
+def test_a_library_for_some_processors_is_in_front_too(folder: str) -> None:
+    """The loader looks below each of its folders first, by what the processor has."""
+    library = {f"opt/lib/{folder}/libz.so.1": b"z"}
+    there = {**PYTHON, **package("numpy", "2.4.6", NUMPY), **library}
+    (one,) = errors(there, env={"LD_LIBRARY_PATH": "/opt/lib"})
+    assert "libz.so.1" in one.message
+    assert errors(there) == [], "nobody told the loader of that folder"
+
+
+def test_an_interpreter_without_its_libraries_is_named() -> None:
+    """What the interpreter itself needs is a library that is missing, not a crash that nobody explains."""
+    real = Path("/proc/self/exe").resolve().read_bytes()
+    there = {**PYTHON, "usr/bin/python3.11": real, **package("numpy", "2.4.6", NUMPY)}
+    found = errors(there)
+    assert {one.code for one in found} == {Code.MISSING_LIBRARY}
+    assert all("interpreter" in one.message for one in found)
+
+
+@pytest.mark.parametrize("hashes", ["", f" \\\n    --hash=sha256:{'b' * 64}"], ids=["no hash", "another hash"])
+def test_a_lock_of_the_image_s_own_is_no_witness(hashes: str, tmp_path: Path) -> None:
+    """Whoever changes a file, its RECORD, the lock and the label together is found by what the index has.
+
+    A host's own lock is believed, and what cannot be looked up is unknown.
+    """
+    there = package("numpy", "2.4.6", NUMPY)
+    lock = f"numpy==2.4.6{hashes}\n"
+    cached = WheelRecords(Index(wheel()), Cache(tmp_path))
+    own = replace(outside(image_of(there), lock=lock), wheels=cached)
+    carried = replace(own, lock_is_carried=True)
+    (one,) = [one for one in files(carried).findings if one.severity is Severity.ERROR]
+    assert (one.code, one.subject) == (Code.FILES_DIFFER, "numpy")
+    assert "the lock in the image stands for numpy 2.4.6 alone" in one.message
+    assert [one.code for one in files(own).findings] == [Code.UNKNOWN]
+    silent = files(replace(carried, wheels=WheelRecords(None, Cache(tmp_path)))).findings
+    assert [one.code for one in silent] == [Code.UNKNOWN if hashes else Code.FILES_DIFFER]

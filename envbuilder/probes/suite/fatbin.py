@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import islice
+from mmap import mmap
+from typing import NamedTuple
 
 MAGIC = b"\x50\xed\x55\xba"
 """The four bytes that a fat binary begins with (0xBA55ED50, little endian)."""
@@ -18,7 +19,9 @@ MAGIC = b"\x50\xed\x55\xba"
 PTX, CUBIN = 1, 2
 """The kinds of entries: text that the driver compiles, and machine code."""
 
-_CONTAINER = struct.Struct("<4sHHQ")
+CONTAINER = struct.Struct("<4sHHQ")
+"""A fat binary's own header: magic, version, this header's size, the bytes that follow it."""
+
 _ENTRY = struct.Struct("<HHIQIIHHI")
 _LARGEST_ENTRY_HEADER = 4096
 _MOST_ENTRIES = 256
@@ -26,8 +29,7 @@ _PTX_HEAD = 132 * 1024
 """How much of a PTX payload is kept: the directives stand at its beginning; zstd's first block has up to 128 KiB."""
 
 
-@dataclass(frozen=True)
-class Architectures:
+class Architectures(NamedTuple):
     """Compute capabilities found (``"8.6"``), oldest first: machine code, PTX, and how many fat binaries there were."""
 
     cubins: tuple[str, ...] = ()
@@ -35,8 +37,7 @@ class Architectures:
     fat_binaries: int = 0
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """One entry: its kind, architecture number (``86``), own header, and a PTX payload's first 132 KiB."""
 
     kind: int
@@ -45,8 +46,7 @@ class Entry:
     payload: bytes = b""
 
 
-@dataclass(frozen=True)
-class FatBinary:
+class FatBinary(NamedTuple):
     """One fat binary: where it stands in the file, in bytes, and its entries in order, 256 at most."""
 
     offset: int
@@ -74,18 +74,43 @@ def fat_binaries(pieces: Iterable[bytes]) -> Iterator[FatBinary]:
     """Yield the fat binaries of a file that comes in pieces of any size, in order; memory stays at two pieces."""
     reader = _Reader(pieces)
     while reader.find(MAGIC):
-        head = reader.look(_CONTAINER.size + _ENTRY.size)
+        head = reader.look(CONTAINER.size + _ENTRY.size)
         if _is_fat_binary(head):
             yield FatBinary(reader.offset, tuple(islice(_entries(reader), _MOST_ENTRIES)))
         else:
             reader.skip(len(MAGIC))
 
 
+class Part(NamedTuple):
+    """One entry of a fat binary that lies in memory: its kind, architecture number, and span in bytes."""
+
+    kind: int
+    architecture: int
+    start: int
+    end: int
+
+
+def parts(image: bytes | mmap, start: int, end: int) -> list[Part]:
+    """List the entries of the fat binary at ``start``; none where none begins there that is whole before ``end``."""
+    if start + CONTAINER.size > end or not _is_fat_binary(image[start : start + 64]):
+        return []
+    _, _, header, length = CONTAINER.unpack_from(image, start)
+    at, stop = start + header, start + header + length
+    found = []
+    while at + _ENTRY.size <= stop <= end:
+        kind, _, own, payload, _, _, _, _, architecture = _ENTRY.unpack_from(image, at)
+        if kind not in (PTX, CUBIN) or not _ENTRY.size <= own <= _LARGEST_ENTRY_HEADER:
+            return []
+        found.append(Part(kind, architecture, at, at + own + payload))
+        at += own + payload
+    return found if at == stop else []
+
+
 def length_of(head: bytes) -> int:
     """Return the bytes of the whole fat binary that begins with these 64; 0 where none begins there."""
     if not _is_fat_binary(head):
         return 0
-    _, _, header, length = _CONTAINER.unpack_from(head)
+    _, _, header, length = CONTAINER.unpack_from(head)
     return int(header + length)
 
 
@@ -144,16 +169,16 @@ class _Reader:
 
 def _is_fat_binary(head: bytes) -> bool:
     """Tell a fat binary from the same four bytes elsewhere, by what must follow."""
-    if len(head) < _CONTAINER.size + _ENTRY.size:
+    if len(head) < CONTAINER.size + _ENTRY.size:
         return False
-    _, version, header, length = _CONTAINER.unpack_from(head)
-    kind, _, entry_header, payload, *_ = _ENTRY.unpack_from(head, _CONTAINER.size)
+    _, version, header, length = CONTAINER.unpack_from(head)
+    kind, _, entry_header, payload, *_ = _ENTRY.unpack_from(head, CONTAINER.size)
     fits = _ENTRY.size <= entry_header <= _LARGEST_ENTRY_HEADER and entry_header + payload <= length
-    return version == 1 and header == _CONTAINER.size and kind in (PTX, CUBIN) and fits
+    return version == 1 and header == CONTAINER.size and kind in (PTX, CUBIN) and fits
 
 
 def _entries(reader: _Reader) -> Iterator[Entry]:
-    _, _, header, left = _CONTAINER.unpack(reader.look(_CONTAINER.size))
+    _, _, header, left = CONTAINER.unpack(reader.look(CONTAINER.size))
     reader.skip(header)
     while left >= _ENTRY.size:
         head = reader.look(_ENTRY.size)

@@ -15,52 +15,13 @@ from collections.abc import Callable, Mapping
 
 from . import symptoms
 from .answer import Answer, Facts, Order, failed, finding, skipped
+from .board import IDENTITY, Board
 from .channel import Writer
 from .lifetime import end_after
 from .supervise import START_LIMIT_S, End, Group
 from .worker import blocked_by
 
 SIGNALS = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
-LOG_KEPT = 6000
-PACE_S, PACE_IMPORTS = 15.0, 5.0
-"""What a paced check may take, where its own limit is not less: each takes less than one import on every host seen."""
-
-IDENTITY: Order = {"name": "identity", "group": "identity", "probe": "identify:answer", "limit_s": 45.0}
-
-
-class Board:
-    """The results so far, told as they come; shared by the lanes. ``stuck`` is set where Python does not start."""
-
-    def __init__(self, writer: Writer) -> None:
-        self.say = writer.send
-        self.lock = threading.Lock()
-        self.outcomes: dict[str, str] = {}
-        self.import_s: float | None = None
-        self.hung: dict[str, int] = {}
-        self.quiet_over = threading.Event()
-        self.stuck = threading.Event()
-
-    def answer(self, check: Order, result: Answer) -> None:
-        """Keep and tell a check's result."""
-        if check is IDENTITY:
-            self.say({"event": "identity", "identity": result.get("data")})
-            return
-        result = dict(result, name=check["name"])
-        result.setdefault("duration_s", 0.0)
-        log = result.get("log", "")
-        result["log"] = "" if result["outcome"] in ("passed", "skipped") else log[-LOG_KEPT:]
-        with self.lock:
-            self.outcomes[check["name"]] = result["outcome"]
-            if check["name"] == "import" and result["outcome"] == "passed":
-                self.import_s = result["duration_s"]
-        self.say({"event": "result", "result": result})
-
-    def limit_of(self, check: Order) -> float:
-        """Say how long a check may take: a paced one so many of this run's own imports, half where one has hung."""
-        most = float(check["limit_s"])
-        if not check.get("paced") or self.import_s is None:
-            return most
-        return min(most, PACE_S + PACE_IMPORTS * self.import_s) / (1 + self.hung.get(check["group"], 0))
 
 
 def main() -> int:
@@ -108,6 +69,7 @@ def _run_lane(lane: str, groups: list[Order], facts: Facts, board: Board) -> Non
             board.quiet_over.wait()
         for group in groups:
             env = _environment(group.get("env", {}), facts)
+            board.bound(group)
             run_group(group["name"], group["checks"], facts, env, board)
     except Exception as error:
         for check in [check for group in groups for check in group["checks"] if check["name"] not in board.outcomes]:
@@ -120,12 +82,15 @@ def _run_lane(lane: str, groups: list[Order], facts: Facts, board: Board) -> Non
 def run_group(name: str, checks: list[Order], facts: Facts, env: Mapping[str, str], board: Board) -> None:
     """Run a group in one process; after a crash the rest one by one, the one that crashed among them.
 
-    After a hang the rest go on together in a fresh process, and after a second one they are given up.
-    A process that does not come to a check within its time is not tried again, and neither are those after it; one
-    whose answers somebody else wrote to has none that count.
+    After a hang the rest go on together in a fresh process, and after a second one they are given up; so they are where
+    no time is left. A process that does not come to a check within its time is not tried again, and neither are those
+    after it; one whose answers somebody else wrote to has none that count.
     """
     if board.stuck.is_set():
         _answer_all(checks, not_started, End("timeout", None, 0, None, ""), board)
+        return
+    if board.is_over(name):
+        _give_up(checks, board)
         return
     end, left = _run_once(name, checks, facts, env, board)
     if end.kind == "spoiled":
@@ -134,20 +99,23 @@ def run_group(name: str, checks: list[Order], facts: Facts, env: Mapping[str, st
         return
     if not left:
         return
+    if end.kind == "timeout" and end.name is None and board.is_over(name):
+        _give_up(left, board)
+        return
     if end.kind == "timeout" and end.name is None:
         if len(left) == len(checks):
             board.stuck.set()
+        board.hangs(left[0])
         _answer_all(left, not_started, end, board)
         return
     if end.kind == "timeout" and end.name is not None:
         board.answer(_named(checks, end.name), timeout(_named(checks, end.name), end))
-        board.hung[name] = board.hung.get(name, 0) + 1
+        board.hangs(_named(checks, end.name))
         left = [check for check in left if check["name"] != end.name]
         if left and board.hung[name] < MOST_HANGS:
             run_group(name, left, facts, env, board)
             return
-        for check in left:
-            board.answer(check, blocked(check, board) or hung(check))
+        _give_up(left, board)
         return
     if len(checks) == 1:
         board.answer(checks[0], crash(checks[0], end))
@@ -174,9 +142,14 @@ def _answer_all(checks: list[Order], describe: Callable[[Order, End], Answer], e
         board.answer(check, describe(check, end))
 
 
+def _give_up(checks: list[Order], board: Board) -> None:
+    for check in checks:
+        board.answer(check, blocked(check, board) or hung(check))
+
+
 def _run_alone(check: Order, facts: Facts, env: Mapping[str, str], board: Board, crashed_before: End | None) -> bool:
     """Run one check in a process of its own; tell whether that died."""
-    not_now = blocked(check, board)
+    not_now = blocked(check, board) or (hung(check) if board.is_over(check["group"]) else None)
     if not_now:
         board.answer(check, not_now)
         return False
@@ -185,6 +158,8 @@ def _run_alone(check: Order, facts: Facts, env: Mapping[str, str], board: Board,
     if left:
         describe = {"timeout": timeout if end.name else not_started, "spoiled": spoiled}.get(end.kind, crash)
         board.answer(check, describe(check, end))
+        if end.kind == "timeout":
+            board.hangs(check)
     elif crashed_before:
         # It crashed among others and not alone: that is never a success, whoever is to blame.
         result = crash(check, crashed_before)
@@ -202,7 +177,15 @@ def _run_once(
     holder: list[Answer] | None = None,
 ) -> tuple[End, list[Order]]:
     """Run checks in one process; return how it ended and the checks that have no answer."""
-    group = Group(name, checks, facts, dict(board.outcomes), env, limit_of=board.limit_of)
+    group = Group(
+        name,
+        checks,
+        facts,
+        dict(board.outcomes),
+        env,
+        limit_of=board.limit_of,
+        until=lambda: board.until(name),
+    )
     answered: set[str] = set()
     for event, value in group.run():
         if event == "begin":
@@ -232,8 +215,8 @@ def blocked(check: Order, board: Board) -> Answer | None:
 
 
 def hung(check: Order) -> Answer:
-    """Describe a check that was not tried, because too many before it hung."""
-    text = "{0} was not run: {1} checks before it hung".format(check["name"], MOST_HANGS)
+    """Describe a check that was not tried, because others hung: too many, or until no time was left."""
+    text = "{0} was not run: others before it hung, or took the time that it had".format(check["name"])
     found = finding("PROBE_TIMEOUT", check["name"], text, requires="an answer in time")
     result = failed("an answer in time", text, findings=[found])
     result.update(outcome="timeout")

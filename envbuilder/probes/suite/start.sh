@@ -2,7 +2,7 @@
 # Run the probes with the first Python of the image that has TensorFlow; the image's own PATH comes first.
 # Exit 3: no Python here has it. Exit 4: there is one, and it does not start; its own words go to standard error.
 # The order on standard input is for the runner alone: nothing else here may read it.
-here=$(dirname "$0")
+here=${0%/*}
 has='import importlib.util, sys; sys.exit(10 + (importlib.util.find_spec("tensorflow") is None))'
 code=3
 for python in python python3 /opt/venv/bin/python /opt/conda/bin/python /opt/*/bin/python3 /usr/local/bin/python3 \

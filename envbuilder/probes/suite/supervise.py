@@ -19,6 +19,8 @@ from .channel import Reader
 
 START_LIMIT_S = 45.0
 """Until a process of ours begins its first check, and from one check to the next: no framework's code runs then."""
+_LOOK_S = 1.0
+"""How often it is asked whether all have to be done sooner."""
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -43,10 +45,15 @@ def _own_limit(check: Order) -> float:
     return float(check["limit_s"])
 
 
+def _for_ever() -> float:
+    return float("inf")
+
+
 class Group:
     """One worker process; ``run`` yields ``("begin", name)`` and ``("result", document)`` and sets ``end``.
 
-    ``limit_of`` says how long a check may take; it is asked when the check begins.
+    ``limit_of`` says how long a check may take; it is asked when the check begins. ``until`` says when all of them have
+    to be done, by the monotonic clock; that may change while they run.
     """
 
     def __init__(
@@ -58,9 +65,11 @@ class Group:
         env: Mapping[str, str],
         python: str | None = None,
         limit_of: Callable[[Order], float] = _own_limit,
+        until: Callable[[], float] = _for_ever,
     ) -> None:
         self.checks = {check["name"]: check for check in checks}
         self.limit_of = limit_of
+        self.until = until
         self.limit_s = 0.0
         self.log = Split("")
         self.end = End("crash", None, 0, None, "")
@@ -97,7 +106,7 @@ class Group:
         try:
             _give(process, json.dumps(self.order).encode())
             yield from self._watch(read_answers, read_log)
-            timed_out = self.deadline <= time.monotonic()
+            timed_out = self._over() <= time.monotonic()
         finally:
             _kill(process)
             self._drain(read_log)
@@ -112,8 +121,9 @@ class Group:
         with selectors.DefaultSelector() as selector:
             selector.register(read_answers, selectors.EVENT_READ, "answers")
             selector.register(read_log, selectors.EVENT_READ, "log")
-            while time.monotonic() < self.deadline:
-                ready = selector.select(max(0.0, self.deadline - time.monotonic()))
+            while time.monotonic() < self._over():
+                # Another lane may bring the end of all forward meanwhile: nobody tells this one.
+                ready = selector.select(max(0.0, min(_LOOK_S, self._over() - time.monotonic())))
                 for key, _ in ready:
                     if key.data == "log":
                         self._read_log(read_log)
@@ -124,6 +134,10 @@ class Group:
                     yield from self._parse(data or b"", read_log)
                     if self.spoiled:
                         return
+
+    def _over(self) -> float:
+        """Say when this process is to be killed, by the monotonic clock: at its own limit, or with all others."""
+        return min(self.deadline, self.until())
 
     def _parse(self, data: bytes, read_log: int) -> Iterator[tuple[str, Any]]:
         """Take what came; anything but this group's own next message spoils it."""
@@ -183,7 +197,7 @@ class Group:
         name = self.current
         log = self.log.text(name or "")
         self.end = End(kind, name, number, code, (self.spoiled + "\n" + log) if kind == "spoiled" else log)
-        self.end.limit_s = self.limit_s
+        self.end.limit_s = min(self.limit_s, max(0.0, self.until() - self.begun))
 
 
 def _give(process: subprocess.Popen[bytes], data: bytes) -> None:

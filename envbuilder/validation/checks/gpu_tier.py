@@ -20,6 +20,7 @@ CHECKS: tuple[Check, ...] = (
             Code.STUB_LIBCUDA,
             Code.NO_KERNEL_IMAGE,
         ),
+        limit_s=50,
         flavor="gpu",
     ),
     Check(

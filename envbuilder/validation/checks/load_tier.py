@@ -21,7 +21,7 @@ CHECKS: tuple[Check, ...] = (
         probe="startup:import_tensorflow",
         proves="TensorFlow imports, in the version asked for; how long that takes, and in what",
         codes=(Code.NUMPY_ABI, Code.PROTOBUF_ABI, Code.KERAS_MISMATCH, Code.GLIBC_TOO_OLD, Code.CPU_FEATURE_MISSING),
-        limit_s=75,
+        limit_s=70,
         quiet=True,
         # A tenth of what the fastest import takes on any host that was seen: no module loads a framework in that.
         at_least=(("import", 0.1),),

@@ -22,11 +22,13 @@ class Group(msgspec.Struct, frozen=True):
     """Checks that share a process, and with it the import; lanes run beside each other, groups of a lane in turn.
 
     The lane ``host`` is none of a container: the stage itself makes its checks, of the image as the engine holds it.
+    A ``bounded`` one has an end of its own, whatever each of its checks may take: `probes/suite/pace`.
     """
 
     name: str
     lane: Literal["main", "side", "host"]
     env: tuple[tuple[str, str], ...] = ()
+    bounded: bool = False
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,3 +55,8 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     arguments: tuple[tuple[str, str], ...] = ()
     at_least: tuple[tuple[str, float], ...] = ()
     of_files: bool = False
+
+    @property
+    def is_paced(self) -> bool:
+        """Tell whether its limit follows from what the run's import took: each of these takes less than that did."""
+        return self.tier == "cpu" and self.profile == "quick"

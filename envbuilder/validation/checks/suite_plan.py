@@ -13,6 +13,7 @@ import msgspec
 from envbuilder.environment import Flavor
 from envbuilder.validation.checks.specification import Check, Profile
 from envbuilder.validation.checks.suite_table import CHECKS, GROUPS
+from envbuilder.validation.older_python import without_annotations
 from envbuilder.verdict import TIERS
 from envbuilder.workspace import packaged
 
@@ -97,6 +98,7 @@ def plan(checks: tuple[Check, ...], facts: Facts) -> bytes:
             "name": group.name,
             "lane": group.lane,
             "env": dict(group.env),
+            "bounded": group.bounded,
             "checks": [_order(check) for check in checks if check.group == group.name],
         }
         for group in GROUPS
@@ -112,7 +114,7 @@ def _order(check: Check) -> dict[str, object]:
         "group": check.group,
         "probe": check.probe,
         "limit_s": check.limit_s,
-        "paced": check.tier == "cpu" and check.profile == "quick",
+        "paced": check.is_paced,
         "needs": check.needs,
         "quiet": check.quiet,
         "arguments": dict(check.arguments),
@@ -121,14 +123,21 @@ def _order(check: Check) -> dict[str, object]:
 
 @cache
 def probe_files() -> Mapping[str, bytes]:
-    """Return the probes' sources by file name, as they go into a container: the suite's folder, whole and alone."""
+    """Return the probes by file name as they go into a container: in a form that every Python from 3.6 on reads."""
+    sources = _probe_sources()
+    return {name: without_annotations(data) if name.endswith(".py") else data for name, data in sources.items()}
+
+
+@cache
+def _probe_sources() -> Mapping[str, bytes]:
+    """Return the probes' sources: the suite's folder, whole and alone."""
     folder = resources.files("envbuilder") / "probes" / "suite"
     return {item.name: packaged(item) for item in folder.iterdir() if item.name.endswith((".py", ".sh"))}
 
 
 def digest() -> str:
     """Return the suite's own digest (``sha256:…``): what a verdict was reached with."""
-    return digest_of(CHECKS, {**probe_files(), **outside_files()})
+    return digest_of(CHECKS, {**_probe_sources(), **outside_files()})
 
 
 @cache

@@ -6,10 +6,10 @@ from envbuilder.validation.checks import cpu_tier, gpu_tier, load_tier, static_t
 from envbuilder.validation.checks.specification import Check, Group
 
 GROUPS: tuple[Group, ...] = (
-    Group("framework", "main", (("CUDA_VISIBLE_DEVICES", "-1"),)),
+    Group("framework", "main", (("CUDA_VISIBLE_DEVICES", "-1"),), bounded=True),
     Group("static", "side"),
-    Group("load", "side"),
     Group("driver", "side"),
+    Group("load", "side", bounded=True),
     Group("load-log", "main"),
     Group("gpu", "main"),
     Group("gpu-memory-growth", "main"),

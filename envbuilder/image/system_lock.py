@@ -1,0 +1,166 @@
+"""Pin the system's own packages: exact versions and digests, as signed package lists name them on the day of the lock.
+
+What a matrix asks of the system, and the CUDA of a distribution's packages, are resolved by apt on this host, with
+their dependencies and against nothing but the bootstrapped base. A build downloads exactly these bytes, or fails.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from urllib.parse import unquote
+
+import msgspec
+
+from envbuilder.environment import Environment
+from envbuilder.errors import InfrastructureError, InputError, Problem, programs
+from envbuilder.image import debian, lockfile
+from envbuilder.versions import pins
+from envbuilder.workspace import temporary_folder, users_text, write_atomically
+
+SYSTEM_LOCK, CUDNN_LOCK = "system.lock", "cudnn.lock"
+"""Their names in a build context: packages of the system in the format of sha256sum, and cuDNN's wheel in pip's."""
+
+_KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
+_DEFAULT_MIRRORS = (
+    "deb http://deb.debian.org/debian {suite} main",
+    "deb http://deb.debian.org/debian {suite}-updates main",
+    "deb http://deb.debian.org/debian-security {suite}-security main",
+)
+"""Where Debian is found on a host that is not Debian itself."""
+
+_LINE = re.compile(
+    r"(?P<sha256>[0-9a-f]{64})  (?P<file>(?P<name>[a-z0-9][a-z0-9+.-]*)_(?P<version>[^_\s/]+)_(?:amd64|all)\.deb)\Z"
+)
+_PRINTED = re.compile(r"^'[^']*' (?P<file>\S+\.deb) \d+ SHA256:(?P<sha256>[0-9a-f]{64})$", re.MULTILINE)
+_BEFORE = ("?essential", "?priority(required)", "apt", *debian.PACKAGES)
+"""What a bootstrapped base holds: it is not pinned again, and nothing of it is installed twice."""
+
+_SECONDS = 300
+
+
+class SystemPackage(msgspec.Struct, frozen=True):
+    """One package of the system: its name, its exact version, and the digest and the name of its file."""
+
+    name: str
+    version: str
+    sha256: str
+    file: str
+
+    @property
+    def pin(self) -> str:
+        """The package as apt installs it."""
+        return f"{self.name}={self.version}"
+
+
+def parse(text: str) -> tuple[SystemPackage, ...]:
+    """List a lock's packages. Raises ValueError for a line that is none."""
+    return tuple(_package(line) for line in text.splitlines() if line)
+
+
+def _package(line: str) -> SystemPackage:
+    found = _LINE.match(line)
+    if found is None:
+        raise ValueError(f"not a pinned package of the system: {line!r}")
+    return SystemPackage(found["name"], unquote(found["version"]), found["sha256"], found["file"])
+
+
+def of_context(context: Path, environment: Environment) -> dict[str, str] | None:
+    """Read the system's locks of a build context; None where one that the environment needs is not there, or of others.
+
+    Raises InputError for one that cannot be read.
+    """
+    found: dict[str, str] = {}
+    for name in _needed(environment):
+        path = context / name
+        if not path.is_file():
+            return None
+        found[name] = users_text(path)
+        try:
+            stands = _stands(name, found[name], environment)
+        except ValueError as error:
+            raise InputError(
+                (Problem(str(path), 1, "", str(error)),), hint=f"envbuilder lock -s {environment.id}"
+            ) from error
+        if not stands:
+            return None
+    return found
+
+
+def _needed(environment: Environment) -> tuple[str, ...]:
+    names = (SYSTEM_LOCK,) if environment.pinned_packages else ()
+    return (*names, CUDNN_LOCK) if environment.packaged_cuda else names
+
+
+def _stands(name: str, text: str, environment: Environment) -> bool:
+    """Tell whether a lock pins all that the environment asks for."""
+    if name == CUDNN_LOCK:
+        wanted = pins((environment.packaged_cuda.cudnn,)) if environment.packaged_cuda else {}
+        return {package.name: package.version for package in lockfile.parse(text)} == dict(wanted)
+    there = {package.name: package.version for package in parse(text)}
+    asked = (one.partition("=") for one in environment.pinned_packages)
+    return all(there.get(package) == (version or there.get(package, "")) for package, _, version in asked)
+
+
+def resolve(suite: str, packages: Iterable[str], component: str = "") -> str:
+    """Resolve packages of a Debian suite, with what they need beyond a bootstrapped base, and write their lock.
+
+    Takes about 10 s. Raises InfrastructureError with apt's reason, or where apt or the mirror is not to be had.
+    """
+    with temporary_folder("apt") as folder:
+        options = _prepared(suite, component, folder)
+        _run([*options, "update"], "check the mirror in apt's configuration")
+        before = {file for file, _ in _printed(options, _BEFORE)}
+        found = [row for row in _printed(options, (*_BEFORE, *packages)) if row[0] not in before]
+    return "".join(f"{sha256}  {file}\n" for file, sha256 in sorted(found))
+
+
+def _prepared(suite: str, component: str, folder: Path) -> list[str]:
+    """Return what makes apt work in a folder of its own, on this suite alone, for amd64."""
+    for name in ("state/lists/partial", "cache/archives/partial", "etc"):
+        (folder / name).mkdir(parents=True)
+    write_atomically(folder / "status", b"")
+    lines = debian.mirror_lines(suite) or tuple(line.format(suite=suite) for line in _DEFAULT_MIRRORS)
+    signed = f"deb [signed-by={_KEYRING}] "
+    text = "".join(f"{line.replace('deb ', signed, 1)} {component}".rstrip() + "\n" for line in lines)
+    write_atomically(folder / "sources.list", text.encode())
+    values = {
+        "Dir::State": folder / "state",
+        "Dir::State::status": folder / "status",
+        "Dir::Cache": folder / "cache",
+        "Dir::Etc::sourcelist": folder / "sources.list",
+        "Dir::Etc::sourceparts": folder / "etc",
+        "Dir::Etc::preferences": folder / "none",
+        "Dir::Etc::preferencesparts": folder / "etc",
+        "APT::Architecture": "amd64",
+        "APT::Architectures": "amd64",
+        "APT::Sandbox::User": "root",
+        "Acquire::Languages": "none",
+        "Acquire::ForceHash": "SHA256",
+        "Acquire::Retries": "5",
+        "APT::Install-Recommends": "false",
+        "APT::Update::Error-Mode": "any",
+    }
+    return [word for name, value in values.items() for word in ("-o", f"{name}={value}")]
+
+
+def _printed(options: list[str], packages: Iterable[str]) -> list[tuple[str, str]]:
+    """Ask apt which files it would fetch: their names and digests."""
+    said = _run([*options, "--print-uris", "-y", "install", *packages], "see the versions that the mirror has")
+    return [(found["file"], found["sha256"]) for found in _PRINTED.finditer(said)]
+
+
+def _run(words: list[str], hint: str) -> str:
+    try:
+        done = programs.run(["apt-get", *words], within=_SECONDS, env={**os.environ, "LC_ALL": "C.UTF-8"})
+    except programs.ProgramError as error:
+        raise InfrastructureError(
+            f"the system's packages cannot be pinned here: {error.message}",
+            hint="lock on a host with apt, Debian's or Ubuntu's; what is locked is committed, and renders anywhere",
+        ) from error
+    if done.code:
+        said = " ".join(line for line in done.complaint.splitlines() if line.startswith("E:"))
+        raise InfrastructureError(f"apt cannot resolve the system's packages: {said or 'no reason given'}", hint=hint)
+    return done.text

@@ -1,0 +1,60 @@
+"""Judge the file in which Keras keeps its settings: whoever imports it computes by them, and no variable shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from envbuilder.errors import decode
+from envbuilder.finding import Finding
+from envbuilder.validation.outside import Outside
+from envbuilder.validation.python_variables import bad, odd, shown
+
+SUBJECT = "keras.json"
+"""What such findings are about: what a start shows of it follows from them."""
+
+_FIX = "leave keras.json out of the image"
+
+
+class _Settings(msgspec.Struct, frozen=True):
+    backend: str | None = None
+    floatx: str | None = None
+    image_data_format: str | None = None
+
+
+_USUAL = {"floatx": "float32", "image_data_format": "channels_last"}
+
+
+def keras_settings(subject: Outside, env: Mapping[str, str]) -> Iterator[Finding]:
+    """Find a backend that is not TensorFlow, and other numbers than Keras computes with by itself."""
+    path = _path(subject, env)
+    try:
+        told = decode.from_json(subject.files.content(path) or b"{}", _Settings)
+    except decode.DamagedError:
+        return  # Keras passes over such a file, too
+    backend = env.get("KERAS_BACKEND") or told.backend or "tensorflow"
+    if backend != "tensorflow" and not env.get("KERAS_BACKEND"):
+        yield bad(SUBJECT, f"/{shown(path)} has Keras use {shown(backend)}, not TensorFlow", _FIX)
+    for name, usual in _USUAL.items():
+        value = getattr(told, name) or usual
+        if value != usual:
+            yield odd(SUBJECT, f"/{shown(path)} has Keras compute with {name}={shown(value)}, not {usual}")
+
+
+def _path(subject: Outside, env: Mapping[str, str]) -> str:
+    """Name the file, no slash in front: below KERAS_HOME, else the home of the image's user."""
+    if folder := env.get("KERAS_HOME"):
+        return f"{folder}/keras.json".strip("/")
+    return f"{env.get('HOME') or _home(subject)}/.keras/keras.json".strip("/")
+
+
+def _home(subject: Outside) -> str:
+    user = subject.image.user.partition(":")[0] or "root"
+    accounts = (subject.files.content("etc/passwd") or b"").decode("utf-8", "replace").splitlines()
+    rows = (line.split(":") for line in accounts if line.count(":") > _HOME)
+    return next((row[_HOME] for row in rows if user in (row[0], row[2])), "")
+
+
+_HOME = 5
+"""The number of the field in passwd(5)."""

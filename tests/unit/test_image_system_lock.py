@@ -1,0 +1,186 @@
+"""The system's own packages are pinned by apt to versions and digests, and a context holds what its matrix asks for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from envbuilder.catalog.store import load
+from envbuilder.compat.resolver import Resolver
+from envbuilder.environment import Additions, Combination, Environment
+from envbuilder.errors import InfrastructureError, InputError
+from envbuilder.image import system_lock
+from envbuilder.image.context import templates
+from envbuilder.image.render import render_context
+from envbuilder.image.system_lock import CUDNN_LOCK, SYSTEM_LOCK, SystemPackage
+
+CATALOG = load()
+GIT, CUDART = "a" * 64, "b" * 64
+LOCKED = f"{GIT}  git_1%3a2.39.5-0+deb12u3_amd64.deb\n{CUDART}  libcudart11.0_11.8.89~11.8.0-5~deb12u1_amd64.deb\n"
+WHEEL = f"nvidia-cudnn-cu11==8.6.0.163 \\\n    --hash=sha256:{'c' * 64}\n"
+LOCK = f"tensorflow==2.13.1 \\\n    --hash=sha256:{'d' * 64}\n"
+
+
+def environment(os: str = "debian-bookworm", *packages: str, gpu: bool = False) -> Environment:
+    """Resolve an environment that asks for packages of its system."""
+    wish = Combination(
+        tensorflow="2.13.1",
+        os=os,
+        flavor="gpu" if gpu else "cpu",
+        additions=Additions(system_packages=packages),
+    )
+    found = Resolver(CATALOG).resolve(wish)
+    assert isinstance(found, Environment), found
+    return found
+
+
+def test_a_lock_names_versions_as_apt_takes_them() -> None:
+    """A file's name gives package and version, an epoch's colon restored; every line has a digest."""
+    git, cudart = system_lock.parse(LOCKED)
+    assert git == SystemPackage("git", "1:2.39.5-0+deb12u3", GIT, "git_1%3a2.39.5-0+deb12u3_amd64.deb")
+    assert git.pin == "git=1:2.39.5-0+deb12u3"
+    assert cudart.pin == "libcudart11.0=11.8.89~11.8.0-5~deb12u1"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "git_2.39_amd64.deb",
+        f"{'A' * 64}  git_2.39_amd64.deb",
+        f"{GIT}  ../git_2.39_amd64.deb",
+        f"{GIT}  git_2.39;reboot_amd64.deb/..",
+        f"{GIT}  $(reboot)_2.39_amd64.deb",
+        f"{GIT}  git_2.39_arm64.deb",
+        f"{GIT}  git_2.39_amd64.deb extra",
+        f"{GIT[1:]}  git_2.39_amd64.deb",
+    ],
+)
+def test_what_is_no_line_of_a_lock_is_refused(line: str) -> None:
+    """A line without a digest, with a path, or with anything behind it is none."""
+    with pytest.raises(ValueError, match="not a pinned package"):
+        system_lock.parse(line + "\n")
+
+
+@pytest.mark.parametrize(
+    ("packages", "stands"),
+    [
+        (("git",), True),
+        (("git=1:2.39.5-0+deb12u3", "libcudart11.0"), True),
+        (("git=1:2.39.5-0+deb12u2",), False),
+        (("git", "curl"), False),
+    ],
+)
+def test_a_lock_counts_while_it_pins_what_is_asked_for(
+    tmp_path: Path, packages: tuple[str, ...], *, stands: bool
+) -> None:
+    """Another package, or another version of one, needs another lock; what depends on them may be in it too."""
+    (tmp_path / SYSTEM_LOCK).write_text(LOCKED)
+    found = system_lock.of_context(tmp_path, environment("debian-bookworm", *packages))
+    assert found == ({SYSTEM_LOCK: LOCKED} if stands else None)
+
+
+def test_an_environment_that_asks_for_nothing_needs_no_lock(tmp_path: Path) -> None:
+    """Without packages of the system nothing is read; on a base that only a registry gives, nothing can be pinned."""
+    assert system_lock.of_context(tmp_path, environment()) == {}
+    assert environment("python-3.11", "git").pinned_packages == ()
+
+
+def test_a_damaged_lock_is_a_mistake_with_its_place(tmp_path: Path) -> None:
+    """What cannot be read names its file and says how to make it anew."""
+    (tmp_path / SYSTEM_LOCK).write_text("git\n")
+    with pytest.raises(InputError, match=SYSTEM_LOCK):
+        system_lock.of_context(tmp_path, environment("debian-bookworm", "git"))
+
+
+def test_cuda_of_packages_needs_both_locks(tmp_path: Path) -> None:
+    """Debian's CUDA is pinned in one, cuDNN's wheel in the other; an older cuDNN there does not stand."""
+    wanted = environment("debian-bookworm-cuda", gpu=True)
+    assert wanted.packaged_cuda is not None
+    lines = [f"{CUDART}  {name}_11.8_amd64.deb\n" for name in wanted.packaged_cuda.packages]
+    (tmp_path / SYSTEM_LOCK).write_text("".join(lines))
+    assert system_lock.of_context(tmp_path, wanted) is None
+    (tmp_path / CUDNN_LOCK).write_text(WHEEL.replace("8.6.0.163", "8.5.0.96"))
+    assert system_lock.of_context(tmp_path, wanted) is None
+    (tmp_path / CUDNN_LOCK).write_text(WHEEL)
+    assert system_lock.of_context(tmp_path, wanted) == {SYSTEM_LOCK: "".join(lines), CUDNN_LOCK: WHEEL}
+
+
+FAKE = (
+    """#!/bin/sh
+case "$*" in
+*" update") test -z "$FAIL" || { echo "E: $FAIL" >&2; exit 100; } ;;
+*) for word in "$@"; do case $word in
+   -o|-y|install|--*|*=*|?*ential*|?priority*) ;;
+   python3) echo "'http://mirror/python3.deb' python3_3.11_amd64.deb 1 SHA256:@PYTHON" ;;
+   git) echo "'http://mirror/git.deb' git_1%3a2.39_amd64.deb 9 SHA256:@GIT"
+        echo "'http://mirror/perl.deb' liberror-perl_0.17_all.deb 9 SHA256:@PERL" ;;
+   nowhere) echo "E: Unable to locate package nowhere" >&2; exit 100 ;;
+   esac; done ;;
+esac
+""".replace("@PYTHON", "0" * 64)
+    .replace("@GIT", GIT)
+    .replace("@PERL", CUDART)
+)
+
+
+@pytest.fixture
+def apt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put an apt-get before the host's that knows three packages."""
+    (tmp_path / "bin").mkdir()
+    program = tmp_path / "bin" / "apt-get"
+    program.write_text(FAKE)
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
+
+
+@pytest.mark.usefixtures("apt")
+def test_what_the_base_holds_already_is_not_pinned() -> None:
+    """The lock has what was asked for and what that needs, in order, and nothing of the bootstrapped base."""
+    text = system_lock.resolve("bookworm", ("git",))
+    assert text == f"{GIT}  git_1%3a2.39_amd64.deb\n{CUDART}  liberror-perl_0.17_all.deb\n"
+    assert [package.pin for package in system_lock.parse(text)] == ["git=1:2.39", "liberror-perl=0.17"]
+
+
+@pytest.mark.usefixtures("apt")
+def test_apt_s_own_reason_is_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package that no list has, a mirror that does not answer, a host without apt: each is said."""
+    with pytest.raises(InfrastructureError, match="Unable to locate package nowhere"):
+        system_lock.resolve("bookworm", ("nowhere",))
+    monkeypatch.setenv("FAIL", "Failed to fetch http://mirror/InRelease")
+    with pytest.raises(InfrastructureError, match="Failed to fetch"):
+        system_lock.resolve("bookworm", ("git",))
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(InfrastructureError, match="cannot be pinned here") as failed:
+        system_lock.resolve("bookworm", ("git",))
+    assert "apt" in (failed.value.hint or "")
+
+
+def test_the_dockerfile_takes_these_bytes_alone() -> None:
+    """Exact versions, held to the lock's digests before anything is installed; the image has the lock."""
+    files = render_context(environment("debian-bookworm", "git"), LOCK, templates(), system={SYSTEM_LOCK: LOCKED})
+    text = files["Dockerfile"].decode()
+    assert "git=1:2.39.5-0+deb12u3 libcudart11.0=11.8.89~11.8.0-5~deb12u1" in text
+    assert text.index("--download-only") < text.index("grep -vxFf /run/system.lock") < text.index("--no-download")
+    assert "COPY environment.json requirements.lock system.lock /opt/envbuilder/" in text
+    assert "org.envbuilder.system=" in text
+    assert "non-free" not in text
+    assert files[SYSTEM_LOCK].decode() == LOCKED
+
+
+def test_the_dockerfile_lays_cudnn_beside_the_packages_cuda() -> None:
+    """CUDA comes from its component, cuDNN's wheel lies outside of the Python environment and the loader is told."""
+    files = render_context(
+        environment("debian-bookworm-cuda", gpu=True),
+        LOCK,
+        templates(),
+        system={SYSTEM_LOCK: LOCKED, CUDNN_LOCK: WHEEL},
+    )
+    text = files["Dockerfile"].decode()
+    assert "ARG BASE=envbuilder/base:debian-bookworm\n" in text
+    assert "non-free" in text
+    assert "--target /opt/cudnn --no-deps --require-hashes" in text
+    assert "echo /opt/cudnn/nvidia/cudnn/lib > /etc/ld.so.conf.d/cudnn.conf" in text
+    assert "ln -s libnvrtc.so.11.2 /usr/lib/x86_64-linux-gnu/libnvrtc.so" in text
+    assert "cuda.lock" not in files
+    assert "nvidia-cudnn" not in files["requirements.lock"].decode()

@@ -1,0 +1,73 @@
+"""An image that is named by a reference is held to this host's own list, where that is the one its labels name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from envbuilder.engine.port import Image
+from envbuilder.errors import InputError
+from envbuilder.image import lockfile, omissions
+from envbuilder.image.omissions import Omissions
+from envbuilder.validation.image_claims import ENVIRONMENT_LABEL
+from envbuilder.validation.validate_request import left_out
+from envbuilder.workspace import Workspace
+
+ID = "tf2.20.0-py311-cpu-bookworm-runtime"
+LOCK = f"numpy==2.4.6 \\\n    --hash=sha256:{'a' * 64}\n"
+LIST = omissions.write(Omissions(lock=lockfile.digest(LOCK)))
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    """Return a workspace with the context of an environment, its lock and its list."""
+    made = Workspace(tmp_path)
+    context = made.context(ID)
+    context.mkdir(parents=True)
+    (context / lockfile.LOCK).write_text(LOCK)
+    (context / omissions.OMISSIONS).write_text(LIST)
+    return made
+
+
+def image(**labels: str) -> Image:
+    """Describe an image with labels, those of ours by default."""
+    told = {ENVIRONMENT_LABEL: ID, omissions.LABEL: lockfile.digest(LIST)}
+    told |= {{"environment": ENVIRONMENT_LABEL, "listed": omissions.LABEL}[name]: text for name, text in labels.items()}
+    return Image(id="sha256:1", tags=(), digests=(), size=0, labels=told, env={}, user="", architecture="amd64")
+
+
+def test_the_list_that_the_labels_name_is_this_hosts_word(workspace: Workspace) -> None:
+    """Same environment, same list, of the same lock: the context's own text."""
+    assert left_out(image(), workspace) == LIST
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        {"listed": ""},
+        {"listed": "sha256:" + "0" * 64},
+        {"environment": ""},
+        {"environment": "tf2.19.1-py311-cpu-bookworm-runtime"},
+        {"environment": f"../images/{ID}"},
+        {"environment": f"x/../{ID}"},
+        {"environment": "."},
+    ],
+)
+def test_no_other_list_is(labels: dict[str, str], workspace: Workspace) -> None:
+    """Another digest or name, none, and a name that leads elsewhere, find no list."""
+    assert not left_out(image(**labels), workspace)
+
+
+def test_a_list_of_another_lock_is_not(workspace: Workspace) -> None:
+    """A context that was locked anew since the image was built says nothing of that image; nor does no image."""
+    (workspace.context(ID) / lockfile.LOCK).write_text(LOCK.replace("2.4.6", "2.4.7"))
+    assert not left_out(image(), workspace)
+    assert not left_out(None, workspace)
+
+
+def test_a_damaged_list_is_named(workspace: Workspace) -> None:
+    """What lies in the workspace and is no list is said with its path, not passed over."""
+    (workspace.context(ID) / omissions.OMISSIONS).write_text("{")
+    with pytest.raises(InputError, match=r"omissions\.json"):
+        left_out(image(), workspace)
