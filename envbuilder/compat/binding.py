@@ -125,8 +125,8 @@ def distributions(
     Python: the same code without the CUDA kernels, less than half the size; else tensorflow, whose CUDA build falls
     back to the CPU. Where no GPU is meant to be used and nothing is built (None), the name means tensorflow.
     """
-    if "+" in version:  # a local version is a build of somebody's own, whatever stands before the sign
-        return tuple(row for row in catalog.tensorflow if row.version == version and package in {None, row.package})
+    if "+" in version:  # a local version is a build of somebody's own: the index takes none
+        return ()
     plain = package is None and day is None
     known = catalog.version(version) if plain else catalog.version_then(version, package, day)
     if known is None:
