@@ -27,6 +27,7 @@ from envbuilder.image.context import (
 from envbuilder.image.derive import derive
 from envbuilder.image.omissions import OMISSIONS, Omissions
 from envbuilder.image.wheel_records import WheelRecords
+from envbuilder.pypi.open_index import with_own
 from envbuilder.workspace import (
     Workspace,
     cache_dir,
@@ -89,7 +90,8 @@ def ensure(  # noqa: PLR0913 - the chain's inputs, each from another place
     record = build(
         environment, workspace, engine, on_step, base=base, tools=bases().get("TOOLS"), key=key, options=options
     )
-    WheelRecords(options.index).keep(lockfile.parse(lock), environment.python, environment.arch)
+    index = with_own(options.index, environment.added.indexes)
+    WheelRecords(index).keep(lockfile.parse(lock), environment.python, environment.arch)
     return Built(environment, record, lock, fresh=True, omissions=listed(environment, context))
 
 
