@@ -277,6 +277,7 @@ CONTROLS: tuple[Control, ...] = (
                 network=True,
             ),
             Run('sed -i \'s/"package": *"tensorflow"/"package": "tensorflow-cpu"/\' ' + _DOCUMENT),
+            Run("sed -i '/bin.tensorboard,/d' {site}/tensorboard-*.dist-info/RECORD"),  # both bring it
         ),
         swapped=(("tensorflow", "tensorflow-cpu"),),
     ),

@@ -160,6 +160,22 @@ def test_what_changes_every_program_is_told(name: str) -> None:
     assert (one.severity, one.subject) == (Severity.WARNING, name)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("CUDA_VISIBLE_DEVICES", "0"),
+        ("NVIDIA_VISIBLE_DEVICES", "GPU-8f3c"),
+        ("NVIDIA_VISIBLE_DEVICES", "0,1"),
+        ("CUDA_DISABLE_PTX_JIT", "1"),
+    ],
+)
+def test_what_names_gpus_of_one_host_is_told(name: str, value: str) -> None:
+    """It serves the host that it was written on, and hides other GPUs elsewhere: a warning."""
+    facts = {"python": "3.11", "flavor": "gpu"}
+    (one,) = configuration(outside(image_of(ROOT), env={**PATH, name: value}, facts=facts)).findings
+    assert (one.severity, one.subject) == (Severity.WARNING, name)
+
+
 def test_byte_code_in_the_place_of_sources_is_an_error() -> None:
     """A folder of byte code that Python is sent to runs instead of the sources that were compared."""
     cached: Layer = {**ROOT, f"opt/cache/{SITE}/six.cpython-311.pyc": b"x"}

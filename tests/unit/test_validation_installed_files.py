@@ -103,6 +103,8 @@ def test_what_is_gone_has_the_most_telling_code(gone: str, code: Code) -> None:
         ({"PYTHONPATH": "/opt/vendor"}, "", "opt/vendor/numpy/__init__.py"),
         ({}, "/srv", "srv/numpy/__init__.py"),
         ({}, "/srv", "srv/numpy.py"),
+        ({"PYTHONPATH": "vendor"}, "/srv", "srv/vendor/numpy.py"),
+        ({"PYTHONPATH": "/opt/venv:../vendor"}, "/srv", "vendor/numpy.py"),
     ],
 )
 def test_modules_in_front_are_named(env: dict[str, str], workdir: str, path: str) -> None:
@@ -110,6 +112,15 @@ def test_modules_in_front_are_named(env: dict[str, str], workdir: str, path: str
     (one,) = errors({**package("numpy", "2.4.6", NUMPY), path: b"x"}, env=env, workdir=workdir)
     assert one.code is Code.FILES_DIFFER
     assert path.split("/numpy", maxsplit=1)[0] in one.message
+
+
+@pytest.mark.parametrize("value", [":", "/usr/lib:", "lib/..", "/opt;."])
+def test_a_loader_that_looks_where_the_image_starts_is_told_of_that_folder(value: str) -> None:
+    """An entry that is empty or relative is the folder that the image starts in, whose libraries are then in front."""
+    there = {**package("numpy", "2.4.6", NUMPY), "srv/libz.so.1": b"z"}
+    (one,) = errors(there, env={"LD_LIBRARY_PATH": value}, workdir="/srv")
+    assert "/srv/libz.so.1" in one.message
+    assert errors(there, env={"LD_LIBRARY_PATH": "/usr/lib"}, workdir="/srv") == []
 
 
 def byte_code(*, flags: int, modified: int, size: int) -> bytes:
