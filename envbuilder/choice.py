@@ -19,7 +19,7 @@ from envbuilder.matrix import REQUIREMENT, BaseWish, Matrix, OnTop
 from envbuilder.workspace import Workspace, find_matrix, read_document, users_text
 from envbuilder.yaml_reader import read_matrix, read_yaml
 
-VETTED = ("quickstart", "tensorflow", "classic")
+VETTED = ("quickstart", "tensorflow", "classic", "debian")
 """The matrices whose contexts are committed in this project's ``images/``."""
 
 
@@ -56,12 +56,18 @@ def read_known(matrix: str | None, root: Path, catalog: Catalog) -> tuple[Matrix
     """
     path = find_matrix(matrix, root)
     wishes = _with_requirements(read_matrix(path), root)
+    if wishes.thin:
+        _see_thin(wishes, path, catalog)
     if not wishes.bases:
         return wishes, catalog
     rows, problems, unseen = [], [], []
     for name, wish in wishes.bases.items():
         found = read_document(Workspace(root).base(wish.image.rpartition("@")[2]), BaseFacts)
         row = as_system(name, found, wish.python, catalog.systems) if found is not None and not found.refused else None
+        if found is not None and found.packages != "apt" and (asked := _asked_of_system(wishes, name)):
+            text = f"{', '.join(asked)} cannot be installed on it: it has {found.packages or 'nothing'} instead of apt"
+            problems.append(Problem(str(path), 0, f"bases.{name}", text))
+            continue
         if row is not None and catalog.system(name) is None:
             # By the name that the matrix gives: another registry may have the same image.
             rows.append(msgspec.structs.replace(row, image=wish.image))
@@ -72,6 +78,26 @@ def read_known(matrix: str | None, root: Path, catalog: Catalog) -> tuple[Matrix
         hint = "; ".join(f"envbuilder catalog look {image}" for image in unseen)
         raise InputError(tuple(problems), hint=hint or "take another base")
     return wishes, catalog.with_bases(rows)
+
+
+def _see_thin(wishes: Matrix, path: Path, catalog: Catalog) -> None:
+    """See that a matrix that is to be thin says for which GPUs, all known, and wishes for something that can be."""
+    forms = (*(wishes.axes.form if wishes.axes else ()), *(row.form for row in wishes.include))
+    problems = [f"the catalogue has no GPU {gpu}" for gpu in wishes.targets.gpus if catalog.gpu(gpu) is None]
+    problems += [] if wishes.targets.gpus else ["it needs the GPUs that machine code is kept for"]
+    found = [Problem(str(path), 0, "targets.gpus", text) for text in problems]
+    if "runtime" not in forms:
+        found.append(Problem(str(path), 0, "thin", "nothing is left out of the form devel: ask for form runtime"))
+    if found:
+        raise InputError(tuple(found), hint="docs/size.md")
+
+
+def _asked_of_system(wishes: Matrix, base: str) -> tuple[str, ...]:
+    """List the packages of the system that a matrix asks for on one of its bases."""
+    rows = [row for row in wishes.include if row.os == base]
+    on_it = rows or (wishes.axes is not None and base in wishes.axes.os)
+    asked = (*(wishes.system_packages if on_it else ()), *(one for row in rows for one in row.system_packages))
+    return tuple(dict.fromkeys(asked))
 
 
 def _with_requirements(wishes: Matrix, root: Path) -> Matrix:

@@ -40,6 +40,7 @@ class Combination(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     """One cell of a matrix, as wished: None is "choose for me".
 
     ``packages`` are extra requirements (``numpy==2.0.0``); ``controls`` name deliberate defects (see `controls`).
+    ``thin`` are the compute capabilities that TensorFlow's own machine code is kept for, all where it is empty.
     """
 
     tensorflow: str
@@ -54,6 +55,7 @@ class Combination(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     controls: tuple[str, ...] = ()
     additions: Additions = NOTHING_ADDED
     form: Form = "devel"
+    thin: tuple[str, ...] = ()
 
 
 class RegistryBase(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -93,7 +95,8 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     bring, ``built_cuda`` and ``built_cudnn`` what this TensorFlow was compiled with; these and ``minimum_driver`` are
     None for a CPU flavour. ``chosen`` names the axes that the resolver filled in. ``base`` is not set for a system that
     can be bootstrapped, ``system_cuda`` not where CUDA is none of the distribution's packages, ``additions`` not where
-    there are none, ``form`` not for everything as installed (``devel``): their files stay as they were.
+    there are none, ``form`` not for everything as installed (``devel``), ``thin`` (the compute capabilities that
+    TensorFlow's own machine code was kept for) not where all is kept: their files stay as they were.
     """
 
     id: str
@@ -121,11 +124,17 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     system_cuda: SystemCudaWish | msgspec.UnsetType = msgspec.UNSET
     additions: Additions | msgspec.UnsetType = msgspec.UNSET
     form: Literal["runtime"] | msgspec.UnsetType = msgspec.UNSET
+    thin: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def added(self) -> Additions:
         """Return what goes on top of TensorFlow; nothing where the matrix asks for nothing."""
         return self.additions or NOTHING_ADDED
+
+    @property
+    def thinned_to(self) -> tuple[str, ...]:
+        """Return the compute capabilities that TensorFlow's own machine code was kept for; empty: all of it."""
+        return self.thin or ()
 
     @property
     def on_registry_base(self) -> RegistryBase | None:

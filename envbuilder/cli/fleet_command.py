@@ -22,12 +22,14 @@ from envbuilder.cli.fleet_ports import (
     own_key,
     prepared,
     run_with,
+    runtime_option,
     terms_of,
     trusting,
 )
 from envbuilder.cli.options import format_option, gpus_option, keyless_option, profile_option
 
 if TYPE_CHECKING:
+    from envbuilder.jobs.served_suite import Runtime
     from envbuilder.verdict import Verdict
 
 _SIGN = "A private key that signs the verdict; else that at the path ENVBUILDER_SIGNING_KEY."
@@ -93,6 +95,7 @@ def _survey(purpose: Literal["plan", "status"], form: str, given: dict[str, Any]
 @click.option("--slurm", is_flag=True, help="Run on a Slurm cluster's nodes: a job a proof, by this user's own sbatch.")
 @click.option("--dask", metavar="ADDRESS", help="Run on the workers of a Dask scheduler, which `fleet worker` started.")
 @click.option("--kubernetes", is_flag=True, help="Run as Jobs of a cluster, by this user's own kubectl; with --runner.")
+@runtime_option
 @in_cluster
 @click.option("--build", is_flag=True, help="With --slurm or --dask: build and publish there what the registry lacks.")
 @click.option(
@@ -107,6 +110,7 @@ def run(  # noqa: PLR0913, PLR0917 - one parameter an option
     slurm: bool,  # noqa: FBT001
     dask: str | None,
     kubernetes: bool,  # noqa: FBT001
+    runtime: Runtime,
     build: bool,  # noqa: FBT001
     rehearse: bool,  # noqa: FBT001
     **given: Any,  # noqa: ANN401 - likewise
@@ -145,6 +149,10 @@ def run(  # noqa: PLR0913, PLR0917 - one parameter an option
         raise UsageError(
             f"no pod {'builds' if build else 'plays a driver'}", hint="--slurm or --dask, whose hosts have an engine"
         )
+    if runtime != "engine" and (not slurm or build or rehearse):
+        raise UsageError(
+            f"--in {runtime} is for proofs on Slurm's nodes", hint="nothing is built or rehearsed without an engine"
+        )
     cluster = cluster_of(given, is_asked=kubernetes)
     what, registrar = prepared(**given)
     console = Console()
@@ -152,7 +160,7 @@ def run(  # noqa: PLR0913, PLR0917 - one parameter an option
         workspace = Workspace(Path.cwd())
         terms = terms_of(given, profile=profile, gpus=gpus, rehearse=rehearse)
         finish(
-            run_with(executor_of(dask, cluster, workspace), what, registrar, terms, workspace, build=build),
+            run_with(executor_of(dask, cluster, runtime, workspace), what, registrar, terms, workspace, build=build),
             form,
             as_text,
         )
@@ -299,6 +307,7 @@ def worker(address: str, name: str) -> None:
 @click.argument("scheduler", type=click.Choice(["slurm", "kubernetes"]))
 @asked
 @profile_option
+@runtime_option
 @in_cluster
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path, file_okay=False), default=Path("out/fleet"), show_default=True
@@ -307,12 +316,14 @@ def export(
     scheduler: str,
     form: str,
     profile: str,
+    runtime: Runtime,
     output: Path,
     **given: Any,  # noqa: ANN401 - likewise
 ) -> None:
     r"""Write what is left as jobs of a scheduler, each proof on a host of its kind, the verdict attached to the digest.
 
-    Slurm: a script a kind of host, a task an image, for `sbatch`, on nodes that have a container engine. The key is the
+    Slurm: a script a kind of host, a task an image, for `sbatch`, on nodes that have a container engine, or what --in
+    names. The key is the
     one whose path ENVBUILDER_SIGNING_KEY names; no key and no login is in a file. A task that a node took with it is
     queued again; one that FAILED is not.
 
@@ -343,7 +354,7 @@ def export(
     if cluster is not None:
         written = write_manifests(manifests(tasks, cluster), output)
     else:
-        written = iter(write_batches(batches(tasks, document.matrix), output))
+        written = iter(write_batches(batches(tasks, document.matrix, runtime), output))
     for path in written:
         Console().say(f"wrote {path}")
     finish(document, form, as_text)

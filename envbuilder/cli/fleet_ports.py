@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from envbuilder.jobs.fleet_proofs import Survey
     from envbuilder.jobs.fleet_run import ProofTerms
     from envbuilder.jobs.fleet_task import Executor, Task
+    from envbuilder.jobs.served_suite import Runtime
     from envbuilder.publish.proven import Registrar
     from envbuilder.publish.publish_document import PublishDocument
     from envbuilder.registry.reference import Reference
@@ -64,6 +65,20 @@ def asked(function: _Command) -> _Command:
     for option in reversed(options):
         function = option(function)
     return function
+
+
+def runtime_option(function: _Command) -> _Command:
+    """Add what runs images on Slurm's nodes."""
+    from envbuilder.jobs.served_suite import RUNTIMES
+
+    return click.option(
+        "--in",
+        "runtime",
+        type=click.Choice(RUNTIMES),
+        default=RUNTIMES[0],
+        show_default=True,
+        help="Slurm: what runs the image on a node.",
+    )(function)
 
 
 def in_cluster(function: _Command) -> _Command:
@@ -185,7 +200,7 @@ def attacher(  # noqa: PLR0913 - who signs, on which host, and how to validate
     return attach
 
 
-def executor_of(dask: str | None, cluster: Cluster | None, workspace: Workspace) -> Executor:
+def executor_of(dask: str | None, cluster: Cluster | None, runtime: Runtime, workspace: Workspace) -> Executor:
     """Return the executor that was asked for: a Dask scheduler's workers, a cluster's Jobs, else Slurm's nodes."""
     from envbuilder.jobs.dask_executor import DaskExecutor
     from envbuilder.jobs.kubernetes_executor import KubernetesExecutor
@@ -193,7 +208,7 @@ def executor_of(dask: str | None, cluster: Cluster | None, workspace: Workspace)
 
     if dask is not None:
         return DaskExecutor(dask)
-    return SlurmExecutor(workspace.fleet_logs) if cluster is None else KubernetesExecutor(cluster)
+    return SlurmExecutor(workspace.fleet_logs, runtime) if cluster is None else KubernetesExecutor(cluster)
 
 
 def cluster_of(given: dict[str, Any], *, is_asked: bool) -> Cluster | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from envbuilder import versions
+from envbuilder.catalog import gpu_code
 from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import (
     BaseImage,
@@ -37,7 +38,8 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     is true in an image of which nothing is known. ``cuda`` and ``cudnn`` are the versions that will be loaded;
     ``toolkit`` and ``cudnn_row`` their rows, and ``built`` the row of the toolkit that the release was compiled with.
     ``system_python`` is the one Python of the system that an image is built on (None: any may be installed). ``compat``
-    says whether CUDA's forward-compatibility package is there (None: it could be installed).
+    says whether CUDA's forward-compatibility package is there (None: it could be installed). ``thin`` are the compute
+    capabilities that the release's own machine code was kept for, where it was thinned: ``release`` is what is left.
     """
 
     release: TensorflowRelease
@@ -66,6 +68,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     unseen: bool = False
     devices: tuple[Device, ...] = ()
     compat: bool | None = None
+    thin: tuple[str, ...] = ()
 
 
 def candidate(  # noqa: PLR0913 - what is given of a candidate; the rest of its fields follows from it
@@ -89,6 +92,7 @@ def candidate(  # noqa: PLR0913 - what is given of a candidate; the rest of its 
     unseen: bool = False,
     devices: tuple[Device, ...] = (),
     compat: bool | None = None,
+    thin: tuple[str, ...] = (),
 ) -> Candidate:
     """Make a candidate: the versions that are given lead to their rows. An image's glibc hides its system's."""
     place = image or system
@@ -96,7 +100,7 @@ def candidate(  # noqa: PLR0913 - what is given of a candidate; the rest of its 
     branch = catalog.branch(driver)
     named = branch is not None and driver is not None and not versions.names_line(driver)
     return Candidate(
-        release=release,
+        release=gpu_code.thinned(release, thin),
         arch=arch,
         gpu=gpu,
         python=python,
@@ -122,6 +126,7 @@ def candidate(  # noqa: PLR0913 - what is given of a candidate; the rest of its 
         unseen=unseen,
         devices=devices,
         compat=compat,
+        thin=thin,
     )
 
 

@@ -189,7 +189,8 @@ def findings_on(
     image = system.brings if system is not None else None
     if image is not None and environment.packaged_cuda is not None:
         image = msgspec.structs.replace(image, cudnn=environment.cudnn)
-    return on_host(release, environment.cuda, environment.cudnn, driver, gpus, catalog, image)
+    thin = environment.thinned_to
+    return on_host(release, environment.cuda, environment.cudnn, driver, gpus, catalog, image, thin)
 
 
 def _no_gpu(environment: Environment) -> Finding:

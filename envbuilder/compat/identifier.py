@@ -52,13 +52,14 @@ def wished_id(combination: Combination) -> str:
 
 
 def suffixes(combination: Combination, package: str | None) -> tuple[str, ...]:
-    """List what tells a combination from the plain one: its package, requirements, controls, and its form."""
+    """List what tells a combination from the plain one: its package, requirements, controls, form and GPUs."""
     extras = [package] if package and combination.package else []
     extras += [_requirement(text) for text in combination.packages]
     added = combination.additions
     extras += [f"with-{_digest(repr(added))}"] if added != NOTHING_ADDED else []
     form = [combination.form] if combination.form != "devel" else []
-    return (*extras, *combination.controls, *form)
+    thin = [f"thin{'-'.join(combination.thin)}"] if combination.thin else []
+    return (*extras, *combination.controls, *form, *thin)
 
 
 def _requirement(text: str) -> str:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from envbuilder.catalog import gpu_code
 from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.opener import loader_folders
 from envbuilder.catalog.rows import OperatingSystem, TensorflowRelease
@@ -73,8 +74,7 @@ class Resolver:
             or ((host.fails or side.fails) and stops(findings))
         ):
             return _rejected(wish, findings)
-        # What is merely worth knowing depends on the targets; two matrices must give one environment the same file.
-        kept = findings if deliberate else tuple(row for row in findings if row.severity is not Severity.INFO)
+        kept = findings if deliberate else tuple(row for row in findings if _is_of_the_row_alone(row))
         return _environment(wish, release, host, side, kept)
 
     def parts(self, wish: Combination) -> Parts:
@@ -127,6 +127,14 @@ class Resolver:
         return row
 
 
+def _is_of_the_row_alone(finding: Finding) -> bool:
+    """Tell whether an environment keeps a finding: two matrices must give one environment the same file.
+
+    What is merely worth knowing depends on the targets; that no person has read a release's row does not.
+    """
+    return finding.severity is not Severity.INFO or finding.code is Code.UNREVIEWED
+
+
 def _prevents(findings: tuple[Finding, ...]) -> bool:
     """Tell whether there is nothing to install, so that not even a broken environment can be rebuilt."""
     return any(finding.severity is Severity.ERROR and finding.code in _UNBUILDABLE for finding in findings)
@@ -166,11 +174,12 @@ def _environment(
         loader_folders=loader_folders(release, stack.wheels) if stack and stack.wheels else (),
         built_cuda=release.cuda if gpu else None,
         built_cudnn=release.cudnn if gpu else None,
-        cubins=release.cubins if gpu else (),
+        cubins=gpu_code.thinned(release, wish.thin).cubins if gpu else (),
         ptx=release.ptx if gpu else (),
         controls=wish.controls,
         chosen=(*(("package",) if default else ()), *host.chosen, *(stack.chosen if stack else ())),
         form=msgspec.UNSET if wish.form == "devel" else wish.form,
+        thin=wish.thin or msgspec.UNSET,
         findings=findings,
         base=_registry_base(host.system, host.python, gpu=gpu),
         system_cuda=_packaged(host.system, stack) if stack else msgspec.UNSET,

@@ -9,9 +9,9 @@ import msgspec
 from envbuilder.finding import Code
 from envbuilder.validation.checks.specification import Check, Profile
 
-Base = Literal["cpu", "gpu", "told-gpu", "numpy-1"]
+Base = Literal["cpu", "gpu", "told-gpu", "system-gpu", "numpy-1"]
 """The good environment that a control breaks: a CPU or a GPU build, a GPU build for which the loader has to be told of
-a folder, or a CPU build made for NumPy 1.
+a folder, one whose CUDA the system brings, or a CPU build made for NumPy 1.
 """
 
 

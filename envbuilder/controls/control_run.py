@@ -177,8 +177,11 @@ def environment_of(base: Base, environments: tuple[Environment, ...]) -> Environ
                 fits = environment.flavor == "cpu" and environment.tensorflow == _NUMPY_1
             case "told-gpu":
                 fits = bool(environment.loader_folders)
+            case "system-gpu":
+                fits = environment.packaged_cuda is not None
             case "cpu" | "gpu":
-                own = environment.tensorflow != _NUMPY_1 and not environment.loader_folders
+                told = environment.loader_folders or environment.packaged_cuda
+                own = environment.tensorflow != _NUMPY_1 and not told
                 fits = environment.flavor == base and own
             case _:
                 assert_never(base)
@@ -192,9 +195,9 @@ def from_wheel(index: PackageIndex, wanted: FromWheel) -> bytes:
     start = f"{wanted.project.replace('-', '_')}-{wanted.version}-"
     for file in index.files(wanted.project):
         if file.filename.startswith(start) and file.filename.endswith("x86_64.whl"):
-            content = index.member(file, wanted.member)
-            if content is not None:
-                return content
+            found = next((member for member in index.members(file) if member.name == wanted.member), None)
+            if found is not None:
+                return b"".join(index.stream(file, found))  # parts of cuDNN are larger than what is kept in a cache
     raise InfrastructureError(
         f"the package index has no {wanted.project} {wanted.version} with {wanted.member}",
         hint="envbuilder doctor shows which index is used",

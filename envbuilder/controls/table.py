@@ -47,6 +47,9 @@ _OLD_DRIVER = "driver=470.57.02,gpu=A100"
 _CUDNN_OF_VERSION = ("libcudnn.so.9", "libcudnn_graph.so.9")
 """The parts of cuDNN 9 that are needed to ask for its version."""
 
+_CUDNN_8_OF_VERSION = ("libcudnn.so.8", "libcudnn_ops_infer.so.8")
+"""The same of cuDNN 8."""
+
 _DRIVER = "driver=535.104.05,gpu=A100"
 
 CONTROLS: tuple[Control, ...] = (
@@ -274,6 +277,7 @@ CONTROLS: tuple[Control, ...] = (
                 network=True,
             ),
             Run('sed -i \'s/"package": *"tensorflow"/"package": "tensorflow-cpu"/\' ' + _DOCUMENT),
+            Run("sed -i '/bin.tensorboard,/d' {site}/tensorboard-*.dist-info/RECORD"),  # both bring it
         ),
         swapped=(("tensorflow", "tensorflow-cpu"),),
     ),
@@ -363,6 +367,35 @@ CONTROLS: tuple[Control, ...] = (
             Run("ln -s libcuda.so /usr/local/cuda/lib64/stubs/libcuda.so.1"),
             Env("LD_LIBRARY_PATH", "/usr/local/cuda/lib64/stubs"),
         ),
+    ),
+    Control(name="good-system-cuda", base="system-gpu", code=None, broken="nothing: CUDA of the system as it is"),
+    Control(
+        name="system-library-removed",
+        base="system-gpu",
+        code=Code.MISSING_LIBRARY,
+        broken="one package of the system's CUDA is gone",
+        steps=(Run("dpkg --purge --force-depends libcufft10 && ldconfig"),),
+    ),
+    Control(
+        name="system-and-wheels",
+        base="system-gpu",
+        code=Code.TWO_CUDA_STACKS,
+        broken="a wheel brings a second CUDA run time, in the lock, and the loader is told of it",
+        steps=(
+            Run(_PIP.format("nvidia-cuda-runtime-cu11==11.7.99"), network=True),
+            Run("echo {site}/nvidia/cuda_runtime/lib > /etc/ld.so.conf.d/00-wheels.conf && ldconfig"),
+        ),
+        added=(("nvidia-cuda-runtime-cu11", "11.7.99"),),
+    ),
+    Control(
+        name="system-cudnn-swapped",
+        base="system-gpu",
+        code=Code.CUDNN_MISMATCH,
+        broken="an older minor of cuDNN is in the place of the one beside the system's CUDA",
+        wheels=tuple(
+            FromWheel("nvidia-cudnn-cu11", "8.5.0.96", f"nvidia/cudnn/lib/{name}", name) for name in _CUDNN_8_OF_VERSION
+        ),
+        steps=tuple(Copy(name, f"/opt/cudnn/nvidia/cudnn/lib/{name}") for name in _CUDNN_8_OF_VERSION),
     ),
     Control(
         name="no-ptxas",

@@ -15,6 +15,7 @@ import msgspec
 
 from envbuilder.errors import UsageError, decode
 from envbuilder.jobs.fleet_task import ProofOrder, Task
+from envbuilder.jobs.served_suite import EXCHANGE, SERVE
 from envbuilder.workspace import read_users, write_atomically, writing
 
 OURS = "# Written by `envbuilder fleet export kubernetes`.\n"
@@ -26,17 +27,7 @@ OWN = {"app.kubernetes.io/name": "envbuilder"}
 JUDGE = "judge"
 """The container whose exit code is the proof's."""
 
-EXCHANGE, ORDER, KEY, LOGIN = "/exchange", "/order", "/key", "/login"
-
-SERVE = f"""\
-cd {EXCHANGE} || exit 9
-until [ -p go ] || [ -e over ]; do sleep 0.2; done
-while [ ! -e over ] && read -r word <go && [ "$word" = run ]; do
-  /bin/sh probes/start.sh <order >said 2>errors
-  echo $? >ended
-done
-"""
-"""What the image under test runs: the suite whenever it is asked, with pipes where an engine would have streams."""
+ORDER, KEY, LOGIN = "/order", "/key", "/login"
 
 _USER = 65534
 _DEADLINE_S = 7200

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from envbuilder.jobs.fleet_task import Task
+from envbuilder.jobs.served_suite import Runtime
 from envbuilder.jobs.slurm_script import OURS, file_name, script
 from envbuilder.workspace import read_users, write_atomically, writing
 
 
-def batches(tasks: Iterable[Task], matrix: str) -> Mapping[str, str]:
+def batches(tasks: Iterable[Task], matrix: str, runtime: Runtime = "engine") -> Mapping[str, str]:
     """Return scripts by file name, one for each kind of host on which something is left.
 
     Raises UsageError for a kind with a GPU that no row of the fleet file gives a constraint: any node would do.
@@ -18,7 +19,7 @@ def batches(tasks: Iterable[Task], matrix: str) -> Mapping[str, str]:
     kinds: dict[str, list[Task]] = {}
     for task in {task.name: task for task in tasks}.values():
         kinds.setdefault(task.kind, []).append(task)
-    return {file_name(kind): _script(kind, same, matrix) for kind, same in kinds.items()}
+    return {file_name(kind): _script(kind, same, matrix, runtime) for kind, same in kinds.items()}
 
 
 def write_batches(scripts: Mapping[str, str], folder: Path) -> Iterable[Path]:
@@ -32,9 +33,10 @@ def write_batches(scripts: Mapping[str, str], folder: Path) -> Iterable[Path]:
         yield folder / name
 
 
-def _script(kind: str, tasks: list[Task], matrix: str) -> str:
+def _script(kind: str, tasks: list[Task], matrix: str, runtime: Runtime) -> str:
     name = file_name(kind)
     title = (
         f"{kind}: {len(tasks)} of {matrix}, each validated by its digest on a node of this kind, the verdict attached."
     )
-    return script(tasks, title, name="envbuilder", file=name, log=f"{Path(name).stem}-%A_%a.log")
+    log = f"{Path(name).stem}-%A_%a.log"
+    return script(tasks, title, name="envbuilder", file=name, log=log, runtime=runtime)

@@ -94,6 +94,9 @@ class Executor(Protocol):
         """Begin a task, or join it where it is under way already."""
 
 
+PROVE = ("fleet", "prove", "-")
+"""What a host runs for a proof."""
+
 INFRASTRUCTURE = (ExitCode.INFRASTRUCTURE, ExitCode.PUBLISH_FAILED, ExitCode.INTERRUPTED)
 """The exit codes that say nothing about an image: such a task may be begun again, and no other."""
 
@@ -109,7 +112,7 @@ def proof_task(order: ProofOrder, hosts: Iterable[FleetHost]) -> Task:
     made = hashlib.sha256("\n".join(same).encode()).hexdigest()[:16]
     return Task(
         name=f"envbuilder-{_word(order.gpu)}-{made}",
-        arguments=("fleet", "prove", "-"),
+        arguments=PROVE,
         order=msgspec.json.encode(order),
         gpu=order.gpu,
         driver=order.driver,

@@ -12,6 +12,7 @@ from pathlib import Path
 from envbuilder.errors import InfrastructureError, UsageError, decode, printable, programs
 from envbuilder.jobs.fleet_task import Ended, LostError, Task
 from envbuilder.jobs.queue_executor import QueueExecutor
+from envbuilder.jobs.served_suite import Runtime
 from envbuilder.jobs.slurm_script import VARIABLES, script
 from envbuilder.workspace import read_kept, writing
 
@@ -44,10 +45,12 @@ class SlurmExecutor(QueueExecutor):
     """Runs each task as a job of its own, which bears the task's name.
 
     A job of that name that is in the queue already is joined, and two that two controllers submitted at once run one
-    after the other (`--dependency=singleton`): the second then finds that it stands. ``folder`` takes the jobs' logs.
+    after the other (`--dependency=singleton`): the second then finds that it stands. ``folder`` takes the jobs' logs,
+    and ``runtime`` runs the images on the nodes.
     """
 
     folder: Path
+    runtime: Runtime = "engine"
     call: Callable[[Sequence[str], str], str] = slurm
     _queued: dict[str, str] = field(default_factory=dict)
 
@@ -61,7 +64,8 @@ class SlurmExecutor(QueueExecutor):
         """Submit a job, or join that of the same name."""
         job = self._queued.pop(task.name, None)
         if job is None:
-            text = script([task], task.kind, name=task.name, file="", log=f"{self.folder}/{task.name}-%A_%a.log")
+            log = f"{self.folder}/{task.name}-%A_%a.log"
+            text = script([task], task.kind, name=task.name, file="", log=log, runtime=self.runtime)
             words = ("sbatch", "--parsable", "--dependency=singleton", f"--chdir={self.folder}")
             job = self.call(words, text).strip().partition(";")[0]
         if not job.isdecimal():

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from envbuilder.compat.fleet import FleetHost
 from envbuilder.errors import UsageError, decode
-from envbuilder.jobs.fleet_task import Task
+from envbuilder.jobs.fleet_task import PROVE, ProofOrder, Task
+from envbuilder.jobs.served_suite import Runtime, image_word, proving
 
 OURS = "#!/bin/bash\n# Written by `envbuilder fleet export slurm`.\n"
 """How each of our scripts begins, by which it is known again."""
@@ -16,7 +17,7 @@ OURS = "#!/bin/bash\n# Written by `envbuilder fleet export slurm`.\n"
 _SCRIPT = """\
 # {title}
 #   ENVBUILDER_SIGNING_KEY=/path/of/envbuilder.key sbatch {file}
-# The node needs envbuilder and a container engine. ENVBUILDER_WORK is a folder on its own disk.
+# The node needs envbuilder and {needs}. ENVBUILDER_WORK is a folder on its own disk.
 #SBATCH --job-name={name}
 #SBATCH --array=0-{last}
 {directives}
@@ -29,38 +30,56 @@ set -euo pipefail
 umask 077
 : "${{ENVBUILDER_SIGNING_KEY:?is the path of a private key}}"
 work=${{ENVBUILDER_WORK:-/var/tmp/envbuilder-$(id -u)}}
-mkdir -p "$work"
+mkdir -p "$work" || exit 5
 [ -O "$work" ] || {{ echo "$work is not ours" >&2; exit 2; }}
 work=$work${{SLURMD_NODENAME:+/$SLURMD_NODENAME}}
-mkdir -p "$work"
+mkdir -p "$work" || exit 5
 # What each task is to prove: whom to believe are public keys.
-orders=(
 {orders}
-)
-order=${{orders[$SLURM_ARRAY_TASK_ID]}}
 cd "$work"
-printf '%s' "$order" | envbuilder {arguments}
-"""
+{proving}"""
 
 VARIABLES = ("PATH", "HOME", "ENVBUILDER_SIGNING_KEY", "ENVBUILDER_WORK")
 
 
-def script(tasks: Sequence[Task], title: str, *, name: str, file: str, log: str) -> str:
+def script(  # noqa: PLR0913 - what is run, and how it is called
+    tasks: Sequence[Task], title: str, *, name: str, file: str, log: str, runtime: Runtime = "engine"
+) -> str:
     """Write the script of tasks that are all for one kind of host; ``log`` is where a task's words go.
 
-    Raises UsageError for a kind with a GPU that no row of the fleet file gives a constraint: any node would do.
+    ``runtime`` is what runs an image on the node. Raises UsageError for a kind with a GPU that no row of the fleet file
+    gives a constraint: any node would do.
     """
     first = tasks[0]
+    orders = _array("order", (decode.lossy(task.order) for task in tasks))
+    if runtime != "engine":
+        orders = f"{orders}\n{_array('image', (_image(task, runtime) for task in tasks))}"
     return OURS + _SCRIPT.format(
         title=title,
         file=file,
         name=name,
+        needs="a container engine" if runtime == "engine" else runtime,
         last=len(tasks) - 1,
         directives="\n".join((f"#SBATCH --output={log}", *_nodes(first))),
         variables=",".join(VARIABLES),
-        orders="\n".join(f"  {shlex.quote(decode.lossy(task.order))}" for task in tasks),
-        arguments=shlex.join(first.arguments),
+        orders=orders,
+        proving=proving(runtime, shlex.join(first.arguments), gpu=bool(first.gpu)),
     )
+
+
+def _array(name: str, words: Iterable[str]) -> str:
+    """Write the shell's lines that give each task of an array its own word."""
+    lines = "\n".join(f"  {shlex.quote(word)}" for word in words)
+    return f"{name}s=(\n{lines}\n)\n{name}=${{{name}s[$SLURM_ARRAY_TASK_ID]}}"
+
+
+def _image(task: Task, runtime: Runtime) -> str:
+    if task.rehearsal:
+        raise UsageError(f"nothing plays a driver in {runtime}", hint="rehearse on nodes with a container engine")
+    if task.arguments != PROVE:
+        raise UsageError(f"nothing is built in {runtime}", hint="build on hosts with a container engine")
+    order = decode.from_json(task.order, ProofOrder)
+    return image_word(runtime, order.repository, order.digest)
 
 
 def file_name(kind: str) -> str:

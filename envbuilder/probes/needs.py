@@ -16,6 +16,7 @@ from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Se
 from . import omit
 from .shorten import WORTH, symbols_cut
 from .suite.elf import Elf, NotElfError
+from .thin import thinned
 
 COMPILERS, TESTS, UNIMPORTED, UNNAMED, SYMBOLS = "compilers", "tests", "unimported", "unnamed", "symbols"
 """Why something goes: read by compilers alone; a package's own tests; a distribution that no other one imports and
@@ -285,20 +286,22 @@ def _cuts(site: str, dist: Dist, gone: Dict[str, str], gpus: Sequence[str]) -> I
         if path in gone or not re.search(r"\.so(?:\.[\d.]+)?\Z", path) or os.path.getsize(place) < WORTH:
             continue
         with open(place, "rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as image:
-            edit = omit.shortened(image, gpus)
+            thin, plain = thinned(image, gpus) if gpus else None, symbols_cut(image)
+            edit = thin or plain
             if edit is not None:
-                plain = symbols_cut(image)
-                kernels = (plain.size if plain is not None else len(image)) - edit.size
-                thinned = {"kernels": kernels, "gpus": list(gpus)} if kernels else {}
-                yield {
+                row = {
                     "path": path,
                     "size": len(image),
                     "digest": digest,
                     "left": edit.size,
                     "becomes": edit.digest(image),
                     "reason": SYMBOLS,
-                    **thinned,
                 }
+                if thin is not None:
+                    # Also where no byte goes: generated kernels leave zeros.
+                    row["kernels"] = (plain.size if plain is not None else len(image)) - thin.size
+                    row["gpus"] = list(gpus)
+                yield row
 
 
 def _folded(dist: Dist, gone: Dict[str, str]) -> Iterator[Dict[str, Any]]:

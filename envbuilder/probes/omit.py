@@ -104,19 +104,10 @@ def _matched(name: str, row: Dict[str, Any], rows: Rows) -> List[str]:
     return found
 
 
-def shortened(image: mmap.mmap, gpus: Iterable[str]) -> Optional[Edit]:
-    """Plan what is left of an object without symbol tables and, where GPUs are named, machine code for others.
-
-    None where it stays whole. Raises StrangeError.
-    """
-    wanted = list(gpus)
-    return (thinned(image, wanted) if wanted else None) or symbols_cut(image)
-
-
 def _planned(name: str, row: Dict[str, Any], rows: Rows, site: str) -> Edit:
     with open(_place(site, row["path"]), "rb") as stream:
         with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as image:
-            edit = shortened(image, row.get("gpus", ()))
+            edit = thinned(image, row["gpus"]) if row.get("gpus") else symbols_cut(image)
             recorded = rows.get(row["path"], ("", ""))[0]
             if edit is None or recorded != row["digest"] or edit.digest(image) != row["becomes"]:
                 raise NotAsListedError("{0}: {1} is not what the list was made from".format(name, row["path"]))

@@ -23,8 +23,8 @@ FRAMEWORKS = ("tensorflow", "tensorflow-cpu", "tensorflow-gpu", "tensorflow-inte
 _FIX = "build the image anew from its context"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
 _CUDA = re.compile(r"(?:^|/)libcudart\.so(?:\.[\d.]+)?\Z")
-_FRAMEWORK_OBJECT = re.compile(r"(?:site|dist)-packages/tensorflow/.*\.so(?:\.\d+)*\Z")
-_BUILD_INFO = re.compile(r"(?:site|dist)-packages/tensorflow/python/platform/build_info\.py\Z")
+_FRAMEWORK_OBJECT = re.compile(r"(?:site|dist)-packages/tensorflow(?:_core)?/.*\.so(?:\.\d+)*\Z")
+_BUILD_INFO = re.compile(r"(?:site|dist)-packages/tensorflow(?:_core)?/python/platform/build_info\.py\Z")
 _SAYS_CUDA = re.compile(
     rb"[\"']is_cuda_build[\"']\s*[:,]\s*(True|False)|^\s*is_cuda_build\s*=\s*(True|False)", re.MULTILINE
 )
@@ -157,6 +157,16 @@ def build_note(subject: Outside) -> Iterator[Finding]:
         yield _claim(
             "build_info.py", f"build_info.py says {'CUDA' if said else 'no CUDA'}, and the shared objects {what}"
         )
+
+
+def without_cuda(subject: Outside) -> Iterator[Finding]:
+    """Say that TensorFlow is a build without CUDA where one with CUDA is meant: it looks for no library of CUDA."""
+    found = _framework(distributions(subject.files))[1]
+    if subject.facts.flavor == "gpu" and says_cuda(subject.files) is False and not _cuda_objects(subject.files):
+        text = "a GPU environment, and a build without CUDA: it will run on the CPU"
+        fix = "install the build with CUDA: tensorflow, not tensorflow-cpu"
+        name = f"TensorFlow {found}" if found else "TensorFlow"
+        yield error(Code.NOT_A_GPU_BUILD, name, text, requires="a CUDA build", found="a CPU build", fix=fix)
 
 
 def _claim(name: str, text: str, actual: object = "", claimed: object = "") -> Finding:

@@ -33,7 +33,10 @@ _PROGRAM = """
 import json, os, sys
 import tensorflow as tf
 left, right = {left}, {right}
-product = tf.matmul(tf.constant(left, tf.float32), tf.constant(right, tf.float32)).numpy().ravel().tolist()
+product = tf.matmul(tf.constant(left, tf.float32), tf.constant(right, tf.float32))
+# A program of TensorFlow 1 computes in a session.
+product = product.numpy() if hasattr(product, "numpy") else tf.compat.v1.Session().run(product)
+product = product.ravel().tolist()
 preload = [path for path in os.environ.get("LD_PRELOAD", "").replace(":", " ").split() if "/" in path]
 said = dict(product=product, absent=[path for path in preload if not os.path.exists(path)], unreadable=[])
 root = os.path.dirname(os.path.dirname(os.path.abspath(tf.__file__)))

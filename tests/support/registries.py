@@ -37,12 +37,15 @@ def free_port() -> int:
 
 @contextmanager
 def docker_registry(
-    folder: Path, *, extra: str = "", memory: bool = False, address: str = "127.0.0.1"
+    folder: Path, *, extra: str = "", memory: bool = False, address: str = "127.0.0.1", port: int = 0
 ) -> Iterator[str]:
-    """Run docker-registry on an address, its data in a folder, or in ``memory``; yields ``<address>:<port>``."""
+    """Run docker-registry on an address, its data in a folder, or in ``memory``; yields ``<address>:<port>``.
+
+    With a ``port`` it is that one: a registry that comes back is where it was.
+    """
     program = shutil.which("docker-registry")
     assert program, "docker-registry is not installed: scripts/setup installs it"
-    port = free_port()
+    port = port or free_port()
     config = folder / "registry.yml"
     config.parent.mkdir(parents=True, exist_ok=True)
     store = "inmemory: {}" if memory else f"filesystem: {{rootdirectory: {folder / 'data'}}}"

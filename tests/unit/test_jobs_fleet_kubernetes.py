@@ -21,8 +21,9 @@ from verdicts import digest
 
 from envbuilder.compat.fleet import FleetHost
 from envbuilder.errors import UsageError
-from envbuilder.jobs.fleet_kubernetes import OURS, SERVE, Cluster, manifests, pod, write_manifests
+from envbuilder.jobs.fleet_kubernetes import OURS, Cluster, manifests, pod, write_manifests
 from envbuilder.jobs.fleet_task import ProofOrder, Task, proof_task
+from envbuilder.jobs.served_suite import SERVE
 from envbuilder.validation.events import Session
 from envbuilder.validation.launcher import beside, close, lay_out
 

@@ -209,3 +209,18 @@ def test_machine_code_for_other_gpus_goes_where_gpus_are_named(site: Path, tmp_p
     )
     with pytest.raises(omit.NotAsListedError):
         omit.apply(listed, str(site))
+
+
+def test_an_object_from_which_no_byte_goes_is_thinned_as_listed(site: Path, tmp_path: Path) -> None:
+    """Generated kernels leave zeros: the file is as long as before, and the list says for which GPUs it was made."""
+    kernel = container(*(entry(CUBIN, one, b"k" * 800) for one in (70, 80)))
+    other = [container(entry(CUBIN, 80, bytes(90_000)))]
+    content = shared_object(tmp_path, other, [kernel] * 4, options=["-s"]).read_bytes()
+    installed(site, "kept", {"kept/__init__.py": b"'libdevice.so'\n", "kept/libdevice.so": content})
+    listed = needs.derive(str(site), ["kept"], [], "kept", ["8.0"])
+    (row,) = listed["distributions"][0]["cut"]
+    assert row["gpus"] == ["8.0"]
+    assert row["kernels"] < 200, "no more than sections of the linker's own"
+    omit.apply(listed, str(site))
+    (tmp_path / "whole.so").write_bytes(content)
+    assert prove(tmp_path / "whole.so", site / "kept" / "libdevice.so", ["8.0"]).gone == 4 * 864

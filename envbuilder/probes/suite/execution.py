@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from . import older
 from .answer import Answer, Facts, finding, judged, measure, skipped
 from .numerics import wrong
 
@@ -36,7 +37,7 @@ def modes(facts: Facts) -> Answer:
             answers["session again"] = session.run(output, {inputs: values})
     errors = {name: float(np.max(np.abs(answer - reference))) for name, answer in answers.items()}
     findings = [wrong(name, error, 1e-5) for name, error in errors.items() if not error <= 1e-5]
-    traces = traced.experimental_get_tracing_count()
+    traces = older.traces(traced)
     if traces != 1:
         text = "the function was traced {0} times for one signature".format(traces)
         findings.append(finding("STALLS", "tf.function", text, "1", str(traces), "give inputs as tensors"))
@@ -138,9 +139,8 @@ def operations(facts: Facts) -> Answer:
     """Count the operations that are registered: a build that lost kernels has far fewer."""
     from tensorflow.python.framework import op_def_registry
 
-    names = [
-        name for name in ("MatMul", "Conv2D", "While", "ReadVariableOp", "Einsum") if op_def_registry.get(name) is None
-    ]
+    known = getattr(op_def_registry, "get", None) or op_def_registry.get_registered_ops().get  # the latter before 2.2
+    names = [name for name in ("MatMul", "Conv2D", "While", "ReadVariableOp", "Einsum") if known(name) is None]
     count = _registered()
     findings = []
     if names:
@@ -184,8 +184,8 @@ def elementary(facts: Facts) -> Answer:
         ("softmax", tf.nn.softmax(x), np.exp(wide) / np.exp(wide).sum(axis=1, keepdims=True)),
         ("reduce_sum", tf.reduce_sum(x, axis=0), wide.sum(axis=0)),
         ("reduce_max", tf.reduce_max(x, axis=1), wide.max(axis=1)),
-        ("einsum", tf.einsum("ij,kj->ik", x, x), wide @ wide.T),
-        ("conv2d", tf.nn.conv2d(image, kernel, 1, "VALID"), _convolve(np, image, kernel)),
+        ("einsum", tf.einsum("ij,kj->ik", tf.constant(x), tf.constant(x)), wide @ wide.T),
+        ("conv2d", tf.nn.conv2d(tf.constant(image), kernel, 1, "VALID"), _convolve(np, image, kernel)),
         ("solve", tf.linalg.solve(square, np.eye(12, dtype=np.float32)), np.linalg.inv(square.astype(np.float64))),
         ("fft", tf.signal.rfft(signal), np.fft.rfft(signal.astype(np.float64))),
     )

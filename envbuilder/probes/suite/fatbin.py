@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import islice
 from mmap import mmap
 from typing import NamedTuple
@@ -30,8 +29,7 @@ _PTX_HEAD = 132 * 1024
 """How much of a PTX payload is kept: the directives stand at its beginning; zstd's first block has up to 128 KiB."""
 
 
-@dataclass(frozen=True)
-class Architectures:
+class Architectures(NamedTuple):
     """Compute capabilities found (``"8.6"``), oldest first: machine code, PTX, and how many fat binaries there were."""
 
     cubins: tuple[str, ...] = ()
@@ -39,8 +37,7 @@ class Architectures:
     fat_binaries: int = 0
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """One entry: its kind, architecture number (``86``), own header, and a PTX payload's first 132 KiB."""
 
     kind: int
@@ -49,8 +46,7 @@ class Entry:
     payload: bytes = b""
 
 
-@dataclass(frozen=True)
-class FatBinary:
+class FatBinary(NamedTuple):
     """One fat binary: where it stands in the file, in bytes, and its entries in order, 256 at most."""
 
     offset: int

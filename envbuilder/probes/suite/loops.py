@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, List, Tuple
 
+from . import older
 from .stalls import WARM_UP, Step
 
 Recording = Tuple[List[Step], List[float]]
@@ -76,7 +77,7 @@ class Recorder:
         usage = resource.getrusage(resource.RUSAGE_SELF)
         parts.update(
             shape=str(shape),
-            traces=sum(_traces(function) for function in self.traced),
+            traces=sum(older.traces(function) for function in self.traced),
             nodes=self.tf.compat.v1.get_default_graph().version,
             sessions=self.sessions,
             copied=self.copied,
@@ -89,10 +90,6 @@ class Recorder:
         self.steps.append(parts)
         self._parts = {}
         self._begun = time.perf_counter()
-
-
-def _traces(function: Any) -> int:
-    return int(function.experimental_get_tracing_count())
 
 
 def _resident() -> int:

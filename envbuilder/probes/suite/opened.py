@@ -110,7 +110,8 @@ def mapped(names: Iterable[str]) -> list[str]:
 
 def names_in_log(facts: Facts) -> Answer:
     """Let TensorFlow look for GPUs and log every library that it opens: no name may be one that we do not know."""
-    code = "import tensorflow as tf; tf.config.list_physical_devices('GPU')"
+    code = "import tensorflow as tf; c = tf.config"
+    code += "; getattr(c, 'list_physical_devices', c.experimental.list_physical_devices)('GPU')"
     env = dict(os.environ, TF_CPP_MAX_VLOG_LEVEL="3", TF_CPP_MIN_LOG_LEVEL="0")
     done = subprocess.run(
         [sys.executable, "-c", code],

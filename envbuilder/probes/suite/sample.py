@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from . import older
+
 
 def main(descriptor: int, started: float) -> NoReturn:
     """Import, list devices, compute for the first time; write the phases to the descriptor and leave at once."""
@@ -20,6 +22,8 @@ def main(descriptor: int, started: float) -> NoReturn:
     import tensorflow as tf
 
     phases.append(("import", clock() - begun))
+    if older.is_older(tf.__version__):
+        tf = older.as_later(tf)
     begun = clock()
     gpus = tf.config.list_physical_devices("GPU")
     phases.append(("device listing", clock() - begun))

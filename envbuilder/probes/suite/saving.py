@@ -65,7 +65,11 @@ def checkpoint(facts: Facts) -> Answer:
     with Folder() as folder:
         path = tf.train.Checkpoint(module=module).write(os.path.join(folder, "point"))
         module.weights.assign(tf.zeros_like(module.weights))
-        tf.train.Checkpoint(module=module).read(path).assert_consumed()
+        again = tf.train.Checkpoint(module=module)
+        if hasattr(again, "read"):
+            again.read(path).assert_consumed()
+        else:  # before 2.2: restore() asks for the counter that only save() writes
+            again.restore(path).assert_nontrivial_match()
     error = float(np.max(np.abs(module.weights.numpy() - before)))
     return judged([_differs("checkpoint", error)] if error else [], "the same values", "difference {0:g}".format(error))
 

@@ -7,6 +7,7 @@ import sys
 import time
 from typing import Any
 
+from . import older
 from .answer import Answer, Facts, finding, judged, measure, phase
 
 
@@ -103,7 +104,8 @@ def first_op(facts: Facts, device: str = "/CPU:0", prefix: str = "") -> Answer:
         function = clock() - begun
     steady.sort()
     right = three == 3.0 and abs(float(product[0, 0]) - 64.0) < 1e-3 and abs(total / (64.0 * 65536) - 1) < 1e-4
-    times = (("first op", op), ("first matmul", matmul), ("steady matmul", steady[10]), ("first function", function))
+    times = [("first op", op), ("first matmul", matmul), ("steady matmul", steady[10]), ("first function", function)]
+    times += _session(tf, device) if older.is_first(tf) else []
     more = {
         "measurements": {prefix + name.replace(" ", "_"): measure(value, "s") for name, value in times},
         "phases": {prefix + name: phase([value]) for name, value in times},
@@ -111,3 +113,22 @@ def first_op(facts: Facts, device: str = "/CPU:0", prefix: str = "") -> Answer:
     observed = "1+2={0:g}, product {1:g}, sum {2:g}".format(float(three), float(product[0, 0]), total)
     findings = [] if right else [finding("WRONG_NUMBERS", prefix + "first operations", observed)]
     return judged(findings, "1+2=3, product 64, sum {0:g}".format(64.0 * 65536), observed, **more)
+
+
+def _session(tf: Any, device: str) -> list[tuple[str, float]]:
+    """Time what a program of TensorFlow 1 starts with: a session, its first run, a later one. Raises where wrong."""
+    clock = time.perf_counter
+    with tf.Graph().as_default() as graph, tf.device(device):
+        given = tf.compat.v1.placeholder(tf.float32, [256, 256])
+        product = tf.matmul(given, given)
+        begun = clock()
+        with tf.compat.v1.Session(graph=graph) as session:
+            made = clock()
+            values = [[0.5] * 256] * 256
+            first = session.run(product, {given: values})
+            ran = clock()
+            session.run(product, {given: values})
+            again = clock()
+    if abs(float(first[0, 0]) - 64.0) >= 1e-3:
+        raise ArithmeticError("a session multiplies to {0:g} where 64 is right".format(float(first[0, 0])))
+    return [("first session", made - begun), ("first run", ran - made), ("second run", again - ran)]

@@ -34,17 +34,38 @@ def distribution() -> tuple[str, str] | tuple[None, None]:
 
 
 def build_info(folder: str | None) -> dict[str, Any]:
-    """Read what the build wrote about itself: the literal of ``build_info.py``; empty where there is none."""
-    path = os.path.join(folder or "", "python", "platform", "build_info.py")
-    try:
-        with open(path, encoding="utf-8") as stream:
-            tree = ast.parse(stream.read())
-    except (OSError, SyntaxError):
-        return {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "build_info":
-            return _literal(node.value)
+    """Read what the build wrote about itself: the literals of ``build_info.py``; empty where there is none.
+
+    Up to 2.1 it lies in ``tensorflow_core``, and up to 2.2 each fact is a name of its own.
+    """
+    for place in ("", "../tensorflow_core"):
+        path = os.path.join(folder or "", place, "python", "platform", "build_info.py")
+        try:
+            with open(path, encoding="utf-8") as stream:
+                tree = ast.parse(stream.read())
+        except (OSError, SyntaxError):
+            continue
+        assigned = {getattr(node.targets[0], "id", ""): node for node in ast.walk(tree) if isinstance(node, ast.Assign)}
+        if "build_info" in assigned:
+            return _literal(assigned["build_info"].value)
+        single = {key: _constant(assigned[name].value) for name, key in SINGLE.items() if name in assigned}
+        return {key: value for key, value in single.items() if value not in (None, "")}
     return {}
+
+
+SINGLE = {
+    "is_cuda_build": "is_cuda_build",
+    "cuda_version_number": "cuda_version",
+    "cudnn_version_number": "cudnn_version",
+}
+"""What releases up to 2.2 call a fact, and what later ones do."""
+
+
+def _constant(node: ast.expr) -> Any:
+    try:
+        return ast.literal_eval(node)
+    except ValueError:
+        return None
 
 
 def _literal(node: ast.expr) -> dict[str, Any]:

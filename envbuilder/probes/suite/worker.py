@@ -18,7 +18,7 @@ import traceback
 from collections.abc import Mapping
 from typing import NoReturn
 
-from . import answer
+from . import answer, older
 from .answer import Answer, Facts, Order
 from .channel import Writer
 
@@ -56,6 +56,7 @@ def _run(check: Order, facts: Facts, outcomes: Mapping[str, str]) -> Answer:
         return answer.skipped("needs {0}, which did not pass".format(blocker))
     module, _, function = check["probe"].partition(":")
     try:
+        older.prepare(str(facts.get("tensorflow") or ""), facts["worker"]["group"], check["probe"])
         probe = importlib.import_module("." + module, __package__)
         told: Answer = getattr(probe, function)(facts, **check.get("arguments", {}))
         return told

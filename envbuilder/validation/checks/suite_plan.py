@@ -13,6 +13,7 @@ import msgspec
 from envbuilder.environment import Flavor
 from envbuilder.validation.checks.specification import Check, Profile
 from envbuilder.validation.checks.suite_table import CHECKS, GROUPS
+from envbuilder.validation.older_python import without_annotations
 from envbuilder.verdict import TIERS
 from envbuilder.workspace import packaged
 
@@ -22,6 +23,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
     ``cuda`` and ``cudnn`` are the image's, ``built_cuda`` and ``built_cudnn`` what TensorFlow was compiled with.
     ``challenge`` is what this run's numbers are drawn from; the host computes the same ones by itself.
+    ``thin`` are the compute capabilities that machine code was kept for, where it was thinned.
     ``without_tools`` is whether the base was accepted although it has none of XLA's tools.
     """
 
@@ -37,6 +39,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     libraries: tuple[str, ...] = ()
     cubins: tuple[str, ...] = ()
     ptx: tuple[str, ...] = ()
+    thin: tuple[str, ...] = ()
     glibc: str = ""
     locked: tuple[tuple[str, str], ...] = ()
     environment: str = ""
@@ -122,14 +125,21 @@ def _order(check: Check) -> dict[str, object]:
 
 @cache
 def probe_files() -> Mapping[str, bytes]:
-    """Return the probes' sources by file name, as they go into a container: the suite's folder, whole and alone."""
+    """Return the probes by file name as they go into a container: in a form that every Python from 3.6 on reads."""
+    sources = _probe_sources()
+    return {name: without_annotations(data) if name.endswith(".py") else data for name, data in sources.items()}
+
+
+@cache
+def _probe_sources() -> Mapping[str, bytes]:
+    """Return the probes' sources: the suite's folder, whole and alone."""
     folder = resources.files("envbuilder") / "probes" / "suite"
     return {item.name: packaged(item) for item in folder.iterdir() if item.name.endswith((".py", ".sh"))}
 
 
 def digest() -> str:
     """Return the suite's own digest (``sha256:…``): what a verdict was reached with."""
-    return digest_of(CHECKS, {**probe_files(), **outside_files()})
+    return digest_of(CHECKS, {**_probe_sources(), **outside_files()})
 
 
 @cache

@@ -1,0 +1,66 @@
+"""Write the probes for Pythons before 3.7: the same lines, with no annotation in them.
+
+Postponed annotations are new with 3.7, and before it every annotation is evaluated. What is left is the same program,
+line by line; a class's fields keep an annotation that says nothing, because typing.NamedTuple counts them.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import NamedTuple
+
+_FIELD = b'"T"'
+"""In place of a field's annotation: a text, which no Python evaluates."""
+
+
+class _Cut(NamedTuple):
+    """Bytes of a source, from one place to another, and what stands there instead; spaces fill the rest."""
+
+    begin: int
+    end: int
+    instead: bytes = b""
+
+
+def without_annotations(source: bytes) -> bytes:
+    """Return a module's source for Pythons from 3.6 on: every line where it was, postponed annotations gone.
+
+    Raises SyntaxError for what is no module.
+    """
+    starts = [0]
+    for line in source.splitlines(keepends=True):
+        starts.append(starts[-1] + len(line))
+    text = bytearray(source)
+    for cut in _cuts(ast.parse(source), source, starts):
+        gone = source[cut.begin + len(cut.instead) : cut.end]
+        blank = bytes(byte if byte in b"\r\n" else 0x20 for byte in gone)
+        text[cut.begin : cut.end] = cut.instead + blank
+    return bytes(text)
+
+
+def _cuts(tree: ast.Module, source: bytes, starts: list[int]) -> Iterator[_Cut]:
+    fields = {id(row) for node in ast.walk(tree) if isinstance(node, ast.ClassDef) for row in node.body}
+
+    def begin(node: ast.expr | ast.stmt | ast.arg) -> int:
+        return starts[node.lineno - 1] + node.col_offset
+
+    def end(node: ast.expr | ast.stmt | ast.arg) -> int:
+        return starts[(node.end_lineno or node.lineno) - 1] + (node.end_col_offset or 0)
+
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module == "__future__":
+            yield _Cut(begin(node), end(node))
+        elif isinstance(node, ast.arg) and node.annotation is not None:
+            yield _Cut(begin(node) + len(node.arg.encode()), end(node))
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.returns is not None:
+            yield _Cut(source.rindex(b"->", 0, begin(node.returns)), end(node.returns))
+        elif isinstance(node, ast.AnnAssign):
+            yield _annotated(
+                node, begin(node), end(node.target), (begin(node.annotation), end(node.annotation)), fields
+            )
+
+
+def _annotated(node: ast.AnnAssign, first: int, target: int, annotation: tuple[int, int], fields: set[int]) -> _Cut:
+    if id(node) in fields:
+        return _Cut(*annotation, _FIELD)
+    return _Cut(target, annotation[1]) if node.value is not None else _Cut(first, annotation[1], b"pass")

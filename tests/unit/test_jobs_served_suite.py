@@ -1,0 +1,125 @@
+"""A job whose image an unprivileged runtime runs: judged from beside it, with nothing of the judge's inside."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+from verdicts import digest
+
+from envbuilder.compat.fleet import FleetHost
+from envbuilder.errors import UsageError
+from envbuilder.jobs.fleet_slurm import batches
+from envbuilder.jobs.fleet_task import ProofOrder, Task, proof_task
+from envbuilder.jobs.served_suite import RUNTIMES, Runtime
+
+AMPERE = FleetHost(name="ampere", driver="550.54.15", gpus=("A100",), constraint="a100")
+
+
+def task(image: str = "one", *, gpu: str = "A100", simulate: str = "") -> Task:
+    order = ProofOrder(
+        repository="registry.example.org:5000/ml/tf",
+        digest=digest(image),
+        environment=image,
+        level="gpu" if gpu else "cpu",
+        arch="x86_64",
+        gpu=gpu,
+        driver="550.54.15" if gpu else "",
+        suite="s",
+        simulate=simulate,
+        max_age_s=1.0,
+    )
+    return proof_task(order, (AMPERE,))
+
+
+_START = {
+    "apptainer": 'echo "$@" >{tools}/words; for last; do :; done; exchange=$(ls -d {work}/beside-*/exchange)',
+    "srun": 'echo "$@" >{tools}/words; for last; do :; done; exchange=$(ls -d {work}/beside-*/exchange)',
+}
+"""What stands for the runtime: it says how it was called, and runs what it is to run where the folder lies."""
+
+
+def run(
+    runtime: Runtime, folder: Path, tasks: tuple[Task, ...], number: int = 0, *, starts: bool = True
+) -> tuple[subprocess.CompletedProcess[str], Path]:
+    """Run a script as a node does, by a runtime that is a shell, and an envbuilder that waits until it is served."""
+    (script,) = batches(tasks, "m", runtime).values()
+    tools, work = folder / "bin", folder / "work"
+    tools.mkdir()
+    for program, text in _START.items():
+        served = 'exec sh -c "$(printf %s "$last" | sed "s#/exchange#$exchange#g")"' if starts else "exit 7"
+        body = f"#!/bin/sh\n{text.format(tools=tools, work=work)}\nenv >{tools}/variables\n{served}\n"
+        (tools / program).write_text(body)
+    (tools / "envbuilder").write_text(
+        f'#!/bin/sh\necho "$@"; cat >{tools}/order; at=$(ls -d {work}/beside-*/exchange); ls "$at"; '
+        f'echo "$ENVBUILDER_SIGNING_KEY"; : >"$at/over"; exit 8\n'
+    )
+    for path in tools.iterdir():
+        path.chmod(0o755)
+    variables = {
+        "PATH": f"{tools}:{os.environ['PATH']}",
+        "SLURM_ARRAY_TASK_ID": str(number),
+        "ENVBUILDER_SIGNING_KEY": "/k",
+        "ENVBUILDER_WORK": str(work),
+    }
+    words = ["bash", "-c", script]
+    return subprocess.run(words, env=variables, capture_output=True, text=True, check=False, timeout=60), tools
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES[1:])
+def test_the_image_is_served_beside_its_judge(runtime: Runtime, tmp_path: Path) -> None:
+    """The judge begins when the image is there, its exit code is the job's, and nothing stays behind.
+
+    The container's runtime does not even know where the key lies, and the order is the judge's alone.
+    """
+    tasks = (task("one"), task("two"))
+    ended, tools = run(runtime, tmp_path, tasks, 1)
+    assert ended.returncode == 8, ended.stderr
+    called, listed, key = ended.stdout.splitlines()
+    assert called.startswith("fleet prove - --beside ")
+    assert (listed, key) == ("here", "/k")
+    assert (tools / "order").read_bytes() == tasks[1].order
+    said = (tools / "words").read_text()
+    assert digest("two") in said
+    assert digest("one") not in said
+    variables = dict(line.partition("=")[::2] for line in (tools / "variables").read_text().splitlines())
+    assert "ENVBUILDER_SIGNING_KEY" not in variables
+    assert not list((tmp_path / "work").iterdir()), "what the two shared is gone"
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES[1:])
+def test_an_image_that_does_not_start_is_a_failed_host(runtime: Runtime, tmp_path: Path) -> None:
+    """Nothing is judged, nobody waits, and it may be begun again: exit code 5."""
+    ended, tools = run(runtime, tmp_path, (task(),), starts=False)
+    assert ended.returncode == 5
+    assert f"{runtime} did not start the image" in ended.stderr
+    assert not (tools / "order").exists()
+
+
+def test_each_runtime_is_asked_in_its_own_words() -> None:
+    """The image by its digest, the GPU where one is meant; no home, no variables and no process of the node's."""
+    (apptainer,) = batches((task(),), "m", "apptainer").values()
+    (pyxis,) = batches((task(),), "m", "pyxis").values()
+    (plain,) = batches((task(gpu=""),), "m", "apptainer").values()
+    assert f"registry.example.org:5000/ml/tf@{digest('one')}" in apptainer
+    assert shlex.quote(f"registry.example.org:5000#ml/tf@{digest('one')}") in pyxis
+    for word in ("--containall", "--cleanenv", "--nv", '"docker://$image"'):
+        assert word in apptainer
+    assert "--nv" not in plain
+    for word in ("--no-container-mount-home", "--container-readonly", "NVIDIA_VISIBLE_DEVICES=all", "--overlap"):
+        assert word in pyxis
+    for script in (apptainer, pyxis, plain):
+        assert subprocess.run(["bash", "-n", "-c", script], check=False, capture_output=True).returncode == 0
+        assert "ENVBUILDER_SIGNING_KEY" in script
+
+
+def test_what_needs_an_engine_is_refused() -> None:
+    """A rehearsal plays a driver by the engine's mounts, and a build is the engine's: no script says otherwise."""
+    with pytest.raises(UsageError, match="plays a driver"):
+        batches((task(simulate="driver=550.54.15,gpu=A100"),), "m", "apptainer")
+    building = Task("envbuilder-make", ("fleet", "make", "-"), b"{}", "", "", "x86_64")
+    with pytest.raises(UsageError, match="nothing is built"):
+        batches((building,), "m", "pyxis")

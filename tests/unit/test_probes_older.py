@@ -1,0 +1,132 @@
+"""A TensorFlow before 2.4 is asked by the names of today, one of the first line eagerly and with sessions beside."""
+
+from __future__ import annotations
+
+import sys
+import types
+from typing import Any, Self
+
+import pytest
+
+from envbuilder.probes.suite import older, startup
+
+
+def namespace(**names: Any) -> Any:
+    """Make something with attributes."""
+    return types.SimpleNamespace(**names)
+
+
+def first_line(asked: list[str]) -> Any:
+    """Make what TensorFlow 1.15 looks like: sessions at the top, the later interface below ``compat.v2``."""
+    later = types.ModuleType("tensorflow._api.v1.compat.v2")
+    later.__version__ = "1.15.5"  # type: ignore[attr-defined]
+    later.config = namespace(experimental=namespace(list_physical_devices="listed"))  # type: ignore[attr-defined]
+    later.random = namespace(experimental=namespace(Generator="drawn"))  # type: ignore[attr-defined]
+    later.compat = namespace(v1=namespace(enable_v2_behavior=lambda: asked.append("again")), v2="another")  # type: ignore[attr-defined]
+    plain = types.ModuleType("tensorflow")
+    plain.__version__ = "1.15.5"  # type: ignore[attr-defined]
+    plain.compat = namespace(v1=namespace(enable_v2_behavior=lambda: asked.append("eager")), v2=later)  # type: ignore[attr-defined]
+    plain.__spec__ = "where it lies"  # type: ignore[assignment]
+    return plain
+
+
+def test_the_first_line_is_asked_by_its_later_interface(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It computes eagerly, ``import tensorflow`` gives the later interface, moved names are where they went, once."""
+    asked: list[str] = []
+    plain = first_line(asked)
+    monkeypatch.setitem(sys.modules, "tensorflow", plain)
+    for _ in range(2):
+        older.prepare("1.15.5", "framework", "numerics:matmul")
+    tf = sys.modules["tensorflow"]
+    assert tf is plain.compat.v2
+    assert asked == ["eager"]
+    assert tf.__spec__ == "where it lies"
+    assert (tf.config.list_physical_devices, tf.random.Generator) == ("listed", "drawn")
+    assert tf.config.experimental.enable_tensor_float_32_execution(False) is None
+
+
+@pytest.mark.parametrize(
+    ("release", "group", "probe"),
+    [
+        ("2.4.4", "framework", "numerics:matmul"),
+        ("2.20.0", "gpu", "gpu:matmul"),
+        ("1.15.5", "framework", older.IMPORTS),
+        ("1.15.5", "static", "packages:as_locked"),
+        ("", "framework", "numerics:matmul"),
+        ("nightly", "framework", "numerics:matmul"),
+    ],
+)
+def test_nothing_is_imported_where_nothing_is_to_be_prepared(
+    release: str, group: str, probe: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A later release, the check that times the import, and what looks at files alone are left as they are."""
+    monkeypatch.setitem(sys.modules, "tensorflow", None)  # an import would raise
+    older.prepare(release, group, probe)
+
+
+def test_traces_are_counted_by_what_the_release_has() -> None:
+    """By its own count, or by the graphs that a function keeps; one that keeps none was not traced."""
+    cache = namespace(primary={"one": 1, "two": 2})
+    assert older.traces(namespace(experimental_get_tracing_count=lambda: 3)) == 3
+    assert older.traces(namespace(_get_tracing_count=lambda: 2)) == 2
+    assert older.traces(namespace(_stateful_fn=None, _stateless_fn=namespace(_function_cache=cache))) == 2
+    assert older.traces(namespace()) == 0
+
+
+class Session:
+    """A session that multiplies as it is told to."""
+
+    product = 64.0
+
+    def __init__(self, graph: object = None) -> None:
+        self.graph = graph
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        return
+
+    def run(self, _fetched: object, _given: object) -> Any:
+        """Return a product of one number."""
+        product = self.product
+        return {(0, 0): product}
+
+
+class Scope:
+    """A graph or a device: entered and left."""
+
+    def as_default(self) -> Scope:
+        """Enter it as a graph."""
+        return self
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        return
+
+
+def framework() -> Any:
+    """Make the little that a session takes."""
+    return namespace(
+        Graph=Scope,
+        device=lambda _: Scope(),
+        matmul=lambda *_: "product",
+        float32="float32",
+        compat=namespace(v1=namespace(Session=Session, placeholder=lambda *_: "given")),
+    )
+
+
+def test_a_session_is_timed_in_its_parts() -> None:
+    """What a program of TensorFlow 1 starts with is named part by part, and none is negative."""
+    times = startup._session(framework(), "/CPU:0")
+    assert [name for name, _ in times] == ["first session", "first run", "second run"]
+    assert all(seconds >= 0 for _, seconds in times)
+
+
+def test_a_session_that_computes_wrongly_is_no_timing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wrong product is an error of the check, not a figure."""
+    monkeypatch.setattr(Session, "product", 63.0)
+    with pytest.raises(ArithmeticError, match="63 where 64"):
+        startup._session(framework(), "/CPU:0")

@@ -1,0 +1,121 @@
+"""The probes as old Pythons get them: the same program line by line, with no annotation that has to be evaluated."""
+
+from __future__ import annotations
+
+import ast
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from envbuilder.validation.checks.suite_plan import probe_files
+from envbuilder.validation.older_python import without_annotations
+
+SUITE = Path(__file__).parents[2] / "envbuilder" / "probes" / "suite"
+MODULES = sorted(name for name in probe_files() if name.endswith(".py"))
+
+
+class Bare(ast.NodeTransformer):
+    """Takes annotations out of a tree, as `without_annotations` does in a text."""
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST | None:
+        """Leave out what is imported from the future."""
+        return None if node.module == "__future__" else node
+
+    def visit_arg(self, node: ast.arg) -> ast.arg:
+        """Leave the name alone."""
+        node.annotation = None
+        return node
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        """Leave out what it returns."""
+        self.generic_visit(node)
+        node.returns = None
+        return node
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        """Keep a class's fields, with an annotation that says nothing."""
+        for row in node.body:
+            if isinstance(row, ast.AnnAssign):
+                row.annotation = ast.Constant("T")
+            else:
+                self.visit(row)
+        return node
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
+        """Make it a plain assignment, or nothing."""
+        return ast.Pass() if node.value is None else ast.Assign(targets=[node.target], value=node.value)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_it_is_the_same_program(name: str) -> None:
+    """Annotations and the future import are gone and nothing else, in the grammar of 3.6, line by line."""
+    source, written = (SUITE / name).read_bytes(), probe_files()[name]
+    assert written.count(b"\n") == source.count(b"\n")
+    there = ast.parse(written, feature_version=(3, 6))
+    assert ast.dump(there) == ast.dump(Bare().visit(ast.parse(source)))
+
+
+@pytest.mark.parametrize(
+    ("source", "written"),
+    [
+        (
+            "def f(x: int, *y: str, z: 'a' = 1) -> list[\n    int\n]: ...",
+            "def f(x     , *y     , z      = 1)         \n       \n : ...",
+        ),
+        ("x: int = 1", "x      = 1"),
+        ("x: int", "pass  "),
+        ("class A:\n    x: int\n    y: list[int] = []", 'class A:\n    x: "T"\n    y: "T"       = []'),
+        ("f = lambda x: x + 1", "f = lambda x: x + 1"),
+        ("ä: str = 'é'  # -> no", "ä      = 'é'  # -> no"),
+        ("def f(x='->') -> str:\n    return '->'", "def f(x='->')       :\n    return '->'"),
+    ],
+)
+def test_what_becomes_of_an_annotation(source: str, written: str) -> None:
+    """Blanks in its place, lines kept; a field keeps a text that nothing evaluates."""
+    assert without_annotations(source.encode()).decode() == written
+
+
+def pythons() -> Iterator[tuple[str, str]]:
+    """Find the old Pythons of this host: on PATH, or below pyenv's folder."""
+    for version in ("3.6", "3.7", "3.8"):
+        kept = sorted((Path.home() / ".pyenv" / "versions").glob(f"{version}.*/bin/python3"))
+        found = next((str(path) for path in kept), None) or shutil.which(f"python{version}")
+        if found:
+            yield version, found
+
+
+IMPORT = """
+import importlib, os, sys
+sys.path.insert(0, sys.argv[1])
+names = sorted(name[:-3] for name in os.listdir(sys.argv[1] + "/suite") if name.endswith(".py"))
+for name in names:
+    if name != "__main__":
+        importlib.import_module("suite." + name)
+from suite import elf, packages, runner, stalls
+assert packages.satisfied("1.15.5", ">=1.15,<2") and not packages.satisfied("2.0", "<2")
+steps = [dict(data=0.0, step=1.0, sync=0.0, other=0.0, traces=0, nodes=0, sessions=n, copied=0, faults=0, rss=0,
+              transient=0, cpu=0.0, waited=0.0, shape="1") for n in range(60)]
+print(len(names), stalls.causes(steps)[0].name)
+"""
+
+
+@pytest.mark.parametrize(("version", "python"), list(pythons()))
+def test_an_old_python_runs_them(version: str, python: str, tmp_path: Path) -> None:
+    """Real Pythons of this host, from 3.6 on, import every module of the suite, and what they import works."""
+    folder = tmp_path / "suite"
+    folder.mkdir()
+    for name, content in probe_files().items():
+        (folder / name).write_bytes(content)
+    done = subprocess.run(
+        [python, "-I", "-S", "-B", "-c", IMPORT, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=dict(os.environ),
+    )
+    assert done.returncode == 0, f"{version}: {done.stderr}"
+    assert done.stdout.split(maxsplit=1) == [str(len(MODULES)), "session re-creation\n"]
