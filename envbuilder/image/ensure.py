@@ -28,6 +28,7 @@ from envbuilder.image.derive import derive
 from envbuilder.image.omissions import OMISSIONS, Omissions
 from envbuilder.image.wheel_pins import read_pins
 from envbuilder.image.wheel_records import WheelRecords
+from envbuilder.pypi.open_index import with_own
 from envbuilder.workspace import (
     Workspace,
     cache_dir,
@@ -90,8 +91,8 @@ def ensure(  # noqa: PLR0913 - the chain's inputs, each from another place
     record = build(
         environment, workspace, engine, on_step, base=base, tools=bases().get("TOOLS"), key=key, options=options
     )
-    pins = read_pins(workspace)
-    WheelRecords(options.index, pins=pins).keep(lockfile.parse(lock), environment.python, environment.arch)
+    index, pins = with_own(options.index, environment.added.indexes), read_pins(workspace)
+    WheelRecords(index, pins=pins).keep(lockfile.parse(lock), environment.python, environment.arch)
     return Built(environment, record, lock, fresh=True, omissions=listed(environment, context), pins=pins)
 
 

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from envbuilder.finding import Code, Finding
 from envbuilder.validation.image_claims import build_note, without_cuda
 from envbuilder.validation.image_files import Seen
-from envbuilder.validation.outside import Looked, Outside, error, listed, warning
+from envbuilder.validation.outside import OF_CUDA, Looked, Outside, error, listed, warning
 from envbuilder.verdict import Measurement
 
 _MACHINES = {"amd64": "x86_64", "arm64": "aarch64", "386": "i386", "ppc64le": "ppc64le", "arm": "arm"}
-_SOUGHT = re.compile(r"/?lib(?!cuda\.so)(?:cu[a-z]+|nv[a-z]+|nccl|nppc?)[\w-]*\.so\.[\d.]+\Z")
+_SOUGHT = re.compile(rf"/?lib(?!cuda\.so)(?:{OF_CUDA})[\w-]*\.so\.[\d.]+\Z")
 """Libraries that TensorFlow, or another of them, opens by name."""
 
 _CODE_PATH = re.compile(

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.probes.suite.loader import parse_cache
 from envbuilder.validation.file_records import Distribution, site_of
-from envbuilder.validation.outside import Outside, either, error, listed
+from envbuilder.validation.outside import OF_CUDA, Outside, either, error, listed
 from envbuilder.validation.python_home import python_homes
 
 _FIX = "install it as a package of the lock, or leave it out"
@@ -27,7 +27,7 @@ _STARTS = re.compile(r"\A(?:(?:usr/)?(?:local/)?s?bin/[^/]+|etc/ssl/openssl\.cnf
 _HWCAPS = re.compile(r"/(?:glibc-hwcaps/[^/]+|(?:tls/)?(?:haswell|xeon_phi|avx512_1|x86_64)(?:/[^/]+)?|tls)\Z")
 """Folders below one of the loader's that it looks into first, by the processor: of today's, and until glibc 2.36."""
 
-_OTHERS = re.compile(r"(?:^|/)lib(?:cu|nv|nccl|npp)[\w-]*\.so")
+_OTHERS = re.compile(rf"(?:^|/)lib(?:{OF_CUDA})[\w-]*\.so")
 """Libraries of CUDA: which of them is loaded, and from where, other checks say under codes of their own."""
 
 _BYTE_CODE = re.compile(r"\A(?P<folder>.*?)/?__pycache__/(?P<stem>[^/]+)\.cpython-\d+(?:\.opt-\d)?\.pyc\Z")
@@ -88,6 +88,8 @@ def _unowned(subject: Outside, sites: set[str], owned: set[str]) -> Iterator[str
     for path, seen in subject.files.paths.items():
         if seen.row.kind == "folder" or not _CODE.search(path) or path in owned or system.owns(path):
             continue
+        if seen.layer < subject.of_base:
+            continue  # the base's own; what packages of rpm bring is not told apart
         site = site_of(path)
         if "/__pycache__/" in path:
             continue  # judged beside its source
