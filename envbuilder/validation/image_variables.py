@@ -73,10 +73,7 @@ def _framework(subject: Outside, env: Mapping[str, str]) -> Iterator[Finding]:
     legacy = env.get("TF_USE_LEGACY_KERAS", "").lower() in ("1", "true")
     if legacy and not any(one.name == "tf-keras" for one in distributions(subject.files)):
         yield bad("TF_USE_LEGACY_KERAS", "TF_USE_LEGACY_KERAS asks for tf-keras, which is not installed")
-    if env.get("CUDA_DISABLE_PTX_JIT", "0") not in ("", "0"):
-        yield odd(
-            "CUDA_DISABLE_PTX_JIT", "CUDA_DISABLE_PTX_JIT keeps every GPU that the build has no code for from use"
-        )
+    yield from _switches(env)
     for name, prefix in (("XLA_FLAGS", "--xla_"), ("TF_XLA_FLAGS", "--tf_")):
         yield from _flags(subject, name, prefix, env.get(name, ""))
     for name, least in (("OMP_NUM_THREADS", 1), ("MKL_NUM_THREADS", 1), ("TF_NUM_INTEROP_THREADS", 0), (_INTRA, 0)):
@@ -88,6 +85,16 @@ def _framework(subject: Outside, env: Mapping[str, str]) -> Iterator[Finding]:
     for name in ("CUDA_LAUNCH_BLOCKING", "CUDA_CACHE_DISABLE", "TF_CPP_VMODULE", "TF_CPP_MAX_VLOG_LEVEL", _PTX):
         if env.get(name, "0") not in ("", "0"):
             yield odd(name, f"{name} slows every program of the image down")
+
+
+def _switches(env: Mapping[str, str]) -> Iterator[Finding]:
+    for name in ("TF_DETERMINISTIC_OPS", "TF_CUDNN_DETERMINISTIC"):
+        if env.get(name, "").lower() not in ("", "0", "1", "true", "false"):
+            yield bad(name, f"{name}={shown(env[name])} is neither true nor false: TensorFlow ends with an error")
+    if env.get("CUDA_DISABLE_PTX_JIT", "0") not in ("", "0"):
+        yield odd(
+            "CUDA_DISABLE_PTX_JIT", "CUDA_DISABLE_PTX_JIT keeps every GPU that the build has no code for from use"
+        )
 
 
 def _plugins(subject: Outside, env: Mapping[str, str]) -> Iterator[Finding]:

@@ -82,6 +82,7 @@ def test_an_image_of_others_need_not_ask_anything() -> None:
         ({"NVIDIA_VISIBLE_DEVICES": "void"}, Code.GPU_NOT_VISIBLE, "NVIDIA_VISIBLE_DEVICES"),
         ({"NVIDIA_DRIVER_CAPABILITIES": "graphics"}, Code.GPU_NOT_VISIBLE, "NVIDIA_DRIVER_CAPABILITIES"),
         ({"PATH": "/usr/bin"}, Code.IMAGE_CONFIGURATION, "PATH"),
+        ({"TF_DETERMINISTIC_OPS": "yes"}, Code.IMAGE_CONFIGURATION, "TF_DETERMINISTIC_OPS"),
         (
             {"TF_PLUGGABLE_DEVICE_LIBRARY_PATH": "/opt/libx.so"},
             Code.IMAGE_CONFIGURATION,
