@@ -22,6 +22,7 @@ from typing import Any, cast
 import msgspec
 import requests
 from fuzz_answers import ANSWERS
+from fuzz_doors import DOORS
 from fuzz_target import TESTS, Target, file, place, read_all
 
 from envbuilder.attest import envelope, keys, predicates, statement
@@ -542,4 +543,5 @@ TARGETS: tuple[Target, ...] = (
     Target("keys", _keys_seeds, _keys),
     Target("packages", _contents_seeds, _contents),
     *ANSWERS,
+    *DOORS,
 )
