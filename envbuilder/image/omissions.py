@@ -83,6 +83,10 @@ class OfDistribution(msgspec.Struct, frozen=True):
         """Add up by reason, in the order of the reasons' names."""
         return _sums((self,))
 
+    def gpus(self) -> tuple[str, ...]:
+        """Return the compute capabilities that its machine code was kept for; empty where none was taken out."""
+        return tuple(dict.fromkeys(gpu for row in self.cut for gpu in row.gpus))
+
 
 class Omitted(msgspec.Struct, frozen=True):
     """What went for one reason, in sum: how many files, how many bytes; of a file that was cut, the bytes cut off."""
