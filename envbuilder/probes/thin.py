@@ -13,6 +13,7 @@ from __future__ import annotations
 import mmap
 import re
 import struct
+import sys
 from itertools import accumulate
 from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
@@ -337,3 +338,20 @@ class _Plan:
                 _, _, _, section, value, _ = _SYMBOL.unpack_from(self._image, at)
                 if section and any(start <= value < end for start, end in spans):
                     raise StrangeError("a symbol that others see lies in device code")
+
+
+def main(arguments: List[str]) -> int:
+    """Print the digest, as a list of omissions has it, and the bytes of what is left of a file for some GPUs."""
+    path, *gpus = arguments
+    with open(path, "rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as image:
+        try:
+            edit = thinned(image, gpus)
+        except StrangeError as error:
+            print("{0}: {1}".format(path, error), file=sys.stderr)
+            return 1
+        print("whole" if edit is None else "{0} {1}".format(edit.digest(image), edit.size))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

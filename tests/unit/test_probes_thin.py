@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 from thin_proof import Mapped, Proof, prove
 
 from envbuilder.catalog.gpu_code import runs_cubin
+from envbuilder.probes.omit import digest_of_file
 from envbuilder.probes.suite import fatbin
 from envbuilder.probes.suite.elf import Elf
-from envbuilder.probes.thin import StrangeError, number, thinned, wanted
+from envbuilder.probes.thin import StrangeError, main, number, thinned, wanted
 
 ARCHITECTURES = (60, 70, 80, 89, 90)
 
@@ -282,3 +283,17 @@ def test_the_proof_sees_every_byte_that_is_another(library: Path) -> None:
         prove(library, thin, ["9.0"])
     with pytest.raises(AssertionError):
         prove(library, library, ["8.0"])
+
+
+def test_anybody_with_the_wheel_can_compute_what_a_list_says(
+    library: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Run on a file it prints the digest and the bytes that a build leaves; 1 and the reason where it would stop."""
+    left = thin_copy(library, "8.0")
+    assert main([str(library), "8.0"]) == 0
+    assert capsys.readouterr().out == f"{digest_of_file(str(left))} {left.stat().st_size}\n"
+    assert main([str(left), "8.0"]) == 0
+    assert capsys.readouterr().out == "whole\n"
+    strange = shared_object(tmp_path, [kernels(1), kernels(2)], extra="const void *other = l1;")
+    assert main([str(strange), "8.0"]) == 1
+    assert "not one of the list's" in capsys.readouterr().err
