@@ -64,6 +64,10 @@ def read_known(matrix: str | None, root: Path, catalog: Catalog) -> tuple[Matrix
     for name, wish in wishes.bases.items():
         found = read_document(Workspace(root).base(wish.image.rpartition("@")[2]), BaseFacts)
         row = as_system(name, found, wish.python, catalog.systems) if found is not None and not found.refused else None
+        if found is not None and found.packages != "apt" and (asked := _asked_of_system(wishes, name)):
+            text = f"{', '.join(asked)} cannot be installed on it: it has {found.packages or 'nothing'} instead of apt"
+            problems.append(Problem(str(path), 0, f"bases.{name}", text))
+            continue
         if row is not None and catalog.system(name) is None:
             # By the name that the matrix gives: another registry may have the same image.
             rows.append(msgspec.structs.replace(row, image=wish.image))
@@ -86,6 +90,14 @@ def _see_thin(wishes: Matrix, path: Path, catalog: Catalog) -> None:
         found.append(Problem(str(path), 0, "thin", "nothing is left out of the form devel: ask for form runtime"))
     if found:
         raise InputError(tuple(found), hint="docs/size.md")
+
+
+def _asked_of_system(wishes: Matrix, base: str) -> tuple[str, ...]:
+    """List the packages of the system that a matrix asks for on one of its bases."""
+    rows = [row for row in wishes.include if row.os == base]
+    on_it = rows or (wishes.axes is not None and base in wishes.axes.os)
+    asked = (*(wishes.system_packages if on_it else ()), *(one for row in rows for one in row.system_packages))
+    return tuple(dict.fromkeys(asked))
 
 
 def _with_requirements(wishes: Matrix, root: Path) -> Matrix:

@@ -51,6 +51,11 @@ class Workspace:
         return self.root / "bases" / f"{digest.replace(':', '-')}.json"
 
     @property
+    def wheels(self) -> Path:
+        """What large wheels were proved to hold; committed like the build contexts."""
+        return self.root / "wheels.json"
+
+    @property
     def out(self) -> Path:
         """The results: logs, image records, verdicts."""
         return self.root / "out"

@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from envbuilder.attest.envelope import Opened, Rejected, SignedBy
+from envbuilder.attest.envelope import BUNDLE, Opened, Rejected, SignedBy
 from envbuilder.attest.statement import PAYLOAD_TYPE
 from envbuilder.errors import InfrastructureError, PublishError
-
-BUNDLE = "application/vnd.dev.sigstore.bundle.v0.3+json"
 
 
 @dataclass(frozen=True)

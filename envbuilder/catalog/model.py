@@ -229,13 +229,13 @@ class Catalog(Tables, frozen=True, kw_only=True, dict=True):
         return {text: next(iter(machines[text])) if len(machines[text]) == 1 else "" for text in order}
 
     def system(self, name: str) -> OperatingSystem | None:
-        """Return a system by its name (``debian-bookworm``), its short name (``bookworm``) or its image.
+        """Return a system by its name (``debian-bookworm``, ``debian-12``), its short name (``bookworm``) or its image.
 
         A published image that brings CUDA is one too: the system that it stands on, and what it brings. So is a system
         with the CUDA of its own packages (``debian-bookworm-cuda``).
         """
         found = self._systems.get(name.strip().lower()) or self._packaged.get(name.strip().lower())
-        return found or self._bases.get(name) or self._bearing(name)
+        return found or self._bases.get(name) or self._bearing(name) or self._tagged(name)
 
     @cached_property
     def _packaged(self) -> dict[str, OperatingSystem]:
@@ -254,6 +254,12 @@ class Catalog(Tables, frozen=True, kw_only=True, dict=True):
     @cached_property
     def _bearing(self) -> Callable[[str], OperatingSystem | None]:
         return cache(self._find_bearing)
+
+    def _tagged(self, name: str) -> OperatingSystem | None:
+        """Return a system by its vendor's name and one of its image's tags: ``debian-12``, ``ubuntu-jammy``."""
+        vendor, _, tag = name.strip().lower().partition("-")
+        plain = self.plain_image(f"{vendor}:{tag}") if tag else None
+        return plain.system if plain is not None and vendor != "python" else None
 
     def _find_bearing(self, name: str) -> OperatingSystem | None:
         image = self.image(name)

@@ -22,6 +22,9 @@ from envbuilder.cli.options import select_option
 @click.option("--to", metavar="HOST/REPOSITORY", help="For bake: where the images go; for policy: where they are.")
 @click.option("--identity", default="", help="For policy: the Sigstore identity that is trusted; with --issuer.")
 @click.option("--issuer", default="", help="For policy: who vouches for --identity.")
+@click.option(
+    "--key", "keys", multiple=True, type=click.Path(path_type=Path), help="For policy: a trusted public key (PEM)."
+)
 @click.option("--on", metavar="KINDS", help="For policy: a PASSED on each of these: 'H100/535, A100/550'.")
 @click.option(
     "--level", type=click.Choice(["static", "load", "cpu", "gpu", "multi-gpu"]), help="For policy: at least this."
@@ -37,6 +40,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     to: str | None,
     identity: str,
     issuer: str,
+    keys: tuple[Path, ...],
     on: str | None,
     level: str | None,
     output: Path | None,
@@ -44,7 +48,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     r"""Write verdicts as FORMAT: junit, sarif, markdown or openmetrics; or a build plan as bake.
 
     `policy` writes what a cluster admits, for kyverno or sigstore-policy-controller: images of --to with a verdict that
-    the identity signed keylessly. Both read Sigstore's bundles; what a key signed, `envbuilder verify` alone reads.
+    the identity signed keylessly or, for kyverno, one of the keys.
 
     \b
     Examples:
@@ -55,6 +59,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
       envbuilder export bake --to registry.example.org/ml/tensorflow -o docker-bake.json
       envbuilder export policy sigstore-policy-controller --to registry.example.org/ml/tensorflow --on H100/535 \
           --identity ci@example.org --issuer https://accounts.example.org
+      envbuilder export policy kyverno --to registry.example.org/ml/tensorflow --key team.pub
     """
     from envbuilder.catalog.store import load
     from envbuilder.report.export import Source, export_bake, export_verdicts
@@ -65,7 +70,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     if form == "bake":
         text = export_bake(matrix, selectors, to, workspace, load())
     elif form == "policy":
-        text = _policy([str(path) for path in files], to or "", identity, issuer, on, level)
+        text = _policy([str(path) for path in files], to or "", identity, issuer, keys, on, level)
     else:
         start = moment(since, datetime.now(UTC)) if since else None
         text = export_verdicts(form, Source(files, store, start), selectors, workspace)
@@ -75,9 +80,12 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
         write_atomically(output, text.encode())
 
 
-def _policy(names: list[str], to: str, identity: str, issuer: str, on: str | None, level: str | None) -> str:  # noqa: PLR0913, PLR0917 - one parameter an option
+def _policy(  # noqa: PLR0913, PLR0917 - one parameter an option
+    names: list[str], to: str, identity: str, issuer: str, keys: tuple[Path, ...], on: str | None, level: str | None
+) -> str:
     from typing import cast
 
+    from envbuilder.attest.keys import load_public_keys
     from envbuilder.attest.kinds import parse_kinds
     from envbuilder.catalog.store import load
     from envbuilder.errors import UsageError
@@ -87,8 +95,11 @@ def _policy(names: list[str], to: str, identity: str, issuer: str, on: str | Non
 
     if len(names) != 1 or names[0] not in CONTROLLERS:
         raise UsageError("say for which admission controller", hint=f"envbuilder export policy {'|'.join(CONTROLLERS)}")
-    if not to or not identity or not issuer:
-        raise UsageError("a policy needs --to, --identity and --issuer", hint="who signed, and which images are meant")
+    if not to or bool(identity) != bool(issuer) or not (identity or keys):
+        raise UsageError(
+            "a policy needs --to, and --key or --identity with --issuer", hint="who signed, and which images are meant"
+        )
+    pems = tuple(key.pem for path in keys for key in load_public_keys(path))
     kinds = parse_kinds(on, load().gpu_model) if on else ()
     reached = cast("Level", level or ("gpu" if kinds else "cpu"))
-    return policy(names[0], Admission(destination(to).name, identity, issuer, reached, kinds))
+    return policy(names[0], Admission(destination(to).name, identity, issuer, reached, kinds, pems))

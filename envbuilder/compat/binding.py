@@ -10,7 +10,7 @@ from envbuilder.catalog.rows import BaseImage, OperatingSystem, OtherSystem, Ten
 from envbuilder.compat import machine, missing, phrases, software
 from envbuilder.compat.candidate import Candidate, candidate
 from envbuilder.compat.question import Install, Question
-from envbuilder.compat.requirement import Bound, parse
+from envbuilder.compat.requirement import Bound, exact_pin, parse
 from envbuilder.environment import Flavor
 from envbuilder.finding import Finding
 
@@ -92,6 +92,28 @@ def bind(question: Question, catalog: Catalog) -> Binding:
     return Binding(found, unknown, chosen, opaque=place.opaque)
 
 
+_WHEELS = {"cuda": "nvidia-cuda-runtime-cu", "cudnn": "nvidia-cudnn-cu"}
+"""The wheels whose versions say which CUDA and cuDNN are loaded; the CUDA major that they are for follows."""
+
+
+def with_pinned_wheels(question: Question, catalog: Catalog) -> Question:
+    """Read pins of CUDA's own wheels beside TensorFlow as the CUDA and cuDNN that are loaded.
+
+    Only those for the major that it was built with are; what is said of CUDA and cuDNN itself stays.
+    """
+    row = next(iter(distributions(question.tensorflow, question.package, "gpu", catalog)), None)
+    if row is None or row.cuda is None:
+        return question
+    lines = {f"{wheel}{versions.major(row.cuda)}": name for name, wheel in _WHEELS.items()}
+    for text in question.packages:
+        name, version = exact_pin(text) or ("", "")
+        field = lines.get(name)
+        if field is not None and getattr(question, field) is None:
+            rest = tuple(one for one in question.packages if one != text)
+            question = msgspec.structs.replace(question, **{field: version}, packages=rest)
+    return question
+
+
 def distributions(
     version: str, package: str | None, flavor: Flavor | None, catalog: Catalog, day: str | None = None
 ) -> tuple[TensorflowRelease, ...]:
@@ -103,6 +125,8 @@ def distributions(
     Python: the same code without the CUDA kernels, less than half the size; else tensorflow, whose CUDA build falls
     back to the CPU. Where no GPU is meant to be used and nothing is built (None), the name means tensorflow.
     """
+    if "+" in version:  # a local version is a build of somebody's own: the index takes none
+        return ()
     plain = package is None and day is None
     known = catalog.version(version) if plain else catalog.version_then(version, package, day)
     if known is None:

@@ -8,7 +8,7 @@ import msgspec
 
 from envbuilder.catalog.model import Catalog
 from envbuilder.compat import missing
-from envbuilder.compat.binding import Binding, bind
+from envbuilder.compat.binding import Binding, bind, with_pinned_wheels
 from envbuilder.compat.nearest import nearest
 from envbuilder.compat.question import Question
 from envbuilder.compat.rules import judge, ordered
@@ -83,6 +83,7 @@ def check(question: Question, catalog: Catalog) -> CheckDocument:
 
 def answer(question: Question, catalog: Catalog) -> CheckDocument:
     """Judge one combination; where it is incompatible, name the nearest that can be installed and uses the GPU."""
+    question = with_pinned_wheels(question, catalog)
     document = check(question, catalog)
     near = nearest(question, Installable(catalog)) if document.compatible is False else None
     if near is None:

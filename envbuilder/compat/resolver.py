@@ -74,8 +74,7 @@ class Resolver:
             or ((host.fails or side.fails) and stops(findings))
         ):
             return _rejected(wish, findings)
-        # What is merely worth knowing depends on the targets; two matrices must give one environment the same file.
-        kept = findings if deliberate else tuple(row for row in findings if row.severity is not Severity.INFO)
+        kept = findings if deliberate else tuple(row for row in findings if _is_of_the_row_alone(row))
         return _environment(wish, release, host, side, kept)
 
     def parts(self, wish: Combination) -> Parts:
@@ -126,6 +125,14 @@ class Resolver:
         row = self.catalog.release(version, package)
         assert row is not None  # noqa: S101 - `_find_releases` found it
         return row
+
+
+def _is_of_the_row_alone(finding: Finding) -> bool:
+    """Tell whether an environment keeps a finding: two matrices must give one environment the same file.
+
+    What is merely worth knowing depends on the targets; that no person has read a release's row does not.
+    """
+    return finding.severity is not Severity.INFO or finding.code is Code.UNREVIEWED
 
 
 def _prevents(findings: tuple[Finding, ...]) -> bool:

@@ -248,6 +248,9 @@ def _stands_in(title: str, asked: str | None, taken: str | None, code: Code) -> 
 def _without_stack(release: TensorflowRelease, wish: Combination, catalog: Catalog) -> Side:
     """Say why there are no wheels: because the wish does not fit the release, or because nobody published them."""
     named = candidate(release, catalog, cuda=wish.cuda or release.cuda, cudnn=wish.cudnn or release.cudnn)
+    misfits = judge(named, catalog, ("gpu",))
+    if fails(misfits):  # wheels of it may well be there: they would not help
+        return Side(None, None, misfits, fails=True)
     lacking = phrases.error(
         Code.NOT_INSTALLABLE,
         f"CUDA wheels for {release.version}",
@@ -257,7 +260,7 @@ def _without_stack(release: TensorflowRelease, wish: Combination, catalog: Catal
         fix="Take a version with CUDA wheels, or validate a foreign image that brings CUDA.",
         rows=(release,),
     )
-    return Side(None, None, ordered((*judge(named, catalog, ("gpu",)), lacking)), fails=True)
+    return Side(None, None, ordered((*misfits, lacking)), fails=True)
 
 
 def fails(findings: tuple[Finding, ...]) -> bool:

@@ -71,6 +71,7 @@ _GRAMMARS: dict[str, _Grammar] = {
 
 def question(words: Words) -> Question:
     """Check every word and make a question of them. Raises UsageError for the first that is not what it should be."""
+    words = msgspec.structs.replace(words, **{name: _bare(getattr(words, name)) for name in _VERSIONS})
     if words.driver is not None:
         words = msgspec.structs.replace(words, driver=driver_meant(words.driver))
     for field, grammar in _GRAMMARS.items():
@@ -100,6 +101,14 @@ def question(words: Words) -> Question:
         as_of=words.as_of,
         thin=words.thin,
     )
+
+
+_VERSIONS = ("tensorflow", "python", "cuda", "cudnn", "numpy", "protobuf")
+
+
+def _bare(text: str | None) -> str | None:
+    """Take away what tags and tools write before a number: ``v2.18.1``, nvcc's ``V12.5.82``."""
+    return re.sub(r"^[vV](?=[0-9])", "", text.strip()) if text is not None else None
 
 
 def _check(text: str, grammar: _Grammar) -> None:

@@ -195,9 +195,9 @@ def from_wheel(index: PackageIndex, wanted: FromWheel) -> bytes:
     start = f"{wanted.project.replace('-', '_')}-{wanted.version}-"
     for file in index.files(wanted.project):
         if file.filename.startswith(start) and file.filename.endswith("x86_64.whl"):
-            content = index.member(file, wanted.member)
-            if content is not None:
-                return content
+            found = next((member for member in index.members(file) if member.name == wanted.member), None)
+            if found is not None:
+                return b"".join(index.stream(file, found))  # parts of cuDNN are larger than what is kept in a cache
     raise InfrastructureError(
         f"the package index has no {wanted.project} {wanted.version} with {wanted.member}",
         hint="envbuilder doctor shows which index is used",

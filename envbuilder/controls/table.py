@@ -277,6 +277,7 @@ CONTROLS: tuple[Control, ...] = (
                 network=True,
             ),
             Run('sed -i \'s/"package": *"tensorflow"/"package": "tensorflow-cpu"/\' ' + _DOCUMENT),
+            Run("sed -i '/bin.tensorboard,/d' {site}/tensorboard-*.dist-info/RECORD"),  # both bring it
         ),
         swapped=(("tensorflow", "tensorflow-cpu"),),
     ),
@@ -379,8 +380,11 @@ CONTROLS: tuple[Control, ...] = (
         name="system-and-wheels",
         base="system-gpu",
         code=Code.TWO_CUDA_STACKS,
-        broken="a wheel brings a second CUDA run time beside the system's, and is locked so",
-        steps=(Run(_PIP.format("nvidia-cuda-runtime-cu11==11.7.99"), network=True),),
+        broken="a wheel brings a second CUDA run time, in the lock, and the loader is told of it",
+        steps=(
+            Run(_PIP.format("nvidia-cuda-runtime-cu11==11.7.99"), network=True),
+            Run("echo {site}/nvidia/cuda_runtime/lib > /etc/ld.so.conf.d/00-wheels.conf && ldconfig"),
+        ),
         added=(("nvidia-cuda-runtime-cu11", "11.7.99"),),
     ),
     Control(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TextIO
@@ -20,6 +20,7 @@ from envbuilder.image.bases import Base
 from envbuilder.image.hostfiles import host_files
 from envbuilder.image.names import BASE_DIGEST_LABEL, BASE_NAME_LABEL, reference
 from envbuilder.image.room import ask_for_room
+from envbuilder.image.wheel_pins import Pin, read_pins
 from envbuilder.pypi.package_index import PackageIndex
 from envbuilder.verdict import EngineRef
 from envbuilder.workspace import Workspace, folder_contents, read_document, write_document, writing
@@ -67,7 +68,8 @@ class ImageRecord(msgspec.Struct, frozen=True, kw_only=True):
 class Built:
     """An environment, the record of its image and the text of its lock; ``fresh`` where something was done for it.
 
-    ``omissions`` is the text of the list of what its form leaves out, '' where that is nothing.
+    ``omissions`` is the text of the list of what its form leaves out, '' where that is nothing; ``pins`` are what is
+    written down of large wheels, by their hash.
     """
 
     environment: Environment
@@ -75,6 +77,7 @@ class Built:
     lock: str
     fresh: bool = False
     omissions: str = ""
+    pins: Mapping[str, Pin] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -94,7 +97,9 @@ def standing(environment: Environment, workspace: Workspace) -> Built | None:
     record = read_document(workspace.image_record(environment.id), ImageRecord)
     context = workspace.context(environment.id)
     lock = lockfile.of_context(context) or ""
-    return Built(environment, record, lock, omissions=listed(environment, context)) if record else None
+    if record is None:
+        return None
+    return Built(environment, record, lock, omissions=listed(environment, context), pins=read_pins(workspace))
 
 
 def listed(environment: Environment, context: Path) -> str:

@@ -26,7 +26,9 @@ from envbuilder.image.context import (
 )
 from envbuilder.image.derive import derive
 from envbuilder.image.omissions import OMISSIONS, Omissions
+from envbuilder.image.wheel_pins import read_pins
 from envbuilder.image.wheel_records import WheelRecords
+from envbuilder.pypi.open_index import with_own
 from envbuilder.workspace import (
     Workspace,
     cache_dir,
@@ -85,12 +87,13 @@ def ensure(  # noqa: PLR0913 - the chain's inputs, each from another place
     key = content_key({**files, "base": base.id.encode()})
     kept = None if options.no_cache else _kept(environment, key, workspace, engine)
     if kept is not None:
-        return Built(environment, kept, lock, omissions=listed(environment, context))
+        return Built(environment, kept, lock, omissions=listed(environment, context), pins=read_pins(workspace))
     record = build(
         environment, workspace, engine, on_step, base=base, tools=bases().get("TOOLS"), key=key, options=options
     )
-    WheelRecords(options.index).keep(lockfile.parse(lock), environment.python, environment.arch)
-    return Built(environment, record, lock, fresh=True, omissions=listed(environment, context))
+    index, pins = with_own(options.index, environment.added.indexes), read_pins(workspace)
+    WheelRecords(index, pins=pins).keep(lockfile.parse(lock), environment.python, environment.arch)
+    return Built(environment, record, lock, fresh=True, omissions=listed(environment, context), pins=pins)
 
 
 def _prepared(

@@ -24,6 +24,7 @@ LABEL = "org.envbuilder.omissions"
 
 PROGRAMS = (
     "probes/__init__.py",
+    "probes/kept_code.py",
     "probes/omit.py",
     "probes/settle.py",
     "probes/shorten.py",

@@ -6,7 +6,7 @@ import hashlib
 import io
 import itertools
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -14,6 +14,7 @@ from packaging.tags import compatible_tags, cpython_tags
 
 from envbuilder.errors import decode
 from envbuilder.image.lockfile import Locked
+from envbuilder.image.wheel_pins import Pin, rows_digest
 from envbuilder.pypi.answer_cache import Cache
 from envbuilder.pypi.package_index import DistFile, IndexUnavailableError, PackageIndex
 from envbuilder.versions import distribution, minor, numbers, same
@@ -29,28 +30,36 @@ _WHOLE = 24 << 20
 RECORD alone is read, which no hash proves; a build of ours that installs it by its hash does."""
 
 Proof = Literal["", "whole", "built"]
-"""Why a RECORD is the locked wheel's: '' as the index says, else the whole wheel was hashed, here or by our build."""
+"""Why a RECORD is the locked wheel's: '' as the index says, else the whole wheel was hashed, here or by a build of
+ours, on this host or on the one that wrote the wheel's pin."""
 
 
 @dataclass(frozen=True)
 class WheelRecord:
     """The RECORD of a locked wheel; ``content`` is None where it cannot be had, and ``why`` says why.
 
-    ``is_refuted`` says that the index has a wheel of this version for this Python, and it is not the locked one.
+    ``refuted`` is ``lock`` where the index has a wheel of this version for this Python, and it is not the locked one;
+    ``image`` where the locked wheel's RECORD is pinned, and the image's own is another one.
     """
 
     filename: str = ""
     content: bytes | None = None
     why: str = ""
     proof: Proof = ""
-    is_refuted: bool = False
+    refuted: Literal["", "lock", "image"] = ""
 
 
 class WheelRecords:
-    """Gives the RECORDs of locked wheels: from the cache, else from ``index``, where one is given and answers."""
+    """Gives the RECORDs of locked wheels: from the cache, else from ``index``, where one is given and answers.
 
-    def __init__(self, index: PackageIndex | None, cache: Cache | None = None) -> None:
+    ``pins`` are what is written down of wheels, by their hash: a RECORD that is not as pinned is none.
+    """
+
+    def __init__(
+        self, index: PackageIndex | None, cache: Cache | None = None, pins: Mapping[str, Pin] | None = None
+    ) -> None:
         self._index = index
+        self._pins = pins or {}
         self._cache = cache or Cache(cache_dir() / "wheels")
         self._silent = ""
 
@@ -86,6 +95,20 @@ class WheelRecords:
             if not kept.proof:
                 self._put(digest, replace(kept, proof="built"))
 
+    def proved(self, locked: Iterable[Locked]) -> Iterator[tuple[str, str, bytes]]:
+        """Yield hash, name and RECORD of each locked wheel that a build of this host proved."""
+        for package in locked:
+            for digest in package.hashes:
+                kept = self._get(digest)
+                if kept is not None and kept.proof == "built" and kept.content is not None:
+                    yield digest, kept.filename, kept.content
+
+    def as_pinned(self, package: Locked, tags: frozenset[str], record: bytes) -> bool | None:
+        """Tell whether the RECORD that an installer left is of the pinned wheel; None where no such wheel is pinned."""
+        pins = [self._pins[digest] for digest in package.hashes if digest in self._pins]
+        rows = {pin.rows for pin in pins if _has(pin.filename, tags)}
+        return rows_digest(record) in rows if rows else None
+
     def _all_kept(self, package: Locked, tags: frozenset[str]) -> Iterator[tuple[str, WheelRecord]]:
         for digest in package.hashes:
             kept = self._get(digest)
@@ -96,7 +119,17 @@ class WheelRecords:
         head, found, content = (self._cache.get(digest, _KIND) or b"").partition(b"\n")
         name, _, proof = decode.lossy(head).partition("\t")
         known: Proof = "whole" if proof == "whole" else "built" if proof == "built" else ""
-        return WheelRecord(name, content, proof=known) if found else None
+        kept = self._held(digest, WheelRecord(name, content, proof=known)) if found else None
+        return kept if kept is not None and kept.content is not None else None
+
+    def _held(self, digest: str, record: WheelRecord) -> WheelRecord:
+        """Hold a RECORD against its wheel's pin: as pinned it is proved, else it is none."""
+        pin = self._pins.get(digest)
+        if pin is None or record.content is None or record.proof == "whole":
+            return record
+        if rows_digest(record.content) == pin.rows:
+            return replace(record, proof="built")
+        return WheelRecord(why=f"the index gives another RECORD of {pin.filename} than the one that a build proved")
 
     def _put(self, digest: str, record: WheelRecord) -> None:
         if record.content is not None:
@@ -113,7 +146,7 @@ class WheelRecords:
         digest = f"sha256:{file.sha256}"
         kept = self._get(digest)
         if kept is None:
-            kept = _read(index, file, package)
+            kept = self._held(digest, _read(index, file, package))
             self._put(digest, kept)
         return kept
 
@@ -127,7 +160,7 @@ class WheelRecords:
                 if found.content is not None:
                     return found
             elif file.sha256 and _is_of(file.filename, package):
-                found = WheelRecord(why=f"the index has another {file.filename} than the lock names", is_refuted=True)
+                found = WheelRecord(why=f"the index has another {file.filename} than the lock names", refuted="lock")
         return found
 
 

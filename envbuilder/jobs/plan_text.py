@@ -30,6 +30,8 @@ def plan_text(document: PlanDocument, *, everything: bool = False) -> str:
     More than `FEW` rejections or exclusions are summed up by cause unless ``everything`` is asked for.
     """
     parts = [_environments(document)] if document.environments else ["no environment"]
+    if any(row.findings for row in document.environments):
+        parts.append("\n".join(_told(document, everything=everything)))
     if document.rejections:
         whole = everything or len(document.rejections) <= FEW
         parts.append("\n".join(_rejections(document) if whole else _rejections_by_cause(document)))
@@ -52,6 +54,22 @@ def _environments(document: PlanDocument) -> str:
         for row in document.environments
     ]
     return table(("environment", "package", "python", "cuda", "cudnn", "driver from", "system"), rows)
+
+
+def _told(document: PlanDocument, *, everything: bool) -> Iterator[str]:
+    """Write what holds of environments although they were accepted: each finding once, and of which it holds."""
+    holds: dict[int, list[str]] = {}
+    for row in document.environments:
+        for place in row.findings:
+            holds.setdefault(place, []).append(row.id)
+    yield "to know:"
+    for place, names in islice(holds.items(), None if everything else FEW):
+        finding = document.findings[place]
+        whose = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+        whose = "every environment" if len(names) == len(document.environments) > 1 else whose
+        yield from _wrapped(f"{finding.severity.value} {finding.code.value} ({whose}): {finding.message}", "  ")
+    if len(holds) > FEW and not everything:
+        yield f"  and {len(holds) - FEW} more (--all lists them)"
 
 
 def _rejections(document: PlanDocument) -> Iterator[str]:

@@ -21,9 +21,10 @@ FULCIO, REKOR = "https://fulcio.sigstore.dev", "https://rekor.sigstore.dev"
 
 @dataclass(frozen=True)
 class Admission:
-    """What is admitted: images of a repository, with a verdict that an identity signed, on each kind of host.
+    """What is admitted: images of a repository, with a verdict that someone trusted signed, on each kind of host.
 
-    ``level`` is what a verdict has to have reached; without kinds one verdict from anywhere is enough.
+    Trusted is an identity of an issuer, or one of ``keys`` (PEM). ``level`` is what a verdict has to have reached;
+    without kinds one verdict from anywhere is enough.
     """
 
     repository: str
@@ -31,12 +32,13 @@ class Admission:
     issuer: str
     level: Level
     on: tuple[Kind, ...] = ()
+    keys: tuple[str, ...] = ()
 
 
 def policy(controller: str, asked: Admission) -> str:
     """Write the policy as YAML.
 
-    Raises UsageError for kinds of host that the controller has no words for.
+    Raises UsageError for what the controller has no words for: kinds of host, or keys.
     """
     made = _kyverno(asked) if controller == "kyverno" else _sigstore(asked)
     head = f"# Written by `envbuilder export policy {controller}`. `envbuilder verify` asks more: docs/publish.md.\n"
@@ -49,6 +51,11 @@ _BOARD = "([ -](PCIe|PCIE|SXM[0-9]*|NVL|[0-9]+GB|HBM[0-9]+[eE]?))*"
 
 def _sigstore(asked: Admission) -> dict[str, Any]:
     """Return a ClusterImagePolicy: of each kind some statement has to satisfy its rule."""
+    if asked.keys:
+        raise UsageError(
+            "sigstore-policy-controller reads a bundle only where it was signed keylessly",
+            hint="--identity and --issuer; or take Kyverno, which reads what keys signed",
+        )
     wanted = asked.on or (Kind(),)
     return {
         "apiVersion": "policy.sigstore.dev/v1beta1",
@@ -113,7 +120,11 @@ def _kyverno(asked: Admission) -> dict[str, Any]:
     conditions = [
         {"key": f"{{{{ verdict.{field} }}}}", "operator": operator, "value": value} for field, operator, value in told
     ]
-    keyless = {"subject": asked.identity, "issuer": asked.issuer, "rekor": {"url": REKOR}}
+    entries: list[dict[str, Any]] = [
+        {"keys": {"publicKeys": key, "rekor": {"ignoreTlog": True}, "ctlog": {"ignoreSCT": True}}} for key in asked.keys
+    ]
+    if asked.identity:
+        entries += [{"keyless": {"subject": asked.identity, "issuer": asked.issuer, "rekor": {"url": REKOR}}}]
     verify = {
         "type": "SigstoreBundle",
         "imageReferences": [f"{asked.repository}{end}" for end in ("@*", ":*")],
@@ -122,7 +133,7 @@ def _kyverno(asked: Admission) -> dict[str, Any]:
         "verifyDigest": True,
         "required": True,
         "attestations": [
-            {"type": VERDICT, "attestors": [{"entries": [{"keyless": keyless}]}], "conditions": [{"all": conditions}]}
+            {"type": VERDICT, "attestors": [{"count": 1, "entries": entries}], "conditions": [{"all": conditions}]}
         ],
     }
     rule = {

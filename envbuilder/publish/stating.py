@@ -13,7 +13,7 @@ import msgspec
 
 from envbuilder.attest import statement
 from envbuilder.attest.demand import moment
-from envbuilder.attest.envelope import Sealer
+from envbuilder.attest.envelope import BUNDLE, ENVELOPE, Sealer, bundled
 from envbuilder.attest.predicates import Allowance, rehearsal_statement, result_statement, verdict_statement
 from envbuilder.engine.port import Engine, Image
 from envbuilder.errors import PublishError, decode
@@ -31,6 +31,10 @@ REUSE_WITHIN = timedelta(hours=24)
 
 PREDICATE_TYPE = "in-toto.io/predicate-type"
 """The annotation by which tools find a statement of one type without opening it."""
+
+
+_CONTENT, _BUNDLED = "dev.sigstore.bundle.content", "dev.sigstore.bundle.predicateType"
+"""The annotations by which cosign finds the bundles of one type."""
 
 
 class Describe(Protocol):
@@ -152,5 +156,8 @@ def _stated(manifest: Manifest, statements: tuple[statement.Statement, ...], too
         sealed = tools.sealer.seal(statement.encode(each))
         annotations = {PREDICATE_TYPE: each.predicate_type}
         made.append(attach(tools.repository, manifest, sealed, tools.sealer.media_type, annotations))
+        if each.predicate_type == statement.VERDICT and tools.sealer.media_type == ENVELOPE:
+            annotations |= {_CONTENT: "dsse-envelope", _BUNDLED: statement.VERDICT}
+            made.append(attach(tools.repository, manifest, bundled(sealed), BUNDLE, annotations))
     confirm(tools.repository, manifest.digest, tuple(made))
     return tuple(one.digest for one in made)

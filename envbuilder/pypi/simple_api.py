@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from threading import Lock
 from urllib.parse import urlsplit
 
@@ -51,6 +52,14 @@ class Client:
         self._directories: dict[str, tuple[Member, ...]] = {}
         self._locks: dict[str, Lock] = {}
         self._guard = Lock()
+
+    def beside(self, addresses: tuple[str, ...]) -> Client:
+        """Return a client that asks these indexes too, and first: a name that they hold means what is theirs."""
+        if not addresses:
+            return self
+        first, *rest = dict.fromkeys((*addresses, *self._config.urls))
+        config = replace(self._config, url=first, extra=tuple(rest))
+        return Client(config, self._cache, page_life_s=self._page_life_s, now=self._now)
 
     def files(self, project: str) -> tuple[DistFile, ...]:
         """List a project's files over all indexes; a file that several hold is taken from the first."""

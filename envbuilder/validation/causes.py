@@ -47,6 +47,7 @@ _ROWS: tuple[_Follows, ...] = (
     _Follows(_LIBRARY, Code.MISSING_LIBRARY, by="file"),
     _Follows(_LIBRARY, Code.CUDA_MISMATCH, by="file"),
     _Follows(frozenset({Code.NOT_A_GPU_BUILD}), Code.IMAGE_CLAIM, subjects=_BUILD_NOTE),
+    _Follows(_LIBRARY, Code.NOT_A_GPU_BUILD),
     _Follows(frozenset({Code.DRIVER_TOO_OLD}), Code.STUB_LIBCUDA),
 )
 

@@ -7,13 +7,13 @@ import re
 from collections.abc import Iterator
 
 from envbuilder.finding import Code, Finding
-from envbuilder.validation.image_claims import build_note
+from envbuilder.validation.image_claims import build_note, without_cuda
 from envbuilder.validation.image_files import Seen
-from envbuilder.validation.outside import Looked, Outside, error, listed, warning
+from envbuilder.validation.outside import OF_CUDA, Looked, Outside, error, listed, warning
 from envbuilder.verdict import Measurement
 
 _MACHINES = {"amd64": "x86_64", "arm64": "aarch64", "386": "i386", "ppc64le": "ppc64le", "arm": "arm"}
-_SOUGHT = re.compile(r"/?lib(?!cuda\.so)(?:cu[a-z]+|nv[a-z]+|nccl|nppc?)[\w-]*\.so\.[\d.]+\Z")
+_SOUGHT = re.compile(rf"/?lib(?!cuda\.so)(?:{OF_CUDA})[\w-]*\.so\.[\d.]+\Z")
 """Libraries that TensorFlow, or another of them, opens by name."""
 
 _CODE_PATH = re.compile(
@@ -29,7 +29,7 @@ def binaries(subject: Outside) -> Looked:
     """Look for damaged files, files of another machine, and libraries that are not what their names say."""
     held = [(path, seen) for path, seen in subject.files.paths.items() if seen.row.binary is not None]
     findings = [*_damaged(held), *_machines(subject, held), *_names(subject), *_cudnn(subject), *_tools(subject)]
-    findings += build_note(subject)
+    findings += [*build_note(subject), *without_cuda(subject)]
     return Looked(
         tuple(findings),
         "whole binaries of the image's architecture, each what its name says",

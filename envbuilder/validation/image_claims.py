@@ -161,6 +161,16 @@ def build_note(subject: Outside) -> Iterator[Finding]:
         )
 
 
+def without_cuda(subject: Outside) -> Iterator[Finding]:
+    """Say that TensorFlow is a build without CUDA where one with CUDA is meant: it looks for no library of CUDA."""
+    found = _framework(distributions(subject.files))[1]
+    if subject.facts.flavor == "gpu" and says_cuda(subject.files) is False and not _cuda_objects(subject.files):
+        text = "a GPU environment, and a build without CUDA: it will run on the CPU"
+        fix = "install the build with CUDA: tensorflow, not tensorflow-cpu"
+        name = f"TensorFlow {found}" if found else "TensorFlow"
+        yield error(Code.NOT_A_GPU_BUILD, name, text, requires="a CUDA build", found="a CPU build", fix=fix)
+
+
 def _claim(name: str, text: str, actual: object = "", claimed: object = "") -> Finding:
     return error(
         Code.IMAGE_CLAIM, name, text, requires=_shown(actual) if actual else "", found=_shown(claimed), fix=_FIX

@@ -73,6 +73,7 @@ def _framework(subject: Outside, env: Mapping[str, str]) -> Iterator[Finding]:
     legacy = env.get("TF_USE_LEGACY_KERAS", "").lower() in ("1", "true")
     if legacy and not any(one.name == "tf-keras" for one in distributions(subject.files)):
         yield bad("TF_USE_LEGACY_KERAS", "TF_USE_LEGACY_KERAS asks for tf-keras, which is not installed")
+    yield from _switches(env)
     for name, prefix in (("XLA_FLAGS", "--xla_"), ("TF_XLA_FLAGS", "--tf_")):
         yield from _flags(subject, name, prefix, env.get(name, ""))
     for name, least in (("OMP_NUM_THREADS", 1), ("MKL_NUM_THREADS", 1), ("TF_NUM_INTEROP_THREADS", 0), (_INTRA, 0)):
@@ -84,6 +85,16 @@ def _framework(subject: Outside, env: Mapping[str, str]) -> Iterator[Finding]:
     for name in ("CUDA_LAUNCH_BLOCKING", "CUDA_CACHE_DISABLE", "TF_CPP_VMODULE", "TF_CPP_MAX_VLOG_LEVEL", _PTX):
         if env.get(name, "0") not in ("", "0"):
             yield odd(name, f"{name} slows every program of the image down")
+
+
+def _switches(env: Mapping[str, str]) -> Iterator[Finding]:
+    for name in ("TF_DETERMINISTIC_OPS", "TF_CUDNN_DETERMINISTIC"):
+        if env.get(name, "").lower() not in ("", "0", "1", "true", "false"):
+            yield bad(name, f"{name}={shown(env[name])} is neither true nor false: TensorFlow ends with an error")
+    if env.get("CUDA_DISABLE_PTX_JIT", "0") not in ("", "0"):
+        yield odd(
+            "CUDA_DISABLE_PTX_JIT", "CUDA_DISABLE_PTX_JIT keeps every GPU that the build has no code for from use"
+        )
 
 
 def _plugins(subject: Outside, env: Mapping[str, str]) -> Iterator[Finding]:
@@ -125,10 +136,12 @@ def _gpus(subject: Outside, env: Mapping[str, str]) -> Iterator[Finding]:
         if name in env and hides(env[name]):
             text = f"{name}={shown(env[name])} keeps every GPU from TensorFlow, on any host"
             yield error(Code.GPU_NOT_VISIBLE, name, text, found=env[name][:100], fix=f"leave {name} out, or name them")
-        elif name == "CUDA_VISIBLE_DEVICES" and name in env:
+        elif name in env and env[name].strip().lower() not in _EVERY.get(name, (env[name].strip().lower(),)):
             yield odd(name, f"{name}={shown(env[name])} hides the other GPUs of every host")
 
 
+_EVERY: Mapping[str, tuple[str, ...]] = {"CUDA_VISIBLE_DEVICES": (), "NVIDIA_VISIBLE_DEVICES": ("all",)}
+"""Values that name no GPU of one host; other variables name none."""
 _NOTHING = ("", "void", "none", "nodevfiles", "-1")
 
 

@@ -78,15 +78,18 @@ def _compared(subject: Outside) -> Looked:
     unknown: dict[str, list[str]] = {}
     for one in there:
         package = locked.get(one.name)
+        leaves_out = omitted.of(one.name, one.version)
         wheel = _wheel(subject, one, package)
-        compared = _compare(subject, one, wheel, omitted.of(one.name, one.version))
+        if wheel.content is None and package is not None and leaves_out is None:
+            wheel = _pinned(subject, one, package, wheel)
+        compared = _compare(subject, one, wheel, leaves_out)
         owned |= compared.brought.union(one.rows or ())
         counts["files"] += compared.files
         counts["wheels"] += compared.compared_with_wheel
         counts["proved"] += compared.is_proved
         if subject.is_built_here and package is not None and compared.is_as_its_wheel:
             subject.wheels.built(package, one.tags)
-        if package is not None and subject.lock_is_carried and (wheel.is_refuted or not package.hashes):
+        if package is not None and _is_unvouched(subject, wheel, package):
             findings.append(_unvouched(one, wheel, package))
         elif compared.unknown and package is not None:
             unknown.setdefault(compared.unknown, []).append(one.name)
@@ -114,6 +117,19 @@ def _wheel(subject: Outside, one: Distribution, package: Locked | None) -> Wheel
     if package is None or not versions.same(package.version, one.version):
         return WheelRecord(why="it is not in the lock in this version")
     return subject.wheels.of(package, one.tags)
+
+
+def _pinned(subject: Outside, one: Distribution, package: Locked, wheel: WheelRecord) -> WheelRecord:
+    """Take the image's own RECORD for the wheel's where that is pinned, and it is just this: no index is asked then."""
+    if not versions.same(package.version, one.version):
+        return wheel
+    record = subject.files.content(f"{one.site}/{one.folder}/RECORD") or b""
+    as_pinned = subject.wheels.as_pinned(package, one.tags, record)
+    if as_pinned is None:
+        return wheel
+    if as_pinned:
+        return replace(wheel, content=record, why="", proof="built")
+    return replace(wheel, why="its RECORD is not the one that a build proved of the locked wheel", refuted="image")
 
 
 def _compare(subject: Outside, one: Distribution, wheel: WheelRecord, omitted: OfDistribution | None) -> _Compared:
@@ -212,10 +228,16 @@ def _of_the_system(subject: Outside, one: Distribution) -> bool:
     return subject.files.system.owns(f"{one.site}/{one.folder}/METADATA")
 
 
+def _is_unvouched(subject: Outside, wheel: WheelRecord, package: Locked) -> bool:
+    """Tell whether more than absence speaks against a distribution's files: a host's own lock is believed by itself."""
+    return wheel.refuted == "image" or (subject.lock_is_carried and (wheel.refuted == "lock" or not package.hashes))
+
+
 def _unvouched(one: Distribution, wheel: WheelRecord, package: Locked) -> Finding:
-    """Say that the image's own lock, which whoever made the image wrote, names a wheel that nobody else knows."""
+    """Say that the image's own RECORD, or its own lock, stands for files alone: whoever made the image wrote these."""
     how = wheel.why if package.hashes else "it names no hash, which no lock of ours leaves out"
-    text = f"the lock in the image stands for {one.name} {one.version} alone: {how}"
+    what = "RECORD" if wheel.refuted == "image" else "lock"
+    text = f"the {what} in the image stands for {one.name} {one.version} alone: {how}"
     return error(Code.FILES_DIFFER, one.name, text, found=", ".join(package.hashes[:2]), fix=_FIX)
 
 

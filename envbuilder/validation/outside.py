@@ -15,6 +15,10 @@ SHOWN = 4
 """Paths that a message names before it counts the rest."""
 
 
+OF_CUDA = "cu(?:blas|da|dnn|fft|file|inj|pti|rand|solver|sparse|tensor)|nv[a-zA-Z]|nccl|npp"
+"""How names of NVIDIA's libraries go on after ``lib``, as a regular expression; that of ``libcurl`` does not."""
+
+
 @dataclass(frozen=True)
 class Outside:
     """The image as the engine describes it, its files, what it should hold, and where locked wheels can be looked up.

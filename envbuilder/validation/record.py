@@ -9,6 +9,9 @@ import msgspec
 
 from envbuilder.engine.port import Engine
 from envbuilder.errors import UsageError, decode
+from envbuilder.image import lockfile
+from envbuilder.image.wheel_pins import add_pins
+from envbuilder.image.wheel_records import WheelRecords
 from envbuilder.validation.checks import suite_plan
 from envbuilder.validation.events import Progress
 from envbuilder.validation.history import History
@@ -65,6 +68,8 @@ def validate_and_record(
         return kept, False
     verdict = validate(engine, request, on_progress=lambda progress: on_progress(said(progress)))
     record(folder, verdict)
+    if request.built:
+        add_pins(workspace, WheelRecords(None).proved(lockfile.parse(request.lock)))
     whole = digest((read_kept(folder / VERDICT)) or b"")
     write_document(folder / "validated.json", Validated(key=key, verdict=whole))
     History(workspace.history).add((verdict,))  # out/<id>/ holds the newest alone; here none is lost

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.probes.suite.loader import parse_cache
 from envbuilder.validation.file_records import Distribution, site_of
-from envbuilder.validation.outside import Outside, either, error, listed
+from envbuilder.validation.outside import OF_CUDA, Outside, either, error, listed
 from envbuilder.validation.python_home import python_homes
 
 _FIX = "install it as a package of the lock, or leave it out"
@@ -27,7 +27,7 @@ _STARTS = re.compile(r"\A(?:(?:usr/)?(?:local/)?s?bin/[^/]+|etc/ssl/openssl\.cnf
 _HWCAPS = re.compile(r"/(?:glibc-hwcaps/[^/]+|(?:tls/)?(?:haswell|xeon_phi|avx512_1|x86_64)(?:/[^/]+)?|tls)\Z")
 """Folders below one of the loader's that it looks into first, by the processor: of today's, and until glibc 2.36."""
 
-_OTHERS = re.compile(r"(?:^|/)lib(?:cu|nv|nccl|npp)[\w-]*\.so")
+_OTHERS = re.compile(rf"(?:^|/)lib(?:{OF_CUDA})[\w-]*\.so")
 """Libraries of CUDA: which of them is loaded, and from where, other checks say under codes of their own."""
 
 _BYTE_CODE = re.compile(r"\A(?P<folder>.*?)/?__pycache__/(?P<stem>[^/]+)\.cpython-\d+(?:\.opt-\d)?\.pyc\Z")
@@ -88,6 +88,8 @@ def _unowned(subject: Outside, sites: set[str], owned: set[str]) -> Iterator[str
     for path, seen in subject.files.paths.items():
         if seen.row.kind == "folder" or not _CODE.search(path) or path in owned or system.owns(path):
             continue
+        if seen.layer < subject.of_base:
+            continue  # the base's own; what packages of rpm bring is not told apart
         site = site_of(path)
         if "/__pycache__/" in path:
             continue  # judged beside its source
@@ -159,7 +161,7 @@ def _programs(subject: Outside, sites: set[str], owned: set[str]) -> Iterator[st
     """Name programs that nothing brings and that are found, by the image's PATH, where one of the system's is meant."""
     files = subject.files
     own = {posixpath.normpath(f"{site}/../../../bin") for site in sites}
-    folders = [files.resolve(folder) for folder in subject.image.env.get("PATH", "").split(":") if folder]
+    folders = [files.resolve(folder) for folder in _entries(subject, "PATH")]
     theirs = {path.rpartition("/")[2] for path, _ in files.system.files() if path.startswith(_OF_THE_SYSTEM)}
     for place in dict.fromkeys(folders):
         for name in sorted(theirs):
@@ -187,7 +189,7 @@ def _is_system(subject: Outside, path: str) -> bool:
 
 
 def _told_folders(subject: Outside) -> set[str]:
-    folders = set(_entries(subject.image.env.get("LD_LIBRARY_PATH", "")))
+    folders = set(_entries(subject, "LD_LIBRARY_PATH"))
     for path, content in subject.files.kept():
         if path.startswith("etc/ld.so.conf"):
             lines = content.decode("utf-8", "replace").splitlines()
@@ -197,14 +199,17 @@ def _told_folders(subject: Outside) -> set[str]:
     return {subject.files.resolve(folder) for folder in folders}
 
 
-def _entries(value: str) -> list[str]:
-    return [part.strip("/") for part in re.split(r"[:;]", value) if part.startswith("/")]
+def _entries(subject: Outside, variable: str) -> list[str]:
+    """List the folders of a variable; what is relative, or left empty, is looked for where the image starts."""
+    value, start = subject.image.env.get(variable, ""), subject.image.workdir or "/"
+    parts = re.split(r"[:;]", value) if value else []
+    return [posixpath.normpath(posixpath.join(start, part)).strip("/") for part in parts]
 
 
 def _in_front(subject: Outside, sites: set[str]) -> Iterator[Finding]:
     """Name modules in PYTHONPATH, or where the image starts, that stand in front of an installed one's name."""
     files = subject.files
-    folders = [("PYTHONPATH", folder) for folder in _entries(subject.image.env.get("PYTHONPATH", ""))]
+    folders = [("PYTHONPATH", folder) for folder in _entries(subject, "PYTHONPATH")]
     archives = [path for _, path in folders if files.file(path) is not None]
     if archives:
         weight = Severity.ERROR if subject.is_ours else Severity.WARNING

@@ -20,10 +20,12 @@ from envbuilder.environment import Environment
 from envbuilder.errors import UsageError
 from envbuilder.finding import Code
 from envbuilder.image.names import BASE_NAME_LABEL
+from envbuilder.image.wheel_pins import Pin
 from envbuilder.image.wheel_records import WheelRecords
 from envbuilder.matrix import Budgets
 from envbuilder.probes.suite import pace
 from envbuilder.probes.suite.kernel_text import Kernel
+from envbuilder.pypi.open_index import with_own
 from envbuilder.pypi.package_index import PackageIndex
 from envbuilder.simulated.compiler import Simulation
 from envbuilder.validation import expectations as facts_of
@@ -65,7 +67,7 @@ class ValidationRequest:
     id of what it was built on, where that is known. ``extra`` are checks beside the table's (the suite's own controls),
     ``probes`` the files that those need beside the suite's, by name. ``index`` is asked what the locked wheels hold,
     where that is not known on this host yet. ``built`` is the id of the image that a build on this host made of the
-    lock, '' where there is none.
+    lock, '' where there is none. ``pins`` are what builds proved of large wheels, by their hash.
     """
 
     image: str
@@ -83,6 +85,7 @@ class ValidationRequest:
     probes: Mapping[str, bytes] = field(default_factory=dict)
     index: PackageIndex | None = None
     built: str = ""
+    pins: Mapping[str, Pin] = field(default_factory=dict)
 
     @classmethod
     def of(  # noqa: PLR0913 - how to validate, each from the command's own options
@@ -110,6 +113,7 @@ class ValidationRequest:
             simulate=simulate,
             index=index,
             built=built.record.image,
+            pins=built.pins,
         )
 
 
@@ -144,7 +148,8 @@ def validate(
     place = replace(place, is_known=bool(subject.facts.environment))
     checks = (*selected, *request.extra)
     users = [check for check in selected if check.group == "users"]
-    wheels = WheelRecords(request.index)
+    own = request.environment.added.indexes if request.environment else ()  # this host's word, never the image's
+    wheels = WheelRecords(with_own(request.index, own), pins=request.pins)
     outside = Outside(
         image,
         files,
@@ -193,7 +198,8 @@ class _Beside:
 
     ``make`` makes one of ``checks``, in turn; ``look`` makes all of those that look at the image's files.
 
-    One whose needs did not pass is skipped: what keeps TensorFlow from importing has been named already.
+    One whose needs did not pass is skipped: what keeps TensorFlow from importing has been named already. So it is where
+    a check hung before it began: one wait is enough.
     """
 
     def __init__(
@@ -207,6 +213,7 @@ class _Beside:
         self._look = look
         self._passed: set[str] = set()
         self._import_s = 0.0
+        self._hung = False
         self._stopped = threading.Event()
         self._pool = ThreadPoolExecutor(2)
         self._made: Future[list[CheckResult]] | None = None
@@ -228,6 +235,7 @@ class _Beside:
             if progress.kind == "ended":
                 timed.discard(progress.name)
                 self._passed |= {progress.name} if progress.outcome == "passed" else set()
+                self._hung = self._hung or progress.outcome == "timeout"
                 self._import_s = progress.seconds if progress.name == "import" else self._import_s
                 if not timed:
                     self._start()
@@ -249,14 +257,14 @@ class _Beside:
         return self._made, self._looked
 
     def _all(self) -> list[CheckResult]:
-        return [
-            self._make(self._limited(check), self._stopped)
-            if self._passed.issuperset(check.needs)
-            else CheckResult(
-                name=check.name, tier=check.tier, outcome="skipped", observed=_NEEDS.format(check.needs[0])
-            )
-            for check in self._checks
-        ]
+        return [self._skipped(check) or self._make(self._limited(check), self._stopped) for check in self._checks]
+
+    def _skipped(self, check: Check) -> CheckResult | None:
+        """Say why a check is not made; None for one that is."""
+        if self._passed.issuperset(check.needs) and not self._hung:
+            return None
+        why = _HUNG if self._passed.issuperset(check.needs) else _NEEDS.format(check.needs[0])
+        return CheckResult(name=check.name, tier=check.tier, outcome="skipped", observed=why)
 
     def _limited(self, check: Check) -> Check:
         """Give a start the time of some of this run's own imports: it does one, and a hang is known the sooner."""
@@ -266,6 +274,7 @@ class _Beside:
 
 _START_S, _PART = 15.0, 0.75
 _NEEDS = "needs {0}, which did not pass"
+_HUNG = "a check before it hung"
 
 
 def validate_here(  # noqa: PLR0913 - what is there, how to judge it, whom to tell

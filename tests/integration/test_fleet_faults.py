@@ -92,7 +92,7 @@ def test_a_full_disk_on_one_node_is_its_own(tmp_path: Path, cluster: Cluster) ->
         found = states(document)
         assert [found[world.choice.environments[0].id, kind] for kind in ("H100/535", "T4/545")] == ["passed"] * 2
         (row,) = (row for row in document["rows"] if row["kind"] == "A100/550.54.15")
-        assert (row["state"], "No space left" in row["error"]) == ("missing", True), row
+        assert (row["state"], "disk is full" in row["error"]) == ("missing", True), row["error"]
         before = world.runs()
         code, document, err = ended(begin(world, cluster.environment, "--slurm"))
         assert (code, set(states(document).values())) == (0, {"passed"}), err

@@ -54,5 +54,11 @@ GPU_IMAGES: tuple[Hostile, ...] = (
     row("gpus-by-a-word", "ENV CUDA_VISIBLE_DEVICES=NoDevFiles", HIDDEN, base="gpu"),
     row("require-a-newer-cuda", "ENV NVIDIA_REQUIRE_CUDA=cuda>=13.9", REQUIRED, base="gpu"),
     row("require-two-that-exclude", "ENV NVIDIA_REQUIRE_CUDA=\"cuda>=12.0,cuda<12.0\"", REQUIRED, base="gpu"),
+    row("driver-is-a-pipe", "RUN mkdir -p /usr/local/cuda/lib64 && mkfifo /usr/local/cuda/lib64/libcuda.so.1\nENV LD_LIBRARY_PATH=/usr/local/cuda/lib64",
+        "PROBE_TIMEOUT", base="gpu"),
+    row("build-for-cpus-by-its-note-and-its-record", f"RUN cd {SITE} && f=tensorflow/python/platform/build_info.py && "
+        "sed -i \"s/'is_cuda_build', True/'is_cuda_build', False/\" $f && h=$(python3 -ISc 'import base64,hashlib,sys; "
+        "print(base64.urlsafe_b64encode(hashlib.sha256(open(sys.argv[1],\"rb\").read()).digest()).decode().rstrip(\"=\"))' $f) && "
+        "sed -i \"s|^$f,sha256=[^,]*|$f,sha256=$h|\" tensorflow-*.dist-info/RECORD", FILES, CLAIM, base="gpu"),
     row("require-turned-off", "ENV NVIDIA_DISABLE_REQUIRE=1", base="gpu", warns=(REQUIRED,)),
 )  # fmt: skip

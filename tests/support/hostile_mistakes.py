@@ -64,6 +64,9 @@ MISTAKE_IMAGES: tuple[Hostile, ...] = (
         "/opt/lib/glibc-hwcaps/x86-64-v2/\nENV LD_LIBRARY_PATH=/opt/lib", FILES),
     row("modules-of-the-c-library", "ENV GCONV_PATH=/opt/gconv OPENSSL_CONF=/opt/openssl.cnf", warns=(CONFIGURED,)),
     row("engine-of-openssl", "RUN printf '\\n[engine]\\n' >> /etc/ssl/openssl.cnf", FILES),
+    row("python-path-that-is-relative", "RUN mkdir -p /srv/vendor && echo x=1 > /srv/vendor/six.py\nWORKDIR /srv\nENV PYTHONPATH=vendor", FILES),
+    row("loader-looks-where-it-starts", "RUN mkdir /srv/app && cp /usr/lib/x86_64-linux-gnu/libz.so.1 /srv/app/\nWORKDIR /srv/app\nENV LD_LIBRARY_PATH=:", FILES),
+    row("neither-true-nor-false", "ENV TF_DETERMINISTIC_OPS=yes", CONFIGURED),
     # Forgeries of what vouches for a file.
     row("framework-and-its-record-rewritten", _recorded("tensorflow/__init__.py", "echo '#' >> tensorflow/__init__.py"), FILES),
     row("package-beside-the-lock", f"RUN cd {SITE} && mkdir mine-1.0.dist-info && echo x=1 > mine.py && printf 'Metadata-Version: 2.1\\nName: mine\\n"

@@ -45,7 +45,7 @@ STRANGE_IMAGES: tuple[Hostile, ...] = (
     row("pip-conf-of-the-environment", "RUN printf '[global]\\nindex-url = https://me:hunter2@example.com/s\\n' > /opt/venv/pip.conf", SECRET),
     row("no-shell", "RUN [\"/opt/venv/bin/python\", \"-c\", \"import os; os.remove('/bin/sh')\"]", CRASHED, fast=True),
     row("everybody-is-stopped", start(IN_WORKERS + "os.kill(-1, 19)"), FILES, TIMEOUT),
-    row("matmul-hangs", framework(_SLEEP + "_t.matmul = _t.linalg.matmul = _no"), FILES, TIMEOUT, START),
+    row("matmul-hangs", framework(_SLEEP + "_t.matmul = _t.linalg.matmul = _no"), FILES, TIMEOUT),
     row("convolution-hangs", framework(_SLEEP + "_t.nn.conv2d = _no\n_t.sort = _no\n_t.io.decode_jpeg = _no"), FILES, TIMEOUT),
     row("pictures-never-end", framework("import tensorflow as _t\ndef _no(*a, **k):\n    while True: pass\n_t.io.decode_jpeg = _t.cumsum = _no"), FILES, TIMEOUT),
     row("preload-behind-a-link", "RUN echo /usr/lib/x86_64-linux-gnu/libz.so.1 > /opt/preload && ln -s /opt/preload /etc/ld.so.preload", FILES),

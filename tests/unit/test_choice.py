@@ -163,3 +163,22 @@ def test_a_hostile_base_is_refused_with_its_line(old: str, new: str, tmp_path: P
     with pytest.raises(InputError) as caught:
         read_known(str(path), tmp_path, CATALOG)
     assert all(one.line == 3 for one in caught.value.problems)
+
+
+@pytest.mark.parametrize("where", ["matrix", "row"])
+def test_packages_of_the_system_need_apt(where: str, tmp_path: Path) -> None:
+    """A base with dnf takes none, and says so at once; without such a wish it is a base like others."""
+    keep(tmp_path, msgspec.structs.replace(PLAIN, system="rhel", release="9.4", packages="dnf"))
+    path = Path(matrix(tmp_path))
+    assert read_known(str(path), tmp_path, CATALOG)[1].system("corp") is not None
+    more = {
+        "matrix": "system_packages: [git]\n",
+        "row": "include: [{tensorflow: '2.13.1', os: corp, system_packages: [git]}]\n",
+    }
+    path.write_text(path.read_text() + more[where])
+    assert "git cannot be installed on it: it has dnf instead of apt" in problem(str(path), tmp_path)
+    elsewhere = (
+        path.read_text().replace("os: [corp]", "os: [debian-bookworm]").replace("os: corp", "os: debian-bookworm")
+    )
+    path.write_text(elsewhere)
+    assert read_known(str(path), tmp_path, CATALOG)[0].bases

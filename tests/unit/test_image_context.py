@@ -14,6 +14,7 @@ from envbuilder.environment import Environment
 from envbuilder.errors import InputError, UnsatisfiableError, UsageError
 from envbuilder.image.context import stale, write_context
 from envbuilder.image.hostfiles import host_files
+from envbuilder.image.system_lock import SYSTEM_LOCK
 from envbuilder.workspace import Workspace
 
 CATALOG = load()
@@ -60,8 +61,20 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def pinned(environment: Environment, root: Path) -> Path:
+    """Pin what an environment asks of its system, as `lock` would, and return the lock's path."""
+    path = Workspace(root).context(environment.id) / SYSTEM_LOCK
+    asked = [text.partition("=") for text in environment.pinned_packages]
+    lines = [f"{'0' * 64}  {name}_{version.replace(':', '%3a') or '12.2'}_amd64.deb\n" for name, _, version in asked]
+    if lines:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(sorted(lines)))
+    return path
+
+
 def written(environment: Environment, root: Path) -> dict[str, str]:
     """Write a context and read it back."""
+    pinned(environment, root)
     write_context(environment, LOCK, Workspace(root))
     folder = Workspace(root).context(environment.id)
     return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
@@ -73,7 +86,7 @@ def test_everything_is_in_the_context(root: Path) -> None:
     files = written(environment, root)
     lines = files["Dockerfile"].splitlines()
     assert environment.requirements[1:] == ("scikit-learn==1.6.1", "pandas>=2.2,<3", "rich==13.9.4")
-    assert "install -y --no-install-recommends libgomp1 git=1:2.39.5-0+deb12u2 &&" in files["Dockerfile"]
+    assert "--no-download git=1:2.39.5-0+deb12u2 libgomp1=12.2 &&" in files["Dockerfile"]
     assert r'ENV GREETING="say \"hello\", \$HOME\\n is not read"' in lines
     assert r'LABEL com.example.team="vision; \$(id)"' in lines
     assert "USER worker" in lines
@@ -114,11 +127,32 @@ def test_a_changed_field_is_another_environment(change: dict[str, object], root:
 def test_a_changed_file_makes_the_context_stale(name: str, root: Path) -> None:
     """What a file of the workspace says is in the context, so that `render --check` sees it change."""
     environment = wished(root, WHOLE)
-    write_context(environment, LOCK, Workspace(root))
+    written(environment, root)
     assert stale(environment, Workspace(root)) == ()
     text = (root / name).read_text()
     (root / name).write_text(text.replace("of ours", "of others").replace("a=1", "a=2"))
     assert stale(environment, Workspace(root))
+
+
+def test_a_changed_lock_of_the_system_makes_the_context_stale(root: Path) -> None:
+    """Another version, a lock that lacks a package, and one that is gone: `render --check` names each."""
+    environment = wished(root, WHOLE)
+    written(environment, root)
+    path = pinned(environment, root)
+    text = path.read_text()
+    for other in (text.replace("12.2", "12.3"), text.splitlines(keepends=True)[0], None):
+        path.unlink() if other is None else path.write_text(other)
+        assert stale(environment, Workspace(root))
+    pinned(environment, root)
+    assert stale(environment, Workspace(root)) == ()
+
+
+def test_nothing_is_written_before_the_system_s_packages_are_pinned(root: Path) -> None:
+    """A context without the versions of what it installs is none, and the answer is the command that pins them."""
+    environment = wished(root, WHOLE)
+    with pytest.raises(UsageError) as caught:
+        write_context(environment, LOCK, Workspace(root))
+    assert "envbuilder lock" in (caught.value.hint or "")
 
 
 def test_a_row_adds_to_its_matrix_and_outranks_it(root: Path) -> None:
@@ -156,6 +190,19 @@ HOSTILE: list[dict[str, object]] = [
     {"system_packages": ["curl && id"]},
     {"system_packages": ["-o=APT::Get::AllowUnauthenticated=1"]},
     {"system_packages": ["git=1.0$(id)"]},
+    {"system_packages": ["git=1.0\nRUN id"]},
+    {"system_packages": ["./local.deb"]},
+    {"system_packages": ["git:arm64"]},
+    {"system_packages": ["git/unstable"]},
+    {"system_packages": ["?essential"]},
+    {"packages": ["numpy\nevil"]},
+    {"indexes": ["https://pypi.example.org/simple?x=$(id)"]},
+    {"labels": {"org.opencontainers.image.base.digest": "x"}},
+    {"env": {"NVIDIA_REQUIRE_CUDA": "cuda>=1"}},
+    {"user": "-u"},
+    {"entrypoint": ["a\x00b"]},
+    {"workdir": "/srv\nUSER root"},
+    {"template": "my.Dockerfile"},
     {"env": {"A B": "x"}},
     {"env": {"PATH": "/tmp"}},
     {"env": {"LD_PRELOAD": "/tmp/x.so"}},

@@ -148,6 +148,25 @@ def test_hangs_in_every_lane_cost_one_wait(tmp_path: Path) -> None:
     assert "not run" in results["well"]["observed"]
 
 
+def test_a_death_that_takes_all_the_time_is_no_hang(tmp_path: Path) -> None:
+    """What a crash left no time for was not run because of it: under its code, however far the one at work had come."""
+    names = ("before", "dies", "slow", "never")
+    functions = ("well", "segfault", "hang", "well")
+    checks = [check(what, name, limit_s=60, group="g") for what, name in zip(functions, names, strict=True)]
+    plan = {"facts": {}, "groups": [{"name": "g", "lane": "main", "env": {}, "bounded": True, "checks": checks}]}
+    folder = write_suite(tmp_path / "probes")
+    pace_text = (folder / "pace.py").read_text()
+    short = pace_text.replace("LANE_MOST_S = 30.0, 5.0, 50.0", "LANE_MOST_S = 6.0, 5.0, 6.0")
+    assert short != pace_text
+    (folder / "pace.py").write_text(short)
+    command = [sys.executable, "-I", "-S", str(folder)]
+    done = subprocess.run(command, input=order(plan), capture_output=True, timeout=120, check=True)
+    results = {one["result"]["name"]: one["result"] for one in opened(done.stdout) if one["event"] == "result"}
+    assert results["before"]["outcome"] == "passed"
+    assert [codes(results[name]) for name in names[1:]] == [["PROBE_CRASHED"]] * 3
+    assert "not run" in results["never"]["observed"]
+
+
 def test_a_bounded_group_has_an_end_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Until the import has passed it has the import's time, then what all paced checks together may take."""
     now = 100.0

@@ -18,10 +18,11 @@ from hypothesis import strategies as st
 from thin_proof import Mapped, Proof, prove
 
 from envbuilder.catalog.gpu_code import runs_cubin
+from envbuilder.probes.kept_code import StrangeError, number, wanted
 from envbuilder.probes.omit import digest_of_file
 from envbuilder.probes.suite import fatbin
 from envbuilder.probes.suite.elf import Elf
-from envbuilder.probes.thin import StrangeError, main, number, thinned, wanted
+from envbuilder.probes.thin import main, thinned
 
 ARCHITECTURES = (60, 70, 80, 89, 90)
 

@@ -12,17 +12,22 @@ import yaml
 from command_line import ran
 from verdicts import H100
 
+from envbuilder.attest.keys import PUBLIC, create
 from envbuilder.attest.kinds import Kind
 from envbuilder.attest.statement import VERDICT
 from envbuilder.errors import UsageError
 from envbuilder.publish.admission import CONTROLLERS, Admission, policy
+from envbuilder.verdict import Level
 
-CRD = Path(__file__).parents[1] / "data" / "crds" / "clusterimagepolicies.yaml"
+CRDS = Path(__file__).parents[1] / "data" / "crds"
 KINDS = (Kind(gpu="H100", driver="535"), Kind(gpu="GeForce RTX 3080", driver="550.54.15"))
 
 
-def asked(*on: Kind, level: str = "gpu") -> Admission:
-    return Admission("registry.example.org/ml/tf", "ci@example.org", "https://accounts.example.org", level, on)  # type: ignore[arg-type]
+KEY = "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n"
+
+
+def asked(*on: Kind, level: Level = "gpu", keys: tuple[str, ...] = (), identity: str = "ci@example.org") -> Admission:
+    return Admission("registry.example.org/ml/tf", identity, "https://accounts.example.org", level, on, keys)
 
 
 def closed(schema: Any) -> Any:
@@ -34,7 +39,7 @@ def closed(schema: Any) -> Any:
 
 
 def schema_of(document: dict[str, Any]) -> Any:
-    definition = yaml.safe_load(CRD.read_text())
+    definition = yaml.safe_load((CRDS / f"{document['kind'].lower()[:-1]}ies.yaml").read_text())
     group, _, version = document["apiVersion"].partition("/")
     assert (definition["spec"]["group"], definition["spec"]["names"]["kind"]) == (group, document["kind"])
     named = next(one for one in definition["spec"]["versions"] if one["name"] == version)
@@ -50,6 +55,29 @@ def test_a_cluster_image_policy_is_valid_by_its_own_schema(on: tuple[Kind, ...])
     jsonschema.validate(document["spec"], schema)
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate({**document["spec"], "image": []}, schema)
+
+
+@pytest.mark.parametrize("keys", [(), (KEY, KEY)], ids=["identity", "keys"])
+def test_a_cluster_policy_is_valid_by_its_own_schema(keys: tuple[str, ...]) -> None:
+    """Strictly, by the definition that Kyverno is installed with; a field too many is refused."""
+    document = yaml.safe_load(policy("kyverno", asked(level="cpu", keys=keys)))
+    schema = schema_of(document)
+    jsonschema.validate(document["spec"], schema)
+    rule = document["spec"]["rules"][0]
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**document["spec"], "rules": [{**rule, "verifyImage": []}]}, schema)
+
+
+def test_kyverno_takes_any_one_of_the_keys_and_asks_no_log() -> None:
+    """Each key is an entry of which one has to have signed; no log has what a key signed, and none is asked."""
+    document = yaml.safe_load(policy("kyverno", asked(level="cpu", keys=(KEY, "other"), identity="")))
+    (attestors,) = document["spec"]["rules"][0]["verifyImages"][0]["attestations"][0]["attestors"]
+    assert attestors["count"] == 1
+    assert [one["keys"]["publicKeys"] for one in attestors["entries"]] == [KEY, "other"]
+    assert all(one["keys"]["rekor"] == {"ignoreTlog": True} for one in attestors["entries"])
+    assert all(one["keys"]["ctlog"] == {"ignoreSCT": True} for one in attestors["entries"])
+    with pytest.raises(UsageError, match="keyless"):
+        policy("sigstore-policy-controller", asked(keys=(KEY,)))
 
 
 def test_each_kind_is_asked_for_by_itself() -> None:
@@ -107,13 +135,21 @@ def test_kyverno_forbids_whatever_is_not_passed() -> None:
         policy("kyverno", asked(*KINDS))
 
 
-def test_the_command_says_what_it_lacks(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_says_what_it_lacks(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """Which controller, whose images and who signed have to be said; then the policy is printed."""
     words = ("--to", "registry.example.org/ml/tf", "--identity", "a@b", "--issuer", "https://c")
     for controller in CONTROLLERS:
         code, out, _ = ran(capsys, "export", "policy", controller, *words)
         assert code == 0
         assert yaml.safe_load(out)["metadata"]["name"] == "envbuilder-verdicts"
+    create(tmp_path)
+    trusted = ("--to", "registry.example.org/ml/tf", "--key", str(tmp_path / PUBLIC))
+    code, out, _ = ran(capsys, "export", "policy", "kyverno", *trusted)
+    assert code == 0
+    (attestors,) = yaml.safe_load(out)["spec"]["rules"][0]["verifyImages"][0]["attestations"][0]["attestors"]
+    assert [one["keys"]["publicKeys"] for one in attestors["entries"]] == [(tmp_path / PUBLIC).read_text()]
+    assert ran(capsys, "export", "policy", "sigstore-policy-controller", *trusted)[0] == 2
+    assert ran(capsys, "export", "policy", "kyverno", *trusted, "--identity", "a@b")[0] == 2
     assert ran(capsys, "export", "policy", "kyverno")[0] == 2
     assert ran(capsys, "export", "policy", "gatekeeper", *words)[0] == 2
     assert ran(capsys, "export", "policy", *words)[0] == 2

@@ -17,6 +17,7 @@ from index_server import Site, serving, wheel
 from envbuilder.pypi import fetch, index_config, lazyzip, pages
 from envbuilder.pypi.answer_cache import Cache
 from envbuilder.pypi.index_config import IndexConfig
+from envbuilder.pypi.open_index import with_own
 from envbuilder.pypi.package_index import DistFile, IndexUnavailableError
 from envbuilder.pypi.simple_api import Client
 
@@ -247,3 +248,20 @@ def test_every_kind_of_question_gives_its_connection_back(tmp_path: Path) -> Non
         asking.start()
         asking.join(timeout=60)
     assert len(answered) == times
+
+
+def test_a_matrix_s_own_index_is_asked_first(tmp_path: Path) -> None:
+    """A name that both hold means the private one's file, and what only the main one holds is found."""
+    public, private = Site(), Site()
+    for here, name, text in ((public, "ours", b"taken"), (private, "ours", b"meant"), (public, "theirs", b"x")):
+        here.add(name, f"{name}-1.0-py3-none-any.whl", wheel(name, "1.0", {"a.txt": text}))
+    with serving(public) as main, serving(private) as own:
+        index = client(main.url, tmp_path)
+        both = with_own(index, (own.url,))
+        assert both is not None
+        for asked, said in ((index, b"taken"), (both, b"meant")):
+            (file,) = asked.files("ours")
+            assert asked.member(file, "a.txt") == said
+        assert [file.filename for file in both.files("theirs")] == ["theirs-1.0-py3-none-any.whl"]
+        assert with_own(index, ()) is index
+    assert with_own(None, ("https://pypi.example.org/simple",)) is None

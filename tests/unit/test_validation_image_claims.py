@@ -7,10 +7,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from made_images import SITE, image_of, outside
+from made_images import SITE, image_of, outside, package
 
+from envbuilder.finding import Code, Finding, Severity
 from envbuilder.image import lockfile, omissions
-from envbuilder.validation.image_claims import FORM_LABEL, THIN_LABEL, claims, says_cuda
+from envbuilder.validation.causes import Causes, told_once
+from envbuilder.validation.image_claims import FORM_LABEL, THIN_LABEL, claims, says_cuda, without_cuda
+from envbuilder.verdict import CheckResult
 
 
 @pytest.mark.parametrize(
@@ -28,6 +31,24 @@ def test_the_note_of_every_release(note: str, says: bool | None) -> None:  # noq
     """As 2.0 to 2.3, 2.4 and later wrote it; what says nothing of CUDA is no claim."""
     files = image_of({f"{SITE}/tensorflow/python/platform/build_info.py": note.encode()})
     assert says_cuda(files) is says
+
+
+@pytest.mark.parametrize(
+    ("flavor", "note", "found"),
+    [("gpu", "False", 1), ("gpu", "True", 0), ("cpu", "False", 0), ("gpu", "", 0)],
+)
+def test_a_build_without_cuda_in_a_gpu_environment_is_called_that(flavor: str, note: str, found: int) -> None:
+    """Its own note says so, and no object of its holds code for GPUs: what it does not look for follows from that."""
+    text = f"build_info = {{'is_cuda_build': {note}}}" if note else ""
+    named = {"tensorflow/__init__.py": b"1", "tensorflow/python/platform/build_info.py": text.encode()}
+    subject = outside(image_of(package("tensorflow_cpu", "2.20.0", named)), facts={"flavor": flavor})
+    findings = list(without_cuda(subject))
+    assert [one.code for one in findings] == [Code.NOT_A_GPU_BUILD] * found
+    libraries = Finding(code=Code.LIBRARY_PATH, severity=Severity.ERROR, subject="libcudart.so.12", message="m")
+    red = CheckResult(name="libraries", tier="load", outcome="failed", findings=(libraries,))
+    (told,) = told_once((red,), Causes(tuple(findings)))
+    assert told.outcome == "failed"
+    assert told.findings[0].severity is (Severity.WARNING if found else Severity.ERROR)
 
 
 LIST_AT = "opt/envbuilder/omissions.json"

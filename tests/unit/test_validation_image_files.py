@@ -131,3 +131,11 @@ def test_a_file_behind_its_own_soname_may_be_called_otherwise() -> None:
     )
     for wrong in wrongs:
         assert [one.code.value for one in binaries(outside(image_of(wrong))).findings] == ["CUDA_MISMATCH"], wrong
+
+
+def test_a_library_that_only_begins_like_nvidia_s_may_have_another_name() -> None:
+    """Debian's libcurl has a second name, of another version, that leads to it; a CUDA library has none."""
+    for stem, found in (("libcurl-gnutls", []), ("libcufft", ["CUDA_MISMATCH"])):
+        folder = "usr/lib/x86_64-linux-gnu"
+        there: Layer = {f"{folder}/{stem}.so.4": shared_object(f"{stem}.so.4"), f"{folder}/{stem}.so.3": f"{stem}.so.4"}
+        assert [one.code.value for one in binaries(outside(image_of(there))).findings] == found

@@ -82,6 +82,7 @@ def test_an_image_of_others_need_not_ask_anything() -> None:
         ({"NVIDIA_VISIBLE_DEVICES": "void"}, Code.GPU_NOT_VISIBLE, "NVIDIA_VISIBLE_DEVICES"),
         ({"NVIDIA_DRIVER_CAPABILITIES": "graphics"}, Code.GPU_NOT_VISIBLE, "NVIDIA_DRIVER_CAPABILITIES"),
         ({"PATH": "/usr/bin"}, Code.IMAGE_CONFIGURATION, "PATH"),
+        ({"TF_DETERMINISTIC_OPS": "yes"}, Code.IMAGE_CONFIGURATION, "TF_DETERMINISTIC_OPS"),
         (
             {"TF_PLUGGABLE_DEVICE_LIBRARY_PATH": "/opt/libx.so"},
             Code.IMAGE_CONFIGURATION,
@@ -157,6 +158,22 @@ def test_what_python_takes_is_no_finding(env: dict[str, str]) -> None:
 def test_what_changes_every_program_is_told(name: str) -> None:
     """It breaks nothing that was tried, and every program of the image runs otherwise for it: a warning."""
     (one,) = configuration(outside(image_of(ROOT), env={**PATH, name: "/opt/3"}, facts={"python": "3.11"})).findings
+    assert (one.severity, one.subject) == (Severity.WARNING, name)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("CUDA_VISIBLE_DEVICES", "0"),
+        ("NVIDIA_VISIBLE_DEVICES", "GPU-8f3c"),
+        ("NVIDIA_VISIBLE_DEVICES", "0,1"),
+        ("CUDA_DISABLE_PTX_JIT", "1"),
+    ],
+)
+def test_what_names_gpus_of_one_host_is_told(name: str, value: str) -> None:
+    """It serves the host that it was written on, and hides other GPUs elsewhere: a warning."""
+    facts = {"python": "3.11", "flavor": "gpu"}
+    (one,) = configuration(outside(image_of(ROOT), env={**PATH, name: value}, facts=facts)).findings
     assert (one.severity, one.subject) == (Severity.WARNING, name)
 
 

@@ -103,6 +103,8 @@ def test_what_is_gone_has_the_most_telling_code(gone: str, code: Code) -> None:
         ({"PYTHONPATH": "/opt/vendor"}, "", "opt/vendor/numpy/__init__.py"),
         ({}, "/srv", "srv/numpy/__init__.py"),
         ({}, "/srv", "srv/numpy.py"),
+        ({"PYTHONPATH": "vendor"}, "/srv", "srv/vendor/numpy.py"),
+        ({"PYTHONPATH": "/opt/venv:../vendor"}, "/srv", "vendor/numpy.py"),
     ],
 )
 def test_modules_in_front_are_named(env: dict[str, str], workdir: str, path: str) -> None:
@@ -110,6 +112,15 @@ def test_modules_in_front_are_named(env: dict[str, str], workdir: str, path: str
     (one,) = errors({**package("numpy", "2.4.6", NUMPY), path: b"x"}, env=env, workdir=workdir)
     assert one.code is Code.FILES_DIFFER
     assert path.split("/numpy", maxsplit=1)[0] in one.message
+
+
+@pytest.mark.parametrize("value", [":", "/usr/lib:", "lib/..", "/opt;."])
+def test_a_loader_that_looks_where_the_image_starts_is_told_of_that_folder(value: str) -> None:
+    """An entry that is empty or relative is the folder that the image starts in, whose libraries are then in front."""
+    there = {**package("numpy", "2.4.6", NUMPY), "srv/libz.so.1": b"z"}
+    (one,) = errors(there, env={"LD_LIBRARY_PATH": value}, workdir="/srv")
+    assert "/srv/libz.so.1" in one.message
+    assert errors(there, env={"LD_LIBRARY_PATH": "/usr/lib"}, workdir="/srv") == []
 
 
 def byte_code(*, flags: int, modified: int, size: int) -> bytes:
@@ -558,3 +569,29 @@ def test_a_lock_of_the_image_s_own_is_no_witness(hashes: str, tmp_path: Path) ->
     assert [one.code for one in files(own).findings] == [Code.UNKNOWN]
     silent = files(replace(carried, wheels=WheelRecords(None, Cache(tmp_path)))).findings
     assert [one.code for one in silent] == [Code.UNKNOWN if hashes else Code.FILES_DIFFER]
+
+
+@pytest.mark.parametrize(
+    ("name", "is_cuda"),
+    [
+        *(
+            (f"lib{stem}.so.11", True)
+            for stem in ("cudart", "cublasLt", "cusolverMg", "cupti", "cuinj64", "nvrtc", "nccl")
+        ),
+        *((f"lib{stem}.so.11", True) for stem in ("nvJitLink", "nvToolsExt", "nppial", "cufile", "cudnn_ops_infer")),
+        *((f"lib{stem}.so.4", False) for stem in ("curl", "curl-gnutls", "cups", "cue", "culmus", "nv", "ncurses")),
+    ],
+)
+def test_which_libraries_are_nvidia_s(name: str, *, is_cuda: bool) -> None:
+    """A curl that nobody brought is a stray; a CUDA library is another check's, under a code of its own."""
+    there = {f"usr/lib/x86_64-linux-gnu/{name}": b"\x7fELF"}
+    said = [one.message for one in files(outside(image_of(there))).findings]
+    assert any(name in text for text in said) is not is_cuda
+
+
+def test_code_in_the_layers_of_a_registry_s_base_is_its_own() -> None:
+    """A Red Hat base has modules without a record in its Python's own folder; the same above the base is a stray."""
+    stray = {"usr/lib/python3.9/site-packages/dnf/__init__.py": b"", "etc/python3.9/sitecustomize.py": b""}
+    for of_base, named in ((1, False), (0, True)):
+        subject = replace(outside(image_of(stray, {"opt/x": b""})), of_base=of_base)
+        assert any("dnf" in one.message for one in files(subject).findings) is named

@@ -72,3 +72,51 @@ def test_a_simulated_driver_is_known_without_being_told(uuid: str, *, expected: 
     assert found.simulated is expected
     assert any("simulated" in reason for reason in found.reasons) is expected
     assert found.verdict != "PASSED"
+
+
+def told(*events: dict[str, Any]) -> tuple[Verdict, int]:
+    """Validate an image of others whose probes say this, and count the starts of containers, users' ones among them."""
+    starts = []
+
+    def script(spec: ContainerSpec) -> Script:
+        starts.append(spec)
+        return Script(stdout=answer_to(spec.stdin, *events)) if spec.stdin else Script()
+
+    engine = FakeEngine(script=script)
+    engine.add("ours:1")
+    return validate(engine, ValidationRequest(image="ours:1", catalog=load())), len(starts)
+
+
+def ended(name: str, outcome: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Say that a check began and ended."""
+    result = {"name": name, "outcome": outcome, "duration_s": 1.0}
+    return {"event": "begin", "name": name}, {"event": "result", "result": result}
+
+
+def test_an_image_that_has_hung_is_not_started_once_more_for_its_users() -> None:
+    """A hang before that start costs no second wait: it is skipped and says so; without one it is made."""
+    who = {"event": "identity", "identity": IDENTITY}
+    verdict, starts = told(who, *ended("import", "passed"), *ended("first-op", "timeout"))
+    (start,) = (check for check in verdict.checks if check.name == "user-start")
+    assert (start.outcome, "hung" in start.observed, start.findings) == ("skipped", True, ())
+    healthy, more = told(who, *ended("import", "passed"), *ended("first-op", "passed"))
+    (start,) = (check for check in healthy.checks if check.name == "user-start")
+    assert start.outcome == "failed", "it was made, and this engine computes nothing"
+    assert more == starts + 1
+
+
+def test_a_python_that_hung_when_it_was_asked_is_asked_no_more() -> None:
+    """An image of others whose Python says nothing in its time has its verdict from that one wait."""
+    starts = []
+
+    def script(spec: ContainerSpec) -> Script:
+        starts.append(spec)
+        return Script(seconds=1e6)
+
+    engine = FakeEngine(script=script)
+    engine.add("ours:1")
+    verdict = validate(engine, ValidationRequest(image="ours:1", catalog=load()))
+    assert len(starts) == 1
+    assert verdict.verdict == "FAILED"
+    (imported,) = (check for check in verdict.checks if check.name == "import")
+    assert imported.outcome == "timeout"

@@ -64,6 +64,10 @@ class Board:
         """Say when a group has to be done: when its own time is over, or the run's."""
         return min(self.over, self.group_over.get(group, self.over))
 
+    def has_hung(self) -> bool:
+        """Tell whether any check has hung."""
+        return self.over < float("inf")
+
     def is_over(self, group: str) -> bool:
         """Tell whether there is no time left for a group."""
         return time.monotonic() >= self.until(group)

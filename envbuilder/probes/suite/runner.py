@@ -125,8 +125,7 @@ def run_group(name: str, checks: list[Order], facts: Facts, env: Mapping[str, st
         if deaths >= MOST_DEATHS:
             board.answer(check, given_up(check, end))
             continue
-        in_group = end if check["name"] == end.name else None
-        deaths += _run_alone(check, facts, env, board, in_group)
+        deaths += _run_alone(check, facts, env, board, end)
 
 
 MOST_DEATHS = 3
@@ -147,15 +146,18 @@ def _give_up(checks: list[Order], board: Board) -> None:
         board.answer(check, blocked(check, board) or hung(check))
 
 
-def _run_alone(check: Order, facts: Facts, env: Mapping[str, str], board: Board, crashed_before: End | None) -> bool:
-    """Run one check in a process of its own; tell whether that died."""
-    not_now = blocked(check, board) or (hung(check) if board.is_over(check["group"]) else None)
+def _run_alone(check: Order, facts: Facts, env: Mapping[str, str], board: Board, before: End) -> bool:
+    """Run one check in a process of its own; tell whether that died. ``before`` is how its group's process did."""
+    crashed_before = before if check["name"] == before.name else None
+    not_now = blocked(check, board) or (_no_time(check, before, board) if board.is_over(check["group"]) else None)
     if not_now:
         board.answer(check, not_now)
         return False
     holder: list[Answer] = []
     end, left = _run_once(check["group"], [check], facts, env, board, holder if crashed_before else None)
-    if left:
+    if left and end.kind == "timeout" and board.is_over(check["group"]):
+        board.answer(check, _no_time(check, before, board))  # cut off by the end of all: that is no hang of its own
+    elif left:
         describe = {"timeout": timeout if end.name else not_started, "spoiled": spoiled}.get(end.kind, crash)
         board.answer(check, describe(check, end))
         if end.kind == "timeout":
@@ -166,6 +168,13 @@ def _run_alone(check: Order, facts: Facts, env: Mapping[str, str], board: Board,
         result["observed"] += "; alone it answers: " + holder[0]["outcome"]
         board.answer(check, result)
     return bool(left) and end.kind == "crash"
+
+
+def _no_time(check: Order, before: End, board: Board) -> Answer:
+    """Describe a check for which no time was left: by the death that cost it, unless something hung."""
+    if board.has_hung():
+        return hung(check)
+    return crash(check, before) if check["name"] == before.name else given_up(check, before)
 
 
 def _run_once(
@@ -224,8 +233,8 @@ def hung(check: Order) -> Answer:
 
 
 def given_up(check: Order, end: End) -> Answer:
-    """Describe a check that was not tried, because too many before it died."""
-    text = "{0} was not run: the processes of {1} checks before it died".format(check["name"], MOST_DEATHS + 1)
+    """Describe a check that was not tried, because too many before it died, or it took all the time to go on."""
+    text = "{0} was not run: the processes of checks before it died".format(check["name"])
     found = finding("PROBE_CRASHED", check["name"], text, requires="an answer", found=end.log[-1500:])
     result = failed("an answer", text, findings=[found])
     result.update(outcome="error")

@@ -101,6 +101,7 @@ CHECKS: tuple[Check, ...] = (
         codes=(
             Code.FILES_DIFFER,
             Code.IMAGE_CLAIM,
+            Code.NOT_A_GPU_BUILD,
             Code.CUDA_MISMATCH,
             Code.MISSING_LIBRARY,
             Code.XLA_TOOLS_MISSING,

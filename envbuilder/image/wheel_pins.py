@@ -1,0 +1,76 @@
+"""What large wheels hold, by the word of a build that hashed them: `wheels.json`, committed beside the build contexts.
+
+A build installs every wheel by its hash, so that an image in which just the files of a RECORD lie proves that RECORD.
+What was proved on one host is written down for the others: there neither the index nor the image is believed for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import msgspec
+
+from envbuilder.errors import decode
+from envbuilder.workspace import Workspace, digest, read_document, write_document
+
+_BY_INSTALLERS = frozenset({"RECORD", "RECORD.jws", "RECORD.p7s", "INSTALLER", "REQUESTED", "direct_url.json"})
+_INTO_PACKAGES = ("purelib", "platlib")
+
+
+class Pin(msgspec.Struct, frozen=True):
+    """A wheel's name, and the digest of the rows of its RECORD (`rows_digest`)."""
+
+    filename: str
+    rows: str
+
+
+class WheelPins(msgspec.Struct, frozen=True, kw_only=True):
+    """The document: a wheel's hash, as locks name it, and what it holds."""
+
+    schema: str = "envbuilder/wheels/v1"
+    wheels: dict[str, Pin] = {}
+
+
+def read_pins(workspace: Workspace) -> Mapping[str, Pin]:
+    """Return what is written down of wheels, by their hash; nothing where there is no such document."""
+    found = read_document(workspace.wheels, WheelPins)
+    return found.wheels if found is not None else {}
+
+
+def add_pins(workspace: Workspace, proved: Iterable[tuple[str, str, bytes]]) -> None:
+    """Write down what was proved: hash, name and RECORD of each wheel. What stands there already is never changed."""
+    before = read_pins(workspace)
+    found = {
+        wheel: Pin(name, rows)
+        for wheel, name, record in proved
+        if wheel not in before and (rows := rows_digest(record))
+    }
+    if found:
+        write_document(workspace.wheels, WheelPins(wheels=dict(sorted({**before, **found}.items()))))
+
+
+def rows_digest(record: bytes) -> str:
+    """Return one digest of the files that a RECORD names inside the packages' folder, '' where it cannot tell them.
+
+    It is the same for a wheel's own RECORD and for the one that an installer leaves: notes of installers, byte code and
+    what lies elsewhere are left out. A wheel that brings files of packages by its ``.data`` has none.
+    """
+    rows = list(_rows(record))
+    moved = any(path.partition(".data/")[2].startswith(_INTO_PACKAGES) for path, _ in rows if ".data/" in path)
+    own = [(path, written) for path, written in rows if ".data/" not in path and not _is_of_installers(path)]
+    return digest("".join(f"{path},{written}\n" for path, written in sorted(own)).encode()) if own and not moved else ""
+
+
+def _rows(record: bytes) -> Iterator[tuple[str, str]]:
+    """Yield path and digest of each row as it is written: a name with a comma is quoted alike by all who write one."""
+    for line in decode.lossy(record).splitlines():
+        path, _, rest = line.rpartition(",")[0].rpartition(",")
+        if path:
+            yield path, rest
+
+
+def _is_of_installers(path: str) -> bool:
+    folder, _, leaf = path.rpartition("/")
+    if path.startswith(("../", "/")) or (folder.endswith("__pycache__") and leaf.endswith(".pyc")):
+        return True
+    return folder.endswith(".dist-info") and leaf in _BY_INSTALLERS

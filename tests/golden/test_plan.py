@@ -1,0 +1,63 @@
+"""The golden cases of `plan`: what the facts say of hosts and of matrices, asked through the command itself."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from envbuilder.cli.plan_command import command
+
+FOLDER = Path(__file__).parent / "plan"
+NEWEST = yaml.safe_load((FOLDER / "newest.yaml").read_text())
+MATRICES = yaml.safe_load((FOLDER / "matrices.yaml").read_text())
+
+
+@pytest.mark.parametrize("case", NEWEST, ids=[case["name"] for case in NEWEST])
+def test_the_newest_is_what_the_facts_say(case: dict[str, Any]) -> None:
+    """The release, whether it is one, what stands above it and why that is not it, and the exit code are the case's."""
+    asked = ["--newest", *shlex.split(case["ask"]), "--format", "json"]
+    result = CliRunner().invoke(command, asked)
+    (found,) = json.loads(result.stdout)["newest"]
+    expected = case.get("compatible", True)
+    assert (found["tensorflow"], found["compatible"]) == (case["tensorflow"], expected), found
+    assert result.exit_code == {True: 0, False: 4, None: 8}[expected]
+    if expected:
+        assert found["newer"] == case.get("newer"), found
+        assert bool(found["why_not_newer"]) == ("newer" in case)
+    assert case.get("because", "") in found["why_not_newer"]
+
+
+@pytest.mark.parametrize("case", MATRICES, ids=[case["name"] for case in MATRICES])
+def test_a_matrix_is_planned_as_the_facts_say(case: dict[str, Any], tmp_path: Path) -> None:
+    """Environments, rejections with their codes, what the table says and the exit code are the case's, no more."""
+    matrix = tmp_path / "matrix.yaml"
+    matrix.write_text(yaml.safe_dump(case["matrix"]))
+    asked = [str(matrix), *shlex.split(case.get("ask", ""))]
+    if "fleet" in case:
+        (tmp_path / "fleet.yaml").write_text(yaml.safe_dump(case["fleet"]))
+        asked += ["--fleet", str(tmp_path / "fleet.yaml")]
+    result = CliRunner().invoke(command, [*asked, "--format", "json"])
+    document = json.loads(result.stdout)
+    known = document["findings"]
+    assert [one["id"] for one in document["environments"]] == case.get("environments", []), document
+    rejected = {
+        one["id"]: sorted(known[at]["code"] for at in one["findings"] if known[at]["severity"] == "error")
+        for one in document["rejections"]
+    }
+    if "every_rejection" in case:
+        assert len(document["rejections"]) == case["count"]
+        assert all(sorted(set(codes)) == case["every_rejection"] for codes in rejected.values()), rejected
+    else:
+        assert rejected == case.get("rejections", {})
+    shown = CliRunner().invoke(command, asked)
+    assert result.exit_code == shown.exit_code == case.get("exit", 0)
+    for text in case.get("says", []):
+        assert " ".join(text.split()) in " ".join(shown.stdout.split()), shown.stdout
+    for text in case.get("never", []):
+        assert text not in shown.stdout, shown.stdout

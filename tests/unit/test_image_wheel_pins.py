@@ -1,0 +1,109 @@
+"""What a build proved of a large wheel holds on every other host: against the index, and against the image."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from made_images import SITE, image_of, outside, package, row
+
+from envbuilder.finding import Code, Severity
+from envbuilder.image import lockfile
+from envbuilder.image.wheel_pins import Pin, add_pins, read_pins, rows_digest
+from envbuilder.image.wheel_records import WheelRecords
+from envbuilder.pypi.answer_cache import Cache
+from envbuilder.validation.installed_files import files
+from envbuilder.workspace import Workspace
+
+DIGEST = "sha256:" + "a" * 64
+NAME = "numpy-2.4.6-py3-none-any.whl"
+NUMPY = {"numpy/__init__.py": b"version = 2\n", "numpy/core.so": b"code"}
+LOCK = f"numpy==2.4.6 \\\n    --hash={DIGEST}\n"
+RECORD = f"{SITE}/numpy-2.4.6.dist-info/RECORD"
+WHEEL = package("numpy", "2.4.6", NUMPY)[RECORD]
+CACHED = b"numpy/__pycache__/a.pyc,,\n"
+INSTALLED = WHEEL + b"../../../bin/f2py,sha256=x,1\nnumpy-2.4.6.dist-info/INSTALLER,sha256=x,2\n" + CACHED
+
+
+def pins(record: bytes = WHEEL) -> dict[str, Pin]:
+    """Pin the one wheel."""
+    return {DIGEST: Pin(NAME, rows_digest(record))}
+
+
+def test_an_installer_s_record_has_the_digest_of_its_wheel_s() -> None:
+    """Order, notes of installers, byte code and programs outside make no difference; any file's row does."""
+    rows = INSTALLED.splitlines(keepends=True)
+    assert rows_digest(INSTALLED) == rows_digest(b"".join(reversed(rows))) == rows_digest(WHEEL) != ""
+    for at, line in enumerate(WHEEL.splitlines(keepends=True)):
+        if b"RECORD" not in line:
+            assert rows_digest(WHEEL.replace(line, b"")) != rows_digest(WHEEL), line
+            assert rows_digest(WHEEL.replace(line, line.replace(b"sha256=", b"sha256=A"))) != rows_digest(WHEEL)
+        assert rows_digest(WHEEL + row(f"numpy/more{at}.py", b"x").encode()) != rows_digest(WHEEL)
+
+
+@pytest.mark.parametrize(
+    "record", [b"", b"\0\xff", b"a-1.dist-info/RECORD,,\n", b"a/b.py,sha256=x,1\na-1.data/purelib/c.py,sha256=y,1\n"]
+)
+def test_a_record_that_cannot_be_compared_has_none(record: bytes) -> None:
+    """Nothing in it, or files of packages that an installer moves: absence is told, never a digest of less."""
+    assert rows_digest(record) == "" or b"\xff" in record
+
+
+def test_programs_and_data_of_a_wheel_are_left_to_its_files() -> None:
+    """What a wheel puts elsewhere than among the packages is in no digest: an installer writes it under other names."""
+    more = b"numpy-2.4.6.data/scripts/f2py,sha256=x,1\nnumpy-2.4.6.data/data/share/a,sha256=x,1\n"
+    assert rows_digest(WHEEL + more) == rows_digest(WHEEL)
+
+
+def test_pins_are_written_once_and_never_changed(tmp_path: Path) -> None:
+    """The document is sorted, keeps what it has, takes nothing that cannot be compared, and is read again."""
+    workspace = Workspace(tmp_path)
+    assert read_pins(workspace) == {}
+    add_pins(workspace, [(DIGEST, NAME, b"")])
+    assert not workspace.wheels.exists()
+    add_pins(workspace, [("sha256:b", "b.whl", WHEEL), (DIGEST, NAME, WHEEL)])
+    text = workspace.wheels.read_text()
+    assert text.index(DIGEST) < text.index("sha256:b")
+    add_pins(workspace, [(DIGEST, "other.whl", WHEEL + b"more.py,sha256=x,1\n")])
+    assert workspace.wheels.read_text() == text
+    assert read_pins(workspace)[DIGEST] == Pin(NAME, rows_digest(WHEEL))
+
+
+def test_what_a_build_proved_is_yielded_and_nothing_else(tmp_path: Path) -> None:
+    """A RECORD that an index alone gave is no proof; one that a build of this host left is."""
+    cache = Cache(tmp_path)
+    (locked,) = lockfile.parse(LOCK)
+    tags = frozenset({"py3-none-any"})
+    cache.put(DIGEST, "wheel-record-2", f"{NAME}\t\n".encode() + WHEEL)
+    records = WheelRecords(None, cache)
+    assert list(records.proved([locked])) == []
+    records.built(locked, tags)
+    assert list(records.proved([locked])) == [(DIGEST, NAME, WHEEL)]
+
+
+def found(cache: Path, changed: bytes = b"", pinned: bytes = WHEEL, kept: bytes = b"") -> tuple[list[Code], float]:
+    """Compare an image's files where no index answers: errors and warnings, and how many wheels were proved."""
+    there = package("numpy", "2.4.6", {**NUMPY, **({"numpy/core.so": changed} if changed else {})})
+    records = Cache(cache)
+    if kept:
+        records.put(DIGEST, "wheel-record-2", f"{NAME}\t\n".encode() + kept)
+    subject = replace(outside(image_of(there), lock=LOCK), wheels=WheelRecords(None, records, pins(pinned)))
+    looked = files(subject)
+    severities = {Code.UNKNOWN: Severity.WARNING, Code.FILES_DIFFER: Severity.ERROR}
+    assert all(one.severity is severities[one.code] for one in looked.findings)
+    return [one.code for one in looked.findings], dict(looked.measurements)["proved"].value
+
+
+def test_a_pinned_wheel_needs_no_index(tmp_path: Path) -> None:
+    """The image's own RECORD is the wheel's where the pin says so; swapped together with the files it is found."""
+    assert found(tmp_path / "a") == ([], 1)
+    assert found(tmp_path / "a", changed=b"swapped") == ([Code.FILES_DIFFER], 0)
+
+
+def test_an_index_that_lies_about_a_pinned_wheel_is_not_believed(tmp_path: Path) -> None:
+    """Files, RECORD and the index's word swapped together: the pin stands against all three."""
+    lie = package("numpy", "2.4.6", {**NUMPY, "numpy/core.so": b"swapped"})[RECORD]
+    assert found(tmp_path / "a", changed=b"swapped", kept=lie) == ([Code.FILES_DIFFER], 0)
+    assert found(tmp_path / "a", kept=lie) == ([], 1), "and an honest image is not blamed for it"
+    assert found(tmp_path / "b", kept=WHEEL) == ([], 1)
