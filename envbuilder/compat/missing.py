@@ -23,6 +23,8 @@ def no_release(version: str, package: str | None, catalog: Catalog) -> Finding:
     if package == NIGHTLY or versions.is_development(version):
         return _nightly(version)
     name = f"{package or 'tensorflow'} {version}"
+    if "+" in version:
+        return _local(name)
     known = [row.version for row in catalog.releases(package or "tensorflow")]
     line = [text for text in known if versions.minor(text) == versions.minor(version)]
     hint = f"; near it are {phrases.words(line or _beside(version, known))}" if known else ""
@@ -41,6 +43,15 @@ def _nightly(version: str) -> Finding:
         f"{version} is a build of {NIGHTLY}, of which there is a new one each day; the catalogue has rows of releases.",
         fix=f"`envbuilder catalog refresh {version} --package {NIGHTLY}` reads what this build says of itself, "
         "while the index has it; or take a release.",
+    )
+
+
+def _local(name: str) -> Finding:
+    return phrases.unknown(
+        name,
+        f"{name} is a build of somebody's own: the index takes no local versions, and what another build holds may "
+        "differ in all that matters here.",
+        fix="Ask about the release that it is made of, or run `envbuilder validate IMAGE` on an image that holds it.",
     )
 
 
