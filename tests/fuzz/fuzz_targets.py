@@ -38,7 +38,7 @@ from envbuilder.engine.buildkit import Trace
 from envbuilder.errors import EnvbuilderError, decode, printable
 from envbuilder.image import lockfile
 from envbuilder.matrix import Matrix
-from envbuilder.probes import thin
+from envbuilder.probes import kept_code, thin
 from envbuilder.probes.suite import elf, fatbin
 from envbuilder.probes.suite.channel import sealed
 from envbuilder.pypi import index_config, lazyzip, pages
@@ -181,7 +181,7 @@ def _fat(data: bytes) -> None:
 
 
 def _thin(data: bytes) -> None:
-    with mmap.mmap(-1, max(1, len(data))) as image, contextlib.suppress(thin.StrangeError):
+    with mmap.mmap(-1, max(1, len(data))) as image, contextlib.suppress(kept_code.StrangeError):
         image.write(data)
         edit = thin.thinned(image, ["8.0", "9.0"])
         assert edit is None or sum(map(len, edit.over(image))) == edit.size

@@ -166,8 +166,13 @@ def test_killed_and_started_twice_while_the_api_is_away(
     until(world, "n1", first)
     first.kill()
     first.communicate()
+    held = [name for (kind, name) in kubernetes.objects if kind == "jobs" and "h100" in name]
+    before = sum(kubernetes.asked[name] for name in held)
     both = [begin(world, variables, *RUN) for _ in range(2)]
-    time.sleep(8)
+    end = time.monotonic() + 90
+    while sum(kubernetes.asked[name] for name in held) < before + 2 * len(held):  # each has joined them
+        assert time.monotonic() < end, kubernetes.asked
+        time.sleep(0.1)
     kubernetes.away = True
     (world.folder / "hold-n1").unlink()
     threading.Timer(6.0, setattr, (kubernetes, "away", False)).start()

@@ -10,6 +10,7 @@ import json
 import re
 import threading
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -77,7 +78,10 @@ Kubelet = Callable[[str, Mapping[str, Any], Mapping[str, Mapping[str, str]]], Po
 
 @dataclass
 class Cluster:
-    """What the cluster holds, its nodes with their labels, and who may not be asked just now."""
+    """What the cluster holds, its nodes with their labels, and who may not be asked just now.
+
+    ``begun`` counts each Job's pods, ``asked`` how often each object was asked for by its name.
+    """
 
     nodes: Mapping[str, Mapping[str, str]]
     kubelet: Kubelet
@@ -85,6 +89,7 @@ class Cluster:
     running: dict[str, tuple[str, Pod]] = field(default_factory=dict)
     logs: dict[str, str] = field(default_factory=dict)
     begun: dict[str, int] = field(default_factory=dict)
+    asked: Counter[str] = field(default_factory=Counter)
     away: bool = False
     refuses: str = ""
     lock: threading.RLock = field(default_factory=threading.RLock)
@@ -207,6 +212,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(404, _status(404, "NotFound", path))
 
     def _resource(self, kind: str, name: str | None, query: Mapping[str, str], body: bytes, *, log: bool) -> None:
+        self.cluster.asked[name or ""] += self.command == "GET"
         if self.command == "POST":
             self._create(kind, json.loads(body), query)
         elif name is None:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from html.parser import HTMLParser
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,9 +27,14 @@ from verdicts import (
 )
 
 from envbuilder.catalog.store import load
-from envbuilder.environment import Combination, Rejection
+from envbuilder.compat.resolve import resolve
+from envbuilder.environment import Combination, Environment, Rejection
 from envbuilder.finding import Code
 from envbuilder.image.build import LayerSize
+from envbuilder.image.context import templates
+from envbuilder.image.omissions import Omissions
+from envbuilder.image.omissions import write as write_list
+from envbuilder.image.render import render_context
 from envbuilder.matrix import Excluded
 from envbuilder.report import drawing
 from envbuilder.report.collect import Material, collect
@@ -176,6 +182,25 @@ def test_layers_are_named_by_what_they_are_for() -> None:
     ]
     assert picture.bars[2].width == pytest.approx(2 * picture.bars[1].width)
     assert drawing.layer_bars(()) is None
+
+
+def test_layers_of_a_runtime_image_are_named_by_their_parts() -> None:
+    """Every part of a GPU image with a package more has a name, by the instruction that is rendered for it."""
+    wish = Combination(tensorflow="2.20.0", os="debian-bookworm", flavor="gpu", form="runtime")
+    found = resolve(wish, load())
+    assert isinstance(found, Environment)
+    more = msgspec.structs.replace(found, requirements=(*found.requirements, "tqdm"))
+    names = ("nvidia-cudnn-cu12", "nvidia-nccl-cu12", "numpy", "tensorflow", "tqdm")
+    lock = "".join(f"{name}==1.0 \\\n    --hash=sha256:{'0' * 64}\n" for name in names)
+    text = render_context(more, lock, templates(), left_out=write_list(Omissions(required=("numpy",))))["Dockerfile"]
+    steps = [step for step in re.split(r"\n(?=RUN )", text.decode()) if "uv pip install" in step]
+    assert [drawing.layer_name(LayerSize("x", 1, step), 1) for step in steps] == [
+        "CUDA libraries",
+        "NCCL",
+        "TensorFlow",
+        "what TensorFlow requires",
+        "what the matrix adds",
+    ]
 
 
 class Tags(HTMLParser):
