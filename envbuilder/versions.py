@@ -96,9 +96,12 @@ def at_least(text: str, floor: str) -> bool:
 
 
 def is_prefix(short: str, full: str) -> bool:
-    """Tell whether ``full`` is one of the versions that ``short`` abbreviates: ``8.1`` stands for ``8.1.1``."""
+    """Tell whether ``full`` is one of the versions that ``short`` abbreviates: ``8.1`` stands for ``8.1.1``.
+
+    What a stranger wrote as ``full`` may be none: nothing abbreviates it. Raises ValueError where ``short`` is none.
+    """
     part = numbers(short)
-    return numbers(full)[: len(part)] == part
+    return _PARTS.match(full) is not None and numbers(full)[: len(part)] == part
 
 
 def prefixes(text: str) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from typing import Any, TypeVar
@@ -22,9 +23,15 @@ CONNECT_S = 10.0
 ANSWER_S = 60.0
 """An answer that takes longer is none. What moves gigabytes is given more where it is asked for."""
 
-MAX_ANSWER = 64 << 20
+MAX_ANSWER = 32 << 20
 MAX_LINE = 16 << 20
 """Bytes of a whole answer, and of one record of a stream. A build's largest records hold 2 MB of a step's output."""
+
+MAX_VALUES = 1_000_000
+"""Values of one answer: a list of ten thousand images has a tenth of them, and each takes far more than its bytes."""
+
+WHOLE_S = 180.0
+"""For a whole answer, however slowly it comes."""
 
 FREE_THE_DISK = "envbuilder clean --cache 5 frees what builds left; docker system df says what holds the rest"
 
@@ -84,8 +91,15 @@ def ask(  # noqa: PLR0913 - a request and the type of its answer
         with closing(response):
             if response.status_code == _NOT_FOUND:
                 return None
-            content = whole(checked(what, response).iter_content(_PIECE))
-            return decode.from_json(content, kind, "not of the shape that Docker documents")
+            return read(what, response, kind)
+
+
+def read(what: str, response: requests.Response, kind: type[T]) -> T:
+    """Read a whole answer as a type, within `asking`. Raises DamagedError for another shape, or what is too much."""
+    content = whole(checked(what, response).iter_content(_PIECE))
+    if content.count(b",") > MAX_VALUES:
+        raise decode.DamagedError(f"it holds more than {MAX_VALUES:,} values")
+    return decode.from_json(content, kind, "not of the shape that Docker documents")
 
 
 def url(api: APIClient, path: str) -> str:
@@ -94,10 +108,12 @@ def url(api: APIClient, path: str) -> str:
 
 
 def whole(pieces: Iterable[bytes], limit: int = MAX_ANSWER) -> bytes:
-    """Join an answer's pieces. Raises DamagedError, and reads no further, where they are too many."""
-    found = bytearray()
+    """Join an answer's pieces. Raises DamagedError, and reads no further, where they are too many or too slow."""
+    found, ends = bytearray(), time.monotonic() + WHOLE_S
     for piece in pieces:
         found += piece
+        if time.monotonic() > ends:
+            raise decode.DamagedError(f"not whole after {WHOLE_S:.0f} s")
         if len(found) > limit:
             raise decode.DamagedError(f"larger than {limit} bytes")
     return bytes(found)

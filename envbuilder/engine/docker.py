@@ -17,6 +17,7 @@ import docker
 import msgspec
 import requests
 from docker import APIClient, auth
+from docker.constants import MINIMUM_DOCKER_API_VERSION
 from docker.errors import DockerException, ImageNotFound
 from docker.utils import parse_repository_tag
 from requests.exceptions import ReadTimeout
@@ -32,6 +33,7 @@ from envbuilder.engine.calls import (
     asking,
     checked,
     next_about,
+    read,
     records,
     url,
 )
@@ -53,7 +55,9 @@ _ANSWER_SECONDS = 300
 """Removing or committing an image of several gigabytes on a busy disk takes minutes."""
 _LAST_LINES = 20
 _STEP_SHOWN = 80
-"""Characters of a step's name where the step is not what failed: an instruction may be ten lines long."""
+"""Characters of a step's name in an error: an instruction may be ten lines long, and stands whole in the log."""
+_EXECUTOR = re.compile(r"\Aexecutor failed running \[.*\]: ", re.DOTALL)
+"""What BuildKit puts before an exit code: the whole instruction, once more."""
 
 _Aux = TypeVar("_Aux")
 
@@ -66,20 +70,32 @@ def connect(environment: Mapping[str, str] | None = None) -> DockerEngine:
     environment = dict(os.environ if environment is None else environment)
     try:
         with decode.damaged("what answers is no Docker engine"):
-            api = docker.from_env(version="auto", environment=environment, timeout=int(CONNECT_S)).api
-            api.ping()
-            [int(part) for part in api.api_version.split(".")]
+            told = _spoken(_client(environment, MINIMUM_DOCKER_API_VERSION))
+            [int(part) for part in told.api_version.split(".")]
+            api = _client(environment, told.api_version)
+    except InfrastructureError as error:
+        raise InfrastructureError(f"no container engine answers: {error.message}", hint=NO_ENGINE) from error
     except (DockerException, OSError, decode.DamagedError) as error:
         raise InfrastructureError(f"no container engine answers: {error}", hint=NO_ENGINE) from error
-    _refuse_podman(api)
+    _refuse_podman(told)
     api.timeout = _ANSWER_SECONDS
     return DockerEngine(api, environment)
 
 
-def _refuse_podman(api: APIClient) -> None:
+def _client(environment: Mapping[str, str], version: str) -> APIClient:
+    return docker.from_env(version=version, environment=dict(environment), timeout=int(CONNECT_S)).api
+
+
+def _spoken(api: APIClient) -> _Version:
+    """Ask an engine what it is, and in which version it speaks; its SDK would read an answer without end."""
+    what = "say what it is"
+    with asking(what), closing(api.get(f"{api.base_url}/version", stream=True, timeout=CONNECT_S)) as response:
+        return read(what, response, _Version)
+
+
+def _refuse_podman(told: _Version) -> None:
     """Say at once that an engine is Podman: it takes a build of BuildKit's without a word, and makes no image."""
-    told = ask(api, "/version", "say what it is", _Version)
-    named = [part for part in (told.components if told else None) or () if part.name == "Podman Engine"]
+    named = [part for part in told.components or () if part.name == "Podman Engine"]
     if named:
         raise InfrastructureError(
             f"what answers is Podman {named[0].version or ''}: its interface has no BuildKit, which builds images",
@@ -246,8 +262,8 @@ class DockerEngine:
 
     def names(self, repository: str) -> tuple[str, ...]:
         """List the tags of a repository that the store holds."""
-        with asking(f"list {repository}"):
-            rows = decode.converted(self._api.images(repository), list[_Named])
+        told = {"filters": json.dumps({"reference": [repository]})}
+        rows = ask(self._api, "/images/json", f"list {repository}", list[_Named], params=told) or ()
         every = (tag for row in rows for tag in row.repo_tags or ())
         return tuple(sorted(tag for tag in every if tag.rpartition(":")[0] == repository))
 
@@ -324,6 +340,7 @@ class _Component(msgspec.Struct, rename="pascal"):
 
 
 class _Version(msgspec.Struct, rename="pascal"):
+    api_version: str
     components: tuple[_Component, ...] | None = None
 
 
@@ -394,6 +411,11 @@ def _drain(what: str, stream: Iterable[Record]) -> list[Record]:
     return kept
 
 
+def _shown(step: str) -> str:
+    line = " ".join(printable.line(step).split())
+    return line if len(line) <= _STEP_SHOWN else line[:_STEP_SHOWN].rstrip() + "…"
+
+
 def _build_error(
     request: BuildRequest, failure: Failure | None, refused: str
 ) -> BuildFailedError | InfrastructureError:
@@ -404,13 +426,9 @@ def _build_error(
         image = failure.name.rpartition(" ")[2]
         return InfrastructureError(f"the base {image} is neither here nor in a registry that answers: {failure.error}")
     if hint := next_about("\n".join((failure.error, *failure.lines))):
-        step = printable.line(failure.name)[:_STEP_SHOWN]
-        return InfrastructureError(
-            f"the engine's disk is full, at {step}",
-            hint=hint,
-        )
+        return InfrastructureError(f"the engine's disk is full, at {_shown(failure.name)}", hint=hint)
     lines = "\n".join(f"  | {line}" for line in failure.lines[-_LAST_LINES:])
     return BuildFailedError(
-        f"{request.tag}: step {failure.name} failed: {failure.error}\n{lines}".rstrip(),
+        f"{request.tag}: step {_shown(failure.name)} failed: {_EXECUTOR.sub('', failure.error)}\n{lines}".rstrip(),
         hint="the whole output is in build.log",
     )

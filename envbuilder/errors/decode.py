@@ -118,6 +118,20 @@ def text(data: bytes, what: str = "not UTF-8 text") -> str:
         return data.decode("utf-8")
 
 
+def csv_rows(data: bytes) -> Iterator[list[str]]:
+    """Yield the rows of comma-separated text; one that cannot be read, or with a field beyond 128 KiB, is left out."""
+    import csv  # noqa: PLC0415 - what an image's records need, and no command's start
+
+    reader = csv.reader(lossy(data).replace("\0", "").splitlines())
+    while True:
+        try:
+            yield next(reader)
+        except csv.Error:
+            continue
+        except StopIteration:
+            return
+
+
 def lossy(data: bytes) -> str:
     """Decode UTF-8 that is shown to people or searched: what is not, is replaced by U+FFFD."""
     return data.decode("utf-8", "replace")

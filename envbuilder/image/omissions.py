@@ -24,6 +24,7 @@ LABEL = "org.envbuilder.omissions"
 
 PROGRAMS = (
     "probes/__init__.py",
+    "probes/kept_code.py",
     "probes/omit.py",
     "probes/settle.py",
     "probes/shorten.py",
@@ -82,6 +83,10 @@ class OfDistribution(msgspec.Struct, frozen=True):
     def sums(self) -> tuple[Omitted, ...]:
         """Add up by reason, in the order of the reasons' names."""
         return _sums((self,))
+
+    def gpus(self) -> tuple[str, ...]:
+        """Return the compute capabilities that its machine code was kept for; empty where none was taken out."""
+        return tuple(dict.fromkeys(gpu for row in self.cut for gpu in row.gpus))
 
 
 class Omitted(msgspec.Struct, frozen=True):

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 
 from envbuilder.choice import Choice
 from envbuilder.console import Console
+from envbuilder.environment import Environment
 from envbuilder.image import lockfile
 from envbuilder.image.context import Difference, ensure_lock, stale, write_context
-from envbuilder.workspace import Workspace
+from envbuilder.image.system_lock import CUDNN_LOCK, SYSTEM_LOCK
+from envbuilder.workspace import Workspace, folder_contents
 
 
 @dataclass(frozen=True)
@@ -24,12 +26,18 @@ def relock(choices: tuple[Choice, ...], workspace: Workspace, console: Console) 
     changed = same = 0
     for choice in choices:
         for environment in choice.environments:
-            before = lockfile.of_context(workspace.context(environment.id))
-            after = ensure_lock(environment, choice.catalog, workspace, renew=True)
-            write_context(environment, after, workspace)
+            before = _locks(workspace, environment)
+            write_context(environment, ensure_lock(environment, choice.catalog, workspace, renew=True), workspace)
+            after = _locks(workspace, environment)
             console.say(f"{environment.id}: {'unchanged' if after == before else 'locked'}")
             changed, same = changed + (after != before), same + (after == before)
     return Relocked(changed, same)
+
+
+def _locks(workspace: Workspace, environment: Environment) -> dict[str, bytes]:
+    """Return the locks of a context: the environment's, and those of its system, where it has any."""
+    there = folder_contents(workspace.context(environment.id))
+    return {name: there[name] for name in (lockfile.LOCK, SYSTEM_LOCK, CUDNN_LOCK) if name in there}
 
 
 def prepare_all(choices: tuple[Choice, ...], workspace: Workspace, console: Console) -> int:

@@ -17,8 +17,9 @@ import re
 import sys
 from typing import Any, Dict, Iterable, List, Optional, Tuple
 
+from .kept_code import StrangeError
 from .shorten import PIECE, Edit, symbols_cut, written
-from .thin import StrangeError, thinned
+from .thin import thinned
 
 Rows = Dict[str, Tuple[str, str]]
 """A RECORD: path as it writes it → digest and size, '' where it has none."""

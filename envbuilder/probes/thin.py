@@ -13,11 +13,12 @@ from __future__ import annotations
 import mmap
 import re
 import struct
+import sys
 from itertools import accumulate
 from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
+from .kept_code import FatBinary, StrangeError, aligned, among_data, number, wall_to_wall
 from .shorten import HEADER, NOBITS, SEGMENT, Edit, Loaded, Pieces, Row, Span, end_of, header_of, loaded, name_of
-from .suite.fatbin import CONTAINER, CUBIN, MAGIC, PTX, parts
 
 _MOVED = (b".nv_fatbin", b"__nv_relfatbin")
 _LIST = b".nvFatBinSegment"
@@ -30,29 +31,7 @@ _SYMBOL = struct.Struct("<IBBHQQ")
 _RELATIVE, _X86_64 = 8, 62
 _LOAD, _TABLE = 1, 6
 _RELA, _DYNSYM = 4, 11
-_PAGE, _ALIGNED = 4096, 8
-
-
-class StrangeError(Exception):
-    """The object holds device code in a way that is not known here: it must not be touched."""
-
-
-class FatBinary(NamedTuple):
-    """One fat binary: where it stands in the file, and the spans of its entries that stay."""
-
-    start: int
-    end: int
-    kept: Tuple[Span, ...]
-
-    @property
-    def left(self) -> int:
-        """Its bytes afterwards."""
-        return CONTAINER.size + sum(end - start for start, end in self.kept)
-
-    def content(self, image: mmap.mmap) -> Pieces:
-        """Return what is left of it: its header, with another length, and the entries that stay."""
-        magic, version, header, _ = CONTAINER.unpack_from(image, self.start)
-        return [CONTAINER.pack(magic, version, header, self.left - CONTAINER.size), *self.kept]
+_PAGE = 4096
 
 
 class _Packed(NamedTuple):
@@ -73,26 +52,6 @@ class _Packed(NamedTuple):
         """Map the address of each fat binary to the one that it has afterwards."""
         base = self.row[3] - self.row[4]
         return {base + one.start: base + start for one, start in zip(self.binaries, self.starts)}
-
-
-def number(capability: str) -> int:
-    """Return a compute capability as an architecture's number: ``8.6`` is 86."""
-    major, _, minor = capability.partition(".")
-    return int(major) * 10 + int(minor)
-
-
-def wanted(entries: Sequence[Tuple[int, int]], gpus: Iterable[int]) -> List[bool]:
-    """Tell of the entries of a fat binary (kind, architecture) which stay for these GPUs.
-
-    PTX stays. Of machine code what a driver takes stays: the newest of the GPU's own major that is not newer than it
-    (CUDA C++ Programming Guide, "Binary Compatibility"). One entry always stays: no tool makes a fat binary of none.
-    """
-    taken = set()
-    for gpu in gpus:
-        fits = [arch for kind, arch in entries if kind == CUBIN and arch // 10 == gpu // 10 and arch <= gpu]
-        taken.update([max(fits)] if fits else [])
-    kept = [kind == PTX or arch in taken for kind, arch in entries]
-    return kept if any(kept) else [True] + [False] * (len(entries) - 1)
 
 
 def thinned(image: mmap.mmap, gpus: Iterable[str]) -> Optional[Edit]:
@@ -118,7 +77,7 @@ def _planned(image: mmap.mmap, tables: Loaded, gpus: Sequence[int]) -> Optional[
         one
         for name, row in named
         if _DATA.match(name) and row[1] != NOBITS
-        for one in _among_data(image, row[4], row[4] + row[5], gpus)
+        for one in among_data(image, row[4], row[4] + row[5], gpus)
     ]
     if not spots and all(one.size == one.row[5] for one in packed):
         return None
@@ -126,44 +85,11 @@ def _planned(image: mmap.mmap, tables: Loaded, gpus: Sequence[int]) -> Optional[
 
 
 def _packed(image: mmap.mmap, place: int, row: Row, gpus: Sequence[int]) -> _Packed:
-    found = list(_wall_to_wall(image, row[4], row[4] + row[5], gpus))
+    found = list(wall_to_wall(image, row[4], row[4] + row[5], gpus))
     if not any(one.left < one.end - one.start for one in found):
         return _Packed(place, row, found, [one.start for one in found], row[5])
-    starts = list(accumulate([row[4], *(_up(one.left) for one in found)]))
+    starts = list(accumulate([row[4], *(aligned(one.left) for one in found)]))
     return _Packed(place, row, found, starts[:-1], starts[-2] + found[-1].left - row[4])
-
-
-def _up(size: int) -> int:
-    return -(-size // _ALIGNED) * _ALIGNED
-
-
-def _wall_to_wall(image: mmap.mmap, at: int, end: int, gpus: Sequence[int]) -> Iterator[FatBinary]:
-    """Yield the fat binaries of a section of nothing else; between them may stand zeros, up to the next alignment."""
-    while at < end:
-        found = _fat_binary(image, at, end, gpus)
-        if found is None:
-            raise StrangeError("what stands at {0:#x} is no fat binary".format(at))
-        yield found
-        at = min(_up(found.end), end)
-        if image[found.end : at].strip(b"\0"):
-            raise StrangeError("bytes stand behind the fat binary at {0:#x}".format(found.start))
-
-
-def _among_data(image: mmap.mmap, at: int, end: int, gpus: Sequence[int]) -> Iterator[FatBinary]:
-    """Yield the fat binaries among a section's data of which something goes."""
-    at = image.find(MAGIC, at, end)
-    while at >= 0:
-        found = _fat_binary(image, at, end, gpus)
-        if found is not None and found.left < found.end - found.start:
-            yield found
-        at = image.find(MAGIC, found.end if found is not None else at + len(MAGIC), end)
-
-
-def _fat_binary(image: mmap.mmap, start: int, end: int, gpus: Sequence[int]) -> Optional[FatBinary]:
-    found = parts(image, start, end)
-    stay = wanted([(one.kind, one.architecture) for one in found], gpus)
-    kept = tuple((one.start, one.end) for one, stays in zip(found, stay) if stays)
-    return FatBinary(start, found[-1].end, kept) if found else None
 
 
 class _Plan:
@@ -214,7 +140,7 @@ class _Plan:
         if not self._packed:
             return []
         home = max(self._packed, key=lambda one: one.row[5] - one.size)
-        self._table = _up(home.row[4] + home.size)
+        self._table = aligned(home.row[4] + home.size)
         room = SEGMENT.size * (len(self._tables.segments) + len(self._packed))
         first = self._hole(home, self._table + room)
         if first is None:
@@ -337,3 +263,20 @@ class _Plan:
                 _, _, _, section, value, _ = _SYMBOL.unpack_from(self._image, at)
                 if section and any(start <= value < end for start, end in spans):
                     raise StrangeError("a symbol that others see lies in device code")
+
+
+def main(arguments: List[str]) -> int:
+    """Print the digest, as a list of omissions has it, and the bytes of what is left of a file for some GPUs."""
+    path, *gpus = arguments
+    with open(path, "rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as image:
+        try:
+            edit = thinned(image, gpus)
+        except StrangeError as error:
+            print("{0}: {1}".format(path, error), file=sys.stderr)
+            return 1
+        print("whole" if edit is None else "{0} {1}".format(edit.digest(image), edit.size))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote, urljoin, urlsplit
 
 from envbuilder.errors import InfrastructureError
 from envbuilder.pypi.index_config import IndexConfig, host
@@ -28,8 +28,10 @@ MOST_WAIT_S = 10.0
 TIME_LIMITS_S = (10.0, 60.0)
 """To connect, and between two pieces of an answer."""
 
-MAX_PAGE = 64 << 20
-"""Bytes of a page or a METADATA: the largest page of the public index has a third of it."""
+MAX_PAGE = 40 << 20
+"""Bytes of a page or a METADATA: the largest page of the public index has half of it."""
+
+MAX_REDIRECTS = 8
 
 TOTAL_S = 600.0
 """For a whole page, however slowly it comes."""
@@ -109,6 +111,16 @@ class Transport:
         return self._ask("GET", url, {**headers, **coding})
 
     def _ask(self, method: str, url: str, headers: dict[str, str]) -> requests.Response:
+        """Send a request, and follow redirects: a client of requests' own reads each one's body, however long it is."""
+        for _ in range(MAX_REDIRECTS):
+            answer = self._send(method, url, headers)
+            if not answer.is_redirect:
+                return answer
+            answer.close()
+            url = urljoin(url, answer.headers["Location"])
+        raise IndexUnavailableError(f"{url}: redirected more than {MAX_REDIRECTS} times", hint=_HINT)
+
+    def _send(self, method: str, url: str, headers: dict[str, str]) -> requests.Response:
         # Given with each request, for variables outrank what a session holds. An index's credentials are for its host.
         return self._open().request(
             method,
@@ -116,6 +128,7 @@ class Transport:
             headers=headers,
             timeout=TIME_LIMITS_S,
             stream=True,
+            allow_redirects=False,
             auth=self._credentials.get(host(url)),
             verify=self._certificates,
             proxies=self._proxies,
@@ -133,14 +146,25 @@ def _session(agent: str) -> requests.Session:
     from urllib3.util import Retry  # noqa: PLC0415
 
     class Again(Retry):
-        """Comes back when it is asked to, but waits for no index until tomorrow."""
+        """Comes back when it is asked to, but waits for no index until tomorrow, and reads no complaint to its end."""
+
+        def increment(self, *words: Any, **named: Any) -> Retry:  # type: ignore[override]  # noqa: ANN401
+            if (response := named.get("response")) is not None:
+                response.close()  # or urllib3 reads all of it, to use the connection again
+            return super().increment(*words, **named)
 
         def get_retry_after(self, response: Any) -> float | None:  # noqa: ANN401 - urllib3's own
             wait = super().get_retry_after(response)
             return None if wait is None else min(wait, MOST_WAIT_S)
 
+    class Session(requests.Session):
+        """Follows no redirect, not even in thought: to name the next address it would read this one's whole body."""
+
+        def get_redirect_target(self, _: requests.Response) -> None:
+            return None
+
     again = Again(total=TRIES, backoff_factor=BACK_OFF_S, status_forcelist=_RETRY_ON, respect_retry_after_header=True)
-    session = requests.Session()
+    session = Session()
     for scheme in ("https://", "http://"):
         session.mount(scheme, HTTPAdapter(pool_maxsize=CONNECTIONS, pool_block=True, max_retries=again))
     session.headers["User-Agent"] = agent

@@ -31,8 +31,18 @@ class _JsonPage(msgspec.Struct):
     files: list[_JsonFile]
 
 
+MAX_FILES = 60_000
+"""Files of one project: the largest of the public index has half as many."""
+
+
 def parse(project: str, content: bytes, content_type: str, url: str) -> tuple[DistFile, ...]:
-    """Parse one page; ``url`` is where it was read, for relative links. Raises ValueError where it is no such page."""
+    """Parse one page; ``url`` is where it was read, for relative links. Raises ValueError where it is no such page.
+
+    So is one of more than `MAX_FILES` files, or marks and values for as many: reading it takes far more than its bytes.
+    """
+    marks = ((b'"filename"', 1), (b"<a", 1), (b"<", 4), (b",", 24))
+    if any(content.count(mark) > each * MAX_FILES for mark, each in marks):
+        raise ValueError(f"{url}: more than {MAX_FILES:,} files")
     if "json" in content_type:
         return _json(project, content, url)
     return _html(project, content, url)

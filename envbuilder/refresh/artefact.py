@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from functools import lru_cache
 
 import msgspec
@@ -20,6 +21,7 @@ from packaging.version import InvalidVersion, Version
 
 from envbuilder import versions
 from envbuilder.catalog.rows import WheelSet
+from envbuilder.errors import decode
 
 _BUILD_INFO = "python/platform/build_info.py"
 EXTRA = "and-cuda"
@@ -142,9 +144,15 @@ def normal(requirement: str) -> str:
 def build_info(source: str) -> BuildInfo:
     """Read ``build_info.py`` without running it: assignments, or one mapping of names to literals.
 
-    ``sm_80`` is machine code for 8.0; ``compute_80`` is machine code and PTX for it (cuda_configure.bzl).
+    ``sm_80`` is machine code for 8.0; ``compute_80`` is machine code and PTX for it (cuda_configure.bzl). What is no
+    Python says nothing.
     """
-    said = dict(_literals(ast.parse(source)))
+    try:
+        with decode.damaged("no Python"):
+            tree = ast.parse(source)
+    except (SyntaxError, decode.DamagedError):
+        return BuildInfo()
+    said = dict(_literals(tree))
     codes = [str(code) for code in _list(said.get("cuda_compute_capabilities"))]
     return BuildInfo(
         gpu=_truth(said.get("is_cuda_build")),
@@ -178,10 +186,10 @@ def _literals(tree: ast.Module) -> Iterator[tuple[str, object]]:
 def _pair(pair: tuple[ast.expr | None, ast.expr]) -> Iterator[tuple[str, object]]:
     name, value = pair
     if isinstance(name, ast.Constant) and isinstance(name.value, str):
-        try:
-            yield name.value, ast.literal_eval(value)
-        except ValueError:
-            return
+        with suppress(decode.DamagedError):
+            with decode.damaged("no literal"):
+                found = ast.literal_eval(value)
+            yield name.value, found
 
 
 def _list(value: object) -> list[object]:

@@ -11,15 +11,22 @@ from envbuilder.errors import PublishError, decode
 
 _Document = TypeVar("_Document")
 
+MAX_VALUES = 1_000_000
+"""Values that one document may hold: a list of 20,000 attachments with all their annotations has a fifth of them. What
+is cut into more takes a hundred times the memory of its bytes."""
+
 
 class MalformedError(PublishError):
     """Bytes that are not the document they should be."""
 
 
 def parsed(content: bytes | msgspec.Raw, kind: type[_Document] | Any, what: str) -> Any:  # noqa: ANN401 - of ``kind``
-    """Read a document of a type. Raises MalformedError, for nesting without end as well."""
+    """Read a document of a type. Raises MalformedError, for nesting without end and values without number as well."""
+    data = bytes(content)
+    if data.count(b",") > MAX_VALUES:
+        raise MalformedError(f"not {what}: it holds more than {MAX_VALUES:,} values")
     try:
-        return decode.from_json(bytes(content), kind, f"not {what}")
+        return decode.from_json(data, kind, f"not {what}")
     except decode.DamagedError as error:
         raise MalformedError(str(error)) from error
 

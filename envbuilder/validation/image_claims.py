@@ -17,6 +17,7 @@ from envbuilder.validation.outside import Looked, Outside, error, listed
 ENVIRONMENT_LABEL, LOCK_LABEL = "org.envbuilder.environment", "org.envbuilder.lock"
 VERSION_LABEL = "org.opencontainers.image.version"
 DOCUMENT, LOCK = "opt/envbuilder/environment.json", "opt/envbuilder/requirements.lock"
+THIN_LABEL = "org.envbuilder.thin"
 FORM_LABEL, LIST = "org.envbuilder.form", f"opt/envbuilder/{omissions.OMISSIONS}"
 
 FRAMEWORKS = ("tensorflow", "tensorflow-cpu", "tensorflow-gpu", "tensorflow-intel", "tf-nightly", "tf-nightly-cpu")
@@ -110,6 +111,7 @@ def _of_form(subject: Outside, told: Environment | None) -> Iterator[tuple[str, 
     label = labels.get(omissions.LABEL)
     carried = lockfile.digest(decode.lossy(content)) if content is not None else None
     yield f"label {FORM_LABEL}", labels.get(FORM_LABEL), (told.form or None) if told is not None else None
+    yield f"label {THIN_LABEL}", labels.get(THIN_LABEL), (" ".join(told.thinned_to) or None) if told else None
     yield "list of omissions in the image", carried, label
     if subject.omissions:
         yield f"label {omissions.LABEL}", label, lockfile.digest(subject.omissions)

@@ -213,7 +213,7 @@ def _dynamic(piece: bytes | bytearray) -> range:
     """Say where a file's headers, at its beginning, place what the loader reads; an empty range where they do not."""
     try:
         with decode.damaged("no headers"):
-            at, size, count = (struct.unpack_from(form, piece, place)[0] for form, place in _HEADER)
+            at, size, count = [struct.unpack_from(form, piece, place)[0] for form, place in _HEADER]
             rows = [struct.unpack_from("<IIQQQQQQ", piece, at + number * size) for number in range(min(count, 64))]
     except decode.DamagedError:
         return range(0)  # which is found out when it is described

@@ -15,13 +15,14 @@ from pathlib import Path
 import fault_table
 import place_table
 import pytest
+import service_table
 from fault_table import Fault
 
 REPOSITORY = Path(__file__).parents[2]
-FAULTS = (*fault_table.FAULTS, *place_table.FAULTS)
+FAULTS = (*fault_table.FAULTS, *place_table.FAULTS, *service_table.FAULTS)
 ALWAYS = tuple(
     fault
-    for table, part in ((fault_table.FAULTS, 3), (place_table.FAULTS, 5))
+    for table, part in ((fault_table.FAULTS, 3), (place_table.FAULTS, 5), (service_table.FAULTS, 5))
     for number, fault in enumerate(table)
     if number % part == 0 and fault.fast
 )

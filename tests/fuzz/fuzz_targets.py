@@ -22,6 +22,7 @@ from typing import Any, cast
 import msgspec
 import requests
 from fuzz_answers import ANSWERS
+from fuzz_doors import DOORS
 from fuzz_target import TESTS, Target, file, place, read_all
 
 from envbuilder.attest import envelope, keys, predicates, statement
@@ -37,7 +38,7 @@ from envbuilder.engine.buildkit import Trace
 from envbuilder.errors import EnvbuilderError, decode, printable
 from envbuilder.image import lockfile
 from envbuilder.matrix import Matrix
-from envbuilder.probes import thin
+from envbuilder.probes import kept_code, thin
 from envbuilder.probes.suite import elf, fatbin
 from envbuilder.probes.suite.channel import sealed
 from envbuilder.pypi import index_config, lazyzip, pages
@@ -180,7 +181,7 @@ def _fat(data: bytes) -> None:
 
 
 def _thin(data: bytes) -> None:
-    with mmap.mmap(-1, max(1, len(data))) as image, contextlib.suppress(thin.StrangeError):
+    with mmap.mmap(-1, max(1, len(data))) as image, contextlib.suppress(kept_code.StrangeError):
         image.write(data)
         edit = thin.thinned(image, ["8.0", "9.0"])
         assert edit is None or sum(map(len, edit.over(image))) == edit.size
@@ -542,4 +543,5 @@ TARGETS: tuple[Target, ...] = (
     Target("keys", _keys_seeds, _keys),
     Target("packages", _contents_seeds, _contents),
     *ANSWERS,
+    *DOORS,
 )

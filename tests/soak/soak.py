@@ -1,10 +1,11 @@
-"""Kill commands at random moments and look at what is left: ``python tests/soak/soak.py [--trials N] [--no-engine]``.
+"""Kill commands at random moments and look at what is left: ``python tests/soak/soak.py [--trials N] [--pool POOL]``.
 
 A trial starts a command in a workspace of its own, sends it a signal at a random moment, and runs it again, to its end.
 Then the exit code, what it prints and everything that it makes must be those of a run that nobody disturbed, and nothing
 may be left: no process (what it had started ends with it), no temporary file or folder, no container, no volume, no name
-in the engine's store, and no more memory than an undisturbed run takes. A trial's number decides its command, signal and
-moment. Counts and what was wrong go on in ``out/soak/progress.json``; the exit code is 1 where anything ever was wrong.
+in the engine's store, and no more memory than an undisturbed run takes. A trial's pool and number decide its command,
+signal and moment; two trials run at a time, though images with TensorFlow one at a time. Counts and what was wrong go on
+in ``tally.json``, by commit; the exit code is 1 where anything was wrong in this piece.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import hashlib
-import json
 import os
 import random
 import re
@@ -21,9 +21,11 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections import Counter
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -31,9 +33,27 @@ REPOSITORY = Path(__file__).parents[2]
 sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "tests" / "support")]
 
 from registries import docker_registry  # noqa: E402 - the paths come first
-from soak_commands import BUILT, COMMANDS, COMPARED, PUBLISHED, QUICK, Bench, Command, Seen, Trial, contexts, local  # noqa: E402
+from soak_commands import (  # noqa: E402
+    BUILT,
+    COMMANDS,
+    COMPARED,
+    HOST,
+    POOLS,
+    PUBLISHED,
+    PUSHED,
+    QUICK,
+    REAL,
+    Bench,
+    Command,
+    Seen,
+    Trial,
+    contexts,
+    local,
+    tiny,
+)
+from soak_tally import Tally, commit  # noqa: E402
+from tiny_world import TINY, tiny_world  # noqa: E402
 
-PROGRESS = REPOSITORY / "out" / "soak" / "progress.json"
 PLACE = REPOSITORY / "out" / "soak" / "place"
 """Where trials have their folders; what the engine's part prepares stays for the next piece."""
 
@@ -73,23 +93,32 @@ class Honest:
 
 @dataclass
 class Soak:
-    """One soak: where it works, what an undisturbed run of each command came to, and what was found."""
+    """One soak: where it works, what it draws from, what an undisturbed run of each command came to, and its tally."""
 
     bench: Bench
-    engine: bool
+    pool: str
+    tally: Tally
     honest: dict[Command, Honest] = field(default_factory=dict)
-    counts: Counter[str] = field(default_factory=Counter)
-    wrong: list[str] = field(default_factory=list)
+    locks: dict[str, threading.Lock] = field(default_factory=lambda: defaultdict(threading.Lock))
 
     def trial(self, number: int) -> None:
         """Make one trial."""
-        draw = random.Random(f"soak {number}")  # noqa: S311 - a number names a trial
-        every = [one for one in COMMANDS for _ in range(one.weight) if self.engine or not one.engine]
+        draw = random.Random(f"soak {self.pool} {number}")  # noqa: S311 - a number names a trial
+        every = [one for one in COMMANDS for _ in range(one.weight) if self._may(one)]
         command, sent, part = draw.choice(every), draw.choice(SIGNALS), draw.random()
-        if command not in self.honest:
-            self.honest[command] = self._undisturbed(command)
+        with self.locks[REAL] if command.needs == REAL else contextlib.nullcontext():
+            disturbed = self._tried(command, number, sent, part)
+        self.tally.add(number, command.name, killed=disturbed.killed, engine=command.needs != HOST)
+
+    def _may(self, command: Command) -> bool:
+        return POOLS.index(command.needs) <= POOLS.index(self.pool)
+
+    def _tried(self, command: Command, number: int, sent: signal.Signals, part: float) -> Ran:
+        with self.locks[command.name]:
+            if command not in self.honest:
+                self.honest[command] = self._undisturbed(command)
         honest = self.honest[command]
-        title = f"trial {number}: {command.name}, {sent.name} after {part * honest.took:.2f} s"
+        title = f"trial {self.pool} {number}: {command.name}, {sent.name} after {part * honest.took:.2f} s"
         trial = self._workspace(command, f"t{number}")
         try:
             disturbed = self._disturbed(command, trial, sent, part * honest.took * 1.1, title)
@@ -100,26 +129,35 @@ class Soak:
                 self._say(title, f"run again it ends with {again.code}, not {honest.code}: {again.errors[-600:]!r}")
             if again.memory > honest.memory + MORE_MEMORY:
                 self._say(title, f"run again it takes {again.memory >> 20} MB, not {honest.memory >> 20}")
-            self._compare(title, honest.seen, command.seen(replace(trial, printed=again.out)))
+            self._compare(title, trial, honest.seen, command.seen(replace(trial, printed=again.out)))
             self._leaks(title, trial, (disturbed.pid, again.pid))
+            return disturbed
         finally:
             self._remove(trial)
-        self.counts["trials"] += 1
-        self.counts[command.name] += 1
-        if disturbed.killed:
-            self.counts["killed alive"] += 1
-            self.counts["killed alive, with the engine"] += command.engine
 
     def prepare(self) -> None:
-        """Publish the image that trials begin with, and compare the releases once; the engine's part alone needs it."""
-        if (self.bench.place / COMPARED).is_dir():  # by an earlier piece
-            return
-        for left in (BUILT, PUBLISHED, "keys", "upgrade"):
+        """Make what trials begin with: keys, the tiny image, a publication and a comparison, as far as the pool goes."""
+        if self.pool != HOST and not (self.bench.repositories / PUSHED).is_dir():
+            self._prepare_tiny()
+        if self.pool == REAL and not (self.bench.place / COMPARED).is_dir():
+            self._prepare_real()
+
+    def _prepare_tiny(self) -> None:
+        shutil.rmtree(self.bench.keys, ignore_errors=True)
+        trial = self._workspace(Command(("build",), tiny, lambda _: {}), PUSHED)
+        for name in ("one", "two"):
+            self._must(trial, "keys", "new", str(self.bench.keys / name))
+        self._must(trial, "build", "m.yaml", environment=self.bench.tiny)
+        name = f"{self.bench.host}/team/{PUSHED}:1"
+        for words in (["tag", f"envbuilder/tensorflow:{TINY}", name], ["push", "--quiet", name], ["rmi", name]):
+            subprocess.run(["docker", *words], check=True, stdout=subprocess.DEVNULL)
+        self._remove(trial)
+
+    def _prepare_real(self) -> None:
+        for left in (BUILT, PUBLISHED, "upgrade"):
             shutil.rmtree(self.bench.place / left, ignore_errors=True)
         publish, upgrade = (next(one for one in COMMANDS if one.words[0] == name) for name in ("publish", "upgrade"))
         trial = self._workspace(replace(publish, begin=contexts(QUICK)), PUBLISHED)
-        for name in ("one", "two"):
-            self._must(trial, "keys", "new", str(self.bench.keys / name))
         self._must(trial, "build")
         shutil.copytree(trial.folder / "out", self.bench.place / BUILT)
         self._must(trial, *publish.words)
@@ -130,13 +168,15 @@ class Soak:
         (trial.folder / COMPARED).replace(self.bench.place / COMPARED)
         self._remove(trial)
 
-    def _must(self, trial: Trial, *words: str, codes: tuple[int, ...] = (0,)) -> None:
-        ran = self._run(Command(words, contexts(), lambda _: {}), trial)
+    def _must(
+        self, trial: Trial, *words: str, codes: tuple[int, ...] = (0,), environment: Mapping[str, str] | None = None
+    ) -> None:
+        ran = self._run(Command(words, contexts(), lambda _: {}, tiny=bool(environment)), trial)
         assert ran.code in codes, (ran.out + ran.errors).decode(errors="replace")
 
     def _say(self, title: str, what: str) -> None:
-        self.wrong.append(f"{title}: {what}")
-        print(self.wrong[-1], flush=True)
+        self.tally.say(f"{title}: {what}")
+        print(f"{title}: {what}", flush=True)
 
     def _workspace(self, command: Command, name: str) -> Trial:
         trial = Trial(self.bench, self.bench.place / name)
@@ -146,7 +186,7 @@ class Soak:
 
     def _remove(self, trial: Trial) -> None:
         shutil.rmtree(trial.folder, ignore_errors=True)
-        if self.engine and (found := local(trial)):
+        if self.pool != HOST and (found := local(trial)):
             subprocess.run(["docker", "image", "rm", *found], capture_output=True, check=False)
 
     def _undisturbed(self, command: Command) -> Honest:
@@ -163,11 +203,13 @@ class Soak:
 
     def _run(self, command: Command, trial: Trial, after: float = 3600.0, sent: signal.Signals = signal.SIGKILL) -> Ran:
         """Run a command, and send it a signal where it has not ended in time; return how it ended, and how fast."""
-        temporary = self.bench.place / "tmp"
-        temporary.mkdir(exist_ok=True)
+        temporary = self._temporary(trial)
+        temporary.mkdir(parents=True, exist_ok=True)
         environment = {
-            **os.environ,
+            **{name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"},
+            **(self.bench.tiny if command.tiny else {}),
             "PYTHONPATH": str(REPOSITORY),
+            "PYTHONPYCACHEPREFIX": str(self.bench.place / "bytecode"),  # compiled once: a trial is not for that
             "TMPDIR": str(temporary),
             "XDG_CACHE_HOME": str(self.bench.place / "cache"),
             "UV_CACHE_DIR": os.environ.get("UV_CACHE_DIR", str(Path.home() / ".cache" / "uv")),
@@ -182,7 +224,6 @@ class Soak:
                 stdout=out,
                 stderr=errors,
                 start_new_session=True,
-                preexec_fn=_default_signals,  # a shell in the background hands SIGINT on ignored
             )
             ended, killed = _ended(process.pid, after), False
             if ended is None:
@@ -217,9 +258,8 @@ class Soak:
                 self._say(title, f"process {pid} lives on: {words!r}")
         return ran
 
-    def _compare(self, title: str, seen: Seen, now: Seen) -> None:
-        name = title.partition(":")[0].replace("trial ", "t")
-        now = {key: value.replace(name, "NAME") for key, value in now.items()}
+    def _compare(self, title: str, trial: Trial, seen: Seen, now: Seen) -> None:
+        now = {key: value.replace(trial.folder.name, "NAME") for key, value in now.items()}
         for key in sorted(seen.keys() | now.keys()):
             if seen.get(key) != now.get(key):
                 self._say(title, f"run again, {key} is {now.get(key)}, not {seen.get(key)}")
@@ -227,15 +267,16 @@ class Soak:
     def _leaks(self, title: str, trial: Trial, pids: tuple[int, ...]) -> None:
         kept = (trial.folder, self.bench.place / "cache")
         found = [path.name for folder in kept for path in folder.rglob(".*.tmp") if not _is_young(path)]
-        found += [path.name for path in (self.bench.place / "tmp").iterdir()]
+        found += [path.name for path in self._temporary(trial).iterdir()]
         found += [f"process {pid}" for pid in _processes_in(trial.folder)]
-        if self.engine:
+        if self.pool != HOST:
             found += _left_in_engine(pids)
         for name in found:
-            self.counts["leaks"] += 1
             self._say(title, f"left {name}")
-        for path in (self.bench.place / "tmp").iterdir():
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        shutil.rmtree(self._temporary(trial), ignore_errors=True)
+
+    def _temporary(self, trial: Trial) -> Path:
+        return self.bench.place / "tmp" / trial.folder.name
 
 
 def _ended(pid: int, within: float) -> tuple[int, int] | None:
@@ -248,11 +289,6 @@ def _ended(pid: int, within: float) -> tuple[int, int] | None:
         if time.monotonic() > until:
             return None
         time.sleep(0.01)
-
-
-def _default_signals() -> None:
-    for one in (signal.SIGINT, signal.SIGHUP):
-        signal.signal(one, signal.SIG_DFL)
 
 
 def _is_young(path: Path) -> bool:
@@ -290,36 +326,52 @@ def _left_in_engine(pids: tuple[int, ...]) -> list[str]:
 def main() -> int:
     """Make the trials that are asked for, and say what was found."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--trials", type=int, default=1000, help="How many in all, those of earlier pieces counted.")
     parser.add_argument(
-        "--no-engine", dest="engine", action="store_false", help="Leave out what needs a container engine."
+        "--trials", type=int, default=1000, help="How many of this pool in all, earlier pieces counted."
     )
+    parser.add_argument("--pool", choices=POOLS, default=REAL, help="host: no engine; tiny: no TensorFlow.")
     parser.add_argument("--minutes", type=float, default=600.0, help="How long this piece may take.")
+    parser.add_argument("--workers", type=int, default=2, help="How many trials at a time.")
     words = parser.parse_args()
-    kept = json.loads(PROGRESS.read_text()) if PROGRESS.exists() else {}
+    for number in (signal.SIGINT, signal.SIGHUP):  # one that is ignored would be so in what is started here too
+        signal.signal(number, signal.default_int_handler)
+    tally = Tally(words.pool, commit())
     until = time.monotonic() + words.minutes * 60
+    (place := PLACE).mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
-        (place := PLACE).mkdir(parents=True, exist_ok=True)
-        host = stack.enter_context(docker_registry(place / "registry")) if words.engine else ""
-        soak = Soak(
-            Bench(place, host, place / "keys"),
-            words.engine,
-            counts=Counter(kept.get("counts", {})),
-            wrong=kept.get("wrong", []),
-        )
-        if words.engine:
-            soak.prepare()
-        for left in (*place.glob("t[0-9]*"), *place.glob("first-*"), *place.glob("honest-*")):
-            shutil.rmtree(left, ignore_errors=True)
-        for number in range(int(kept.get("next", 0)), words.trials):
-            if time.monotonic() > until:
-                break
-            soak.trial(number)
-            PROGRESS.parent.mkdir(parents=True, exist_ok=True)
-            told = {"next": number + 1, "counts": dict(soak.counts), "wrong": soak.wrong}
-            PROGRESS.write_text(json.dumps(told, indent=2))
-    print(f"{dict(soak.counts)}; {len(soak.wrong)} wrong")
-    return int(bool(soak.wrong))
+        bench = Bench(place, keys=place / "keys")
+        if words.pool != HOST:
+            host = stack.enter_context(docker_registry(place / "registry"))
+            bench = replace(bench, host=host, tiny=stack.enter_context(tiny_world(place / "tiny")))
+        for pattern in ("t[0-9]*", "first-*", "honest-*", "tmp"):
+            for left in place.glob(pattern):
+                shutil.rmtree(left, ignore_errors=True)
+        soak = Soak(bench, words.pool, tally)
+        soak.prepare()
+        _make(soak, tally.wanted(words.trials), until, words.workers)
+    print(tally.told())
+    return int(bool(tally.piece.wrong))
+
+
+def _make(soak: Soak, numbers: Iterator[int], until: float, workers: int) -> None:
+    """Make trials, some at a time, for so long; one that breaks ends the soak."""
+    lock = threading.Lock()
+
+    def following() -> int | None:
+        with lock:
+            return next(numbers, None) if time.monotonic() < until else None
+
+    def work() -> None:
+        while (number := following()) is not None:
+            try:
+                soak.trial(number)
+            except Exception as error:
+                soak.tally.say(f"trial {soak.pool} {number}: the trial itself broke: {error!r}"[:2000])
+                raise
+
+    with ThreadPoolExecutor(workers) as executor:
+        for done in as_completed([executor.submit(work) for _ in range(workers)]):
+            done.result()
 
 
 if __name__ == "__main__":

@@ -11,17 +11,25 @@ import sqlite3
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from tiny_world import TINY, tiny_wheel, write_tiny
 
 REPOSITORY = Path(__file__).parents[2]
 
 QUICK = "tf2.20.0-py311-cpu-bookworm"
 OLD, NEW = "tf2.15.1-py311-cpu-bookworm", "tf2.16.2-py311-cpu-bookworm"
-PUBLISHED, BUILT, COMPARED = "published", "built", "compared"
-"""What the soak makes once, for trials to begin with a copy: a repository, an image's record, a comparison's answers."""
+PUBLISHED, BUILT, COMPARED, PUSHED = "published", "built", "compared", "pushed"
+"""What the soak makes once, for trials to begin with a copy: a repository, an image's record, a comparison's answers,
+and the repository of the tiny image."""
+
+HOST, SMALL, REAL = "host", "tiny", "all"
+"""What a command needs: this host alone, an engine for containers of a few megabytes, or images with TensorFlow. Each
+pool of commands holds those before it."""
+POOLS = (HOST, SMALL, REAL)
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|\+00:00| UTC)?")
 
@@ -30,11 +38,15 @@ Seen = dict[str, str]
 
 @dataclass(frozen=True)
 class Bench:
-    """What trials share: a folder, a registry on loopback and where its data lie, and two pairs of keys."""
+    """What trials share: a folder, a registry on loopback and where its data lie, two pairs of keys.
+
+    ``tiny`` are the variables that lead to the index of the tiny environment.
+    """
 
     place: Path
     host: str = ""
     keys: Path = Path()
+    tiny: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def repositories(self) -> Path:
@@ -64,16 +76,18 @@ class Command:
     begin: Callable[[Trial], None]
     seen: Callable[[Trial], Seen]
     weight: int = 4
-    engine: bool = False
+    needs: str = HOST
+    tiny: bool = False
 
     @property
     def name(self) -> str:
         """The words without what names this trial."""
-        return " ".join(word for word in self.words if "{" not in word)
+        return " ".join(word for word in self.words if "{" not in word) + " (tiny)" * self.tiny
 
     def said(self, trial: Trial) -> list[str]:
         """Return the words with the trial's own repository and keys in them."""
-        return [word.format(to=trial.repository, keys=trial.bench.keys, repository=REPOSITORY) for word in self.words]
+        told = {"to": trial.repository, "keys": trial.bench.keys, "repository": REPOSITORY}
+        return [word.format(**told, digest=_digest_of_tiny(trial)) for word in self.words]
 
 
 def nothing(_: Trial) -> None:
@@ -90,6 +104,24 @@ def contexts(*names: str, stale: bool = False) -> Callable[[Trial], None]:
             (trial.folder / "images" / names[0] / "Dockerfile").write_text("FROM scratch\n")
 
     return begin
+
+
+def tiny(trial: Trial) -> None:
+    """Begin with the tiny environment's matrix and lock."""
+    write_tiny(trial.folder, tiny_wheel())
+
+
+def pushed_tiny(trial: Trial) -> None:
+    """Begin with a repository that holds the tiny image."""
+    target = trial.bench.repositories / trial.folder.name
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(trial.bench.repositories / PUSHED, target)
+
+
+def _digest_of_tiny(trial: Trial) -> str:
+    """Return the digest under which the registry has the tiny image."""
+    link = trial.bench.repositories / PUSHED / "_manifests" / "tags" / "1" / "current" / "link"
+    return link.read_text().strip() if link.exists() else ""
 
 
 def results(trial: Trial) -> None:
@@ -194,25 +226,43 @@ def judged(trial: Trial) -> Seen:
     return found | history(trial) | {f"{path.parent.name} lock": _digest(path.read_bytes()) for path in locks}
 
 
+def _verified(reference: str, key: str) -> tuple[int, dict[str, Any]]:
+    """Ask `verify` about an image; return its exit code and its document."""
+    done = subprocess.run(
+        [sys.executable, "-m", "envbuilder", "verify", reference, "--key", key, "--format", "json"],
+        cwd=REPOSITORY,
+        capture_output=True,
+        check=False,
+    )
+    try:
+        document: dict[str, Any] = json.loads(done.stdout)
+    except ValueError as error:
+        raise RuntimeError(f"verify {reference} ended with {done.returncode}: {done.stderr!r}") from error
+    return done.returncode, document
+
+
+def attached(trial: Trial) -> Seen:
+    """Say what a verifier finds attached to the tiny image, whose verdict nobody should believe, and what stays here."""
+    key = str(trial.bench.keys / "one" / "envbuilder.pub")
+    reference = f"{trial.repository}@{_digest_of_tiny(trial)}"
+    code, document = _verified(reference, key)
+    reasons = sorted({one["reason"] for one in document["refusals"]})
+    return {"verify": f"{code} {reasons}", "here": str(len(local(trial)))}
+
+
 def in_registry(key: str) -> Callable[[Trial], Seen]:
     """Say what a registry has of a trial: its tags, what a verifier with that key comes to, what stays in the engine."""
 
     def seen(trial: Trial) -> Seen:
-        words = ["verify", f"{trial.repository}:{QUICK}", "--key", str(trial.bench.keys / key / "envbuilder.pub")]
-        done = subprocess.run(
-            [sys.executable, "-m", "envbuilder", *words, "--format", "json"],
-            cwd=REPOSITORY,
-            capture_output=True,
-            check=False,
-        )
+        public = str(trial.bench.keys / key / "envbuilder.pub")
+        code, document = _verified(f"{trial.repository}:{QUICK}", public)
         with urllib.request.urlopen(f"http://{trial.bench.host}/v2/team/{trial.folder.name}/tags/list") as answer:
             every = json.load(answer)["tags"]
         tags = sorted(
             tag for tag in every if not tag.startswith("sha256-")
         )  # statements, some of them of the first run
-        document = json.loads(done.stdout)
         return {
-            "verify": f"{done.returncode} {document.get('digest')}",
+            "verify": f"{code} {document.get('digest')}",
             "tags": str(tags),
             "names in the engine": str(
                 sorted(one.rpartition("/")[2].partition("@")[0] for one in local(trial))
@@ -272,26 +322,34 @@ COMMANDS: tuple[Command, ...] = (
     Command(("catalog", "list"), nothing, tree, weight=2),
     Command(("explain", "PTX_JIT"), nothing, tree, weight=1),
     Command(("schema", "verdict"), nothing, tree, weight=1),
-    Command(("doctor",), nothing, names, weight=1, engine=True),
+    Command(("doctor",), nothing, names, weight=1, needs=SMALL),
     Command(("lock", "quickstart", "-s", "flavor=cpu"), nothing, files, weight=3),
     Command(("reproduce", "{repository}/tests/corpus/40-numpy-2.txt", "--dry-run"), nothing, tree, weight=2),
-    Command(("clean", "--dry-run"), nothing, names, weight=1, engine=True),
-    Command(("run",), contexts(QUICK), judged, weight=3, engine=True),
-    Command(("run", "--fresh"), nothing, judged, weight=1, engine=True),
-    Command(("build",), contexts(QUICK), judged, weight=3, engine=True),
-    Command(("validate", QUICK), contexts(QUICK), judged, weight=3, engine=True),
-    Command(("publish", *_TO), pushed, in_registry("one"), weight=3, engine=True),
-    Command(("verify", "{to}:" + QUICK, "--key", "{keys}/one/envbuilder.pub"), published, in_registry("one"), engine=True),
-    Command(("fleet", "status", *_FROM), published, names, weight=1, engine=True),
+    Command(("clean", "--dry-run"), nothing, names, weight=1, needs=SMALL),
+    Command(("run", "m.yaml"), tiny, judged, weight=6, needs=SMALL, tiny=True),
+    Command(("run", "m.yaml", "--fresh", "--format", "json"), tiny, judged, weight=2, needs=SMALL, tiny=True),
+    Command(("build", "m.yaml"), tiny, judged, weight=4, needs=SMALL, tiny=True),
+    Command(("validate", TINY, "--matrix", "m.yaml"), tiny, judged, weight=4, needs=SMALL, tiny=True),
+    Command(
+        ("validate", "{to}@{digest}", "--attach", "--key", "{keys}/one/envbuilder.key"),
+        pushed_tiny, attached, needs=SMALL, tiny=True,
+    ),
+    Command(("run",), contexts(QUICK), judged, weight=2, needs=REAL),
+    Command(("run", "--fresh"), nothing, judged, weight=1, needs=REAL),
+    Command(("build",), contexts(QUICK), judged, weight=1, needs=REAL),
+    Command(("validate", QUICK), contexts(QUICK), judged, weight=1, needs=REAL),
+    Command(("publish", *_TO), pushed, in_registry("one"), weight=3, needs=REAL),
+    Command(("verify", "{to}:" + QUICK, "--key", "{keys}/one/envbuilder.pub"), published, in_registry("one"), weight=3, needs=REAL),
+    Command(("fleet", "status", *_FROM), published, names, weight=1, needs=REAL),
     Command(
         ("fleet", "run", *_FROM, "--sign", "{keys}/two/envbuilder.key"),
-        published, in_registry("two"), weight=3, engine=True,
+        published, in_registry("two"), weight=3, needs=REAL,
     ),
-    Command(("controls", "variable-astray"), nothing, judged, weight=2, engine=True),
+    Command(("controls", "variable-astray"), nothing, judged, weight=2, needs=REAL),
     Command(
         ("reproduce", "{repository}/tests/corpus/40-numpy-2.txt", "--format", "json"),
-        nothing, reproduced, weight=3, engine=True,
+        nothing, reproduced, weight=2, needs=REAL,
     ),
-    Command(("upgrade", "2.15.1", "2.16.2", "--rounds", "1", "--format", "json"), compared, decided, weight=1, engine=True),
+    Command(("upgrade", "2.15.1", "2.16.2", "--rounds", "1", "--format", "json"), compared, decided, weight=1, needs=REAL),
 )  # fmt: skip
 """Every command that writes, and the readers that users wait for."""

@@ -13,8 +13,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 _FROM = timedelta(days=60)
 
 
-def certificate(folder: Path, address: str = "127.0.0.1", *, days: int = 1) -> Path:
-    """Make one for an address that ends in so many days (negative: it has ended); its file, ``key.pem`` beside it."""
+def certificate(folder: Path, address: str = "127.0.0.1", *, days: int = 1, root: bool = True) -> Path:
+    """Make one for an address that ends in so many days (negative: it has ended); its file, ``key.pem`` beside it.
+
+    One that is no ``root`` may sign no other: uv takes it from a server, and not one that may.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, address)])
@@ -25,7 +28,7 @@ def certificate(folder: Path, address: str = "127.0.0.1", *, days: int = 1) -> P
         .not_valid_before(end - _FROM)
         .not_valid_after(end)
         .add_extension(alternative, critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .add_extension(x509.BasicConstraints(ca=root, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
     )
     private = folder / "key.pem"

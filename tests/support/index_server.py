@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import ssl
 import threading
 import zipfile
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BytesIO
+from pathlib import Path
 
 
 def wheel(name: str, version: str, members: dict[str, bytes], metadata: str = "") -> bytes:
@@ -114,12 +116,16 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def serving(site: Site) -> Iterator[Site]:
-    """Serve a site on a free port while this lasts."""
-    server = _Server(("127.0.0.1", 0), _Handler)
+def serving(site: Site, address: tuple[str, int] = ("127.0.0.1", 0), certificate: Path | None = None) -> Iterator[Site]:
+    """Serve a site while this lasts, on a free port where none is named; by TLS where it has a certificate."""
+    server = _Server(address, _Handler)
     server.site = site
+    if certificate:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate, certificate.with_name("key.pem"))
+        server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    site.url = f"http://127.0.0.1:{server.server_port}/simple"
+    site.url = f"http{'s' * bool(certificate)}://{address[0]}:{server.server_port}/simple"
     try:
         yield site
     finally:

@@ -45,6 +45,7 @@ def docker_registry(
     """
     program = shutil.which("docker-registry")
     assert program, "docker-registry is not installed: scripts/setup installs it"
+    sweep()
     port = port or free_port()
     config = folder / "registry.yml"
     config.parent.mkdir(parents=True, exist_ok=True)
@@ -62,6 +63,29 @@ def docker_registry(
     finally:
         process.terminate()
         process.wait(10)
+
+
+def sweep() -> None:
+    """Take names out of the engine that belong to registries of killed tests: nobody answers at their port."""
+    words = [
+        "docker",
+        "image",
+        "ls",
+        "--filter",
+        "reference=127.0.0.1:*/team/*",
+        "--format",
+        "{{.Repository}}:{{.Tag}}",
+    ]
+    if not shutil.which("docker"):
+        return
+    names = subprocess.run(words, capture_output=True, check=False, text=True).stdout.split()
+    if left := [name for name in names if "<none>" not in name and not _answers(int(name.split("/")[0].split(":")[1]))]:
+        subprocess.run(["docker", "image", "rm", *left], capture_output=True, check=False)
+
+
+def _answers(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def _wait(port: int, process: subprocess.Popen[bytes], address: str) -> None:

@@ -161,7 +161,10 @@ def test_components_say_what_they_are() -> None:
 
 def test_what_an_image_leaves_out_is_said_with_reason_and_size() -> None:
     """Of each package that lacks something, and of the image in sum; the document stays valid, others say nothing."""
-    row, cut = LeftOut("numpy/tests/", 3, 700, "d", "tests"), Cut("numpy/a.so", 900, "a", 400, "b", "symbols")
+    row, cut = (
+        LeftOut("numpy/tests/", 3, 700, "d", "tests"),
+        Cut("numpy/a.so", 900, "a", 300, "b", "symbols", 100, ("8.0",)),
+    )
     part = next(one for one in document()["components"] if one["name"] == "numpy")
     listed = Omissions(distributions=(OfDistribution("numpy", part["version"], (row,), (cut,)),))
     contents = read(chunks(saved(BASE, VENV, CUDA)))
@@ -169,6 +172,7 @@ def test_what_an_image_leaves_out_is_said_with_reason_and_size() -> None:
         msgspec.json.encode(bom("a.b/c", digest("image"), contents, lockfile.parse(LOCK), left_out=listed))
     )
     said = [
+        {"name": "envbuilder:left-out:kernels", "value": "1 files, 100 bytes"},
         {"name": "envbuilder:left-out:symbols", "value": "1 files, 500 bytes"},
         {"name": "envbuilder:left-out:tests", "value": "3 files, 700 bytes"},
     ]
@@ -176,6 +180,8 @@ def test_what_an_image_leaves_out_is_said_with_reason_and_size() -> None:
     assert made["metadata"]["component"]["properties"] == said
     assert lacking == ["numpy"]
     assert all(one in next(c for c in made["components"] if c["name"] == "numpy")["properties"] for one in said)
+    (numpy,) = (one for one in made["components"] if one["name"] == "numpy")
+    assert {"name": "envbuilder:kernels-for", "value": "8.0"} in numpy["properties"]
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(json.dumps(made)) is None
 
 

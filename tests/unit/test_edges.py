@@ -28,14 +28,30 @@ PARSERS = {
 
 DECODERS = frozenset(
     {"decode", "convert", "loads", "b64decode", "decompress", "unpack", "unpack_from", "fromstring", "ZipFile"}
+    | {"load", "raw_decode", "getdecoder", "iter_unpack", "literal_eval", "frombytes", "message_from_bytes"}
+    | {"b85decode", "urlsafe_b64decode", "standard_b64decode", "a2b_base64"}
 )
-VALUES = frozenset({"fromisoformat", "fromhex", "unhexlify"})
-FILES = frozenset({"open", "small_file", "read_bytes", "read_text", "write_bytes", "write_text", "unlink"})
+VALUES = frozenset({"fromisoformat", "fromhex", "unhexlify", "strptime", "UUID", "ip_address"})
+FILES = frozenset(
+    {"open", "small_file", "read_bytes", "read_text", "write_bytes", "write_text", "unlink", "getlines"}
+    | {
+        "listdir",
+        "scandir",
+        "makedirs",
+        "rmdir",
+        "touch",
+        "symlink_to",
+        "hardlink_to",
+        "rmtree",
+        "copyfile",
+        "copytree",
+    }
+)
 PROGRAMS = frozenset({"subprocess.run", "subprocess.Popen", "subprocess.check_output"})
 GUARDS = {
     "decode": frozenset({"damaged", "reading", "_as_ours"}),
     "value": frozenset({"damaged"}),
-    "file": frozenset({"writing", "asking", "temporary_folder", "reading"}),
+    "file": frozenset({"writing", "asking", "temporary_folder", "reading", "_reached"}),
 }
 """Blocks within which a call may stand that decodes, reads a value, or works on a file."""
 
@@ -66,7 +82,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "yaml": ("yaml_reader.py", "catalog/store.py", "reproduce/messages/recognise.py"),
     "tomllib": ("pypi/uvconf.py", "image/mirrors.py"),
     "configparser": ("pypi/pipconf.py",),
-    "csv": ("validation/file_records.py",),
+    "csv": ("errors/decode.py",),
     "html.parser": ("pypi/pages.py",),
     "xml": ("report/formats/junit.py",),
     "tarfile": ("engine/",),
@@ -93,7 +109,15 @@ ITS_WORK = {
 }
 
 EDGES = DECODERS | VALUES | FILES
-ORIGINS = ("json", "msgspec", "base64", "binascii", "zlib", "struct", "datetime", "pathlib", "io", "os", "builtins", "")
+ORIGINS = (
+    *("json", "msgspec", "base64", "binascii", "zlib", "struct", "datetime", "pathlib", "io", "os", "builtins", ""),
+    *("codecs", "csv", "ast", "array", "email", "uuid", "ipaddress", "time", "shutil", "mmap", "linecache"),
+)
+AT_ONCE = frozenset(
+    {"all", "any", "dict", "frozenset", "join", "list", "max", "min", "next", "set", "sorted", "sum", "tuple", "update"}
+)
+"""What takes all that a generator yields before it returns: within a guard, so is the generator."""
+
 """Where the names of `EDGES` come from, as far as imports tell; any other import's is a function of ours."""
 
 
@@ -140,8 +164,13 @@ def kind_of(node: ast.Call, names: Names) -> str:
     first = called.partition(".")[0]
     if name in {"replace", "rename"} and len(node.args) == 1 and not node.keywords and first not in _COPIES:
         return "file"
-    if name == "getattr" and len(node.args) > 1 and isinstance(node.args[1], ast.Constant):
-        name = str(node.args[1].value)
+    if node.args and all(isinstance(one, ast.Constant) for one in node.args) and name in VALUES:
+        return ""  # ours, and seen to be right whenever the module is imported
+    if called == "str" and len(node.args) + len(node.keywords) > 1:
+        return "decode"
+    spelt = {"getattr": 1, "attrgetter": 0, "methodcaller": 0}.get(name, len(node.args))
+    if len(node.args) > spelt and isinstance(named_by := node.args[spelt], ast.Constant):
+        name = str(named_by.value)
     named = {"decode": DECODERS, "value": VALUES, "file": FILES}
     kind = next((kind for kind, names in named.items() if name in names), "")
     return "" if called.startswith("envbuilder.") or is_safe(called, node) else kind
@@ -170,8 +199,11 @@ def _count(node: ast.AST, guards: frozenset[str], found: Counter[str], names: Na
             for part in (*node.handlers, *node.orelse, *node.finalbody):
                 _count(part, guards, found, names)
             return
-        case ast.Lambda() | ast.FunctionDef() | ast.AsyncFunctionDef():
+        case ast.Lambda() | ast.FunctionDef() | ast.AsyncFunctionDef() | ast.GeneratorExp():
             guards = frozenset()  # it is called later, and elsewhere
+        case ast.Subscript(slice=ast.Constant(value=str(name))) if name in EDGES and _is_namespace(node.value):
+            found[name] += 1
+            return
         case ast.Attribute() | ast.Name() if is_edge(node, names):  # no call: a value that somebody may call
             found[names.full(node).rpartition(".")[2]] += 1
             return
@@ -184,8 +216,18 @@ def _count_call(node: ast.Call, guards: frozenset[str], found: Counter[str], nam
     if kind and kind not in guards:
         found[names.full(node.func).rpartition(".")[2]] += 1
     called = () if is_edge(node.func, names) else (node.func,)
+    at_once = names.full(node.func).rpartition(".")[2] in AT_ONCE
     for value in (*called, *node.args, *(keyword.value for keyword in node.keywords)):
-        _count(value, guards, found, names)
+        if at_once and isinstance(value, ast.GeneratorExp):
+            for child in ast.iter_child_nodes(value):
+                _count(child, guards, found, names)
+        else:
+            _count(value, guards, found, names)
+
+
+def _is_namespace(node: ast.expr) -> bool:
+    """Tell whether an expression is all that a module or a class has, by name."""
+    return ast.unparse(node).endswith(".__dict__") or ast.unparse(node).startswith(("vars(", "globals(", "locals("))
 
 
 def _count_with(node: ast.With, guards: frozenset[str], found: Counter[str], names: Names) -> None:
@@ -221,10 +263,16 @@ def is_ours(called: ast.Call, names: Names) -> bool:
 
 def exceptions(handler: ast.ExceptHandler) -> list[str]:
     """Name what a handler catches; nothing where it only passes it on."""
-    if handler.type is None or any(isinstance(line, ast.Raise) and line.exc is None for line in handler.body):
+    if handler.type is None or any(_passes_on(line, handler.name) for line in handler.body):
         return []
     types = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
     return [ast.unparse(one).rpartition(".")[2] for one in types]
+
+
+def _passes_on(line: ast.stmt, name: str | None) -> bool:
+    if not isinstance(line, ast.Raise):
+        return False
+    return line.exc is None or (name is not None and ast.unparse(line.exc) == name)
 
 
 def caught_by(exceptions: Sequence[str]) -> frozenset[str]:
@@ -336,6 +384,37 @@ EVASIONS = (
     "f'{p.read_text()}'",
     "return_ = json.loads if a else None",
     "default = {'read': json.loads}",
+    "json.load(f)",
+    "json.JSONDecoder().raw_decode(x)",
+    "import operator\noperator.attrgetter('loads')(json)(x)",
+    "import operator\noperator.methodcaller('read_text')(p)",
+    "vars(json)['loads'](x)",
+    "json.__dict__['loads'](x)",
+    "str(data, 'utf-8')",
+    "str(data, encoding='utf-8')",
+    "import codecs\ncodecs.getdecoder('utf-8')(x)",
+    "import os\nos.listdir(p)",
+    "import os\nos.scandir(p)",
+    "p.rmdir()",
+    "p.touch()",
+    "p.symlink_to(q)",
+    "import shutil\nshutil.rmtree(p)",
+    "import shutil\nshutil.copyfile(a, b)",
+    "import os\nos.makedirs(p)",
+    "import ast\nast.literal_eval(x)",
+    "import array\narray.array('d').frombytes(x)",
+    "import email\nemail.message_from_bytes(x)",
+    "import uuid\nuuid.UUID(x)",
+    "import ipaddress\nipaddress.ip_address(x)",
+    "import time\ntime.strptime(x, '%Y')",
+    "import base64\nbase64.b85decode(x)",
+    "import base64\nbase64.urlsafe_b64decode(x)",
+    "import binascii\nbinascii.a2b_base64(x)",
+    "import linecache\nlinecache.getlines(p)",
+    "import struct\nstruct.iter_unpack('<I', x)",
+    "try:\n    open(p)\nexcept OSError as error:\n    raise error",
+    "with writing(p):\n    rows = (q.read_text() for q in ps)\nlist(rows)",
+    "with writing(p):\n    f((q.read_text() for q in ps))",
 )
 """Ways past a search that looks for a call's name in a guarded block. Each crosses an edge unguarded."""
 

@@ -74,3 +74,15 @@ def test_values_are_converted_or_refused() -> None:
         decode.converted({"a": "x"}, dict[str, int])
     assert decode.text("ä".encode()) == "ä"
     assert decode.lossy(b"\xff") == "\ufffd"
+
+
+def test_rows_that_cannot_be_read_are_left_out() -> None:
+    """A field that no reader takes, an open quote, NUL and bytes that are no text leave the other rows alone."""
+    data = b"a.py,sha256=x,3\n" + b"b" * 200_000 + b',,\n\0c.py,\xff,4\r\n"d,e.py",,\n"f'
+    assert list(decode.csv_rows(data)) == [
+        ["a.py", "sha256=x", "3"],
+        ["c.py", "\ufffd", "4"],
+        ["d,e.py", "", ""],
+        ["f"],
+    ]
+    assert list(decode.csv_rows(b"")) == []

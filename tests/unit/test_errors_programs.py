@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from envbuilder.errors import programs
+from envbuilder.errors import lifeline, programs
 from envbuilder.errors.programs import ProgramError, run, started
 from envbuilder.exits import ExitCode
+from envbuilder.probes.suite import lifetime
 
 ENDS_S = 8.0
 """How long an end may take on a busy machine; what it is about sleeps for minutes."""
@@ -137,3 +138,21 @@ def test_the_block_ends_the_program(tmp_path: Path) -> None:
 def test_a_signal_is_passed_on() -> None:
     """A program that dies of a signal is not taken for one that ended well."""
     assert run(["sh", "-c", "kill -9 $$"], within=30).code == -signal.SIGKILL
+
+
+def test_both_who_end_descendants_find_the_same() -> None:
+    """The lifeline and the suite's own end, each of the standard library alone, name the same living processes."""
+    with subprocess.Popen(
+        ["sh", "-c", "sleep 60 & sh -c 'sleep 60 & wait' & echo on; wait"], stdout=subprocess.PIPE
+    ) as shell:
+        try:
+            assert shell.stdout is not None
+            shell.stdout.readline()
+            until = time.monotonic() + 20
+            while len(lifeline._below(shell.pid)) < 3 and time.monotonic() < until:
+                time.sleep(0.02)
+            assert sorted(lifeline._below(shell.pid)) == sorted(lifetime.descendants(shell.pid))
+            assert len(lifetime.descendants(shell.pid)) == 3
+        finally:
+            for pid in (*lifetime.descendants(shell.pid), shell.pid):
+                os.kill(pid, signal.SIGKILL)

@@ -295,7 +295,7 @@ def test_only_the_workspace_knows_where_results_lie() -> None:
 NO_VERSIONS: dict[tuple[str, str], str] = {
     ("controls/control_run.py", "environment.tensorflow == _NUMPY_1"): "the name of an environment of one matrix",
     ("controls/control_run.py", "environment.tensorflow != _NUMPY_1"): "the name of an environment of one matrix",
-    ("engine/docker.py", "api.api_version.split('.')"): "what the engine's client itself does with it, tried out",
+    ("engine/docker.py", "told.api_version.split('.')"): "what the engine's client itself does with it, tried out",
     ("image/debian.py", "left.name.split('.')"): "a file's name",
     ("reproduce/mending_commands.py", "near.tensorflow != question.tensorflow"): "whether the search changed it",
     ("reproduce/mending_commands.py", "near.python != question.python"): "whether the search changed it",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import mmap
 import random
 import shutil
@@ -18,9 +19,11 @@ from hypothesis import strategies as st
 from thin_proof import Mapped, Proof, prove
 
 from envbuilder.catalog.gpu_code import runs_cubin
+from envbuilder.probes.kept_code import StrangeError, number, wanted
+from envbuilder.probes.omit import digest_of_file
 from envbuilder.probes.suite import fatbin
 from envbuilder.probes.suite.elf import Elf
-from envbuilder.probes.thin import StrangeError, number, thinned, wanted
+from envbuilder.probes.thin import main, thinned
 
 ARCHITECTURES = (60, 70, 80, 89, 90)
 
@@ -42,12 +45,15 @@ def kernels(seed: int, size: int = 5000, architectures: Sequence[int] = ARCHITEC
     return container(*machine, *([entry(PTX, ptx, payload(seed, size))] if ptx else []))
 
 
+_NUMBERS = itertools.count()
+
+
 def thin_copy(library: Path, *gpus: str) -> Path:
     """Write what is left of a library for some GPUs beside it."""
     image = mapped(library)
     edit = thinned(image, gpus)
     assert edit is not None
-    to = library.with_name("libthin.so")
+    to = library.with_name(f"libthin-{next(_NUMBERS)}.so")  # never over one that this process has loaded
     shutil.copy(library, to)
     edit.write_over(str(to))
     assert to.read_bytes() == b"".join(edit.over(image)), "written in place as planned"
@@ -75,10 +81,10 @@ def test_what_is_left_is_the_same_and_smaller(library: Path) -> None:
     """All but the others' machine code is at its address, byte for byte; whole pages of that are out of the file."""
     found = proved(library, "8.0")
     assert (found.listed, found.generated, found.architectures) == (15, 5, frozenset({80}))
-    left = thin_copy(library, "8.0").stat().st_size
+    left = thin_copy(library, "8.0")
     assert found.gone > 12 * 4 * 5000
-    assert library.stat().st_size - left > 12 * 4 * 5000 - 2 * 4096
-    sections = Elf(str(library.with_name("libthin.so"))).sections
+    assert library.stat().st_size - left.stat().st_size > 12 * 4 * 5000 - 2 * 4096
+    sections = Elf(str(left)).sections
     assert {".nv_fatbin", ".nvFatBinSegment", ".dynsym", ".text"} <= sections.keys()
     assert ".symtab" not in sections
 
@@ -282,3 +288,17 @@ def test_the_proof_sees_every_byte_that_is_another(library: Path) -> None:
         prove(library, thin, ["9.0"])
     with pytest.raises(AssertionError):
         prove(library, library, ["8.0"])
+
+
+def test_anybody_with_the_wheel_can_compute_what_a_list_says(
+    library: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Run on a file it prints the digest and the bytes that a build leaves; 1 and the reason where it would stop."""
+    left = thin_copy(library, "8.0")
+    assert main([str(library), "8.0"]) == 0
+    assert capsys.readouterr().out == f"{digest_of_file(str(left))} {left.stat().st_size}\n"
+    assert main([str(left), "8.0"]) == 0
+    assert capsys.readouterr().out == "whole\n"
+    strange = shared_object(tmp_path, [kernels(1), kernels(2)], extra="const void *other = l1;")
+    assert main([str(strange), "8.0"]) == 1
+    assert "not one of the list's" in capsys.readouterr().err

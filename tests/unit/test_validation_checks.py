@@ -20,10 +20,13 @@ from envbuilder.validation.checks.suite_plan import Facts, digest_of
 from envbuilder.validation.checks.suite_table import CHECKS, GROUPS, HOST_GROUPS
 from envbuilder.validation.events import Progress, Session, Unfinished
 from envbuilder.validation.host_checks import LOOKS
+from envbuilder.validation.older_python import without_annotations
 from envbuilder.verdict import TIERS
 
 ROOT = Path(__file__).parents[2]
 SUITE = ROOT / "envbuilder" / "probes" / "suite"
+SOURCES = {path.name: path.read_bytes() for path in SUITE.rglob("*") if "__pycache__" not in path.parts}
+"""The suite's own files, as they stand in the folder: what its digest is made of."""
 
 
 def functions(module: str) -> set[str]:
@@ -87,10 +90,10 @@ def test_a_plan_holds_every_check_once_in_its_group() -> None:
 def test_digest_covers_table_and_probes() -> None:
     """The digest changes with a limit in the table and with one byte of a probe."""
     outside = suite_plan.outside_files()
-    assert suite_plan.digest() == digest_of(CHECKS, {**suite_plan.probe_files(), **outside})
+    assert suite_plan.digest() == digest_of(CHECKS, {**SOURCES, **outside})
     assert {"host/installed_files.py", "host/layer_scan.py", "host/secret_search.py"} <= outside.keys()
     changed = (msgspec.structs.replace(CHECKS[0], limit_s=1.5), *CHECKS[1:])
-    files = {**suite_plan.probe_files(), **outside}
+    files = {**SOURCES, **outside}
     probe = {**files, "numerics.py": files["numerics.py"] + b"\n"}
     host = {**files, "host/stray_files.py": files["host/stray_files.py"] + b"\n"}
     others = {digest_of(changed, files), digest_of(CHECKS, probe), digest_of(CHECKS, host), suite_plan.digest()}
@@ -98,9 +101,12 @@ def test_digest_covers_table_and_probes() -> None:
 
 
 def test_the_suite_is_its_folder() -> None:
-    """What goes into a container, and into the digest, is every file of the suite's folder and none from elsewhere."""
-    there = {path.name: path.read_bytes() for path in SUITE.rglob("*") if "__pycache__" not in path.parts}
-    assert dict(suite_plan.probe_files()) == there
+    """What goes into a container is every file of the suite's folder and none from elsewhere, without annotations."""
+    there = SOURCES
+    made = suite_plan.probe_files()
+    assert made.keys() == there.keys()
+    for name, source in there.items():
+        assert made[name] == (without_annotations(source) if name.endswith(".py") else source), name
     elsewhere = {path.name for path in SUITE.parent.rglob("*.py") if SUITE not in path.parents} - {
         "__init__.py",
         "__main__.py",

@@ -12,7 +12,7 @@ from made_images import SITE, image_of, outside, package
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.image import lockfile, omissions
 from envbuilder.validation.causes import Causes, told_once
-from envbuilder.validation.image_claims import FORM_LABEL, claims, says_cuda, without_cuda
+from envbuilder.validation.image_claims import FORM_LABEL, THIN_LABEL, claims, says_cuda, without_cuda
 from envbuilder.verdict import CheckResult
 
 
@@ -76,3 +76,16 @@ def test_what_is_said_of_a_form_holds(labels: dict[str, str], carried: str, know
     about = [one for one in said if "omissions" in one or one == f"label {FORM_LABEL}"]
     assert len(about) == len(named)
     assert all(name in one for name, one in zip(named, about, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("label", "thin", "right"),
+    [("8.0 9.0", ["8.0", "9.0"], True), (None, None, True), ("8.0", ["8.0", "9.0"], False), (None, ["8.0"], False)],
+)
+def test_what_is_said_of_thin_libraries_holds(label: str | None, thin: list[str] | None, *, right: bool) -> None:
+    """The GPUs that machine code was kept for are the same in label and document, or in neither."""
+    document = {**DOCUMENT, "form": "runtime", **({"thin": thin} if thin else {})}
+    there = {"opt/envbuilder/environment.json": msgspec.json.encode(document)}
+    labels = {THIN_LABEL: label} if label is not None else {}
+    said = [one.subject for one in claims(outside(image_of(there), labels=labels)).findings]
+    assert (f"label {THIN_LABEL}" not in said) is right

@@ -119,3 +119,10 @@ def test_what_takes_a_version_apart_is_seen(text: str) -> None:
 def test_what_only_passes_a_version_on_is_not(text: str) -> None:
     """Values of versions are compared, texts are shown and asked whether they are there."""
     assert not list(taken_apart(ast.parse(text)))
+
+
+def test_what_is_no_version_is_abbreviated_by_none() -> None:
+    """A signed statement may name anything as a driver: it is no host of any kind, and no error."""
+    assert not versions.is_prefix("535", "`35.104.05")
+    assert not versions.is_prefix("535", "")
+    assert versions.is_prefix("535", "535.104.05")

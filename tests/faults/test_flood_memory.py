@@ -1,0 +1,255 @@
+"""Whatever a registry, an index or an engine pours out, a command takes 256 MB at most, ends in time, and says so."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import itertools
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+
+import pytest
+from registries import Server
+
+REPOSITORY = Path(__file__).parents[2]
+MOST_BYTES = 256 << 20
+"""Of a command's memory at its peak."""
+MOST_S = 240.0
+"""Of a command on a busy machine; what has no end is cut long before."""
+
+MANIFEST = json.dumps({"schemaVersion": 2, "config": {"mediaType": "a/b", "digest": f"sha256:{'a' * 64}", "size": 2}})
+DIGEST = f"sha256:{hashlib.sha256(MANIFEST.encode()).hexdigest()}"
+OCI_MANIFEST, OCI_INDEX = (f"application/vnd.oci.image.{kind}.v1+json" for kind in ("manifest", "index"))
+PAGE = "application/vnd.pypi.simple.v1+json"
+PIECE = b"x" * (1 << 16)
+
+
+@dataclass(frozen=True)
+class Poured:
+    """An answer: a status, headers, and a body that may have no end."""
+
+    body: Callable[[], Iterable[bytes]]
+    headers: tuple[tuple[str, str], ...] = ()
+    status: int = 200
+    kind: str = "application/json"
+
+
+def just(text: str | bytes, *headers: tuple[str, str], status: int = 200, kind: str = "application/json") -> Poured:
+    """Answer with a text."""
+    return Poured(lambda: (text.encode() if isinstance(text, str) else text,), headers, status, kind)
+
+
+def endless(piece: bytes = PIECE, head: bytes = b"", **more: object) -> Poured:
+    """Answer without end."""
+    return Poured(lambda: itertools.chain((head,), itertools.repeat(piece)), **more)  # type: ignore[arg-type]
+
+
+def listed(head: str, row: str, size: int, tail: str, **more: object) -> Poured:
+    """Answer with a list of the same row, about so many bytes in all."""
+    rows = (row.encode() + b",") * max(1, (1 << 16) // (len(row) + 1))
+    times = size // len(rows)
+    return Poured(lambda: (head.encode(), *itertools.repeat(rows, times), row.encode(), tail.encode()), **more)  # type: ignore[arg-type]
+
+
+def bomb(size: int = 8 << 30) -> Poured:
+    """Answer with a few megabytes that unpack to gigabytes."""
+    one = gzip.compress(bytes(64 << 20), 9)
+    return Poured(lambda: (one for _ in range(size >> 26)), (("Content-Encoding", "gzip"),), kind=OCI_MANIFEST)
+
+
+Answers = dict[str, Poured]
+"""What is poured, by a pattern of the path; the first that fits."""
+
+TRUE = {r"/v2/$": just("{}"), r"/manifests/": just(MANIFEST, ("Docker-Content-Digest", DIGEST), kind=OCI_MANIFEST)}
+ROW = json.dumps({"mediaType": OCI_MANIFEST, "digest": f"sha256:{'b' * 64}", "size": 9, "artifactType": "a/b"})
+FAT = json.dumps({**json.loads(ROW), "annotations": {"org.example": "y" * 1500}})
+INDEX = '{"schemaVersion":2,"manifests":['
+NEXT = ("Link", f'</v2/team/image/referrers/{DIGEST}>; rel="next"')
+MANY = listed(INDEX, ROW, 1 << 20, "]}", kind=OCI_INDEX)
+FILE = json.dumps({"filename": "tensorflow-2.99.0-cp311-cp311-manylinux_2_17_x86_64.whl", "url": "x", "hashes": {}})
+
+
+@dataclass(frozen=True)
+class Flood:
+    """A command before a server that pours: ``where`` is how the command is led to it."""
+
+    name: str
+    words: tuple[str, ...]
+    answers: Answers
+    codes: tuple[int, ...]
+    where: dict[str, str] = field(default_factory=dict)
+
+
+VERIFY = ("verify", "127.0.0.1:{port}/team/image:tag", "--key", "k/envbuilder.pub")
+
+
+def before(**answers: Poured) -> Answers:
+    """Put answers before those of an honest registry."""
+    return {name.replace("__", "/"): answer for name, answer in answers.items()} | TRUE
+
+
+def referrers(poured: Poured) -> Answers:
+    """Pour the list of what is attached to an image."""
+    return {r"/referrers/": poured} | TRUE
+
+
+REGISTRY = [
+    Flood(f"registry: {name}", VERIFY, answers, (5, 7))
+    for name, answers in {
+        "a manifest without end": before(__manifests__=endless(kind=OCI_MANIFEST)),
+        "a manifest of 40,000 rows": before(__manifests__=listed(INDEX, ROW, 4 << 20, "]}", kind=OCI_INDEX)),
+        "a manifest that is nested": before(__manifests__=just('{"a":' * 800_000, kind=OCI_MANIFEST)),
+        "a manifest of escapes": before(__manifests__=just(r'{"a":"' + r"\u00e4" * 600_000 + '"}', kind=OCI_MANIFEST)),
+        "a manifest that unpacks": before(__manifests__=bomb()),
+        "attached without end": referrers(endless(b"[" * 65536, kind=OCI_INDEX)),
+        "31 MB of small rows": referrers(listed(INDEX, "{}", 31 << 20, "]}", kind=OCI_INDEX)),
+        "31 MB of rows": referrers(listed(INDEX, ROW, 31 << 20, "]}", kind=OCI_INDEX)),
+        "31 MB of fat rows": referrers(listed(INDEX, FAT, 31 << 20, "]}", kind=OCI_INDEX)),
+        "31 MB of numbers": referrers(listed('{"manifests":[],"a":[', "1", 31 << 20, "]}", kind=OCI_INDEX)),
+        "pages without end": referrers(listed(INDEX, FAT, 2 << 20, "]}", headers=(NEXT,), kind=OCI_INDEX)),
+        "a link of 60 KB": referrers(just(INDEX + "]}", ("Link", f'</v2/{"a" * 60_000}>; rel="next"'), kind=OCI_INDEX)),
+        "a header without end": referrers(just("{}", *((f"X-{number}", "y" * 60_000) for number in range(90)))),
+        "many headers": referrers(just("{}", *((f"X-{number}", "y") for number in range(50_000)))),
+        "a complaint without end": before(__manifests__=endless(status=500)),
+        "a refusal without end": before(__manifests__=endless(b'{"errors":[' * 1000, status=403)),
+        "a token without end": {
+            "/token": endless(b'{"token":"' + b"t" * 60000),
+            "/manifests/": just("", ("WWW-Authenticate", 'Bearer realm="http://127.0.0.1:{port}/token"'), status=401),
+            "/v2/$": just("{}"),
+        },
+        "a redirect with a flood": before(__manifests__=endless(status=302, headers=(("Location", "/v2/again"),))),
+        "every statement without end": {"/manifests/sha256:b": endless(kind=OCI_MANIFEST)} | referrers(MANY),
+    }.items()
+]  # fmt: skip
+HTML = "<!DOCTYPE html><body>"
+AT_INDEX = {"UV_DEFAULT_INDEX": "http://127.0.0.1:{port}/simple", "PIP_CONFIG_FILE": "/dev/null"}
+INDEXES = [
+    Flood(f"index: {name}", ("catalog", "refresh", "2.99.0"), {"/simple/": poured}, (5, 8), AT_INDEX)
+    for name, poured in {
+        "a page without end": endless(kind=PAGE),
+        "a page of text without end": endless(b"<a href=x>y</a>" * 4000, kind="text/html"),
+        "a page that unpacks": bomb(),
+        "60 MB of files": listed('{"meta":{"api-version":"1.0"},"name":"a","files":[', FILE, 60 << 20, "]}", kind=PAGE),
+        "60 MB of empty rows": listed('{"meta":{},"name":"a","files":[', "{}", 60 << 20, "]}", kind=PAGE),
+        "60 MB of links": listed(HTML, "<a href='tensorflow-2.99.0.tar.gz'>t</a>", 60 << 20, "", kind="text/html"),
+        "60 MB of open marks": listed(HTML, "<a b='", 60 << 20, "", kind="text/html"),
+        "60 MB in one word": listed('{"name":"', "y", 60 << 20, '","files":[]}', kind=PAGE),
+        "a complaint without end": endless(status=500),
+        "a redirect without end": endless(status=302, headers=(("Location", "/simple/b/"),)),
+    }.items()
+]  # fmt: skip
+AT_ENGINE = {"DOCKER_HOST": "tcp://127.0.0.1:{port}"}
+HONEST = {
+    "/_ping": just("OK"),
+    "/version": just('{"ApiVersion":"1.41","Version":"20.10.24","MinAPIVersion":"1.12"}'),
+}
+CLEAN = ("clean", "--dry-run")
+ONE = '{"Id":"sha256:1","RepoTags":["a:b"]}'
+VARIABLES = '{"Id":"sha256:1","Config":{"Env":['
+IMAGES = {"/containers/json": just("[]"), "/volumes": just("{}")}
+HEADERS = [(f"X-{number}", PIECE.decode()) for number in range(90)]
+ENGINES = [
+    Flood(f"engine: {' '.join(words)}: {name}", words, HONEST | answers, codes, AT_ENGINE)
+    for name, words, answers, codes in (
+        ("a version without end", CLEAN, {"/version": endless()}, (5,)),
+        ("60 MB about itself", CLEAN, {"/info": listed('{"Warnings":[', '"w"', 60 << 20, "]}")}, (0, 5)),
+        ("60 MB of containers", CLEAN, {"/containers/json": listed("[", "{}", 60 << 20, "]")}, (0, 5)),
+        ("30 MB of images", CLEAN, IMAGES | {"/images/json": listed("[", ONE, 30 << 20, "]")}, (5, 0)),
+        ("60 MB of variables", ("validate", "x:y"), {"/images/": listed(VARIABLES, '"A=b"', 60 << 20, "]}}")}, (5,)),
+        ("a complaint without end", ("validate", "x:y"), {"/images/": endless(status=500)}, (5,)),
+        ("headers", ("validate", "x:y"), {"/images/": just("{}", *HEADERS)}, (5,)),
+        ("about itself without end", ("doctor",), {"/info": endless(b"[" * 65536)}, (0,)),
+    )
+]  # fmt: skip
+FLOODS = (*REGISTRY, *INDEXES, *ENGINES)
+ALWAYS = FLOODS[::6]
+"""Those that are tried in each run of the tests."""
+
+
+@contextmanager
+def pouring(answers: Answers) -> Iterator[int]:
+    """Serve on a port of loopback while this lasts."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            poured = next((one for path, one in answers.items() if re.search(path, self.path)), just("{}", status=404))
+            port = self.headers["Host"].rpartition(":")[2]
+            self.send_response(poured.status)
+            self.send_header("Content-Type", poured.kind)
+            self.send_header("Connection", "close")
+            for name, value in poured.headers:
+                self.send_header(name, value.replace("{port}", port))
+            self.end_headers()
+            if self.command != "HEAD":
+                for piece in poured.body():
+                    self.wfile.write(piece)
+            self.close_connection = True
+
+        do_HEAD = do_POST = do_GET  # noqa: N815 - the base class's names
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    with Server(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        try:
+            yield server.server_address[1]
+        finally:
+            server.shutdown()
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How a command ended, and what it took."""
+
+    code: int
+    printed: str
+    memory: int
+
+
+def ran(words: Iterable[str], folder: Path, environment: dict[str, str]) -> Ran:
+    """Run a command to its end; its memory is that of its own process at its peak."""
+    out = folder / "printed"
+    with out.open("wb") as stream:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "envbuilder", *words],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": str(REPOSITORY), "XDG_CACHE_HOME": str(folder / "cache"), **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=stream,
+            stderr=stream,
+        )
+        until = time.monotonic() + MOST_S
+        while not (found := os.wait4(process.pid, os.WNOHANG))[0]:
+            if time.monotonic() > until:
+                process.kill()
+                raise AssertionError(f"did not end: {out.read_bytes()[-500:]!r}")
+            time.sleep(0.02)
+        process.returncode = os.waitstatus_to_exitcode(found[1])
+    return Ran(process.returncode, out.read_text(errors="replace"), found[2].ru_maxrss << 10)
+
+
+@pytest.mark.parametrize(
+    "flood", [pytest.param(one, id=one.name, marks=() if one in ALWAYS else pytest.mark.long) for one in FLOODS]
+)
+def test_a_flood_ends_within_its_bounds(flood: Flood, tmp_path: Path) -> None:
+    """No more than 256 MB, the machine's or the registry's code, and a next step; never a traceback."""
+    assert ran(("keys", "new", "k"), tmp_path, {}).code == 0
+    with pouring(flood.answers) as port:
+        words = [word.replace("{port}", str(port)) for word in flood.words]
+        where = {name: value.replace("{port}", str(port)) for name, value in flood.where.items()}
+        ended = ran(words, tmp_path, where)
+    assert ended.code in flood.codes, ended.printed[-2000:]
+    assert "Traceback" not in ended.printed
+    assert ended.memory < MOST_BYTES, f"{ended.memory >> 20} MB"
+    assert len(ended.printed) < 100_000

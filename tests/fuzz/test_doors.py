@@ -1,0 +1,37 @@
+"""The list of targets is complete: whatever reads what others wrote is entered by one of them."""
+
+from __future__ import annotations
+
+from doors import doors, entered
+from fuzz_targets import TARGETS
+
+BY_OTHERS = {
+    ("choice.py", "read_fleet"): "fleet",
+    ("cli/fleet_command.py", "make"): "orders",
+    ("cli/fleet_command.py", "prove"): "orders",
+    ("image/ensure.py", "_kept"): "kept",
+    ("jobs/fleet_run.py", "_is_left"): "orders",
+    ("jobs/slurm_script.py", "_image"): "orders",
+    ("publish/stating.py", "validated"): "document",
+    ("publish/verify.py", "published"): "trusted",
+    ("pypi/simple_api.py", "Client._page"): "index",
+    ("pypi/simple_api.py", "_as_ours"): "wheel",
+    ("upgrade/bisect.py", "bisect"): "document",
+    ("upgrade/upgrade_job.py", "read_policy"): "policy",
+    ("validation/record.py", "validate_and_record"): "document",
+    ("validation/validate_request.py", "_built"): "kept",
+    ("engine/docker.py", "connect"): "asked",  # and 41 strange answers over a socket: tests/unit/test_engine_faults.py
+}
+"""Doors that need an engine, an index or a registry before them, and the target that reads the same by the same call."""
+
+
+def test_every_door_has_a_target() -> None:
+    """Each function that decodes or parses is entered by a target's own seeds, or reads what another target's does."""
+    every = doors()
+    assert len(every) > 80, "the search for doors finds next to none"
+    assert every - entered(TARGETS) == BY_OTHERS.keys()
+
+
+def test_what_stands_for_a_door_is_a_target() -> None:
+    """Each exception names a target that there is."""
+    assert set(BY_OTHERS.values()) <= {target.name for target in TARGETS}
