@@ -99,7 +99,7 @@ def test_the_whole_suite_on_three_kinds_with_a_node_killed_in_mid_job(world: Fle
         cluster.start_node("n2")
         cluster.ask("scontrol", "update", "nodename=n2", "state=resume")
         code, document, err = ended(running, 1800)
-        assert code == 8, err
+        assert code == 8, (err, [row["error"] for row in document["rows"]])
         assert states(document) == {
             (CPU, "any host"): "passed",
             **{(name, kind): "missing" for name in GPU for kind in KINDS},

@@ -482,8 +482,8 @@ PHRASES: dict[tuple[str, ...], str] = {
     ("build",): "where or why work GB",
     (
         "plan",
-    ): "from system rejected → ? yes uses slow after compiling its kernels on CPU claim can be with what stands "
-    "against a one cuDNN",
+    ): "from to know system rejected → ? yes uses slow after compiling its kernels on CPU claim can be with what "
+    "stands against a one cuDNN",
     ("check",): "Python cuDNN incompatible not use below the does know enough claim works with this none that GPU",
     ("explain",): "rejected",
     ("validate",): "s",
