@@ -67,19 +67,16 @@ def docker_registry(
 
 def sweep() -> None:
     """Take names out of the engine that belong to registries of killed tests: nobody answers at their port."""
-    words = [
-        "docker",
-        "image",
-        "ls",
-        "--filter",
-        "reference=127.0.0.1:*/team/*",
-        "--format",
-        "{{.Repository}}:{{.Tag}}",
-    ]
     if not shutil.which("docker"):
         return
-    names = subprocess.run(words, capture_output=True, check=False, text=True).stdout.split()
-    if left := [name for name in names if "<none>" not in name and not _answers(int(name.split("/")[0].split(":")[1]))]:
+    form = "{{.Repository}} {{.Tag}} {{.Digest}}"
+    words = ["docker", "image", "ls", "--digests", "--filter", "reference=127.0.0.1:*/team/*", "--format", form]
+    left = []
+    for line in subprocess.run(words, capture_output=True, check=False, text=True).stdout.splitlines():
+        name, tag, digest = line.split()
+        if not _answers(int(name.partition("/")[0].rpartition(":")[2])):
+            left += [f"{name}:{tag}"] * (tag != "<none>") + [f"{name}@{digest}"] * (digest != "<none>")
+    if left:
         subprocess.run(["docker", "image", "rm", *left], capture_output=True, check=False)
 
 
