@@ -26,9 +26,10 @@ TOOLKIT = "cuda-toolkit"
 
 
 def wheel_lists(catalog: Catalog, held: Holdings, today: str) -> tuple[CudnnWheel, ...]:
-    """Read the list of each CUDA wheel that the catalogue keeps; those that have changed."""
-    read = (_wheel_list(row, held, today) for row in catalog.cudnn_wheels)
-    return tuple(new for row, new in zip(catalog.cudnn_wheels, read, strict=True) if new.versions != row.versions)
+    """Read the list of each CUDA wheel that the catalogue keeps and the index shows; those that have changed."""
+    shown = [row for row in catalog.cudnn_wheels if held.versions(row.package)]
+    read = (_wheel_list(row, held, today) for row in shown)
+    return tuple(new for row, new in zip(shown, read, strict=True) if new.versions != row.versions)
 
 
 def _wheel_list(row: CudnnWheel, held: Holdings, today: str) -> CudnnWheel:
@@ -46,19 +47,24 @@ def first_day(files: Iterable[DistFile]) -> str:
 
 def toolkits(catalog: Catalog, index: PackageIndex, held: Holdings, today: str) -> tuple[CudaToolkit, ...]:
     """Make a row for each line of toolkits whose run time is on the index and that has none."""
-    lines = {versions.minor(text) for name in RUNTIMES for text in held.versions(name) if _is_final_line(text)}
-    new = sorted((line for line in lines if catalog.toolkit(line) is None), key=versions.key)
-    return tuple(row for line in new if (row := _toolkit(line, catalog, index, held, today)) is not None)
+    known = ((line, catalog.newest_toolkit(versions.major(line))) for line in _without_row(catalog, held))
+    return tuple(_toolkit(line, before, index, held, today) for line, before in known if before is not None)
 
 
-def _is_final_line(version: str) -> bool:
-    return not artefact.is_prerelease(version)
+def first_of_major(catalog: Catalog, held: Holdings) -> tuple[str, ...]:
+    """Name the lines of toolkits that no row is made for: nothing of an older major holds for a new one."""
+    new = _without_row(catalog, held)
+    return tuple(line for line in new if catalog.newest_toolkit(versions.major(line)) is None)
 
 
-def _toolkit(line: str, catalog: Catalog, index: PackageIndex, held: Holdings, today: str) -> CudaToolkit | None:
-    before = catalog.newest_toolkit(versions.major(line))
-    if before is None:  # a new major: nothing of an older one holds for it
-        return None
+def _without_row(catalog: Catalog, held: Holdings) -> list[str]:
+    """List the lines of toolkits whose run time is on the index, final, and that have no row."""
+    there = (text for name in RUNTIMES for text in held.versions(name) if not artefact.is_prerelease(text))
+    lines = {versions.minor(text) for text in there}
+    return sorted((line for line in lines if catalog.toolkit(line) is None), key=versions.key)
+
+
+def _toolkit(line: str, before: CudaToolkit, index: PackageIndex, held: Holdings, today: str) -> CudaToolkit:
     pins = _pins(line, index)
     sonames = _sonames(pins, before.sonames, index, held)
     return msgspec.structs.replace(

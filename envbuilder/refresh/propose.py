@@ -31,8 +31,8 @@ OLDEST = "1.13"
 class RefreshDocument(msgspec.Struct, frozen=True, kw_only=True):
     """What ``catalog refresh`` proposes: rows of releases, of lines of CUDA and cuDNN, and lists of CUDA wheels.
 
-    ``compared`` says what was looked at; where every list is empty, nothing of it is missing. An index shows nothing of
-    drivers.
+    ``compared`` says what was looked at; where every list is empty, nothing of it is missing. ``left`` is what
+    could not be compared or made a row of from there: a person does it. An index shows nothing of drivers.
     """
 
     schema: str = "envbuilder/catalog-refresh/v1"
@@ -41,6 +41,7 @@ class RefreshDocument(msgspec.Struct, frozen=True, kw_only=True):
     cudnn: tuple[Cudnn, ...] = ()
     cudnn_wheels: tuple[CudnnWheel, ...] = ()
     compared: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
 
     @property
     def tables(self) -> dict[str, tuple[Row, ...]]:
@@ -87,22 +88,34 @@ def refresh(proposer: Proposer, wanted: tuple[str, ...], package: str | None = N
     proposals = tuple(
         proposer.propose(text, name) for name in named for text in wanted or missing(catalog, index, name)
     )
+    there = tuple(name for name in named if wanted or Holdings(index, [name]).versions(name))
+    unseen = tuple(_UNSEEN.format(name) for name in named if name not in there)
     if package is not None or wanted:
-        return RefreshDocument(proposals=proposals, compared=named)
+        return RefreshDocument(proposals=proposals, compared=there, left=unseen)
     held = Holdings(index, (*new_lines.RUNTIMES, *(row.package for row in catalog.cudnn_wheels)))
     return RefreshDocument(
         proposals=proposals,
         cuda=new_lines.toolkits(catalog, index, held, proposer.today),
         cudnn=new_lines.cudnn_lines(catalog, held, proposer.today),
         cudnn_wheels=new_lines.wheel_lists(catalog, held, proposer.today),
-        compared=(*named, "CUDA's lines", "cuDNN's lines", "the lists of CUDA's wheels"),
+        compared=(*there, "CUDA's lines", "cuDNN's lines", "the lists of CUDA's wheels"),
+        left=(
+            *unseen,
+            *(_UNSEEN.format(row.package) for row in catalog.cudnn_wheels if not held.versions(row.package)),
+            *(_FIRST.format(line) for line in new_lines.first_of_major(catalog, held)),
+        ),
     )
 
 
+_UNSEEN = "{} is not on the index that is asked: nothing of it was compared"
+_FIRST = "CUDA {} is the first of its major: its row is written by hand, for nothing of an older one holds for it"
+
+
 def as_text(document: RefreshDocument) -> str:
-    """Write what is proposed as the YAML of each table, or say that nothing is missing."""
-    if document.tables:
-        return "\n".join(f"{name}:\n{emit.rows(rows)}".rstrip("\n") for name, rows in document.tables.items())
+    """Write what is proposed as the YAML of each table, what is left as its comments; or that nothing is missing."""
+    if document.tables or document.left:
+        tables = (f"{name}:\n{emit.rows(rows)}".rstrip("\n") for name, rows in document.tables.items())
+        return "\n".join((*(f"# {one}" for one in document.left), *tables))
     return f"nothing is missing: compared were {', '.join(document.compared)}"
 
 

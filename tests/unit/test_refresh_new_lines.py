@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from index_server import wheel
+from file_index import add
 
 from envbuilder.catalog import store
 from envbuilder.catalog.model import Catalog
@@ -46,26 +45,14 @@ TOOLKIT = (
 )
 
 
-def add(root: Path, project: str, version: str, members: dict[str, bytes], head: str = "") -> None:
-    """Put a wheel into an index."""
-    folder = root / project
-    folder.mkdir(parents=True, exist_ok=True)
-    name = project.replace("-", "_")
-    tag = "none-any" if project == new_lines.TOOLKIT else "none-manylinux2014_x86_64"
-    (folder / f"{name}-{version}-py3-{tag}.whl").write_bytes(wheel(name, version, members, head))
-    links = (
-        f'<a href="{path.name}#sha256={hashlib.sha256(path.read_bytes()).hexdigest()}">{path.name}</a>'
-        for path in sorted(folder.glob("*.whl"))
-    )
-    (folder / "index.html").write_text("\n".join(links))
-
-
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     """Make an index with what the catalogue has."""
     root = tmp_path / "simple"
     add(root, "nvidia-cuda-runtime", "13.4.92", {"nvidia/cu13/lib/libcudart.so.13": b""})
     add(root, "nvidia-cudnn-cu13", "9.28.0.42", {"a": b""})
+    for name in propose.PACKAGES:
+        add(root, name, "1.12.0", {"a": b""})  # older than what the catalogue begins with
     return root
 
 
@@ -111,10 +98,21 @@ def test_a_new_toolkit_is_read_from_the_wheels_that_it_pins(root: Path) -> None:
 
 
 def test_a_new_major_is_left_to_a_person(root: Path) -> None:
-    """Nothing of an older major holds for another: no row is made of guesses."""
+    """Nothing of an older major holds for another: no row is made of guesses, and the answer says so."""
     add(root, "nvidia-cuda-runtime", "14.0.40", {"nvidia/cu14/lib/libcudart.so.14": b""})
     index, held = opened(root)
     assert new_lines.toolkits(CATALOG, index, held, TODAY) == ()
+    found = propose.refresh(propose.Proposer(CATALOG, index, TODAY), ())
+    assert propose.as_text(found).startswith("# CUDA 14.0 is the first of its major")
+
+
+def test_an_index_without_a_distribution_was_not_compared_with_it(tmp_path: Path) -> None:
+    """A mirror that holds no TensorFlow says nothing about its releases: that is not nothing missing."""
+    add(tmp_path / "simple", "tensorflow-cpu", "1.12.0", {"a": b""})
+    index, _ = opened(tmp_path / "simple")
+    found = propose.refresh(propose.Proposer(CATALOG, index, TODAY), ())
+    assert found.compared[0] == "tensorflow-cpu"
+    assert "# tensorflow is not on the index that is asked" in propose.as_text(found)
 
 
 def test_a_new_cudnn_says_what_its_wheels_names_say(root: Path) -> None:

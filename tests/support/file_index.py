@@ -1,0 +1,23 @@
+"""A package index of files: real wheels, and a page for each project that names them with their hashes."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+
+from index_server import wheel
+
+
+def add(root: Path, project: str, version: str, members: Mapping[str, bytes], head: str = "") -> None:
+    """Put a wheel into an index; ``head`` are further lines of its METADATA."""
+    folder = root / project
+    folder.mkdir(parents=True, exist_ok=True)
+    name = project.replace("-", "_")
+    tag = "none-any" if project == "cuda-toolkit" else "none-manylinux2014_x86_64"
+    (folder / f"{name}-{version}-py3-{tag}.whl").write_bytes(wheel(name, version, dict(members), head))
+    links = (
+        f'<a href="{path.name}#sha256={hashlib.sha256(path.read_bytes()).hexdigest()}">{path.name}</a>'
+        for path in sorted(folder.glob("*.whl"))
+    )
+    (folder / "index.html").write_text("\n".join(links))
