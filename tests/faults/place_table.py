@@ -26,7 +26,8 @@ NAMES = [
 FILES = [
     Fault("out leads to itself", "ln -s out out; $E report", TROUBLE, "next:"),
     Fault("out leads nowhere", "ln -s nowhere/deep out; $E report", (0, *TROUBLE), ""),
-    Fault("images leads to itself", "ln -s images images; $E render -s flavor=cpu", TROUBLE, "next:"),
+    # Without a network, and with nothing in uv's cache, nothing can be locked, which is found out first.
+    Fault("images leads to itself", "ln -s images images; $E render -s flavor=cpu", (4, *TROUBLE), "next:"),
     Fault(
         "out is on another disk",
         "mkdir out && mount -t tmpfs -o size=4m tmpfs out && $E report; r=$?; umount out; exit $r",
