@@ -23,6 +23,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
     ``cuda`` and ``cudnn`` are the image's, ``built_cuda`` and ``built_cudnn`` what TensorFlow was compiled with.
     ``challenge`` is what this run's numbers are drawn from; the host computes the same ones by itself.
+    ``left_out`` is what this host says that an image lacks of its locked wheels: distribution, and file or folder.
     ``thin`` are the compute capabilities that machine code was kept for, where it was thinned.
     ``without_tools`` is whether the base was accepted although it has none of XLA's tools.
     """
@@ -42,6 +43,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     thin: tuple[str, ...] = ()
     glibc: str = ""
     locked: tuple[tuple[str, str], ...] = ()
+    left_out: tuple[tuple[str, str], ...] = ()
     environment: str = ""
     lock: str = ""
     labels: Mapping[str, str] = {}
