@@ -75,7 +75,7 @@ def test_it_is_the_same_program(name: str) -> None:
             'class A:\n    x: "T"\n    def f(self, a     )     : ...',
         ),
         ("from __future__ import (\n    annotations\n)\nx = 1", "                        \n               \n \nx = 1"),
-        ("x: list[\n\n    int] = 1", "x       \\\n\\\n         = 1"),
+        ("x: list[\n\n    int] = 1", "x      \\\n\\\n         = 1"),
         ("x:T\ny: T = 1\nz: int", "pass\ny    = 1\npass  "),
         ("f = lambda x: x + 1", "f = lambda x: x + 1"),
         ("ä: str = 'é'  # -> no", "ä      = 'é'  # -> no"),

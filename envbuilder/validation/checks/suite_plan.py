@@ -17,7 +17,6 @@ from envbuilder.validation.older_python import without_annotations
 from envbuilder.verdict import TIERS
 from envbuilder.workspace import packaged
 
-
 _HERE_TIMES = 2.0
 """So many times the limits of a container's checks and groups are those of an environment with no container."""
 
