@@ -223,11 +223,12 @@ def is_passed(check: CheckResult) -> bool:
 def contradiction(verdict: Verdict) -> str:
     """Say in what way a verdict says something else than its own results come to; '' where it does not.
 
-    What is required follows from its flavour and its GPUs, never from what it says that it requires.
+    What is required follows from its flavour, never from what it says that it requires. How many of the host's GPUs
+    CUDA was given it says itself (CUDA_VISIBLE_DEVICES): with one, nothing speaks of several, and its level is lower.
     """
     flavor = verdict.environment.flavor if verdict.environment else "gpu" if "gpu" in verdict.requires else "cpu"
-    gpus = max(len(verdict.host.gpus), 2 if "multi-gpu" in verdict.requires else 0)
-    word = word_of(verdict.checks, required_tiers(flavor, gpus), simulated=verdict.simulated)
+    requires = required_tiers(flavor, gpus=2 if "multi-gpu" in verdict.requires else 1)
+    word = word_of(verdict.checks, requires, simulated=verdict.simulated)
     level = level_of(verdict.checks, simulated=verdict.simulated)
     if (word, level) == (verdict.verdict, verdict.level):
         return ""

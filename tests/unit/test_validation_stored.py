@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from verdicts import check, environment, failed_verdict, gpu_verdict, verdict
+from verdicts import H100, check, environment, failed_verdict, gpu_verdict, verdict
 
 from envbuilder.engine.fake import FakeEngine
 from envbuilder.errors import InputError, UsageError
@@ -16,7 +16,7 @@ from envbuilder.validation import record as recording
 from envbuilder.validation.record import Validated, validate_and_record
 from envbuilder.validation.stored import read_verdict, users_verdict
 from envbuilder.validation.validate import ValidationRequest
-from envbuilder.verdict import Verdict, contradiction
+from envbuilder.verdict import HostRef, Verdict, contradiction
 from envbuilder.workspace import Workspace, read_document, write_document
 
 
@@ -25,6 +25,15 @@ def test_sound_verdicts_are_believed() -> None:
     gpu = check("matmul", tier="gpu")
     for sound in (verdict(), failed_verdict(level="static"), gpu_verdict(checks=(*verdict().checks, gpu))):
         assert contradiction(sound) == ""
+
+
+def test_a_host_may_give_cuda_one_of_its_gpus() -> None:
+    """Judged with one GPU of two (CUDA_VISIBLE_DEVICES), it is a PASSED at level gpu, and none of several."""
+    gpu = check("matmul", tier="gpu")
+    two = HostRef(driver="535.104.05", gpus=(H100, H100))
+    one_used = gpu_verdict(checks=(*verdict().checks, gpu), host=two)
+    assert contradiction(one_used) == ""
+    assert contradiction(msgspec.structs.replace(one_used, level="multi-gpu")) != ""
 
 
 @pytest.mark.parametrize(
