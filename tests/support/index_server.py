@@ -32,7 +32,7 @@ class Site:
     """What the index holds and how it behaves; ``asked`` records every request's path and Range header.
 
     ``secret`` is the Authorization header without which nothing is answered ('' for none); ``signed`` records those
-    that were sent.
+    that were sent. ``send_on`` is the address below which everything is to be asked instead ('' for none).
     """
 
     files: dict[str, dict[str, bytes]] = field(default_factory=dict)
@@ -45,6 +45,7 @@ class Site:
     url: str = ""
     secret: str = ""
     signed: list[str] = field(default_factory=list)
+    send_on: str = ""
 
     def add(self, project: str, filename: str, content: bytes) -> None:
         self.files.setdefault(project, {})[filename] = content
@@ -68,6 +69,11 @@ class _Handler(BaseHTTPRequestHandler):
         site.signed += [sent] if (sent := self.headers.get("Authorization", "")) else []
         if site.secret and sent != site.secret:
             self._answer(401, b"", "text/plain")
+        elif site.send_on:
+            self.send_response(302)
+            self.send_header("Location", site.send_on + self.path)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
         elif site.fail_first > 0:
             site.fail_first -= 1
             self._answer(503, b"busy", "text/plain")

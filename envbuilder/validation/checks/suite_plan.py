@@ -17,6 +17,9 @@ from envbuilder.validation.older_python import without_annotations
 from envbuilder.verdict import TIERS
 from envbuilder.workspace import packaged
 
+_HERE_TIMES = 2.0
+"""So many times the limits of a container's checks and groups are those of an environment with no container."""
+
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """What the probes are told: what the image should hold, and what the host has; never what to answer.
@@ -70,10 +73,10 @@ def select(facts: Facts) -> tuple[Check, ...]:
 def _placed(check: Check, facts: Facts) -> Check:
     """Give what files alone tell to the stage, which reads an image's without asking the image.
 
-    With no container the files may be a cluster's, far away: every limit is then twice as long.
+    With no container the files may be a cluster's, far away: every limit is then twice as long, a group's too.
     """
     if facts.place == "here":
-        return msgspec.structs.replace(check, limit_s=2 * check.limit_s)
+        return msgspec.structs.replace(check, limit_s=_HERE_TIMES * check.limit_s)
     if check.of_files and facts.place == "container":
         return msgspec.structs.replace(check, group="host", probe="")
     return check
@@ -103,6 +106,7 @@ def plan(checks: tuple[Check, ...], facts: Facts) -> bytes:
             "lane": group.lane,
             "env": dict(group.env),
             "bounded": group.bounded,
+            "times": _HERE_TIMES if facts.place == "here" else 1.0,
             "checks": [_order(check) for check in checks if check.group == group.name],
         }
         for group in GROUPS
