@@ -10,6 +10,7 @@ from envbuilder.environment import Environment
 from envbuilder.errors import decode
 from envbuilder.finding import Code, Finding
 from envbuilder.image import lockfile, omissions
+from envbuilder.validation.checks.suite_plan import Facts
 from envbuilder.validation.file_records import Distribution, distributions
 from envbuilder.validation.image_files import ImageFiles
 from envbuilder.validation.outside import Looked, Outside, error, listed
@@ -128,11 +129,23 @@ def _of_form(subject: Outside, told: Environment | None) -> Iterator[tuple[str, 
     labels, content = subject.image.labels, subject.files.content(LIST)
     label = labels.get(omissions.LABEL)
     carried = lockfile.digest(decode.lossy(content)) if content is not None else None
-    yield f"label {FORM_LABEL}", labels.get(FORM_LABEL), (told.form or None) if told is not None else None
-    yield f"label {THIN_LABEL}", labels.get(THIN_LABEL), (" ".join(told.thinned_to) or None) if told else None
+    own = ((told.form or None), (" ".join(told.thinned_to) or None)) if told is not None else (None, None)
+    form, thin = _form_to_be(subject.facts) or own
+    yield f"label {FORM_LABEL}", labels.get(FORM_LABEL), form
+    yield f"label {THIN_LABEL}", labels.get(THIN_LABEL), thin
+    if told is not None:
+        yield "environment.json form", own[0], form
+        yield "environment.json thin", own[1], thin
     yield "list of omissions in the image", carried, label
     if subject.omissions:
         yield f"label {omissions.LABEL}", label, lockfile.digest(subject.omissions)
+    elif subject.facts.form == "devel":
+        yield f"label {omissions.LABEL}", label, None
+
+
+def _form_to_be(facts: Facts) -> tuple[str | None, str | None] | None:
+    """Return what an image has to say of its form and its GPUs by the host's word; None where the host has none."""
+    return (facts.form if facts.form != "devel" else None, " ".join(facts.thin) or None) if facts.form else None
 
 
 def _flavor(subject: Outside, told: Environment | None) -> Iterator[Finding]:
