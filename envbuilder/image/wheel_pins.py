@@ -6,7 +6,7 @@ What was proved on one host is written down for the others: there neither the in
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -38,12 +38,15 @@ def read_pins(workspace: Workspace) -> Mapping[str, Pin]:
 
 
 def add_pins(workspace: Workspace, proved: Iterable[tuple[str, str, bytes]]) -> None:
-    """Write down what was proved: hash, name and RECORD of each wheel. What stands there already is never changed."""
+    """Write down what was proved: hash, name and RECORD of each wheel. What stands there already is never changed.
+
+    A wheel that puts files elsewhere than among its packages is not written down: its pin would not cover them.
+    """
     before = read_pins(workspace)
     found = {
         wheel: Pin(name, rows)
         for wheel, name, record in proved
-        if wheel not in before and (rows := rows_digest(record))
+        if wheel not in before and not _brings_elsewhere(record) and (rows := rows_digest(record))
     }
     if found:
         write_document(workspace.wheels, WheelPins(wheels=dict(sorted({**before, **found}.items()))))
@@ -55,18 +58,33 @@ def rows_digest(record: bytes) -> str:
     It is the same for a wheel's own RECORD and for the one that an installer leaves: notes of installers, byte code and
     what lies elsewhere are left out. A wheel that brings files of packages by its ``.data`` has none.
     """
-    rows = list(_rows(record))
-    moved = any(path.partition(".data/")[2].startswith(_INTO_PACKAGES) for path, _ in rows if ".data/" in path)
-    own = [(path, written) for path, written in rows if ".data/" not in path and not _is_of_installers(path)]
-    return digest("".join(f"{path},{written}\n" for path, written in sorted(own)).encode()) if own and not moved else ""
+    own = _hashed(record)
+    return digest("".join(f"{_quoted(path)},{written}\n" for path, written in sorted(own)).encode()) if own else ""
 
 
-def _rows(record: bytes) -> Iterator[tuple[str, str]]:
-    """Yield path and digest of each row as it is written: a name with a comma is quoted alike by all who write one."""
-    for line in decode.lossy(record).splitlines():
-        path, _, rest = line.rpartition(",")[0].rpartition(",")
-        if path:
-            yield path, rest
+def hashed_rows(record: bytes) -> bytes:
+    """Return a RECORD of just the rows that `rows_digest` covers: a pin vouches for no other."""
+    return "".join(f"{_quoted(path)},{written},\n" for path, written in _hashed(record)).encode()
+
+
+def _brings_elsewhere(record: bytes) -> bool:
+    return any(row[0].partition("/")[0].endswith(".data") for row in decode.csv_rows(record) if row)
+
+
+def _hashed(record: bytes) -> list[tuple[str, str]]:
+    """List path and digest of each row that is hashed; none where a row is not of three fields, or a path is twice."""
+    rows = [row for row in decode.csv_rows(record) if row]
+    if any(len(row) != _FIELDS or not row[0] for row in rows):
+        return []
+    paths = [path for path, _, _ in rows]
+    moved = any(path.partition(".data/")[2].startswith(_INTO_PACKAGES) for path in paths if ".data/" in path)
+    own = [(path, written) for path, written, _ in rows if ".data/" not in path and not _is_of_installers(path)]
+    return own if not moved and len(dict(own)) == len(own) else []
+
+
+def _quoted(path: str) -> str:
+    """Write a path as all who write RECORDs do."""
+    return '"' + path.replace('"', '""') + '"' if set(path) & set(',"') else path
 
 
 def _is_of_installers(path: str) -> bool:
@@ -74,3 +92,7 @@ def _is_of_installers(path: str) -> bool:
     if path.startswith(("../", "/")) or (folder.endswith("__pycache__") and leaf.endswith(".pyc")):
         return True
     return folder.endswith(".dist-info") and leaf in _BY_INSTALLERS
+
+
+_FIELDS = 3
+"""Path, digest and size: what a row of a RECORD is, and no installer writes another."""

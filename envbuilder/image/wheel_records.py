@@ -14,7 +14,7 @@ from packaging.tags import compatible_tags, cpython_tags
 
 from envbuilder.errors import decode
 from envbuilder.image.lockfile import Locked
-from envbuilder.image.wheel_pins import Pin, rows_digest
+from envbuilder.image.wheel_pins import Pin, hashed_rows, rows_digest
 from envbuilder.pypi.answer_cache import Cache
 from envbuilder.pypi.package_index import DistFile, IndexUnavailableError, PackageIndex
 from envbuilder.versions import distribution, minor, numbers, same
@@ -103,11 +103,20 @@ class WheelRecords:
                 if kept is not None and kept.proof == "built" and kept.content is not None:
                     yield digest, kept.filename, kept.content
 
-    def as_pinned(self, package: Locked, tags: frozenset[str], record: bytes) -> bool | None:
-        """Tell whether the RECORD that an installer left is of the pinned wheel; None where no such wheel is pinned."""
+    def as_pinned(self, package: Locked, tags: frozenset[str], record: bytes) -> WheelRecord | None:
+        """Return what a pin proves of the RECORD that an installer left; None where no such wheel is pinned.
+
+        It holds the rows that the pin covers and no other: whoever made the image may have added some that it does not.
+        """
         pins = [self._pins[digest] for digest in package.hashes if digest in self._pins]
-        rows = {pin.rows for pin in pins if _has(pin.filename, tags)}
-        return rows_digest(record) in rows if rows else None
+        names = {pin.rows: pin.filename for pin in pins if pin.rows and _has(pin.filename, tags)}
+        if not names:
+            return None
+        name = names.get(rows_digest(record))
+        if name is None:
+            why = "its RECORD is not the one that a build proved of the locked wheel"
+            return WheelRecord(why=why, refuted="image")
+        return WheelRecord(name, hashed_rows(record), proof="built")
 
     def _all_kept(self, package: Locked, tags: frozenset[str]) -> Iterator[tuple[str, WheelRecord]]:
         for digest in package.hashes:
@@ -128,7 +137,7 @@ class WheelRecords:
         if pin is None or record.content is None or record.proof == "whole":
             return record
         if rows_digest(record.content) == pin.rows:
-            return replace(record, proof="built")
+            return replace(record, content=hashed_rows(record.content), proof="built")
         return WheelRecord(why=f"the index gives another RECORD of {pin.filename} than the one that a build proved")
 
     def _put(self, digest: str, record: WheelRecord) -> None:

@@ -124,12 +124,7 @@ def _pinned(subject: Outside, one: Distribution, package: Locked, wheel: WheelRe
     if not versions.same(package.version, one.version):
         return wheel
     record = subject.files.content(f"{one.site}/{one.folder}/RECORD") or b""
-    as_pinned = subject.wheels.as_pinned(package, one.tags, record)
-    if as_pinned is None:
-        return wheel
-    if as_pinned:
-        return replace(wheel, content=record, why="", proof="built")
-    return replace(wheel, why="its RECORD is not the one that a build proved of the locked wheel", refuted="image")
+    return subject.wheels.as_pinned(package, one.tags, record) or wheel
 
 
 def _compare(subject: Outside, one: Distribution, wheel: WheelRecord, omitted: OfDistribution | None) -> _Compared:

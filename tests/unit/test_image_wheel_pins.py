@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from made_images import SITE, image_of, outside, package, row
 
 from envbuilder.finding import Code, Severity
 from envbuilder.image import lockfile
-from envbuilder.image.wheel_pins import Pin, add_pins, read_pins, rows_digest
+from envbuilder.image.wheel_pins import Pin, add_pins, hashed_rows, read_pins, rows_digest
 from envbuilder.image.wheel_records import WheelRecords
 from envbuilder.pypi.answer_cache import Cache
 from envbuilder.validation.installed_files import files
@@ -107,3 +108,81 @@ def test_an_index_that_lies_about_a_pinned_wheel_is_not_believed(tmp_path: Path)
     assert found(tmp_path / "a", changed=b"swapped", kept=lie) == ([Code.FILES_DIFFER], 0)
     assert found(tmp_path / "a", kept=lie) == ([], 1), "and an honest image is not blamed for it"
     assert found(tmp_path / "b", kept=WHEEL) == ([], 1)
+
+
+def image_with(rows: str, there: dict[str, bytes]) -> list[str]:
+    """Compare the files of an image whose RECORD has more rows than its pinned wheel's; return what is an error."""
+    layer = package("numpy", "2.4.6", NUMPY)
+    record = layer[RECORD]
+    assert isinstance(record, bytes)
+    subject = outside(image_of({**layer, RECORD: record + rows.encode(), **there}), lock=LOCK)
+    looked = files(replace(subject, wheels=WheelRecords(None, Cache(Path("/nonexistent")), pins())))
+    return [one.message for one in looked.findings if one.severity is Severity.ERROR]
+
+
+EVIL = b"evil"
+EVIL_ROW = row("x", EVIL).strip().partition(",")[2]
+
+
+@pytest.mark.parametrize(
+    ("path", "placed"),
+    [
+        ("../../../lib/python3.11/site-packages/numpy/__init__.py", "numpy/__init__.py"),
+        (f"/{SITE}/numpy/__init__.py", "numpy/__init__.py"),
+        ("../../../lib/python3.11/site-packages/sitecustomize.py", "sitecustomize.py"),
+        ("../../../lib/libextra.so", "../../libextra.so"),
+        ("numpy/x.data/evil.so", "numpy/x.data/evil.so"),
+        ("numpy-2.4.6.data/platlib.so", "numpy-2.4.6.data/platlib.so"),
+        ("numpy-2.4.6.data/scripts/../../evil.so", "evil.so"),
+        ("evil.dist-info/direct_url.json", "evil.dist-info/direct_url.json"),
+    ],
+)
+def test_a_pin_vouches_for_no_row_that_it_does_not_cover(path: str, placed: str) -> None:
+    """A row that is in no digest, added to a pinned RECORD, brings no file of that name and excuses no other bytes."""
+    there = {posixpath.normpath(f"{SITE}/{placed}"): EVIL}
+    assert image_with("", {}) == []
+    assert image_with(f"{path},{EVIL_ROW}\n", there)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        f"numpy/__init__.py,{EVIL_ROW},x.dist-info/RECORD,,\n",
+        f"numpy/__init__.py,{EVIL_ROW}\n",
+        "numpy/__init__.py,sha256=EVIL\n",
+        "numpy/__init__.py\n",
+        f'"numpy/__init__.py",{EVIL_ROW}\n',
+        f'numpy/__init__.py,"{EVIL_ROW.replace(",", chr(34) + "," + chr(34))}",x.dist-info/RECORD,,\n',
+        f"numpy/__init__.py,{EVIL_ROW}\v../a,,\n",
+    ],
+)
+def test_a_row_that_two_readers_may_read_differently_is_not_as_pinned(rows: str) -> None:
+    """Other than three fields, a path twice, a quoted one: the digest is of what is compared, or there is none."""
+    assert rows_digest(WHEEL + rows.encode()) != rows_digest(WHEEL)
+    assert image_with(rows, {f"{SITE}/numpy/__init__.py": EVIL})
+
+
+def test_an_index_vouches_for_no_row_that_a_pin_does_not_cover(tmp_path: Path) -> None:
+    """Its RECORD, as pinned but for a row that no digest covers, is proved without that row."""
+    cache = Cache(tmp_path)
+    (locked,) = lockfile.parse(LOCK)
+    more = b"../../../lib/python3.11/site-packages/sitecustomize.py,sha256=x,1\n"
+    cache.put(DIGEST, "wheel-record-2", f"{NAME}\t\n".encode() + WHEEL + more)
+    kept = WheelRecords(None, cache, pins()).of(locked, frozenset({"py3-none-any"}))
+    assert kept.proof == "built"
+    assert kept.content is not None
+    assert b"numpy/core.so," in kept.content
+    assert b"sitecustomize" not in kept.content
+
+
+def test_a_wheel_that_puts_files_elsewhere_is_not_pinned(tmp_path: Path) -> None:
+    """Its pin would not cover what it puts elsewhere, and an honest image would be blamed for that."""
+    add_pins(Workspace(tmp_path), [(DIGEST, NAME, WHEEL + b"numpy-2.4.6.data/scripts/f2py,sha256=x,1\n")])
+    assert read_pins(Workspace(tmp_path)) == {}
+
+
+def test_a_name_with_a_comma_is_hashed_as_it_is_written() -> None:
+    """A pin's rows are a RECORD again, and of the same digest: quoted names with them."""
+    record = WHEEL + b'"numpy/a,b ""c"".py",sha256=x,1\n'
+    assert rows_digest(hashed_rows(record)) == rows_digest(record) != rows_digest(WHEEL)
+    assert b'"numpy/a,b ""c"".py",sha256=x,' in hashed_rows(record)
