@@ -99,7 +99,8 @@ def _policy(  # noqa: PLR0913, PLR0917 - one parameter an option
         raise UsageError(
             "a policy needs --to, and --key or --identity with --issuer", hint="who signed, and which images are meant"
         )
-    pems = tuple(key.pem for path in keys for key in load_public_keys(path))
+    trusted = tuple(key for path in keys for key in load_public_keys(path))
     kinds = parse_kinds(on, load().gpu_model) if on else ()
     reached = cast("Level", level or ("gpu" if kinds else "cpu"))
-    return policy(names[0], Admission(destination(to).name, identity, issuer, reached, kinds, pems))
+    asked = Admission(destination(to).name, identity, issuer, reached, kinds, trusted)
+    return policy(names[0], asked, datetime.now(UTC))

@@ -6,7 +6,7 @@ import os
 import platform
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 import click
 
@@ -14,6 +14,7 @@ from envbuilder.cli.fleet_ports import (
     asked,
     attacher,
     attacher_beside,
+    check_ours,
     closing_beside,
     cluster_of,
     executor_of,
@@ -29,6 +30,7 @@ from envbuilder.cli.fleet_ports import (
 from envbuilder.cli.options import format_option, gpus_option, keyless_option, profile_option
 
 if TYPE_CHECKING:
+    from envbuilder.jobs.prove import ProofDocument
     from envbuilder.jobs.served_suite import Runtime
     from envbuilder.verdict import Verdict
 
@@ -149,11 +151,11 @@ def run(  # noqa: PLR0913, PLR0917 - one parameter an option
         raise UsageError(
             f"no pod {'builds' if build else 'plays a driver'}", hint="--slurm or --dask, whose hosts have an engine"
         )
-    if runtime != "engine" and (not slurm or build or rehearse):
-        raise UsageError(
-            f"--in {runtime} is for proofs on Slurm's nodes", hint="nothing is built or rehearsed without an engine"
-        )
-    cluster = cluster_of(given, is_asked=kubernetes)
+    if not slurm:
+        check_ours("--slurm", ("runtime",))
+    if runtime != "engine" and (build or rehearse):
+        raise UsageError(f"--in {runtime} is for proofs alone", hint="nothing is built or rehearsed without an engine")
+    cluster = cluster_of(given, "--kubernetes", is_asked=kubernetes)
     what, registrar = prepared(**given)
     console = Console()
     if executors:
@@ -195,13 +197,21 @@ def prove(order: Any, signers: tuple[Path, ...], keyless: bool, beside: Path | N
     Example:
       envbuilder fleet prove - --sign ~/.envbuilder/envbuilder.key < order.json
     """
-    from envbuilder.catalog.store import load
     from envbuilder.cli.output import finish
+    from envbuilder.jobs.prove import as_text
+
+    with closing_beside(beside):  # whatever refuses it: the image beside this waits for a word, on a node of its own
+        document = _proven(order, signers, beside, keyless=keyless)
+    finish(document, form, as_text)
+
+
+def _proven(order: BinaryIO, signers: tuple[Path, ...], beside: Path | None, *, keyless: bool) -> ProofDocument:
+    from envbuilder.catalog.store import load
     from envbuilder.console import Console
     from envbuilder.errors import UsageError, decode
     from envbuilder.host import describe
     from envbuilder.jobs.fleet_task import ProofOrder
-    from envbuilder.jobs.prove import Here, as_text, check_host
+    from envbuilder.jobs.prove import Here, check_host
     from envbuilder.jobs.prove import prove as do
     from envbuilder.publish.proven import check_believed, registrar_of
     from envbuilder.publish.publish_all import sealer_of
@@ -233,9 +243,7 @@ def prove(order: Any, signers: tuple[Path, ...], keyless: bool, beside: Path | N
             ready = attacher(registrar, sealer, host, catalog, gpus=asked_for.gpus, simulate=played, **how)
         return ready(asked_for.digest)
 
-    with closing_beside(beside):
-        document = do(asked_for, here, registrar.standing, attach)
-    finish(document, form, as_text)
+    return do(asked_for, here, registrar.standing, attach)
 
 
 @command.command("make")
@@ -345,7 +353,9 @@ def export(
     from envbuilder.jobs.fleet_slurm import batches, write_batches
     from envbuilder.jobs.fleet_text import as_text
 
-    cluster = cluster_of(given, is_asked=scheduler == "kubernetes")
+    if scheduler != "slurm":
+        check_ours("fleet export slurm", ("runtime",))
+    cluster = cluster_of(given, "fleet export kubernetes", is_asked=scheduler == "kubernetes")
     what, registrar = prepared(**given)
     document = survey("plan", what, registrar.standing)
     tasks = [

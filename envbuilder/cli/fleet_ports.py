@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
+from click.core import ParameterSource
 from msgspec.structs import replace
 
 from envbuilder.cli.options import format_option, matrix_argument, select_option
@@ -211,13 +212,31 @@ def executor_of(dask: str | None, cluster: Cluster | None, runtime: Runtime, wor
     return SlurmExecutor(workspace.fleet_logs, runtime) if cluster is None else KubernetesExecutor(cluster)
 
 
-def cluster_of(given: dict[str, Any], *, is_asked: bool) -> Cluster | None:
-    """Take what `in_cluster` added out of the options. Raises UsageError where a cluster has nobody to judge."""
+def check_ours(executor: str, parameters: Iterable[str]) -> None:
+    """Refuse what was given for an executor that was not asked for: nothing would heed it. Raises UsageError."""
+    from envbuilder.errors import UsageError
+
+    context = click.get_current_context()
+    unsaid = (ParameterSource.DEFAULT, ParameterSource.DEFAULT_MAP)
+    for option in context.command.params:
+        if option.name in parameters and context.get_parameter_source(option.name) not in unsaid:
+            raise UsageError(f"{option.opts[0]} is for {executor} alone", hint=f"leave it out, or ask for {executor}")
+
+
+_IN_CLUSTER = ("runner", "key_secret", "pull_secret", "gpu_claim", "namespace")
+
+
+def cluster_of(given: dict[str, Any], executor: str, *, is_asked: bool) -> Cluster | None:
+    """Take what `in_cluster` added out of the options; ``executor`` is how a user asks for whom they are.
+
+    Raises UsageError where a cluster has nobody to judge, and for such an option where no cluster is asked for.
+    """
     from envbuilder.errors import UsageError
     from envbuilder.jobs.fleet_kubernetes import Cluster
 
-    runner, key, login = given.pop("runner"), given.pop("key_secret"), given.pop("pull_secret")
-    claim, namespace = given.pop("gpu_claim"), given.pop("namespace")
+    if not is_asked:
+        check_ours(executor, _IN_CLUSTER)
+    runner, key, login, claim, namespace = (given.pop(name) for name in _IN_CLUSTER)
     if is_asked and not runner:
         raise UsageError(
             "no image with envbuilder in it is named", hint="--runner IMAGE; docs/fleet.md shows how to make one"

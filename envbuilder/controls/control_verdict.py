@@ -23,8 +23,8 @@ def answer(control: Control, verdict: Verdict) -> Answer:
     """Hold a verdict against what the control must lead to."""
     red = tuple(check for check in verdict.checks if check.outcome in _RED)
     codes = tuple(dict.fromkeys(code for check in red for code in _codes(check)))
-    wrong = _without_reason(control, verdict, red)
-    if not wrong and control.warned and not codes:
+    wrong = _without_reason(control, verdict, red) or _louder(control, red, codes)
+    if not wrong and control.warned:
         codes = _warned(control, verdict)
         wrong = _only_warned(control, verdict.verdict, codes)
     elif not wrong:
@@ -64,6 +64,15 @@ def _without_reason(control: Control, verdict: Verdict, red: tuple[CheckResult, 
         return f"red without a finding: {', '.join(silent)}"
     loud = [check.name for check in verdict.checks if check not in red and _codes(check)]
     return f"{control.name}: an error in a check that is not red: {', '.join(loud)}" if loud else ""
+
+
+def _louder(control: Control, red: tuple[CheckResult, ...], codes: tuple[Code, ...]) -> str:
+    """Say that something is red where only a warning may be: the control's own code too would be louder than it is."""
+    if not control.warned or not red:
+        return ""
+    if control.code in codes:
+        return f"{control.code} is to be a warning, and became an error"
+    return f"{control.code} is to be a warning, and {', '.join(check.name for check in red)} is red"
 
 
 def _otherwise(control: Control, word: Word, codes: tuple[Code, ...]) -> str:

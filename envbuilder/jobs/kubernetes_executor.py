@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TypeVar
@@ -14,7 +15,7 @@ from envbuilder.errors import InfrastructureError, UsageError, decode, printable
 from envbuilder.exits import ExitCode
 from envbuilder.jobs.fleet_kubernetes import JUDGE, OWN, Cluster, manifest
 from envbuilder.jobs.fleet_task import Ended, LostError, Task
-from envbuilder.jobs.queue_executor import QueueExecutor
+from envbuilder.jobs.queue_executor import End, QueueExecutor, each_told
 
 _ASK_S = 60.0
 _SAID = 500
@@ -132,12 +133,11 @@ class KubernetesExecutor(QueueExecutor):
                 raise
         return task.name
 
-    def over(self, jobs: Mapping[str, Task]) -> Mapping[str, Ended | LostError]:
+    def over(self, jobs: Mapping[str, Task]) -> Mapping[str, End]:
         """Say how the Jobs ended that are over, or that nobody finds any more."""
         said = self._asked("get", "jobs", "-l", _LABEL, "-o", "json")
         there = {job.metadata.name: job for job in _read(said, _Jobs).items}
-        told = {name: self._ended(name, there.get(name)) for name in jobs}
-        return {name: end for name, end in told.items() if end is not None}
+        return each_told(jobs, lambda name: self._ended(name, there.get(name)))
 
     def _is_under_way(self, task: Task) -> bool:
         said = self._asked("get", "job", task.name, "--ignore-not-found", "-o", "json")
@@ -151,7 +151,8 @@ class KubernetesExecutor(QueueExecutor):
         listed = self._asked("get", "pods", "-l", f"job-name={name}", "-o", "json")
         pods = sorted(_read(listed, _Pods).items, key=lambda pod: pod.metadata.creation_timestamp)
         pod = next((pod for pod in reversed(pods) if pod.code is not None), None)
-        self._asked("delete", f"configmap/{name}", "--ignore-not-found", "--wait=false")
+        with suppress(InfrastructureError):  # it is tidied up: how the Job ended is known without it
+            self._asked("delete", f"configmap/{name}", "--ignore-not-found", "--wait=false")
         if pod is not None and pod.code is not None:
             return Ended(pod.code, self._said(pod), pod.spec.node_name)
         if job.end.type == "Complete":

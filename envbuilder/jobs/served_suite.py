@@ -27,6 +27,9 @@ Runtime = Literal["engine", "apptainer", "pyxis"]
 
 RUNTIMES: tuple[Runtime, ...] = get_args(Runtime)
 
+_STARTS_S, _ENDS_S = 3600, 5
+"""Seconds in which an image is fetched and started, which may take minutes, and in which it ends once it is told to."""
+
 _BESIDE = """\
 # The image under test runs in a container of {runtime}; the key, the login and the order stay outside.
 beside=$(mktemp -d "$work/beside-XXXXXXXX") || exit 5
@@ -34,14 +37,23 @@ trap 'rm -rf "$beside"' EXIT
 mkdir "$beside/exchange" "$beside/tmp" || exit 5
 {start} &
 suite=$!
+# The node is ours alone: however the judge ended, nobody waits for what waits for its word.
+close() {{
+  : >"$beside/exchange/over" || true
+  for signal in TERM KILL; do
+    for ((look = 0; look < {ends} * 5; look++)); do kill -0 "$suite" 2>/dev/null || return 0; sleep 0.2; done
+    kill -"$signal" "$suite" 2>/dev/null || true
+  done
+}}
 # It is fetched first, which may take minutes: nobody judges before it is there.
 until [ -e "$beside/exchange/here" ]; do
   kill -0 "$suite" 2>/dev/null || {{ echo "{runtime} did not start the image" >&2; exit 5; }}
+  ((SECONDS < {starts})) || {{ echo "{runtime} did not start the image in {starts} s" >&2; close; exit 5; }}
   sleep 0.5
 done
 code=0
 printf '%s' "$order" | envbuilder {arguments} --beside "$beside/exchange" || code=$?
-wait "$suite" || true
+close
 exit "$code"
 """
 
@@ -55,7 +67,7 @@ def proving(runtime: Runtime, arguments: str, *, gpu: bool) -> str:
     served = shlex.quote(f"export HOME=/tmp TF_CPP_MIN_LOG_LEVEL=0\n: >{EXCHANGE}/here\n{SERVE}")
     words = _apptainer(gpu=gpu) if runtime == "apptainer" else _pyxis(gpu=gpu)
     start = f"env -u ENVBUILDER_SIGNING_KEY {words} /bin/sh -c {served}"
-    return _BESIDE.format(runtime=runtime, start=start, arguments=arguments)
+    return _BESIDE.format(runtime=runtime, start=start, arguments=arguments, starts=_STARTS_S, ends=_ENDS_S)
 
 
 _MOUNTS = f'"$beside/exchange:{EXCHANGE},$beside/tmp:/tmp"'

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from envbuilder.errors import InfrastructureError, UsageError, decode, printable, programs
 from envbuilder.jobs.fleet_task import Ended, LostError, Task
-from envbuilder.jobs.queue_executor import QueueExecutor
+from envbuilder.jobs.queue_executor import End, QueueExecutor, each_told
 from envbuilder.jobs.served_suite import Runtime
 from envbuilder.jobs.slurm_script import VARIABLES, script
 from envbuilder.workspace import read_kept, writing
@@ -72,11 +72,11 @@ class SlurmExecutor(QueueExecutor):
             raise InfrastructureError(f"sbatch answered {job[:200]!r}, which is no job", hint="try sbatch by hand")
         return job
 
-    def over(self, jobs: Mapping[str, Task]) -> Mapping[str, Ended | LostError]:
+    def over(self, jobs: Mapping[str, Task]) -> Mapping[str, End]:
         """Say how the jobs ended that have left the queue."""
         queued = self._jobs()
-        told = {job: self._ended(job, task) for job, task in jobs.items() if queued.get(task.name) != job}
-        return {job: end for job, end in told.items() if end is not None}
+        left = [job for job, task in jobs.items() if queued.get(task.name) != job]
+        return each_told(left, lambda job: self._ended(job, jobs[job]))
 
     def _jobs(self) -> dict[str, str]:
         """Name our jobs in the queue, and their numbers."""
@@ -93,12 +93,12 @@ class SlurmExecutor(QueueExecutor):
             return None
         where = told.get("NodeList", "")
         code, _, signal = told.get("ExitCode", "").partition(":")
+        if state == "CANCELLED":  # whoever takes a running job out ends it by a signal, which is no lost node
+            return Ended(_CANCELLED, f"job {job} was cancelled", where)
         if state in _LOST or signal not in {"", "0"} or not code.isdecimal():
             return LostError(f"job {job} on {where or 'no node'} ended as {state}")
         log = read_kept(self.folder / f"{task.name}-{job}_0.log") or b""
         said = printable.line(decode.lossy(log[-2000:]).strip()[-500:])
-        if state == "CANCELLED":
-            return Ended(_CANCELLED, f"job {job} was cancelled", where)
         return Ended(int(code), said, where)
 
     def _told(self, job: str) -> Mapping[str, str]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
-from envbuilder.attest.demand import rank
+from envbuilder.attest.demand import moment, rank
+from envbuilder.attest.keys import PublicKey
 from envbuilder.attest.kinds import Kind
 from envbuilder.attest.statement import VERDICT
 from envbuilder.errors import UsageError, decode
@@ -23,8 +25,8 @@ FULCIO, REKOR = "https://fulcio.sigstore.dev", "https://rekor.sigstore.dev"
 class Admission:
     """What is admitted: images of a repository, with a verdict that someone trusted signed, on each kind of host.
 
-    Trusted is an identity of an issuer, or one of ``keys`` (PEM). ``level`` is what a verdict has to have reached;
-    without kinds one verdict from anywhere is enough.
+    Trusted is an identity of an issuer, or one of ``keys``, for ever: no controller ends a key. ``level`` is what a
+    verdict has to have reached; without kinds one verdict from anywhere is enough.
     """
 
     repository: str
@@ -32,16 +34,27 @@ class Admission:
     issuer: str
     level: Level
     on: tuple[Kind, ...] = ()
-    keys: tuple[str, ...] = ()
+    keys: tuple[PublicKey, ...] = ()
 
 
-def policy(controller: str, asked: Admission) -> str:
-    """Write the policy as YAML.
+def policy(controller: str, asked: Admission, now: datetime) -> str:
+    """Write the policy as YAML, with the days on which its keys end as comments.
 
-    Raises UsageError for what the controller has no words for: kinds of host, or keys.
+    Raises UsageError for a key that has ended, and for what the controller has no words for: kinds of host, or keys.
     """
+    ended = [key for key in asked.keys if key.expires and moment(key.expires) < now]
+    if ended:
+        told = ", ".join(f"{key.keyid[:16]} until {key.expires}" for key in ended)
+        raise UsageError(
+            f"a key is trusted no more: {told}", hint="leave it out: the controller would trust it without limit"
+        )
     made = _kyverno(asked) if controller == "kyverno" else _sigstore(asked)
     head = f"# Written by `envbuilder export policy {controller}`. `envbuilder verify` asks more: docs/publish.md.\n"
+    head += "".join(
+        f"# Key {key.keyid[:16]} is to be trusted until {key.expires}: then take it out, the controller does not.\n"
+        for key in asked.keys
+        if key.expires
+    )
     return head + decode.lossy(msgspec.yaml.encode(made))
 
 
@@ -121,7 +134,8 @@ def _kyverno(asked: Admission) -> dict[str, Any]:
         {"key": f"{{{{ verdict.{field} }}}}", "operator": operator, "value": value} for field, operator, value in told
     ]
     entries: list[dict[str, Any]] = [
-        {"keys": {"publicKeys": key, "rekor": {"ignoreTlog": True}, "ctlog": {"ignoreSCT": True}}} for key in asked.keys
+        {"keys": {"publicKeys": key.pem, "rekor": {"ignoreTlog": True}, "ctlog": {"ignoreSCT": True}}}
+        for key in asked.keys
     ]
     if asked.identity:
         entries += [{"keyless": {"subject": asked.identity, "issuer": asked.issuer, "rekor": {"url": REKOR}}}]

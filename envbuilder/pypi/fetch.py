@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urljoin, urlsplit
 
 from envbuilder.errors import InfrastructureError
-from envbuilder.pypi.index_config import IndexConfig, host
+from envbuilder.pypi.index_config import IndexConfig, origin
 from envbuilder.pypi.package_index import IndexUnavailableError
 from envbuilder.workspace import read_kept
 
@@ -117,11 +117,12 @@ class Transport:
             if not answer.is_redirect:
                 return answer
             answer.close()
-            url = urljoin(url, answer.headers["Location"])
+            url = _next(url, answer.headers["Location"])
         raise IndexUnavailableError(f"{url}: redirected more than {MAX_REDIRECTS} times", hint=_HINT)
 
     def _send(self, method: str, url: str, headers: dict[str, str]) -> requests.Response:
-        # Given with each request, for variables outrank what a session holds. An index's credentials are for its host.
+        # Given with each request, for variables outrank what a session holds. An index's credentials are for its
+        # scheme, host and port: who redirects to another place does not make us tell them there.
         return self._open().request(
             method,
             url,
@@ -129,7 +130,7 @@ class Transport:
             timeout=TIME_LIMITS_S,
             stream=True,
             allow_redirects=False,
-            auth=self._credentials.get(host(url)),
+            auth=self._credentials.get(origin(url)),
             verify=self._certificates,
             proxies=self._proxies,
         )
@@ -138,6 +139,14 @@ class Transport:
         if self._session is None:
             self._session = _session(self._agent)
         return self._session
+
+
+def _next(url: str, location: str) -> str:
+    """Return where a redirect leads. Raises IndexUnavailableError where it leaves TLS: anyone could answer there."""
+    then = urljoin(url, location)
+    if urlsplit(url).scheme == "https" != urlsplit(then).scheme:
+        raise IndexUnavailableError(f"{url}: redirects from https to {origin(then)}, without TLS", hint=_HINT)
+    return then
 
 
 def _session(agent: str) -> requests.Session:

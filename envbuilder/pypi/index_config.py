@@ -49,18 +49,23 @@ class IndexConfig:
 
     @property
     def credentials(self) -> dict[str, tuple[str, str]]:
-        """User and password by host and port, of the addresses that hold some."""
+        """User and password by `origin`, of the addresses that hold some."""
         parts = [urlsplit(url) for url in self.urls]
         return {
-            host(url): (unquote(part.username or ""), unquote(part.password or ""))
+            origin(url): (unquote(part.username or ""), unquote(part.password or ""))
             for url, part in zip(self.urls, parts, strict=True)
             if "@" in part.netloc
         }
 
 
-def host(url: str) -> str:
-    """Return an address's host and port, without credentials."""
-    return urlsplit(url).netloc.rpartition("@")[2].lower()
+def origin(url: str) -> str:
+    """Return an address's scheme, host and port, without credentials; a scheme's own port is left out."""
+    parts = urlsplit(url)
+    place = parts.netloc.rpartition("@")[2].lower()
+    return f"{parts.scheme}://{place.removesuffix(_PORTS.get(parts.scheme, ''))}"
+
+
+_PORTS = {"http": ":80", "https": ":443"}
 
 
 def without_credentials(url: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from envbuilder.environment import Environment
 from envbuilder.errors import decode
@@ -21,6 +21,7 @@ THIN_LABEL = "org.envbuilder.thin"
 FORM_LABEL, LIST = "org.envbuilder.form", f"opt/envbuilder/{omissions.OMISSIONS}"
 
 FRAMEWORKS = ("tensorflow", "tensorflow-cpu", "tensorflow-gpu", "tensorflow-intel", "tf-nightly", "tf-nightly-cpu")
+_OF_LIBRARIES = ("unimported", "unnamed")
 _FIX = "build the image anew from its context"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
 _CUDA = re.compile(r"(?:^|/)libcudart\.so(?:\.[\d.]+)?\Z")
@@ -61,6 +62,23 @@ def carried_list(files: ImageFiles, label: str, lock: str) -> str:
         return omissions.named(label, lock, decode.text(files.content(LIST) or b""))
     except ValueError:
         return ""
+
+
+def libraries_left_out(text: str) -> tuple[tuple[str, str], ...]:
+    """List what a list of omissions says of libraries: distribution, and file, or a folder of which everything goes."""
+    told = omissions.parse(text) if text else omissions.Omissions()
+    gone = ((one.name, row) for one in told.distributions for row in one.left_out)
+    return tuple((name, row.path) for name, row in gone if row.reason in _OF_LIBRARIES)
+
+
+def unknown_left_out(labels: Mapping[str, str], locked: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    """Spare every locked distribution where an image names a list of what it leaves out that cannot be had here."""
+    return tuple((name, "/") for name, _ in locked) if labels.get(omissions.LABEL) else ()
+
+
+def left_out_of(files: ImageFiles, labels: Mapping[str, str], lock: str) -> tuple[tuple[str, str], ...]:
+    """List the same by the list that an image carries: it passes by that nowhere, and `files` says so."""
+    return libraries_left_out(carried_list(files, labels.get(omissions.LABEL, ""), lock))
 
 
 def brings_cuda(files: ImageFiles) -> bool:

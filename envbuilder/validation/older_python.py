@@ -7,35 +7,47 @@ line by line; a class's fields keep an annotation that says nothing, because typ
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
 _FIELD = b'"T"'
 """In place of a field's annotation: a text, which no Python evaluates."""
 
+_LINE_END = re.compile(rb" ?(\r?\n)")
+
 
 class _Cut(NamedTuple):
-    """Bytes of a source, from one place to another, and what stands there instead; spaces fill the rest."""
+    """Bytes of a source, from one place to another, and what stands there instead; spaces fill the rest.
+
+    ``is_whole`` is a statement of its own, of which nothing is left: its lines become empty ones.
+    """
 
     begin: int
     end: int
     instead: bytes = b""
+    is_whole: bool = False
 
 
 def without_annotations(source: bytes) -> bytes:
     """Return a module's source for Pythons from 3.6 on: every line where it was, postponed annotations gone.
 
-    Raises SyntaxError for what is no module.
+    Raises SyntaxError for what is no module, or would be none without its annotations.
     """
     starts = [0]
     for line in source.splitlines(keepends=True):
         starts.append(starts[-1] + len(line))
     text = bytearray(source)
-    for cut in _cuts(ast.parse(source), source, starts):
+    # From the end on: what stands instead may be longer than what it replaces, and moves all that comes after it.
+    for cut in sorted(_cuts(ast.parse(source), source, starts), reverse=True):
         gone = source[cut.begin + len(cut.instead) : cut.end]
         blank = bytes(byte if byte in b"\r\n" else 0x20 for byte in gone)
+        if not cut.is_whole:
+            blank = _LINE_END.sub(rb"\\\1", blank)  # no bracket holds the lines together any more
         text[cut.begin : cut.end] = cut.instead + blank
-    return bytes(text)
+    written = bytes(text)
+    ast.parse(written)
+    return written
 
 
 def _cuts(tree: ast.Module, source: bytes, starts: list[int]) -> Iterator[_Cut]:
@@ -49,7 +61,7 @@ def _cuts(tree: ast.Module, source: bytes, starts: list[int]) -> Iterator[_Cut]:
 
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module == "__future__":
-            yield _Cut(begin(node), end(node))
+            yield _Cut(begin(node), end(node), is_whole=True)
         elif isinstance(node, ast.arg) and node.annotation is not None:
             yield _Cut(begin(node) + len(node.arg.encode()), end(node))
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.returns is not None:

@@ -267,6 +267,10 @@ def test_a_control_of_a_warning_is_right_where_that_warning_stands_alone() -> No
     assert "beside SLOW_PHASE also IMAGE_CONFIGURATION" in answer(slow, verdict("PASSED", told, other)).wrong
     red = check("matmul", "failed", Code.WRONG_NUMBERS)
     assert answer(slow, verdict("FAILED", told, red)).wrong
+    louder = check("start-up", "failed", Code.SLOW_PHASE)
+    for word in ("FAILED", "INCONCLUSIVE"):
+        assert "became an error" in answer(slow, verdict(word, louder)).wrong
+    assert "matmul is red" in answer(slow, verdict("FAILED", told, red)).wrong
     unknown = control(Code.UNKNOWN, warned=True, added=(("mine", "1.0"),))
     assert answer(unknown, verdict("PASSED", beside)).wrong == ""
 

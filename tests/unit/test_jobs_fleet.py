@@ -293,6 +293,47 @@ def test_the_commands_answer(team: Team, capsys: pytest.CaptureFixture[str]) -> 
     assert ran(capsys, "fleet", "status", *files)[0] == 2
 
 
+@pytest.mark.parametrize(
+    ("words", "option", "executor"),
+    [
+        (("run", "--slurm", "--runner", "image"), "--runner", "--kubernetes"),
+        (("run", "--namespace", "ml"), "--namespace", "--kubernetes"),
+        (("run", "--dask", "tcp://x:1", "--gpu-claim", "gpu"), "--gpu-claim", "--kubernetes"),
+        (("run", "--slurm", "--pull-secret", "login"), "--pull-secret", "--kubernetes"),
+        (("run", "--key-secret", "envbuilder-signing-key"), "--key-secret", "--kubernetes"),
+        (("run", "--in", "engine"), "--in", "--slurm"),
+        (("run", "--kubernetes", "--runner", "image", "--in", "pyxis"), "--in", "--slurm"),
+        (("export", "kubernetes", "--runner", "image", "--in", "pyxis"), "--in", "fleet export slurm"),
+        (("export", "slurm", "--key-secret", "key"), "--key-secret", "fleet export kubernetes"),
+    ],
+)
+def test_an_option_of_another_executor_is_refused(
+    words: tuple[str, ...], option: str, executor: str, team: Team, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing would heed it: a usage error names it and whose it is, before anything is written or begun."""
+    command, *given = words
+    scheduler = (given.pop(0),) if command == "export" else ()
+    files = (str(team.folder / "matrix.yaml"), "--fleet", str(team.folder / "fleet.yaml"), "--from", team.to.name)
+    output = ("-o", str(team.folder / "jobs")) if command == "export" else ()
+    key = ("--key", str(team.folder / PUBLIC))
+    code, _, err = ran(capsys, "fleet", command, *scheduler, *files, *key, *given, *output)
+    assert code == 2
+    assert f"{option} is for {executor} alone" in err
+    assert not (team.folder / "jobs").exists()
+
+
+@pytest.mark.parametrize("order", [b"no order", b""])
+def test_a_proof_that_is_refused_lets_the_image_beside_it_go(
+    order: bytes, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """It waits for a word, and holds its node: whatever refuses the order says that it is over."""
+    (tmp_path / "order").write_bytes(order)
+    beside = tmp_path / "exchange"
+    beside.mkdir()
+    assert ran(capsys, "fleet", "prove", str(tmp_path / "order"), "--beside", str(beside))[0] == 2
+    assert (beside / "over").exists()
+
+
 def test_a_key_that_nobody_trusts_signs_nothing(team: Team, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """Its verdicts would prove nothing, and every run would do everything again: a usage error, before any engine."""
     create(tmp_path / "other")

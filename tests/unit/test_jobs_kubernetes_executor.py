@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from verdicts import digest
 
@@ -139,3 +142,53 @@ def test_what_is_no_answer_concludes_nothing(said: str) -> None:
     """An error of the infrastructure, after which it is asked again: never the end of a Job."""
     with pytest.raises(InfrastructureError, match="kubectl"):
         executor(Kubectl(job(), said=said)).over({NAME: task()})
+
+
+def test_a_refusal_about_one_job_drops_no_answer_about_another() -> None:
+    """What is told is told; what was refused is said to be that, and is no end; tidying up is no answer's matter."""
+    over = [{**job("Complete"), "metadata": {"name": name}} for name in ("a", "b")]
+
+    def kubectl(words: Sequence[str], stdin: str) -> str:
+        match tuple(words[:4]):
+            case "get", "jobs", *_:
+                return json.dumps({"items": over})
+            case "get", "pods", "-l", "job-name=b":
+                return json.dumps({"items": [pod(1)]})
+            case "logs", *_:
+                return "said"
+        raise InfrastructureError(f"kubectl {words[0]}: forbidden {stdin}")
+
+    told = KubernetesExecutor(Cluster("runner"), call=kubectl).over({"a": task(), "b": task()})
+    assert told["b"] == Ended(1, "said", "n1")
+    assert isinstance(told["a"], InfrastructureError)
+    assert not isinstance(told["a"], LostError)
+
+
+def needed(words: tuple[str, ...]) -> set[tuple[str, str]]:
+    """Name the resources and verbs that kubectl needs for a command, one that selects by a label listing them."""
+    verb, *rest = words
+    if verb == "create":
+        return {("jobs", "create"), ("configmaps", "create")}
+    if verb == "logs":  # it gets the pod to find its container
+        return {("pods", "get"), ("pods/log", "get")}
+    of = {part.split("/")[0] for part in rest if part.startswith(("job/", "configmap/"))} or {rest[0]}
+    plural = {f"{name.removesuffix('s')}s" for name in of}
+    verbs = {"list"} if "-l" in rest else {"get"}
+    if verb == "delete":
+        verbs = {"delete", "get"} | ({"list", "watch"} if "--wait" in rest else set())
+    return {(name, verb) for name in plural for verb in verbs}
+
+
+def test_the_documented_role_is_what_is_asked_for() -> None:
+    """The Role of docs/fleet.md allows every command that an executor calls, and nothing that none does."""
+    kubectl = Kubectl(job("Failed"), [pod(1)])
+    does = executor(kubectl)
+    does.ready()
+    does.begin(task())
+    kubectl.job = job("Failed")
+    assert does.over({NAME: task()}) == {NAME: Ended(1, "said", "n1")}
+    text = (Path(__file__).parents[2] / "docs" / "fleet.md").read_text()
+    (role,) = (yaml for yaml in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) if "kind: Role" in yaml)
+    rules = msgspec.yaml.decode(role)["rules"]
+    allowed = {(of, verb) for rule in rules for of in rule["resources"] for verb in rule["verbs"]}
+    assert allowed == set().union(*map(needed, kubectl.asked))

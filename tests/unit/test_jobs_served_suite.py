@@ -42,20 +42,27 @@ _START = {
 """What stands for the runtime: it says how it was called, and runs what it is to run where the folder lies."""
 
 
-def run(
-    runtime: Runtime, folder: Path, tasks: tuple[Task, ...], number: int = 0, *, starts: bool = True
+def run(  # noqa: PLR0913 - what runs, where, and what stands for runtime and judge
+    runtime: Runtime,
+    folder: Path,
+    tasks: tuple[Task, ...],
+    number: int = 0,
+    *,
+    starts: bool = True,
+    served: str = "",
+    judge: str = ': >"$at/over"; exit 8',
 ) -> tuple[subprocess.CompletedProcess[str], Path]:
     """Run a script as a node does, by a runtime that is a shell, and an envbuilder that waits until it is served."""
     (script,) = batches(tasks, "m", runtime).values()
     tools, work = folder / "bin", folder / "work"
     tools.mkdir()
     for program, text in _START.items():
-        served = 'exec sh -c "$(printf %s "$last" | sed "s#/exchange#$exchange#g")"' if starts else "exit 7"
-        body = f"#!/bin/sh\n{text.format(tools=tools, work=work)}\nenv >{tools}/variables\n{served}\n"
+        serving = 'exec sh -c "$(printf %s "$last" | sed "s#/exchange#$exchange#g")"' if starts else "exit 7"
+        body = f"#!/bin/sh\n{text.format(tools=tools, work=work)}\nenv >{tools}/variables\n{served or serving}\n"
         (tools / program).write_text(body)
     (tools / "envbuilder").write_text(
         f'#!/bin/sh\necho "$@"; cat >{tools}/order; at=$(ls -d {work}/beside-*/exchange); ls "$at"; '
-        f'echo "$ENVBUILDER_SIGNING_KEY"; : >"$at/over"; exit 8\n'
+        f'echo "$ENVBUILDER_SIGNING_KEY"; {judge}\n'
     )
     for path in tools.iterdir():
         path.chmod(0o755)
@@ -96,6 +103,39 @@ def test_an_image_that_does_not_start_is_a_failed_host(runtime: Runtime, tmp_pat
     ended, tools = run(runtime, tmp_path, (task(),), starts=False)
     assert ended.returncode == 5
     assert f"{runtime} did not start the image" in ended.stderr
+    assert not (tools / "order").exists()
+
+
+@pytest.mark.parametrize(
+    ("judge", "code"),
+    [("exit 2", 2), ("kill -KILL $$", 137), ('mkfifo "$at/go"; exit 127', 127)],
+    ids=["refused", "killed", "waits-for-a-word"],
+)
+def test_a_judge_that_says_nothing_holds_no_node(
+    judge: str, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job ends with the judge's code, though the image still waits: for its start, or in a pipe for a word."""
+    monkeypatch.setattr("envbuilder.jobs.served_suite._ENDS_S", 1)
+    ended, _ = run("apptainer", tmp_path, (task(),), judge=judge)
+    assert ended.returncode == code, ended.stderr
+    assert not list((tmp_path / "work").iterdir())
+
+
+def test_an_image_that_hears_no_word_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A runtime that heeds neither its folder nor a request to end holds no node either."""
+    monkeypatch.setattr("envbuilder.jobs.served_suite._ENDS_S", 1)
+    deaf = "trap '' TERM; : >\"$exchange/here\"; while :; do sleep 0.1; done"
+    ended, _ = run("apptainer", tmp_path, (task(),), served=deaf)
+    assert ended.returncode == 8, ended.stderr
+
+
+def test_an_image_that_never_comes_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A runtime that hangs while it fetches is a failed host after its time: exit code 5, and nothing is judged."""
+    monkeypatch.setattr("envbuilder.jobs.served_suite._STARTS_S", 1)
+    monkeypatch.setattr("envbuilder.jobs.served_suite._ENDS_S", 1)
+    ended, tools = run("apptainer", tmp_path, (task(),), served="exec sleep 300")
+    assert ended.returncode == 5
+    assert "apptainer did not start the image in 1 s" in ended.stderr
     assert not (tools / "order").exists()
 
 

@@ -152,19 +152,80 @@ def test_a_death_that_takes_all_the_time_is_no_hang(tmp_path: Path) -> None:
     """What a crash left no time for was not run because of it: under its code, however far the one at work had come."""
     names = ("before", "dies", "slow", "never")
     functions = ("well", "segfault", "hang", "well")
-    checks = [check(what, name, limit_s=60, group="g") for what, name in zip(functions, names, strict=True)]
+    checks = [check(what, name, limit_s=60, group="g", paced=True) for what, name in zip(functions, names, strict=True)]
     plan = {"facts": {}, "groups": [{"name": "g", "lane": "main", "env": {}, "bounded": True, "checks": checks}]}
+    results = _with_lane_of(6.0, tmp_path, plan)
+    assert results["before"]["outcome"] == "passed"
+    assert [codes(results[name]) for name in names[1:]] == [["PROBE_CRASHED"]] * 3
+    assert "not run" in results["never"]["observed"]
+
+
+def _with_lane_of(seconds: float, tmp_path: Path, plan: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Run a plan where paced checks of a bounded group have so many seconds together; return the results by name."""
     folder = write_suite(tmp_path / "probes")
     pace_text = (folder / "pace.py").read_text()
-    short = pace_text.replace("LANE_MOST_S = 30.0, 5.0, 50.0", "LANE_MOST_S = 6.0, 5.0, 6.0")
+    short = pace_text.replace("LANE_MOST_S = 30.0, 5.0, 50.0", f"LANE_MOST_S = {seconds}, 0.0, {seconds}")
     assert short != pace_text
     (folder / "pace.py").write_text(short)
     command = [sys.executable, "-I", "-S", str(folder)]
     done = subprocess.run(command, input=order(plan), capture_output=True, timeout=120, check=True)
-    results = {one["result"]["name"]: one["result"] for one in opened(done.stdout) if one["event"] == "result"}
-    assert results["before"]["outcome"] == "passed"
-    assert [codes(results[name]) for name in names[1:]] == [["PROBE_CRASHED"]] * 3
-    assert "not run" in results["never"]["observed"]
+    return {one["result"]["name"]: one["result"] for one in opened(done.stdout) if one["event"] == "result"}
+
+
+def test_a_check_with_a_limit_of_its_own_has_it_in_a_bounded_group(tmp_path: Path) -> None:
+    """What is slow within its own limit passes, costs the paced checks after it nothing, and ends no other lane."""
+    slow = {"seconds": 4.0}
+    checks = [
+        check("nap", "slow", group="g", arguments=slow),
+        check("well", "paced", group="g", paced=True),
+        check("nap", "besides", group="g", arguments=slow),
+    ]
+    plan = {"facts": {}, "groups": [{"name": "g", "lane": "main", "env": {}, "bounded": True, "checks": checks}]}
+    results = _with_lane_of(3.0, tmp_path, plan)
+    assert {name: result["outcome"] for name, result in results.items()} == dict.fromkeys(
+        ("slow", "paced", "besides"), "passed"
+    )
+
+
+def test_a_check_that_the_group_s_end_cuts_off_did_not_hang(tmp_path: Path) -> None:
+    """It is said that others took its time; the other groups and lanes are let go on as if nothing had hung."""
+    checks = [
+        check("nap", "long", group="g", paced=True, arguments={"seconds": 2.0}),
+        check("hang", "late", group="g", paced=True, limit_s=60),
+        check("well", "last", group="g", paced=True),
+    ]
+    plan = {
+        "facts": {},
+        "groups": [
+            {"name": "g", "lane": "main", "env": {}, "bounded": True, "checks": checks},
+            {
+                "name": "other",
+                "lane": "side",
+                "env": {},
+                "checks": [check("nap", "other", group="other", arguments={"seconds": 18.0}, limit_s=40)],
+            },
+        ],
+    }
+    results = _with_lane_of(4.0, tmp_path, plan)
+    outcomes = {name: result["outcome"] for name, result in results.items()}
+    assert outcomes == {"long": "passed", "late": "timeout", "last": "timeout", "other": "passed"}
+    assert "took the time" in results["late"]["observed"]
+    assert "stopped" in results["late"]["observed"]
+    assert "not run" in results["last"]["observed"]
+
+
+def test_a_bounded_group_has_twice_the_time_where_its_checks_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With no container every limit is doubled, and so is what paced checks have together."""
+    monkeypatch.setattr(time, "monotonic", lambda: 100.0)
+    board = board_module.Board(Writer(os.open(tmp_path / "said", os.O_CREAT | os.O_WRONLY), "key"))
+    imported = check("well", "import", limit_s=140, group="f")
+    board.bound({"name": "f", "bounded": True, "times": 2.0, "checks": [imported]})
+    board.begins(imported)
+    assert board.until("f") == float("inf"), "its own limit says when the import hangs"
+    board.answer(imported, {"outcome": "passed", "duration_s": 2.0})
+    assert board.until("f") == 100.0 + 2 * pace.lane_limit(2.0)
 
 
 def test_a_bounded_group_has_an_end_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +12,10 @@ import jsonschema
 import pytest
 import yaml
 from command_line import ran
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from verdicts import H100
 
-from envbuilder.attest.keys import PUBLIC, create
+from envbuilder.attest.keys import PUBLIC, PublicKey, create
 from envbuilder.attest.kinds import Kind
 from envbuilder.attest.statement import VERDICT
 from envbuilder.errors import UsageError
@@ -23,10 +26,15 @@ CRDS = Path(__file__).parents[1] / "data" / "crds"
 KINDS = (Kind(gpu="H100", driver="535"), Kind(gpu="GeForce RTX 3080", driver="550.54.15"))
 
 
-KEY = "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n"
+KEY = PublicKey(
+    "ab" * 32, "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n", Ed25519PrivateKey.generate().public_key()
+)
+NOW = datetime(2026, 11, 22, tzinfo=UTC)
 
 
-def asked(*on: Kind, level: Level = "gpu", keys: tuple[str, ...] = (), identity: str = "ci@example.org") -> Admission:
+def asked(
+    *on: Kind, level: Level = "gpu", keys: tuple[PublicKey, ...] = (), identity: str = "ci@example.org"
+) -> Admission:
     return Admission("registry.example.org/ml/tf", identity, "https://accounts.example.org", level, on, keys)
 
 
@@ -50,7 +58,7 @@ def schema_of(document: dict[str, Any]) -> Any:
 @pytest.mark.parametrize("on", [(), KINDS], ids=["anywhere", "kinds"])
 def test_a_cluster_image_policy_is_valid_by_its_own_schema(on: tuple[Kind, ...]) -> None:
     """Strictly, by the definition that the controller is installed with; a field too many is refused."""
-    document = yaml.safe_load(policy("sigstore-policy-controller", asked(*on)))
+    document = yaml.safe_load(policy("sigstore-policy-controller", asked(*on), NOW))
     schema = schema_of(document)
     jsonschema.validate(document["spec"], schema)
     with pytest.raises(jsonschema.ValidationError):
@@ -58,9 +66,9 @@ def test_a_cluster_image_policy_is_valid_by_its_own_schema(on: tuple[Kind, ...])
 
 
 @pytest.mark.parametrize("keys", [(), (KEY, KEY)], ids=["identity", "keys"])
-def test_a_cluster_policy_is_valid_by_its_own_schema(keys: tuple[str, ...]) -> None:
+def test_a_cluster_policy_is_valid_by_its_own_schema(keys: tuple[PublicKey, ...]) -> None:
     """Strictly, by the definition that Kyverno is installed with; a field too many is refused."""
-    document = yaml.safe_load(policy("kyverno", asked(level="cpu", keys=keys)))
+    document = yaml.safe_load(policy("kyverno", asked(level="cpu", keys=keys), NOW))
     schema = schema_of(document)
     jsonschema.validate(document["spec"], schema)
     rule = document["spec"]["rules"][0]
@@ -70,19 +78,21 @@ def test_a_cluster_policy_is_valid_by_its_own_schema(keys: tuple[str, ...]) -> N
 
 def test_kyverno_takes_any_one_of_the_keys_and_asks_no_log() -> None:
     """Each key is an entry of which one has to have signed; no log has what a key signed, and none is asked."""
-    document = yaml.safe_load(policy("kyverno", asked(level="cpu", keys=(KEY, "other"), identity="")))
+    document = yaml.safe_load(
+        policy("kyverno", asked(level="cpu", keys=(KEY, replace(KEY, pem="other")), identity=""), NOW)
+    )
     (attestors,) = document["spec"]["rules"][0]["verifyImages"][0]["attestations"][0]["attestors"]
     assert attestors["count"] == 1
-    assert [one["keys"]["publicKeys"] for one in attestors["entries"]] == [KEY, "other"]
+    assert [one["keys"]["publicKeys"] for one in attestors["entries"]] == [KEY.pem, "other"]
     assert all(one["keys"]["rekor"] == {"ignoreTlog": True} for one in attestors["entries"])
     assert all(one["keys"]["ctlog"] == {"ignoreSCT": True} for one in attestors["entries"])
     with pytest.raises(UsageError, match="keyless"):
-        policy("sigstore-policy-controller", asked(keys=(KEY,)))
+        policy("sigstore-policy-controller", asked(keys=(KEY,)), NOW)
 
 
 def test_each_kind_is_asked_for_by_itself() -> None:
     """A rule a kind, each for our predicate, PASSED, real, high enough, that driver's branch and that very model."""
-    document = yaml.safe_load(policy("sigstore-policy-controller", asked(*KINDS)))
+    document = yaml.safe_load(policy("sigstore-policy-controller", asked(*KINDS), NOW))
     (authority,) = document["spec"]["authorities"]
     assert authority["signatureFormat"] == "bundle", "what keyless publishing attaches"
     first, second = (one["policy"]["data"] for one in authority["attestations"])
@@ -110,7 +120,7 @@ def test_each_kind_is_asked_for_by_itself() -> None:
 )
 def test_a_model_is_no_other_model(kind: int, name: str, *, same: bool) -> None:
     """A 3080 Ti is no 3080, and a slice of an H100 no H100: the rule's pattern is that strict."""
-    document = yaml.safe_load(policy("sigstore-policy-controller", asked(*KINDS)))
+    document = yaml.safe_load(policy("sigstore-policy-controller", asked(*KINDS), NOW))
     rule = document["spec"]["authorities"][0]["attestations"][kind]["policy"]["data"]
     pattern = re.search(r'regex\.match\("(.*?)", input', rule)
     assert pattern is not None
@@ -119,7 +129,7 @@ def test_a_model_is_no_other_model(kind: int, name: str, *, same: bool) -> None:
 
 def test_kyverno_forbids_whatever_is_not_passed() -> None:
     """It holds every statement to the conditions: kinds cannot be asked for one by one, and are refused."""
-    document = yaml.safe_load(policy("kyverno", asked(level="cpu")))
+    document = yaml.safe_load(policy("kyverno", asked(level="cpu"), NOW))
     (rule,) = document["spec"]["rules"]
     (verify,) = rule["verifyImages"]
     assert verify["type"] == "SigstoreBundle"
@@ -132,7 +142,7 @@ def test_kyverno_forbids_whatever_is_not_passed() -> None:
     assert told["{{ verdict.simulated }}"] is False
     assert told["{{ verdict.level }}"] == ["cpu", "gpu", "multi-gpu"]
     with pytest.raises(UsageError, match="Kyverno"):
-        policy("kyverno", asked(*KINDS))
+        policy("kyverno", asked(*KINDS), NOW)
 
 
 def test_the_command_says_what_it_lacks(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -153,3 +163,23 @@ def test_the_command_says_what_it_lacks(capsys: pytest.CaptureFixture[str], tmp_
     assert ran(capsys, "export", "policy", "kyverno")[0] == 2
     assert ran(capsys, "export", "policy", "gatekeeper", *words)[0] == 2
     assert ran(capsys, "export", "policy", *words)[0] == 2
+
+
+def test_a_key_that_has_ended_is_refused_and_an_end_to_come_is_said(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """No controller ends a key: one that `verify` would refuse is in no policy, and another's end stands in it."""
+    words = ("export", "policy", "kyverno", "--to", "registry.example.org/ml/tf")
+    limits = {"old": datetime.now(UTC) - timedelta(days=1), "good": datetime.now(UTC) + timedelta(days=9), "ever": None}
+    for name, limit in limits.items():
+        create(tmp_path / name, expires=limit)
+    old, good, ever = (("--key", str(tmp_path / name / PUBLIC)) for name in limits)
+    code, out, err = ran(capsys, *words, *old, *good)
+    assert (code, out) == (2, "")
+    assert f"until {(datetime.now(UTC) - timedelta(days=1)):%Y-%m-%d}" in err
+    code, out, _ = ran(capsys, *words, *good, *ever)
+    assert code == 0
+    comments = [line for line in out.splitlines() if line.startswith("# Key")]
+    assert len(comments) == 1
+    assert f"trusted until {(datetime.now(UTC) + timedelta(days=9)):%Y-%m-%d}" in comments[0]
+    assert yaml.safe_load(out)["metadata"]["name"] == "envbuilder-verdicts"

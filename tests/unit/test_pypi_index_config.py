@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from certificates import certificate
 from index_server import Site, serving, wheel
 
 from envbuilder.environment import Environment
@@ -20,7 +21,7 @@ from envbuilder.image import lock
 from envbuilder.image.hostfiles import host_files
 from envbuilder.pypi import pipconf
 from envbuilder.pypi.answer_cache import Cache
-from envbuilder.pypi.index_config import IndexConfig, configured, default_index, for_uv
+from envbuilder.pypi.index_config import IndexConfig, configured, default_index, for_uv, origin
 from envbuilder.pypi.package_index import IndexUnavailableError
 from envbuilder.pypi.simple_api import Client
 
@@ -326,6 +327,44 @@ def test_the_catalogue_signs_in_and_keeps_no_credentials(tmp_path: Path) -> None
     assert SECRET not in file.url
     kept = b"".join(path.read_bytes() for path in (tmp_path / "cache").rglob("*") if path.is_file())
     assert b"s3cret" not in kept
+
+
+@pytest.mark.parametrize("by_tls", [False, True], ids=["http", "https"])
+def test_a_redirect_takes_no_credentials_along_and_leaves_no_tls(tmp_path: Path, *, by_tls: bool) -> None:
+    """Another host is asked without them; one without TLS is not asked at all where the index itself has it."""
+    other = Site()
+    other.add("probe", "probe-1.0-py3-none-any.whl", wheel("probe", "1.0", {"a": b"b"}))
+    file = certificate(tmp_path) if by_tls else None
+    with serving(other), serving(Site(secret=SIGNED), certificate=file) as index:
+        index.send_on = other.url.removesuffix("/simple")
+        scheme, _, rest = index.url.partition("://")
+        config = IndexConfig(url=f"{scheme}://{CREDENTIALS}@{rest}", certificates=str(file) if file else None)
+        client = Client(config, Cache(tmp_path / "cache"))
+        if by_tls:
+            with pytest.raises(IndexUnavailableError, match="from https to http://127") as refused:
+                client.files("probe")
+            assert SECRET not in str(refused.value)
+        else:
+            assert len(client.files("probe")) == 1
+    assert set(index.signed) == {SIGNED}
+    assert (len(other.asked), other.signed) == (0 if by_tls else 1, [])
+
+
+def test_credentials_are_for_a_scheme_a_host_and_a_port() -> None:
+    """The same host in clear text, or at another port, is another place; a scheme's own port may be named or not."""
+    held = IndexConfig(
+        url="https://ann:pw@Index.example/simple", extra=("http://bob:pw@local.example:80/",)
+    ).credentials
+    for url, name in (
+        ("https://index.example/files/a", "ann"),
+        ("https://index.example:443/files/a", "ann"),
+        ("http://local.example/a", "bob"),
+        ("http://index.example/files/a", ""),
+        ("http://index.example:443/files/a", ""),
+        ("https://index.example:8443/files/a", ""),
+        ("https://local.example/a", ""),
+    ):
+        assert held.get(origin(url), ("", ""))[0] == name, url
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,16 @@ from made_images import SITE, image_of, outside, package
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.image import lockfile, omissions
 from envbuilder.validation.causes import Causes, told_once
-from envbuilder.validation.image_claims import FORM_LABEL, THIN_LABEL, claims, says_cuda, without_cuda
+from envbuilder.validation.image_claims import (
+    FORM_LABEL,
+    THIN_LABEL,
+    claims,
+    left_out_of,
+    libraries_left_out,
+    says_cuda,
+    unknown_left_out,
+    without_cuda,
+)
 from envbuilder.verdict import CheckResult
 
 
@@ -89,3 +98,24 @@ def test_what_is_said_of_thin_libraries_holds(label: str | None, thin: list[str]
     labels = {THIN_LABEL: label} if label is not None else {}
     said = [one.subject for one in claims(outside(image_of(there), labels=labels)).findings]
     assert (f"label {THIN_LABEL}" not in said) is right
+
+
+def test_of_a_list_of_omissions_libraries_are_told() -> None:
+    """Files that nothing names and whole distributions are; headers and a list that no label names are not."""
+    left = (
+        omissions.LeftOut("nvidia/nvshmem/lib/libnvshmem_host.so.3", 1, 1, "d", "unnamed"),
+        omissions.LeftOut("nvidia/nvshmem/include/", 1, 1, "d", "compilers"),
+    )
+    lock = "a==1\n"
+    text = omissions.write(
+        omissions.Omissions(
+            lock=lockfile.digest(lock), distributions=(omissions.OfDistribution("nvidia-nvshmem-cu12", "3", left),)
+        )
+    )
+    told = (("nvidia-nvshmem-cu12", "nvidia/nvshmem/lib/libnvshmem_host.so.3"),)
+    labels = {omissions.LABEL: lockfile.digest(text)}
+    files = image_of({LIST_AT: text.encode()})
+    assert libraries_left_out(text) == left_out_of(files, labels, lock) == told
+    assert left_out_of(files, {}, lock) == libraries_left_out("") == ()
+    assert unknown_left_out({}, told) == ()
+    assert unknown_left_out(labels, [("a", "1")]) == (("a", "/"),)

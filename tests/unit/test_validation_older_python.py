@@ -64,11 +64,19 @@ def test_it_is_the_same_program(name: str) -> None:
     [
         (
             "def f(x: int, *y: str, z: 'a' = 1) -> list[\n    int\n]: ...",
-            "def f(x     , *y     , z      = 1)         \n       \n : ...",
+            "def f(x     , *y     , z      = 1)        \\\n      \\\n : ...",
         ),
         ("x: int = 1", "x      = 1"),
         ("x: int", "pass  "),
         ("class A:\n    x: int\n    y: list[int] = []", 'class A:\n    x: "T"\n    y: "T"       = []'),
+        ("class A:\n    x: T\n    y: T = 1\n    z: int", 'class A:\n    x: "T"\n    y: "T" = 1\n    z: "T"'),
+        (
+            "class A:\n    x: T\n    def f(self, a: int) -> T: ...",
+            'class A:\n    x: "T"\n    def f(self, a     )     : ...',
+        ),
+        ("from __future__ import (\n    annotations\n)\nx = 1", "                        \n               \n \nx = 1"),
+        ("x: list[\n\n    int] = 1", "x      \\\n\\\n         = 1"),
+        ("x:T\ny: T = 1\nz: int", "pass\ny    = 1\npass  "),
         ("f = lambda x: x + 1", "f = lambda x: x + 1"),
         ("ä: str = 'é'  # -> no", "ä      = 'é'  # -> no"),
         ("def f(x='->') -> str:\n    return '->'", "def f(x='->')       :\n    return '->'"),
@@ -77,6 +85,12 @@ def test_it_is_the_same_program(name: str) -> None:
 def test_what_becomes_of_an_annotation(source: str, written: str) -> None:
     """Blanks in its place, lines kept; a field keeps a text that nothing evaluates."""
     assert without_annotations(source.encode()).decode() == written
+
+
+def test_what_would_be_no_module_any_more_is_refused() -> None:
+    """A text that its cuts leave broken is an error where it is written, not in an image."""
+    with pytest.raises(SyntaxError):
+        without_annotations(b"def f() -> (\n    int\n): ...\n")
 
 
 def pythons() -> Iterator[tuple[str, str]]:

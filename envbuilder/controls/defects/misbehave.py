@@ -16,6 +16,12 @@ def well(facts: Facts, **arguments: object) -> Answer:
     return passed("an answer", str(arguments))
 
 
+def nap(facts: Facts, seconds: float = 1.0) -> Answer:
+    """Answer as a probe should, so many seconds later."""
+    time.sleep(seconds)
+    return passed("an answer", "late")
+
+
 def hang(facts: Facts) -> NoReturn:
     """Never answer, and ignore being asked to stop."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -17,7 +17,9 @@ IDENTITY: Order = {"name": "identity", "group": "identity", "probe": "identify:a
 class Board:
     """The results so far, told as they come; shared by the lanes. ``stuck`` is set where Python does not start.
 
-    ``group_over`` says when a group has to be done and ``over`` when everything has, by the monotonic clock.
+    ``group_over`` says when a group has to be done and ``over`` when everything has, by the monotonic clock. A group's
+    time is that of its paced checks: one with a limit of its own, while it is at work, stops the group's clock, and
+    ``stopped`` keeps which one did and what was left.
     """
 
     def __init__(self, writer: Writer) -> None:
@@ -28,6 +30,8 @@ class Board:
         self.hung: dict[str, int] = {}
         self.over = float("inf")
         self.group_over: dict[str, float] = {}
+        self.times: dict[str, float] = {}
+        self.stopped: dict[str, tuple[str, float]] = {}
         self.quiet_over = threading.Event()
         self.stuck = threading.Event()
 
@@ -41,10 +45,11 @@ class Board:
         log = result.get("log", "")
         result["log"] = "" if result["outcome"] in ("passed", "skipped") else log[-LOG_KEPT:]
         with self.lock:
+            self._go_on(check)
             self.outcomes[check["name"]] = result["outcome"]
             if check["name"] == IMPORT and result["outcome"] == "passed":
                 self.import_s = result["duration_s"]
-                self.group_over[check["group"]] = time.monotonic() + pace.lane_limit(self.import_s)
+                self.group_over[check["group"]] = time.monotonic() + self._lane_limit(check["group"])
         self.say({"event": "result", "result": result})
 
     def limit_of(self, check: Order) -> float:
@@ -58,7 +63,26 @@ class Board:
         """Set when a group has to be done that may not take what each of its checks may: its import first, if any."""
         if group.get("bounded"):
             first = next((float(check["limit_s"]) for check in group["checks"] if check["name"] == IMPORT), None)
-            self.group_over[group["name"]] = time.monotonic() + (first or pace.lane_limit(self.import_s))
+            self.times[group["name"]] = float(group.get("times", 1.0))
+            self.group_over[group["name"]] = time.monotonic() + (first or self._lane_limit(group["name"]))
+
+    def _lane_limit(self, group: str) -> float:
+        return pace.lane_limit(self.import_s) * self.times.get(group, 1.0)
+
+    def begins(self, check: Order) -> None:
+        """Stop the clock of a bounded group while a check is at work that has a limit of its own."""
+        group = check["group"]
+        with self.lock:
+            if group in self.group_over and group not in self.stopped and not check.get("paced"):
+                self.stopped[group] = (check["name"], self.group_over[group] - time.monotonic())
+                self.group_over[group] = float("inf")
+
+    def _go_on(self, check: Order) -> None:
+        """Let a group's clock go on once the check that stopped it has its answer."""
+        name, left = self.stopped.get(check["group"], ("", 0.0))
+        if name == check["name"]:
+            del self.stopped[check["group"]]
+            self.group_over[check["group"]] = time.monotonic() + left
 
     def until(self, group: str) -> float:
         """Say when a group has to be done: when its own time is over, or the run's."""

@@ -99,8 +99,11 @@ def run_group(name: str, checks: list[Order], facts: Facts, env: Mapping[str, st
         return
     if not left:
         return
-    if end.kind == "timeout" and end.name is None and board.is_over(name):
-        _give_up(left, board)
+    if end.kind == "timeout" and end.is_cut:
+        # The end of all came, not a limit of its own: others took the time, and nobody knows of a hang here.
+        if end.name is not None:
+            board.answer(_named(checks, end.name), cut_off(_named(checks, end.name), end))
+        _give_up([check for check in left if check["name"] != end.name], board)
         return
     if end.kind == "timeout" and end.name is None:
         if len(left) == len(checks):
@@ -155,7 +158,7 @@ def _run_alone(check: Order, facts: Facts, env: Mapping[str, str], board: Board,
         return False
     holder: list[Answer] = []
     end, left = _run_once(check["group"], [check], facts, env, board, holder if crashed_before else None)
-    if left and end.kind == "timeout" and board.is_over(check["group"]):
+    if left and end.kind == "timeout" and end.is_cut:
         board.answer(check, _no_time(check, before, board))  # cut off by the end of all: that is no hang of its own
     elif left:
         describe = {"timeout": timeout if end.name else not_started, "spoiled": spoiled}.get(end.kind, crash)
@@ -202,6 +205,7 @@ def _run_once(
             if not check.get("quiet") and _quiet_done(checks, answered):
                 board.quiet_over.set()
             if check is not IDENTITY:
+                board.begins(check)
                 board.say({"event": "begin", "name": value})
             continue
         answered.add(value["name"])
@@ -257,6 +261,15 @@ def timeout(check: Order, end: End) -> Answer:
     text = "no answer within {0:.3g} s; killed".format(end.limit_s)
     found = finding("PROBE_TIMEOUT", check["name"], text, requires="an answer in time", found=end.log[-1500:])
     result = failed("an answer within {0:.3g} s".format(end.limit_s), text, findings=[found])
+    result.update(outcome="timeout", log=end.log, duration_s=end.limit_s)
+    return result
+
+
+def cut_off(check: Order, end: End) -> Answer:
+    """Describe a check that was at work when the time of all was over, before its own limit: no hang of its own."""
+    text = "stopped {0:.3g} s after it began: others before it hung, or took the time that it had".format(end.limit_s)
+    found = finding("PROBE_TIMEOUT", check["name"], text, requires="an answer in time", found=end.log[-1500:])
+    result = failed("an answer in time", text, findings=[found])
     result.update(outcome="timeout", log=end.log, duration_s=end.limit_s)
     return result
 

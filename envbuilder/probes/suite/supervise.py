@@ -28,10 +28,11 @@ class End:
     """How a group ended: ``done``, ``crash``, ``timeout``, or ``spoiled`` where its answers were not its own.
 
     ``name`` is the check that was at work, None where none was; ``log`` what it printed last; ``limit_s`` how long it
-    was given, where it was killed for that.
+    was given, where it was killed for that; ``is_cut`` where that was the end of all, before a limit of its own.
     """
 
     limit_s = 0.0
+    is_cut = False
 
     def __init__(self, kind: str, name: str | None, signal_number: int, exit_code: int | None, log: str) -> None:
         self.kind = kind
@@ -197,6 +198,7 @@ class Group:
         name = self.current
         log = self.log.text(name or "")
         self.end = End(kind, name, number, code, (self.spoiled + "\n" + log) if kind == "spoiled" else log)
+        self.end.is_cut = timed_out and self.until() < self.deadline
         self.end.limit_s = min(self.limit_s, max(0.0, self.until() - self.begun))
 
 

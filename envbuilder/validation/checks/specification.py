@@ -22,7 +22,7 @@ class Group(msgspec.Struct, frozen=True):
     """Checks that share a process, and with it the import; lanes run beside each other, groups of a lane in turn.
 
     The lane ``host`` is none of a container: the stage itself makes its checks, of the image as the engine holds it.
-    A ``bounded`` one has an end of its own, whatever each of its checks may take: `probes/suite/pace`.
+    In a ``bounded`` one all paced checks together have a limit too, whatever each may take: `probes/suite/pace`.
     """
 
     name: str

@@ -17,12 +17,16 @@ from envbuilder.validation.older_python import without_annotations
 from envbuilder.verdict import TIERS
 from envbuilder.workspace import packaged
 
+_HERE_TIMES = 2.0
+"""So many times the limits of a container's checks and groups are those of an environment with no container."""
+
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """What the probes are told: what the image should hold, and what the host has; never what to answer.
 
     ``cuda`` and ``cudnn`` are the image's, ``built_cuda`` and ``built_cudnn`` what TensorFlow was compiled with.
     ``challenge`` is what this run's numbers are drawn from; the host computes the same ones by itself.
+    ``left_out`` is what this host says that an image lacks of its locked wheels: distribution, and file or folder.
     ``thin`` are the compute capabilities that machine code was kept for, where it was thinned.
     ``without_tools`` is whether the base was accepted although it has none of XLA's tools.
     """
@@ -42,6 +46,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     thin: tuple[str, ...] = ()
     glibc: str = ""
     locked: tuple[tuple[str, str], ...] = ()
+    left_out: tuple[tuple[str, str], ...] = ()
     environment: str = ""
     lock: str = ""
     labels: Mapping[str, str] = {}
@@ -68,10 +73,10 @@ def select(facts: Facts) -> tuple[Check, ...]:
 def _placed(check: Check, facts: Facts) -> Check:
     """Give what files alone tell to the stage, which reads an image's without asking the image.
 
-    With no container the files may be a cluster's, far away: every limit is then twice as long.
+    With no container the files may be a cluster's, far away: every limit is then twice as long, a group's too.
     """
     if facts.place == "here":
-        return msgspec.structs.replace(check, limit_s=2 * check.limit_s)
+        return msgspec.structs.replace(check, limit_s=_HERE_TIMES * check.limit_s)
     if check.of_files and facts.place == "container":
         return msgspec.structs.replace(check, group="host", probe="")
     return check
@@ -101,6 +106,7 @@ def plan(checks: tuple[Check, ...], facts: Facts) -> bytes:
             "lane": group.lane,
             "env": dict(group.env),
             "bounded": group.bounded,
+            "times": _HERE_TIMES if facts.place == "here" else 1.0,
             "checks": [_order(check) for check in checks if check.group == group.name],
         }
         for group in GROUPS
