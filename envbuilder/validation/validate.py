@@ -25,7 +25,6 @@ from envbuilder.image.wheel_records import WheelRecords
 from envbuilder.matrix import Budgets
 from envbuilder.probes.suite import pace
 from envbuilder.probes.suite.kernel_text import Kernel
-from envbuilder.pypi.open_index import with_own
 from envbuilder.pypi.package_index import PackageIndex
 from envbuilder.simulated.compiler import Simulation
 from envbuilder.validation import expectations as facts_of
@@ -152,7 +151,7 @@ def validate(
     checks = (*selected, *request.extra)
     users = [check for check in selected if check.group == "users"]
     own = request.environment.added.indexes if request.environment else ()  # this host's word, never the image's
-    wheels = WheelRecords(with_own(request.index, own), pins=request.pins)
+    wheels = WheelRecords(request.index, pins=request.pins, own=own)
     outside = Outside(
         image,
         files,
