@@ -59,6 +59,15 @@ def from_json(data: bytes | str, kind: type[T], what: str = "not the document th
         return msgspec.json.decode(data, type=kind)
 
 
+def from_loose_json(data: bytes, what: str = "not JSON as Python reads it") -> object:
+    """Decode JSON as Python's own library does, NaN included, for what such programs read. Raises DamagedError."""
+    import json  # noqa: PLC0415 - see above
+
+    with damaged(what):
+        found: object = json.loads(data.decode("utf-8"))
+        return found
+
+
 def from_msgpack(data: bytes, kind: Any, what: str = "not the record that it should be") -> Any:  # noqa: ANN401
     """Decode MessagePack as a type, which may be a generic one. Raises DamagedError where it is not that."""
     import msgspec  # noqa: PLC0415 - see above

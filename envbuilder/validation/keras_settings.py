@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-import msgspec
-
 from envbuilder.errors import decode
 from envbuilder.finding import Finding
 from envbuilder.validation.outside import Outside
@@ -17,29 +15,41 @@ SUBJECT = "keras.json"
 _FIX = "leave keras.json out of the image"
 
 
-class _Settings(msgspec.Struct, frozen=True):
-    backend: str | None = None
-    floatx: str | None = None
-    image_data_format: str | None = None
-
-
 _USUAL = {"floatx": "float32", "image_data_format": "channels_last"}
 
 
 def keras_settings(subject: Outside, env: Mapping[str, str]) -> Iterator[Finding]:
     """Find a backend that is not TensorFlow, and other numbers than Keras computes with by itself."""
     path = _path(subject, env)
+    if subject.files.file(path) is None:
+        return
+    content = subject.files.content(path)
+    if content is None or len(content) > _MOST:
+        yield odd(SUBJECT, f"/{shown(path)} is there, and was not read: what Keras takes from it is unknown")
+        return
     try:
-        told = decode.from_json(subject.files.content(path) or b"{}", _Settings)
-    except decode.DamagedError:
-        return  # Keras passes over such a file, too
-    backend = env.get("KERAS_BACKEND") or told.backend or "tensorflow"
+        told = decode.from_loose_json(content)
+    except decode.DamagedError as error:
+        yield odd(SUBJECT, f"/{shown(path)} is no JSON, and Keras passes over it: {shown(str(error))}")
+        return
+    if not isinstance(told, dict):
+        yield bad(SUBJECT, f"/{shown(path)} holds no settings: whoever imports Keras fails", _FIX)
+        return
+    yield from _judged(told, f"/{shown(path)}", env)
+
+
+def _judged(told: Mapping[str, object], path: str, env: Mapping[str, str]) -> Iterator[Finding]:
+    backend = told.get("backend") or "tensorflow"
     if backend != "tensorflow" and not env.get("KERAS_BACKEND"):
-        yield bad(SUBJECT, f"/{shown(path)} has Keras use {shown(backend)}, not TensorFlow", _FIX)
+        yield bad(SUBJECT, f"{path} has Keras use {shown(str(backend))}, not TensorFlow", _FIX)
     for name, usual in _USUAL.items():
-        value = getattr(told, name) or usual
+        value = told.get(name) or usual
         if value != usual:
-            yield odd(SUBJECT, f"/{shown(path)} has Keras compute with {name}={shown(value)}, not {usual}")
+            yield odd(SUBJECT, f"{path} has Keras compute with {name}={shown(str(value))}, not {usual}")
+
+
+_MOST = 1 << 20
+"""Bytes of such a file that are read: Keras writes a hundred."""
 
 
 def _path(subject: Outside, env: Mapping[str, str]) -> str:

@@ -236,8 +236,33 @@ def test_the_file_of_keras_s_settings_is_read_where_keras_would(env: dict[str, s
     assert found(b'{"backend": "torch"}', KERAS_BACKEND="tensorflow") == []
     assert found(b'{"floatx": "float16"}') == [(Severity.WARNING, "keras.json")]
     assert found(b'{"backend": "tensorflow", "floatx": "float32", "image_data_format": "channels_last"}') == []
-    assert found(b"{damaged") == []
+    assert found(b"{damaged") == [(Severity.WARNING, "keras.json")], "Keras passes over it, and it is said"
     assert found(b'{"backend": "torch"}', "opt/other/keras.json") == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "severities"),
+    [
+        (b'{"backend": "jax", "epsilon": NaN}', [Severity.ERROR]),
+        (b'{"backend": "jax", "epsilon": -Infinity}', [Severity.ERROR]),
+        (b'{"backend": "tensorflow", "backend": "jax"}', [Severity.ERROR]),
+        (b'{"backend": "jax", "floatx": 16}', [Severity.ERROR, Severity.WARNING]),
+        (b'{"backend": "jax", "more": "\\ud800"}', [Severity.ERROR]),
+        (b'{"backend": ["jax"]}', [Severity.ERROR]),
+        (b'{"floatx": "float32", "epsilon": NaN}', []),
+        (b"[]", [Severity.ERROR]),
+        (b"null", [Severity.ERROR]),
+        (b"", [Severity.WARNING]),
+        (b"\xff\xfe", [Severity.WARNING]),
+        (b"[" * 100_000, [Severity.WARNING]),
+        (b'{"a": "' + b"x" * (1 << 20) + b'"}', [Severity.WARNING]),
+    ],
+)
+def test_settings_of_keras_are_read_as_python_reads_them(settings: bytes, severities: list[Severity]) -> None:
+    """Its JSON has NaN, and other types than the usual; what no Python reads, or is too large to read, is told."""
+    there = image_of({**ROOT, "root/.keras/keras.json": settings})
+    findings = configuration(outside(there, env={**PATH, "HOME": "/root"}, facts={"python": "3.11"})).findings
+    assert [one.severity for one in findings if one.subject == "keras.json"] == severities
 
 
 def test_a_system_without_a_list_of_accounts_has_no_such_user() -> None:
