@@ -43,8 +43,8 @@ fuzz: setup ## Hostile input for every parser, towards a million cases; goes on 
 	@$(if $(GUIDED),$(VENV)/bin/python -m pip install --quiet --group fuzz)
 	@nice -n 19 $(VENV)/bin/python -u tests/fuzz/fuzz.py --minutes $(or $(MINUTES),20) $(if $(GUIDED),--guided)
 
-soak: setup ## Kill commands at random moments, run them again, compare what they made, count what is left (TRIALS=1000, POOL=host|tiny|all)
-	@$(VENV)/bin/python tests/soak/soak.py --trials $(or $(TRIALS),1000) --pool $(or $(POOL),all)
+soak: setup ## Kill commands at random moments, run them again, compare what they made, count what is left (TRIALS=1000, KILLS=0, POOL=host|tiny|all)
+	@$(VENV)/bin/python tests/soak/soak.py --trials $(or $(TRIALS),1000) --kills $(or $(KILLS),0) --pool $(or $(POOL),all)
 
 controls: setup ## Run the negative controls: images broken on purpose, each of which must fail as it should
 	@$(ENVBUILDER) controls

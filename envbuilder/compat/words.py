@@ -108,7 +108,7 @@ _VERSIONS = ("tensorflow", "python", "cuda", "cudnn", "numpy", "protobuf")
 
 def _bare(text: str | None) -> str | None:
     """Take away what tags and tools write before a number: ``v2.18.1``, nvcc's ``V12.5.82``."""
-    return re.sub(r"^[vV](?=[0-9])", "", text.strip()) if text is not None else None
+    return re.sub(r"^[vV](?=[0-9])", "", text) if text is not None else None
 
 
 def _check(text: str, grammar: _Grammar) -> None:

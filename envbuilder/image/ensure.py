@@ -28,7 +28,6 @@ from envbuilder.image.derive import derive
 from envbuilder.image.omissions import OMISSIONS, Omissions
 from envbuilder.image.wheel_pins import read_pins
 from envbuilder.image.wheel_records import WheelRecords
-from envbuilder.pypi.open_index import with_own
 from envbuilder.workspace import (
     Workspace,
     cache_dir,
@@ -91,8 +90,9 @@ def ensure(  # noqa: PLR0913 - the chain's inputs, each from another place
     record = build(
         environment, workspace, engine, on_step, base=base, tools=bases().get("TOOLS"), key=key, options=options
     )
-    index, pins = with_own(options.index, environment.added.indexes), read_pins(workspace)
-    WheelRecords(index, pins=pins).keep(lockfile.parse(lock), environment.python, environment.arch)
+    pins = read_pins(workspace)
+    wheels = WheelRecords(options.index, pins=pins, own=environment.added.indexes)
+    wheels.keep(lockfile.parse(lock), environment.python, environment.arch)
     return Built(environment, record, lock, fresh=True, omissions=listed(environment, context), pins=pins)
 
 

@@ -10,12 +10,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import msgspec
 from packaging.tags import compatible_tags, cpython_tags
 
 from envbuilder.errors import decode
 from envbuilder.image.lockfile import Locked
 from envbuilder.image.wheel_pins import Pin, hashed_rows, rows_digest
 from envbuilder.pypi.answer_cache import Cache
+from envbuilder.pypi.open_index import with_own
 from envbuilder.pypi.package_index import DistFile, IndexUnavailableError, PackageIndex
 from envbuilder.versions import distribution, minor, numbers, same
 from envbuilder.workspace import cache_dir
@@ -52,13 +54,20 @@ class WheelRecord:
 class WheelRecords:
     """Gives the RECORDs of locked wheels: from the cache, else from ``index``, where one is given and answers.
 
-    ``pins`` are what is written down of wheels, by their hash: a RECORD that is not as pinned is none.
+    ``pins`` are what is written down of wheels, by their hash: a RECORD that is not as pinned is none. ``own`` are the
+    addresses of a matrix's own indexes, which are asked too. What is read there and not proved is kept for those who
+    ask the same ones: else an index of one matrix could say what the wheels of all others hold.
     """
 
     def __init__(
-        self, index: PackageIndex | None, cache: Cache | None = None, pins: Mapping[str, Pin] | None = None
+        self,
+        index: PackageIndex | None,
+        cache: Cache | None = None,
+        pins: Mapping[str, Pin] | None = None,
+        own: tuple[str, ...] = (),
     ) -> None:
-        self._index = index
+        self._index = with_own(index, own)
+        self._unproved = f"{_KIND} of {' '.join(own)}" if own else _KIND
         self._pins = pins or {}
         self._cache = cache or Cache(cache_dir() / "wheels")
         self._silent = ""
@@ -125,7 +134,14 @@ class WheelRecords:
                 yield digest, kept
 
     def _get(self, digest: str) -> WheelRecord | None:
-        head, found, content = (self._cache.get(digest, _KIND) or b"").partition(b"\n")
+        for kind in dict.fromkeys((_KIND, self._unproved)):
+            kept = self._kept_as(digest, kind)
+            if kept is not None and (kept.proof or kind == self._unproved):
+                return kept
+        return None
+
+    def _kept_as(self, digest: str, kind: str) -> WheelRecord | None:
+        head, found, content = (self._cache.get(digest, kind) or b"").partition(b"\n")
         name, _, proof = decode.lossy(head).partition("\t")
         known: Proof = "whole" if proof == "whole" else "built" if proof == "built" else ""
         kept = self._held(digest, WheelRecord(name, content, proof=known)) if found else None
@@ -142,7 +158,8 @@ class WheelRecords:
 
     def _put(self, digest: str, record: WheelRecord) -> None:
         if record.content is not None:
-            self._cache.put(digest, _KIND, f"{record.filename}\t{record.proof}\n".encode() + record.content)
+            kind = _KIND if record.proof else self._unproved
+            self._cache.put(digest, kind, f"{record.filename}\t{record.proof}\n".encode() + record.content)
 
     def _keep_all(self, package: Locked, tags: frozenset[str]) -> int:
         assert self._index is not None  # noqa: S101 - asked by the only caller
@@ -202,6 +219,8 @@ def _is_of(filename: str, package: Locked) -> bool:
 
 def _read(index: PackageIndex, file: DistFile, package: Locked) -> WheelRecord:
     """Read a wheel's RECORD: out of the whole wheel where that is small, and only if it is the locked one."""
+    if file.size is not None and file.size > _WHOLE:
+        file = msgspec.structs.replace(file, size=None)  # a page's word, by which no small wheel goes without its hash
     if index.size(file) > _WHOLE:
         for member in index.members(file):
             if _is_record(member.name, package):

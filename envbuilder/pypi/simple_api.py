@@ -54,7 +54,10 @@ class Client:
         self._guard = Lock()
 
     def beside(self, addresses: tuple[str, ...]) -> Client:
-        """Return a client that asks these indexes too, and first: a name that they hold means what is theirs."""
+        """Return a client that asks these indexes too, and first: a file that several hold is taken from them.
+
+        Files of one project are those of all indexes together; what a lock names by hash is the same file anywhere.
+        """
         if not addresses:
             return self
         first, *rest = dict.fromkeys((*addresses, *self._config.urls))
@@ -98,11 +101,11 @@ class Client:
         yield from self._transport.stream(file.url, 0, self.size(file))
 
     def size(self, file: DistFile) -> int:
-        """Return a file's size in bytes, as the index states it or as the server does."""
+        """Return a file's size in bytes, as the index states it, or as the server does where that is None."""
         if file.size is not None:
             return file.size
         with _as_ours(file):
-            return int(self._kept(file, "size", lambda: str(self._transport.size(file.url)).encode()))
+            return int(self._kept(file, f"size at {file.url}", lambda: str(self._transport.size(file.url)).encode()))
 
     def _page(self, project: str, url: str) -> tuple[DistFile, ...]:
         address = f"{url}/{project}/"

@@ -35,6 +35,7 @@ def of_environment(environment: Environment, lock: str, image: Image, *, profile
         libraries=environment.libraries,
         cubins=environment.cubins,
         ptx=environment.ptx,
+        form=environment.form or "devel",
         thin=environment.thinned_to,
         locked=tuple((package.name, package.version) for package in lockfile.parse(lock)) if lock else (),
         environment=environment.id,

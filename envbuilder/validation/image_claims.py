@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from envbuilder.environment import Environment
 from envbuilder.errors import decode
 from envbuilder.finding import Code, Finding
 from envbuilder.image import lockfile, omissions
+from envbuilder.validation.checks.suite_plan import Facts
 from envbuilder.validation.file_records import Distribution, distributions
 from envbuilder.validation.image_files import ImageFiles
 from envbuilder.validation.outside import Looked, Outside, error, listed
@@ -21,6 +22,7 @@ THIN_LABEL = "org.envbuilder.thin"
 FORM_LABEL, LIST = "org.envbuilder.form", f"opt/envbuilder/{omissions.OMISSIONS}"
 
 FRAMEWORKS = ("tensorflow", "tensorflow-cpu", "tensorflow-gpu", "tensorflow-intel", "tf-nightly", "tf-nightly-cpu")
+_OF_LIBRARIES = ("unimported", "unnamed")
 _FIX = "build the image anew from its context"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
 _CUDA = re.compile(r"(?:^|/)libcudart\.so(?:\.[\d.]+)?\Z")
@@ -61,6 +63,23 @@ def carried_list(files: ImageFiles, label: str, lock: str) -> str:
         return omissions.named(label, lock, decode.text(files.content(LIST) or b""))
     except ValueError:
         return ""
+
+
+def libraries_left_out(text: str) -> tuple[tuple[str, str], ...]:
+    """List what a list of omissions says of libraries: distribution, and file, or a folder of which everything goes."""
+    told = omissions.parse(text) if text else omissions.Omissions()
+    gone = ((one.name, row) for one in told.distributions for row in one.left_out)
+    return tuple((name, row.path) for name, row in gone if row.reason in _OF_LIBRARIES)
+
+
+def unknown_left_out(labels: Mapping[str, str], locked: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    """Spare every locked distribution where an image names a list of what it leaves out that cannot be had here."""
+    return tuple((name, "/") for name, _ in locked) if labels.get(omissions.LABEL) else ()
+
+
+def left_out_of(files: ImageFiles, labels: Mapping[str, str], lock: str) -> tuple[tuple[str, str], ...]:
+    """List the same by the list that an image carries: it passes by that nowhere, and `files` says so."""
+    return libraries_left_out(carried_list(files, labels.get(omissions.LABEL, ""), lock))
 
 
 def brings_cuda(files: ImageFiles) -> bool:
@@ -110,11 +129,23 @@ def _of_form(subject: Outside, told: Environment | None) -> Iterator[tuple[str, 
     labels, content = subject.image.labels, subject.files.content(LIST)
     label = labels.get(omissions.LABEL)
     carried = lockfile.digest(decode.lossy(content)) if content is not None else None
-    yield f"label {FORM_LABEL}", labels.get(FORM_LABEL), (told.form or None) if told is not None else None
-    yield f"label {THIN_LABEL}", labels.get(THIN_LABEL), (" ".join(told.thinned_to) or None) if told else None
+    own = ((told.form or None), (" ".join(told.thinned_to) or None)) if told is not None else (None, None)
+    form, thin = _form_to_be(subject.facts) or own
+    yield f"label {FORM_LABEL}", labels.get(FORM_LABEL), form
+    yield f"label {THIN_LABEL}", labels.get(THIN_LABEL), thin
+    if told is not None:
+        yield "environment.json form", own[0], form
+        yield "environment.json thin", own[1], thin
     yield "list of omissions in the image", carried, label
     if subject.omissions:
         yield f"label {omissions.LABEL}", label, lockfile.digest(subject.omissions)
+    elif subject.facts.form == "devel":
+        yield f"label {omissions.LABEL}", label, None
+
+
+def _form_to_be(facts: Facts) -> tuple[str | None, str | None] | None:
+    """Return what an image has to say of its form and its GPUs by the host's word; None where the host has none."""
+    return (facts.form if facts.form != "devel" else None, " ".join(facts.thin) or None) if facts.form else None
 
 
 def _flavor(subject: Outside, told: Environment | None) -> Iterator[Finding]:

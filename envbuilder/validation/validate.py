@@ -25,7 +25,6 @@ from envbuilder.image.wheel_records import WheelRecords
 from envbuilder.matrix import Budgets
 from envbuilder.probes.suite import pace
 from envbuilder.probes.suite.kernel_text import Kernel
-from envbuilder.pypi.open_index import with_own
 from envbuilder.pypi.package_index import PackageIndex
 from envbuilder.simulated.compiler import Simulation
 from envbuilder.validation import expectations as facts_of
@@ -44,6 +43,9 @@ from envbuilder.validation.image_claims import (
     carried_lock,
     contradicts_itself,
     document,
+    left_out_of,
+    libraries_left_out,
+    unknown_left_out,
 )
 from envbuilder.validation.image_files import ImageFiles, read_image
 from envbuilder.validation.judge import budget_results, judge
@@ -149,7 +151,7 @@ def validate(
     checks = (*selected, *request.extra)
     users = [check for check in selected if check.group == "users"]
     own = request.environment.added.indexes if request.environment else ()  # this host's word, never the image's
-    wheels = WheelRecords(with_own(request.index, own), pins=request.pins)
+    wheels = WheelRecords(request.index, pins=request.pins, own=own)
     outside = Outside(
         image,
         files,
@@ -328,7 +330,8 @@ def validate_beside(  # noqa: PLR0913 - where it runs, what it is, how to judge 
     identity, _ = _identify(lambda plan, session: beside(exchange, plan, session, time_limit=IDENTIFY_S), reference)
     environment, lock = facts_of.told_of(identity, image)
     own = facts_of.of_environment(environment, lock, image, profile=profile, simulated=False)
-    facts = msgspec.structs.replace(own, environment="", place="here", gpus_expected=gpus)
+    left_out = unknown_left_out(image.labels, own.locked)
+    facts = msgspec.structs.replace(own, environment="", place="here", gpus_expected=gpus, left_out=left_out)
     checks = suite_plan.select(facts)
     session, results = _run(checks, facts, on_progress, lambda plan, session: beside(exchange, plan, session))
     return _verdict(
@@ -401,6 +404,9 @@ def _subject(engine: Engine, place: Place, image: Image, files: ImageFiles, requ
         # Only this host's own word for an environment may say that a base has no tools, never the image's document.
         own = facts_of.of_environment(environment, lock, image, profile=profile, simulated=simulated)
         own = facts_of.with_base(own, request.environment)
+        by_host = request.environment is not None or request.omissions
+        left_out = libraries_left_out(request.omissions) if by_host else left_out_of(files, image.labels, lock)
+        own = msgspec.structs.replace(own, left_out=left_out)
         return _Subject(environment, facts_of.with_gpus(own, place.gpus), lock)
     asked = replace(place, time_limit=IDENTIFY_S)
     identity, silent = _identify(lambda plan, session: in_container(engine, asked, plan, session), request.image)

@@ -8,10 +8,10 @@ import itertools
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -217,26 +217,38 @@ class Ran:
     memory: int
 
 
+_MEASURED = """
+import os, subprocess, sys
+process = subprocess.Popen(sys.argv[2:])
+status, used = os.wait4(process.pid, 0)[1:]
+with open(sys.argv[1], "w") as file:
+    file.write(str(used.ru_maxrss << 10))
+os._exit(os.waitstatus_to_exitcode(status) & 255)
+"""
+"""Start a program from a small process: of one that a large one starts, the kernel counts what that had, too."""
+
+
 def ran(words: Iterable[str], folder: Path, environment: dict[str, str]) -> Ran:
     """Run a command to its end; its memory is that of its own process at its peak."""
     out = folder / "printed"
     with out.open("wb") as stream:
+        command = (sys.executable, "-m", "envbuilder", *words)
         process = subprocess.Popen(
-            [sys.executable, "-m", "envbuilder", *words],
+            [sys.executable, "-I", "-S", "-c", _MEASURED, folder / "memory", *command],
             cwd=folder,
             env={**os.environ, "PYTHONPATH": str(REPOSITORY), "XDG_CACHE_HOME": str(folder / "cache"), **environment},
             stdin=subprocess.DEVNULL,
             stdout=stream,
             stderr=stream,
+            start_new_session=True,
         )
-        until = time.monotonic() + MOST_S
-        while not (found := os.wait4(process.pid, os.WNOHANG))[0]:
-            if time.monotonic() > until:
-                process.kill()
-                raise AssertionError(f"did not end: {out.read_bytes()[-500:]!r}")
-            time.sleep(0.02)
-        process.returncode = os.waitstatus_to_exitcode(found[1])
-    return Ran(process.returncode, out.read_text(errors="replace"), found[2].ru_maxrss << 10)
+        try:
+            code = process.wait(MOST_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            raise AssertionError(f"did not end: {out.read_bytes()[-500:]!r}") from None
+    return Ran(code, out.read_text(errors="replace"), int((folder / "memory").read_text()))
 
 
 @pytest.mark.parametrize(

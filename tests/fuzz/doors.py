@@ -12,6 +12,8 @@ from types import CodeType, FrameType
 
 from fuzz_target import Target
 
+from envbuilder.catalog import store
+
 PACKAGE = Path(__file__).parents[2] / "envbuilder"
 
 READERS = frozenset({"from_json", "from_msgpack", "damaged", "parse_yaml", "read_yaml", "read_document", "parsed"})
@@ -56,6 +58,7 @@ def _reads(node: ast.AST) -> bool:
 def entered(targets: tuple[Target, ...]) -> set[Door]:
     """Run every target's seeds; return the functions of the package that were entered meanwhile."""
     codes: set[CodeType] = set()
+    store.load.cache_clear()  # whoever came before in this process may have read the catalogue already
 
     def note(frame: FrameType, event: str, _: object) -> None:
         if event == "call":

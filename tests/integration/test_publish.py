@@ -117,15 +117,15 @@ def _replace_statements(world: World, target: str, change: Callable[[bytes], byt
 
 def test_refused_statement_altered(world) -> None:
     """2: a statement whose payload was changed after signing is refused."""
-    published(world, validate=answering(level="load"))
+    published(world, validate=answering())
 
     def raise_the_level(sealed: bytes) -> bytes:
         document = json.loads(sealed)
-        payload = base64.b64decode(document["payload"]).replace(b'"level":"load"', b'"level":"gpu"')
+        payload = base64.b64decode(document["payload"]).replace(b'"level":"gpu"', b'"level":"multi-gpu"')
         return json.dumps({**document, "payload": base64.b64encode(payload).decode()}).encode()
 
     copy = _replace_statements(world, ENVIRONMENT, raise_the_level)
-    assert Refused.BAD_SIGNATURE in reasons(check(copy, demand=Demand(level="gpu")))
+    assert Refused.BAD_SIGNATURE in reasons(check(copy, demand=Demand(level="multi-gpu")))
     assert reasons(check(copy, demand=Demand(level="load"))) == {Refused.BAD_SIGNATURE}
     assert check(world, demand=Demand(level="load")).accepted
 

@@ -5,7 +5,8 @@ Then the exit code, what it prints and everything that it makes must be those of
 may be left: no process (what it had started ends with it), no temporary file or folder, no container, no volume, no name
 in the engine's store, and no more memory than an undisturbed run takes. A trial's pool and number decide its command,
 signal and moment; two trials run at a time, though images with TensorFlow one at a time. Counts and what was wrong go on
-in ``tally.json``, by commit; the exit code is 1 where anything was wrong in this piece.
+in ``tally.json``, by the commit of each piece; a trial that came out wrong is made again by the next piece, and the exit
+code is 1 as long as one is wrong, or where nothing was tried and what was asked for does not stand.
 """
 
 from __future__ import annotations
@@ -91,6 +92,14 @@ class Honest:
     memory: int
 
 
+@dataclass(frozen=True)
+class Title:
+    """Which trial something is said of: its number, and what it was in words."""
+
+    number: int
+    text: str
+
+
 @dataclass
 class Soak:
     """One soak: where it works, what it draws from, what an undisturbed run of each command came to, and its tally."""
@@ -118,7 +127,8 @@ class Soak:
             if command not in self.honest:
                 self.honest[command] = self._undisturbed(command)
         honest = self.honest[command]
-        title = f"trial {self.pool} {number}: {command.name}, {sent.name} after {part * honest.took:.2f} s"
+        text = f"trial {self.pool} {number}: {command.name}, {sent.name} after {part * honest.took:.2f} s"
+        title = Title(number, text)
         trial = self._workspace(command, f"t{number}")
         try:
             disturbed = self._disturbed(command, trial, sent, part * honest.took * 1.1, title)
@@ -174,9 +184,9 @@ class Soak:
         ran = self._run(Command(words, contexts(), lambda _: {}, tiny=bool(environment)), trial)
         assert ran.code in codes, (ran.out + ran.errors).decode(errors="replace")
 
-    def _say(self, title: str, what: str) -> None:
-        self.tally.say(f"{title}: {what}")
-        print(f"{title}: {what}", flush=True)
+    def _say(self, title: Title, what: str) -> None:
+        self.tally.say(title.number, f"{title.text}: {what}")
+        print(f"{title.text}: {what}", flush=True)
 
     def _workspace(self, command: Command, name: str) -> Trial:
         trial = Trial(self.bench, self.bench.place / name)
@@ -241,7 +251,7 @@ class Soak:
             errors.seek(0)
             return Ran(process.pid, code, out.read(), errors.read(), ended[1], killed, took)
 
-    def _disturbed(self, command: Command, trial: Trial, sent: signal.Signals, after: float, title: str) -> Ran:
+    def _disturbed(self, command: Command, trial: Trial, sent: signal.Signals, after: float, title: Title) -> Ran:
         ran = self._run(command, trial, after, sent)
         if ran.killed and ran.took > ENDS_WITHIN_S:
             self._say(title, f"took {ran.took:.0f} s to end")
@@ -258,13 +268,13 @@ class Soak:
                 self._say(title, f"process {pid} lives on: {words!r}")
         return ran
 
-    def _compare(self, title: str, trial: Trial, seen: Seen, now: Seen) -> None:
+    def _compare(self, title: Title, trial: Trial, seen: Seen, now: Seen) -> None:
         now = {key: value.replace(trial.folder.name, "NAME") for key, value in now.items()}
         for key in sorted(seen.keys() | now.keys()):
             if seen.get(key) != now.get(key):
                 self._say(title, f"run again, {key} is {now.get(key)}, not {seen.get(key)}")
 
-    def _leaks(self, title: str, trial: Trial, pids: tuple[int, ...]) -> None:
+    def _leaks(self, title: Title, trial: Trial, pids: tuple[int, ...]) -> None:
         kept = (trial.folder, self.bench.place / "cache")
         found = [path.name for folder in kept for path in folder.rglob(".*.tmp") if not _is_young(path)]
         found += [path.name for path in self._temporary(trial).iterdir()]
@@ -329,6 +339,7 @@ def main() -> int:
     parser.add_argument(
         "--trials", type=int, default=1000, help="How many of this pool in all, earlier pieces counted."
     )
+    parser.add_argument("--kills", type=int, default=0, help="Go on until so many were killed alive, likewise.")
     parser.add_argument("--pool", choices=POOLS, default=REAL, help="host: no engine; tiny: no TensorFlow.")
     parser.add_argument("--minutes", type=float, default=600.0, help="How long this piece may take.")
     parser.add_argument("--workers", type=int, default=2, help="How many trials at a time.")
@@ -348,9 +359,9 @@ def main() -> int:
                 shutil.rmtree(left, ignore_errors=True)
         soak = Soak(bench, words.pool, tally)
         soak.prepare()
-        _make(soak, tally.wanted(words.trials), until, words.workers)
+        _make(soak, tally.wanted(words.trials, words.kills), until, words.workers)
     print(tally.told())
-    return int(bool(tally.piece.wrong))
+    return int(not tally.is_right(words.trials, words.kills))
 
 
 def _make(soak: Soak, numbers: Iterator[int], until: float, workers: int) -> None:
@@ -366,7 +377,7 @@ def _make(soak: Soak, numbers: Iterator[int], until: float, workers: int) -> Non
             try:
                 soak.trial(number)
             except Exception as error:
-                soak.tally.say(f"trial {soak.pool} {number}: the trial itself broke: {error!r}"[:2000])
+                soak.tally.say(number, f"trial {soak.pool} {number}: the trial itself broke: {error!r}"[:2000])
                 raise
 
     with ThreadPoolExecutor(workers) as executor:

@@ -32,7 +32,8 @@ class Site:
     """What the index holds and how it behaves; ``asked`` records every request's path and Range header.
 
     ``secret`` is the Authorization header without which nothing is answered ('' for none); ``signed`` records those
-    that were sent. ``send_on`` is the address below which everything is to be asked instead ('' for none).
+    that were sent. ``stated`` is the size that pages state of every file, in bytes (0 for the true one). ``send_on`` is
+    the address below which everything is to be asked instead ('' for none).
     """
 
     files: dict[str, dict[str, bytes]] = field(default_factory=dict)
@@ -46,6 +47,7 @@ class Site:
     secret: str = ""
     signed: list[str] = field(default_factory=list)
     send_on: str = ""
+    stated: int = 0
 
     def add(self, project: str, filename: str, content: bytes) -> None:
         self.files.setdefault(project, {})[filename] = content
@@ -90,7 +92,7 @@ class _Handler(BaseHTTPRequestHandler):
         if held is None:
             self._answer(404, b"", "text/plain")
         elif site.json:
-            self._answer(200, _json(held), "application/vnd.pypi.simple.v1+json")
+            self._answer(200, _json(held, site.stated), "application/vnd.pypi.simple.v1+json")
         else:
             self._answer(200, _html(held), "text/html; charset=utf-8")
 
@@ -148,13 +150,13 @@ def _html(held: dict[str, bytes]) -> bytes:
     return ("<!DOCTYPE html><html><body>" + "<br>".join(links) + "</body></html>").encode()
 
 
-def _json(held: dict[str, bytes]) -> bytes:
+def _json(held: dict[str, bytes], stated: int) -> bytes:
     files = [
         {
             "filename": name,
             "url": f"../../files/{name}",
             "hashes": {"sha256": hashlib.sha256(content).hexdigest()},
-            "size": len(content),
+            "size": stated or len(content),
             "upload-time": "2025-08-13T16:53:42Z",
             "requires-python": ">=3.9",
             "core-metadata": False,

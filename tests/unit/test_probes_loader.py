@@ -155,8 +155,14 @@ def test_what_tensorflow_cannot_open_has_the_code_that_the_loader_check_gives_it
     assert (found["code"], found["subject"]) == (code, subject)
 
 
-def besides(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, *names: str, refused: str = "", locked: str = ""
+def besides(  # noqa: PLR0913 - what is here, what refuses, what is locked and left out
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    content: bytes,
+    *names: str,
+    refused: str = "",
+    locked: str = "",
+    left_out: str = "",
 ) -> dict[str, Any]:
     """Ask the check, with an opener of these bytes and libraries of these names in a wheel's folder."""
     one = put(tmp_path, "libtensorflow_framework.so.2")
@@ -178,7 +184,8 @@ def besides(
     monkeypatch.setattr(framework, "callers", lambda _: [SimpleNamespace(path=str(one), runpath=[], rpath=[])])
     monkeypatch.setattr(framework, "search_path", lambda *_: [])
     monkeypatch.setattr(framework, "wheel_folders", lambda: [str(folder)])
-    answer = opened.besides({"flavor": "gpu", "locked": [(locked, "1")] if locked else []})
+    gone = [(locked, left_out)] if left_out else []
+    answer = opened.besides({"flavor": "gpu", "locked": [(locked, "1")] if locked else [], "left_out": gone})
     return {**answer, "asked": asked}
 
 
@@ -218,6 +225,39 @@ def test_an_image_without_cupti_is_told_that_its_profiles_lack_the_gpu(
     answer = besides(tmp_path, monkeypatch, _CUPTI)
     (found,) = answer["findings"]
     assert (found["code"], found["severity"], answer["outcome"]) == ("MISSING_LIBRARY", "warning", "passed")
+
+
+_ALL = _CUPTI + b"GetNvrtcDsoHandle nvrtc_stub GetNcclDsoHandle nccl_stub GetNvshmemDsoHandle nvshmem_stub"
+
+
+@pytest.mark.parametrize(
+    ("locked", "left_out", "outcome"),
+    [
+        ("nvidia-nvshmem-cu12", "", "failed"),
+        ("nvidia-nccl-cu12", "", "failed"),
+        ("nvidia-nccl", "", "failed"),
+        ("nvidia-cuda-nvrtc-cu12", "", "failed"),
+        ("nvidia-cuda-cupti-cu12", "", "failed"),
+        ("nvidia-nvshmem-cu12", "nvidia/nvshmem/lib/libnvshmem_host.so.3", "passed"),
+        ("nvidia-nvshmem-cu12", "nvidia/nvshmem/", "passed"),
+        ("nvidia-cuda-nvrtc-cu12", "nvidia/cuda_nvrtc/lib/libnvrtc-builtins.so.12.5", "failed"),
+        ("nvidia-cublas-cu12", "", "passed"),
+    ],
+)
+def test_what_the_lock_brings_has_to_be_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, locked: str, left_out: str, outcome: str
+) -> None:
+    """A locked library that is called and is nowhere is missing, unless the host's own list leaves it out."""
+    answer = besides(tmp_path, monkeypatch, _ALL, locked=locked, left_out=left_out)
+    missing = [one["code"] for one in answer["findings"] if one["severity"] == "error"]
+    assert (answer["outcome"], missing) == (outcome, ["MISSING_LIBRARY"] if outcome == "failed" else [])
+
+
+def test_where_no_opener_is_found_nothing_is_said_to_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without TensorFlow's own objects it cannot be told what it opens: that is no pass."""
+    monkeypatch.setattr(framework, "new_search", lambda: loader.Search("", {}, []))
+    monkeypatch.setattr(framework, "callers", lambda _: [])
+    assert opened.besides({"flavor": "gpu", "locked": [("nvidia-nccl-cu12", "1")]})["outcome"] == "skipped"
 
 
 def test_a_build_that_opens_no_cupti_is_asked_for_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

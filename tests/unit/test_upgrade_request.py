@@ -340,11 +340,11 @@ def test_a_search_over_cudnn_goes_through_the_wheels_of_its_cuda() -> None:
         ("cudnn", "9.3", "nvidia-cudnn-cu12==9.3.0.75"),
         ("cuda", "11.8", "nvidia-cuda-runtime-cu11==11.8.89"),
         ("cuda", "12.4", "no wheels of CUDA 12.4 are known for tensorflow 2.20.0"),
-        ("cudnn", "7.6", "No wheel of cuDNN 7.6 is known"),
+        ("cudnn", "7.6", "was compiled with cuDNN 9.3 and refuses 7.6"),
     ],
 )
 def test_a_search_builds_what_does_not_fit(axis: Any, version: str, brings: str) -> None:
-    """What TensorFlow was not built for is what the search is for; only what has no wheels is passed over."""
+    """What TensorFlow was not built for is what the search is for; what has no wheels or cannot open is passed over."""
     found = resolved(GPU_ROW, axis, version, store.load())
     if isinstance(found, Unbuildable):
         assert brings in found.why

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -12,7 +13,16 @@ from made_images import SITE, image_of, outside, package
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.image import lockfile, omissions
 from envbuilder.validation.causes import Causes, told_once
-from envbuilder.validation.image_claims import FORM_LABEL, THIN_LABEL, claims, says_cuda, without_cuda
+from envbuilder.validation.image_claims import (
+    FORM_LABEL,
+    THIN_LABEL,
+    claims,
+    left_out_of,
+    libraries_left_out,
+    says_cuda,
+    unknown_left_out,
+    without_cuda,
+)
 from envbuilder.verdict import CheckResult
 
 
@@ -89,3 +99,56 @@ def test_what_is_said_of_thin_libraries_holds(label: str | None, thin: list[str]
     labels = {THIN_LABEL: label} if label is not None else {}
     said = [one.subject for one in claims(outside(image_of(there), labels=labels)).findings]
     assert (f"label {THIN_LABEL}" not in said) is right
+
+
+def test_of_a_list_of_omissions_libraries_are_told() -> None:
+    """Files that nothing names and whole distributions are; headers and a list that no label names are not."""
+    left = (
+        omissions.LeftOut("nvidia/nvshmem/lib/libnvshmem_host.so.3", 1, 1, "d", "unnamed"),
+        omissions.LeftOut("nvidia/nvshmem/include/", 1, 1, "d", "compilers"),
+    )
+    lock = "a==1\n"
+    text = omissions.write(
+        omissions.Omissions(
+            lock=lockfile.digest(lock), distributions=(omissions.OfDistribution("nvidia-nvshmem-cu12", "3", left),)
+        )
+    )
+    told = (("nvidia-nvshmem-cu12", "nvidia/nvshmem/lib/libnvshmem_host.so.3"),)
+    labels = {omissions.LABEL: lockfile.digest(text)}
+    files = image_of({LIST_AT: text.encode()})
+    assert libraries_left_out(text) == left_out_of(files, labels, lock) == told
+    assert left_out_of(files, {}, lock) == libraries_left_out("") == ()
+    assert unknown_left_out({}, told) == ()
+    assert unknown_left_out(labels, [("a", "1")]) == (("a", "/"),)
+
+
+@pytest.mark.parametrize(
+    ("facts", "said", "named"),
+    [
+        ({"form": "runtime", "thin": ("8.0",)}, {"form": "runtime", "thin": ["8.0"]}, []),
+        ({"form": "runtime", "thin": ("8.0",)}, {"form": "runtime", "thin": ["9.0"]}, ["thin"]),
+        ({"form": "runtime", "thin": ("8.0",)}, {"form": "runtime"}, ["thin"]),
+        ({"form": "runtime"}, {"form": "runtime", "thin": ["8.0"]}, ["thin"]),
+        ({"form": "runtime"}, {}, ["form"]),
+        ({"form": "devel"}, {}, []),
+        ({"form": "devel"}, {"form": "runtime"}, ["form"]),
+        ({}, {"form": "runtime", "thin": ["8.0"]}, []),
+    ],
+)
+def test_form_and_gpus_are_the_host_s_word(facts: dict[str, Any], said: dict[str, Any], named: list[str]) -> None:
+    """An image whose labels and document agree on another form, or on other GPUs, than this host knows is found."""
+    labels = {FORM_LABEL: str(said["form"])} if "form" in said else {}
+    labels |= {THIN_LABEL: " ".join(said["thin"])} if "thin" in said else {}
+    there = image_of({"opt/envbuilder/environment.json": msgspec.json.encode({**DOCUMENT, **said})})
+    about = {one.subject for one in claims(outside(there, labels=labels, facts=facts)).findings}
+    right = {"form": FORM_LABEL, "thin": THIN_LABEL}
+    wanted = {f"label {right[name]}" for name in named} | {f"environment.json {name}" for name in named}
+    assert {one for one in about if "form" in one or "thin" in one} == wanted
+
+
+def test_an_image_as_installed_names_no_list_of_omissions() -> None:
+    """Where this host says that everything is in it, a label that names such a list does not hold."""
+    labels = {omissions.LABEL: lockfile.digest(LIST)}
+    there = image_of({"opt/envbuilder/environment.json": msgspec.json.encode(DOCUMENT), LIST_AT: LIST.encode()})
+    said = [one.subject for one in claims(outside(there, labels=labels, facts={"form": "devel"})).findings]
+    assert f"label {omissions.LABEL}" in said

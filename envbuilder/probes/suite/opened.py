@@ -17,12 +17,12 @@ from .libraries import DAMAGED, FIX, MISSING, broken, elsewhere
 SAID = re.compile(r"(?:Successfully opened|Could not load) dynamic library '?(lib[\w.+-]+?)'?(?:;|\s|\Z)")
 LIMIT_S = 240.0
 PROFILER = "Cupti"
-# The opener's functions for what not every GPU needs (GetCuptiDsoHandle), the library, the wheel that brings it.
+# The opener's functions for what not every GPU needs (GetCuptiDsoHandle), the library, its wheel (or "-cu12").
 BESIDES = (
-    (PROFILER, "libcupti", "nvidia-cuda-cupti-"),
-    ("Nvrtc", "libnvrtc", "nvidia-cuda-nvrtc-"),
-    ("Nccl", "libnccl", "nvidia-nccl-"),
-    ("Nvshmem", "libnvshmem_host", "nvidia-nvshmem-"),
+    (PROFILER, "libcupti", "nvidia-cuda-cupti"),
+    ("Nvrtc", "libnvrtc", "nvidia-cuda-nvrtc"),
+    ("Nccl", "libnccl", "nvidia-nccl"),
+    ("Nvshmem", "libnvshmem_host", "nvidia-nvshmem"),
 )
 # What stands in an object that calls such a function: in others NCCL is linked in, and nothing calls any of them.
 CALLED = {"Nccl": b"nccl_stub", "Nvrtc": b"nvrtc_stub", "Nvshmem": b"nvshmem_stub"}
@@ -63,23 +63,47 @@ def _refused(name: str) -> Finding | None:
 def besides(facts: Facts) -> Answer:
     """Have TensorFlow open what it opens only when it is asked for: by the functions that its opener has.
 
-    What the lock brings has to open; what else is here is told where it does not. No GPU waits for any of it.
+    What the lock brings has to be here and to open; what else is here is told where it does not. No GPU waits for any.
     """
     search = framework.new_search()
     objects = framework.callers(search)
+    if not objects:
+        return skipped("no object of TensorFlow's that opens libraries is here: what it opens cannot be told")
     functions = _functions(framework.openers(objects))
     places = framework.wheel_folders() + framework.search_path(search, objects)
     there = {stem: _named(stem, places) for function, stem, _ in BESIDES if function in functions}
-    locked = " ".join(name for name, _ in facts.get("locked") or ())
     findings = []
     for function, stem, wheel in BESIDES:
         refused = [found for found in map(_refused, there.get(stem, ())) if found is not None]
-        findings += [dict(one, severity="error" if wheel in locked else "warning") for one in refused]
-        if function == PROFILER and there.get(stem) == []:
-            text = "nothing here brings CUPTI: TensorFlow's profiler sees nothing of a GPU"
-            findings.append(finding("MISSING_LIBRARY", stem, text, stem + ".so", "none", FIX, severity="warning"))
+        brings = _locked(wheel, facts)
+        findings += [dict(one, severity="error" if brings else "warning") for one in refused]
+        if there.get(stem) == []:
+            findings += _absent(function, stem, "" if _left_out(stem, brings, facts) else brings)
     names = [name for found in there.values() for name in found]
     return judged(findings, "open: " + " ".join(names or ["nothing"]), "\n".join(mapped(names)))
+
+
+def _locked(wheel: str, facts: Facts) -> str:
+    """Name the locked distribution that a wheel's name stands for: ``nvidia-nccl-cu12``, ``nvidia-nccl``; else ''."""
+    names = [name for name, _ in facts.get("locked") or ()]
+    return next((name for name in names if name == wheel or name.startswith(wheel + "-cu")), "")
+
+
+def _left_out(stem: str, wheel: str, facts: Facts) -> bool:
+    """Tell whether the environment is meant to lack a library of a distribution: by its file, or all of a folder."""
+    paths = [path for name, path in facts.get("left_out") or () if name == wheel]
+    return any(path.endswith("/") or os.path.basename(path).startswith(stem + ".so") for path in paths)
+
+
+def _absent(function: str, stem: str, brings: str) -> list[Finding]:
+    """Name a library that is nowhere although the lock brings it; without CUPTI, say what its absence costs."""
+    if brings:
+        text = "{0} is locked, and no {1}.so is where TensorFlow looks".format(brings, stem)
+        return [finding("MISSING_LIBRARY", stem, text, stem + ".so", "none", FIX)]
+    if function == PROFILER:
+        text = "nothing here brings CUPTI: TensorFlow's profiler sees nothing of a GPU"
+        return [finding("MISSING_LIBRARY", stem, text, stem + ".so", "none", FIX, severity="warning")]
+    return []
 
 
 def _functions(openers: Sequence[Elf]) -> set[str]:
