@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from envbuilder import versions
 from envbuilder.catalog import gpu_code
 from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.opener import loader_folders
@@ -15,6 +16,7 @@ from envbuilder.compat import missing
 from envbuilder.compat.binding import distributions
 from envbuilder.compat.cuda_sets import Stack
 from envbuilder.compat.identifier import environment_id, short, suffixes, wished_id
+from envbuilder.compat.phrases import error
 from envbuilder.compat.requirement import parse
 from envbuilder.compat.rules import joined
 from envbuilder.compat.sides import NO_SIDE, Host, Side, gpu_side, host_side, standing_in
@@ -65,11 +67,13 @@ class Resolver:
         deliberate = as_reported or bool(wish.controls)
         if deliberate and release is not None and side.stack is None and wish.flavor == "gpu":
             side = standing_in(release, wish, self.targets, self.catalog) or side
-        findings = joined(host.findings, side.findings)
+        unformed = _unformed(wish, host)
+        findings = (*unformed, *joined(host.findings, side.findings))
         stops = _prevents if deliberate else bool
         if (
             release is None
             or host.system is None
+            or unformed
             or (wish.flavor == "gpu" and side.stack is None)
             or ((host.fails or side.fails) and stops(findings))
         ):
@@ -125,6 +129,19 @@ class Resolver:
         row = self.catalog.release(version, package)
         assert row is not None  # noqa: S101 - `_find_releases` found it
         return row
+
+
+_FORM_PYTHON = (3, 7)
+"""The first Python that what derives and carries out the form ``runtime`` inside of an image runs on."""
+
+
+def _unformed(wish: Combination, host: Host) -> tuple[Finding, ...]:
+    """Say that a form cannot be made on so old a Python: its programs run in the image, and need 3.7."""
+    if wish.form != "runtime" or not host.python or versions.numbers(host.python) >= _FORM_PYTHON:
+        return ()
+    text = f"The form runtime cannot be made on Python {host.python}: what derives it runs in the image, from 3.7 on."
+    fix = "Ask for the form devel, or for Python 3.7 or newer."
+    return (error(Code.PYTHON_UNSUPPORTED, "form", text, requires="Python 3.7", found=host.python, fix=fix),)
 
 
 def _is_of_the_row_alone(finding: Finding) -> bool:

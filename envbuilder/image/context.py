@@ -66,16 +66,18 @@ def ensure_system_locks(
 ) -> None:
     """Pin what an environment asks of the system itself, where that is not done yet, or where ``renew`` asks for it.
 
-    Raises InfrastructureError where apt cannot do so here.
+    Raises InputError where a lock that is there does not pin what the environment asks for, and InfrastructureError
+    where apt cannot pin it here.
     """
     context = workspace.context(environment.id)
-    if not renew and system_lock.of_context(context, environment) is not None:
+    wanted = (system_lock.SYSTEM_LOCK, system_lock.CUDNN_LOCK) if renew else system_lock.absent(context, environment)
+    if not wanted:
         return
     system, cuda = system_of(environment, catalog), environment.packaged_cuda
-    if cuda is not None:
+    if cuda is not None and system_lock.CUDNN_LOCK in wanted:
         text = lock_alone(environment, system.glibc, cuda.cudnn)
         write_atomically(context / system_lock.CUDNN_LOCK, text.encode())
-    if environment.pinned_packages:
+    if environment.pinned_packages and system_lock.SYSTEM_LOCK in wanted:
         text = system_lock.resolve(system.suite, environment.pinned_packages, cuda.component if cuda else "")
         write_atomically(context / system_lock.SYSTEM_LOCK, text.encode())
 

@@ -12,7 +12,7 @@ from envbuilder.catalog.rows import OperatingSystem
 from envbuilder.engine.port import Engine, Step
 from envbuilder.environment import Environment
 from envbuilder.errors import UsageError
-from envbuilder.image import lockfile, omissions
+from envbuilder.image import lockfile, omissions, system_lock
 from envbuilder.image.bases import Base, ensure_base
 from envbuilder.image.build import BuildOptions, Built, ImageRecord, build, listed
 from envbuilder.image.context import (
@@ -107,9 +107,10 @@ def _prepared(
     if given is not None and given.as_it_lies:
         return given.lock
     lock = given.lock if given else ensure_lock(environment, catalog, workspace)
-    if given is not None:
-        ensure_system_locks(environment, catalog, workspace)
     context = workspace.context(environment.id)
+    if given is not None:  # its folder is no one's commit: what does not stand there is made anew
+        renew = system_lock.of_context(context, environment) is None
+        ensure_system_locks(environment, catalog, workspace, renew=renew)
     if environment.form and not left_out_of(context, lock):
         write_atomically(context / OMISSIONS, omissions.write(derived(lock)).encode())
     write_context(environment, lock, workspace)

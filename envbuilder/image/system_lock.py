@@ -38,6 +38,9 @@ _PRINTED = re.compile(r"^'[^']*' (?P<file>\S+\.deb) \d+ SHA256:(?P<sha256>[0-9a-
 _BEFORE = ("?essential", "?priority(required)", "apt", *debian.PACKAGES)
 """What a bootstrapped base holds: it is not pinned again, and nothing of it is installed twice."""
 
+_IN_BASE = "# in the base: "
+"""Begins a lock's line for what was asked for and is in the base already: it is asked for, and nothing is installed."""
+
 _SECONDS = 300
 
 
@@ -57,7 +60,11 @@ class SystemPackage(msgspec.Struct, frozen=True):
 
 def parse(text: str) -> tuple[SystemPackage, ...]:
     """List a lock's packages. Raises ValueError for a line that is none."""
-    return tuple(_package(line) for line in text.splitlines() if line)
+    return tuple(_package(line) for line in text.splitlines() if line and not line.startswith(_IN_BASE))
+
+
+def _of_base(text: str) -> set[str]:
+    return {line.removeprefix(_IN_BASE) for line in text.splitlines() if line.startswith(_IN_BASE)}
 
 
 def _package(line: str) -> SystemPackage:
@@ -78,15 +85,32 @@ def of_context(context: Path, environment: Environment) -> dict[str, str] | None
         if not path.is_file():
             return None
         found[name] = users_text(path)
-        try:
-            stands = _stands(name, found[name], environment)
-        except ValueError as error:
-            raise InputError(
-                (Problem(str(path), 1, "", str(error)),), hint=f"envbuilder lock -s {environment.id}"
-            ) from error
-        if not stands:
+        if not _is_standing(path, found[name], environment):
             return None
     return found
+
+
+def absent(context: Path, environment: Environment) -> tuple[str, ...]:
+    """Name the system's locks that an environment needs and a build context has not.
+
+    Raises InputError for one that is there and does not pin what the environment asks for: a lock never changes
+    unasked.
+    """
+    there = [context / name for name in _needed(environment) if (context / name).is_file()]
+    stale = [path for path in there if not _is_standing(path, users_text(path), environment)]
+    if stale:
+        asked = ", ".join(environment.pinned_packages)
+        problems = tuple(Problem(str(path), 1, "", f"does not pin what is asked for: {asked}") for path in stale)
+        raise InputError(problems, hint=f"envbuilder lock -s {environment.id}")
+    return tuple(name for name in _needed(environment) if context / name not in there)
+
+
+def _is_standing(path: Path, text: str, environment: Environment) -> bool:
+    try:
+        return _stands(path.name, text, environment)
+    except ValueError as error:
+        hint = f"envbuilder lock -s {environment.id}"
+        raise InputError((Problem(str(path), 1, "", str(error)),), hint=hint) from error
 
 
 def _needed(environment: Environment) -> tuple[str, ...]:
@@ -100,21 +124,31 @@ def _stands(name: str, text: str, environment: Environment) -> bool:
         wanted = pins((environment.packaged_cuda.cudnn,)) if environment.packaged_cuda else {}
         return {package.name: package.version for package in lockfile.parse(text)} == dict(wanted)
     there = {package.name: package.version for package in parse(text)}
-    asked = (one.partition("=") for one in environment.pinned_packages)
+    in_base = _of_base(text)
+    asked = (one.partition("=") for one in environment.pinned_packages if one not in in_base)
     return all(there.get(package) == (version or there.get(package, "")) for package, _, version in asked)
 
 
 def resolve(suite: str, packages: Iterable[str], component: str = "") -> str:
     """Resolve packages of a Debian suite, with what they need beyond a bootstrapped base, and write their lock.
 
-    Takes about 10 s. Raises InfrastructureError with apt's reason, or where apt or the mirror is not to be had.
+    Takes about 10 s. Raises InfrastructureError with apt's reason, or where apt or the mirror is not to be had, and
+    InputError for a name that no package has but others provide: such a name pins nothing.
     """
+    packages = tuple(packages)
     with temporary_folder("apt") as folder:
         options = _prepared(suite, component, folder)
         _run([*options, "update"], "check the mirror in apt's configuration")
         before = {file for file, _ in _printed(options, _BEFORE)}
         found = [row for row in _printed(options, (*_BEFORE, *packages)) if row[0] not in before]
-    return "".join(f"{sha256}  {file}\n" for file, sha256 in sorted(found))
+    text = "".join(f"{sha256}  {file}\n" for file, sha256 in sorted(found))
+    pinned, based = {package.name for package in parse(text)}, {file.partition("_")[0] for file in before}
+    others = [one for one in packages if one.partition("=")[0] not in pinned]
+    virtual = [one for one in others if one.partition("=")[0] not in based]
+    if virtual:
+        message = "no package of this name: others provide it, and one of these is to be named"
+        raise InputError(tuple(Problem("system_packages", 0, one, message) for one in virtual))
+    return "".join(f"{_IN_BASE}{one}\n" for one in sorted(others)) + text
 
 
 def _prepared(suite: str, component: str, folder: Path) -> list[str]:

@@ -12,6 +12,7 @@ from envbuilder.validation.image_loader import ImageSearch
 from envbuilder.validation.outside import Outside, either, error, listed
 
 _NOTE, _BUILD = "pyvenv.cfg", "pybuilddir.txt"
+_LOCAL = "usr/local"
 _HOME = re.compile(rb"(?m)^home\s*=\s*(\S.*?)\s*$")
 _FIX = "build the image anew from its lock, and change nothing in it afterwards"
 
@@ -23,13 +24,20 @@ def python_homes(subject: Outside, sites: set[str]) -> Iterator[Finding]:
     for. With ``pybuilddir.txt`` beside it, it takes itself for one that is being built.
     """
     weight = Severity.ERROR if subject.is_ours else Severity.WARNING
-    for prefix in sorted({posixpath.normpath(f"{site}/../../..") for site in sites}):
+    owners: dict[str, bool] = {}
+    for site in sites:
+        prefix = posixpath.normpath(f"{site}/../../..")
+        # A system's Python looks into dist-packages, and below /usr/local, with no note of an environment.
+        is_noted = posixpath.basename(site) == "site-packages" and prefix != _LOCAL
+        owners[prefix] = owners.get(prefix, False) or is_noted
+    for prefix, is_noted in sorted(owners.items()):
         python = next(
             (path for path in (f"{prefix}/bin/python", f"{prefix}/bin/python3") if _is_there(subject, path)), ""
         )
         if python:
-            wrong = _astray(subject, prefix, posixpath.dirname(subject.files.resolve(python)))
-            if wrong:
+            real = posixpath.dirname(subject.files.resolve(python))
+            wrong = _astray(subject, prefix, real, is_noted=is_noted)
+            if wrong and not _is_of_base(subject, prefix, real, python):
                 yield either(weight, Code.FILES_DIFFER, "python", wrong, found=f"/{prefix}", fix=_FIX)
             yield from _unmet(subject, python)
 
@@ -38,15 +46,31 @@ def _is_there(subject: Outside, path: str) -> bool:
     return subject.files.file(path) is not None
 
 
-def _astray(subject: Outside, prefix: str, real: str) -> str:
-    """Say what is wrong with where a Python thinks that it is; '' where nothing is. ``real`` is where it lies."""
-    for folder in (f"{prefix}/bin", real):
-        for path in (f"{folder}/{_NOTE}", f"{folder}/{_BUILD}"):
-            if _is_there(subject, path):
-                return f"{listed([path])} beside the interpreter sends Python elsewhere for its own library"
+def _beside(prefix: str, real: str) -> list[str]:
+    return [f"{folder}/{name}" for folder in (f"{prefix}/bin", real) for name in (_NOTE, _BUILD)]
+
+
+def _is_of_base(subject: Outside, prefix: str, real: str, python: str) -> bool:
+    """Tell whether all that decides which Python this is comes from a registry's base, and nothing above changed it."""
+    files = subject.files
+    for path in (f"{prefix}/{_NOTE}", *_beside(prefix, real), python, files.resolve(python)):
+        seen = files.paths.get(path)
+        if path in files.hidden if seen is None else seen.layer >= subject.of_base:
+            return False
+    return True
+
+
+def _astray(subject: Outside, prefix: str, real: str, *, is_noted: bool) -> str:
+    """Say what is wrong with where a Python thinks that it is; '' where nothing is. ``real`` is where it lies.
+
+    ``is_noted`` says that its packages lie where only an environment's are: it has a note of its home.
+    """
+    for path in _beside(prefix, real):
+        if _is_there(subject, path):
+            return f"{listed([path])} beside the interpreter sends Python elsewhere for its own library"
     note = f"{prefix}/{_NOTE}"
-    if real == f"{prefix}/bin" and not _is_there(subject, note):
-        return ""  # it is no environment: its library lies beside it
+    if (real == f"{prefix}/bin" or not is_noted) and not _is_there(subject, note):
+        return ""  # it is no environment: its library lies beside it, or where its system has it
     found = _HOME.search(subject.files.content(note) or b"")
     if found is None:
         return f"{listed([note])} is gone, or names no home: Python does not find the packages of this environment"

@@ -12,7 +12,7 @@ from envbuilder.catalog.store import load
 from envbuilder.compat.check_text import change_text
 from envbuilder.compat.plan import plan
 from envbuilder.compat.resolve import resolve
-from envbuilder.environment import Combination, Environment, Rejection
+from envbuilder.environment import Combination, Environment, Form, Rejection
 from envbuilder.finding import Code, Severity
 from envbuilder.matrix import Axes, Include, Matrix, Targets
 
@@ -183,3 +183,16 @@ def test_a_plan_names_the_nearest_and_each_environment_once() -> None:
     assert (change.field, change.old, change.new) == ("python", "3.8", refused.nearest.python)
     assert change_text(change).startswith("python 3.8 → 3.")
     assert refused.predicate == "buildable"
+
+
+@pytest.mark.parametrize(("form", "is_accepted"), [("devel", True), ("runtime", False)])
+def test_the_form_runtime_is_refused_below_python_3_7(form: Form, *, is_accepted: bool) -> None:
+    """What derives it runs in the image, from 3.7 on: an older one is a rejection, not a build that fails."""
+    wish = Combination(tensorflow="2.6.2", python="3.6", form=form)
+    found = resolve(wish, CATALOG, Targets())
+    assert isinstance(found, Environment) is is_accepted, found
+    if isinstance(found, Rejection):
+        assert found.findings[0].code is Code.PYTHON_UNSUPPORTED
+        assert "form runtime" in found.sentence
+    newer = resolve(Combination(tensorflow="2.6.2", python="3.7", form=form), CATALOG, Targets())
+    assert isinstance(newer, Environment), newer

@@ -11,9 +11,10 @@ from envbuilder.compat.resolver import Resolver
 from envbuilder.environment import Additions, Combination, Environment
 from envbuilder.errors import InfrastructureError, InputError
 from envbuilder.image import system_lock
-from envbuilder.image.context import templates
+from envbuilder.image.context import ensure_system_locks, templates
 from envbuilder.image.render import render_context
 from envbuilder.image.system_lock import CUDNN_LOCK, SYSTEM_LOCK, SystemPackage
+from envbuilder.workspace import Workspace
 
 CATALOG = load()
 GIT, CUDART = "a" * 64, "b" * 64
@@ -140,6 +141,48 @@ def test_what_the_base_holds_already_is_not_pinned() -> None:
     text = system_lock.resolve("bookworm", ("git",))
     assert text == f"{GIT}  git_1%3a2.39_amd64.deb\n{CUDART}  liberror-perl_0.17_all.deb\n"
     assert [package.pin for package in system_lock.parse(text)] == ["git=1:2.39", "liberror-perl=0.17"]
+
+
+@pytest.mark.usefixtures("apt")
+def test_what_is_asked_for_and_in_the_base_is_kept_in_the_lock(tmp_path: Path) -> None:
+    """A package of the base is in the lock as asked for, installs nothing, and the lock stands for it alone."""
+    text = system_lock.resolve("bookworm", ("git", "python3"))
+    assert [package.pin for package in system_lock.parse(text)] == ["git=1:2.39", "liberror-perl=0.17"]
+    (tmp_path / SYSTEM_LOCK).write_text(text)
+    for packages, stands in ((("git", "python3"), True), (("python3", "git=1:2.39"), True), (("git", "perl"), False)):
+        found = system_lock.of_context(tmp_path, environment("debian-bookworm", *packages))
+        assert (found is not None) is stands
+    alone = system_lock.resolve("bookworm", ("python3",))
+    files = render_context(environment("debian-bookworm", "python3"), LOCK, templates(), system={SYSTEM_LOCK: alone})
+    assert "--download-only" not in files["Dockerfile"].decode()
+
+
+@pytest.mark.usefixtures("apt")
+def test_a_name_that_others_provide_is_refused_when_locked() -> None:
+    """It pins nothing: a lock of it would never stand."""
+    with pytest.raises(InputError, match="others provide it") as failed:
+        system_lock.resolve("bookworm", ("git", "awk"))
+    assert "awk" in str(failed.value)
+
+
+def test_a_lock_of_others_is_never_changed_unasked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is not there is made; one that does not pin what is asked for is a mistake until one is asked for."""
+    asked = environment("debian-bookworm", "git", "curl")
+    workspace = Workspace(tmp_path)
+    path = workspace.context(asked.id) / SYSTEM_LOCK
+    fresh = LOCKED + f"{GIT}  curl_7_amd64.deb\n"
+    monkeypatch.setattr(system_lock, "resolve", lambda *_: fresh)
+    path.parent.mkdir(parents=True)
+    path.write_text(LOCKED)
+    with pytest.raises(InputError, match="does not pin") as failed:
+        ensure_system_locks(asked, CATALOG, workspace)
+    assert failed.value.hint == f"envbuilder lock -s {asked.id}"
+    assert path.read_text() == LOCKED
+    ensure_system_locks(asked, CATALOG, workspace, renew=True)
+    assert path.read_text() == fresh
+    path.unlink()
+    ensure_system_locks(asked, CATALOG, workspace)
+    assert path.read_text() == fresh
 
 
 @pytest.mark.usefixtures("apt")

@@ -501,6 +501,35 @@ def test_what_starts_another_python_or_program_is_named(layer: Layer, named: str
     assert named in one.message
 
 
+@pytest.mark.parametrize("folder", ["dist-packages", "site-packages"])
+def test_a_system_s_python_linked_below_usr_local_needs_no_note(folder: str) -> None:
+    """Packages below /usr/local are the system's Python's, and a link to that beside them is no environment."""
+    numpy = {
+        path.replace("opt/venv/", "usr/local/").replace("site-packages", folder): content
+        for path, content in package("numpy", "2.4.6", NUMPY).items()
+    }
+    linked: Layer = {"usr/bin/python3.11": ELF, "usr/local/bin/python": "/usr/bin/python3.11"}
+    assert any(path.startswith("usr/local/lib/") for path in numpy)
+    assert not any("pyvenv.cfg" in one.message for one in errors({**linked, **numpy}))
+    noted = errors({**linked, **numpy, "usr/local/pyvenv.cfg": b"home = /opt\n"})
+    assert any("pyvenv.cfg sends Python" in one.message for one in noted)
+
+
+def test_an_environment_of_a_registry_s_base_is_its_own() -> None:
+    """What a base made of its Python is its affair; a note that is deleted or changed above it is not."""
+    there: Layer = {**PYTHON, **package("numpy", "2.4.6", NUMPY)}
+    bare = {path: content for path, content in there.items() if path != "opt/venv/pyvenv.cfg"}
+    note = "opt/venv/pyvenv.cfg"
+    for layers, of_base, named in (
+        ((bare, {"opt/x": b""}), 1, False),
+        ((bare, {"opt/x": b""}), 0, True),
+        ((there, {note: None}), 1, True),
+        ((there, {note: b"home = /opt/other/bin\n"}), 1, True),
+    ):
+        found = files(replace(outside(image_of(*layers)), of_base=of_base)).findings
+        assert any("pyvenv.cfg" in one.message for one in found) is named
+
+
 def test_an_environment_may_have_its_own_pip_and_the_system_its_links() -> None:
     """Programs that every Python has beside itself, and links that end at programs of the system, are no strangers."""
     path = {"PATH": "/opt/venv/bin:/usr/bin:/bin"}
