@@ -8,7 +8,7 @@ from fuzz_targets import TARGETS
 BY_OTHERS = {
     ("choice.py", "read_fleet"): "fleet",
     ("cli/fleet_command.py", "make"): "orders",
-    ("cli/fleet_command.py", "prove"): "orders",
+    ("cli/fleet_command.py", "_proven"): "orders",
     ("image/ensure.py", "_kept"): "kept",
     ("jobs/fleet_run.py", "_is_left"): "orders",
     ("jobs/slurm_script.py", "_image"): "orders",
