@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -60,11 +59,15 @@ class OwnEngine:
                 if str(self.folder / "exec").encode() in (process / "cmdline").read_bytes():
                     os.kill(int(process.name), signal.SIGKILL)
         (self.folder / "pid").unlink(missing_ok=True)
+        self.unmount()
+        shutil.rmtree(self.folder / "exec", ignore_errors=True)
+
+    def unmount(self) -> None:
+        """Take away what it has mounted, its store's own folder among it: a killed one leaves that."""
         places = [line.split(" ")[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
         for place in reversed(places):
-            if place.startswith((f"{self.folder / 'exec'}/", f"{self.data}/")):
+            if f"{place}/".startswith((f"{self.folder / 'exec'}/", f"{self.data}/")):
                 subprocess.run(["umount", "-l", place], check=False)
-        shutil.rmtree(self.folder / "exec", ignore_errors=True)
 
     def restart(self, *, kill: bool = False) -> None:
         """Have another daemon over the same store, as after an upgrade: its images are there still."""
@@ -91,3 +94,4 @@ def own_engine(made: Own) -> Iterator[Own]:
         yield made
     finally:
         made.stop()
+        made.unmount()
