@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from fleet_tasks import plain_task
 
 from envbuilder.errors import InfrastructureError
 from envbuilder.jobs.fleet_task import Ended, LostError, Task
@@ -14,7 +15,7 @@ from envbuilder.jobs.slurm_executor import SlurmExecutor
 
 
 def task(name: str) -> Task:
-    return Task(name=f"envbuilder-{name}", arguments=(), order=b"", gpu="", driver="", arch="x86_64")
+    return plain_task(f"envbuilder-{name}")
 
 
 @dataclass
