@@ -108,9 +108,8 @@ def _prepared(
         return given.lock
     lock = given.lock if given else ensure_lock(environment, catalog, workspace)
     context = workspace.context(environment.id)
-    if given is not None:  # its folder is no one's commit: what does not stand there is made anew
-        renew = system_lock.of_context(context, environment) is None
-        ensure_system_locks(environment, catalog, workspace, renew=renew)
+    if given is not None:
+        ensure_system_locks(environment, catalog, workspace)
     if environment.form and not left_out_of(context, lock):
         write_atomically(context / OMISSIONS, omissions.write(derived(lock)).encode())
     write_context(environment, lock, workspace)

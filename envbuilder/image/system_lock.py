@@ -117,7 +117,10 @@ def absent(context: Path, environment: Environment) -> tuple[str, ...]:
     stale = [path for path in there if not _is_standing(path, users_text(path), environment)]
     if stale:
         asked = ", ".join(environment.pinned_packages)
-        problems = tuple(Problem(str(path), 1, "", f"does not pin what is asked for: {asked}") for path in stale)
+        problems = tuple(
+            Problem(str(path), 1, "", f"does not pin {asked}, which is asked for; where it is gone, it is made anew")
+            for path in stale
+        )
         raise InputError(problems, hint=f"envbuilder lock -s {environment.id}")
     return tuple(name for name in needed(environment) if context / name not in there)
 
@@ -145,6 +148,19 @@ def _stands(name: str, text: str, environment: Environment) -> bool:
     in_base = of_base(text)
     asked = (one.partition("=") for one in environment.pinned_packages if one not in in_base)
     return all(there.get(package) == (version or there.get(package, "")) for package, _, version in asked)
+
+
+def carry_over(before: Path, context: Path, environment: Environment) -> None:
+    """Give a context the system's locks of another one, where these pin what it asks for and it has none of its own.
+
+    So two images that differ in their packages of Python alone have the same system, whatever mirrors have today.
+    """
+    for name in needed(environment):
+        source = before / name
+        if source.is_file() and not (context / name).is_file():
+            text = users_text(source)
+            if _is_standing(source, text, environment):
+                write_atomically(context / name, text.encode())
 
 
 def resolve(suite: str, packages: Iterable[str], component: str = "") -> str:
