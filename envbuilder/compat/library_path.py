@@ -99,7 +99,7 @@ def _not_searched(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]:
             f"{does} in the CUDA wheels: environments made by envbuilder tell the loader.",
             requires=requires,
             found=found,
-            fix=f"Nothing to do there; in an installation of your own p{_by_hand(folders)}.",
+            fix=f"Nothing to do there; in an installation of your own put {_by_hand(folders)}.",
             rows=(release,),
         )
         return
@@ -110,7 +110,7 @@ def _not_searched(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]:
         f"{does}, where its own extra installs what it opens, so it finds no GPU.",
         requires=requires,
         found=found,
-        fix=f"P{_by_hand(folders)}{f', or take {later}' if later else ''}.",
+        fix=f"Put {_by_hand(folders)}{f', or take {later}' if later else ''}.",
         rows=(release,),
     )
 
@@ -142,14 +142,14 @@ def _opened_when_asked(release: TensorflowRelease) -> Iterator[Finding]:
         f"{fails}. Computing on the GPU needs none of it.",
         requires=f"{folders} on the loader's path",
         found=f"a RUNPATH of {runpath.OPENER} without that",
-        fix=f"Nothing to do for computing; otherwise p{_by_hand(folders)}. Environments made by envbuilder do that.",
+        fix=f"Nothing to do for computing; otherwise put {_by_hand(folders)}. Environments made by envbuilder do that.",
         rows=(release,),
     )
 
 
 def _by_hand(folders: str) -> str:
     return (
-        f"ut site-packages' {folders} on LD_LIBRARY_PATH before Python starts, or into a file of /etc/ld.so.conf.d "
+        f"site-packages' {folders} on LD_LIBRARY_PATH before Python starts, or into a file of /etc/ld.so.conf.d "
         "(then `ldconfig`)"
     )
 

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from envbuilder.errors import decode
+from envbuilder.probes.shorten import NOBITS, SECTION
 
 _ELF = b"\x7fELF\x02\x01"
 _OWN_NAME = b".shstrtab\0"
@@ -25,8 +26,6 @@ _LAST_PLACES = 8
 
 _MOST_SECTIONS = 4096
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
-_SECTION = struct.Struct("<IIQQQQIIQQ")
-_NOBITS = 8
 
 
 class Section(msgspec.Struct, frozen=True):
@@ -76,7 +75,7 @@ class SectionWatch:
         if not self._table.content:
             return ()
         with decode.damaged("no table of sections"):
-            rows = list(_SECTION.iter_unpack(self._table.content[: len(self._table.content) // 64 * 64]))
+            rows = list(SECTION.iter_unpack(self._table.content[: len(self._table.content) // 64 * 64]))
             index = _HEADER.unpack(self._head)[-1]
         if index >= len(rows):
             return ()
@@ -84,7 +83,7 @@ class SectionWatch:
         names = next((text for place in self._places if (text := place.part(offset, size)) is not None), None)
         if names is None:
             return ()
-        found = (Section(_name(names, row[0]), row[4], row[5]) for row in rows if row[1] != _NOBITS and row[5])
+        found = (Section(_name(names, row[0]), row[4], row[5]) for row in rows if row[1] != NOBITS and row[5])
         return tuple(sorted(found, key=lambda section: (section.offset, -section.size)))
 
 
@@ -111,7 +110,7 @@ def _table_span(head: bytes) -> _Span:
     with decode.damaged("no ELF header"):  # it is whole: the caller waits for all of its bytes
         header = _HEADER.unpack(head)
     offset, size, count = header[6], header[11], header[12]
-    if size != _SECTION.size or count > _MOST_SECTIONS:
+    if size != SECTION.size or count > _MOST_SECTIONS:
         return _Span(0, 0)
     return _Span(offset, offset + size * count)
 

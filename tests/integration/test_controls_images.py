@@ -44,6 +44,13 @@ def test_each_control_leads_to_its_one_finding(control: Control, controller: Con
     assert row.simulated is bool(control.simulate)
 
 
+def made(controller: Controller, whole: Environment, wanted: Environment) -> Built:
+    """Make another form of an environment, in a folder of its own, from the environment's committed lock."""
+    lock = ensure_lock(whole, controller.catalog, controller.workspace)
+    workspace = Workspace(controller.workspace.out / "slim")
+    return ensure(wanted, controller.catalog, workspace, controller.engine, lambda _: None, given=Given(lock))
+
+
 class Slim(Controller):
     """Breaks the CPU environment in the form that leaves out what it can, made from the committed lock."""
 
@@ -52,10 +59,9 @@ class Slim(Controller):
         assert base == "cpu"
         if base not in self._good:
             (whole,) = (one for one in choose(MATRIX, (), self.workspace, self.catalog).environments if is_plain(one))
-            slim = msgspec.structs.replace(whole, id=f"{whole.id}-runtime", form="runtime")
-            lock = ensure_lock(whole, self.catalog, self.workspace)
-            made = Workspace(self.workspace.out / "slim")
-            self._good[base] = ensure(slim, self.catalog, made, self.engine, lambda _: None, given=Given(lock))
+            self._good[base] = made(
+                self, whole, msgspec.structs.replace(whole, id=f"{whole.id}-runtime", form="runtime")
+            )
         return self._good[base]
 
 
@@ -104,9 +110,7 @@ class Thin(Controller):
             )
             thin = resolve(wish, self.catalog)
             assert isinstance(thin, Environment)
-            lock = ensure_lock(whole, self.catalog, self.workspace)
-            made = Workspace(self.workspace.out / "slim")
-            self._good[base] = ensure(thin, self.catalog, made, self.engine, lambda _: None, given=Given(lock))
+            self._good[base] = made(self, whole, thin)
         return self._good[base]
 
 

@@ -709,7 +709,7 @@ FAILURES = [
     ),
     Row(
         "a newer PASSED that got less far does not",
-        after_good(lambda s: (s.state_that(failed("cpu")), s.state_that(gpu_verdict(finished=LATEST, level="load")))),
+        after_good(lambda s: (s.state_that(failed("multi-gpu")), s.state_that(gpu_verdict(finished=LATEST)))),
         "FAILED",
     ),
     Row(
@@ -727,6 +727,11 @@ FAILURES = [
         after_good(
             lambda s: (s.state_that(failed("cpu")), s.state_that(gpu_verdict(finished="2027-01-01T00:00:00+00:00")))
         ),
+        "FAILED",
+    ),
+    Row(
+        "a newer PASSED whose level its results do not come to does not",
+        after_good(lambda s: (s.state_that(failed("cpu")), s.state_that(gpu_verdict(finished=LATEST, level="load")))),
         "FAILED",
     ),
     Row(

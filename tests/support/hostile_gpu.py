@@ -56,6 +56,11 @@ GPU_IMAGES: tuple[Hostile, ...] = (
     row("require-two-that-exclude", "ENV NVIDIA_REQUIRE_CUDA=\"cuda>=12.0,cuda<12.0\"", REQUIRED, base="gpu"),
     row("driver-is-a-pipe", "RUN mkdir -p /usr/local/cuda/lib64 && mkfifo /usr/local/cuda/lib64/libcuda.so.1\nENV LD_LIBRARY_PATH=/usr/local/cuda/lib64",
         "PROBE_TIMEOUT", base="gpu"),
+    # At these places of the two files `_init` begins: a jump to itself, and pause(2) for ever.
+    row("library-that-never-opens", f"RUN printf '\\353\\376' | dd of={SITE}/nvidia/cusparse/lib/libcusparse.so.12 bs=1 "
+        "seek=444600 conv=notrunc", FILES, "PROBE_TIMEOUT", base="gpu"),
+    row("library-that-sleeps", f"RUN printf '\\270\\042\\000\\000\\000\\017\\005\\353\\367' | "
+        f"dd of={SITE}/nvidia/cufft/lib/libcufft.so.11 bs=1 seek=139040 conv=notrunc", FILES, "PROBE_TIMEOUT", base="gpu"),
     row("build-for-cpus-by-its-note-and-its-record", f"RUN cd {SITE} && f=tensorflow/python/platform/build_info.py && "
         "sed -i \"s/'is_cuda_build', True/'is_cuda_build', False/\" $f && h=$(python3 -ISc 'import base64,hashlib,sys; "
         "print(base64.urlsafe_b64encode(hashlib.sha256(open(sys.argv[1],\"rb\").read()).digest()).decode().rstrip(\"=\"))' $f) && "

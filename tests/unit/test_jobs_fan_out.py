@@ -10,16 +10,13 @@ from dataclasses import dataclass, field
 from typing import Self
 
 import pytest
+from fleet_tasks import plain_task
 
 from envbuilder.compat.fleet import FleetHost
 from envbuilder.errors import InfrastructureError, UsageError
 from envbuilder.jobs import fan_out as fanning
 from envbuilder.jobs.fan_out import ATTEMPTS, fan_out, patiently
 from envbuilder.jobs.fleet_task import Ended, LostError, ProofOrder, Task, proof_task
-
-
-def task(name: str) -> Task:
-    return Task(name, (), b"", "", "", "x86_64")
 
 
 @dataclass
@@ -50,7 +47,7 @@ class Workers:
 def test_an_answer_is_never_asked_for_again(code: int) -> None:
     """PASSED, FAILED, INCONCLUSIVE, a build that failed, a mistake and a bug: each stands as it came."""
     workers = Workers({"a": [code, 0]})
-    came = fan_out([task("a")], workers, is_left=lambda _: True)
+    came = fan_out([plain_task("a")], workers, is_left=lambda _: True)
     assert workers.begun == {"a": 1}
     assert came["a"].ended == Ended(code)
 
@@ -59,11 +56,11 @@ def test_an_answer_is_never_asked_for_again(code: int) -> None:
 def test_what_was_lost_is_begun_again_a_bounded_number_of_times(lost: int | str) -> None:
     """A lost worker, a host whose registry or engine failed, and a killed process say nothing about an image."""
     workers = Workers({"a": [lost, lost, 1]})
-    assert fan_out([task("a")], workers, is_left=lambda _: True)["a"].ended == Ended(1)
+    assert fan_out([plain_task("a")], workers, is_left=lambda _: True)["a"].ended == Ended(1)
     assert workers.begun == {"a": 3}
     for ever in (workers, Workers({"b": [lost]})):
         ever.ends = {"b": [lost]}
-        came = fan_out([task("b")], ever, is_left=lambda _: True)["b"]
+        came = fan_out([plain_task("b")], ever, is_left=lambda _: True)["b"]
         assert (ever.begun["b"], came.attempts) == (ATTEMPTS, ATTEMPTS)
 
 
@@ -76,7 +73,7 @@ def test_what_was_attached_before_its_worker_was_lost_is_left_alone() -> None:
             return False
         raise UsageError("no answer that waiting would change")
 
-    came = fan_out([task("a"), task("b"), task("a")], workers, is_left=is_left)
+    came = fan_out([plain_task("a"), plain_task("b"), plain_task("a")], workers, is_left=is_left)
     assert workers.begun == {"a": 1, "b": 1}
     assert came["a"].error == "lost"
 

@@ -17,6 +17,7 @@ import kubernetes_validate
 import msgspec
 import pytest
 import yaml
+from fleet_tasks import proof_of
 from verdicts import digest
 
 from envbuilder.compat.fleet import FleetHost
@@ -34,21 +35,14 @@ VERSIONS = ("1.35", "1.36", "1.37")
 """The three newest versions whose schemas are published."""
 
 
-def task(gpu: str = "A100", driver: str = "550.54.15", **given: Any) -> Task:
-    values = {"environment": "tf2.20.0", "level": "gpu" if gpu else "cpu", "arch": "x86_64", "suite": "s", **given}
-    order = ProofOrder(
-        repository="registry.example.org/ml/tf",
-        digest=digest("image"),
-        gpu=gpu,
-        driver=driver,
-        max_age_s=1.0,
-        trusted=("-----BEGIN PUBLIC KEY-----\n…: {a: b}\n'\"\n-----END PUBLIC KEY-----\n",),
-        **values,
-    )
-    return proof_task(order, FLEET)
+KEY = "-----BEGIN PUBLIC KEY-----\n…: {a: b}\n'\"\n-----END PUBLIC KEY-----\n"
 
 
-TASKS = (task(), task("", ""))
+def task(kind: str = "A100/550.54.15", **given: Any) -> Task:
+    return proof_of("image", kind, FLEET, **{"environment": "tf2.20.0", "trusted": (KEY,), **given})
+
+
+TASKS = (task(), task(""))
 
 
 def documents(cluster: Cluster = CLUSTER) -> list[dict[str, Any]]:

@@ -9,13 +9,14 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from fleet_tasks import proof_of
 from verdicts import digest
 
 from envbuilder.choice import read_fleet
 from envbuilder.compat.fleet import FleetHost
 from envbuilder.errors import InputError, UsageError
 from envbuilder.jobs.fleet_slurm import batches, write_batches
-from envbuilder.jobs.fleet_task import ProofOrder, Task, proof_task
+from envbuilder.jobs.fleet_task import ProofOrder, Task
 
 FLEET = (
     FleetHost(name="bare", driver="550.54.15", gpus=("A100",)),
@@ -25,20 +26,7 @@ FLEET = (
 
 
 def task(kind: str, image: str, hosts: tuple[FleetHost, ...] = FLEET[:2]) -> Task:
-    gpu, _, driver = kind.rpartition("/")
-    order = ProofOrder(
-        repository="registry.example.org/ml/tf",
-        digest=digest(image),
-        environment=image,
-        level="gpu" if gpu else "cpu",
-        arch="x86_64",
-        gpu=gpu,
-        driver=driver if gpu else "",
-        suite="s",
-        max_age_s=1.0,
-        trusted=("a 'public' key\n$(touch injected)",),
-    )
-    return proof_task(order, hosts)
+    return proof_of(image, kind, hosts, trusted=("a 'public' key\n$(touch injected)",))
 
 
 GPU = (

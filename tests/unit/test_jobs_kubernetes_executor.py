@@ -11,28 +11,15 @@ from typing import Any
 
 import msgspec
 import pytest
-from verdicts import digest
+from fleet_tasks import proof_of
 
 from envbuilder.errors import InfrastructureError
 from envbuilder.jobs.fleet_kubernetes import Cluster
-from envbuilder.jobs.fleet_task import Ended, LostError, ProofOrder, Task, proof_task
+from envbuilder.jobs.fleet_task import Ended, LostError
 from envbuilder.jobs.kubernetes_executor import KubernetesExecutor
 
-
-def task() -> Task:
-    order = ProofOrder(
-        repository="registry.example.org/ml/tf",
-        digest=digest("image"),
-        environment="tf",
-        level="cpu",
-        arch="x86_64",
-        suite="s",
-        max_age_s=1.0,
-    )
-    return proof_task(order, ())
-
-
-NAME = task().name
+TASK = proof_of("image")
+NAME = TASK.name
 
 
 @dataclass
@@ -46,6 +33,7 @@ class Kubectl:
     asked: list[tuple[str, ...]] = field(default_factory=list)
     sent: list[str] = field(default_factory=list)
     taken: dict[str, Any] | None = None
+    lingers: int = 0
 
     def __call__(self, words: Sequence[str], stdin: str) -> str:
         self.asked.append(tuple(words))
@@ -57,7 +45,13 @@ class Kubectl:
                     raise InfrastructureError("AlreadyExists")
                 self.job = job()
             case "delete", _:
-                self.job = None if words[1].startswith("job/") else self.job
+                assert "--wait=false" in words, "kubectl's own patience ends in an error that is none"
+                self.lingers -= 1
+                self.job = None if words[1].startswith("job/") and self.lingers < 0 else self.job
+            case "get", one if one.startswith("job/"):
+                self.lingers -= 1
+                self.job = None if self.lingers < 0 else self.job
+                return f"job.batch/{NAME}\n" if self.job else ""
             case "get", "job":
                 return json.dumps(self.job) if self.job else ""
             case "get", "jobs":
@@ -92,7 +86,7 @@ def executor(kubectl: Kubectl, namespace: str = "") -> KubernetesExecutor:
 def test_a_job_that_is_under_way_is_joined() -> None:
     """Nothing is created and nothing deleted."""
     kubectl = Kubectl(job())
-    assert executor(kubectl).begin(task()) == NAME
+    assert executor(kubectl).begin(TASK) == NAME
     assert [words[0] for words in kubectl.asked] == ["get"]
 
 
@@ -100,17 +94,29 @@ def test_a_job_that_is_under_way_is_joined() -> None:
 def test_one_that_is_over_makes_way(end: str) -> None:
     """What is left is begun anew, as one pod that the cluster itself does not begin again."""
     kubectl = Kubectl(job(end))
-    assert executor(kubectl, "ml").begin(task()) == NAME
-    assert [words[0] for words in kubectl.asked] == ["get", "delete", "create"]
+    assert executor(kubectl, "ml").begin(TASK) == NAME
+    assert [words[0] for words in kubectl.asked] == ["get", "delete", "get", "create"]
     assert "backoffLimit: 0\n" in kubectl.sent[0]
     assert all(words[-2:] == ("--namespace", "ml") for words in kubectl.asked)
 
 
+def test_one_that_is_slow_to_go_is_waited_for_and_no_refusal() -> None:
+    """The cluster deletes in its own time; where that is too long the task is lost, to be begun again, not refused."""
+    slow = Kubectl(job("Failed"), lingers=3)
+    patient = KubernetesExecutor(Cluster("runner"), call=slow, every_s=0.01)
+    assert patient.begin(TASK) == NAME
+    assert len(slow.sent) == 1
+    held = Kubectl(job("Failed"), lingers=1_000_000)
+    with pytest.raises(LostError, match="still holds"):
+        KubernetesExecutor(Cluster("runner"), call=held, every_s=0.01, gone_within_s=0.05).begin(TASK)
+    assert not held.sent
+
+
 def test_another_controller_may_be_faster() -> None:
     """Its Job is joined where it is under way; where there is none, the refusal is an error."""
-    assert executor(Kubectl(taken=job())).begin(task()) == NAME
+    assert executor(Kubectl(taken=job())).begin(TASK) == NAME
     with pytest.raises(InfrastructureError, match="AlreadyExists"):
-        executor(Kubectl(taken=job("Failed"))).begin(task())
+        executor(Kubectl(taken=job("Failed"))).begin(TASK)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +135,7 @@ def test_another_controller_may_be_faster() -> None:
 )
 def test_a_jobs_end_is_its_judges(kubectl: Kubectl, expected: Ended | str | None) -> None:
     """The exit code of the last pod's judge; a Job that ended without one was lost, and says nothing of an image."""
-    end = executor(kubectl).over({NAME: task()}).get(NAME)
+    end = executor(kubectl).over({NAME: TASK}).get(NAME)
     if isinstance(expected, str):
         assert isinstance(end, LostError)
         assert expected in end.message
@@ -141,7 +147,7 @@ def test_a_jobs_end_is_its_judges(kubectl: Kubectl, expected: Ended | str | None
 def test_what_is_no_answer_concludes_nothing(said: str) -> None:
     """An error of the infrastructure, after which it is asked again: never the end of a Job."""
     with pytest.raises(InfrastructureError, match="kubectl"):
-        executor(Kubectl(job(), said=said)).over({NAME: task()})
+        executor(Kubectl(job(), said=said)).over({NAME: TASK})
 
 
 def test_a_refusal_about_one_job_drops_no_answer_about_another() -> None:
@@ -158,7 +164,7 @@ def test_a_refusal_about_one_job_drops_no_answer_about_another() -> None:
                 return "said"
         raise InfrastructureError(f"kubectl {words[0]}: forbidden {stdin}")
 
-    told = KubernetesExecutor(Cluster("runner"), call=kubectl).over({"a": task(), "b": task()})
+    told = KubernetesExecutor(Cluster("runner"), call=kubectl).over({"a": TASK, "b": TASK})
     assert told["b"] == Ended(1, "said", "n1")
     assert isinstance(told["a"], InfrastructureError)
     assert not isinstance(told["a"], LostError)
@@ -175,7 +181,7 @@ def needed(words: tuple[str, ...]) -> set[tuple[str, str]]:
     plural = {f"{name.removesuffix('s')}s" for name in of}
     verbs = {"list"} if "-l" in rest else {"get"}
     if verb == "delete":
-        verbs = {"delete", "get"} | ({"list", "watch"} if "--wait" in rest else set())
+        verbs = {"delete", "get"} | (set() if "--wait=false" in rest else {"list", "watch"})
     return {(name, verb) for name in plural for verb in verbs}
 
 
@@ -184,9 +190,9 @@ def test_the_documented_role_is_what_is_asked_for() -> None:
     kubectl = Kubectl(job("Failed"), [pod(1)])
     does = executor(kubectl)
     does.ready()
-    does.begin(task())
+    does.begin(TASK)
     kubectl.job = job("Failed")
-    assert does.over({NAME: task()}) == {NAME: Ended(1, "said", "n1")}
+    assert does.over({NAME: TASK}) == {NAME: Ended(1, "said", "n1")}
     text = (Path(__file__).parents[2] / "docs" / "fleet.md").read_text()
     (role,) = (yaml for yaml in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) if "kind: Role" in yaml)
     rules = msgspec.yaml.decode(role)["rules"]

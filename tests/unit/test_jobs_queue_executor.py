@@ -7,16 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import pytest
+from fleet_tasks import plain_task
 
 from envbuilder.errors import InfrastructureError, UsageError, programs
 from envbuilder.exits import ExitCode
 from envbuilder.jobs.fan_out import fan_out
 from envbuilder.jobs.fleet_task import Ended, LostError, Task, is_lost
 from envbuilder.jobs.queue_executor import End, QueueExecutor
-
-
-def task(name: str) -> Task:
-    return Task(name=name, arguments=(), order=b"", gpu="", driver="", arch="x86_64")
 
 
 @dataclass
@@ -63,7 +60,7 @@ def test_a_controller_that_is_away_is_waited_for() -> None:
     cluster = queue(ends={"a": [Ended(0)]})
     with cluster:
         cluster.away = 7
-        first = cluster.submit(task("a"))
+        first = cluster.submit(plain_task("a"))
         cluster.away += 5
         assert first.result(20) == Ended(0)
     assert cluster.begun == ["a"]
@@ -73,11 +70,12 @@ def test_what_is_refused_has_ended_by_that_and_the_others_go_on() -> None:
     """A queue that answers and says no is not asked again: a mistake is no lost worker."""
     cluster = queue(refused=frozenset({"b"}), ends={"a": [Ended(0)]})
     with cluster:
-        came = fan_out([task("a"), task("b")], cluster, is_left=lambda _: True)
+        came = fan_out([plain_task("a"), plain_task("b")], cluster, is_left=lambda _: True)
     assert came["a"].ended == Ended(0)
     refused = came["b"].ended
     assert refused == Ended(ExitCode.USAGE, "b is not allowed")
     assert not is_lost(ExitCode.USAGE)
+    assert is_lost(127), "a host without envbuilder says nothing of an image, and another may have it"
     assert cluster.begun == ["a"]
 
 
@@ -85,12 +83,12 @@ def test_one_that_stays_away_is_given_up_and_says_so() -> None:
     """Nobody concludes anything about an image: a job that ran is lost, and so is one that was not begun yet."""
     cluster = queue(patience_s=0.05, ends={"a": [Ended(0)]})
     with cluster:
-        future = cluster.submit(task("a"))
+        future = cluster.submit(plain_task("a"))
         cluster.away = 1_000_000
         lost = future.exception(20)
         assert isinstance(lost, LostError)
         assert lost.message == "away"
-        unbegun = cluster.submit(task("c")).exception(20)
+        unbegun = cluster.submit(plain_task("c")).exception(20)
         assert isinstance(unbegun, LostError)
         assert unbegun.message == "away"
 
@@ -106,7 +104,7 @@ def test_what_was_lost_is_begun_again_as_another_job() -> None:
     """An end belongs to one job alone, though two bear the task's name."""
     cluster = queue(ends={"a": [LostError("node"), Ended(1)]})
     with cluster:
-        came = fan_out([task("a")], cluster, is_left=lambda _: True)["a"]
+        came = fan_out([plain_task("a")], cluster, is_left=lambda _: True)["a"]
     assert (came.ended, came.attempts, cluster.begun) == (Ended(1), 2, ["a", "a"])
 
 
@@ -116,7 +114,7 @@ def test_patience_is_the_executors_and_not_each_tasks() -> None:
     with cluster:
         cluster.away = 1_000_000
         began = time.monotonic()
-        ends = [cluster.submit(task(f"t{number}")).exception(20) for number in range(20)]
+        ends = [cluster.submit(plain_task(f"t{number}")).exception(20) for number in range(20)]
         taken = time.monotonic() - began
     assert all(isinstance(end, LostError) for end in ends)
     assert 0.3 < taken < 20 * 0.3 / 2
@@ -127,7 +125,7 @@ def test_one_that_is_busy_has_refused_nothing() -> None:
     slow = [programs.ProgramError("sbatch did not end within 60 s") for _ in range(2)]
     cluster = queue(errors={"a": list(slow)}, ends={"a": [Ended(0)]})
     with cluster:
-        came = fan_out([task("a")], cluster, is_left=lambda _: True)["a"]
+        came = fan_out([plain_task("a")], cluster, is_left=lambda _: True)["a"]
     assert (came.ended, came.attempts, cluster.begun) == (Ended(0), 2, ["a"])
 
 
@@ -137,7 +135,7 @@ def test_what_no_job_can_be_ends_its_row_alone() -> None:
         errors={"b": [UsageError("no row says how", hint="give one")]}, ends={"a": [Ended(0)], "c": [Ended(1)]}
     )
     with cluster:
-        came = fan_out([task("a"), task("b"), task("c")], cluster, is_left=lambda _: True)
+        came = fan_out([plain_task("a"), plain_task("b"), plain_task("c")], cluster, is_left=lambda _: True)
     assert came["b"].ended == Ended(ExitCode.USAGE, "no row says how")
     assert (came["a"].ended, came["c"].ended) == (Ended(0), Ended(1))
 
@@ -146,7 +144,7 @@ def test_commands_that_are_gone_are_a_lost_controller() -> None:
     """A program that was removed meanwhile is waited for like a controller; then the jobs are lost, not for ever."""
     cluster = queue(patience_s=0.05)
     with cluster:
-        future = cluster.submit(task("a"))
+        future = cluster.submit(plain_task("a"))
         cluster.broken = UsageError("there is no squeue here")
         lost = future.exception(20)
     assert isinstance(lost, LostError)
@@ -157,10 +155,10 @@ def test_a_bug_while_looking_reaches_whoever_waits() -> None:
     """Every future raises it, one submitted afterwards too: a run whose watcher is dead does not wait for ever."""
     cluster = queue()
     with cluster:
-        futures = [cluster.submit(task("a")), cluster.submit(task("b"))]
+        futures = [cluster.submit(plain_task("a")), cluster.submit(plain_task("b"))]
         cluster.broken = KeyError("bug")
         assert [type(future.exception(20)) for future in futures] == [KeyError, KeyError]
-        assert isinstance(cluster.submit(task("c")).exception(20), KeyError)
+        assert isinstance(cluster.submit(plain_task("c")).exception(20), KeyError)
 
 
 def test_what_is_not_told_of_one_job_is_asked_again_and_not_for_ever() -> None:
@@ -168,7 +166,7 @@ def test_what_is_not_told_of_one_job_is_asked_again_and_not_for_ever() -> None:
     refused: list[End] = [InfrastructureError("pods are forbidden")]
     cluster = queue(patience_s=0.2, ends={"a": [*refused, Ended(0)], "b": refused * 10_000, "c": [Ended(1)]})
     with cluster:
-        futures = [cluster.submit(task(name)) for name in "abc"]
+        futures = [cluster.submit(plain_task(name)) for name in "abc"]
         assert (futures[0].result(20), futures[2].result(20)) == (Ended(0), Ended(1))
         lost = futures[1].exception(20)
     assert isinstance(lost, LostError)

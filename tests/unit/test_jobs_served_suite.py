@@ -8,31 +8,20 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from fleet_tasks import proof_of
 from verdicts import digest
 
 from envbuilder.compat.fleet import FleetHost
 from envbuilder.errors import UsageError
 from envbuilder.jobs.fleet_slurm import batches
-from envbuilder.jobs.fleet_task import ProofOrder, Task, proof_task
+from envbuilder.jobs.fleet_task import Task
 from envbuilder.jobs.served_suite import RUNTIMES, Runtime
 
 AMPERE = FleetHost(name="ampere", driver="550.54.15", gpus=("A100",), constraint="a100")
 
 
-def task(image: str = "one", *, gpu: str = "A100", simulate: str = "") -> Task:
-    order = ProofOrder(
-        repository="registry.example.org:5000/ml/tf",
-        digest=digest(image),
-        environment=image,
-        level="gpu" if gpu else "cpu",
-        arch="x86_64",
-        gpu=gpu,
-        driver="550.54.15" if gpu else "",
-        suite="s",
-        simulate=simulate,
-        max_age_s=1.0,
-    )
-    return proof_task(order, (AMPERE,))
+def task(image: str = "one", *, kind: str = "A100/550.54.15", simulate: str = "") -> Task:
+    return proof_of(image, kind, (AMPERE,), repository="registry.example.org:5000/ml/tf", simulate=simulate)
 
 
 _START = {
@@ -143,7 +132,7 @@ def test_each_runtime_is_asked_in_its_own_words() -> None:
     """The image by its digest, the GPU where one is meant; no home, no variables and no process of the node's."""
     (apptainer,) = batches((task(),), "m", "apptainer").values()
     (pyxis,) = batches((task(),), "m", "pyxis").values()
-    (plain,) = batches((task(gpu=""),), "m", "apptainer").values()
+    (plain,) = batches((task(kind=""),), "m", "apptainer").values()
     assert f"registry.example.org:5000/ml/tf@{digest('one')}" in apptainer
     assert shlex.quote(f"registry.example.org:5000#ml/tf@{digest('one')}") in pyxis
     for word in ("--containall", "--cleanenv", "--nv", '"docker://$image"'):

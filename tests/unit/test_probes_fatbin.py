@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-import struct
 from pathlib import Path
 
 import pytest
+from device_code import container, entry
 from hypothesis import given
 from hypothesis import strategies as st
 
 from envbuilder.probes.suite.fatbin import CUBIN, MAGIC, PTX, Architectures, architectures, fat_binaries
 
 DATA = Path(__file__).parents[1] / "data" / "fatbin"
-
-
-def entry(kind: int, number: int, payload: bytes = b"\0" * 24) -> bytes:
-    """Write one entry as the format has it: a header of 64 bytes and its payload."""
-    head = struct.pack("<HHIQIIHHI", kind, 0x0101, 64, len(payload), 0, 0, 0, 0, number)
-    return head.ljust(64, b"\0") + payload
-
-
-def container(*entries: bytes) -> bytes:
-    """Write a fat binary."""
-    body = b"".join(entries)
-    return MAGIC + struct.pack("<HHQ", 1, 16, len(body)) + body
 
 
 def pieces(content: bytes, size: int) -> list[bytes]:

@@ -162,9 +162,14 @@ def test_a_death_that_takes_all_the_time_is_no_hang(tmp_path: Path) -> None:
 
 def _with_lane_of(seconds: float, tmp_path: Path, plan: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Run a plan where paced checks of a bounded group have so many seconds together; return the results by name."""
+    return _with(tmp_path, plan, "30.0, 5.0, 50.0", f"{seconds}, 0.0, {seconds}", "LANE_MOST_S = ")
+
+
+def _with(tmp_path: Path, plan: dict[str, Any], old: str, new: str, after: str) -> dict[str, dict[str, Any]]:
+    """Run a plan with other bounds: what stands ``after`` a name in the suite's pace is put in place of ``old``."""
     folder = write_suite(tmp_path / "probes")
     pace_text = (folder / "pace.py").read_text()
-    short = pace_text.replace("LANE_MOST_S = 30.0, 5.0, 50.0", f"LANE_MOST_S = {seconds}, 0.0, {seconds}")
+    short = pace_text.replace(after + old, after + new)
     assert short != pace_text
     (folder / "pace.py").write_text(short)
     command = [sys.executable, "-I", "-S", str(folder)]
@@ -185,6 +190,48 @@ def test_a_check_with_a_limit_of_its_own_has_it_in_a_bounded_group(tmp_path: Pat
     assert {name: result["outcome"] for name, result in results.items()} == dict.fromkeys(
         ("slow", "paced", "besides"), "passed"
     )
+
+
+@pytest.mark.parametrize("how", ["hang", "spin"])
+def test_a_check_that_reads_much_hangs_where_it_reads_nothing(tmp_path: Path, how: str) -> None:
+    """Its own limit leaves room for slow storage alone: who computes or waits instead is ended as a paced check is."""
+    reads: dict[str, Any] = {"limit_s": 100, "reads": True}
+    slow = check("read_slowly", "slow", arguments={"seconds": 11.0}, **reads)
+    plan = {
+        "facts": {},
+        "groups": [
+            {
+                "name": "g",
+                "lane": "main",
+                "env": {},
+                "checks": [slow, check(how, "none", **reads), check("well", "after")],
+            }
+        ],
+    }
+    begun = time.monotonic()
+    results = _with(tmp_path, plan, "40.0", "7.0", "CHECK_MOST_S = 10.0, 3.0, ")
+    assert {name: one["outcome"] for name, one in results.items()} == {
+        "slow": "passed",
+        "none": "timeout",
+        "after": "passed",
+    }
+    assert codes(results["none"]) == ["PROBE_TIMEOUT"]
+    assert results["none"]["duration_s"] < 60
+    assert time.monotonic() - begun < 80
+
+
+def test_a_check_that_reads_much_may_compute_as_long_as_a_paced_one(tmp_path: Path) -> None:
+    """The bound follows the run's own import, is the most where none was timed, and never more than its own limit."""
+    board = board_module.Board(Writer(os.open(tmp_path / "said", os.O_CREAT | os.O_WRONLY), "key"))
+    much, none = check("well", limit_s=180, reads=True), check("well", limit_s=180)
+    assert (board.beside_reading(much), board.beside_reading(none)) == (pace.CHECK_MOST_S, float("inf"))
+    board.answer(check("well", "import"), {"outcome": "passed", "duration_s": 4.0})
+    assert board.beside_reading(much) == pace.check_limit(180, 4.0)
+    board.times["g"] = 2.0
+    assert board.beside_reading(much) == 2 * pace.check_limit(180, 4.0)
+    assert board.beside_reading(check("well", limit_s=5, reads=True)) == 5
+    board.import_s = 400.0
+    assert board.beside_reading(much) == 180, "slow is not hung"
 
 
 def test_a_check_that_the_group_s_end_cuts_off_did_not_hang(tmp_path: Path) -> None:

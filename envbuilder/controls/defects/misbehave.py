@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 from typing import NoReturn
 
 from envbuilder_probes.answer import Answer, Facts, passed  # the suite, by its name in a container
@@ -20,6 +21,21 @@ def nap(facts: Facts, seconds: float = 1.0) -> Answer:
     """Answer as a probe should, so many seconds later."""
     time.sleep(seconds)
     return passed("an answer", "late")
+
+
+def read_slowly(facts: Facts, seconds: float = 1.0) -> Answer:
+    """Answer as a probe should, after so many seconds of reading as from slow storage."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        Path(__file__).read_bytes()
+        time.sleep(0.1)
+    return passed("an answer", "late")
+
+
+def spin(facts: Facts) -> NoReturn:
+    """Compute for ever, and read nothing."""
+    while True:
+        pass
 
 
 def hang(facts: Facts) -> NoReturn:

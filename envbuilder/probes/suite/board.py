@@ -59,6 +59,16 @@ class Board:
             return most
         return pace.check_limit(most, self.import_s) / (1 + self.hung.get(check["group"], 0))
 
+    def beside_reading(self, check: Order) -> float:
+        """Say how long a check that reads much may compute, or wait, while it reads nothing; without end for others."""
+        if not check.get("reads"):
+            return float("inf")
+        times = self.times.get(check["group"], 1.0)
+        most = float(check["limit_s"])
+        return min(
+            most, times * (pace.CHECK_MOST_S if self.import_s is None else pace.check_limit(most, self.import_s))
+        )
+
     def bound(self, group: Order) -> None:
         """Set when a group has to be done that may not take what each of its checks may: its import first, if any."""
         if group.get("bounded"):

@@ -197,6 +197,7 @@ def _run_once(
         env,
         limit_of=board.limit_of,
         until=lambda: board.until(name),
+        beside_reading=board.beside_reading,
     )
     answered: set[str] = set()
     for event, value in group.run():

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from .activity import Activity
 from .answer import Facts, Order
 from .capped import Split
 from .channel import Reader
@@ -20,7 +21,9 @@ from .channel import Reader
 START_LIMIT_S = 45.0
 """Until a process of ours begins its first check, and from one check to the next: no framework's code runs then."""
 _LOOK_S = 1.0
-"""How often it is asked whether all have to be done sooner."""
+"""How often it is asked whether all have to be done sooner, and what a check that reads much does."""
+_LOOK_AFTER_S = 5.0
+"""From when on what a check does is looked at: nearly all are done by then, and cost no look."""
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -46,15 +49,16 @@ def _own_limit(check: Order) -> float:
     return float(check["limit_s"])
 
 
-def _for_ever() -> float:
+def _for_ever(*_: object) -> float:
     return float("inf")
 
 
 class Group:
     """One worker process; ``run`` yields ``("begin", name)`` and ``("result", document)`` and sets ``end``.
 
-    ``limit_of`` says how long a check may take; it is asked when the check begins. ``until`` says when all of them have
-    to be done, by the monotonic clock; that may change while they run.
+    ``limit_of`` says how long a check may take, and ``beside_reading`` how long it may compute, or wait, while it reads
+    no file; both are asked when the check begins. ``until`` says when all of them have to be done, by the monotonic
+    clock; that may change while they run.
     """
 
     def __init__(
@@ -67,11 +71,15 @@ class Group:
         python: str | None = None,
         limit_of: Callable[[Order], float] = _own_limit,
         until: Callable[[], float] = _for_ever,
+        beside_reading: Callable[[Order], float] = _for_ever,
     ) -> None:
         self.checks = {check["name"]: check for check in checks}
         self.limit_of = limit_of
+        self.beside_reading = beside_reading
         self.until = until
         self.limit_s = 0.0
+        self.beside_s = float("inf")
+        self.activity: Activity | None = None
         self.log = Split("")
         self.end = End("crash", None, 0, None, "")
         self.order: dict[str, Any] = {"group": name, "checks": checks, "facts": facts, "outcomes": outcomes}
@@ -106,7 +114,7 @@ class Group:
         os.close(write_log)
         try:
             _give(process, json.dumps(self.order).encode())
-            yield from self._watch(read_answers, read_log)
+            yield from self._watch(process.pid, read_answers, read_log)
             timed_out = self._over() <= time.monotonic()
         finally:
             _kill(process)
@@ -115,7 +123,7 @@ class Group:
             os.close(read_log)
         self._conclude(process.returncode, timed_out=timed_out)
 
-    def _watch(self, read_answers: int, read_log: int) -> Iterator[tuple[str, Any]]:
+    def _watch(self, session: int, read_answers: int, read_log: int) -> Iterator[tuple[str, Any]]:
         os.set_blocking(read_log, False)
         os.set_blocking(read_answers, False)
         self.deadline = time.monotonic() + START_LIMIT_S
@@ -135,6 +143,20 @@ class Group:
                     yield from self._parse(data or b"", read_log)
                     if self.spoiled:
                         return
+                self._look(session)
+
+    def _look(self, session: int) -> None:
+        """End the check at hand where it computes, or waits, longer than it may, and reads nothing meanwhile."""
+        now = time.monotonic()
+        if self.current is None or self.beside_s == float("inf") or now < self.begun + _LOOK_AFTER_S:
+            return
+        if self.activity is None:
+            self.activity = Activity(session)
+            return
+        self.activity.look()
+        if max(self.activity.computed_s, self.activity.waited_s) + _LOOK_AFTER_S >= self.beside_s:
+            self.limit_s = min(self.limit_s, now - self.begun)
+            self.deadline = min(self.deadline, now)
 
     def _over(self) -> float:
         """Say when this process is to be killed, by the monotonic clock: at its own limit, or with all others."""
@@ -151,6 +173,7 @@ class Group:
                 self.begun = time.monotonic()
                 self.limit_s = self.limit_of(self.checks[self.current])
                 self.deadline = self.begun + self.limit_s
+                self.beside_s, self.activity = self.beside_reading(self.checks[self.current]), None
                 yield "begin", self.current
             elif document["event"] == "result" and self.current == document["result"]["name"] is not None:
                 result = document["result"]

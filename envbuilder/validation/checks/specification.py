@@ -60,3 +60,11 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     def is_paced(self) -> bool:
         """Tell whether its limit follows from what the run's import took: each of these takes less than that did."""
         return self.tier == "cpu" and self.profile == "quick"
+
+    @property
+    def reads_much(self) -> bool:
+        """Tell whether its limit leaves room for reading alone: it computes, and waits, no longer than a paced one.
+
+        The storage decides how long reading takes. The import has no measure yet, and what `full` adds takes its time.
+        """
+        return self.tier in ("static", "load") and self.profile == "quick" and self.name not in IMPORT

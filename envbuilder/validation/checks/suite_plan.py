@@ -125,6 +125,7 @@ def _order(check: Check) -> dict[str, object]:
         "probe": check.probe,
         "limit_s": check.limit_s,
         "paced": check.is_paced,
+        "reads": check.reads_much,
         "needs": check.needs,
         "quiet": check.quiet,
         "arguments": dict(check.arguments),
