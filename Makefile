@@ -40,7 +40,7 @@ faults: setup ## Inject the faults of tests/faults/fault_table.py, every one: fu
 	@$(PYTEST) tests/faults tests/unit/test_engine_faults.py tests/unit/test_pypi_faults.py
 
 fuzz: setup ## Hostile input for every parser, towards a million cases; goes on where it stopped (MINUTES=20, GUIDED=1)
-	@$(if $(GUIDED),$(VENV)/bin/python -m pip install --quiet --group fuzz)
+	@$(if $(GUIDED),scripts/setup fuzz)
 	@nice -n 19 $(VENV)/bin/python -u tests/fuzz/fuzz.py --minutes $(or $(MINUTES),20) $(if $(GUIDED),--guided)
 
 soak: setup ## Kill commands at random moments, run them again, compare what they made, count what is left (TRIALS=1000, KILLS=0, POOL=host|tiny|all)

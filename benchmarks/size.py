@@ -1,7 +1,7 @@
 # ruff: noqa: INP001, T201 - benchmarks are programs, not a package, and print what they measured
-"""Measure what nodes pull and keep: `pip install` in a Dockerfile, against ours in both forms, built on the same base.
+"""Measure what nodes pull and keep: `pip install` in a Dockerfile, against ours in each form, built on the same base.
 
-    python benchmarks/size.py [--cpu] [--releases 2.19.1 2.20.0] [--forms naive devel runtime] [--page docs/size.md]
+    python benchmarks/size.py [--cpu] [--releases …] [--forms naive devel runtime thin] [--page docs/size.md]
 
 What stands in the engine's store is measured, what is lacking is built (a naive GPU image of 2.20 needs 14 GB while it
 is made); each layer that was measured is kept in ``out/size``, so that a run that was stopped goes on where it was. On
@@ -45,7 +45,9 @@ from envbuilder.image.render import with_host
 from envbuilder.workspace import Workspace, read_users, write_atomically
 
 OS = "debian-bookworm"
-NAIVE, DEVEL, RUNTIME = "naive", "devel", "runtime"
+NAIVE, DEVEL, RUNTIME, THIN = FORMS = ("naive", "devel", "runtime", "thin")
+CAPABILITIES = ("8.0",)
+"""What a thin image's GPUs are: an A100's."""
 ADDED = "runtime and tqdm"
 """The runtime image with one small package that its matrix adds: one wheel of 78 kB, which requires nothing."""
 
@@ -130,7 +132,8 @@ def ours(engine: DockerEngine, release: str, flavor: Flavor, form: str) -> tuple
     """Build an environment from the committed lock of its whole form; return its image and what that leaves out."""
     catalog, here, made = load(), Workspace(Path.cwd()), Workspace(Path.cwd() / "out" / "size")
     whole = resolve(Combination(tensorflow=release, os=OS, flavor=flavor), catalog)
-    slim = resolve(Combination(tensorflow=release, os=OS, flavor=flavor, form="runtime"), catalog)
+    kept_for = CAPABILITIES if form == THIN else ()
+    slim = resolve(Combination(tensorflow=release, os=OS, flavor=flavor, form="runtime", thin=kept_for), catalog)
     assert isinstance(whole, Environment)  # noqa: S101 - a release that ships
     assert isinstance(slim, Environment)  # noqa: S101 - as above
     lock = ensure_lock(whole, catalog, here)
@@ -314,7 +317,7 @@ def pulls_table(found: Sequence[Measured]) -> Iterator[str]:
 
 def omitted_table(found: Sequence[Measured]) -> Iterator[str]:
     """Write what each image leaves out, by reason."""
-    lacking = [one for one in found if one.form == RUNTIME and one.omitted]
+    lacking = [one for one in found if one.form in {RUNTIME, THIN} and one.omitted]
     reasons = sorted({row.reason for one in lacking for row in one.omitted})
     yield "| left out, MB | " + " | ".join(one.name for one in lacking) + " |"
     yield "|---|" + "---|" * len(lacking)
@@ -328,7 +331,7 @@ def disk_table(found: Sequence[Measured]) -> Iterator[str]:
     yield "| all of a form on one disk | together | to naive |"
     yield "|---|---|---|"
     base = together([one for one in found if one.form == NAIVE])
-    for form in (form for form in (NAIVE, DEVEL, RUNTIME) if any(one.form == form for one in found)):
+    for form in (form for form in FORMS if any(one.form == form for one in found)):
         rows = [one for one in found if one.form == form]
         ratio = f"{together(rows) / base:.3f}" if base else ""
         yield f"| {len(rows)} {rows[0].flavor} {form} | {together(rows) / 1e6:,.0f} MB | {ratio} |"
@@ -370,14 +373,15 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cpu", action="store_true", help="CPU images alone: ten minutes, 6 GB")
     parser.add_argument("--releases", nargs="+", default=["2.19.1", "2.20.0"])
-    parser.add_argument("--forms", nargs="+", default=[NAIVE, DEVEL, RUNTIME], choices=[NAIVE, DEVEL, RUNTIME])
+    parser.add_argument("--forms", nargs="+", default=FORMS[:3], choices=FORMS)
     parser.add_argument("--page", type=Path, help="write the figures into a page between its marks, and the plot")
     asked = parser.parse_args(words)
     engine, kept = connect(), Kept(Path("out/size/layers.json"))
     flavors: tuple[Flavor, ...] = ("cpu",) if asked.cpu else ("cpu", "gpu")
     begun = time.monotonic()
     for flavor in flavors:
-        wanted = [(release, form) for release in asked.releases for form in asked.forms]
+        forms = [form for form in asked.forms if (flavor, form) != ("cpu", THIN)]  # which has no GPU's machine code
+        wanted = [(release, form) for release in asked.releases for form in forms]
         wanted += [(asked.releases[-1], ADDED)] if RUNTIME in asked.forms else []
         found = [measure(engine, release, flavor, form, kept) for release, form in wanted]
         tables = (images_table(found), disk_table(found), pulls_table(found), omitted_table(found))

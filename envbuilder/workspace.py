@@ -40,6 +40,12 @@ class Workspace:
     """The folder that a command works in; everything it writes stays below ``root`` or in the user's cache."""
 
     root: Path
+    given: Path | None = None
+    """Where the files lie that users name in a matrix: ``root``, but for a workspace below another one."""
+
+    def users(self, name: str) -> Path:
+        """Return a file that a matrix names."""
+        return (self.given or self.root) / name
 
     @property
     def images(self) -> Path:
@@ -129,7 +135,7 @@ class Workspace:
     @property
     def for_upgrades(self) -> Workspace:
         """The workspace for contexts and images that are made for upgrades alone."""
-        return Workspace(self.out / _UPGRADES / "work")
+        return Workspace(self.out / _UPGRADES / "work", self.given or self.root)
 
     @property
     def bisects(self) -> Path:
@@ -139,7 +145,7 @@ class Workspace:
     @property
     def for_reports(self) -> Workspace:
         """The workspace for environments of reports, which are in no matrix."""
-        return Workspace(self.out / _REPORTS)
+        return Workspace(self.out / _REPORTS, self.given or self.root)
 
     def report_build(self, name: str) -> Path:
         """Return the folder in which what deviates from our environments is built."""

@@ -10,9 +10,9 @@ from typing import Literal, Protocol
 from packaging.requirements import InvalidRequirement, Requirement
 
 from envbuilder.errors import decode
+from envbuilder.image import dpkg_status
 from envbuilder.versions import distribution
 
-_STATUS = re.compile(r"var/lib/dpkg/status(?:\.d/[^/]+)?\Z")
 _METADATA = re.compile(r"(?:\.dist-info/METADATA|\.egg-info/PKG-INFO|\.egg-info)\Z")
 _PYTHON = re.compile(r"/python(\d+\.\d+)/")
 _MOST_LICENCES = 40
@@ -61,7 +61,7 @@ def read(files: Files) -> Contents:
     found: set[Package] = set()
     for path, content in files.kept():
         text = decode.lossy(content)
-        if _STATUS.fullmatch(path):
+        if dpkg_status.STATUS.fullmatch(path):
             found |= set(_debian(text, files))
         elif _METADATA.search(path):
             found |= set(_python(text, path))
@@ -71,20 +71,18 @@ def read(files: Files) -> Contents:
 
 
 def _debian(text: str, files: Files) -> Iterator[Package]:
-    for paragraph in re.split(r"\n\s*\n", text):
-        fields = _fields(paragraph)
-        if fields.get("Status", "install ok installed").endswith(" installed") and "Package" in fields:
-            name = fields["Package"]
-            copyright_ = files.content(f"usr/share/doc/{name}/copyright") or b""
-            yield Package(
-                "deb",
-                name,
-                fields.get("Version", ""),
-                fields.get("Architecture", ""),
-                _debian_licences(decode.lossy(copyright_)),
-                source=fields.get("Source", "").replace("(", "").replace(")", ""),
-                requires=_debian_requires(fields.get("Pre-Depends", ""), fields.get("Depends", "")),
-            )
+    for fields in dpkg_status.installed(text):
+        name = fields["Package"]
+        copyright_ = files.content(f"usr/share/doc/{name}/copyright") or b""
+        yield Package(
+            "deb",
+            name,
+            fields.get("Version", ""),
+            fields.get("Architecture", ""),
+            _debian_licences(decode.lossy(copyright_)),
+            source=fields.get("Source", "").replace("(", "").replace(")", ""),
+            requires=_debian_requires(fields.get("Pre-Depends", ""), fields.get("Depends", "")),
+        )
 
 
 def _debian_licences(text: str) -> tuple[str, ...]:
@@ -102,7 +100,7 @@ def _debian_requires(*fields: str) -> tuple[tuple[str, ...], ...]:
 
 def _python(text: str, path: str) -> Iterator[Package]:
     header = text.partition("\n\n")[0]
-    fields = _fields(header)
+    fields = dpkg_status.fields(header)
     if "Name" not in fields or "Version" not in fields:
         return
     expression = fields.get("License-Expression", "")
@@ -132,16 +130,6 @@ def _python_requires(header: str, path: str) -> Iterator[tuple[str, ...]]:
                 continue
             if wanted.marker is None or wanted.marker.evaluate(here):
                 yield (distribution(wanted.name),)
-
-
-def _fields(paragraph: str) -> dict[str, str]:
-    """Read ``Key: value`` lines; of a key that comes twice, the first counts."""
-    fields: dict[str, str] = {}
-    for line in paragraph.splitlines():
-        key, colon, value = line.partition(":")
-        if colon and key and not key[0].isspace():
-            fields.setdefault(key, value.strip())
-    return fields
 
 
 def _os_release(text: str) -> dict[str, str]:

@@ -251,6 +251,11 @@ class Catalog(Tables, frozen=True, kw_only=True, dict=True):
         known.__dict__["_bases"] = {row.name: row for row in rows}
         return known
 
+    def with_releases(self, rows: Iterable[TensorflowRelease]) -> Catalog:
+        """Return a catalogue that knows these releases too, and the bases that this one knows."""
+        known: Catalog = msgspec.structs.replace(self, tensorflow=(*self.tensorflow, *rows))
+        return known.with_bases(self._bases.values())
+
     @cached_property
     def _bearing(self) -> Callable[[str], OperatingSystem | None]:
         return cache(self._find_bearing)

@@ -59,9 +59,10 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
     other warning be there. ``steps`` are added to the image of ``base``, in which ``{site}`` stands for its
     site-packages; without steps that image is used as it is. ``locked`` are versions that the defect replaces and
     that the lock is to name, so that the change itself is not what is found; ``added`` are packages that it brings,
-    ``swapped`` those that another takes the place of. ``profile`` is the least that finds it, ``budgets`` the bounds.
-    ``simulate`` is a simulated host, ``extra`` are checks that misbehave. ``stub`` asks for the compiled link-time stub
-    in the context.
+    ``swapped`` those that another takes the place of; ``unlocked`` are packages of the system that its lock is not to
+    name, ``cudnn`` the version that the lock of cuDNN beside them is to name, '' for its own. ``profile`` is the least
+    that finds it, ``budgets`` the bounds. ``simulate`` is a simulated host, ``extra`` are checks that misbehave.
+    ``stub`` asks for the compiled link-time stub in the context.
     """
 
     name: str
@@ -73,6 +74,8 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
     locked: tuple[tuple[str, str], ...] = ()
     added: tuple[tuple[str, str], ...] = ()
     swapped: tuple[tuple[str, str], ...] = ()
+    unlocked: tuple[str, ...] = ()
+    cudnn: str = ""
     warned: bool = False
     profile: Profile = "quick"
     budgets: tuple[tuple[str, float], ...] = ()
@@ -84,3 +87,8 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
     def changes_lock(self) -> bool:
         """Tell whether the lock is to tell of the change."""
         return bool(self.locked or self.added or self.swapped)
+
+    @property
+    def changes_system(self) -> bool:
+        """Tell whether the locks of what the system brings are to tell of the change."""
+        return bool(self.unlocked or self.cudnn)

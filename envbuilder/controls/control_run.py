@@ -15,7 +15,7 @@ from envbuilder.choice import choose
 from envbuilder.console import Console, steps
 from envbuilder.controls.control import Base, Control, Copy, FromWheel
 from envbuilder.controls.control_verdict import answer
-from envbuilder.controls.recipe import broken_lock, defect_probes, dockerfile
+from envbuilder.controls.recipe import broken_lock, broken_system, defect_probes, dockerfile
 from envbuilder.engine.port import BuildRequest, Engine, Step
 from envbuilder.environment import Environment
 from envbuilder.errors import InfrastructureError, UnsatisfiableError
@@ -106,6 +106,8 @@ class Controller:
             profile="full" if "full" in (control.profile, self.profile) else "quick",
             lock=broken_lock(control, good.lock),
             omissions=good.omissions,
+            system=broken_system(control, good.system),
+            base_id=good.record.base_id,
             extra=control.extra,
             probes=defect_probes(control),
             index=self.index,
@@ -150,10 +152,12 @@ class Controller:
         return request.tag
 
     def _context(self, control: Control, good: Built) -> Mapping[str, bytes]:
-        lock = broken_lock(control, good.lock)
-        files = {"Dockerfile": dockerfile(control, good.environment.python, lock).encode()}
+        lock, system = broken_lock(control, good.lock), broken_system(control, good.system)
+        files = {"Dockerfile": dockerfile(control, good.environment.python, lock, system).encode()}
         if control.changes_lock:
             files[LOCK] = lock.encode()
+        if control.changes_system:
+            files |= {name: text.encode() for name, text in system.items()}
         for wheel in control.wheels:
             files[wheel.source] = from_wheel(self.index, wheel)
         if control.stub:

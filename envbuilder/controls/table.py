@@ -50,6 +50,15 @@ _CUDNN_OF_VERSION = ("libcudnn.so.9", "libcudnn_graph.so.9")
 _CUDNN_8_OF_VERSION = ("libcudnn.so.8", "libcudnn_ops_infer.so.8")
 """The same of cuDNN 8."""
 
+_CUDNN_RENAMED = (
+    "cd /opt/cudnn && mv nvidia_cudnn_cu11-8.6.0.163.dist-info nvidia_cudnn_cu11-8.5.0.96.dist-info && "
+    "cd nvidia_cudnn_cu11-8.5.0.96.dist-info && sed -i 's/^Version: .*/Version: 8.5.0.96/' METADATA && "
+    "sed -i 's/8[.]6[.]0[.]163/8.5.0.96/' RECORD && cd .. && "
+    "for file in nvidia/cudnn/lib/{0} nvidia/cudnn/lib/{1} nvidia_cudnn_cu11-8.5.0.96.dist-info/METADATA; do "
+    f'sum={_SUM}$file) && sed -i "s|^$file,sha256=[^,]*|$file,sha256=$sum|" *.dist-info/RECORD || exit 1; done'
+)
+"""Let the distribution that was laid beside the system's CUDA be the older one, with a RECORD that says so."""
+
 _DRIVER = "driver=535.104.05,gpu=A100"
 
 CONTROLS: tuple[Control, ...] = (
@@ -375,6 +384,21 @@ CONTROLS: tuple[Control, ...] = (
         code=Code.MISSING_LIBRARY,
         broken="one package of the system's CUDA is gone",
         steps=(Run("dpkg --purge --force-depends libcufft10 && ldconfig"),),
+        unlocked=("libcufft10",),
+    ),
+    Control(
+        name="system-package-of-another-version",
+        base="system-gpu",
+        code=Code.LOCK_MISMATCH,
+        broken="a package of the system is of another version than the locked one",
+        steps=(Run("sed -i '/^Package: libcupti11.8$/,/^$/s/^Version: .*/Version: 11.7.101/' /var/lib/dpkg/status"),),
+    ),
+    Control(
+        name="file-of-cudnn-changed",
+        base="system-gpu",
+        code=Code.FILES_DIFFER,
+        broken="a header of the cuDNN beside the system's CUDA is not its wheel's",
+        steps=(Run("echo '// edited' >> /opt/cudnn/nvidia/cudnn/include/cudnn_version_v8.h"),),
     ),
     Control(
         name="system-and-wheels",
@@ -395,7 +419,11 @@ CONTROLS: tuple[Control, ...] = (
         wheels=tuple(
             FromWheel("nvidia-cudnn-cu11", "8.5.0.96", f"nvidia/cudnn/lib/{name}", name) for name in _CUDNN_8_OF_VERSION
         ),
-        steps=tuple(Copy(name, f"/opt/cudnn/nvidia/cudnn/lib/{name}") for name in _CUDNN_8_OF_VERSION),
+        steps=(
+            *(Copy(name, f"/opt/cudnn/nvidia/cudnn/lib/{name}") for name in _CUDNN_8_OF_VERSION),
+            Run(_CUDNN_RENAMED.format(*_CUDNN_8_OF_VERSION)),
+        ),
+        cudnn="8.5.0.96",
     ),
     Control(
         name="no-ptxas",

@@ -15,7 +15,7 @@ import msgspec
 from envbuilder.engine.port import BuildRequest, Engine, EngineInfo, Image, Step
 from envbuilder.environment import Environment
 from envbuilder.errors import printable, programs, redacted
-from envbuilder.image import lockfile, omissions
+from envbuilder.image import lockfile, omissions, system_lock
 from envbuilder.image.bases import Base
 from envbuilder.image.hostfiles import host_files
 from envbuilder.image.names import BASE_DIGEST_LABEL, BASE_NAME_LABEL, reference
@@ -69,7 +69,7 @@ class Built:
     """An environment, the record of its image and the text of its lock; ``fresh`` where something was done for it.
 
     ``omissions`` is the text of the list of what its form leaves out, '' where that is nothing; ``pins`` are what is
-    written down of large wheels, by their hash.
+    written down of large wheels, by their hash; ``system`` are the locks of what the system itself brings, by name.
     """
 
     environment: Environment
@@ -78,6 +78,21 @@ class Built:
     fresh: bool = False
     omissions: str = ""
     pins: Mapping[str, Pin] = field(default_factory=dict)
+    system: Mapping[str, str] = field(default_factory=dict)
+
+
+def of_context(environment: Environment, record: ImageRecord, lock: str, workspace: Workspace, *, fresh: bool) -> Built:
+    """Put together what was built and what lies beside it in its context."""
+    context = workspace.context(environment.id)
+    return Built(
+        environment,
+        record,
+        lock,
+        fresh=fresh,
+        omissions=_listed(environment, context),
+        pins=read_pins(workspace),
+        system=system_lock.texts(context, environment),
+    )
 
 
 @dataclass(frozen=True)
@@ -95,14 +110,13 @@ class BuildOptions:
 def standing(environment: Environment, workspace: Workspace) -> Built | None:
     """Return what an earlier build left in a workspace, the engine not asked; None where there is nothing."""
     record = read_document(workspace.image_record(environment.id), ImageRecord)
-    context = workspace.context(environment.id)
-    lock = lockfile.of_context(context) or ""
+    lock = lockfile.of_context(workspace.context(environment.id)) or ""
     if record is None:
         return None
-    return Built(environment, record, lock, omissions=listed(environment, context), pins=read_pins(workspace))
+    return of_context(environment, record, lock, workspace, fresh=False)
 
 
-def listed(environment: Environment, context: Path) -> str:
+def _listed(environment: Environment, context: Path) -> str:
     """Return the text of the list of what an environment's form leaves out, as it lies in its context."""
     return omissions.of_context(context) if environment.form else ""
 
@@ -147,7 +161,7 @@ def build(  # noqa: PLR0913 - what a build is made of, each from another place
         revision=revision,
         started=begun.isoformat(timespec="seconds"),
         finished=datetime.now(UTC).isoformat(timespec="seconds"),
-        omitted=omissions.parse(text).sums() if (text := listed(environment, context)) else (),
+        omitted=omissions.parse(text).sums() if (text := _listed(environment, context)) else (),
     )
     write_document(path, record)
     return record

@@ -130,8 +130,8 @@ def rendered(environment: Environment, lock_text: str, workspace: Workspace) -> 
     added = environment.added
     texts = templates()
     if added.template:
-        texts[added.template] = users_text(workspace.root / added.template)
-    files = {source: read_users(workspace.root / source) for source, _ in added.files}
+        texts[added.template] = users_text(workspace.users(added.template))
+    files = {source: read_users(workspace.users(source)) for source, _ in added.files}
     system = system_lock.of_context(workspace.context(environment.id), environment)
     if system is None:
         hint = f"envbuilder lock -s {environment.id}"

@@ -14,7 +14,7 @@ from envbuilder.environment import Environment
 from envbuilder.errors import UsageError
 from envbuilder.image import lockfile, omissions, system_lock
 from envbuilder.image.bases import Base, ensure_base
-from envbuilder.image.build import BuildOptions, Built, ImageRecord, build, listed
+from envbuilder.image.build import BuildOptions, Built, ImageRecord, build, of_context
 from envbuilder.image.context import (
     ensure_lock,
     ensure_system_locks,
@@ -26,7 +26,6 @@ from envbuilder.image.context import (
 )
 from envbuilder.image.derive import derive
 from envbuilder.image.omissions import OMISSIONS, Omissions
-from envbuilder.image.wheel_pins import read_pins
 from envbuilder.image.wheel_records import WheelRecords
 from envbuilder.workspace import (
     Workspace,
@@ -86,14 +85,15 @@ def ensure(  # noqa: PLR0913 - the chain's inputs, each from another place
     key = content_key({**files, "base": base.id.encode()})
     kept = None if options.no_cache else _kept(environment, key, workspace, engine)
     if kept is not None:
-        return Built(environment, kept, lock, omissions=listed(environment, context), pins=read_pins(workspace))
+        return of_context(environment, kept, lock, workspace, fresh=False)
     record = build(
         environment, workspace, engine, on_step, base=base, tools=bases().get("TOOLS"), key=key, options=options
     )
-    pins = read_pins(workspace)
-    wheels = WheelRecords(options.index, pins=pins, own=environment.added.indexes)
-    wheels.keep(lockfile.parse(lock), environment.python, environment.arch)
-    return Built(environment, record, lock, fresh=True, omissions=listed(environment, context), pins=pins)
+    built = of_context(environment, record, lock, workspace, fresh=True)
+    wheels = WheelRecords(options.index, pins=built.pins, own=environment.added.indexes)
+    beside = built.system.get(system_lock.CUDNN_LOCK, "")
+    wheels.keep((*lockfile.parse(lock), *lockfile.parse(beside)), environment.python, environment.arch)
+    return built
 
 
 def _prepared(
@@ -108,9 +108,8 @@ def _prepared(
         return given.lock
     lock = given.lock if given else ensure_lock(environment, catalog, workspace)
     context = workspace.context(environment.id)
-    if given is not None:  # its folder is no one's commit: what does not stand there is made anew
-        renew = system_lock.of_context(context, environment) is None
-        ensure_system_locks(environment, catalog, workspace, renew=renew)
+    if given is not None:
+        ensure_system_locks(environment, catalog, workspace)
     if environment.form and not left_out_of(context, lock):
         write_atomically(context / OMISSIONS, omissions.write(derived(lock)).encode())
     write_context(environment, lock, workspace)

@@ -43,7 +43,7 @@ def lock(
             result.write_text(keep)
         words = [*_arguments(environment, glibc, wishes, bounds), "--output-file", str(result)]
         words += [] if dependencies else ["--no-deps"]
-        done = _uv([*words, "--find-links", str(wheels)] if wheels else words)
+        done = _uv([*words, "--find-links", str(wheels)] if wheels else words, environment.added.indexes)
         if done.code:
             raise _failure(environment, done.complaint)
         return users_text(result)
@@ -59,7 +59,6 @@ def _arguments(environment: Environment, glibc: str, wishes: Path, bounds: Path)
     words = ["pip", "compile", str(wishes), "--constraints", str(bounds), "--generate-hashes", "--no-header"]
     words += ["--no-annotate", "--quiet", "--python-version", environment.python, "--no-python-downloads"]
     words += ["--python-platform", uv_platform(environment.arch, glibc)]
-    words += [word for index in environment.added.indexes for word in ("--extra-index-url", index)]
     if at_least(minor(environment.tensorflow), _FIRST_WITHOUT_SDISTS):
         words += ["--only-binary", ":all:"]
     if not is_final(environment.tensorflow):
@@ -80,8 +79,17 @@ def uv_binary() -> str:
     return find_uv_bin()
 
 
-def _uv(arguments: list[str]) -> programs.Ended:
+def _uv(arguments: list[str], own: tuple[str, ...]) -> programs.Ended:
+    """Run uv with the indexes of this host, and before them ``own``, those of a matrix.
+
+    What one of these has is taken from there alone, whatever the strategy is between others: a package of a team's own
+    name that somebody else published under a higher version is that somebody's code. By variables, which no list of
+    processes shows: addresses of this host's settings may hold credentials.
+    """
     environ = {**os.environ, **for_uv(configured()), "NO_COLOR": "1"}
+    if own:
+        further = " ".join((*own, *environ.get("UV_INDEX", "").split()))
+        environ |= {"UV_INDEX": further, "UV_INDEX_STRATEGY": "first-index"}
     try:
         return programs.run([uv_binary(), *arguments], within=_TIME_LIMIT_S, env=environ)
     except programs.ProgramError as error:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -63,8 +63,25 @@ def parse(text: str) -> tuple[SystemPackage, ...]:
     return tuple(_package(line) for line in text.splitlines() if line and not line.startswith(_IN_BASE))
 
 
-def _of_base(text: str) -> set[str]:
+def of_base(text: str) -> set[str]:
+    """Name what was asked for and is in the base: a package, or ``name=version``."""
     return {line.removeprefix(_IN_BASE) for line in text.splitlines() if line.startswith(_IN_BASE)}
+
+
+def digest(system: Mapping[str, str]) -> str:
+    """Return one digest of the system's locks, by their names: an image's label has it."""
+    return lockfile.digest("".join(system[name] for name in sorted(system)))
+
+
+def texts(context: Path, environment: Environment) -> dict[str, str]:
+    """Read the system's locks of a build context as they lie there, whether they stand or not; by their names.
+
+    Raises InputError for one that cannot be read.
+    """
+    found = {name: users_text(context / name) for name in needed(environment) if (context / name).is_file()}
+    for name, text in found.items():
+        _is_standing(context / name, text, environment)
+    return found
 
 
 def _package(line: str) -> SystemPackage:
@@ -80,7 +97,7 @@ def of_context(context: Path, environment: Environment) -> dict[str, str] | None
     Raises InputError for one that cannot be read.
     """
     found: dict[str, str] = {}
-    for name in _needed(environment):
+    for name in needed(environment):
         path = context / name
         if not path.is_file():
             return None
@@ -96,13 +113,16 @@ def absent(context: Path, environment: Environment) -> tuple[str, ...]:
     Raises InputError for one that is there and does not pin what the environment asks for: a lock never changes
     unasked.
     """
-    there = [context / name for name in _needed(environment) if (context / name).is_file()]
+    there = [context / name for name in needed(environment) if (context / name).is_file()]
     stale = [path for path in there if not _is_standing(path, users_text(path), environment)]
     if stale:
         asked = ", ".join(environment.pinned_packages)
-        problems = tuple(Problem(str(path), 1, "", f"does not pin what is asked for: {asked}") for path in stale)
+        problems = tuple(
+            Problem(str(path), 1, "", f"does not pin {asked}, which is asked for; where it is gone, it is made anew")
+            for path in stale
+        )
         raise InputError(problems, hint=f"envbuilder lock -s {environment.id}")
-    return tuple(name for name in _needed(environment) if context / name not in there)
+    return tuple(name for name in needed(environment) if context / name not in there)
 
 
 def _is_standing(path: Path, text: str, environment: Environment) -> bool:
@@ -113,7 +133,8 @@ def _is_standing(path: Path, text: str, environment: Environment) -> bool:
         raise InputError((Problem(str(path), 1, "", str(error)),), hint=hint) from error
 
 
-def _needed(environment: Environment) -> tuple[str, ...]:
+def needed(environment: Environment) -> tuple[str, ...]:
+    """Name the system's locks that an environment has."""
     names = (SYSTEM_LOCK,) if environment.pinned_packages else ()
     return (*names, CUDNN_LOCK) if environment.packaged_cuda else names
 
@@ -124,9 +145,22 @@ def _stands(name: str, text: str, environment: Environment) -> bool:
         wanted = pins((environment.packaged_cuda.cudnn,)) if environment.packaged_cuda else {}
         return {package.name: package.version for package in lockfile.parse(text)} == dict(wanted)
     there = {package.name: package.version for package in parse(text)}
-    in_base = _of_base(text)
+    in_base = of_base(text)
     asked = (one.partition("=") for one in environment.pinned_packages if one not in in_base)
     return all(there.get(package) == (version or there.get(package, "")) for package, _, version in asked)
+
+
+def carry_over(before: Path, context: Path, environment: Environment) -> None:
+    """Give a context the system's locks of another one, where these pin what it asks for and it has none of its own.
+
+    So two images that differ in their packages of Python alone have the same system, whatever mirrors have today.
+    """
+    for name in needed(environment):
+        source = before / name
+        if source.is_file() and not (context / name).is_file():
+            text = users_text(source)
+            if _is_standing(source, text, environment):
+                write_atomically(context / name, text.encode())
 
 
 def resolve(suite: str, packages: Iterable[str], component: str = "") -> str:

@@ -101,9 +101,13 @@ INFRASTRUCTURE = (ExitCode.INFRASTRUCTURE, ExitCode.PUBLISH_FAILED, ExitCode.INT
 """The exit codes that say nothing about an image: such a task may be begun again, and no other."""
 
 
+NO_PROGRAM = (126, 127)
+"""What a shell ends with where envbuilder itself may not be run, or is not there: another host may have it."""
+
+
 def is_lost(code: int) -> bool:
-    """Tell whether a process ended without an answer: a failed host, or a signal as a shell counts it."""
-    return code in INFRASTRUCTURE or code < 0 or code > 128  # noqa: PLR2004 - where a shell begins to count signals
+    """Tell whether a process ended without an answer: a failed host, one without envbuilder, or a signal."""
+    return code in (*INFRASTRUCTURE, *NO_PROGRAM) or code < 0 or code > 128  # noqa: PLR2004 - a shell's first signal
 
 
 def proof_task(order: ProofOrder, hosts: Iterable[FleetHost]) -> Task:

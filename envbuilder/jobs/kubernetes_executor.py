@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -115,6 +116,7 @@ class KubernetesExecutor(QueueExecutor):
 
     cluster: Cluster
     call: Callable[[Sequence[str], str], str] = kubectl
+    gone_within_s: float = 120.0
 
     def ready(self) -> None:
         """Ask for our Jobs."""
@@ -124,14 +126,23 @@ class KubernetesExecutor(QueueExecutor):
         """Create a Job, or join that of the same name."""
         if self._is_under_way(task):
             return task.name
-        named = (f"job/{task.name}", f"configmap/{task.name}")
-        self._asked("delete", *named, "--ignore-not-found", "--wait", f"--timeout={_ASK_S - 10:.0f}s")
+        self._make_way(task)
         try:
             self._asked("create", "-f", "-", stdin=manifest(task, replace(self.cluster, attempts=1)))
         except InfrastructureError:
             if not self._is_under_way(task):  # another controller may have been faster
                 raise
         return task.name
+
+    def _make_way(self, task: Task) -> None:
+        """Delete a Job that is over and its order. Raises LostError where the cluster does not come to it in time."""
+        named = (f"job/{task.name}", f"configmap/{task.name}")
+        self._asked("delete", *named, "--ignore-not-found", "--wait=false")
+        until = time.monotonic() + self.gone_within_s
+        while self._asked("get", *named, "--ignore-not-found", "-o", "name").strip():
+            if time.monotonic() > until:
+                raise LostError(f"the cluster still holds the Job {task.name}, which is over and deleted")
+            time.sleep(min(self.every_s, 1.0))
 
     def over(self, jobs: Mapping[str, Task]) -> Mapping[str, End]:
         """Say how the Jobs ended that are over, or that nobody finds any more."""

@@ -17,8 +17,12 @@ from envbuilder.jobs.slurm_script import VARIABLES, script
 from envbuilder.workspace import read_kept, writing
 
 _ASK_S = 60.0
-_OVER = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE"}
-_LOST = _OVER - {"COMPLETED", "FAILED", "CANCELLED"}
+_BY_ITS_CODE = {"COMPLETED", "FAILED"}
+_UNDER_WAY = {
+    *("PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "SUSPENDED", "STOPPED", "SIGNALING", "RESIZING", "STAGE_OUT"),
+    *("REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD", "POWER_UP_NODE", "EXPEDITING"),
+}
+"""The states of a job that is not over (squeue's manual, job state codes). Any other one, known or not, is its last."""
 _FIELD = re.compile(r"(\w+)=(\S*)")
 
 
@@ -89,14 +93,14 @@ class SlurmExecutor(QueueExecutor):
         state = told.get("JobState", "")
         if told.get("JobName") != task.name:  # a controller that lost its state gives the same numbers again
             return LostError(f"Slurm knows nothing of job {job} any more")
-        if state not in _OVER:
+        if state in _UNDER_WAY:
             return None
         where = told.get("NodeList", "")
         code, _, signal = told.get("ExitCode", "").partition(":")
         if state == "CANCELLED":  # whoever takes a running job out ends it by a signal, which is no lost node
             return Ended(_CANCELLED, f"job {job} was cancelled", where)
-        if state in _LOST or signal not in {"", "0"} or not code.isdecimal():
-            return LostError(f"job {job} on {where or 'no node'} ended as {state}")
+        if state not in _BY_ITS_CODE or signal not in {"", "0"} or not code.isdecimal():
+            return LostError(f"job {job} on {where or 'no node'} ended as {state or 'nothing that it says'}")
         log = read_kept(self.folder / f"{task.name}-{job}_0.log") or b""
         said = printable.line(decode.lossy(log[-2000:]).strip()[-500:])
         return Ended(int(code), said, where)

@@ -10,7 +10,7 @@ from envbuilder.catalog.model import Catalog
 from envbuilder.engine.port import FILES_AT, BuildRequest, ContainerSpec, Engine, Image, Step
 from envbuilder.environment import Environment
 from envbuilder.errors import InfrastructureError
-from envbuilder.image import lockfile
+from envbuilder.image import lockfile, system_lock
 from envbuilder.image.bases import BaseUnavailableError
 from envbuilder.image.build import build_logged
 from envbuilder.image.context import templates
@@ -155,6 +155,7 @@ def observe(image: str, environment: Environment | None, place: Place, tools: To
         environment=environment,
         catalog=tools.catalog,
         lock=lock,
+        system=_system_of(environment, tools) if environment is not None else {},
         simulate=simulated if place.suite_there else None,
     )
     names = standing.names if standing else ()
@@ -188,6 +189,13 @@ def _spoken(image: Image, simulated: Simulation | None, standing: StandIns | Non
 def capture_script() -> bytes:
     """Return the script of ``envbuilder capture``, which runs on any Python."""
     return packaged(resources.files("envbuilder") / "probes" / "capture.py")
+
+
+def _system_of(environment: Environment, tools: Tools) -> dict[str, str]:
+    """Return the locks of what the system itself brings, where the lock is that an environment was built from."""
+    places = (tools.workspace.context(environment.id), tools.workspace.for_reports.context(environment.id))
+    held = next((place for place in places if lockfile.of_context(place) is not None), places[0])
+    return system_lock.texts(held, environment)
 
 
 def lock_of(environment: Environment, tools: Tools) -> str:

@@ -11,7 +11,7 @@ from envbuilder.catalog.model import Catalog
 from envbuilder.console import Console, steps
 from envbuilder.engine.port import Engine
 from envbuilder.environment import Environment
-from envbuilder.image import lockfile
+from envbuilder.image import lockfile, system_lock
 from envbuilder.image.bases import Base, ensure_base
 from envbuilder.image.build import BuildOptions, Built
 from envbuilder.image.context import system_of
@@ -86,7 +86,11 @@ class Maker:
         if committed is not None and lockfile.parse(committed) == lockfile.parse(text):
             return LockedSide(environment, committed, committed=True)
         named = msgspec.structs.replace(environment, id=after(environment.id, old.environment.tensorflow))
-        return replace(self._written(named, text), proposed=True)
+        written = self._written(named, text)
+        system_lock.carry_over(
+            self._place(old).context(old.environment.id), self._place(written).context(named.id), named
+        )
+        return replace(written, proposed=True)
 
     def _committed(self, environment: Environment) -> str | None:
         return lockfile.of_context(self.workspace.context(environment.id))

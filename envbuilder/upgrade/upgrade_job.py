@@ -10,7 +10,7 @@ from typing import cast
 from envbuilder import versions
 from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import TensorflowRelease
-from envbuilder.choice import read_fleet
+from envbuilder.choice import read_fleet, read_known
 from envbuilder.compat.resolve import resolve
 from envbuilder.console import Console
 from envbuilder.engine.docker import connect
@@ -70,7 +70,8 @@ def compare_versions(options: UpgradeOptions, root: Path, console: Console, cata
         raise UsageError("a command goes with --bisect", hint="envbuilder upgrade --bisect GOOD BAD -- CMD")
     if options.repeat > 1:
         raise UsageError("--repeat goes with --bisect", hint="a comparison runs newly failing tests again by itself")
-    request = _offered(_request(options, root), root)
+    request, catalog = read_request(options, root, catalog)
+    request = _offered(request, root)
     tools = Tools(
         workspace=Workspace(root),
         engine=connect(),
@@ -89,15 +90,17 @@ def _offered(request: UpgradeRequest, root: Path) -> UpgradeRequest:
     return replace(request, matrix=read_matrix(find_matrix(OFFERED, root)), matrix_given=False)
 
 
-def _request(options: UpgradeOptions, root: Path) -> UpgradeRequest:
+def read_request(options: UpgradeOptions, root: Path, catalog: Catalog) -> tuple[UpgradeRequest, Catalog]:
+    """Read what was asked for, and what is known of the bases that its matrix names."""
     _demand_version(options.old)
     _demand_version(options.new)
-    return UpgradeRequest(
+    matrix, known = read_known(options.matrix, root, catalog) if options.matrix else (None, catalog)
+    request = UpgradeRequest(
         old=options.old,
         new=options.new,
         policy=read_policy(options.policy, root),
         flavor=cast("Flavor", options.flavor),
-        matrix=read_matrix(find_matrix(options.matrix, root)) if options.matrix else None,
+        matrix=matrix,
         fleet=read_fleet(options.fleet) if options.fleet else (),
         suite=options.suite,
         wheel=options.wheel,
@@ -106,6 +109,7 @@ def _request(options: UpgradeOptions, root: Path) -> UpgradeRequest:
         selectors=options.selectors,
         fresh=options.fresh,
     )
+    return request, known
 
 
 def _demand_version(text: str) -> None:
@@ -157,7 +161,8 @@ def _trial(options: UpgradeOptions, root: Path, axis: Axis, maker: Maker) -> tup
     _demand_version(options.old)
     _demand_version(options.new)
     ends = (options.old, options.new) if axis == "tensorflow" else (str(options.tensorflow),) * 2
-    request = _request(replace(options, old=ends[0], new=ends[1]), root)
+    request, known = read_request(replace(options, old=ends[0], new=ends[1]), root, maker.catalog)
+    maker = replace(maker, catalog=known)
     row = pinned_row(request, maker.catalog)
     files = read_files(options.suite) if options.suite else {}
     asked = Asked(

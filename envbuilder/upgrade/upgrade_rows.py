@@ -54,7 +54,7 @@ def pairs(request: UpgradeRequest, catalog: Catalog, propose: Propose) -> tuple[
     leave none.
     """
     proposed = tuple(propose(version, request.package or "tensorflow") for version in _unknown(request, catalog))
-    known = msgspec.structs.replace(catalog, tensorflow=(*catalog.tensorflow, *proposed))
+    known = catalog.with_releases(proposed)
     offered = _offered(request, known)
     names = tuple(f"{made.package} {made.version}" for made in proposed)
     rejected: list[Rejection] = []

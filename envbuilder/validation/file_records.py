@@ -76,6 +76,19 @@ def distributions(files: ImageFiles) -> tuple[Distribution, ...]:
     return tuple(_distribution(site, folder, kept) for (site, folder), kept in sorted(found.items()))
 
 
+def distributions_at(files: ImageFiles, site: str) -> tuple[Distribution, ...]:
+    """List the distributions that were installed into one folder of no Python's, sorted by name."""
+    found: dict[str, dict[str, bytes]] = {}
+    for path in files.paths:
+        if path.startswith(f"{site}/") and ".dist-info/" in path:
+            found.setdefault(path[len(site) + 1 :].partition("/")[0], {})
+    for path, content in files.kept():
+        folder, _, leaf = path.removeprefix(f"{site}/").partition("/")
+        if path.startswith(f"{site}/") and folder in found and "/" not in leaf:
+            found[folder][leaf] = content
+    return tuple(_distribution(site, folder, kept) for folder, kept in sorted(found.items()))
+
+
 def _distribution(site: str, folder: str, kept: Mapping[str, bytes]) -> Distribution:
     name, _, version = folder.removesuffix(".dist-info").partition("-")
     told = _fields(kept.get("METADATA", b""))

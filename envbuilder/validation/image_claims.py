@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from envbuilder.environment import Environment
 from envbuilder.errors import decode
 from envbuilder.finding import Code, Finding
-from envbuilder.image import lockfile, omissions
+from envbuilder.image import lockfile, omissions, system_lock
+from envbuilder.validation import system_locked
 from envbuilder.validation.checks.suite_plan import Facts
 from envbuilder.validation.file_records import Distribution, distributions
 from envbuilder.validation.image_files import ImageFiles
@@ -19,6 +20,7 @@ ENVIRONMENT_LABEL, LOCK_LABEL = "org.envbuilder.environment", "org.envbuilder.lo
 VERSION_LABEL = "org.opencontainers.image.version"
 DOCUMENT, LOCK = "opt/envbuilder/environment.json", "opt/envbuilder/requirements.lock"
 THIN_LABEL = "org.envbuilder.thin"
+SYSTEM_LABEL = "org.envbuilder.system"
 FORM_LABEL, LIST = "org.envbuilder.form", f"opt/envbuilder/{omissions.OMISSIONS}"
 
 FRAMEWORKS = ("tensorflow", "tensorflow-cpu", "tensorflow-gpu", "tensorflow-intel", "tf-nightly", "tf-nightly-cpu")
@@ -101,7 +103,7 @@ def claims(subject: Outside) -> Looked:
         ("lock in the image", digest, facts.lock),
         (f"label {LOCK_LABEL}", labels.get(LOCK_LABEL), facts.lock),
     ]
-    rows += _of_form(subject, told)
+    rows += (*_of_form(subject, told), *_of_system(subject, told))
     findings = []
     if told is None:
         what = "is none" if files.file(DOCUMENT) else "is not there"
@@ -122,6 +124,21 @@ def claims(subject: Outside) -> Looked:
     findings += _flavor(subject, told)
     observed = "; ".join(one.message for one in findings) or f"{len(rows)} claims hold"
     return Looked(tuple(findings), "every claim holds", observed)
+
+
+def _of_system(subject: Outside, told: Environment | None) -> Iterator[tuple[str, object, object]]:
+    """Yield what is said of the system's locks: this host's are to be in the image, else what that itself asks for."""
+    system = subject.system
+    digest = system_lock.digest(system) if system else None
+    yield f"label {SYSTEM_LABEL}", subject.image.labels.get(SYSTEM_LABEL), digest
+    needed = system_lock.needed(told) if told is not None else ()
+    for name, path in system_locked.CARRIED.items():
+        content = subject.files.content(path)
+        held = lockfile.digest(decode.lossy(content)) if content is not None else None
+        if not subject.system_is_carried or name in system:
+            yield f"{name} in the image", held, lockfile.digest(system[name]) if name in system else None
+        elif content is not None or name in needed:
+            yield f"{name} in the image", held and "none that can be read", "what its environment asks for"
 
 
 def _of_form(subject: Outside, told: Environment | None) -> Iterator[tuple[str, object, object]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import posixpath
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache, cached_property
 from importlib import resources
 
@@ -13,6 +13,7 @@ import msgspec
 
 from envbuilder.engine.port import Engine, Image
 from envbuilder.errors import InfrastructureError, decode
+from envbuilder.image import dpkg_status
 from envbuilder.pypi.answer_cache import Cache
 from envbuilder.validation.layer_scan import FileRow, LayerRecord, scan
 from envbuilder.validation.system_packages import SystemPackages, is_list
@@ -31,6 +32,7 @@ KEPT_RECORDS = 512 << 20
 """Bytes of layers' records that are kept on this host: those of some two hundred images, a few megabytes each."""
 
 _MOST_LINKS = 40
+_DPKG = "var/lib/dpkg/status"
 
 
 class Seen(msgspec.Struct, frozen=True):
@@ -60,12 +62,27 @@ class ImageFiles:
     @cached_property
     def system(self) -> SystemPackages:
         """What the system's package manager brought."""
-        lists = [(path, content, self.paths[path].layer) for path, content in self.kept()]
+        lists = [(path, content, self._since(path, self.paths[path].layer)) for path, content in self.kept()]
         if not any(is_list(path) for path, _, _ in lists):
             # A layer that deletes all lists to save room deletes no file of theirs: what lower ones say still holds.
             below = enumerate(self.records)
             lists += [(path, content, number) for number, one in below for path, content in one.contents.items()]
         return SystemPackages(lists, self.resolve)
+
+    def _since(self, path: str, layer: int) -> int:
+        """Return the layer in which a list's package got its version: who writes the list again installs nothing."""
+        name, since, last = posixpath.basename(path).removesuffix(".list").partition(":")[0], layer, ""
+        for number, packages in self._status:
+            version = packages.get(name, "")
+            if version and version != last and number <= layer:
+                since, last = number, version
+        return since
+
+    @cached_property
+    def _status(self) -> tuple[tuple[int, Mapping[str, str]], ...]:
+        """What dpkg says is installed, in every layer that says so, lowest first."""
+        told = ((number, one.contents.get(_DPKG)) for number, one in enumerate(self.records))
+        return tuple((number, dpkg_status.versions(decode.lossy(text))) for number, text in told if text is not None)
 
     def _stack(self, number: int, record: LayerRecord) -> None:
         """Put a layer above those before, as an engine unpacks it: entry by entry, through the links of folders."""

@@ -18,6 +18,7 @@ from envbuilder.validation.image_claims import carried_list
 from envbuilder.validation.omitted_files import left_of
 from envbuilder.validation.outside import Looked, Outside, either, error, listed, warning
 from envbuilder.validation.stray_files import missing_of_the_system, strays
+from envbuilder.validation.system_locked import beside, strangers
 from envbuilder.verdict import Measurement
 
 _FIX = "build the image anew from its lock, and change nothing in it afterwards"
@@ -76,9 +77,8 @@ def _compared(subject: Outside) -> Looked:
     blamed: set[str] = set()
     counts = {"files": 0, "wheels": 0, "proved": 0}
     unknown: dict[str, list[str]] = {}
-    for one in there:
-        package = locked.get(one.name)
-        leaves_out = omitted.of(one.name, one.version)
+    of_python = ((one, locked.get(one.name), omitted.of(one.name, one.version)) for one in there)
+    for one, package, leaves_out in (*of_python, *((one, package, None) for one, package in beside(subject))):
         wheel = _wheel(subject, one, package)
         if wheel.content is None and package is not None and leaves_out is None:
             wheel = _pinned(subject, one, package, wheel)
@@ -96,7 +96,7 @@ def _compared(subject: Outside) -> Looked:
             unknown.setdefault(compared.unknown, []).append(one.name)
         findings += _findings(subject, one, compared)
         blamed.update(compared.changed, compared.missing)
-    findings += strays(subject, there, owned)
+    findings += (*strays(subject, there, owned), *strangers(subject, owned))
     blamed.update(missing_of_the_system(subject))
     findings += [_unknown(why, names) for why, names in sorted(unknown.items())]
     said = "; ".join(one.message for one in findings if one.severity is Severity.ERROR)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from envbuilder.engine.port import Image
 from envbuilder.finding import Code, Finding, Severity
@@ -28,7 +29,9 @@ class Outside:
     says that this very image is what a build on this host made of that lock. ``of_base`` counts the lowest layers that
     are those of a registry's base, by this host's own word: what lies there is the base's, whether a package brings it
     or not. ``lock_is_carried`` says that the image itself brought the lock: what that vouches for, somebody else has to
-    vouch for as well.
+    vouch for as well. ``system`` are the locks of what the system brings, by name: this host's, else those that the
+    image carries (``system_is_carried``). ``locked_above`` counts the layers of a base, by this host's word, above
+    which nothing of the system may be installed but what these name; 0 where more may, or that is not known.
     """
 
     image: Image
@@ -40,6 +43,9 @@ class Outside:
     is_built_here: bool = False
     of_base: int = 0
     lock_is_carried: bool = False
+    system: Mapping[str, str] = field(default_factory=dict)
+    system_is_carried: bool = False
+    locked_above: int = 0
 
     @property
     def is_ours(self) -> bool:

@@ -10,6 +10,7 @@ import msgspec
 from envbuilder.engine.port import Engine
 from envbuilder.errors import UsageError, decode
 from envbuilder.image import lockfile
+from envbuilder.image.system_lock import CUDNN_LOCK
 from envbuilder.image.wheel_pins import add_pins
 from envbuilder.image.wheel_records import WheelRecords
 from envbuilder.validation.checks import suite_plan
@@ -69,7 +70,8 @@ def validate_and_record(
     verdict = validate(engine, request, on_progress=lambda progress: on_progress(said(progress)))
     record(folder, verdict)
     if request.built:
-        add_pins(workspace, WheelRecords(None).proved(lockfile.parse(request.lock)))
+        locks = (request.lock, request.system.get(CUDNN_LOCK, ""))
+        add_pins(workspace, WheelRecords(None).proved(package for lock in locks for package in lockfile.parse(lock)))
     whole = digest((read_kept(folder / VERDICT)) or b"")
     write_document(folder / "validated.json", Validated(key=key, verdict=whole))
     History(workspace.history).add((verdict,))  # out/<id>/ holds the newest alone; here none is lost
@@ -114,6 +116,7 @@ def _key(request: ValidationRequest, engine: Engine) -> str:
             "environment": msgspec.json.encode(request.environment),
             "lock": request.lock.encode(),
             "omissions": request.omissions.encode(),
+            "system": msgspec.json.encode(dict(request.system)),
             "suite": suite_plan.digest().encode(),
             "profile": request.profile.encode(),
             "extra": msgspec.json.encode(request.extra),

@@ -16,6 +16,7 @@ from envbuilder.validation.events import plain_finding
 from envbuilder.validation.image_files import ImageFiles
 from envbuilder.validation.image_loader import ImagePython, ImageSearch
 from envbuilder.validation.outside import Looked, Outside
+from envbuilder.validation.system_locked import unlocked
 from envbuilder.verdict import Measurement
 from envbuilder.versions import key_or_none, minor, order
 
@@ -24,10 +25,15 @@ _MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 
 
 def locked(subject: Outside) -> Looked:
-    """Compare every installed version with the lock."""
+    """Compare every installed version with the lock, the system's packages with theirs."""
     python = ImagePython(subject.files, subject.image)
     found = [(one.name, one.version) for one in python.distributions()]
-    return _looked(packages.as_locked_in(list(subject.facts.locked), found))
+    looked = _looked(packages.as_locked_in(list(subject.facts.locked), found))
+    wrong = tuple(plain_finding(one) for one in unlocked(subject))
+    if not wrong:
+        return looked
+    said = (*((looked.observed,) if looked.findings else ()), *(one.message for one in wrong))
+    return replace(looked, findings=(*looked.findings, *wrong), observed="; ".join(said))
 
 
 def consistent(subject: Outside) -> Looked:

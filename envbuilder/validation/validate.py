@@ -20,6 +20,7 @@ from envbuilder.environment import Environment
 from envbuilder.errors import UsageError
 from envbuilder.finding import Code
 from envbuilder.image.names import BASE_NAME_LABEL
+from envbuilder.image.system_lock import needed
 from envbuilder.image.wheel_pins import Pin
 from envbuilder.image.wheel_records import WheelRecords
 from envbuilder.matrix import Budgets
@@ -51,6 +52,7 @@ from envbuilder.validation.image_files import ImageFiles, read_image
 from envbuilder.validation.judge import budget_results, judge
 from envbuilder.validation.launcher import PROBES, Place, beside, here, in_container, lay_out
 from envbuilder.validation.outside import Outside
+from envbuilder.validation.system_locked import carried
 from envbuilder.validation.user_start import check_user_start
 from envbuilder.verdict import TIERS, CheckResult, EngineRef, HostRef, ImageRef, Verdict, any_simulated
 
@@ -69,7 +71,8 @@ class ValidationRequest:
     id of what it was built on, where that is known. ``extra`` are checks beside the table's (the suite's own controls),
     ``probes`` the files that those need beside the suite's, by name. ``index`` is asked what the locked wheels hold,
     where that is not known on this host yet. ``built`` is the id of the image that a build on this host made of the
-    lock, '' where there is none. ``pins`` are what builds proved of large wheels, by their hash.
+    lock, '' where there is none. ``pins`` are what builds proved of large wheels, by their hash, ``system`` the locks
+    of what the system itself brings, by name.
     """
 
     image: str
@@ -88,6 +91,7 @@ class ValidationRequest:
     index: PackageIndex | None = None
     built: str = ""
     pins: Mapping[str, Pin] = field(default_factory=dict)
+    system: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(  # noqa: PLR0913 - how to validate, each from the command's own options
@@ -116,6 +120,7 @@ class ValidationRequest:
             index=index,
             built=built.record.image,
             pins=built.pins,
+            system=built.system,
         )
 
 
@@ -152,6 +157,9 @@ def validate(
     users = [check for check in selected if check.group == "users"]
     own = request.environment.added.indexes if request.environment else ()  # this host's word, never the image's
     wheels = WheelRecords(request.index, pins=request.pins, own=own)
+    below = _layers_below(engine, image, request)
+    told = request.environment
+    has_no_word = told is None or (bool(needed(told)) and not request.system)
     outside = Outside(
         image,
         files,
@@ -160,8 +168,11 @@ def validate(
         wheels,
         request.omissions,
         is_built_here=image.id == request.built,
-        of_base=_of_base(engine, image, request),
-        lock_is_carried=request.environment is None,
+        of_base=below if told is not None and told.on_registry_base else 0,
+        lock_is_carried=told is None,
+        system=carried(files) if has_no_word else request.system,
+        system_is_carried=has_no_word,
+        locked_above=0 if told is None or told.on_registry_base or told.added.template else below,
     )
     with _Beside(
         users,
@@ -366,12 +377,9 @@ class _Subject:
     silent: Unfinished | None = None
 
 
-def _of_base(engine: Engine, image: Image, request: ValidationRequest) -> int:
-    """Count the layers that an image has from a registry's base; none where this host does not say which that is."""
-    asked = request.environment
-    if asked is None or asked.on_registry_base is None or not request.base_id:
-        return 0
-    base = engine.image(request.base_id)
+def _layers_below(engine: Engine, image: Image, request: ValidationRequest) -> int:
+    """Count the layers that an image has from its base; none where this host does not say which that is."""
+    base = engine.image(request.base_id) if request.environment is not None and request.base_id else None
     count = len(base.layers) if base is not None else 0
     own = [layer.diff_id for layer in image.layers[:count]]
     return count if base is not None and own == [layer.diff_id for layer in base.layers] else 0

@@ -1,4 +1,4 @@
-"""Fuzz a target by coverage: ``python tests/fuzz/guided.py TARGET SECONDS`` (atheris; ``pip install --group fuzz``).
+"""Fuzz a target by coverage: ``python tests/fuzz/guided.py TARGET SECONDS`` (atheris; ``scripts/setup fuzz``).
 
 What reaches lines that nothing had reached is kept in ``out/fuzz/guided/TARGET`` and mutated further, in half of the
 cases by `mutations`, which knows documents, in half by libFuzzer, which knows what was compared with what. A case is

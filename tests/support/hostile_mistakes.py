@@ -77,4 +77,11 @@ MISTAKE_IMAGES: tuple[Hostile, ...] = (
     row("record-without-end", f"RUN head -c 100000000 /dev/zero | tr '\\0' 'x' >> {SITE}/six-1.17.0.dist-info/RECORD", FILES),
     row("pipe-in-place-of-a-module", f"RUN rm {SITE}/six.py && mkfifo {SITE}/six.py", FILES),
     row("thirty-thousand-files", "RUN python -ISc \"import os; os.makedirs('/srv/many'); [open(f'/srv/many/{n}.py','w').close() for n in range(30000)]\""),
+    # What it says of the system's packages.
+    row("list-of-a-package-written-again", "RUN printf X >> $(readlink -f /usr/lib/x86_64-linux-gnu/libz.so.1) && "
+        "echo >> /var/lib/dpkg/info/zlib1g:amd64.list && touch /var/lib/dpkg/status", FILES),
+    row("system-lock-of-nobody", "RUN printf '%064d  git_1_amd64.deb\\n' 0 > /opt/envbuilder/system.lock", CLAIM, "LOCK_MISMATCH"),
+    row("system-lock-that-is-none", "RUN echo git > /opt/envbuilder/system.lock", CLAIM),
+    row("cudnn-lock-of-nobody", "RUN echo nvidia-cudnn-cu12==9.3.0.75 > /opt/envbuilder/cudnn.lock", CLAIM, "LOCK_MISMATCH"),
+    row("label-of-a-system-lock", f"LABEL org.envbuilder.system=sha256:{'0' * 64}", CLAIM),
 )  # fmt: skip

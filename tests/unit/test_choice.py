@@ -6,40 +6,16 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from made_bases import DIGEST, IMAGE, PLAIN, SONAMES, WITH_CUDA, keep
 
-from envbuilder.catalog.base_facts import BaseFacts, FoundLibrary, FoundPython
 from envbuilder.catalog.store import load
 from envbuilder.choice import choose, read_known
 from envbuilder.errors import InputError, UnsatisfiableError
 from envbuilder.finding import Code
 from envbuilder.jobs.plan_matrix import PlanOptions, plan_matrix
-from envbuilder.workspace import Workspace, write_document
+from envbuilder.workspace import Workspace
 
 CATALOG = load()
-DIGEST = "sha256:" + "b" * 64
-IMAGE = f"registry.example.org:5000/hardened/ubuntu@{DIGEST}"
-PLAIN = BaseFacts(
-    image=IMAGE,
-    digest=DIGEST,
-    architecture="amd64",
-    system="ubuntu",
-    release="22.04",
-    libc="glibc",
-    libc_version="2.35",
-    packages="apt",
-    pythons=(FoundPython(version="3.10", path="/usr/bin/python3.10", venv=True),),
-)
-SONAMES = [
-    *("libcudart.so.11.0", "libcublas.so.11", "libcublasLt.so.11", "libcufft.so.10", "libcurand.so.10"),
-    *("libcusolver.so.11", "libcusparse.so.11", "libcudnn.so.8"),
-]
-WITH_CUDA = msgspec.structs.replace(
-    PLAIN,
-    cuda="11.8",
-    cudnn="8.6.0",
-    libraries=tuple(FoundLibrary(soname=name, path=f"/usr/lib/{name}") for name in SONAMES),
-    require_cuda="cuda>=11.8",
-)
 
 
 def matrix(root: Path, *, flavor: str = "cpu", more: str = "", tensorflow: str = "2.13.1") -> str:
@@ -50,13 +26,6 @@ def matrix(root: Path, *, flavor: str = "cpu", more: str = "", tensorflow: str =
         f"axes: {{tensorflow: ['{tensorflow}'], os: [corp], flavor: [{flavor}]}}\n"
     )
     return str(path)
-
-
-def keep(root: Path, facts: BaseFacts) -> Workspace:
-    """Keep facts as `catalog look` does."""
-    workspace = Workspace(root)
-    write_document(workspace.base(DIGEST), facts)
-    return workspace
 
 
 def test_a_base_of_one_s_own_is_a_system(tmp_path: Path) -> None:

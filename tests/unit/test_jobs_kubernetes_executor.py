@@ -33,6 +33,7 @@ class Kubectl:
     asked: list[tuple[str, ...]] = field(default_factory=list)
     sent: list[str] = field(default_factory=list)
     taken: dict[str, Any] | None = None
+    lingers: int = 0
 
     def __call__(self, words: Sequence[str], stdin: str) -> str:
         self.asked.append(tuple(words))
@@ -44,7 +45,13 @@ class Kubectl:
                     raise InfrastructureError("AlreadyExists")
                 self.job = job()
             case "delete", _:
-                self.job = None if words[1].startswith("job/") else self.job
+                assert "--wait=false" in words, "kubectl's own patience ends in an error that is none"
+                self.lingers -= 1
+                self.job = None if words[1].startswith("job/") and self.lingers < 0 else self.job
+            case "get", one if one.startswith("job/"):
+                self.lingers -= 1
+                self.job = None if self.lingers < 0 else self.job
+                return f"job.batch/{NAME}\n" if self.job else ""
             case "get", "job":
                 return json.dumps(self.job) if self.job else ""
             case "get", "jobs":
@@ -88,9 +95,21 @@ def test_one_that_is_over_makes_way(end: str) -> None:
     """What is left is begun anew, as one pod that the cluster itself does not begin again."""
     kubectl = Kubectl(job(end))
     assert executor(kubectl, "ml").begin(TASK) == NAME
-    assert [words[0] for words in kubectl.asked] == ["get", "delete", "create"]
+    assert [words[0] for words in kubectl.asked] == ["get", "delete", "get", "create"]
     assert "backoffLimit: 0\n" in kubectl.sent[0]
     assert all(words[-2:] == ("--namespace", "ml") for words in kubectl.asked)
+
+
+def test_one_that_is_slow_to_go_is_waited_for_and_no_refusal() -> None:
+    """The cluster deletes in its own time; where that is too long the task is lost, to be begun again, not refused."""
+    slow = Kubectl(job("Failed"), lingers=3)
+    patient = KubernetesExecutor(Cluster("runner"), call=slow, every_s=0.01)
+    assert patient.begin(TASK) == NAME
+    assert len(slow.sent) == 1
+    held = Kubectl(job("Failed"), lingers=1_000_000)
+    with pytest.raises(LostError, match="still holds"):
+        KubernetesExecutor(Cluster("runner"), call=held, every_s=0.01, gone_within_s=0.05).begin(TASK)
+    assert not held.sent
 
 
 def test_another_controller_may_be_faster() -> None:
@@ -162,7 +181,7 @@ def needed(words: tuple[str, ...]) -> set[tuple[str, str]]:
     plural = {f"{name.removesuffix('s')}s" for name in of}
     verbs = {"list"} if "-l" in rest else {"get"}
     if verb == "delete":
-        verbs = {"delete", "get"} | ({"list", "watch"} if "--wait" in rest else set())
+        verbs = {"delete", "get"} | (set() if "--wait=false" in rest else {"list", "watch"})
     return {(name, verb) for name in plural for verb in verbs}
 
 

@@ -75,6 +75,7 @@ def test_what_is_refused_has_ended_by_that_and_the_others_go_on() -> None:
     refused = came["b"].ended
     assert refused == Ended(ExitCode.USAGE, "b is not allowed")
     assert not is_lost(ExitCode.USAGE)
+    assert is_lost(127), "a host without envbuilder says nothing of an image, and another may have it"
     assert cluster.begun == ["a"]
 
 

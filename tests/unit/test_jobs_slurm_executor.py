@@ -43,11 +43,22 @@ class Commands:
         ("JobState=CANCELLED ExitCode=0:0", Ended(2, "job 7 was cancelled", "n1")),
         ("JobState=FAILED ExitCode=0:9", LostError("job 7 on n1 ended as FAILED")),
         ("JobState=NODE_FAIL ExitCode=0:0", LostError("job 7 on n1 ended as NODE_FAIL")),
+        ("JobState=PREEMPTED ExitCode=0:0", LostError("job 7 on n1 ended as PREEMPTED")),
+        ("JobState=TIMEOUT ExitCode=0:0", LostError("job 7 on n1 ended as TIMEOUT")),
+        ("JobState=LAUNCH_FAILED ExitCode=0:0", LostError("job 7 on n1 ended as LAUNCH_FAILED")),
+        ("JobState=OF_NEXT_YEAR ExitCode=0:0", LostError("job 7 on n1 ended as OF_NEXT_YEAR")),
+        ("ExitCode=0:0", LostError("job 7 on n1 ended as nothing that it says")),
+        ("JobState=FAILED ExitCode=127:0", Ended(127, "", "n1")),
         ("JobState=PENDING ExitCode=0:0", None),
+        ("JobState=REQUEUED ExitCode=0:0", None),
+        ("JobState=SUSPENDED ExitCode=0:0", None),
     ],
 )
 def test_how_a_job_ended(told: str, expected: Ended | LostError | None, tmp_path: Path) -> None:
-    """One that somebody took out, running or waiting, is over for good; one that a signal or its node ended is lost."""
+    """One that somebody took out, running or waiting, is over for good; one that a signal or its node ended is lost.
+
+    So is one whose state nobody knows: a job that has left the queue is never waited for without end.
+    """
     executor = SlurmExecutor(tmp_path, call=Commands({"7": told}))
     end = executor.over({"7": task("7")}).get("7")
     if isinstance(expected, LostError):

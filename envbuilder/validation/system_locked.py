@@ -1,0 +1,106 @@
+"""Hold the system's packages, and cuDNN beside them, to the locks that an image was made by."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from envbuilder.errors import decode
+from envbuilder.finding import Code, Finding
+from envbuilder.image import dpkg_status, lockfile, system_lock
+from envbuilder.image.lockfile import Locked
+from envbuilder.image.system_lock import CUDNN_LOCK, SYSTEM_LOCK
+from envbuilder.validation.file_records import Distribution, distributions_at
+from envbuilder.validation.image_files import ImageFiles
+from envbuilder.validation.outside import SHOWN, Outside, error, listed
+
+BESIDE = "opt/cudnn"
+"""Where cuDNN's wheel is laid on a system whose CUDA is its packages'."""
+
+CARRIED = {SYSTEM_LOCK: f"opt/envbuilder/{SYSTEM_LOCK}", CUDNN_LOCK: f"opt/envbuilder/{CUDNN_LOCK}"}
+"""Where an image carries these locks."""
+
+_STATUS = "var/lib/dpkg/status"
+_LOADED = re.compile(r"\.so(?:\.[\w.]+)?\Z")
+_FIX = "build the image anew from its context, and install nothing in it afterwards"
+_ABSENT, _UNLOCKED = "absent", "not locked"
+
+
+def carried(files: ImageFiles) -> dict[str, str]:
+    """Read the system's locks that an image carries; one that is none is left out."""
+    found: dict[str, str] = {}
+    for name, path in CARRIED.items():
+        try:
+            text = decode.text(files.content(path) or b"")
+            _parse = system_lock.parse(text) if name == SYSTEM_LOCK else lockfile.parse(text)
+        except ValueError:
+            continue
+        if text:
+            found[name] = text
+    return found
+
+
+def beside(subject: Outside) -> tuple[tuple[Distribution, Locked | None], ...]:
+    """List the distributions that lie beside the system's CUDA, each with its row of the lock."""
+    if CUDNN_LOCK not in subject.system:
+        return ()
+    locked = {package.name: package for package in lockfile.parse(subject.system[CUDNN_LOCK])}
+    return tuple((one, locked.get(one.name)) for one in distributions_at(subject.files, BESIDE))
+
+
+def unlocked(subject: Outside) -> Iterator[Finding]:
+    """Name each package of the system, and of what lies beside it, that is not what its lock says."""
+    if not subject.is_ours:
+        return
+    status = subject.files.content(_STATUS)
+    there = dpkg_status.versions(decode.lossy(status or b""))
+    text = subject.system.get(SYSTEM_LOCK, "")
+    wanted = {package.name: package.version for package in system_lock.parse(text)}
+    asked = (one.partition("=") for one in system_lock.of_base(text))
+    wanted |= {name: version or there.get(name, "") for name, _, version in asked}
+    if wanted and status is None:
+        message = f"/{_STATUS} is gone: nothing says which packages of the system are installed"
+        yield error(Code.LOCK_MISMATCH, "system packages", message, requires=SYSTEM_LOCK, found=_ABSENT, fix=_FIX)
+        return
+    yield from _differing({**_of_base(subject), **wanted}, there, whole=bool(_of_base(subject)))
+    if CUDNN_LOCK in subject.system:
+        pins = {package.name: package.version for package in lockfile.parse(subject.system[CUDNN_LOCK])}
+        found: dict[str, set[str]] = {}
+        for one, _ in beside(subject):
+            found.setdefault(one.name, set()).add(one.version)
+        yield from _differing(pins, {name: ", ".join(sorted(all_)) for name, all_ in found.items()}, whole=True)
+
+
+def _of_base(subject: Outside) -> Mapping[str, str]:
+    """Return what the base says that it holds; nothing where more than a lock's packages may stand above it.
+
+    A base without Python gets that from the system's packages as they are on the day of the build.
+    """
+    records = subject.files.records[: subject.locked_above]
+    found = next((content for one in reversed(records) if (content := one.contents.get(_STATUS))), b"")
+    packages = dpkg_status.versions(decode.lossy(found))
+    return packages if "python3" in packages else {}
+
+
+def _differing(wanted: Mapping[str, str], there: Mapping[str, str], *, whole: bool) -> Iterator[Finding]:
+    """Compare what is wanted with what is there: all of that where ``whole``, else what is wanted alone."""
+    names = wanted.keys() | (there.keys() if whole else ())
+    wrong = [name for name in sorted(names) if not there.get(name) or wanted.get(name) != there[name]]
+    for name in wrong[:SHOWN]:
+        told, found = wanted.get(name) or _UNLOCKED, there.get(name) or _ABSENT
+        message = f"{name}: locked {told}, installed {found}"
+        yield error(Code.LOCK_MISMATCH, name, message, requires=told, found=found, fix=_FIX)
+    if len(wrong) > SHOWN:
+        message = f"{len(wrong) - SHOWN} more packages of the system are not the locked ones"
+        yield error(Code.LOCK_MISMATCH, "system packages", message, found=", ".join(wrong[SHOWN:])[:200], fix=_FIX)
+
+
+def strangers(subject: Outside, owned: set[str]) -> Iterator[Finding]:
+    """Name libraries that lie where cuDNN's wheel was laid, where the loader looks, and that it did not bring."""
+    if CUDNN_LOCK not in subject.system or not subject.is_ours:
+        return
+    inside = (path for path in subject.files.paths if path.startswith(f"{BESIDE}/") and path not in owned)
+    found = [path for path in inside if _LOADED.search(path) and subject.files.paths[path].row.kind != "folder"]
+    if found:
+        what = "libraries of no package beside cuDNN's"
+        yield error(Code.FILES_DIFFER, what, f"{what}: {listed(found)}", found=listed(found), fix=_FIX)

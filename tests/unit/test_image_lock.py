@@ -1,0 +1,103 @@
+"""Locks by the real uv, on indexes of loopback: what a matrix's own index has is taken from there and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from index_server import Site, serving, wheel
+
+from envbuilder.catalog.store import load
+from envbuilder.compat.resolver import Resolver
+from envbuilder.environment import Additions, Combination, Environment
+from envbuilder.errors import UnsatisfiableError
+from envbuilder.image import lockfile
+from envbuilder.image.lock import lock
+
+FRAMEWORK = "tensorflow-cpu"
+
+
+@dataclass(frozen=True)
+class Indexes:
+    """A team's own index, a mirror that this host is set to, and the public one."""
+
+    own: Site
+    mirror: Site
+    public: Site
+
+
+def put(site: Site, name: str, version: str, needs: str = "") -> None:
+    """Put a package into an index."""
+    told = f"Requires-Dist: {needs}\n" if needs else ""
+    file = name.replace("-", "_")
+    site.add(name, f"{file}-{version}-py3-none-any.whl", wheel(file, version, {f"{file}.py": version.encode()}, told))
+
+
+@pytest.fixture(params=["", "unsafe-best-match", "pip", "UV_INDEX", "uv.toml"])
+def indexes(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Indexes]:
+    """Serve three indexes; the host is set to two of them in each way there is."""
+    for name in ("UV_EXTRA_INDEX_URL", "UV_INDEX", "UV_INDEX_STRATEGY", "UV_FIND_LINKS", "PIP_EXTRA_INDEX_URL"):
+        monkeypatch.delenv(name, raising=False)
+    pip, uv = tmp_path / "pip.conf", tmp_path / "uv.toml"
+    pip.write_text("")
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(pip))
+    monkeypatch.setenv("UV_NO_CACHE", "1")
+    monkeypatch.delenv("UV_OFFLINE", raising=False)  # loopback is all that is asked
+    with ExitStack() as stack:
+        own, mirror, public = (stack.enter_context(serving(Site())) for _ in range(3))
+        monkeypatch.setenv("UV_DEFAULT_INDEX", public.url)
+        match request.param:
+            case "unsafe-best-match":
+                monkeypatch.setenv("UV_INDEX_STRATEGY", "unsafe-best-match")
+                monkeypatch.setenv("UV_EXTRA_INDEX_URL", mirror.url)
+            case "pip":
+                pip.write_text(f"[global]\nextra-index-url = {mirror.url}\n")
+            case "UV_INDEX":
+                monkeypatch.setenv("UV_INDEX", mirror.url)
+            case "uv.toml":
+                uv.write_text(f'index-strategy = "unsafe-best-match"\n[[index]]\nurl = "{mirror.url}"\n')
+                monkeypatch.setenv("UV_CONFIG_FILE", str(uv))
+        put(public, FRAMEWORK, "2.20.0")
+        yield Indexes(own, mirror, public)
+
+
+def environment(own: Site, *packages: str) -> Environment:
+    """Resolve an environment with a team's packages, from its own index."""
+    additions = Additions(packages=packages, indexes=(own.url,))
+    found = Resolver(load()).resolve(Combination(tensorflow="2.20.0", os="debian-bookworm", additions=additions))
+    assert isinstance(found, Environment)
+    return found
+
+
+def test_a_public_package_of_a_higher_version_is_not_taken(indexes: Indexes) -> None:
+    """Asked for by name, or by another package alone: the team's own is locked, its hash too, however uv is set."""
+    put(indexes.own, "team-tool", "1.0", "team-base")
+    put(indexes.own, "team-base", "1.0")
+    for site in (indexes.mirror, indexes.public):
+        put(site, "team-tool", "9.9")
+        put(site, "team-base", "9.9")
+    text = lock(environment(indexes.own, "team-tool>=1"), "2.36")
+    found = {package.name: package.version for package in lockfile.parse(text)}
+    assert found == {FRAMEWORK: "2.20.0", "team-tool": "1.0", "team-base": "1.0"}
+    assert all(len(package.hashes) == 1 for package in lockfile.parse(text))
+
+
+def test_what_the_own_index_lacks_comes_from_the_hosts(indexes: Indexes) -> None:
+    """A name that the team's own index has not is taken from those that this host is set to."""
+    put(indexes.own, "team-tool", "1.0", "plain")
+    put(indexes.public, "plain", "3.0")
+    found = {
+        package.name: package.version for package in lockfile.parse(lock(environment(indexes.own, "team-tool"), "2.36"))
+    }
+    assert found["plain"] == "3.0"
+
+
+def test_a_version_that_the_own_index_lacks_is_no_reason_to_ask_another(indexes: Indexes) -> None:
+    """Where the own index has the name and not the version, nothing is locked: another's code would be its place."""
+    put(indexes.own, "team-tool", "1.0")
+    put(indexes.public, "team-tool", "9.9")
+    with pytest.raises(UnsatisfiableError, match="team-tool"):
+        lock(environment(indexes.own, "team-tool>=2"), "2.36")

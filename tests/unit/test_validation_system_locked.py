@@ -1,0 +1,217 @@
+"""The system's packages and cuDNN's files are held to the locks that an image was made by, from outside."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+from made_images import Layer, image_of, outside, row
+
+from envbuilder.catalog.store import load
+from envbuilder.compat.resolver import Resolver
+from envbuilder.environment import Additions, Combination, Environment
+from envbuilder.finding import Code, Finding, Severity
+from envbuilder.image import lockfile, system_lock
+from envbuilder.image.system_lock import CUDNN_LOCK, SYSTEM_LOCK
+from envbuilder.validation import system_locked
+from envbuilder.validation.image_claims import claims
+from envbuilder.validation.installed_files import files
+from envbuilder.validation.outside import Outside
+from envbuilder.validation.static_looks import locked
+
+BASE = {"python3": "3.11.2-1+b1", "libc6": "2.36-9"}
+LOCKED = {"git": "1:2.39.5-0+deb12u3", "libcudart11.0": "11.8.89~11.8.0-5~deb12u1"}
+SYSTEM = "".join(f"{'a' * 64}  {name}_{version.replace(':', '%3a')}_amd64.deb\n" for name, version in LOCKED.items())
+CUDNN = f"nvidia-cudnn-cu11==8.6.0.163 \\\n    --hash=sha256:{'c' * 64}\n"
+DPKG, INFO = "var/lib/dpkg/status", "opt/cudnn/nvidia_cudnn_cu11-8.6.0.163.dist-info"
+LIBRARY = "nvidia/cudnn/lib/libcudnn.so.8"
+STATED = "Package: {0}\nStatus: install ok installed\nArchitecture: amd64\nVersion: {1}\n"
+
+
+def status(packages: dict[str, str]) -> bytes:
+    """Write dpkg's list of what is installed."""
+    return "\n".join(STATED.format(*pair) for pair in packages.items()).encode()
+
+
+def cudnn(version: str = "8.6.0.163") -> dict[str, bytes]:
+    """Lay cuDNN's wheel where a build does, as uv leaves it."""
+    told = f"Name: nvidia-cudnn-cu11\nVersion: {version}\n\n".encode()
+    leaf = f"nvidia_cudnn_cu11-{version}.dist-info"
+    record = row(LIBRARY, b"cudnn") + row(f"{leaf}/METADATA", told) + f"{leaf}/RECORD,,\n{leaf}/INSTALLER,,\n"
+    there = {LIBRARY: b"cudnn", f"{leaf}/METADATA": told, f"{leaf}/RECORD": record.encode(), f"{leaf}/INSTALLER": b"uv"}
+    return {f"opt/cudnn/{path}": what for path, what in there.items()}
+
+
+def subject(*layers: Layer, system: dict[str, str] | None = None, above: int = 1, **more: Any) -> Outside:
+    """Put an image before the checks whose base is its lowest layer, with its locks as this host has them."""
+    texts = {SYSTEM_LOCK: SYSTEM} if system is None else system
+    return replace(outside(image_of({DPKG: status(BASE)}, *layers), **more), system=texts, locked_above=above)
+
+
+def told(what: Outside) -> list[tuple[str, str]]:
+    """Look at the packages, and return code and subject of every error."""
+    return [(one.code.value, one.subject) for one in locked(what).findings if one.severity is Severity.ERROR]
+
+
+@pytest.mark.parametrize(
+    ("there", "wrong"),
+    [
+        ({**BASE, **LOCKED}, []),
+        ({**BASE, **LOCKED, "git": "1:2.39.2-1"}, ["git"]),
+        ({**BASE, "git": LOCKED["git"]}, ["libcudart11.0"]),
+        ({**BASE, **LOCKED, "curl": "7"}, ["curl"]),
+        ({**BASE, **LOCKED, "libc6": "2.36-10"}, ["libc6"]),
+        ({**LOCKED, "python3": BASE["python3"]}, ["libc6"]),
+        (BASE, ["git", "libcudart11.0"]),
+        ({**BASE, **LOCKED, **dict.fromkeys("abcdefg", "1")}, ["a", "b", "c", "d", "system packages"]),
+    ],
+)
+def test_the_system_holds_its_base_and_its_lock_and_nothing_else(there: dict[str, str], wrong: list[str]) -> None:
+    """Another version, one less, one more, one of the base's own: each is told, and a flood is counted."""
+    assert told(subject({DPKG: status(there)})) == [("LOCK_MISMATCH", name) for name in wrong]
+
+
+@pytest.mark.parametrize(
+    "stated",
+    [
+        b"Package: git\nStatus: deinstall ok config-files\nVersion: 1:2.39.5-0+deb12u3\n",
+        b"Package: git\nStatus: install ok half-configured\nVersion: 1:2.39.5-0+deb12u3\n",
+        b"Package: git\nStatus: install ok installed\nArchitecture: arm64\nVersion: 1:2.39.5-0+deb12u3\n",
+        b"Package: git\nStatus: install ok installed\n",
+        b"package git\n",
+    ],
+)
+def test_what_is_not_installed_whole_is_not_there(stated: bytes) -> None:
+    """Remains of a package, one that is half configured, one of another machine, one without a version are not it."""
+    rest = status({**BASE, "libcudart11.0": LOCKED["libcudart11.0"]})
+    found = told(subject({DPKG: rest + b"\n" + stated}, above=0))
+    assert found == [("LOCK_MISMATCH", "git")]
+
+
+@pytest.mark.parametrize("gone", [{DPKG: None}, {"var/lib/dpkg": None}, {DPKG: "/dev/null"}, {DPKG: b""}])
+def test_without_dpkgs_list_nothing_is_as_locked(gone: Layer) -> None:
+    """An image that lost the list, or emptied it, does not pass by saying nothing."""
+    assert {code for code, _ in told(subject({DPKG: status({**BASE, **LOCKED})}, gone))} == {"LOCK_MISMATCH"}
+
+
+def test_what_was_asked_for_and_is_in_the_base_has_to_be_there() -> None:
+    """A lock's line for a package of the base installs nothing, and asks for it all the same."""
+    asked = {SYSTEM_LOCK: "# in the base: libc6=2.36-9\n# in the base: perl\n"}
+    assert told(subject(system=asked)) == [("LOCK_MISMATCH", "perl")]
+    other = {SYSTEM_LOCK: "# in the base: libc6=2.36-8\n"}
+    assert told(subject(system=other)) == [("LOCK_MISMATCH", "libc6")]
+
+
+@pytest.mark.parametrize("base", [{}, {"libc6": "2.36-9"}])
+def test_more_may_be_installed_where_the_host_says_so(base: dict[str, str]) -> None:
+    """Above a base without Python, or one that the host does not know, what is locked counts, and nothing else."""
+    more = {DPKG: status({**BASE, **LOCKED, "curl": "7"})}
+    assert told(replace(subject(more, above=0), locked_above=0)) == []
+    without = replace(outside(image_of({DPKG: status(base)}, more)), system={SYSTEM_LOCK: SYSTEM}, locked_above=1)
+    assert told(without) == []
+
+
+def test_an_image_of_others_has_no_such_lock() -> None:
+    """What nobody calls an environment of ours is not held to a lock of ours."""
+    assert told(subject({DPKG: status({})}, facts={"environment": ""})) == []
+
+
+def test_a_hostile_list_is_printed_as_text() -> None:
+    """Names and versions are the image's: no control character of them reaches a terminal."""
+    found = locked(subject({DPKG: status({**BASE, **LOCKED, "x\x1b[2J": "1\x07"})})).findings
+    assert [one.code for one in found] == [Code.LOCK_MISMATCH]
+    assert all(character.isprintable() for one in found for character in one.message + one.subject + one.found)
+
+
+def of_cudnn(*layers: Layer, system: dict[str, str] | None = None) -> list[Finding]:
+    """Look at the files of an image with cuDNN beside the system's CUDA."""
+    texts = {SYSTEM_LOCK: SYSTEM, CUDNN_LOCK: CUDNN} if system is None else system
+    what = subject({DPKG: status({**BASE, **LOCKED})}, *layers, system=texts)
+    found = (*files(what).findings, *locked(what).findings)
+    return [one for one in found if one.severity is Severity.ERROR]
+
+
+def test_cudnn_as_its_wheel_left_it_has_no_finding() -> None:
+    """Files as RECORD says, with an installer's notes and its lock file, are what they should be."""
+    assert of_cudnn(cudnn(), {"opt/cudnn/.lock": b""}) == []
+
+
+@pytest.mark.parametrize(
+    ("layer", "code", "name"),
+    [
+        ({f"opt/cudnn/{LIBRARY}": b"other"}, "FILES_DIFFER", "nvidia-cudnn-cu11"),
+        ({f"opt/cudnn/{LIBRARY}": None}, "MISSING_LIBRARY", "libcudnn.so.8"),
+        ({f"opt/cudnn/{LIBRARY}": "/opt/libcudnn.so.8"}, "MISSING_LIBRARY", "libcudnn.so.8"),
+        ({f"{INFO}/RECORD": None}, "FILES_DIFFER", "nvidia-cudnn-cu11"),
+        (
+            {"opt/cudnn/nvidia/cudnn/lib/libcudnn_more.so.8": b"x"},
+            "FILES_DIFFER",
+            "libraries of no package beside cuDNN's",
+        ),
+        ({"opt/cudnn/lib/libz.so.1": "/lib/libz.so.1"}, "FILES_DIFFER", "libraries of no package beside cuDNN's"),
+        (cudnn(version="8.5.0.96"), "LOCK_MISMATCH", "nvidia-cudnn-cu11"),
+        ({INFO: None}, "LOCK_MISMATCH", "nvidia-cudnn-cu11"),
+        ({"opt/cudnn/more-1.dist-info/METADATA": b"Name: more\nVersion: 1\n"}, "LOCK_MISMATCH", "more"),
+        ({"opt/cudnn": None}, "LOCK_MISMATCH", "nvidia-cudnn-cu11"),
+    ],
+)
+def test_cudnn_is_held_to_its_wheel(layer: Layer, code: str, name: str) -> None:
+    """A file swapped, gone or added, another version, another package, or all of it gone, is named under its code."""
+    found = [(one.code.value, one.subject) for one in of_cudnn(cudnn(), layer)]
+    assert (code, name) in found
+    assert {each for each, _ in found} <= {code, "FILES_DIFFER"}
+
+
+def environment() -> Environment:
+    """Resolve an environment that asks its system for git."""
+    found = Resolver(load()).resolve(
+        Combination(tensorflow="2.20.0", os="debian-bookworm", additions=Additions(system_packages=("git",)))
+    )
+    assert isinstance(found, Environment)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("carried", "label", "wrong"),
+    [
+        (SYSTEM, SYSTEM, []),
+        (SYSTEM.replace("2.39.5", "2.39.6"), SYSTEM, ["system.lock in the image"]),
+        (SYSTEM, "another", ["label org.envbuilder.system"]),
+        (SYSTEM, None, ["label org.envbuilder.system"]),
+        (None, SYSTEM, ["system.lock in the image"]),
+    ],
+)
+def test_what_an_image_says_of_its_system_is_what_the_host_has(
+    carried: str | None, label: str | None, wrong: list[str]
+) -> None:
+    """Label and lock in the image are this host's, or IMAGE_CLAIM says which is not."""
+    layer: Layer = {"opt/envbuilder/system.lock": carried.encode()} if carried is not None else {}
+    labels = {"org.envbuilder.system": lockfile.digest(label)} if label is not None else {}
+    found = [one.subject for one in claims(subject(layer, labels=labels)).findings if "system" in one.subject]
+    assert sorted(found) == sorted(wrong)
+    assert system_lock.digest({SYSTEM_LOCK: SYSTEM}) == lockfile.digest(SYSTEM)
+
+
+@pytest.mark.parametrize("carried", [None, b"", b"\xff", b"git\n", b"a  git_1_amd64.deb\n"])
+def test_an_image_that_asks_for_packages_carries_their_lock(carried: bytes | None) -> None:
+    """On a host that does not know the environment, an image without a lock that can be read is told of."""
+    document = msgspec.json.encode(environment())
+    layer: dict[str, bytes] = {"opt/envbuilder/environment.json": document}
+    layer |= {"opt/envbuilder/system.lock": carried} if carried is not None else {}
+    what = subject(layer, system={})
+    what = replace(what, system=system_locked.carried(what.files), system_is_carried=True)
+    assert "system.lock in the image" in [one.subject for one in claims(what).findings]
+
+
+def test_who_writes_a_list_again_installs_nothing() -> None:
+    """A library of the system that a later layer swapped is named, although its package's list came again with it."""
+    path, listed = "usr/lib/x86_64-linux-gnu/libcufft.so.10", "var/lib/dpkg/info/libcufft10.list"
+    packages = {**BASE, "libcufft10": "11.8"}
+    own: Layer = {DPKG: status(packages), path: b"1", listed: f"/{path}\n".encode()}
+    again: Layer = {path: b"2", listed: f"/{path}\n\n".encode(), DPKG: status(packages)}
+    upgraded: Layer = {**again, DPKG: status({**packages, "libcufft10": "11.9"})}
+    (swapped,) = [one for one in files(outside(image_of(own, again))).findings if one.severity is Severity.ERROR]
+    assert (swapped.code, path in swapped.message) == (Code.FILES_DIFFER, True)
+    assert not [one for one in files(outside(image_of(own, upgraded))).findings if one.severity is Severity.ERROR]
