@@ -18,6 +18,9 @@ _INFO = re.compile(r"\A(?P<site>.*?(?:site|dist)-packages)/(?P<folder>[^/]+\.dis
 _BY_INSTALLERS = frozenset({"INSTALLER", "REQUESTED", "RECORD", "direct_url.json", "uv_cache.json", "uv_build.json"})
 _UNLISTED = ("RECORD", "RECORD.jws", "RECORD.p7s")
 
+_OF_SYSTEMS = ("usr", "usr/local")
+"""Prefixes that a Python shares with the system."""
+
 Rows = Mapping[str, str]
 """Path in the image → the digest as RECORD writes it (``sha256=…``), '' where the file has none there."""
 
@@ -34,6 +37,18 @@ class Distribution:
     rows: Rows | None
     editable: bool = False
     scripts: frozenset[str] = field(default_factory=frozenset)
+
+    def vouches_for(self, path: str, *, beside: bool = True) -> bool:
+        """Tell whether its RECORD may account for a file: one of its own folder, or ``beside`` that in its environment.
+
+        What other folders of packages hold is not its to say, nor are a system's libraries, wherever its RECORD leads.
+        """
+        if path.startswith(f"{self.site}/"):
+            return True
+        prefix = posixpath.normpath(f"{self.site}/../../..")
+        if not beside or site_of(path) or not path.startswith(f"{prefix}/"):
+            return False
+        return prefix not in _OF_SYSTEMS or not path[len(prefix) + 1 :].startswith("lib")
 
 
 def site_of(path: str) -> str:

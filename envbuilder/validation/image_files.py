@@ -43,13 +43,20 @@ class Seen(msgspec.Struct, frozen=True):
 
 
 class ImageFiles:
-    """The stacked files by path (no slash in front), folders and links among them; ``records`` are the layers."""
+    """The stacked files by path (no slash in front), folders and links among them; ``records`` are the layers.
+
+    ``hidden`` are the files and links that later layers deleted or put something in the place of, lowest layer first.
+    """
 
     def __init__(self, records: tuple[LayerRecord, ...]) -> None:
         self.records = records
         self.paths: dict[str, Seen] = {}
-        self.hidden: dict[str, Seen] = {}
+        self.hidden: dict[str, tuple[Seen, ...]] = {}
+        self._contents: dict[str, bytes] = {}
+        self._folders: set[str] = set()
+        self._places: dict[str, str] = {}
         for number, record in enumerate(records):
+            self._places.clear()
             self._stack(number, record)
 
     @cached_property
@@ -78,21 +85,59 @@ class ImageFiles:
         return tuple((number, dpkg_status.versions(decode.lossy(text))) for number, text in told if text is not None)
 
     def _stack(self, number: int, record: LayerRecord) -> None:
-        gone = {row.path for row in record.rows if row.kind in ("deleted", "emptied")}
-        emptied = {row.path for row in record.rows if row.kind == "emptied"}
-        replaced = {row.path for row in record.rows if row.kind in ("file", "link", "same", "other")}
-        below = gone | {path for path in replaced if path in self.paths and self.paths[path].row.kind == "folder"}
+        """Put a layer above those before, as an engine unpacks it: entry by entry, through the links of folders."""
+        gone = {self._placed(row.path) for row in record.rows if row.kind in ("deleted", "emptied")}
+        emptied = {self._placed(row.path) for row in record.rows if row.kind == "emptied"}
+        replaced = {self._placed(row.path) for row in record.rows if row.kind in ("file", "link", "same", "other")}
+        below = gone | (replaced & self._folders)
         if below:
             lost = [path for path in self.paths if (path in gone and path not in emptied) or _under(path, below)]
             for path in lost:
-                self.hidden[path] = self.paths.pop(path)
-        own = {row.path: row for row in record.rows}
+                self._hide(path, self.paths.pop(path))
+        own: dict[str, FileRow] = {}
         for row in record.rows:
+            path = self._placed(row.path)
+            if row.kind == "deleted" and path in own:
+                self._hide(path, self.paths.pop(path))
+                del own[path]
             if row.kind in ("deleted", "emptied"):
                 continue
-            if row.kind != "folder" and row.path in self.paths:
-                self.hidden[row.path] = self.paths[row.path]
-            self.paths[row.path] = Seen(number, _first_name(row, own))
+            before = self.paths.get(path)
+            if before is not None and not before.row.kind == row.kind == "folder":
+                self._hide(path, before)
+            first = own.get(self._placed(row.target)) if row.kind == "same" else None
+            content = self._contents.get(first.path) if first is not None else record.contents.get(row.path)
+            twice = path in own
+            own[path] = _named(first or row, path)
+            self.paths[path] = Seen(number, own[path])
+            if content is not None and _is_of(own[path], content, twice=twice):
+                self._contents[path] = content
+            if row.kind == "link" and path in self._folders:
+                self._places.clear()  # what lies below it in the entries to come lies elsewhere
+
+    def _placed(self, path: str) -> str:
+        """Return where an entry is unpacked: its folder may be a link by now, or never have had an entry of its own."""
+        folder, _, name = path.rpartition("/")
+        if folder not in self._places:
+            self._places[folder] = real = self.resolve(folder)
+            while real and real not in self._folders:
+                self._folders.add(real)
+                real = real.rpartition("/")[0]
+        real = self._places[folder]
+        return f"{real}/{name}" if real else name
+
+    def _hide(self, path: str, seen: Seen) -> None:
+        self.hidden[path] = (*self.hidden.get(path, ()), seen)
+        self._contents.pop(path, None)
+
+    def was(self, path: str, layer: int) -> Seen | None:
+        """Return what a hidden path was up to a layer; None where nothing of it was hidden by then."""
+        return next((one for one in reversed(self.hidden.get(path, ())) if one.layer <= layer), None)
+
+    def is_changed(self, path: str) -> bool:
+        """Tell whether a later layer made something else of a file or link than it was at first."""
+        before, now = self.hidden.get(path, ())[:1], self.paths.get(path)
+        return bool(before) and now is not None and not is_same(before[0].row, now.row)
 
     def resolve(self, path: str) -> str:
         """Follow the links of a path inside the image, to where the last one leads, whether that is there or not."""
@@ -122,19 +167,16 @@ class ImageFiles:
 
     def content(self, path: str) -> bytes | None:
         """Return the content of a file that is kept; None of any other."""
-        real = self.resolve(path)
-        seen = self.paths.get(real)
-        if seen is None or seen.row.kind != "file":
-            return None
-        return self.records[seen.layer].contents.get(real)
+        return self._contents.get(self.resolve(path))
 
     def kept(self) -> Iterator[tuple[str, bytes]]:
         """Yield path and content of every file of the stacked image that is kept."""
-        for number, record in enumerate(self.records):
-            for path, content in record.contents.items():
-                seen = self.paths.get(path)
-                if seen is not None and seen.layer == number and seen.row.kind == "file":
-                    yield path, content
+        yield from self._contents.items()
+
+
+def is_same(before: FileRow, now: FileRow) -> bool:
+    """Tell whether two entries are the same file, or lead to the same place."""
+    return (before.kind, before.digest, before.target) == (now.kind, now.digest, now.target)
 
 
 def _under(path: str, folders: set[str]) -> bool:
@@ -146,10 +188,14 @@ def _under(path: str, folders: set[str]) -> bool:
     return False
 
 
-def _first_name(row: FileRow, own: dict[str, FileRow]) -> FileRow:
-    """Give a further name of a file the file's own row, under that name."""
-    first = own.get(row.target) if row.kind == "same" else None
-    return msgspec.structs.replace(first, path=row.path) if first is not None else row
+def _is_of(row: FileRow, content: bytes, *, twice: bool) -> bool:
+    """Tell whether a content is an entry's own: of two entries of one path, one may have been too large to keep."""
+    return row.kind == "file" and (not twice or hashlib.sha256(content).digest() == row.digest)
+
+
+def _named(row: FileRow, path: str) -> FileRow:
+    """Give an entry the path at which it is unpacked, or a file's own row a further name."""
+    return row if row.path == path else msgspec.structs.replace(row, path=path)
 
 
 def read_image(engine: Engine, image: Image, store: Cache | None = None) -> ImageFiles:

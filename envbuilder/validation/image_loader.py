@@ -17,7 +17,7 @@ from envbuilder.validation.image_files import ImageFiles, Seen
 from envbuilder.validation.layer_scan import Binary
 
 _METADATA = re.compile(r"/(?P<folder>[^/]+\.(?:dist|egg)-info)(?:/(?P<leaf>METADATA|PKG-INFO))?\Z")
-_SYSTEM_SITE = re.compile(rb"(?mi)^include-system-site-packages\s*=\s*true")
+_SYSTEM_SITE = re.compile(rb"(?mi)^\s*include-system-site-packages\s*=\s*true")
 _VERSION = re.compile(rb"(?mi)^version(?:_info)?\s*=\s*(\d+\.\d+\.\d+)")
 _OBJECT = re.compile(r"\.so(\.[0-9][0-9.]*)?\Z")
 

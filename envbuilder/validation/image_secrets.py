@@ -65,7 +65,7 @@ def _published(subject: Outside) -> set[str]:
     same: set[str] = set()
     for one in distributions(subject.files):
         for path, digest in (one.rows or {}).items():
-            seen = subject.files.paths.get(path)
+            seen = subject.files.paths.get(path) if one.vouches_for(path, beside=False) else None
             if seen is not None and digest and digest == digest_of(seen.row.digest, digest.partition("=")[0]):
                 same.add(path)
     return same

@@ -54,6 +54,21 @@ _CHANGES_PROGRAMS = (
 )
 
 
+_FUNCTION = re.compile(r"BASH_FUNC_(.+?)(?:%%|\(\))\Z")
+_BY_SHELLS = ("BASH_ENV", "ENV", "SHELLOPTS", "BASHOPTS")
+
+
+def _shell(_: Outside, env: Mapping[str, str]) -> Iterator[Finding]:
+    """Find what a shell runs in the place of programs, or before any: nearly everything is started through one."""
+    for name in sorted(env):
+        if (found := _FUNCTION.match(name)) and env[name].startswith("()"):
+            text = f"{shown(name)} is what a shell of the image runs in the place of {shown(found[1])}"
+            yield bad(shown(name), text)
+    for name in _BY_SHELLS:
+        if env.get(name):
+            yield odd(name, f"{name} changes what every shell of the image does")
+
+
 def _tracing(subject: Outside, env: Mapping[str, str]) -> Iterator[Finding]:
     for name in _CHANGES_PROGRAMS:
         if env.get(name):
@@ -202,6 +217,7 @@ def _program(subject: Outside, env: Mapping[str, str], word: str) -> str | None:
 _JUDGES: tuple[Callable[[Outside, Mapping[str, str]], Iterator[Finding]], ...] = (
     python,
     _loader,
+    _shell,
     _tracing,
     _framework,
     _gpus,

@@ -83,7 +83,8 @@ def _compared(subject: Outside) -> Looked:
         if wheel.content is None and package is not None and leaves_out is None:
             wheel = _pinned(subject, one, package, wheel)
         compared = _compare(subject, one, wheel, leaves_out)
-        owned |= compared.brought.union(one.rows or ())
+        is_known = package is not None or not subject.is_ours
+        owned.update(path for path in compared.brought.union(one.rows or ()) if one.vouches_for(path, beside=is_known))
         counts["files"] += compared.files
         counts["wheels"] += compared.compared_with_wheel
         counts["proved"] += compared.is_proved

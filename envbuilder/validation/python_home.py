@@ -1,4 +1,4 @@
-"""What decides which Python an environment is: its note of its home, and what stands beside the interpreter."""
+"""What decides which Python an environment is: the interpreter, its note of its home, and what stands beside it."""
 
 from __future__ import annotations
 
@@ -6,14 +6,18 @@ import posixpath
 import re
 from collections.abc import Iterator
 
+from envbuilder.errors import decode
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.probes.suite import closure
+from envbuilder.validation.image_files import Seen
 from envbuilder.validation.image_loader import ImageSearch
 from envbuilder.validation.outside import Outside, either, error, listed
 
 _NOTE, _BUILD = "pyvenv.cfg", "pybuilddir.txt"
 _LOCAL = "usr/local"
-_HOME = re.compile(rb"(?m)^home\s*=\s*(\S.*?)\s*$")
+_PYTHON = re.compile(r"python(?:3(?:\.\d+)?)?\Z")
+"""The names that a Python is called by."""
+
 _FIX = "build the image anew from its lock, and change nothing in it afterwards"
 
 
@@ -26,7 +30,7 @@ def python_homes(subject: Outside, sites: set[str]) -> Iterator[Finding]:
     weight = Severity.ERROR if subject.is_ours else Severity.WARNING
     owners: dict[str, bool] = {}
     for site in sites:
-        prefix = posixpath.normpath(f"{site}/../../..")
+        prefix = _prefix(site)
         # A system's Python looks into dist-packages, and below /usr/local, with no note of an environment.
         is_noted = posixpath.basename(site) == "site-packages" and prefix != _LOCAL
         owners[prefix] = owners.get(prefix, False) or is_noted
@@ -36,10 +40,75 @@ def python_homes(subject: Outside, sites: set[str]) -> Iterator[Finding]:
         )
         if python:
             real = posixpath.dirname(subject.files.resolve(python))
-            wrong = _astray(subject, prefix, real, is_noted=is_noted)
+            wrong = _astray(subject, prefix, real, is_noted=is_noted) or _edited(subject, prefix)
             if wrong and not _is_of_base(subject, prefix, real, python):
                 yield either(weight, Code.FILES_DIFFER, "python", wrong, found=f"/{prefix}", fix=_FIX)
             yield from _unmet(subject, python)
+
+
+def interpreters(subject: Outside, sites: set[str]) -> Iterator[Finding]:
+    """Name a python beside the packages that is a script, or is not what the environment was made with."""
+    weight = Severity.ERROR if subject.is_ours else Severity.WARNING
+    for prefix in sorted(set(map(_prefix, sites))):
+        there = [path for path in _called(subject, prefix) if _is_there(subject, path)]
+        for path in there:
+            found = subject.files.file(path)
+            if found is not None and found.row.binary is None:
+                text = f"{listed([path])} is no interpreter: whatever it is runs in the place of every program"
+                yield error(Code.FILES_DIFFER, "python", text, found=f"/{path}", fix=_FIX)
+        if f"{prefix}/{_NOTE}" in subject.files.paths:
+            wrong = next(filter(None, (_replaced(subject, prefix, path) for path in there)), "")
+            if wrong:
+                yield either(weight, Code.FILES_DIFFER, "python", wrong, found=f"/{prefix}", fix=_FIX)
+
+
+def _prefix(site: str) -> str:
+    return posixpath.normpath(f"{site}/../../..")
+
+
+def _called(subject: Outside, prefix: str) -> list[str]:
+    """List the names of Pythons in an environment's folder of programs, the shortest first."""
+    return sorted(
+        (
+            path
+            for path in subject.files.paths
+            if posixpath.dirname(path) == f"{prefix}/bin" and _PYTHON.match(path[len(prefix) + 5 :])
+        ),
+        key=len,
+    )
+
+
+def _replaced(subject: Outside, prefix: str, path: str) -> str:
+    """Say that a file, which decides which Python an environment is, is not as it was made; '' where it is.
+
+    A virtual environment's python leads to the system's, which is in a layer below it or the same one, or is a copy of
+    that. A later layer that touches the note as well makes no difference to that.
+    """
+    files = subject.files
+    real = files.resolve(path)
+    for changed in dict.fromkeys((path, real)):
+        if files.is_changed(changed) and not files.system.owns(changed):
+            return f"{listed([changed])} was put in the place of what the environment was made with"
+    seen, made = files.paths.get(real), files.paths.get(f"{prefix}/{_NOTE}")
+    if seen is None or made is None or seen.row.binary is None:
+        return ""
+    if not _PYTHON.match(posixpath.basename(real)):
+        return f"{listed([path])} leads to {listed([real])}, which is no Python"
+    if files.system.owns(real) or seen.layer < subject.of_base:
+        return ""
+    home = homes(files.content(f"{prefix}/{_NOTE}") or b"")[:1]
+    if seen.layer > made.layer or (posixpath.dirname(real) == f"{prefix}/bin" and not _is_copy(subject, home, seen)):
+        return f"{listed([real])} was put in the place of the Python that the environment was made with"
+    return ""
+
+
+def _is_copy(subject: Outside, home: list[str], seen: Seen) -> bool:
+    """Tell whether an interpreter in an environment is that of its home, byte for byte."""
+    folder = subject.files.resolve(home[0]) if home else ""
+    if not folder.endswith("/bin") or f"{folder}/" == posixpath.dirname(seen.row.path) + "/":
+        return False
+    own = (subject.files.file(path) for path in _called(subject, posixpath.dirname(folder)))
+    return any(one is not None and one.row.digest == seen.row.digest for one in own)
 
 
 def _is_there(subject: Outside, path: str) -> bool:
@@ -60,6 +129,17 @@ def _is_of_base(subject: Outside, prefix: str, real: str, python: str) -> bool:
     return True
 
 
+def homes(note: bytes) -> list[str]:
+    """List the homes that a ``pyvenv.cfg`` names, each once, as every Python of today reads it; one is as it should be.
+
+    Which of several counts depends on the Python, and so does whether a line without spaces does.
+    """
+    pairs = (line.partition("=") for line in re.split(r"[\r\n]", decode.lossy(note)))
+    return list(
+        dict.fromkeys(value.strip() for key, equals, value in pairs if equals and key.strip().lower() == "home")
+    )
+
+
 def _astray(subject: Outside, prefix: str, real: str, *, is_noted: bool) -> str:
     """Say what is wrong with where a Python thinks that it is; '' where nothing is. ``real`` is where it lies.
 
@@ -71,14 +151,22 @@ def _astray(subject: Outside, prefix: str, real: str, *, is_noted: bool) -> str:
     note = f"{prefix}/{_NOTE}"
     if (real == f"{prefix}/bin" or not is_noted) and not _is_there(subject, note):
         return ""  # it is no environment: its library lies beside it, or where its system has it
-    found = _HOME.search(subject.files.content(note) or b"")
-    if found is None:
+    found = [one for one in homes(subject.files.content(note) or b"") if one]
+    if not found:
         return f"{listed([note])} is gone, or names no home: Python does not find the packages of this environment"
-    home = subject.files.resolve(found[1].decode("utf-8", "replace"))
+    if len(found) > 1:
+        return f"{listed([note])} names {len(found)} homes: which of them counts depends on the Python"
+    home = subject.files.resolve(found[0])
     copied = real == f"{prefix}/bin" and any(path.startswith(f"{home}/python3") for path in subject.files.paths)
     if home != real and not copied:
         return f"{listed([note])} sends Python to {listed([home])} for its own library, and it lies in {listed([real])}"
     return ""
+
+
+def _edited(subject: Outside, prefix: str) -> str:
+    """Say that a later layer wrote another note than the environment was made with; '' where none did."""
+    note = f"{prefix}/{_NOTE}"
+    return f"{listed([note])} is not what the environment was made with" if subject.files.is_changed(note) else ""
 
 
 def _unmet(subject: Outside, python: str) -> Iterator[Finding]:

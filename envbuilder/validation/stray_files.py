@@ -7,23 +7,31 @@ import re
 from collections.abc import Iterator
 
 from envbuilder.finding import Code, Finding, Severity
-from envbuilder.probes.suite.loader import parse_cache
+from envbuilder.probes.suite.loader import DEFAULTS, parse_cache
 from envbuilder.validation.file_records import Distribution, site_of
+from envbuilder.validation.image_files import Seen, is_same
 from envbuilder.validation.outside import OF_CUDA, Outside, either, error, listed
-from envbuilder.validation.python_home import python_homes
+from envbuilder.validation.python_home import interpreters, python_homes
+from envbuilder.validation.python_path import STDLIB, entries, modules_in_front
 
 _FIX = "install it as a package of the lock, or leave it out"
 _CODE = re.compile(r"\.(?:py|pth|egg-link)\Z|\.so(?:\.[\d.]+)?\Z|\.(?:pyc|egg|zip)\Z")
-_STARTED = re.compile(r"(?:^|/)(?:site|user)customize(?:\.py|\.pyc|/__init__\.py|\.[\w-]+\.so)\Z")
-_STDLIB = re.compile(r"\A(?:(?:usr/)?(?:local/)?lib|etc)/python3(?:\.\d+)?/(?!(?:site|dist)-packages/)")
-_ZIPPED = re.compile(r"(?:^|/)lib/python3\d+\.zip\Z")
+_STARTED = re.compile(r"(?:^|/)(?:site|user)customize(?:/__init__)?\.(?:py|pyc|(?:[\w-]+\.)?so)\Z")
+_ZIPPED = re.compile(r"(?:^|/)lib(?:64)?/python3\d+\.zip\Z")
 """What Python looks into before its own library, where it is there."""
 
 _LOADER = re.compile(r"\A(?:usr/)?(?:local/)?lib(?:64)?/(?:(?:x86_64|aarch64)-linux-gnu/)?[^/]+\.so(?:\.[\w.]+)?\Z")
 _INTERPRETER = re.compile(r"\A(?:usr/)?(?:local/)?bin/python3(?:\.\d+)?\Z")
-_STARTS = re.compile(r"\A(?:(?:usr/)?(?:local/)?s?bin/[^/]+|etc/ssl/openssl\.cnf)\Z")
+_LIB = r"\A(?:usr/)?(?:local/)?lib(?:64)?/(?:(?:x86_64|aarch64)-linux-gnu/)?"
+_SETTINGS = r"\A(?:(?:etc|usr/lib)/ssl|etc/pki/tls)/openssl\.cnf\Z"
+_CHARSETS = r"gconv/gconv-modules(?:\.d/.+)?\Z"
+_STARTS = re.compile(rf"\A(?:usr/)?(?:local/)?s?bin/[^/]+\Z|{_SETTINGS}|{_LIB}{_CHARSETS}|{_LIB}.+\.so(?:\.[\w.]+)?\Z")
 """Programs of the system, and what its libraries load code by: nobody changes them in a layer above their package's."""
 
+_PLUGGED = re.compile(rf"{_SETTINGS}|{_LIB}{_CHARSETS}|{_LIB}(?:gconv|ossl-modules|engines-[\d.]+)/.+\.so\Z")
+"""What the C library and OpenSSL load by a name that a locale or a setting gives them, and these settings."""
+
+_PRELOADED = "etc/ld.so.preload"
 _HWCAPS = re.compile(r"/(?:glibc-hwcaps/[^/]+|(?:tls/)?(?:haswell|xeon_phi|avx512_1|x86_64)(?:/[^/]+)?|tls)\Z")
 """Folders below one of the loader's that it looks into first, by the processor: of today's, and until glibc 2.36."""
 
@@ -40,7 +48,7 @@ def strays(subject: Outside, there: tuple[Distribution, ...], owned: set[str]) -
     groups = (
         ("code of no package on Python's path", list(_unowned(subject, sites, owned))),
         ("byte code that Python runs in place of the source, written by a later layer", list(_byte_code(subject))),
-        ("files of the system that a later layer replaced", list(_system(subject, deleted=False))),
+        ("files of the system that a later layer replaced", [*_system(subject, deleted=False), *_own_library(subject)]),
         ("libraries of no package on the loader's path", list(_libraries(subject, owned))),
         ("programs of no package in front of the system's", list(_programs(subject, sites, owned))),
     )
@@ -51,31 +59,9 @@ def strays(subject: Outside, there: tuple[Distribution, ...], owned: set[str]) -
     if gone:
         text = f"files of the system are gone: {listed(gone)}"
         yield error(Code.FILES_DIFFER, "system packages", text, found=listed(gone), fix="leave the base as it is")
-    yield from _in_front(subject, sites)
-    yield from _interpreters(subject, sites)
+    yield from modules_in_front(subject, sites)
+    yield from interpreters(subject, sites)
     yield from python_homes(subject, sites)
-
-
-def _interpreters(subject: Outside, sites: set[str]) -> Iterator[Finding]:
-    """Name a python beside the packages that is a script, or is not what the environment was made with.
-
-    A virtual environment's python leads to the system's, which is in a layer below it or the same one.
-    """
-    weight = Severity.ERROR if subject.is_ours else Severity.WARNING
-    for site in sorted(sites):
-        folder = posixpath.normpath(f"{site}/../../../bin")
-        made = subject.files.paths.get(posixpath.normpath(f"{site}/../../../pyvenv.cfg"))
-        for path in (f"{folder}/python", f"{folder}/python3"):
-            found = subject.files.file(path)
-            if found is not None and found.row.binary is None:
-                text = f"{listed([path])} is no interpreter: whatever it is runs in the place of every program"
-                yield error(Code.FILES_DIFFER, "python", text, found=f"/{path}", fix=_FIX)
-            elif found is not None and made is not None and found.layer > made.layer:
-                real = subject.files.resolve(path)
-                if not subject.files.system.owns(real):
-                    text = f"{listed([real])} was put in the place of the Python that the environment was made with"
-                    yield either(weight, Code.FILES_DIFFER, "python", text, found=f"/{real}", fix=_FIX)
-                    return
 
 
 def missing_of_the_system(subject: Outside) -> list[str]:
@@ -94,7 +80,7 @@ def _unowned(subject: Outside, sites: set[str], owned: set[str]) -> Iterator[str
         if "/__pycache__/" in path:
             continue  # judged beside its source
         if (site and (site in sites or _STARTED.search(path) or subject.is_ours)) or (
-            _ZIPPED.search(path) or (_STDLIB.match(path) and (_STARTED.search(path) or system.owns_below(path)))
+            _ZIPPED.search(path) or (STDLIB.match(path) and (_STARTED.search(path) or system.owns_below(path)))
         ):
             yield path
 
@@ -122,21 +108,35 @@ def _byte_code(subject: Outside) -> Iterator[str]:
 
 
 def _system(subject: Outside, *, deleted: bool) -> Iterator[str]:
-    """Name files of the system's packages, on either path, that came and were changed after their package was."""
+    """Name files of the system's packages, on either path, that came and were changed after their package was.
+
+    One whose folder a later layer moved is looked for by the name that its package gave it as well.
+    """
     files = subject.files
     for path, layer in files.system.files():
-        needed = _STDLIB.match(path) or _LOADER.match(path) or _INTERPRETER.match(path)
-        if not (needed or (not deleted and _STARTS.match(path))) or path.endswith(".pyc"):
+        names = {path, files.system.name(path)}
+        needed = any(STDLIB.match(one) or _LOADER.match(one) or _INTERPRETER.match(one) for one in names)
+        if not (needed or (not deleted and any(map(_STARTS.match, names)))) or path.endswith(".pyc"):
             continue
         now = files.paths.get(path)
-        if deleted and now is None and path in files.hidden:
+        if deleted and now is None and any(one in files.hidden for one in names):
             yield path
         if not needed and now is not None and now.layer < subject.of_base:
             continue
         if not deleted and now is not None and now.layer > layer and now.row.kind in ("file", "link"):
-            before = files.hidden.get(path)
-            if before is None or before.row.digest != now.row.digest:
+            before = next(filter(None, (files.was(one, layer) for one in names)), None)
+            if before is None or not is_same(before.row, now.row):
                 yield path
+
+
+def _own_library(subject: Outside) -> Iterator[str]:
+    """Name files of a Python that no package of the system brought, on either path, that a later layer changed."""
+    files = subject.files
+    for path in files.hidden:
+        if not (STDLIB.match(path) or _LOADER.match(path)) or path.endswith(".pyc") or _OTHERS.search(path):
+            continue
+        if files.is_changed(path) and not files.system.owns(path) and files.paths[path].layer >= subject.of_base:
+            yield path
 
 
 def _libraries(subject: Outside, owned: set[str]) -> Iterator[str]:
@@ -145,23 +145,45 @@ def _libraries(subject: Outside, owned: set[str]) -> Iterator[str]:
         return
     files = subject.files
     told = _told_folders(subject)
-    if "etc/ld.so.preload" in files.paths:
-        yield "etc/ld.so.preload"
+    if files.paths.keys() & {_PRELOADED, files.resolve(_PRELOADED)}:
+        yield _PRELOADED
+    yield from _led_astray(subject)
     for path, seen in files.paths.items():
-        if seen.row.kind != "file" or path in owned or files.system.owns(path) or _OTHERS.search(path):
+        if seen.row.kind != "file" or path in owned or files.system.owns(path) or _is_of_cuda(path, seen):
             continue
         if seen.layer < subject.of_base:
             continue
         in_told = _HWCAPS.sub("", path.rpartition("/")[0]) in told and re.search(r"\.so(?:\.[\w.]+)?\Z", path)
-        if _LOADER.match(path) or in_told:
+        if _LOADER.match(path) or _PLUGGED.match(path) or in_told:
             yield path
+
+
+def _is_of_cuda(path: str, seen: Seen) -> bool:
+    """Tell a library of CUDA, by its name and, where it has one, by its soname: a name alone is quickly given."""
+    soname = seen.row.binary.soname if seen.row.binary is not None else ""
+    return _OTHERS.search(path) is not None and (not soname or _OTHERS.search(soname) is not None)
+
+
+def _led_astray(subject: Outside) -> Iterator[str]:
+    """Name files that the loader's cache gives it for a library that they are not, by name and by soname."""
+    for name, paths in _cached(subject).items():
+        for path in paths:
+            seen = subject.files.file(path)
+            if seen is None or posixpath.basename(path) == name or seen.row.binary is None:
+                continue
+            if seen.row.binary.soname != name:
+                yield seen.row.path
+
+
+def _cached(subject: Outside) -> dict[str, list[str]]:
+    return parse_cache(subject.files.content("etc/ld.so.cache") or b"")
 
 
 def _programs(subject: Outside, sites: set[str], owned: set[str]) -> Iterator[str]:
     """Name programs that nothing brings and that are found, by the image's PATH, where one of the system's is meant."""
     files = subject.files
     own = {posixpath.normpath(f"{site}/../../../bin") for site in sites}
-    folders = [files.resolve(folder) for folder in _entries(subject, "PATH")]
+    folders = [files.resolve(folder) for folder in entries(subject, "PATH")]
     theirs = {path.rpartition("/")[2] for path, _ in files.system.files() if path.startswith(_OF_THE_SYSTEM)}
     for place in dict.fromkeys(folders):
         for name in sorted(theirs):
@@ -189,52 +211,10 @@ def _is_system(subject: Outside, path: str) -> bool:
 
 
 def _told_folders(subject: Outside) -> set[str]:
-    folders = set(_entries(subject, "LD_LIBRARY_PATH"))
+    folders = {*entries(subject, "LD_LIBRARY_PATH"), *(folder.strip("/") for folder in DEFAULTS)}
     for path, content in subject.files.kept():
         if path.startswith("etc/ld.so.conf"):
             lines = content.decode("utf-8", "replace").splitlines()
             folders |= {line.strip().strip("/") for line in lines if line.strip().startswith("/")}
-    cached = parse_cache(subject.files.content("etc/ld.so.cache") or b"")
-    folders |= {posixpath.dirname(path).strip("/") for paths in cached.values() for path in paths}
+    folders |= {posixpath.dirname(path).strip("/") for paths in _cached(subject).values() for path in paths}
     return {subject.files.resolve(folder) for folder in folders}
-
-
-def _entries(subject: Outside, variable: str) -> list[str]:
-    """List the folders of a variable; what is relative, or left empty, is looked for where the image starts."""
-    value, start = subject.image.env.get(variable, ""), subject.image.workdir or "/"
-    parts = re.split(r"[:;]", value) if value else []
-    return [posixpath.normpath(posixpath.join(start, part)).strip("/") for part in parts]
-
-
-def _in_front(subject: Outside, sites: set[str]) -> Iterator[Finding]:
-    """Name modules in PYTHONPATH, or where the image starts, that stand in front of an installed one's name."""
-    files = subject.files
-    folders = [("PYTHONPATH", folder) for folder in _entries(subject, "PYTHONPATH")]
-    archives = [path for _, path in folders if files.file(path) is not None]
-    if archives:
-        weight = Severity.ERROR if subject.is_ours else Severity.WARNING
-        text = f"PYTHONPATH puts archives in front of what is installed: {listed(archives)}"
-        yield either(weight, Code.FILES_DIFFER, "PYTHONPATH", text, found=listed(archives), fix=_FIX)
-    folders.append(("WORKDIR", subject.image.workdir.strip("/")))
-    modules = {folder: _modules(subject, folder) for _, folder in folders if folder}
-    if not any(modules.values()):
-        return
-    installed = {
-        path[len(site) + 1 :].partition("/")[0] for site in sites for path in files.paths if path.startswith(site + "/")
-    }
-    stdlib = {found.string[found.end() :].partition("/")[0] for found in map(_STDLIB.match, files.paths) if found}
-    names = {name.partition(".")[0] for name in installed | stdlib}
-    for what, folder in folders:
-        if not folder or files.resolve(folder) in sites:
-            continue
-        shadowing = [f"{folder}/{top}" for top in modules[folder] if top.partition(".")[0] in names]
-        if shadowing:
-            text = f"{what} puts modules in front of installed ones: {listed(shadowing)}"
-            yield error(Code.FILES_DIFFER, what, text, found=listed(shadowing), fix="leave them out, or rename them")
-
-
-def _modules(subject: Outside, folder: str) -> set[str]:
-    """Name what a folder holds that Python would import: modules and packages."""
-    inside = {path[len(folder) + 1 :] for path in subject.files.paths if path.startswith(folder + "/")}
-    tops = {path.partition("/")[0] for path in inside}
-    return {top for top in tops if top.endswith((".py", ".pyc", ".so")) or f"{top}/__init__.py" in inside}

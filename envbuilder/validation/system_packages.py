@@ -21,6 +21,7 @@ class SystemPackages:
 
     def __init__(self, kept: Iterable[tuple[str, bytes, int]], resolve: Callable[[str], str]) -> None:
         self._layers: dict[str, int] = {}
+        self._names: dict[str, str] = {}
         folders: dict[str, str] = {}
         for path, content, layer in kept:
             for name in _listed(path, content):
@@ -29,6 +30,8 @@ class SystemPackages:
                     folders[folder] = resolve(folder)
                 placed = f"{folders[folder]}/{leaf}".lstrip("/")
                 self._layers[placed] = max(layer, self._layers.get(placed, 0))
+                if placed != name:
+                    self._names[placed] = name
         self._folders = {posixpath.dirname(path) for path in self._layers}
 
     def owns(self, path: str) -> bool:
@@ -38,6 +41,10 @@ class SystemPackages:
     def layer(self, path: str) -> int | None:
         """Return the layer in which the file's package was installed last; None for a file of no package."""
         return self._layers.get(path)
+
+    def name(self, path: str) -> str:
+        """Return what a file's package calls it: where a folder became a link, it lies elsewhere than that."""
+        return self._names.get(path, path)
 
     def owns_below(self, path: str) -> bool:
         """Tell whether packages bring files in the folder of this one: then what they do not bring is no part of it."""

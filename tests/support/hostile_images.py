@@ -8,6 +8,7 @@ from hostile_liars import LIAR_IMAGES
 from hostile_mistakes import MISTAKE_IMAGES
 from hostile_row import Hostile
 from hostile_settings import SETTING_IMAGES
+from hostile_starts import START_IMAGES
 from hostile_strange import STRANGE_IMAGES
 
 HOSTILE: tuple[Hostile, ...] = (
@@ -17,5 +18,6 @@ HOSTILE: tuple[Hostile, ...] = (
     *GPU_IMAGES,
     *STRANGE_IMAGES,
     *MISTAKE_IMAGES,
+    *START_IMAGES,
 )
 """Every row. ``nothing-done`` and ``gpu-nothing-done`` are the good images with one layer more: nothing may be red."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import struct
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from envbuilder.engine.port import Image, LayerFile, LayerStream
@@ -19,6 +21,41 @@ SITE = "opt/venv/lib/python3.11/site-packages"
 
 Layer = Mapping[str, bytes | str | LayerFile | None]
 """Path → content, a link's target as text, or None for what the layer deletes."""
+
+
+_ELF = Path("/proc/self/exe").read_bytes()[:64] + bytes(4096)
+_FILES: dict[str, bytes | str] = {
+    "usr/bin/python3.11": _ELF,
+    "usr/bin/dirname": _ELF + b"dirname",
+    "usr/lib/python3.11/os.py": b"name = 'posix'\n",
+    "usr/lib/python3.11/lib-dynload/_ssl.cpython-311-x86_64-linux-gnu.so": b"ssl",
+    "usr/lib/x86_64-linux-gnu/libz.so.1": "libz.so.1.2",
+    "usr/lib/x86_64-linux-gnu/libz.so.1.2": b"zlib",
+    "usr/lib/x86_64-linux-gnu/gconv/GBK.so": b"gbk",
+    "usr/lib/ssl/openssl.cnf": "/etc/ssl/openssl.cnf",
+    "etc/ssl/openssl.cnf": b"[default]\n",
+    "etc/ld.so.conf": b"/usr/local/lib\n/usr/lib/x86_64-linux-gnu\n",
+}
+SYSTEM: dict[str, bytes | str] = {
+    **_FILES,
+    "var/lib/dpkg/info/all.list": "".join(f"/{path}\n" for path in _FILES).encode(),
+    "opt/venv/bin/python": "python3",
+    "opt/venv/bin/python3": "/usr/bin/python3.11",
+    "opt/venv/bin/python3.11": "python3",
+    "opt/venv/pyvenv.cfg": b"home = /usr/bin\ninclude-system-site-packages = false\nversion = 3.11.2\n",
+}
+"""A small system with its package's list, and the environment that was made with its Python."""
+
+
+def cache_of(led: Mapping[str, str]) -> bytes:
+    """Write a loader's cache: name → path (glibc's ``dl-cache.h``, the newer form)."""
+    head, rows, texts = b"glibc-ld.so.cache1.1", b"", b""
+    start = 48 + 24 * len(led)
+    for name, path in led.items():
+        at = start + len(texts)
+        texts += name.encode() + b"\0" + path.encode() + b"\0"
+        rows += struct.pack("<iIIIQ", 0x0303, at, at + len(name) + 1, 0, 0)
+    return head + struct.pack("<II", len(led), len(texts)) + bytes(20) + rows + texts
 
 
 def entry(path: str, what: bytes | str | LayerFile | None) -> LayerFile:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import struct
 from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from made_images import Layer, image_of, outside
+from made_images import SITE, Layer, entry, image_of, outside, record
 from made_objects import shared_object
 
 from envbuilder.engine.fake import FakeEngine
@@ -18,7 +19,8 @@ from envbuilder.finding import Code
 from envbuilder.probes.suite.elf import Elf
 from envbuilder.pypi.answer_cache import Cache
 from envbuilder.validation.image_binaries import binaries
-from envbuilder.validation.image_files import read_image
+from envbuilder.validation.image_files import ImageFiles, read_image
+from envbuilder.validation.layer_scan import MAX_KEPT, scan
 
 
 def test_layers_are_stacked() -> None:
@@ -28,7 +30,7 @@ def test_layers_are_stacked() -> None:
         {"a/b": b"2", "a/c": None, "d": LayerFile("d", "emptied"), "d/f": b"2"},
     )
     assert {path for path, seen in files.paths.items() if seen.row.kind == "file"} == {"a/b", "d/f", "usr/lib/x"}
-    assert (files.paths["a/b"].layer, files.hidden["a/c"].layer) == (1, 0)
+    assert (files.paths["a/b"].layer, [one.layer for one in files.hidden["a/c"]]) == (1, [0])
     assert files.resolve("/lib/../lib/x") == "usr/lib/x"
     assert files.file("lib/x") is not None
 
@@ -139,3 +141,59 @@ def test_a_library_that_only_begins_like_nvidia_s_may_have_another_name() -> Non
         folder = "usr/lib/x86_64-linux-gnu"
         there: Layer = {f"{folder}/{stem}.so.4": shared_object(f"{stem}.so.4"), f"{folder}/{stem}.so.3": f"{stem}.so.4"}
         assert [one.code.value for one in binaries(outside(image_of(there))).findings] == found
+
+
+def test_an_entry_below_a_link_lies_where_the_link_leads() -> None:
+    """An engine unpacks through the links of folders, those of the same layer and of layers below."""
+    files = image_of({"lib": "usr/lib", "lib/x.so": b"1"}, {"lib/y.so": b"2", "usr/lib/x.so": None, "lib/.x": b"3"})
+    assert {path for path, seen in files.paths.items() if seen.row.kind == "file"} == {"usr/lib/y.so", "usr/lib/.x"}
+    assert files.paths["usr/lib/y.so"].row.path == "usr/lib/y.so"
+
+
+def test_a_link_over_a_folder_hides_what_was_below_it() -> None:
+    """Whether or not the folder had an entry of its own; what the layer puts there lies behind the link."""
+    files = image_of({"opt/p/os.py": b"1", "srv/q/os.py": b"2"}, {"opt/p": "/srv/q", "opt/p/more.py": b"3"})
+    assert set(files.paths) == {"opt/p", "srv/q/os.py", "srv/q/more.py"}
+    assert [one.layer for one in files.hidden["opt/p/os.py"]] == [0]
+
+
+def test_a_further_name_is_what_the_first_was_when_it_was_given() -> None:
+    """A path that is unpacked again gets a file of its own; what was linked to it before keeps the former one."""
+    rows = (
+        entry("a", b"evil"),
+        LayerFile("b", "same", target="a"),
+        entry("a", b"good"),
+        LayerFile("c", "same", target="b"),
+    )
+    files = ImageFiles((scan(LayerStream(iter(rows), "x")),))
+    digests = {path: seen.row.digest for path, seen in files.paths.items()}
+    assert digests["b"] == digests["c"] == hashlib.sha256(b"evil").digest()
+    assert digests["a"] == hashlib.sha256(b"good").digest()
+
+
+def test_of_two_entries_of_one_path_the_last_counts() -> None:
+    """Its row and its content; where that is too large to be kept, there is none, and not the first one's."""
+    path = f"{SITE}/x-1.dist-info/RECORD"
+    large = LayerFile(path, "file", size=MAX_KEPT + 1, pieces=lambda: iter([b"x" * (MAX_KEPT + 1)]))
+    for second, kept in ((entry(path, b"second"), b"second"), (large, None), (LayerFile(path, "folder"), None)):
+        files = ImageFiles((scan(LayerStream(iter((entry(path, b"first"), second)), "x")),))
+        assert files.content(path) == kept
+        assert dict(files.kept()) == ({path: kept} if kept else {})
+
+
+def test_a_whiteout_behind_a_file_of_its_layer_deletes_that() -> None:
+    """In front of one it deletes what layers below have, and the file stands."""
+    for order, left in ((("x", "gone"), set()), (("gone", "x"), {"d/x"})):
+        made = {"x": entry("d/x", b"2"), "gone": LayerFile("d/x", "deleted")}
+        layer = scan(LayerStream(iter([made[name] for name in order]), "x"))
+        assert set(ImageFiles((record({"d/x": b"1"}), layer)).paths) == left
+
+
+def test_what_was_hidden_is_known_layer_by_layer() -> None:
+    """The first content and the one of a layer in between are told apart; what comes back as it was is not changed."""
+    files = image_of({"x": b"1", "y": b"1"}, {"x": b"2", "y": b"2"}, {"x": b"3", "y": b"1"})
+    assert [one.layer for one in files.hidden["x"]] == [0, 1]
+    found = files.was("x", 1)
+    assert found is not None
+    assert found.row.digest == hashlib.sha256(b"2").digest()
+    assert (files.is_changed("x"), files.is_changed("y"), files.is_changed("z")) == (True, False, False)

@@ -59,6 +59,8 @@ def test_an_image_of_others_need_not_ask_anything() -> None:
     ("env", "code", "subject"),
     [
         ({"PYTHONHOME": "/nowhere"}, Code.IMAGE_CONFIGURATION, "PYTHONHOME"),
+        ({"BASH_FUNC_python%%": "() { exit 0; }"}, Code.IMAGE_CONFIGURATION, "BASH_FUNC_python%%"),
+        ({"BASH_FUNC_command()": "() {  exit 0\n}"}, Code.IMAGE_CONFIGURATION, "BASH_FUNC_command()"),
         ({"PYTHONMALLOC": "nosuch"}, Code.IMAGE_CONFIGURATION, "PYTHONMALLOC"),
         ({"PYTHONUTF8": "7"}, Code.IMAGE_CONFIGURATION, "PYTHONUTF8"),
         ({"PYTHONTRACEMALLOC": "many"}, Code.IMAGE_CONFIGURATION, "PYTHONTRACEMALLOC"),
@@ -152,7 +154,7 @@ def test_what_python_takes_is_no_finding(env: dict[str, str]) -> None:
     "name",
     [
         *("GLIBC_TUNABLES", "MALLOC_PERTURB_", "TF_CPP_MAX_VLOG_LEVEL", "PYTHONPYCACHEPREFIX"),
-        *("GCONV_PATH", "OPENSSL_CONF", "OPENSSL_MODULES"),
+        *("GCONV_PATH", "OPENSSL_CONF", "OPENSSL_MODULES", "BASH_ENV", "SHELLOPTS"),
     ],
 )
 def test_what_changes_every_program_is_told(name: str) -> None:
