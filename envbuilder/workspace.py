@@ -227,7 +227,8 @@ def _remove_stale(path: Path) -> None:
     """Remove what a process that was killed left beside a path."""
     for left in path.parent.glob(f".{_literal(path.name)}.*.tmp"):
         with suppress(OSError):
-            if is_gone(left.name.split(".")[-3]) and time.time() - left.stat().st_mtime > _STALE_S:
+            age = abs(time.time() - left.stat().st_mtime)  # of a clock that was put back, too
+            if is_gone(left.name.split(".")[-3]) and age > _STALE_S:
                 left.unlink()
 
 

@@ -35,6 +35,9 @@ WHOLE_S = 180.0
 
 FREE_THE_DISK = "envbuilder clean --cache 5 frees what builds left; docker system df says what holds the rest"
 
+EXCHANGED = "docker version says which engine answers; where it was exchanged meanwhile, run the same command again"
+"""An engine that is upgraded while a command runs may take no more of the version in which both spoke."""
+
 _NOT_FOUND = 404
 _PIECE = 1 << 16
 _STRANGE = "is this Docker 20.10 or newer? docker version"
@@ -43,11 +46,12 @@ T = TypeVar("T")
 
 
 class Record(msgspec.Struct, frozen=True):
-    """One line of a streaming answer; ``aux`` is of a kind that ``id`` names."""
+    """One line of a streaming answer; ``aux`` is of a kind that ``id`` names, ``action`` what happened, of an event."""
 
     id: str | None = None
     aux: Any = None
     error: str | None = None
+    action: str | None = msgspec.field(name="Action", default=None)
 
 
 def next_about(refusal: str) -> str:
@@ -62,7 +66,7 @@ def asking(what: str) -> Iterator[None]:
         yield
     except APIError as error:
         raise InfrastructureError(
-            f"the engine could not {what}: {error.explanation or error}", hint=next_about(str(error))
+            f"the engine could not {what}: {error.explanation or error}", hint=next_about(str(error)) or EXCHANGED
         ) from error
     except decode.DamagedError as error:
         raise InfrastructureError(
@@ -167,4 +171,4 @@ def checked(what: str, response: requests.Response) -> requests.Response:
         message = decode.from_json(content, _Message).message
     except decode.DamagedError:
         message = decode.lossy(content)
-    raise InfrastructureError(f"the engine could not {what}: {message}", hint=next_about(message))
+    raise InfrastructureError(f"the engine could not {what}: {message}", hint=next_about(message) or EXCHANGED)

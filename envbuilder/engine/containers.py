@@ -21,7 +21,7 @@ from docker.utils import version_gte
 from urllib3.exceptions import HTTPError
 
 from envbuilder.engine import archive
-from envbuilder.engine.calls import answers, ask, asking
+from envbuilder.engine.calls import CONNECT_S, answers, ask, asking, checked, records, url
 from envbuilder.engine.meter import Meter
 from envbuilder.engine.port import FILES_AT, ContainerSpec, Ended
 from envbuilder.engine.watch import watched
@@ -36,6 +36,9 @@ _PATIENCE = 60
 
 _REFUSALS = ("unable to start container process: exec:", "unable to find user", "unable to find group", "chdir to cwd")
 """What the engine says where an image's own words (entrypoint, user, folder) make its start impossible."""
+
+_TOLD_S = 5.0
+"""Within which an engine tells how a container ended that it saw end; it does so in milliseconds."""
 
 _LOOK_S = 0.5
 """How often a running container is looked at."""
@@ -126,13 +129,17 @@ def sweep(api: APIClient) -> int:
 
 @dataclass
 class _Limit:
-    """Kills a container when its time is up (``reached`` says that it did) or the caller says that it is overdue."""
+    """Kills a container when its time is up (``reached``), or the caller says that it is overdue.
+
+    ``killed`` says that it was killed here, for whatever reason.
+    """
 
     api: APIClient
     container: str
     seconds: float
     overdue: Callable[[], bool] | None = None
     reached: bool = False
+    killed: bool = False
     began: float = field(default_factory=time.monotonic)
     _over: threading.Event = field(default_factory=threading.Event)
 
@@ -152,6 +159,7 @@ class _Limit:
 
     def kill(self) -> None:
         """Kill the container. It may have ended in this very moment; an engine that hangs is the watch's matter."""
+        self.killed = True
         with contextlib.suppress(DockerException, OSError, HTTPError):
             self.api.kill(self.container)
 
@@ -305,12 +313,38 @@ def _ended(api: APIClient, container: str, limit: _Limit) -> Ended:
         left = max(0.0, limit.seconds - (time.monotonic() - limit.began))
         code = decode.converted(api.wait(container, timeout=int(left) + _PATIENCE), _Waited).status_code
     found = ask(api, "/containers/{}/json", "describe the container", _Inspected, names=(container,))
+    if code and not limit.killed and not (found and found.state.killed):
+        _refuse_others_end(api, container)
     return Ended(
         exit_code=code,
         timed_out=limit.reached,
         out_of_memory=bool(found and found.state.killed),
         seconds=time.monotonic() - limit.began,
     )
+
+
+def _refuse_others_end(api: APIClient, container: str) -> None:
+    """Raise InfrastructureError where somebody else had the engine end a container: that says nothing of its image.
+
+    It may have been an operator, or the engine itself, which ends what runs when it is stopped. One that was started
+    since has seen neither.
+    """
+    what, seen = "say how the container ended", set[str | None]()
+    told: dict[str, str] = {"since": "1", "filters": json.dumps({"container": [container], "event": ["kill", "die"]})}
+    with asking(what):
+        response = api.get(url(api, "/events"), params=told, stream=True, timeout=(CONNECT_S, _TOLD_S))
+    with contextlib.closing(checked(what, response)):
+        for record in records(what, response):
+            seen.add(record.action)
+            if record.action == "die":
+                break
+    if seen != {"die"}:
+        raise InfrastructureError(
+            "the container was ended from outside: by somebody, or by the engine's own end", hint=_AGAIN
+        )
+
+
+_AGAIN = "run the same command again; the engine's log (journalctl -u docker) says who stopped it"
 
 
 def _remove(api: APIClient, container: str) -> None:

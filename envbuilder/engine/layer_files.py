@@ -246,7 +246,8 @@ def _layer(source: IO[bytes]) -> LayerStream | None:
     with reading():
         hashed = _Hashed(source)
         try:
-            inner = tar_entries.opened(hashed, _PIECE)
+            how = tar_entries.one_way()
+            inner = tarfile.open(fileobj=hashed, mode="r|", bufsize=_PIECE, **how)  # noqa: SIM115 - closed by its reader
         except tarfile.ReadError:
             return None  # a configuration, a manifest, or a layer of a form that is not known: its diff id is missing
     stream = LayerStream(iter(()))

@@ -6,7 +6,7 @@ import hashlib
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TextIO
 
@@ -142,25 +142,30 @@ def build(  # noqa: PLR0913 - what a build is made of, each from another place
     with writing(path):
         path.unlink(missing_ok=True)
     context = workspace.context(environment.id)
-    begun, started = datetime.now(UTC), time.monotonic()
+    began = time.monotonic()
     digests, revision = digests_of(folder_contents(context)), _revision(context)
     request = BuildRequest(
         context=context,
         tag=reference(environment.id),
-        extra=host_files(wheels=options.wheels, indexes=environment.added.indexes),
+        extra=host_files(
+            wheels=options.wheels,
+            indexes=environment.added.indexes,
+            repository=environment.packaged_cuda.repository if environment.packaged_cuda else "",
+        ),
         build_args={"BASE": base.reference, **({"TOOLS": tools.reference} if tools else {})},
         labels={BASE_NAME_LABEL: base.reference, BASE_DIGEST_LABEL: base.id},
         no_cache=options.no_cache,
     )
     image = build_logged(request, engine, workspace.build_log(environment.id), on_step)
     record = _record(environment, key, image, base, engine.info())
+    took, ended = time.monotonic() - began, datetime.now(UTC)
     record = msgspec.structs.replace(
         record,
-        seconds=round(time.monotonic() - started, 1),
+        seconds=round(took, 1),
         context=digests,
         revision=revision,
-        started=begun.isoformat(timespec="seconds"),
-        finished=datetime.now(UTC).isoformat(timespec="seconds"),
+        started=(ended - timedelta(seconds=took)).isoformat(timespec="seconds"),  # a clock may be set meanwhile
+        finished=ended.isoformat(timespec="seconds"),
         omitted=omissions.parse(text).sums() if (text := _listed(environment, context)) else (),
     )
     write_document(path, record)

@@ -22,6 +22,9 @@ _FIRST_WITHOUT_SDISTS = "2.6"
 
 _TIME_LIMIT_S = 600
 
+_YES = frozenset({"1", "true", "t", "yes", "y", "on"})
+"""What uv takes for yes in a variable."""
+
 
 def lock(
     environment: Environment, glibc: str, *, keep: str = "", wheels: Path | None = None, dependencies: bool = True
@@ -99,6 +102,11 @@ def _uv(arguments: list[str], own: tuple[str, ...]) -> programs.Ended:
 
 
 def _failure(environment: Environment, stderr: str) -> UnsatisfiableError | InfrastructureError:
+    if os.environ.get("UV_OFFLINE", "").lower() in _YES:  # then what uv has not kept is to it as if it were nowhere
+        return InfrastructureError(
+            f"{environment.id} cannot be locked: uv may use no network",
+            hint="unset UV_OFFLINE, then run it again",
+        )
     if "No solution found" in stderr or "no wheels" in stderr:
         reason = re.sub(r"[^\x20-\x7e]+|\s+", " ", stderr).strip()
         reason = re.sub(r" {2,}", " ", reason)

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
-from envbuilder.errors import EnvbuilderError, PublishError
+import time
+
+from envbuilder.errors import EnvbuilderError, InfrastructureError, PublishError
 from envbuilder.registry.client import Manifest, Repository
+
+ATTEMPTS = 5
+PAUSE_S = 0.1
+"""How often a tag is written that cannot be read back, and the first pause before it is tried again; they double."""
+
+FORGETS = "run it again: what is there stays; where it stays so, the registry forgets what it takes: ask who runs it"
 
 
 def check_immutable(repository: Repository, tags: tuple[str, ...], digest: str) -> None:
@@ -21,9 +29,35 @@ def pin(repository: Repository, tag: str, manifest: Manifest) -> None:
     """Create an immutable tag; one that has this digest already stays."""
     found = repository.manifest(tag)
     if found is None:
-        repository.put_manifest(tag, manifest.content, manifest.media_type)
+        _write(repository, tag, manifest, "")
+        check_immutable(repository, (tag,), manifest.digest)
     elif found.digest != manifest.digest:
         check_immutable(repository, (tag,), manifest.digest)
+
+
+def confirm_tags(repository: Repository, tags: tuple[str, ...]) -> None:
+    """Look whether every tag is there in the end. Raises InfrastructureError where one is not."""
+    lost = [tag for tag in tags if repository.manifest(tag) is None]
+    if lost:
+        raise _forgotten(repository, ", ".join(lost))
+
+
+def _write(repository: Repository, tag: str, manifest: Manifest, before: str) -> None:
+    """Write a tag until it can be read back; a third digest is one that somebody else has written since.
+
+    Raises InfrastructureError where the registry says yes and keeps what was there ``before`` ('' for nothing).
+    """
+    for attempt in range(ATTEMPTS):
+        repository.put_manifest(tag, manifest.content, manifest.media_type)
+        found = repository.manifest(tag)
+        if found is not None and found.digest != before:
+            return
+        time.sleep(PAUSE_S * 2**attempt)
+    raise _forgotten(repository, tag)
+
+
+def _forgotten(repository: Repository, what: str) -> InfrastructureError:
+    return InfrastructureError(f"the registry took {repository.reference.name}: {what}, and has it not", hint=FORGETS)
 
 
 class Mover:
@@ -47,10 +81,11 @@ class Mover:
         try:
             for tag, old in self._old.items():
                 if old is None or old.digest != manifest.digest:
-                    self._repository.put_manifest(tag, manifest.content, manifest.media_type)
+                    _write(self._repository, tag, manifest, old.digest if old else "")
                     moved.append(tag)
         except EnvbuilderError as error:
-            raise PublishError(f"{error.message}\n{self._put_back(moved)}", hint=error.hint) from error
+            kind = InfrastructureError if isinstance(error, InfrastructureError) else PublishError
+            raise kind(f"{error.message}\n{self._put_back(moved)}", hint=error.hint) from error
 
     def _put_back(self, moved: list[str]) -> str:
         """Undo moves; a tag that was new stays, on a digest that was validated."""

@@ -14,7 +14,7 @@ from envbuilder.engine.port import Image
 from envbuilder.errors import PublishError, decode
 from envbuilder.exits import ExitCode
 from envbuilder.publish.journal import Entry, Journal, exclusively
-from envbuilder.publish.promotion import Mover, check_immutable, pin
+from envbuilder.publish.promotion import FORGETS, Mover, check_immutable, confirm_tags, pin
 from envbuilder.publish.publish_document import PublishRow, Tag
 from envbuilder.publish.stating import Terms, Tools, state, validated
 from envbuilder.publish.tag_names import staging_tag
@@ -82,7 +82,7 @@ def _stage(publication: Publication, tools: Tools, image: Image, journal: Journa
     kept = journal.last("staged")
     if kept is not None:
         manifest = tools.repository.manifest(kept.digest)
-        if manifest is not None:
+        if manifest is not None and not tools.repository.lacking(manifest):
             tools.say(f"already pushed: {manifest.digest}")
             return manifest
     staged = str(publication.to.at(staging_tag(publication.environment)))
@@ -91,11 +91,14 @@ def _stage(publication: Publication, tools: Tools, image: Image, journal: Journa
     digest = tools.engine.push(staged)
     manifest = tools.repository.manifest(digest)
     if manifest is None:
-        raise PublishError(f"{staged} was pushed as {digest}, but the registry does not have that")
+        raise PublishError(f"{staged} was pushed as {digest}, but the registry does not have that", hint=FORGETS)
     if image.id not in (manifest.digest, config_digest(manifest)):
-        raise PublishError(f"{staged} holds another image than the one that was pushed ({image.id})")
+        raise PublishError(f"{staged} holds another image than the one that was pushed ({image.id})", hint=_ONE)
     journal.note(Entry(step="staged", digest=digest))
     return manifest
+
+
+_ONE = "push from one host at a time, and let the registry take images as they are"
 
 
 def config_digest(manifest: Manifest) -> str:
@@ -131,7 +134,12 @@ def _unfit(verdict: Verdict, allow: tuple[Allowance, ...]) -> str:
 
 
 def _promote(publication: Publication, tools: Tools, manifest: Manifest, journal: Journal) -> None:
-    """Give the validated digest its public names: the immutable ones first, the moving ones last."""
+    """Give the validated digest its public names: the immutable ones first, the moving ones last.
+
+    Raises PublishError where the registry has lost a part of the image since it was pushed: nobody could pull it.
+    """
+    if lost := tools.repository.lacking(manifest):
+        raise PublishError(f"the registry has lost {lost}, a part of {manifest.digest}", hint=FORGETS)
     for tag in publication.tags:
         pin(tools.repository, tag, manifest)
         tools.say(f"tagged {publication.to.at(tag)}")
@@ -141,6 +149,7 @@ def _promote(publication: Publication, tools: Tools, manifest: Manifest, journal
     mover.move(manifest)
     for tag in publication.moving:
         tools.say(f"moved {publication.to.at(tag)}")
+    confirm_tags(tools.repository, (*publication.tags, *publication.moving))
     journal.note(Entry(step="done", digest=manifest.digest))
 
 

@@ -12,7 +12,7 @@ from typing import Protocol
 import msgspec
 
 from envbuilder.attest import statement
-from envbuilder.attest.demand import moment
+from envbuilder.attest.demand import CLOCK_SKEW, moment
 from envbuilder.attest.envelope import BUNDLE, ENVELOPE, Sealer, bundled
 from envbuilder.attest.predicates import Allowance, rehearsal_statement, result_statement, verdict_statement
 from envbuilder.engine.port import Engine, Image
@@ -120,9 +120,12 @@ def validated(  # noqa: PLR0913, PLR0917 - what to validate, where it is kept, a
 
 
 def _is_fresh(verdict: Verdict, now: datetime) -> bool:
-    """Tell whether a kept verdict may stand for the run that was interrupted; one whose time is none may not."""
+    """Tell whether a kept verdict may stand for the run that was interrupted; one whose time is none may not.
+
+    Neither may one of a clock that was ahead: nobody would believe it before its time has come.
+    """
     with suppress(decode.DamagedError):
-        return now - moment(verdict.finished) < REUSE_WITHIN
+        return -CLOCK_SKEW < now - moment(verdict.finished) < REUSE_WITHIN
     return False
 
 

@@ -18,7 +18,7 @@ class DistFile(msgspec.Struct, frozen=True, kw_only=True):
     """One file of a project on an index.
 
     ``sha256`` is '' where the index states none; ``has_metadata`` is None where it does not say whether it serves
-    ``<url>.metadata``; ``size`` counts bytes.
+    ``<url>.metadata``, whose own digest is ``metadata_sha256`` ('' where it states none); ``size`` counts bytes.
     """
 
     project: str
@@ -27,6 +27,7 @@ class DistFile(msgspec.Struct, frozen=True, kw_only=True):
     sha256: str = ""
     requires_python: str = ""
     has_metadata: bool | None = None
+    metadata_sha256: str = ""
     size: int | None = None
     uploaded: str = ""
     yanked: bool = False

@@ -58,6 +58,7 @@ def _json(project: str, content: bytes, url: str) -> tuple[DistFile, ...]:
             sha256=file.hashes.get("sha256", ""),
             requires_python=file.requires_python or "",
             has_metadata=None if file.core_metadata is None else bool(file.core_metadata),
+            metadata_sha256=file.core_metadata.get("sha256", "") if isinstance(file.core_metadata, dict) else "",
             size=file.size,
             uploaded=(file.upload_time or "")[:10],
             yanked=file.yanked is not False,
@@ -84,6 +85,7 @@ def _from_link(project: str, attributes: dict[str, str], url: str) -> DistFile:
         sha256=fragment.removeprefix("sha256=") if fragment.startswith("sha256=") else "",
         requires_python=attributes.get("data-requires-python", ""),
         has_metadata=None if said is None else said != "false",
+        metadata_sha256=said.removeprefix("sha256=") if said is not None and said.startswith("sha256=") else "",
         yanked="data-yanked" in attributes,
     )
 

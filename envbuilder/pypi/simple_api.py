@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -111,7 +113,8 @@ class Client:
         address = f"{url}/{project}/"
         with self._alone(address):
             kept = self._cache.get(address, "page")
-            if kept is not None and self._now() - self._cache.age_stamp(address, "page") < self._page_life_s:
+            age = self._now() - self._cache.age_stamp(address, "page")
+            if kept is not None and 0 <= age < self._page_life_s:  # else a clock that was put back keeps it for ever
                 with suppress(decode.DamagedError):  # of another version: the page is read again
                     found: tuple[DistFile, ...] = decode.from_msgpack(kept, tuple[DistFile, ...])
                     return found
@@ -131,9 +134,10 @@ class Client:
         host = urlsplit(file.url).netloc
         if file.has_metadata or (file.has_metadata is None and host not in self._without_metadata):
             answer = self._transport.page(f"{file.url}.metadata", "*/*")
-            if answer is not None:
+            if answer is None:
+                self._without_metadata.add(host)
+            elif _is_of(file, answer.content):
                 return answer.content
-            self._without_metadata.add(host)
         stem = "-".join(file.filename.split("-")[:2])
         content = self._member(file, f"{stem}.dist-info/METADATA")
         if content[:1] != b"+":
@@ -166,6 +170,20 @@ class Client:
             lock = self._locks.setdefault(key, Lock())
         with lock:
             yield
+
+
+def _is_of(file: DistFile, metadata: bytes) -> bool:
+    """Tell whether what is served beside a wheel is of this wheel: by its digest, or by the name and version in it.
+
+    Where it is not, the wheel itself is read: it is what gets installed.
+    """
+    if file.metadata_sha256:
+        return hashlib.sha256(metadata).hexdigest() == file.metadata_sha256
+    lines = decode.lossy(metadata).partition("\n\n")[0].splitlines()
+    said = {key: value.strip() for key, _, value in (line.partition(":") for line in reversed(lines))}
+    name, version = file.filename.split("-")[:2] if file.filename.count("-") else (file.filename, "")
+    plain = re.sub(r"[-_.]+", "_", said.get("Name", "")).lower()
+    return plain == re.sub(r"[-_.]+", "_", name).lower() and said.get("Version", "").replace("-", "_") == version
 
 
 @contextmanager

@@ -137,6 +137,23 @@ class Repository:
         _agree(digest_of(answer.content), digest, "blob")
         return answer.content
 
+    def has_blob(self, digest: str) -> bool:
+        """Tell whether the registry says that it has a blob."""
+        return self.transport.send("HEAD", f"{self._path}blobs/{digest}", expect=(_OK, _MISSING)).status == _OK
+
+    def lacking(self, manifest: Manifest) -> str:
+        """Name a blob of an image, or of an attached document, that the registry has not; '' where it has all.
+
+        A manifest without blobs of its own, such as an index, lacks none; neither does one lack what it says is kept
+        elsewhere.
+        """
+        try:
+            parts: _Parts = parsed(manifest.content, _Parts, "a manifest")
+        except MalformedError:
+            return ""
+        named = [part.digest for part in (parts.config, *(parts.layers or ())) if part is not None and not part.urls]
+        return next((digest for digest in dict.fromkeys(named) if not self.has_blob(digest)), "")
+
     def put_blob(self, content: bytes, media_type: str) -> Descriptor:
         """Store a blob, unless it is there already."""
         if len(content) > MAX_DOCUMENT:
@@ -144,8 +161,7 @@ class Repository:
                 Fault.TOO_LARGE, f"a document of {len(content)} bytes is more than anybody would read"
             )
         digest = digest_of(content)
-        found = self.transport.send("HEAD", f"{self._path}blobs/{digest}", expect=(_OK, _MISSING))
-        if found.status == _MISSING:
+        if not self.has_blob(digest):
             begun = self.transport.send(
                 "POST", f"{self._path}blobs/uploads/", expect=(_ACCEPTED,), body=b"", scope="pull,push"
             )
@@ -176,6 +192,16 @@ class Repository:
             if len(names) > MAX_TAGS:
                 raise RegistryRefusedError(Fault.TOO_MANY, f"{self.reference.name} has more than {MAX_TAGS} tags")
         return tuple(sorted(names))
+
+
+class _Part(msgspec.Struct, frozen=True):
+    digest: str
+    urls: tuple[str, ...] = ()
+
+
+class _Parts(msgspec.Struct, frozen=True):
+    config: _Part | None = None
+    layers: tuple[_Part, ...] | None = None
 
 
 class _Tags(msgspec.Struct, frozen=True):

@@ -28,6 +28,9 @@ EMPTY_TYPE = "application/vnd.oci.empty.v1+json"
 ATTEMPTS = 5
 """How often a list is written again that somebody else wrote over."""
 
+PAUSE_S = 0.1
+"""The first pause before what was attached is looked for again, at least; they double."""
+
 MAX_ENTRIES = 20_000
 """Attached documents of any kind above which an image is refused: they could not be read in time."""
 
@@ -135,18 +138,24 @@ def attach(
 
 
 def confirm(repository: Repository, subject: str, documents: tuple[Descriptor, ...]) -> None:
-    """Read back until every document of ours is listed. Raises InfrastructureError where one stays away."""
+    """Read back until every document of ours is listed and there. Raises InfrastructureError where one stays away."""
     for attempt in range(ATTEMPTS):
         from_api = _from_api(repository, subject)
         if from_api is None:
             _list_under_tag(repository, subject, documents, attempts=ATTEMPTS)
         listed = {item.digest for item in listing(repository, subject).items}
-        if listed.issuperset(item.digest for item in documents):
+        if listed.issuperset(item.digest for item in documents) and all(_is_kept(repository, one) for one in documents):
             return
-        time.sleep(random.uniform(0.1, 0.3) * 2**attempt)  # noqa: S311 - spreads writers, protects nothing
+        time.sleep(random.uniform(PAUSE_S, 3 * PAUSE_S) * 2**attempt)  # noqa: S311 - spreads writers, protects nothing
     raise InfrastructureError(
-        f"the registry does not list what was attached to {subject}", hint="run it again: what is there stays"
+        f"the registry does not list what was attached to {subject}, or has lost it",
+        hint="run it again: what is there stays",
     )
+
+
+def _is_kept(repository: Repository, stored: Descriptor) -> bool:
+    manifest = repository.manifest(stored.digest)
+    return manifest is not None and not repository.lacking(manifest)
 
 
 def attached(repository: Repository, digest: str, media_type: str) -> tuple[Descriptor, ...]:

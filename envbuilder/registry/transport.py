@@ -199,4 +199,7 @@ def _refused(reference: Reference, method: str, path: str, answer: Answer, scope
         return RegistryFailedError(
             Fault.SERVER_ERROR, text, hint="the registry failed: look at its log, then run again"
         )
-    return RegistryRefusedError(Fault.NOT_THERE if answer.status == _MISSING else Fault.REJECTED, text)
+    fault = Fault.NOT_THERE if answer.status == _MISSING else Fault.REJECTED
+    return RegistryRefusedError(
+        fault, text, hint="the registry's log says why; what it has lost, a new run makes again"
+    )

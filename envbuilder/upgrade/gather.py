@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -40,7 +39,6 @@ class Tools:
     console: Console
     catalog: Catalog
     propose: Propose
-    clock: Callable[[], str]
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -22,6 +23,7 @@ from envbuilder.upgrade.upgrade_request import UpgradeRequest, hosts
 from envbuilder.upgrade.upgrade_rows import Pair, pairs
 from envbuilder.upgrade.upgrade_text import as_markdown
 from envbuilder.upgrade.user_tests import UserSuite, read_suite
+from envbuilder.validation.validate import span
 from envbuilder.workspace import temporary_folder, write_atomically, write_document
 
 
@@ -31,7 +33,7 @@ def upgrade(request: UpgradeRequest, tools: Tools) -> UpgradeDocument:
     Writes ``out/upgrades/<old>_<new>_<flavor>/upgrade.json`` and ``upgrade.md``. Raises UnsatisfiableError where both
     cannot be had, BuildFailedError, and InfrastructureError.
     """
-    started = tools.clock()
+    began = time.monotonic()
     suite = read_suite(request.suite) if request.suite else None
     rows = pairs(request, tools.catalog, tools.propose)
     with _wheels(request.wheel) as wheels, tools.console.live():
@@ -40,16 +42,17 @@ def upgrade(request: UpgradeRequest, tools: Tools) -> UpgradeDocument:
         both = buildable(rows, maker)
         tools.console.say(f"judging {both.old.id} → {both.new.id} ({both.row})")
         made = _make(maker, both, request)
-        return decided(tools, both, made, suite, request, started)
+        return decided(tools, both, made, suite, request, began)
 
 
 def decided(  # noqa: PLR0913, PLR0917 - both images, what to ask of them, and with what
-    tools: Tools, both: Pair, made: tuple[Made, Made], suite: UserSuite | None, request: UpgradeRequest, started: str
+    tools: Tools, both: Pair, made: tuple[Made, Made], suite: UserSuite | None, request: UpgradeRequest, began: float
 ) -> UpgradeDocument:
-    """Compare two images that stand, decide, and write the document."""
+    """Compare two images that stand, decide, and write the document; it ``began`` then by the monotonic clock."""
     found = gather(tools, made, suite, both.catalog, request)
     document = _document(request, both, found)
-    document = msgspec.structs.replace(document, started=started, finished=tools.clock())
+    started, finished = span(began)
+    document = msgspec.structs.replace(document, started=started, finished=finished)
     path = tools.workspace.upgrade(request.name)
     write_document(path, document)
     write_atomically(path.with_suffix(".md"), as_markdown(document).encode())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import cast
 
@@ -78,7 +77,6 @@ def compare_versions(options: UpgradeOptions, root: Path, console: Console, cata
         console=console,
         catalog=catalog,
         propose=lambda version, package: _propose(version, package, options, console, catalog),
-        clock=lambda: datetime.now(UTC).isoformat(timespec="seconds"),
     )
     return upgrade(request, tools)
 

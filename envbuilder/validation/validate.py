@@ -5,10 +5,11 @@ from __future__ import annotations
 import secrets
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -124,9 +125,14 @@ class ValidationRequest:
         )
 
 
-def now() -> str:
-    """Return the time in UTC to the second, as ISO 8601."""
-    return datetime.now(UTC).isoformat(timespec="seconds")
+def span(began: float) -> tuple[str, str]:
+    """Return when what began then by the monotonic clock began and ended just now: UTC to the second, as ISO 8601.
+
+    The clock on the wall is asked once, in the end: it may have been set meanwhile, and nothing ends before it begins.
+    """
+    ended = datetime.now(UTC)
+    begun = ended - timedelta(seconds=time.monotonic() - began)
+    return begun.isoformat(timespec="seconds"), ended.isoformat(timespec="seconds")
 
 
 def _ignore(_: Progress) -> None:
@@ -138,7 +144,6 @@ def validate(
     request: ValidationRequest,
     *,
     on_progress: Callable[[Progress], None] = _ignore,
-    clock: Callable[[], str] = now,
 ) -> Verdict:
     """Run the suite in an image's container and judge the results.
 
@@ -147,7 +152,7 @@ def validate(
     image = engine.image(request.image)
     if image is None:
         raise UsageError(f"{request.image}: no such image", hint="build it (envbuilder build) or pull it first")
-    started = clock()
+    began = time.monotonic()
     place = _place(engine, image, request)
     files = read_image(engine, image)
     subject = _subject(engine, place, image, files, request)
@@ -202,7 +207,7 @@ def validate(
             base=f"{request.base} {request.base_id}".strip() or image.labels.get(BASE_NAME_LABEL, ""),
         ),
         engine=EngineRef(name=info.name, version=info.version, builder=info.builder),
-        times=(started, clock()),
+        times=span(began),
     )
 
 
@@ -290,20 +295,19 @@ _NEEDS = "needs {0}, which did not pass"
 _HUNG = "a check before it hung"
 
 
-def validate_here(  # noqa: PLR0913 - what is there, how to judge it, whom to tell
+def validate_here(
     catalog: Catalog,
     *,
     python: str = sys.executable,
     profile: Profile = "quick",
     budgets: Budgets | None = None,
     on_progress: Callable[[Progress], None] = _ignore,
-    clock: Callable[[], str] = now,
 ) -> Verdict:
     """Run the suite in the environment at hand, with no container: a cluster's node, a notebook.
 
     Raises UsageError where that Python has no TensorFlow.
     """
-    started = clock()
+    began = time.monotonic()
     identity, silent = _identify(lambda plan, session: here(python, plan, session, time_limit=IDENTIFY_S), python)
     subject = facts_of.of_foreign(identity, catalog, None, profile=profile, simulated=False)
     checks = suite_plan.select(subject)
@@ -315,7 +319,7 @@ def validate_here(  # noqa: PLR0913 - what is there, how to judge it, whom to te
         _Subject(None, subject),
         image=ImageRef(id="", reference="here"),
         engine=EngineRef(name="here", version=identity.python),
-        times=(started, clock()),
+        times=span(began),
     )
 
 
@@ -328,7 +332,6 @@ def validate_beside(  # noqa: PLR0913 - where it runs, what it is, how to judge 
     profile: Profile = "quick",
     gpus: int = 0,
     on_progress: Callable[[Progress], None] = _ignore,
-    clock: Callable[[], str] = now,
 ) -> Verdict:
     """Run the suite in the container that shares a folder with this one and runs the image: a cluster's pod.
 
@@ -336,7 +339,7 @@ def validate_beside(  # noqa: PLR0913 - where it runs, what it is, how to judge 
     hand: files are the same on every host, and were read from outside where the image was published. Raises UsageError
     for an image that is no environment of ours by its labels, or whose documents say otherwise.
     """
-    started = clock()
+    began = time.monotonic()
     lay_out(exchange)
     identity, _ = _identify(lambda plan, session: beside(exchange, plan, session, time_limit=IDENTIFY_S), reference)
     environment, lock = facts_of.told_of(identity, image)
@@ -351,7 +354,7 @@ def validate_beside(  # noqa: PLR0913 - where it runs, what it is, how to judge 
         _Subject(environment, facts, lock),
         image=ImageRef(id=image.id, digest=digest, reference=reference),
         engine=EngineRef(name="pod", version=identity.python),
-        times=(started, clock()),
+        times=span(began),
     )
 
 

@@ -13,9 +13,9 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from own_engine import OwnEngine, own_engine
 from tiny_image import write_tiny_root
 
-from envbuilder.engine.docker import DockerEngine, connect
 from envbuilder.engine.port import BuildRequest, ContainerSpec
 from envbuilder.errors import InfrastructureError
 
@@ -28,72 +28,38 @@ INODES = 1500
 REPOSITORY = Path(__file__).parents[2]
 
 
-class SmallEngine:
+class SmallEngine(OwnEngine):
     """An engine of its own on a small disk, and what fills that."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.mount = folder / "disk"
-        self.host = f"unix://{folder / 'engine.sock'}"
-
-    def connect(self) -> DockerEngine:
-        """Speak to it as a command does."""
-        return connect({**os.environ, "DOCKER_HOST": self.host})
 
     def fill(self) -> None:
         """Take what is left of its disk."""
-        with (self.mount / "filling").open("wb") as file, suppress(OSError):
+        with (self.folder / "disk" / "filling").open("wb") as file, suppress(OSError):
             while True:
                 file.write(b"\0" * (1 << 16))
 
     def free(self) -> None:
         """Give that back."""
-        (self.mount / "filling").unlink()
-
-    def left(self) -> str:
-        """Name its containers and volumes."""
-        words = (["ps", "-aq"], ["volume", "ls", "-q"])
-        ran = [subprocess.run(["docker", "-H", self.host, *one], capture_output=True, check=True) for one in words]
-        return "".join(one.stdout.decode() for one in ran)
+        (self.folder / "disk" / "filling").unlink()
 
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SmallEngine]:
     """Run another engine, its data on a disk in a file; only root can."""
-    made = SmallEngine(tmp_path_factory.mktemp("engine"))
-    image = made.folder / "disk.img"
+    folder = tmp_path_factory.mktemp("engine")
+    image, mount = folder / "disk.img", folder / "disk"
     image.touch()
     os.truncate(image, MEGABYTES << 20)
-    made.mount.mkdir()
+    mount.mkdir()
     if os.geteuid() != 0 or not shutil.which("mkfs.ext4"):
         pytest.skip("needs a disk of its own: only root may make one")
     subprocess.run(["mkfs.ext4", "-q", "-F", "-N", str(INODES), image], check=True)
-    if subprocess.run(["mount", "-o", "loop", image, made.mount], check=False).returncode:
+    if subprocess.run(["mount", "-o", "loop", image, mount], check=False).returncode:
         pytest.skip("no loop device here")
-    # A network of its own: without a bridge to make, dockerd removes docker0, which is the first engine's.
-    command: list[str | Path] = [
-        "unshare",
-        "--net",
-        "dockerd",
-        "--host",
-        made.host,
-        "--data-root",
-        made.mount / "docker",
-    ]
-    command += ["--exec-root", made.folder / "exec", "--pidfile", made.folder / "pid"]
-    command += ["--bridge=none", "--iptables=false", "--ip-forward=false", "--ip-masq=false"]
-    with (made.folder / "log").open("wb") as log:
-        daemon = subprocess.Popen(command, stdout=log, stderr=log)
     try:
-        until = time.monotonic() + 60
-        while subprocess.run(["docker", "-H", made.host, "version"], capture_output=True, check=False).returncode:
-            assert time.monotonic() < until
-            time.sleep(0.2)
-        yield made
+        with own_engine(SmallEngine(folder, mount / "docker")) as made:
+            yield made
     finally:
-        daemon.terminate()
-        daemon.wait(60)
-        subprocess.run(["umount", "-l", made.mount], check=True)
+        subprocess.run(["umount", "-l", mount], check=True)
 
 
 @pytest.fixture(scope="module")
@@ -178,10 +144,10 @@ def test_a_command_says_beforehand_that_there_is_no_room(small: SmallEngine, tmp
 
 def test_a_disk_that_stands_still_is_waited_for(small: SmallEngine, base: str, tmp_path: Path) -> None:
     """While every write waits, a build waits too; when the disk goes on, so does it, and its image is right."""
-    frozen = subprocess.run(["fsfreeze", "-f", small.mount], check=False).returncode == 0
+    frozen = subprocess.run(["fsfreeze", "-f", small.folder / "disk"], check=False).returncode == 0
     if not frozen:
         pytest.skip("this file system cannot be frozen")
-    threading.Timer(4.0, subprocess.run, (["fsfreeze", "-u", small.mount],)).start()
+    threading.Timer(4.0, subprocess.run, (["fsfreeze", "-u", small.folder / "disk"],)).start()
     began = time.monotonic()
     assert small.connect().build(request(base, tmp_path, f"touch /late{os.getpid()}"), lambda _: None).id
     assert time.monotonic() - began > 2.0

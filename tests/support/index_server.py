@@ -8,7 +8,7 @@ import re
 import ssl
 import threading
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -33,7 +33,9 @@ class Site:
 
     ``secret`` is the Authorization header without which nothing is answered ('' for none); ``signed`` records those
     that were sent. ``stated`` is the size that pages state of every file, in bytes (0 for the true one). ``send_on`` is
-    the address below which everything is to be asked instead ('' for none).
+    the address below which everything is to be asked instead ('' for none). ``beside`` are METADATA files that are
+    served in place of a wheel's own, with the digest that a JSON page states of them ('' for none). ``happens`` is
+    called before each answer. ``yanked`` are files that pages say are not to be chosen any more.
     """
 
     files: dict[str, dict[str, bytes]] = field(default_factory=dict)
@@ -48,6 +50,9 @@ class Site:
     signed: list[str] = field(default_factory=list)
     send_on: str = ""
     stated: int = 0
+    beside: dict[str, tuple[bytes, str]] = field(default_factory=dict)
+    happens: Callable[[Site], None] = field(default=lambda _: None)
+    yanked: set[str] = field(default_factory=set)
 
     def add(self, project: str, filename: str, content: bytes) -> None:
         self.files.setdefault(project, {})[filename] = content
@@ -68,6 +73,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         site = self.server.site
         site.asked.append((self.path, self.headers.get("Range", "")))
+        site.happens(site)
         site.signed += [sent] if (sent := self.headers.get("Authorization", "")) else []
         if site.secret and sent != site.secret:
             self._answer(401, b"", "text/plain")
@@ -92,14 +98,16 @@ class _Handler(BaseHTTPRequestHandler):
         if held is None:
             self._answer(404, b"", "text/plain")
         elif site.json:
-            self._answer(200, _json(held, site.stated), "application/vnd.pypi.simple.v1+json")
+            self._answer(200, _json(held, site), "application/vnd.pypi.simple.v1+json")
         else:
             self._answer(200, _html(held), "text/html; charset=utf-8")
 
     def _file(self, site: Site, name: str) -> None:
         whole = {file: content for held in site.files.values() for file, content in held.items()}
         beside = name.removesuffix(".metadata")
-        if beside != name and beside in whole and site.metadata:
+        if beside != name and beside in site.beside:
+            self._answer(200, site.beside[beside][0], "text/plain")
+        elif beside != name and beside in whole and site.metadata:
             archive = zipfile.ZipFile(BytesIO(whole[beside]))
             inside = next(path for path in archive.namelist() if path.endswith("/METADATA"))
             self._answer(200, archive.read(inside), "text/plain")
@@ -150,17 +158,22 @@ def _html(held: dict[str, bytes]) -> bytes:
     return ("<!DOCTYPE html><html><body>" + "<br>".join(links) + "</body></html>").encode()
 
 
-def _json(held: dict[str, bytes], stated: int) -> bytes:
+def _beside(site: Site, name: str) -> bool | dict[str, str]:
+    digest = site.beside[name][1] if name in site.beside else ""
+    return {"sha256": digest} if digest else name in site.beside
+
+
+def _json(held: dict[str, bytes], site: Site) -> bytes:
     files = [
         {
             "filename": name,
             "url": f"../../files/{name}",
             "hashes": {"sha256": hashlib.sha256(content).hexdigest()},
-            "size": stated or len(content),
+            "size": site.stated or len(content),
             "upload-time": "2025-08-13T16:53:42Z",
             "requires-python": ">=3.9",
-            "core-metadata": False,
-            "yanked": False,
+            "core-metadata": _beside(site, name),
+            "yanked": name in site.yanked,
         }
         for name, content in held.items()
     ]

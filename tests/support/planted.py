@@ -14,7 +14,6 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import NoReturn
 
@@ -210,7 +209,7 @@ class Garden:
         both = Pair(environment, environment, choice.catalog)
         request = UpgradeRequest(release, release, self.policy, rounds=self.rounds if change.measured else 1)
         workspace = Workspace(self.folder / f"tf{release}")
-        tools = Tools(workspace, self.engine, self.console, choice.catalog, _no_proposal, _now)
+        tools = Tools(workspace, self.engine, self.console, choice.catalog, _no_proposal)
         maker = Maker(Workspace(ROOT), self.engine, self.console, choice.catalog)
         side = maker.locked_old(environment)
         built = maker.built(side)
@@ -222,7 +221,7 @@ class Garden:
             users = workspace.root / "users" / change.name.replace(" ", "-") / "test_users.py"
             write_atomically(users, change.suite.encode())
             suite = read_suite(users.parent)
-        document = decided(tools, both, (old, new), suite, request, _now())
+        document = decided(tools, both, (old, new), suite, request, begun)
         return outcome(change, document, time.monotonic() - begun)
 
     def planted(self, base: str, change: Change) -> str:
@@ -272,10 +271,6 @@ def outcome(change: Change, document: UpgradeDocument, seconds: float) -> Outcom
         seconds=seconds,
         finished=document.finished,
     )
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def _no_proposal(version: str, package: str) -> NoReturn:

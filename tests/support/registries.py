@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -96,9 +96,17 @@ def _wait(port: int, process: subprocess.Popen[bytes], address: str) -> None:
     raise AssertionError("docker-registry does not answer")
 
 
+def _nothing(_: str, __: str) -> bool:
+    return False
+
+
 @dataclass
 class State:
-    """What the modern registry holds, and how often its token service was asked."""
+    """What the modern registry holds, and how often its token service was asked.
+
+    ``forgets`` says of a method and a path whether the registry says yes and keeps nothing. A ``strict`` one takes no
+    manifest whose blobs it has not, as docker-registry does.
+    """
 
     blobs: dict[str, bytes] = field(default_factory=dict)
     manifests: dict[str, tuple[str, bytes]] = field(default_factory=dict)
@@ -108,6 +116,27 @@ class State:
     page: int = 1_000
     missing: bool = False
     asked: list[dict[str, list[str]]] = field(default_factory=list)
+    forgets: Callable[[str, str], bool] = _nothing
+    strict: bool = False
+
+    def collect(self) -> None:
+        """Remove what no tag leads to: manifests, what is said about those, and the blobs of both."""
+        kept = set(self.tags.values())
+        kept |= {name for name, (_, content) in self.manifests.items() if _subject(content) in kept}
+        self.manifests = {name: one for name, one in self.manifests.items() if name in kept}
+        needed = {blob for _, content in self.manifests.values() for blob in _blobs(content)}
+        self.blobs = {name: content for name, content in self.blobs.items() if name in needed}
+
+
+def _subject(manifest: bytes) -> str:
+    return str((json.loads(manifest).get("subject") or {}).get("digest", ""))
+
+
+def _blobs(manifest: bytes) -> list[str]:
+    """Name the blobs that a manifest is made of; an index has none."""
+    document = json.loads(manifest)
+    parts = [document.get("config"), *(document.get("layers") or ())]
+    return [part["digest"] for part in parts if part]
 
 
 @contextmanager
@@ -206,9 +235,13 @@ class _Handler(BaseHTTPRequestHandler):
         if target.startswith("sha256:") and target != digest:
             self._error(400, "DIGEST_INVALID")
             return
-        self.state.manifests[digest] = (self.headers["Content-Type"], body)
-        if not target.startswith("sha256:"):
-            self.state.tags[target] = digest
+        if self.state.strict and not self.state.blobs.keys() >= set(_blobs(body)):
+            self._error(400, "MANIFEST_BLOB_UNKNOWN")
+            return
+        if not self.state.forgets(self.command, self.path):
+            self.state.manifests[digest] = (self.headers["Content-Type"], body)
+            if not target.startswith("sha256:"):
+                self.state.tags[target] = digest
         headers = {"Docker-Content-Digest": digest, "Location": self.path}
         if subject:
             headers["OCI-Subject"] = subject["digest"]
@@ -245,7 +278,8 @@ class _Handler(BaseHTTPRequestHandler):
         if digest != f"sha256:{hashlib.sha256(body).hexdigest()}":
             self._error(400, "DIGEST_INVALID")
             return
-        self.state.blobs[digest] = body
+        if not self.state.forgets(self.command, self.path):
+            self.state.blobs[digest] = body
         self._answer(201, headers={"Location": f"/v2/team/image/blobs/{digest}"})
 
     def _referrers(self, subject: str, _: bytes, query: dict[str, list[str]]) -> None:

@@ -94,7 +94,7 @@ class World:
             locked = LockedSide(environment, "", committed=True)
             made.append(Made(locked, Built(environment, record, ""), verdict()))
         request = UpgradeRequest("2.19.1", "2.20.0", POLICY, rounds=ROUNDS, **more)
-        tools = Tools(Workspace(self.folder), engine, Console(), load(), never, lambda: "now")
+        tools = Tools(Workspace(self.folder), engine, Console(), load(), never)
         return gather(tools, (made[0], made[1]), suite, tools.catalog, request)
 
 

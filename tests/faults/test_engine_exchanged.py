@@ -1,0 +1,225 @@
+"""An engine that is stopped, upgraded or interfered with while a command works: never a verdict on the image."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from own_engine import OwnEngine, own_engine
+from strange_engine import Handler, answering
+from tiny_image import write_tiny_root
+
+from envbuilder.engine import containers
+from envbuilder.engine.docker import DockerEngine, connect
+from envbuilder.engine.port import BuildRequest, ContainerSpec, Ended
+from envbuilder.errors import InfrastructureError
+
+REPOSITORY = Path(__file__).parents[2]
+AFTER_S = 1.5
+"""When it happens: the container, or the step, has begun."""
+
+Happens = Callable[[OwnEngine], None]
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnEngine]:
+    """Run another engine with an image of a shell."""
+    folder = tmp_path_factory.mktemp("engine")
+    with own_engine(OwnEngine(folder, folder / "docker")) as made:
+        write_tiny_root(folder / "base.tar")
+        made.connect().import_base(folder / "base.tar", "tiny:base", {})
+        yield made
+
+
+LINE = "trap 'exit 9' TERM; echo up; sleep 20 & wait"
+"""Ends in order where it is told to, as a program that minds signals does."""
+
+
+def run(engine: DockerEngine, line: str = LINE, **given: Any) -> Ended:
+    """Run a line of shell in a container that has files, so that it has a volume."""
+    spec = ContainerSpec("tiny:base", ("/bin/sh", "-c", line), files={"a": b"1"}, **{"time_limit": 60.0, **given})
+    return engine.run(spec, lambda _: None, lambda _: None)
+
+
+def build(engine: DockerEngine, folder: Path, line: str) -> str:
+    """Build an image of one step."""
+    (folder / "Dockerfile").write_text(f"FROM tiny:base\nRUN {line}\n")
+    return engine.build(BuildRequest(folder, "tiny:built", network="none"), lambda _: None).id
+
+
+def docker(*words: str) -> Happens:
+    """Have an operator say something about every container that runs."""
+
+    def happens(own: OwnEngine) -> None:
+        listed = subprocess.run(["docker", "-H", own.host, "ps", "-q"], capture_output=True, check=True, text=True)
+        subprocess.run(["docker", "-H", own.host, *words, *listed.stdout.split()], capture_output=True, check=True)
+
+    return happens
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """What happens to an engine in mid-run; ``lives`` is whether it answers all along."""
+
+    name: str
+    happens: Happens
+    lives: bool = False
+
+
+EXCHANGES = (
+    Exchange("an operator kills the container", docker("kill"), lives=True),
+    Exchange("an operator stops the container", docker("stop"), lives=True),
+    Exchange("an operator removes the container", docker("rm", "-f"), lives=True),
+    Exchange("it is restarted, as for an upgrade", OwnEngine.restart),
+    Exchange("its host goes down and comes back", lambda own: own.restart(kill=True)),
+    Exchange("it is stopped for good", OwnEngine.stop),
+)
+ALWAYS = (EXCHANGES[1], EXCHANGES[3])
+"""Those that are tried in each run of the tests."""
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize(
+    "exchange", [pytest.param(one, id=one.name, marks=() if one in ALWAYS else pytest.mark.long) for one in EXCHANGES]
+)
+def test_a_container_that_others_end_is_no_verdict(own: OwnEngine, exchange: Exchange) -> None:
+    """Whoever ended it, it was not the image: exit 5 with a next step, and the next command leaves nothing behind."""
+    engine = own.connect()
+    began = time.monotonic()
+    ended: list[BaseException] = []
+
+    def happen() -> None:
+        try:
+            exchange.happens(own)
+        except BaseException as error:
+            ended.append(error)
+            raise
+
+    other = threading.Timer(AFTER_S, happen)
+    other.start()
+    with pytest.raises(InfrastructureError) as told:
+        run(engine)
+    assert time.monotonic() - began < 60
+    other.join()
+    assert not ended
+    assert told.value.exit_code == 5
+    assert told.value.hint
+    if not exchange.lives:
+        own.stop()
+        own.start()
+    sweep = "from envbuilder.engine.docker import connect; connect().sweep()"
+    environment = {**os.environ, "DOCKER_HOST": own.host, "PYTHONPATH": str(REPOSITORY)}
+    subprocess.run([sys.executable, "-c", _GONE + sweep], check=True, env=environment)
+    assert own.left() == ""
+    assert own.connect().image("tiny:base") is not None
+    assert run(own.connect(), "true").exit_code == 0
+
+
+_GONE = "from envbuilder.engine import containers; containers._alive = lambda labels: False; "
+"""To another command the process of this test is there still; what is tried here is that it finds what was left."""
+
+
+@pytest.mark.engine
+@pytest.mark.long
+@pytest.mark.parametrize("exchange", EXCHANGES[3:5], ids=lambda one: one.name)
+def test_a_build_in_an_engine_that_ends_is_no_failed_step(own: OwnEngine, exchange: Exchange, tmp_path: Path) -> None:
+    """It is the machine's trouble, not the Dockerfile's; the engine that comes after builds it."""
+    engine = own.connect()
+    other = threading.Timer(AFTER_S, exchange.happens, (own,))
+    other.start()
+    with pytest.raises(InfrastructureError) as told:
+        build(engine, tmp_path, f"echo {exchange.name}; sleep 20")
+    other.join()
+    assert told.value.hint
+    assert build(own.connect(), tmp_path, "echo right")
+
+
+@pytest.mark.engine
+def test_what_a_container_does_to_itself_is_its_own(own: OwnEngine) -> None:
+    """A first program that ends with a signal's code says something of the image, and its limit is ours."""
+    engine = own.connect()
+    assert run(engine, "exit 137").exit_code == 137
+    assert run(engine, "sleep 20", time_limit=1.0).timed_out
+    assert run(engine, "sleep 20", overdue=lambda: True).exit_code == 137
+
+
+def test_an_engine_that_has_forgotten_a_container_has_not_seen_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that says nothing of it, or breaks off, is another engine than the one that ran it: no verdict, in time."""
+    monkeypatch.setattr(containers, "_TOLD_S", 0.5)
+
+    def told(*actions: str) -> bytes:
+        return b"".join(json.dumps({"Action": action}).encode() + b"\n" for action in actions)
+
+    def says(content: bytes) -> Callable[[Handler], None]:
+        return lambda handler: handler.send(content)
+
+    def silent(handler: Handler) -> None:
+        handler.begin()
+        time.sleep(2)
+
+    for number, (answer, right) in enumerate(
+        ((says(told("die")), True), (says(told("kill", "die")), False), (says(b""), False), (silent, False))
+    ):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        with answering(folder, events=answer):
+            api = connect({"DOCKER_HOST": f"unix://{folder}/e.sock"})._api
+            if right:
+                containers._refuse_others_end(api, "c")
+            else:
+                with pytest.raises(InfrastructureError) as refused:
+                    containers._refuse_others_end(api, "c")
+                assert refused.value.hint
+
+
+OTHER = (
+    "client version 1.41 is too old. Minimum supported API version is 1.44, please upgrade your client",
+    "client version 1.41 is too new. Maximum supported API version is 1.24",
+)
+
+
+@pytest.mark.parametrize("message", OTHER)
+@pytest.mark.parametrize(
+    "asked",
+    [
+        lambda engine, _: engine.info(),
+        lambda engine, _: engine.image("a:b"),
+        lambda engine, _: engine.names("a"),
+        lambda engine, _: engine.tag("a:b", "a:c"),
+        lambda engine, _: engine.push("a:b"),
+        lambda engine, _: engine.pull("a:b"),
+        lambda engine, _: engine.remove("a:b"),
+        lambda engine, _: engine.prune("a"),
+        lambda engine, _: engine.sweep(),
+        lambda engine, _: run(engine),
+        lambda engine, folder: build(engine, folder, "true"),
+    ],
+    ids=["info", "image", "names", "tag", "push", "pull", "remove", "prune", "sweep", "run", "build"],
+)
+def test_an_engine_that_speaks_another_version_now_is_told(
+    message: str, asked: Callable[[DockerEngine, Path], object], tmp_path: Path
+) -> None:
+    """Upgraded between two calls, it takes no more of the version that it said: its failure, and what to do next."""
+
+    def refuses(handler: Handler) -> None:
+        handler.send(json.dumps({"message": message}).encode(), 400)
+
+    with answering(tmp_path) as server:
+        engine = connect({"DOCKER_HOST": f"unix://{tmp_path}/e.sock"})
+        server.answers.clear()
+        server.answers["/"] = refuses
+        with pytest.raises(InfrastructureError) as told:
+            asked(engine, tmp_path)
+    assert message[:20] in told.value.message
+    assert told.value.hint

@@ -1,0 +1,218 @@
+"""An index that changes while it is asked: pages, yanks, replaced wheels, METADATA that is not the wheel's own."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+from index_server import Site, serving, wheel
+
+from envbuilder.catalog.store import load
+from envbuilder.choice import choose
+from envbuilder.errors import InfrastructureError, UnsatisfiableError
+from envbuilder.image.lock import lock_alone, uv_binary
+from envbuilder.pypi.answer_cache import Cache
+from envbuilder.pypi.index_config import IndexConfig
+from envbuilder.pypi.package_index import IndexUnavailableError
+from envbuilder.pypi.simple_api import Client
+from envbuilder.workspace import Workspace
+
+ROOT = Path(__file__).parents[2]
+NAME = "demo-1.0-py3-none-any.whl"
+
+
+def demo(text: str) -> bytes:
+    """Make a wheel whose file and whose METADATA hold a text."""
+    info = "demo-1.0.dist-info"
+    members = {
+        "demo/__init__.py": text.encode() * 50,
+        f"{info}/WHEEL": b"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{info}/RECORD": f"demo/__init__.py,,\n{info}/METADATA,,\n{info}/WHEEL,,\n{info}/RECORD,,\n".encode(),
+    }
+    return wheel("demo", "1.0", members, f"Summary: {text}\n")
+
+
+OLD, NEW = demo("old"), demo("another")
+HASHES = {hashlib.sha256(one).hexdigest() for one in (OLD, NEW)}
+
+
+@pytest.fixture
+def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    """Serve an index of one wheel, to which uv is led as well."""
+    made = Site(json=True)
+    made.add("demo", NAME, OLD)
+    with serving(made):
+        monkeypatch.setenv("UV_DEFAULT_INDEX", made.url)
+        monkeypatch.setenv("UV_NO_CACHE", "1")
+        monkeypatch.setenv("UV_OFFLINE", "0")  # this index is on loopback: a test's word for no network is not meant
+        monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+        monkeypatch.delenv("UV_FIND_LINKS", raising=False)
+        yield made
+
+
+def replaced(site: Site) -> None:
+    """Give the same name other bytes."""
+    site.files["demo"][NAME] = NEW
+
+
+def vanished(site: Site) -> None:
+    """Take the file away; the project stays."""
+    site.files["demo"] = {}
+
+
+def unknown(site: Site) -> None:
+    """Take the project away."""
+    site.files.pop("demo", None)
+
+
+def yanked(site: Site) -> None:
+    """Say that nobody is to choose it any more."""
+    site.yanked.add(NAME)
+
+
+def html(site: Site) -> None:
+    """Answer in the other form from now on."""
+    site.json = not site.json
+
+
+def busy(site: Site) -> None:
+    """Fail the next two requests."""
+    site.fail_first = 2
+
+
+CHANGES = (replaced, vanished, unknown, yanked, html, busy)
+ROWS = [
+    pytest.param(change, after, id=f"{change.__name__}-{after}", marks=() if (n + after) % 3 == 0 else pytest.mark.long)
+    for n, change in enumerate(CHANGES)
+    for after in range(5)
+]
+"""A third of them is tried in each run of the tests."""
+
+
+def changes(site: Site, change: Callable[[Site], None], after: int) -> None:
+    """Let it happen before the answer to a request of that number."""
+    asked = count()
+
+    def happens(_: Site) -> None:
+        if next(asked) == after:
+            change(site)
+
+    site.happens = happens
+
+
+@pytest.mark.parametrize(("change", "after"), ROWS)
+def test_a_lock_is_of_one_index_or_none(site: Site, change: Callable[[Site], None], after: int) -> None:
+    """Whenever it changes, a lock holds hashes that the index has stated, or there is none and the code says why."""
+    (environment,) = choose("quickstart", (), Workspace(ROOT), load()).environments
+    changes(site, change, after)
+    text, refused = "", None
+    try:
+        text = lock_alone(environment, "2.36", "demo==1.0")
+    except (InfrastructureError, UnsatisfiableError) as error:
+        refused = error
+    assert site.asked, "nobody asked this index"
+    if refused is not None:
+        assert change in (vanished, unknown)
+        assert refused.exit_code in (4, 5)
+        assert refused.hint
+        return
+    assert "demo==1.0" in text
+    assert re.findall("sha256:([0-9a-f]{64})", text)
+    assert set(re.findall("sha256:([0-9a-f]{64})", text)) <= HASHES
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda one: one.__name__)
+def test_what_a_lock_names_is_installed_or_nothing_is(
+    site: Site, change: Callable[[Site], None], tmp_path: Path
+) -> None:
+    """Between lock and build, by the build's own installer: the locked bytes, or a failure that names them."""
+    (environment,) = choose("quickstart", (), Workspace(ROOT), load()).environments
+    (tmp_path / "requirements.lock").write_text(lock_alone(environment, "2.36", "demo==1.0"))
+    change(site)
+    words = [uv_binary(), "pip", "install", "--python", sys.executable, "--no-deps", "--require-hashes", "--link-mode"]
+    words += ["copy", "--no-progress", "--target", str(tmp_path / "site"), "-r", str(tmp_path / "requirements.lock")]
+    done = subprocess.run(words, capture_output=True, check=False, text=True, timeout=100)
+    installed = tmp_path / "site" / "demo" / "__init__.py"
+    if change in (yanked, html, busy):
+        assert done.returncode == 0, done.stderr
+        assert installed.read_bytes() == b"old" * 50
+    else:
+        assert done.returncode != 0
+        assert "demo" in done.stderr
+        assert not installed.exists()
+
+
+@pytest.mark.parametrize(("change", "after"), ROWS)
+def test_what_a_client_reads_is_one_wheels_or_nothing(
+    site: Site, change: Callable[[Site], None], after: int, tmp_path: Path
+) -> None:
+    """METADATA and a member are of the one wheel or of the other, never of both, or the index has failed."""
+    client = Client(IndexConfig(url=site.url), Cache(tmp_path))
+    changes(site, change, after)
+    found, refused = set(), None
+    try:
+        for file in client.files("demo"):
+            said = client.metadata(file)
+            found.add(re.findall("Summary: (.*)", said)[0])
+            member = client.member(file, "demo/__init__.py")
+            assert member is not None
+            found.add(member[: len(member) // 50].decode())
+    except IndexUnavailableError as error:
+        refused = error
+    assert len(found) <= 1, found
+    assert found or refused or change in (vanished, unknown)
+    assert refused is None or refused.exit_code == 5
+
+
+@pytest.mark.parametrize(
+    ("beside", "digest"),
+    [
+        (b"Metadata-Version: 2.1\nName: demo\nVersion: 1.0\nSummary: a lie\n", "0" * 64),
+        (b"Metadata-Version: 2.1\nName: demo\nVersion: 2.0\nSummary: a lie\n", ""),
+        (b"Metadata-Version: 2.1\nName: other\nVersion: 1.0\nSummary: a lie\n", ""),
+        (b"<html>please log in</html>", ""),
+        (b"", ""),
+        (b"\xff\xfe\x00", ""),
+    ],
+    ids=["another digest", "another version", "another project", "a login", "nothing", "bytes"],
+)
+def test_metadata_that_is_not_the_wheels_is_not_believed(
+    site: Site, beside: bytes, digest: str, tmp_path: Path
+) -> None:
+    """What is served beside a wheel and disagrees with it is passed over: the wheel's own is read, and kept."""
+    site.beside[NAME] = (beside, digest)
+    client = Client(IndexConfig(url=site.url), Cache(tmp_path))
+    (file,) = client.files("demo")
+    assert "Summary: old" in client.metadata(file)
+    assert "Summary: old" in Client(IndexConfig(url=site.url), Cache(tmp_path)).metadata(file)
+
+
+def test_metadata_by_its_digest_is_believed(site: Site, tmp_path: Path) -> None:
+    """Served beside the wheel under the digest that the page states, it is taken, and the wheel is not read."""
+    own = b"Metadata-Version: 2.1\nName: demo\nVersion: 1.0\nSummary: beside\n"
+    site.beside[NAME] = (own, hashlib.sha256(own).hexdigest())
+    client = Client(IndexConfig(url=site.url), Cache(tmp_path))
+    (file,) = client.files("demo")
+    assert "Summary: beside" in client.metadata(file)
+    assert not [path for path, _ in site.asked if path.endswith(".whl")]
+
+
+def test_a_clock_that_is_put_back_keeps_no_page_for_ever(site: Site, tmp_path: Path) -> None:
+    """A page that was read by a clock that was ahead is read again, not believed until that time has come."""
+    times = [2e9]
+    client = Client(IndexConfig(url=site.url), Cache(tmp_path), now=lambda: times[0])
+    assert len(client.files("demo")) == 1
+    for path in tmp_path.rglob("*"):
+        if path.is_file():
+            os.utime(path, (2e9, 2e9))
+    vanished(site)
+    assert len(client.files("demo")) == 1
+    times[0] = 1e9
+    assert client.files("demo") == ()
