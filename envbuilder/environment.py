@@ -72,17 +72,21 @@ class RegistryBase(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     states_driver: bool = False
 
 
-class SystemCudaWish(msgspec.Struct, frozen=True, kw_only=True):
-    """CUDA of the distribution's own packages, to be installed on the system called ``os``.
+class SystemCudaWish(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """CUDA of packages, to be installed on the system called ``os``.
 
-    ``component`` is where in its archive the ``packages`` are; ``cudnn`` is the one wheel that cuDNN comes from, pinned
-    (``nvidia-cudnn-cu11==8.6.0.163``). Versions and digests are in the context's own locks.
+    ``component`` is where in the distribution's archive the ``packages`` are, or ``repository`` the name of a further
+    one, which the user's configuration has. ``folders`` are those of the packages' that the loader has to be told of.
+    ``cudnn`` is the one wheel that cuDNN comes from, pinned (``nvidia-cudnn-cu11==8.6.0.163``). Versions and digests
+    are in the context's own locks.
     """
 
     os: str
-    component: str
+    component: str = ""
     packages: tuple[str, ...]
     cudnn: str
+    repository: str = ""
+    folders: tuple[str, ...] = ()
 
 
 class Resolved(msgspec.Struct, frozen=True, kw_only=True):

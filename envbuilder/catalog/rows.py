@@ -272,16 +272,20 @@ class BaseImage(Row, frozen=True, kw_only=True):
 class SystemCuda(Row, frozen=True, kw_only=True):
     """CUDA as a distribution packages it: a system of its own name (``debian-bookworm-cuda``) on the one called ``os``.
 
-    ``component`` is the part of the archive that holds the ``packages``, ``libraries`` are the sonames that those bring
-    where the loader looks. ``cudnn_wheel`` is the wheel line that cuDNN comes from, because no distribution has the
-    files (its own package, where there is one, fetches them while it is installed).
+    ``component`` is the part of the archive that holds the ``packages``, or ``repository`` the name under which the
+    user's configuration has the one that does; ``folders`` are those of theirs that the loader has to be told of.
+    ``libraries`` are the sonames that the packages bring where it looks then. ``cudnn_wheel`` is the wheel line that
+    cuDNN comes from, because no distribution has the files (its own package, where there is one, fetches them while it
+    is installed).
     """
 
     name: str
     short: str
     os: str
     cuda: str
-    component: str
+    component: str = ""
+    repository: str = ""
+    folders: tuple[str, ...] = ()
     packages: tuple[str, ...]
     libraries: tuple[str, ...]
     cudnn_wheel: str

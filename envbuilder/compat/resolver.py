@@ -210,7 +210,14 @@ def _packaged(system: OperatingSystem, stack: Stack) -> SystemCudaWish | msgspec
     if row is None or stack.cudnn is None:
         return msgspec.UNSET
     cudnn = f"{row.cudnn_wheel}=={stack.cudnn}"
-    return SystemCudaWish(os=row.os, component=row.component, packages=row.packages, cudnn=cudnn)
+    return SystemCudaWish(
+        os=row.os,
+        component=row.component,
+        repository=row.repository,
+        folders=row.folders,
+        packages=row.packages,
+        cudnn=cudnn,
+    )
 
 
 def _registry_base(system: OperatingSystem, python: str, *, gpu: bool) -> RegistryBase | msgspec.UnsetType:

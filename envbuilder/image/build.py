@@ -147,7 +147,11 @@ def build(  # noqa: PLR0913 - what a build is made of, each from another place
     request = BuildRequest(
         context=context,
         tag=reference(environment.id),
-        extra=host_files(wheels=options.wheels, indexes=environment.added.indexes),
+        extra=host_files(
+            wheels=options.wheels,
+            indexes=environment.added.indexes,
+            repository=environment.packaged_cuda.repository if environment.packaged_cuda else "",
+        ),
         build_args={"BASE": base.reference, **({"TOOLS": tools.reference} if tools else {})},
         labels={BASE_NAME_LABEL: base.reference, BASE_DIGEST_LABEL: base.id},
         no_cache=options.no_cache,

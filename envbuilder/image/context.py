@@ -78,7 +78,8 @@ def ensure_system_locks(
         text = lock_alone(environment, system.glibc, cuda.cudnn)
         write_atomically(context / system_lock.CUDNN_LOCK, text.encode())
     if environment.pinned_packages and system_lock.SYSTEM_LOCK in wanted:
-        text = system_lock.resolve(system.suite, environment.pinned_packages, cuda.component if cuda else "")
+        place = (cuda.component, cuda.repository) if cuda else ("", "")
+        text = system_lock.resolve(system.suite, environment.pinned_packages, *place)
         write_atomically(context / system_lock.SYSTEM_LOCK, text.encode())
 
 

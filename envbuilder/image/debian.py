@@ -6,6 +6,7 @@ import hashlib
 import os
 import re
 import shutil
+import tarfile
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -14,6 +15,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from envbuilder.engine.archive import MODIFIED
 from envbuilder.errors import InfrastructureError, decode, of_system, programs
+from envbuilder.image import apt_sources
 from envbuilder.workspace import is_gone, owner, temporary_folder, writing
 
 PACKAGES = ("python3", "python3-venv", "ca-certificates")
@@ -92,7 +94,12 @@ def _first_that_works(suite: str, part: Path, report: Callable[[str], None]) -> 
 
 
 def mirror_lines(suite: str) -> tuple[str, ...]:
-    """Say where apt finds Debian on this host, for another suite of it; nothing where this host is not Debian."""
+    """Say where Debian is found: by the user's configuration, else as apt has it on this host, for any suite of it.
+
+    Nothing where neither says: then mmdebstrap has a default of its own.
+    """
+    if configured := apt_sources.debian_lines(suite):
+        return configured
     release = _codename()
     if not release:
         return ()
@@ -102,6 +109,24 @@ def mirror_lines(suite: str) -> tuple[str, ...]:
         return ()
     lines = [f"deb {main} {suite} main", f"deb {main} {suite}-updates main"]
     return (*lines, f"deb {security} {suite}-security main") if security else tuple(lines)
+
+
+def lines_of_base(suite: str, bases: Path) -> tuple[str, ...]:
+    """Say where a base of this suite came from that was bootstrapped here: mmdebstrap writes it into the base.
+
+    Nothing where there is none. ``bases`` is the folder that they are kept in.
+    """
+    for tar in sorted(bases.glob(f"*-{recipe(suite)[:12]}.tar")):
+        with suppress(OSError, tarfile.TarError, ValueError), tarfile.open(tar, "r|") as archive:
+            for member in archive:
+                file = archive.extractfile(member) if member.name.lstrip("./") == _SOURCES and member.isfile() else None
+                if file is not None:
+                    lines = decode.lossy(file.read(_MOST_OF_A_LINE)).splitlines()
+                    return tuple(re.sub(r" \[[^]]*\]", "", line).strip() for line in lines if line.startswith("deb "))
+    return ()
+
+
+_SOURCES = "etc/apt/sources.list"
 
 
 def _mmdebstrap(suite: str, part: Path, mirrors: tuple[str, ...], report: Callable[[str], None]) -> None:

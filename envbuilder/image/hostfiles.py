@@ -6,17 +6,22 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from envbuilder.image import apt_sources
 from envbuilder.pypi import uvconf
 from envbuilder.pypi.index_config import configured, is_remote
 from envbuilder.workspace import read_users
 
 
 def host_files(
-    environ: Mapping[str, str] = os.environ, wheels: Path | None = None, indexes: tuple[str, ...] = ()
+    environ: Mapping[str, str] = os.environ,
+    wheels: Path | None = None,
+    indexes: tuple[str, ...] = (),
+    repository: str = "",
 ) -> dict[str, bytes]:
     """Return what goes into a build context's ``host/`` folder, by path in the context.
 
-    ``wheels`` is a folder of wheels to install from, and ``indexes`` are a matrix's own, beside the indexes. These are
+    ``wheels`` is a folder of wheels to install from, ``indexes`` are a matrix's own, beside the indexes, and
+    ``repository`` names one of apt's in the user's configuration. These are
     the ones that pip and uv are configured for here; nothing is written where both use their default, and nothing but
     ``https`` and ``http`` is passed on, since a step cannot see this host's files. The files may hold credentials: they
     are mounted into steps, and are in no folder of this host and in no layer.
@@ -35,6 +40,10 @@ def host_files(
     for_uv = list(uvconf.lines(extra, main, proxy=proxy, links="/run/host/wheels" if wheels else ""))
     if for_uv:
         files["host/uv.toml"] = _text(for_uv)
+    if repository:
+        found = apt_sources.repository(repository, environ)
+        files["host/apt/further.list"] = found.line("/run/host/apt").encode()
+        files[f"host/apt/{found.key_file}"] = found.key
     for wheel in sorted(wheels.glob("*.whl")) if wheels else ():
         files[f"host/wheels/{wheel.name}"] = read_users(wheel)
     return files

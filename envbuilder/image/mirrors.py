@@ -4,26 +4,19 @@ from __future__ import annotations
 
 import os
 import re
-import tomllib
 from collections.abc import Mapping
-from pathlib import Path
 
-from envbuilder.errors import UsageError, decode
-from envbuilder.workspace import users_text
+from envbuilder.errors import UsageError
+from envbuilder.image.user_config import config_file, section
 
 HUB = "docker.io"
 """The registry of a reference that names none."""
 
 VARIABLE = "ENVBUILDER_MIRRORS"
+_HINT = 'write [mirrors], and below it "docker.io" = "mirror.example.org"'
 _HOST = re.compile(r"(?:[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?)(?::[0-9]{1,5})?\Z")
 _NAMES_REGISTRY = re.compile(r"(?:[^/]*[.:][^/]*|localhost)/")
 _MIRROR = re.compile(r"(?:[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?)(?::[0-9]{1,5})?(?:/[a-z0-9][a-z0-9._-]*)*\Z")
-
-
-def config_file(environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the user's configuration file, whether it is there or not."""
-    home = Path(environ.get("HOME") or Path.home())
-    return Path(environ.get("XDG_CONFIG_HOME", "").strip() or home / ".config") / "envbuilder/config.toml"
 
 
 def mirrors(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -32,25 +25,12 @@ def mirrors(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     The file's table ``[mirrors]`` and, outranking it, the variable ``ENVBUILDER_MIRRORS``
     (``docker.io=mirror.example.org/hub,quay.io=…``). Raises UsageError for what is no registry and no mirror.
     """
-    path = config_file(environ)
-    found = _of_file(path) if path.is_file() else {}
+    table, where = section("mirrors", _HINT, environ), str(config_file(environ))
+    found = {registry: _checked(registry, mirror, where) for registry, mirror in table.items()}
     for pair in environ.get(VARIABLE, "").replace(",", " ").split():
         registry, _, mirror = pair.partition("=")
         found[registry] = _checked(registry, mirror, VARIABLE)
     return found
-
-
-def _of_file(path: Path) -> dict[str, str]:
-    try:
-        with decode.damaged("not TOML"):
-            table = tomllib.loads(users_text(path)).get("mirrors", {})
-    except decode.DamagedError as error:
-        raise UsageError(
-            f"{path}: {error}", hint='write [mirrors], and below it "docker.io" = "mirror.example.org"'
-        ) from error
-    if not isinstance(table, dict):
-        raise UsageError(f"{path}: mirrors is no table", hint='write [mirrors], and below it "docker.io" = "…"')
-    return {registry: _checked(registry, mirror, str(path)) for registry, mirror in table.items()}
 
 
 def _checked(registry: str, mirror: object, where: str) -> str:

@@ -112,9 +112,12 @@ def needs_nvrtc_link(environment: Environment) -> bool:
     """
     packaged = environment.packaged_cuda
     return "nvidia-cuda-nvrtc-cu11" in pins(environment.cuda_wheels) or (
-        packaged is not None and "libnvrtc11.2" in packaged.packages
+        packaged is not None and not _NVRTC_11.isdisjoint(packaged.packages)
     )
 
+
+_NVRTC_11 = frozenset({"libnvrtc11.2", *(f"cuda-nvrtc-11-{minor_}" for minor_ in range(2, 9))})
+"""Packages whose NVRTC has the soname of CUDA 11.2 to 11.8, Debian's name and NVIDIA's own."""
 
 _MINOR_COMPATIBILITY_SINCE = 11
 """Minor-version compatibility came with CUDA 11: docs.nvidia.com/deploy/cuda-compatibility."""
@@ -135,6 +138,7 @@ def _dockerfile(
     engine.filters["word"] = _word
     engine.filters["folder"] = _folder
     engine.filters["package"] = _package
+    engine.filters["place"] = _place
     engine.filters["quoted"] = _quoted
     engine.filters["words"] = _words
     added = environment.added
@@ -228,6 +232,16 @@ def _words(values: Sequence[str]) -> str:
 def _word(value: str) -> str:
     """Return a value that is one plain word; refuse everything else."""
     if not _WORD.match(value):
+        raise ValueError(f"not fit for a Dockerfile: {value!r}")
+    return value
+
+
+_PLACE = re.compile(r"^(?:/[A-Za-z0-9][A-Za-z0-9._-]*)+\Z")
+
+
+def _place(value: str) -> str:
+    """Return an absolute path of plain names; refuse everything else."""
+    if not _PLACE.match(value):
         raise ValueError(f"not fit for a Dockerfile: {value!r}")
     return value
 

@@ -16,20 +16,17 @@ import msgspec
 
 from envbuilder.environment import Environment
 from envbuilder.errors import InfrastructureError, InputError, Problem, programs
-from envbuilder.image import debian, lockfile
+from envbuilder.image import apt_sources, debian, lockfile
+from envbuilder.image.user_config import config_file
 from envbuilder.versions import pins
-from envbuilder.workspace import temporary_folder, users_text, write_atomically
+from envbuilder.workspace import cache_dir, temporary_folder, users_text, write_atomically
 
 SYSTEM_LOCK, CUDNN_LOCK = "system.lock", "cudnn.lock"
 """Their names in a build context: packages of the system in the format of sha256sum, and cuDNN's wheel in pip's."""
 
 _KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
-_DEFAULT_MIRRORS = (
-    "deb http://deb.debian.org/debian {suite} main",
-    "deb http://deb.debian.org/debian {suite}-updates main",
-    "deb http://deb.debian.org/debian-security {suite}-security main",
-)
-"""Where Debian is found on a host that is not Debian itself."""
+_DEBIAN_FIRST = "Package: *\nPin: release o=Debian\nPin-Priority: 900\n"
+"""Of a name that Debian has, and a further repository in a higher version, Debian's is taken."""
 
 _LINE = re.compile(
     r"(?P<sha256>[0-9a-f]{64})  (?P<file>(?P<name>[a-z0-9][a-z0-9+.-]*)_(?P<version>[^_\s/]+)_(?:amd64|all)\.deb)\Z"
@@ -163,15 +160,17 @@ def carry_over(before: Path, context: Path, environment: Environment) -> None:
                 write_atomically(context / name, text.encode())
 
 
-def resolve(suite: str, packages: Iterable[str], component: str = "") -> str:
+def resolve(suite: str, packages: Iterable[str], component: str = "", repository: str = "") -> str:
     """Resolve packages of a Debian suite, with what they need beyond a bootstrapped base, and write their lock.
 
-    Takes about 10 s. Raises InfrastructureError with apt's reason, or where apt or the mirror is not to be had, and
-    InputError for a name that no package has but others provide: such a name pins nothing.
+    ``component`` is a further part of its archive, ``repository`` the name of a further one of the user's. Takes about
+    10 s. Raises UsageError where the user's configuration has none of that name, InfrastructureError with apt's reason,
+    or where apt or the mirror is not to be had, and InputError for a name that no package has but others provide: such
+    a name pins nothing.
     """
     packages = tuple(packages)
     with temporary_folder("apt") as folder:
-        options = _prepared(suite, component, folder)
+        options = _prepared(suite, component, repository, folder)
         _run([*options, "update"], "check the mirror in apt's configuration")
         before = {file for file, _ in _printed(options, _BEFORE)}
         found = [row for row in _printed(options, (*_BEFORE, *packages)) if row[0] not in before]
@@ -185,22 +184,37 @@ def resolve(suite: str, packages: Iterable[str], component: str = "") -> str:
     return "".join(f"{_IN_BASE}{one}\n" for one in sorted(others)) + text
 
 
-def _prepared(suite: str, component: str, folder: Path) -> list[str]:
-    """Return what makes apt work in a folder of its own, on this suite alone, for amd64."""
+def _lines(suite: str) -> tuple[str, ...]:
+    """Say where the suite's lists are: the user's word, this host's, else what mmdebstrap took for the base."""
+    found = debian.mirror_lines(suite) or debian.lines_of_base(suite, cache_dir() / "bases")
+    if not found:
+        raise InfrastructureError(
+            f"no mirror of Debian's {suite} is known on this host: its packages cannot be pinned here",
+            hint=f'name one in {config_file()}: [apt] with debian = "https://mirror.example.org/debian"',
+        )
+    return found
+
+
+def _prepared(suite: str, component: str, repository: str, folder: Path) -> list[str]:
+    """Return what makes apt work in a folder of its own, on this suite and repository alone, for amd64."""
+    further = apt_sources.repository(repository) if repository else None
     for name in ("state/lists/partial", "cache/archives/partial", "etc"):
         (folder / name).mkdir(parents=True)
     write_atomically(folder / "status", b"")
-    lines = debian.mirror_lines(suite) or tuple(line.format(suite=suite) for line in _DEFAULT_MIRRORS)
     signed = f"deb [signed-by={_KEYRING}] "
-    text = "".join(f"{line.replace('deb ', signed, 1)} {component}".rstrip() + "\n" for line in lines)
+    text = "".join(f"{line.replace('deb ', signed, 1)} {component}".rstrip() + "\n" for line in _lines(suite))
+    if further is not None:
+        write_atomically(folder / further.key_file, further.key)
+        text += further.line(str(folder))
     write_atomically(folder / "sources.list", text.encode())
+    write_atomically(folder / "preferences", _DEBIAN_FIRST.encode())
     values = {
         "Dir::State": folder / "state",
         "Dir::State::status": folder / "status",
         "Dir::Cache": folder / "cache",
         "Dir::Etc::sourcelist": folder / "sources.list",
         "Dir::Etc::sourceparts": folder / "etc",
-        "Dir::Etc::preferences": folder / "none",
+        "Dir::Etc::preferences": folder / "preferences",
         "Dir::Etc::preferencesparts": folder / "etc",
         "APT::Architecture": "amd64",
         "APT::Architectures": "amd64",

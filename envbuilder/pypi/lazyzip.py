@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections import deque
 from collections.abc import Callable, Iterator
 
 from envbuilder.pypi.package_index import Member
@@ -71,15 +72,20 @@ def _entries(listing: bytes) -> Iterator[Member]:
 
 
 def _large(extra: bytes, packed: int, size: int, offset: int) -> tuple[int, int, int]:
-    """Take the 64-bit values from an entry's extra field, in the order in which the format lists what is missing."""
+    """Take the 64-bit values from an entry's extra field, in the order in which the format lists what is missing.
+
+    Raises ValueError where the field has fewer of them than the entry says.
+    """
     at = 0
     while at + 4 <= len(extra):
         kind, length = struct.unpack_from("<2H", extra, at)
         if kind == 1:
-            values = iter(struct.unpack_from(f"<{length // 8}Q", extra, at + 4))
-            size = next(values) if size == _LARGE else size
-            packed = next(values) if packed == _LARGE else packed
-            offset = next(values) if offset == _LARGE else offset
+            values = deque(struct.unpack_from(f"<{length // 8}Q", extra, at + 4))
+            if len(values) < (size, packed, offset).count(_LARGE):
+                raise ValueError("an entry of the archive's directory lacks a size of 64 bits that it speaks of")
+            size = values.popleft() if size == _LARGE else size
+            packed = values.popleft() if packed == _LARGE else packed
+            offset = values.popleft() if offset == _LARGE else offset
         at += 4 + length
     return packed, size, offset
 

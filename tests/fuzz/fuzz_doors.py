@@ -17,7 +17,7 @@ from unittest import mock
 
 import msgspec
 import requests
-from fuzz_target import TESTS, Target, file, place, read_all
+from fuzz_target import TESTS, Target, place, read_all
 from made_images import SITE, image_of, outside, package
 
 from envbuilder.attest.demand import Demand
@@ -34,7 +34,7 @@ from envbuilder.engine import calls, docker
 from envbuilder.engine.buildkit import Trace
 from envbuilder.engine.port import Image
 from envbuilder.errors import EnvbuilderError, decode
-from envbuilder.image import build, mirrors, omissions, system_lock, wheel_records
+from envbuilder.image import apt_sources, build, mirrors, omissions, system_lock, wheel_records
 from envbuilder.image.lockfile import Locked
 from envbuilder.jobs import fleet_kubernetes, fleet_make, kubernetes_executor
 from envbuilder.jobs.fleet_task import ProofOrder, Task
@@ -315,8 +315,23 @@ def _profile(data: bytes) -> None:
     profile.parse(decode.lossy(data)[:500], store.load())
 
 
+def _configured(data: bytes) -> dict[str, str]:
+    """Write a user's configuration, and return the variables that lead to it."""
+    folder = place() / "envbuilder"
+    folder.mkdir(exist_ok=True)
+    (folder / "config.toml").write_bytes(data)
+    return {"XDG_CONFIG_HOME": str(folder.parent)}
+
+
 def _mirrors(data: bytes) -> None:
-    mirrors._of_file(file("config.toml", data))
+    mirrors.mirrors(_configured(data))
+
+
+def _repositories(data: bytes) -> None:
+    environ = _configured(data)
+    with contextlib.suppress(EnvbuilderError):
+        apt_sources.debian_lines("bookworm", environ)
+    apt_sources.repository("nvidia-bookworm", environ)
 
 
 def _exchange(data: bytes) -> None:
@@ -409,6 +424,13 @@ DOORS: tuple[Target, ...] = (
     Target("record-rows", lambda: [b'a/b.py,sha256=x,3\n"a,b",,\n../../../bin/x,sha256=y,1\na-1.data/scripts/z,,\n'], _record_rows),
     Target("locked-wheel", _locked_wheel_seeds, _locked_wheel),
     Target("profile", lambda: [b"driver=470.57.02,gpu=A100", b"driver=535.104.05,gpu=H100,gpus=8,memory=80,fail=no-device"], _profile),
+    Target(
+        "repositories",
+        lambda: [
+            b'[apt]\ndebian = "https://m.example.org/d"\n[apt.repositories.nvidia-bookworm]\nurl = "https://p.example.org/c"\n'
+        ],
+        _repositories,
+    ),
     Target("mirrors", lambda: [b'[mirrors]\n"docker.io" = "mirror.example.org"\n'], _mirrors),
     Target("exchange", _exchange_seeds, _exchange),
     Target("in-image", _in_image_seeds, _in_image),

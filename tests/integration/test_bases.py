@@ -14,14 +14,28 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from apt_repository import Archive, Signer, served
 from certificates import certificate
 from made_objects import cudnn_part, run_time, shared_object
 from registries import SECRET_BCRYPT, docker_registry, login
 
+from envbuilder.catalog.store import load
 from envbuilder.cli import main
+from envbuilder.compat.resolver import Resolver
 from envbuilder.engine import archive
 from envbuilder.engine.docker import connect
+from envbuilder.engine.port import BuildRequest
+from envbuilder.environment import Combination, Environment
+from envbuilder.errors import BuildFailedError
+from envbuilder.image import dpkg_status, system_lock
+from envbuilder.image.bases import ensure_base
+from envbuilder.image.context import templates
+from envbuilder.image.hostfiles import host_files
+from envbuilder.image.render import render_context
+from envbuilder.image.system_lock import CUDNN_LOCK, SYSTEM_LOCK
 from envbuilder.probes.suite import loader
+from envbuilder.validation.image_files import read_image
+from envbuilder.workspace import write_atomically
 
 pytestmark = pytest.mark.engine
 
@@ -217,3 +231,65 @@ def test_podman_s_socket_is_refused_with_the_reason(desk: Desk, monkeypatch: pyt
     assert code == 5
     assert "Podman" in said
     assert "BuildKit" in said
+
+
+NVIDIA = (
+    *("cuda-cudart-12-5", "libcublas-12-5", "libcufft-12-5", "libcurand-12-5", "libcusolver-12-5"),
+    *("libcusparse-12-5", "cuda-cupti-12-5", "libnvjitlink-12-5", "cuda-nvrtc-12-5"),
+)
+
+
+@pytest.mark.network
+def test_cuda_of_a_vendors_repository(desk: Desk) -> None:
+    """Locked by apt and installed by a build: these bytes and no others, the repository's address and key nowhere."""
+    folder = "usr/local/cuda-12.5/targets/x86_64-linux/lib"
+    (desk.folder / "www").mkdir()
+    vendor = Archive(desk.folder / "www", Signer(desk.folder / "gpg"), "NVIDIA")
+    for name in NVIDIA:
+        needs = "Depends: cuda-toolkit-config-common\n" if name == "cuda-cudart-12-5" else ""
+        vendor.add(name, "12.5.82-1", {f"{folder}/{name}.so.12": name.encode()}, more=needs)
+    vendor.add("cuda-toolkit-config-common", "12.5.82-1", arch="all")
+    vendor.publish()
+    found = Resolver(load()).resolve(Combination(tensorflow="2.18.1", os="debian-bookworm-nvidia", flavor="gpu"))
+    assert isinstance(found, Environment)
+    config = desk.folder / "config/envbuilder/config.toml"
+    config.parent.mkdir(parents=True)
+    key = vendor.signer.public(desk.folder / "vendor.gpg")
+    engine, system = connect(), load().system("debian-bookworm")
+    assert system is not None
+    with served(desk.folder / "www", own_address()) as address:
+        config.write_text(f'[apt.repositories.nvidia-bookworm]\nurl = "{address}"\nkey = "{key}"\n')
+        text = system_lock.resolve("bookworm", found.pinned_packages, repository="nvidia-bookworm")
+        assert {package.name for package in system_lock.parse(text)} == {*NVIDIA, "cuda-toolkit-config-common"}
+        lock = "tensorflow==2.18.1\n"
+        locks = {SYSTEM_LOCK: text, CUDNN_LOCK: "nvidia-cudnn-cu12==9.3.0.75\n"}
+        context = desk.folder / "context"
+        for name, content in render_context(found, lock, templates(), system=locks).items():
+            write_atomically(context / name, content)
+        whole = (context / "Dockerfile").read_text()
+        (context / "Dockerfile").write_text(whole.partition("\n\n# cuDNN")[0] + "\n")
+        base = ensure_base(engine, system, Path(tempfile.gettempdir()), lambda _: None)
+        request = BuildRequest(
+            context=context,
+            tag="envbuilder-test/nvidia:1",
+            extra=host_files(repository="nvidia-bookworm"),
+            build_args={"BASE": base.reference},
+            no_cache=True,
+        )
+        image = engine.build(request, lambda _: None)
+        desk.made.append(request.tag)
+        files = read_image(engine, image)
+        assert f"{folder}/cuda-cudart-12-5.so.12" in files.paths
+        installed = dpkg_status.versions((files.content("var/lib/dpkg/status") or b"").decode())
+        assert {installed[package.name] for package in system_lock.parse(text)} == {"12.5.82-1"}
+        below = len((engine.image(base.id) or image).layers)
+        added = {row.path for record in files.records[below:] for row in record.rows if row.kind == "file"}
+        assert not [path for path in added if path.startswith(("run/", "etc/apt/", "var/lib/apt/lists/"))]
+        vendor.held.clear()
+        shutil.rmtree(vendor.root / "made")
+        for name in (*NVIDIA, "cuda-toolkit-config-common"):
+            vendor.add(name, "12.5.82-1", {f"{folder}/{name}.so.12": b"another's"})
+        vendor.publish()
+        with pytest.raises(BuildFailedError) as failed:
+            engine.build(request, lambda _: None)
+    assert "not in system.lock" in str(failed.value)

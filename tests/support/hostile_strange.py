@@ -21,6 +21,7 @@ STRANGE_IMAGES: tuple[Hostile, ...] = (
     row("name-that-differs-in-case", f"RUN echo x=1 > {SITE}/Numpy.py", FILES),
     row("hard-link-over-a-file", f"RUN ln -f {SITE}/six.py {SITE}/h5py/version.py", FILES),
     row("folder-emptied-and-filled-again", f"RUN cp -a {SITE}/numpy /opt/n && rm -r {SITE}/numpy && cp -a /opt/n {SITE}/numpy && rm -r /opt/n"),
+    row("name-that-is-no-text", f"RUN touch \"/srv/$(printf '\\377').py\" \"{SITE}/$(printf '\\377')\""),
     row("file-of-holes", "RUN truncate -s 2G /var/holes"),
     row("path-that-is-too-long", "RUN python3 -c \"import os; os.chdir('/srv'); [(os.mkdir('d' * 200), os.chdir('d' * 200)) for _ in range(30)]; open('x.py', 'w').close()\""),
     row("device-in-place-of-a-module", f"RUN rm {SITE}/six.py && mknod {SITE}/six.py c 1 3", FILES),

@@ -1,0 +1,32 @@
+"""The user's configuration file: where it is, and one table of it at a time."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+
+from envbuilder.errors import UsageError, decode
+from envbuilder.workspace import users_text
+
+
+def config_file(environ: Mapping[str, str] = os.environ) -> Path:
+    """Return the user's configuration file, whether it is there or not."""
+    home = Path(environ.get("HOME") or Path.home())
+    return Path(environ.get("XDG_CONFIG_HOME", "").strip() or home / ".config") / "envbuilder/config.toml"
+
+
+def section(name: str, hint: str, environ: Mapping[str, str] = os.environ) -> Mapping[str, object]:
+    """Return a table of it, empty where there is none. Raises UsageError, with the hint, for what is none."""
+    path = config_file(environ)
+    if not path.is_file():
+        return {}
+    try:
+        with decode.damaged("not TOML"):
+            table = tomllib.loads(users_text(path)).get(name, {})
+    except decode.DamagedError as error:
+        raise UsageError(f"{path}: {error}", hint=hint) from error
+    if not isinstance(table, dict):
+        raise UsageError(f"{path}: {name} is no table", hint=hint)
+    return table

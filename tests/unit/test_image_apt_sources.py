@@ -1,0 +1,268 @@
+"""Mirrors and further repositories of apt's: as the user's configuration has them, and by the real apt on loopback."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import shutil
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from apt_repository import Archive, Signer, served
+
+from envbuilder.catalog.store import load
+from envbuilder.compat.resolver import Resolver
+from envbuilder.environment import Combination, Environment
+from envbuilder.errors import EnvbuilderError, InfrastructureError, UsageError
+from envbuilder.image import debian, system_lock
+from envbuilder.image.apt_sources import debian_lines, repository
+from envbuilder.image.context import templates
+from envbuilder.image.hostfiles import host_files
+from envbuilder.image.render import render_context
+from envbuilder.image.system_lock import CUDNN_LOCK, SYSTEM_LOCK
+
+CATALOG = load()
+KEY = bytes([0x99]) + b"\x01key"
+LOCK = f"tensorflow==2.10.1 \\\n    --hash=sha256:{'d' * 64}\n"
+WHEEL = f"nvidia-cudnn-cu11==8.6.0.163 \\\n    --hash=sha256:{'c' * 64}\n"
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give the user a configuration file of their own, and a cache."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    path = tmp_path / "config/envbuilder/config.toml"
+    path.parent.mkdir(parents=True)
+    return path
+
+
+def test_debian_is_had_from_the_configured_mirror(config: Path) -> None:
+    """The user's mirror outranks this host's lists; security updates come from where they are named."""
+    config.write_text('[apt]\ndebian = "https://m.example.org/debian/"\n')
+    lines = ("deb https://m.example.org/debian bookworm main", "deb https://m.example.org/debian bookworm-updates main")
+    assert debian.mirror_lines("bookworm") == lines
+    config.write_text('[apt]\ndebian = "https://m.example.org/debian"\ndebian-security = "http://s.example.org/x"\n')
+    assert debian_lines("trixie")[-1] == "deb http://s.example.org/x trixie-security main"
+    config.unlink()
+    assert debian_lines("bookworm") == ()
+
+
+def test_a_host_without_a_mirror_takes_that_of_its_base_or_says_so(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where nothing is configured and apt is another system's, the base's own lists say where it came from."""
+    assert not config.exists()
+    monkeypatch.setattr(debian, "_codename", lambda: "")
+    with pytest.raises(InfrastructureError, match="no mirror of Debian") as failed:
+        system_lock.resolve("bookworm", ("git",))
+    assert str(config) in (failed.value.hint or "")
+    bases = config.parents[2] / "cache/envbuilder/bases"
+    bases.mkdir(parents=True)
+    text = b"deb [trusted=yes] http://d.example.org/debian bookworm main\n# deb x\n"
+    text += b"deb http://s.example.org/debian bookworm-security main\n"
+    tar = bases / f"debian-bookworm-{debian.recipe('bookworm')[:12]}.tar"
+    with tarfile.open(tar, "w") as archive:
+        for name, content in (("./etc/hosts", b""), ("./etc/apt/sources.list", text)):
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    expected = (
+        "deb http://d.example.org/debian bookworm main",
+        "deb http://s.example.org/debian bookworm-security main",
+    )
+    assert debian.lines_of_base("bookworm", bases) == expected
+    assert debian.lines_of_base("trixie", bases) == ()
+    tar.write_bytes(b"no tar")
+    assert debian.lines_of_base("bookworm", bases) == ()
+
+
+@pytest.mark.parametrize("armoured", [False, True])
+def test_a_repository_is_an_address_and_a_key(config: Path, *, armoured: bool) -> None:
+    """Its line names the key by the ending that apt takes for its form; a suite is what stands behind a flat one's."""
+    key = config.parent / "key"
+    key.write_bytes(b"-----BEGIN PGP PUBLIC KEY BLOCK-----\n\nx\n" if armoured else KEY)
+    config.write_text(
+        f'[apt.repositories.nvidia-bullseye]\nurl = "https://p.example.org/cuda/x86_64/"\nkey = "{key}"\n'
+    )
+    found = repository("nvidia-bullseye")
+    name = f"nvidia-bullseye.{'asc' if armoured else 'gpg'}"
+    assert found.line("/k") == f"deb [arch=amd64 signed-by=/k/{name}] https://p.example.org/cuda/x86_64 /\n"
+    files = host_files({"XDG_CONFIG_HOME": str(config.parents[1])}, repository="nvidia-bullseye")
+    assert files["host/apt/further.list"].decode() == found.line("/run/host/apt")
+    assert files[f"host/apt/{name}"] == key.read_bytes()
+    config.write_text(config.read_text() + 'suite = "stable main"\n')
+    assert repository("nvidia-bullseye").line("/k").endswith("x86_64 stable main\n")
+
+
+def read_both() -> None:
+    """Read what the user's configuration says of Debian, and of a repository."""
+    debian_lines("bookworm")
+    repository("nvidia-bullseye")
+
+
+HOSTILE = [
+    "",
+    "[apt]\ndebian = 5\n",
+    '[apt]\ndebian = "ftp://m.example.org/debian"\n',
+    '[apt]\ndebian = "https://user:secret@m.example.org/debian"\n',
+    '[apt]\ndebian = "https://m.example.org/debian [trusted=yes]"\n',
+    '[apt]\ndebian = "https://m.example.org/debian\\ndeb http://evil.example.org x main"\n',
+    '[apt]\ndebian = "file:///etc"\n',
+    '[apt]\ndebian = "https://m.example.org/../../etc"\n',
+    '[apt]\ndebian = "https://m.example.org/$(reboot)"\n',
+    '[apt]\nmirror = "https://m.example.org"\n',
+    "apt = 5\n",
+    "[apt]\nrepositories = 5\n",
+    "[apt.repositories]\nnvidia-bullseye = 5\n",
+    '[apt.repositories.nvidia-bullseye]\nurl = "https://p.example.org/x"\n',
+    '[apt.repositories.nvidia-bullseye]\nkey = "{key}"\n',
+    '[apt.repositories.nvidia-bullseye]\nurl = "https://p.example.org/x"\nkey = "{key}"\ntrusted = true\n',
+    '[apt.repositories.nvidia-bullseye]\nurl = "https://p.example.org/x"\nkey = "{key}"\nsuite = "x [trusted=yes]"\n',
+    '[apt.repositories.nvidia-bullseye]\nurl = "https://p.example.org/x"\nkey = "{key}"\nsuite = "x\\ndeb h://e /"\n',
+    '[apt.repositories.nvidia-bullseye]\nurl = "https://p.example.org/x"\nkey = "{key}"\nsuite = ["/"]\n',
+    '[apt.repositories.nvidia-bullseye]\nurl = "https://p.example.org/x"\nkey = "key.gpg"\n',
+    '[apt.repositories.nvidia-bullseye]\nurl = "https://p.example.org/x"\nkey = "/nowhere/key.gpg"\n',
+    '[apt.repositories.nvidia-bullseye]\nurl = "https://p.example.org/x"\nkey = "/etc/passwd"\n',
+    '[apt.repositories.nvidia-bullseye]\nurl = "https://p.example.org/x"\nkey = "/dev/zero"\n',
+    '[apt.repositories.nvidia-bullseye]\nurl = "https://p.example.org/x"\nkey = "/etc"\n',
+    '[apt.repositories.nvidia-bullseye]\nurl = "https://p.example.org/x\x1b[2J"\nkey = "{key}"\n',
+    "[apt.repositories.nvidia-bullseye\n",
+    "\xff",
+]
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_what_is_no_repository_is_refused(config: Path, text: str) -> None:
+    """Values that end a line, name a file, carry a password or nothing at all: each is a mistake of the user's."""
+    key = config.parent / "key"
+    key.write_bytes(KEY)
+    config.write_bytes(text.replace("{key}", str(key)).encode("latin-1"))
+    with pytest.raises(EnvbuilderError) as failed:
+        read_both()
+    assert failed.value.hint
+    assert "secret" not in str(failed.value) + failed.value.hint
+
+
+def environment(os: str, tensorflow: str) -> Environment:
+    """Resolve a GPU environment on packages' CUDA."""
+    found = Resolver(CATALOG).resolve(Combination(tensorflow=tensorflow, os=os, flavor="gpu"))
+    assert isinstance(found, Environment), found
+    return found
+
+
+@pytest.mark.parametrize(
+    ("os", "tensorflow", "cuda"),
+    [
+        ("debian-bullseye-nvidia", "2.10.1", "11.2"),
+        ("debian-bullseye-nvidia", "2.5.3", "11.2"),
+        ("debian-bookworm-nvidia", "2.18.1", "12.5"),
+    ],
+)
+def test_tensorflow_gets_the_cuda_that_it_was_built_with(os: str, tensorflow: str, cuda: str) -> None:
+    """The vendor's packages are asked for by its names, and no wheel of CUDA is in the environment."""
+    found = environment(os, tensorflow)
+    assert found.packaged_cuda is not None
+    assert (found.cuda, found.cuda_wheels, found.packaged_cuda.component) == (cuda, (), "")
+    assert found.packaged_cuda.repository == os.removeprefix("debian-").replace(
+        "bullseye-nvidia", "nvidia-bullseye"
+    ).replace("bookworm-nvidia", "nvidia-bookworm")
+    assert f"cuda-cudart-{cuda.replace('.', '-')}" in found.pinned_packages
+
+
+def test_the_dockerfile_asks_the_hosts_repository_and_names_none() -> None:
+    """The address and the key are the host's, mounted into the step; the loader is told of the packages' folders."""
+    wanted = environment("debian-bullseye-nvidia", "2.10.1")
+    text = f"{'a' * 64}  cuda-cudart-11-2_11.2.152-1_amd64.deb\n"
+    files = render_context(wanted, LOCK, templates(), system={SYSTEM_LOCK: text, CUDNN_LOCK: WHEEL})
+    told = files["Dockerfile"].decode()
+    assert "cp /run/host/apt/further.list /run/apt/sources.list.d/" in told
+    assert "cuda-cudart-11-2=11.2.152-1" in told
+    assert "ls -d /usr/local/cuda-11.2/targets/x86_64-linux/lib /usr/local/cuda-11.2/extras/CUPTI/lib64 >" in told
+    assert "ln -s libnvrtc.so.11.2 /usr/local/cuda-11.2/targets/x86_64-linux/lib/libnvrtc.so" in told
+    assert "non-free" not in told
+    assert "http" not in told.replace("Acquire::https::CAInfo", "")
+
+
+@pytest.fixture
+def sites(tmp_path: Path, config: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Archive, Archive]]:
+    """Make a mirror of Debian and a vendor's repository, each signed by its own key, and configure both."""
+    if not all(map(shutil.which, ("gpg", "apt-get", "dpkg-deb"))):
+        pytest.skip("gpg, apt-get and dpkg-deb are Debian's")
+    for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    signers = Signer(tmp_path / "gpg1"), Signer(tmp_path / "gpg2")
+    for part in ("debian", "vendor"):
+        (tmp_path / "www" / part).mkdir(parents=True)
+    ours = Archive(tmp_path / "www/debian", signers[0], "Debian", "bookworm")
+    updates = Archive(tmp_path / "www/debian", signers[0], "Debian", "bookworm-updates")
+    vendor = Archive(tmp_path / "www/vendor", signers[1], "NVIDIA")
+    for name in ("apt", *debian.PACKAGES):
+        ours.add(name, "1.0", more="Essential: yes\nPriority: required\n")
+    ours.add("libstdc++6", "12")
+    updates.add("nothing", "1")
+    updates.publish()
+    monkeypatch.setattr(system_lock, "_KEYRING", str(signers[0].public(tmp_path / "debian.gpg")))
+    key = signers[1].public(tmp_path / "vendor.asc", armoured=True)
+    with served(tmp_path / "www") as address:
+        config.write_text(
+            f'[apt]\ndebian = "{address}/debian"\n'
+            f'[apt.repositories.nvidia-bookworm]\nurl = "{address}/vendor"\nkey = "{key}"\n'
+        )
+        yield ours, vendor
+
+
+def test_the_real_apt_pins_the_vendors_packages(sites: tuple[Archive, Archive]) -> None:
+    """Versions and digests are those of the signed lists, with what they need; of a name that both have, Debian's."""
+    ours, vendor = sites
+    runtime = vendor.add("cuda-cudart-12-5", "12.5.82-1", more="Depends: cuda-toolkit-config-common, libstdc++6\n")
+    shared = vendor.add("cuda-toolkit-config-common", "12.5.82-1", arch="all")
+    vendor.add("libstdc++6", "99")
+    vendor.add("git", "99")
+    git = ours.add("git", "1:2.39")
+    for site in sites:
+        site.publish()
+    standard = ours.held["main"][4][0].read_bytes()
+    text = system_lock.resolve("bookworm", ("cuda-cudart-12-5", "git"), repository="nvidia-bookworm")
+    found = {package.pin: package.sha256 for package in system_lock.parse(text)}
+    assert found == {
+        "cuda-cudart-12-5=12.5.82-1": runtime,
+        "cuda-toolkit-config-common=12.5.82-1": shared,
+        "git=1:2.39": git,
+        "libstdc++6=12": hashlib.sha256(standard).hexdigest(),
+    }
+
+
+@pytest.mark.parametrize("what", ["another key", "a list that was changed", "no signature", "not there"])
+def test_the_real_apt_believes_no_repository_past_its_key(
+    sites: tuple[Archive, Archive], config: Path, what: str
+) -> None:
+    """What is not signed by the configured key pins nothing, and apt's reason is handed on."""
+    ours, vendor = sites
+    vendor.add("cuda-cudart-12-5", "12.5.82-1")
+    for site in sites:
+        site.publish()
+    match what:
+        case "another key":
+            config.write_text(config.read_text().replace("vendor.asc", "debian.gpg"))
+        case "a list that was changed":
+            for name in ("Packages", "Packages.gz"):
+                (vendor.root / name).write_bytes(b"Package: x\n")
+        case "no signature":
+            (vendor.root / "InRelease").unlink()
+        case _:
+            config.write_text(config.read_text().replace('/vendor"', '/elsewhere"'))
+    with pytest.raises(InfrastructureError, match="E:") as failed:
+        system_lock.resolve("bookworm", ("cuda-cudart-12-5",), repository="nvidia-bookworm")
+    assert "apt cannot resolve" in failed.value.message
+    assert ours.root.is_dir()
+
+
+def test_a_repository_that_nobody_configured_is_said_before_apt_is_asked(config: Path) -> None:
+    """The answer names the table to write, and no package is looked for elsewhere."""
+    config.write_text('[apt]\ndebian = "https://m.example.org/debian"\n')
+    with pytest.raises(UsageError, match=r"apt\.repositories\.nvidia-bookworm") as failed:
+        system_lock.resolve("bookworm", ("cuda-cudart-12-5",), repository="nvidia-bookworm")
+    assert "key" in (failed.value.hint or "")
