@@ -58,22 +58,24 @@ def _policy(data: bytes) -> None:
     parse_yaml(data, "p.yaml", Policy)
 
 
+_MANY = ("gpus", "capabilities", "packages", "thin")
+
+
 def _asked(data: bytes) -> None:
-    """Ask a question whose words are these, a field a line."""
-    words = [decode.lossy(line)[:400] for line in data.split(b"\n")]
-    names = [name for name in Words.__struct_fields__ if name not in ("avx", "install", "arch")]
-    given: dict[str, Any] = {}
-    for name, text in zip(names, words, strict=False):
-        if text:
-            given[name] = (text,) if name in ("gpus", "capabilities", "packages") else text
+    """Ask a question of which each line is a field and its words."""
+    lines = (decode.lossy(line)[:400].partition(" ") for line in data.split(b"\n"))
+    words = {name: text for name, _, text in lines if name in Words.__struct_fields__ and text}
+    given: dict[str, Any] = {name: (text,) if name in _MANY else text for name, text in words.items()}
+    given |= {name: text for name, text in (("avx", True), ("install", None), ("arch", None)) if name in given}
     check(question(Words(**{"tensorflow": "2.20.0", **given})), store.load())
 
 
 def _asked_seeds() -> list[bytes]:
     return [
-        b"2.20.0\n\n3.11\n12.5\n9.3\n535.104.05\nH100\n\n\n\n\nnumpy==2.0.0\n\n\n2026-11-20",
-        b"2.10.0\ntensorflow-gpu\n3.8\n11.2\n8.1\nR470\nNVIDIA A100-SXM4-80GB\n8.0\n\n\n\n1.19.2\n3.20.0",
-        b"2.4.1\n\n\n\n\n\nGeForce RTX 3090 | MIG 1g.5gb\n\nnvidia/cuda:12.6.3-cudnn-runtime-ubuntu22.04\ndebian-bookworm",
+        b"tensorflow 2.20.0\npython 3.11\ncuda 12.5\ncudnn 9.3\ndriver 535.104.05\ngpus H100\npackages numpy==2.0.0\nas_of 2026-11-20",
+        b"tensorflow 2.10.0\npackage tensorflow-gpu\npython 3.8\ncuda 11.2\ndriver R470\ngpus NVIDIA A100-SXM4-80GB\nnumpy 1.19.2",
+        b"tensorflow 2.4.1\ngpus GeForce RTX 3090 | MIG 1g.5gb\nprotobuf 3.20.0\nos debian-bookworm",
+        b"tensorflow 2.20.0\nthin 8.0\ncapabilities 8.0\nbase_image nvidia/cuda:12.6.3-cudnn-runtime-ubuntu22.04",
     ]
 
 

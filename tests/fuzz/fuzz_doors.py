@@ -10,6 +10,7 @@ import json
 import re
 import zipfile
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -17,7 +18,7 @@ from unittest import mock
 
 import msgspec
 import requests
-from fuzz_target import TESTS, Target, place, read_all
+from fuzz_target import TESTS, Target, file, place, read_all
 from made_images import SITE, image_of, outside, package
 
 from envbuilder.attest.demand import Demand
@@ -30,9 +31,11 @@ from envbuilder.attest.trust import Evidence, decide
 from envbuilder.catalog import store
 from envbuilder.catalog.base_facts import BaseFacts
 from envbuilder.choice import read_known
+from envbuilder.compat.plan import plan
 from envbuilder.engine import calls, docker
 from envbuilder.engine.buildkit import Trace
 from envbuilder.engine.port import Image
+from envbuilder.environment import Environment
 from envbuilder.errors import EnvbuilderError, decode
 from envbuilder.image import apt_sources, build, mirrors, omissions, system_lock, wheel_records
 from envbuilder.image.lockfile import Locked
@@ -63,6 +66,12 @@ from envbuilder.yaml_reader import read_yaml
 DIGEST = "sha256:" + "a" * 64
 
 
+@cache
+def _an_environment() -> Environment:
+    matrix = read_yaml(TESTS.parent / "matrices" / "quickstart.yaml", Matrix)
+    return msgspec.structs.replace(plan(matrix, store.load()).environments[0], id="x")
+
+
 def _kept(data: bytes) -> None:
     """Read every document that a workspace keeps from the same bytes; what is damaged is set aside each time."""
     space = Workspace(place() / "kept")
@@ -75,7 +84,7 @@ def _kept(data: bytes) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
 
-    environment = cast("Any", SimpleNamespace(id="x", form="", omissions=None))
+    environment = _an_environment()
     asked = (
         (space.image_record("x"), lambda: build.standing(environment, space)),
         (space.image_record("x"), lambda: collect._layers(space)),
@@ -154,6 +163,7 @@ def _shapes(data: bytes) -> None:
     transport._exchange = cast("Any", SimpleNamespace(send=lambda *_, **__: answered))
     client.transport = cast("Any", SimpleNamespace(send=lambda *_, **__: answered))
     client._path = ""
+    client.lacking(manifest)
     for ask in (
         lambda: registry_image.described(repository, manifest, "a@b"),
         lambda: referrers._described(repository, "tag"),
@@ -225,7 +235,12 @@ def _bundle(data: bytes) -> None:
         SigstoreOpener("a@example.org", "https://issuer.example").open(data)
 
 
+@cache
 def _bundle_seeds() -> list[bytes]:
+    from certificates import certificate  # noqa: PLC0415 - needed where these are made alone
+
+    pem = certificate(place() / "certificate").read_text()
+    signed = "".join(pem.split("-----")[2].split())
     text = base64.b64encode(b"x" * 40).decode()
     envelope = {"payload": text, "payloadType": "application/vnd.in-toto+json", "signatures": [{"sig": text}]}
     entry = {
@@ -233,7 +248,7 @@ def _bundle_seeds() -> list[bytes]:
         "integratedTime": "1", "canonicalizedBody": text, "inclusionPromise": {"signedEntryTimestamp": text},
         "inclusionProof": {"logIndex": "1", "rootHash": text, "treeSize": "2", "hashes": [text], "checkpoint": {"envelope": "x"}},
     }  # fmt: skip
-    material = {"certificate": {"rawBytes": text}, "tlogEntries": [entry]}
+    material = {"certificate": {"rawBytes": signed}, "tlogEntries": [entry]}
     kind = "application/vnd.dev.sigstore.bundle.v0.3+json"
     return [json.dumps({"mediaType": kind, "verificationMaterial": material, "dsseEnvelope": envelope}).encode()]
 
@@ -334,6 +349,17 @@ def _repositories(data: bytes) -> None:
     apt_sources.repository("nvidia-bookworm", environ)
 
 
+def _repositories_seeds() -> list[bytes]:
+    key = file("key.asc", b"-----BEGIN PGP PUBLIC KEY BLOCK-----\n\nmQ==\n-----END PGP PUBLIC KEY BLOCK-----\n")
+    text = f"""[apt]
+debian = "https://m.example.org/d"
+[apt.repositories.nvidia-bookworm]
+url = "https://p.example.org/c"
+key = "{key}"
+"""
+    return [text.encode()]
+
+
 def _exchange(data: bytes) -> None:
     """Take what one side's image says that it saved, and what the other says of loading it."""
     spoken = observe.Output(data, "", "")
@@ -424,13 +450,7 @@ DOORS: tuple[Target, ...] = (
     Target("record-rows", lambda: [b'a/b.py,sha256=x,3\n"a,b",,\n../../../bin/x,sha256=y,1\na-1.data/scripts/z,,\n'], _record_rows),
     Target("locked-wheel", _locked_wheel_seeds, _locked_wheel),
     Target("profile", lambda: [b"driver=470.57.02,gpu=A100", b"driver=535.104.05,gpu=H100,gpus=8,memory=80,fail=no-device"], _profile),
-    Target(
-        "repositories",
-        lambda: [
-            b'[apt]\ndebian = "https://m.example.org/d"\n[apt.repositories.nvidia-bookworm]\nurl = "https://p.example.org/c"\n'
-        ],
-        _repositories,
-    ),
+    Target("repositories", _repositories_seeds, _repositories),
     Target("mirrors", lambda: [b'[mirrors]\n"docker.io" = "mirror.example.org"\n'], _mirrors),
     Target("exchange", _exchange_seeds, _exchange),
     Target("in-image", _in_image_seeds, _in_image),

@@ -81,8 +81,17 @@ def _catalogue(data: bytes) -> None:
 
 
 def _catalogue_seeds() -> list[bytes]:
-    texts = [path.read_bytes() for path in store.files()]
-    return [b"\n".join(text.split(b"\n")[:60]) for text in texts]
+    """Take each file's beginning, as far as its last whole row: what is cut in a row is refused before it is read."""
+    return [_whole_rows(path.read_bytes().split(b"\n")) for path in store.files()]
+
+
+def _whole_rows(lines: list[bytes]) -> bytes:
+    for count in range(60, 0, -1):
+        text = b"\n".join(lines[:count])
+        with contextlib.suppress(EnvbuilderError, decode.DamagedError):
+            _catalogue(text)
+            return text
+    raise AssertionError(f"no row within 60 lines of {lines[0]!r}")
 
 
 def _report(data: bytes) -> None:
@@ -248,7 +257,8 @@ def _envelope_seeds() -> list[bytes]:
 
 
 def _registry(data: bytes) -> None:
-    referrers._entries(referrers._decode(data))
+    with contextlib.suppress(EnvbuilderError):
+        referrers._entries(referrers._decode(data))
     with contextlib.suppress(EnvbuilderError):
         reference.parse(decode.lossy(data[:300]))
 

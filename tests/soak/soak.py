@@ -63,6 +63,10 @@ ENDS_WITHIN_S = 12.0
 """How long a command may take to end after a signal: cleaning up has 8 s of its own."""
 CHILDREN_WITHIN_S = 3.0
 """How long what a command had started may outlive it."""
+AGED_S = 120.0
+"""How old what a killed run left is made before the next one."""
+ENDS_WELL = frozenset({0, 1, 8})
+"""Exit codes of a command that did its work; an undisturbed run that ends otherwise shows nothing of a disturbed one."""
 MORE_MEMORY = 64 << 20
 """Bytes that a run after a kill may take beyond an undisturbed one."""
 
@@ -94,10 +98,12 @@ class Honest:
 
 @dataclass(frozen=True)
 class Title:
-    """Which trial something is said of: its number, and what it was in words."""
+    """Which trial something is said of: its number, what it was in words, and which signal is sent after how long."""
 
     number: int
     text: str
+    sent: signal.Signals
+    after: float
 
 
 @dataclass
@@ -128,13 +134,17 @@ class Soak:
                 self.honest[command] = self._undisturbed(command)
         honest = self.honest[command]
         text = f"trial {self.pool} {number}: {command.name}, {sent.name} after {part * honest.took:.2f} s"
-        title = Title(number, text)
+        title = Title(number, text, sent, part * honest.took * 1.1)
         trial = self._workspace(command, f"t{number}")
         try:
-            disturbed = self._disturbed(command, trial, sent, part * honest.took * 1.1, title)
+            disturbed = self._disturbed(command, trial, title, honest)
             if command.words[:2] == ("keys", "new"):  # it never overwrites; who was interrupted takes the rest away
                 shutil.rmtree(trial.folder / "k", ignore_errors=True)
+            for left in trial.folder.rglob(".*.tmp"):  # a minute later, and more: what nobody takes away then, stays
+                os.utime(left, (time.time() - AGED_S,) * 2)
             again = self._run(command, trial)
+            if b"Traceback" in again.errors:
+                self._say(title, f"run again, a traceback: {again.errors[-600:]!r}")
             if again.code != honest.code:
                 self._say(title, f"run again it ends with {again.code}, not {honest.code}: {again.errors[-600:]!r}")
             if again.memory > honest.memory + MORE_MEMORY:
@@ -207,7 +217,8 @@ class Soak:
             ran = self._run(command, trial)
             seen = command.seen(replace(trial, printed=ran.out))
             self._remove(trial)
-        assert ran.code not in {5, 7, 70}, ran.errors.decode(errors="replace")
+        assert ran.code in ENDS_WELL, (command.name, ran.code, ran.errors.decode(errors="replace"))
+        assert seen, f"{command.name}: nothing to compare"
         seen = {name: value.replace(trial.folder.name, "NAME") for name, value in seen.items()}
         return Honest(ran.code, seen, ran.took, ran.memory)
 
@@ -251,16 +262,16 @@ class Soak:
             errors.seek(0)
             return Ran(process.pid, code, out.read(), errors.read(), ended[1], killed, took)
 
-    def _disturbed(self, command: Command, trial: Trial, sent: signal.Signals, after: float, title: Title) -> Ran:
-        ran = self._run(command, trial, after, sent)
+    def _disturbed(self, command: Command, trial: Trial, title: Title, honest: Honest) -> Ran:
+        ran = self._run(command, trial, title.after, title.sent)
         if ran.killed and ran.took > ENDS_WITHIN_S:
             self._say(title, f"took {ran.took:.0f} s to end")
         if b"Traceback" in ran.errors and b"envbuilder/cli/__init__.py" in ran.errors:  # else Python was loading it
             self._say(title, f"a traceback: {ran.errors[-600:]!r}")
-        if ran.code == 70:
-            self._say(title, "ended in the code of a bug")
+        if ran.killed and not _is_an_end(ran, title.sent, honest.code):
+            self._say(title, f"ended with {ran.code}: {ran.errors[-600:]!r}")
         until = time.monotonic() + CHILDREN_WITHIN_S
-        while (left := list(_processes_in(trial.folder))) and time.monotonic() < until:
+        while (left := list(self._processes_of(trial))) and time.monotonic() < until:
             time.sleep(0.05)
         for pid in left:
             with contextlib.suppress(OSError):
@@ -275,15 +286,24 @@ class Soak:
                 self._say(title, f"run again, {key} is {now.get(key)}, not {seen.get(key)}")
 
     def _leaks(self, title: Title, trial: Trial, pids: tuple[int, ...]) -> None:
-        kept = (trial.folder, self.bench.place / "cache")
-        found = [path.name for folder in kept for path in folder.rglob(".*.tmp") if not _is_young(path)]
+        found = [path.name for path in trial.folder.rglob(".*.tmp")]
+        found += [path.name for path in (self.bench.place / "cache").rglob(".*.tmp") if not _is_young(path)]
         found += [path.name for path in self._temporary(trial).iterdir()]
-        found += [f"process {pid}" for pid in _processes_in(trial.folder)]
+        found += [f"process {pid}" for pid in self._processes_of(trial)]
         if self.pool != HOST:
             found += _left_in_engine(pids)
         for name in found:
             self._say(title, f"left {name}")
         shutil.rmtree(self._temporary(trial), ignore_errors=True)
+
+    def _processes_of(self, trial: Trial) -> Iterator[int]:
+        """Name the processes that work in a trial's folder, or have inherited where its temporary files belong."""
+        inherited = f"TMPDIR={self._temporary(trial)}".encode()
+        for place in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                works_there = (place / "cwd").readlink() == trial.folder
+                if works_there or inherited in (place / "environ").read_bytes().split(b"\0"):
+                    yield int(place.name)
 
     def _temporary(self, trial: Trial) -> Path:
         return self.bench.place / "tmp" / trial.folder.name
@@ -302,17 +322,17 @@ def _ended(pid: int, within: float) -> tuple[int, int] | None:
 
 
 def _is_young(path: Path) -> bool:
-    """Tell whether a temporary file is one that the next writer takes away when it is a minute old."""
+    """Tell whether a temporary file of what trials share may be another's, or is one that its next writer takes away."""
     with contextlib.suppress(OSError):
         return time.time() - path.stat().st_mtime < 90
     return True
 
 
-def _processes_in(folder: Path) -> Iterator[int]:
-    for place in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if (place / "cwd").readlink() == folder:
-                yield int(place.name)
+def _is_an_end(ran: Ran, sent: signal.Signals, honest: int) -> bool:
+    """Tell whether a command that was sent a signal ended by that, or did its work all the same; no other word counts."""
+    if ran.code in (honest, -sent, 128 + sent, 128 + signal.SIGINT):
+        return True
+    return b"KeyboardInterrupt" in ran.errors and b"envbuilder/cli/__init__.py" not in ran.errors  # Python was loading
 
 
 def _left_in_engine(pids: tuple[int, ...]) -> list[str]:
@@ -323,7 +343,7 @@ def _left_in_engine(pids: tuple[int, ...]) -> list[str]:
         listed = subprocess.run(
             ["docker", *words, "--filter", f"label={_LABEL}", "--format", form],
             capture_output=True,
-            check=False,
+            check=True,  # an engine that does not answer has no leaks to show
             text=True,
         )
         for line in listed.stdout.splitlines():

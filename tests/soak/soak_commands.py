@@ -189,8 +189,9 @@ def files(trial: Trial) -> Seen:
 
 
 def names(trial: Trial) -> Seen:
-    """Return the names of files alone, where what they hold is random."""
-    return {name: "there" for name in tree(trial) if name != "printed"}
+    """Return the names of files alone, where what they hold is random, and whether it said anything."""
+    printed = {"printed": "something" if trial.printed.strip() else "nothing"}
+    return printed | {name: "there" for name in tree(trial) if name != "printed"}
 
 
 def both(trial: Trial) -> Seen:
@@ -277,7 +278,7 @@ def local(trial: Trial) -> list[str]:
     listed = subprocess.run(
         ["docker", "image", "ls", "--digests", "--format", "{{.Tag}} {{.Digest}}", trial.repository],
         capture_output=True,
-        check=False,
+        check=True,
         text=True,
     )
     found = []
