@@ -395,6 +395,24 @@ def packaged(source: Path | Traversable) -> bytes:
         ) from error
 
 
+def folders_in(folder: Path) -> tuple[Path, ...]:
+    """List the folders of a folder of ours. Raises InfrastructureError where it cannot be read."""
+    try:
+        return tuple(path for path in folder.iterdir() if path.is_dir())
+    except OSError as error:
+        raise errors.of_system(error, f"read {folder}") from error
+
+
+def packaged_in(folder: Path | Traversable) -> tuple[Traversable, ...]:
+    """List a folder that ships with the package. Raises InfrastructureError where the installation lacks it."""
+    try:
+        return tuple(folder.iterdir())
+    except OSError as error:
+        raise InfrastructureError(
+            f"{folder}: {error.strerror}: the installation is not whole", hint="reinstall envbuilder"
+        ) from error
+
+
 def set_aside(path: Path, why: str) -> None:
     """Rename a damaged file of ours to ``<name>.damaged``, and say so on standard error."""
     aside = path.with_name(f"{path.name}.damaged")

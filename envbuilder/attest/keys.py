@@ -99,8 +99,11 @@ def load_private(path: Path, *, password: str | None = None) -> PrivateKey:
 
 
 def is_private_to_its_owner(path: Path) -> bool:
-    """Tell whether nobody but its owner may read a file."""
-    return not path.stat().st_mode & 0o077
+    """Tell whether nobody but its owner may read a file. Raises UsageError where that cannot be told."""
+    try:
+        return not path.stat().st_mode & 0o077
+    except OSError as error:
+        raise of_system(error, f"read {path}", users=True) from error
 
 
 def load_public(path: Path) -> PublicKey:

@@ -32,7 +32,7 @@ from envbuilder.validation.checks.specification import Profile
 from envbuilder.validation.record import record
 from envbuilder.validation.validate import ValidationRequest, validate
 from envbuilder.verdict import Word
-from envbuilder.workspace import Workspace, folder_contents, packaged, write_atomically, writing
+from envbuilder.workspace import Workspace, folder_contents, packaged, packaged_in, write_atomically, writing
 
 MATRIX = "negative-controls"
 _NUMPY_1 = "2.15.1"
@@ -163,7 +163,7 @@ class Controller:
         if control.stub:
             files["libcuda.so"] = compiler.stub()
         copied = {step.source for step in control.steps if isinstance(step, Copy)}
-        for item in (package_files("envbuilder.controls") / "defects").iterdir():
+        for item in packaged_in(package_files("envbuilder.controls") / "defects"):
             if item.name in copied:
                 files[item.name] = packaged(item)
         return files

@@ -5,7 +5,6 @@ from __future__ import annotations
 import tarfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO
 
 from envbuilder.errors import UsageError, of_system
 
@@ -51,31 +50,29 @@ def _file(name: str, source: Source, mode: int | None) -> Iterator[bytes]:
         yield _header(name, tarfile.REGTYPE, mode or 0o644, size=len(source))
         yield source
         yield _padding(len(source))
-    elif source.is_symlink():
-        yield _header(name, tarfile.SYMTYPE, 0o777, target=str(source.readlink()))
     else:
         yield from _from_disk(name, source, mode)
 
 
 def _from_disk(name: str, path: Path, mode: int | None) -> Iterator[bytes]:
-    status = path.stat()
-    executable = bool(status.st_mode & 0o100)
-    yield _header(name, tarfile.REGTYPE, mode or (0o755 if executable else 0o644), size=status.st_size)
-    with _readable(path) as file:
-        left = status.st_size
-        while left and (chunk := file.read(min(_CHUNK, left))):
-            left -= len(chunk)
-            yield chunk
+    """Write a file or a link. Raises UsageError where it cannot be read: who reads the archive has no part in that."""
+    try:
+        if path.is_symlink():
+            yield _header(name, tarfile.SYMTYPE, 0o777, target=str(path.readlink()))
+            return
+        status = path.stat()
+        executable = bool(status.st_mode & 0o100)
+        yield _header(name, tarfile.REGTYPE, mode or (0o755 if executable else 0o644), size=status.st_size)
+        with path.open("rb") as file:
+            left = status.st_size
+            while left and (chunk := file.read(min(_CHUNK, left))):
+                left -= len(chunk)
+                yield chunk
+    except OSError as error:
+        raise of_system(error, f"read {path}", users=True) from error
     if left:
         raise UsageError(f"{path} became shorter while it was read")
     yield _padding(status.st_size)
-
-
-def _readable(path: Path) -> BinaryIO:
-    try:
-        return path.open("rb")
-    except OSError as error:
-        raise of_system(error, f"read {path}", users=True) from error
 
 
 def _header(name: str, kind: bytes, mode: int, *, size: int = 0, target: str = "") -> bytes:

@@ -135,7 +135,7 @@ def _reached(folder: Path, place: str) -> Iterator[Path]:
 def _on_disk(folder: Path, path: str, place: Path, status: os.stat_result, first: dict[int, str]) -> LayerFile:
     kind, target = _kind(status), ""
     if kind == "link":
-        target = plain(str(place.readlink()))
+        target = plain(_leads(place))
     elif kind == "file" and status.st_nlink > 1:
         target = first.setdefault(status.st_ino, path)
         kind, target = ("file", "") if target == path else ("same", plain(target))
@@ -151,6 +151,13 @@ def _on_disk(folder: Path, path: str, place: Path, status: os.stat_result, first
         pieces=lambda: _pieces_of(folder, path, status.st_size),
         mapped=lambda: _mapped(folder, path),
     )
+
+
+def _leads(place: Path) -> str:
+    try:
+        return str(place.readlink())
+    except OSError as error:
+        raise InfrastructureError(f"the engine's layer cannot be read: {error.strerror}") from error
 
 
 def _attribute(place: str | Path, name: str) -> bytes:

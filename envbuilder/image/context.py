@@ -16,7 +16,16 @@ from envbuilder.image.lockfile import LOCK
 from envbuilder.image.names import TOOLS_SYSTEM
 from envbuilder.image.render import render_context
 from envbuilder.versions import pin_or_none, same
-from envbuilder.workspace import Workspace, folder_contents, read_users, shipped, users_text, write_atomically, writing
+from envbuilder.workspace import (
+    Workspace,
+    folder_contents,
+    packaged_in,
+    read_users,
+    shipped,
+    users_text,
+    write_atomically,
+    writing,
+)
 
 
 @dataclass(frozen=True)
@@ -101,7 +110,9 @@ def _demand(environment: Environment, text: str, path: Path) -> None:
 
 def templates() -> dict[str, str]:
     """Read the templates that ship with the package, by name."""
-    return {path.name: users_text(path) for path in sorted(shipped("templates").iterdir()) if path.is_file()}
+    folder = shipped("templates")
+    names = sorted(one.name for one in packaged_in(folder) if one.is_file())
+    return {name: users_text(folder / name) for name in names}
 
 
 def left_out_of(context: Path, lock_text: str) -> str:

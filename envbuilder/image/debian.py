@@ -160,7 +160,8 @@ def _mmdebstrap(suite: str, part: Path, mirrors: tuple[str, ...], report: Callab
 @contextmanager
 def _process(command: list[str], folder: Path) -> Iterator[programs.Process]:
     """Run a program that ends when the block does, even by an exception; it unpacks its tree (240 MB) in ``folder``."""
-    folder.chmod(0o755)  # mmdebstrap may work as another user, in a namespace
+    with writing(folder):
+        folder.chmod(0o755)  # mmdebstrap may work as another user, in a namespace
     environment = {**os.environ, "SOURCE_DATE_EPOCH": str(MODIFIED), "LC_ALL": "C.UTF-8", "TMPDIR": str(folder)}
     try:
         with programs.started(

@@ -19,7 +19,7 @@ from envbuilder.errors import InfrastructureError, InputError, Problem, programs
 from envbuilder.image import apt_sources, debian, lockfile
 from envbuilder.image.user_config import config_file
 from envbuilder.versions import pins
-from envbuilder.workspace import cache_dir, temporary_folder, users_text, write_atomically
+from envbuilder.workspace import cache_dir, temporary_folder, users_text, write_atomically, writing
 
 SYSTEM_LOCK, CUDNN_LOCK = "system.lock", "cudnn.lock"
 """Their names in a build context: packages of the system in the format of sha256sum, and cuDNN's wheel in pip's."""
@@ -199,7 +199,8 @@ def _prepared(suite: str, component: str, repository: str, folder: Path) -> list
     """Return what makes apt work in a folder of its own, on this suite and repository alone, for amd64."""
     further = apt_sources.repository(repository) if repository else None
     for name in ("state/lists/partial", "cache/archives/partial", "etc"):
-        (folder / name).mkdir(parents=True)
+        with writing(folder / name):
+            (folder / name).mkdir(parents=True)
     write_atomically(folder / "status", b"")
     signed = f"deb [signed-by={_KEYRING}] "
     text = "".join(f"{line.replace('deb ', signed, 1)} {component}".rstrip() + "\n" for line in _lines(suite))

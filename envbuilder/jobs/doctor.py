@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -145,7 +146,8 @@ def _disks(places: tuple[tuple[str, Path], ...]) -> Iterator[Disk]:
     for purpose, folder in places:
         there = next((path for path in (folder, *folder.absolute().parents) if path.exists()), None)
         if there is not None:
-            yield Disk(path=str(folder), free=shutil.disk_usage(there).free, purpose=purpose)
+            with suppress(OSError):  # a folder that may not be looked into has no room to tell
+                yield Disk(path=str(folder), free=shutil.disk_usage(there).free, purpose=purpose)
 
 
 def _troubles(  # noqa: PLR0913 - one line a trouble

@@ -10,7 +10,7 @@ from envbuilder.environment import Environment
 from envbuilder.image import lockfile
 from envbuilder.image.context import Difference, ensure_lock, stale, write_context
 from envbuilder.image.system_lock import CUDNN_LOCK, SYSTEM_LOCK
-from envbuilder.workspace import Workspace, folder_contents
+from envbuilder.workspace import Workspace, folder_contents, folders_in
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def stale_all(choices: tuple[Choice, ...], workspace: Workspace, *, whole: bool)
     known = {environment.id for choice in choices for environment in choice.environments}
     found = [d for choice in choices for environment in choice.environments for d in stale(environment, workspace)]
     if whole and workspace.images.is_dir():
-        orphans = sorted(folder.name for folder in workspace.images.iterdir() if folder.is_dir())
+        orphans = sorted(folder.name for folder in folders_in(workspace.images))
         found += [
             Difference(str(workspace.context(name)), f"{workspace.context(name)}: no matrix gives this: delete it\n")
             for name in orphans

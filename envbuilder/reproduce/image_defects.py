@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from importlib import resources
 
@@ -17,6 +17,8 @@ from envbuilder.reproduce.messages.recognise import shipped_rows
 from envbuilder.reproduce.report.reported import Reported
 
 _DAY = re.compile(r"\b(20[12][0-9]-[01][0-9]-[0-3][0-9])[ T][0-2][0-9]:", re.ASCII)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
 _SECONDS = re.compile(r"\b[EFIW]0000 00:00:(1[0-9]{9})\.", re.ASCII)
 """The stamp of messages before absl's log is open: the seconds since 1970."""
 
@@ -84,7 +86,7 @@ def day_of(reported: Reported, symptoms: tuple[Symptom, ...]) -> str | None:
     texts += [text for row in reported.pauses for text in (row.before, row.after)]
     days = [match[1] for text in texts for match in _DAY.finditer(text)]
     stamps = [int(match[1]) for text in texts for match in _SECONDS.finditer(text)]
-    days += [datetime.fromtimestamp(stamp, UTC).date().isoformat() for stamp in stamps]
+    days += [(_EPOCH + timedelta(seconds=stamp)).date().isoformat() for stamp in stamps]
     return min(days, default=None)
 
 

@@ -13,7 +13,7 @@ from envbuilder.console import Task
 from envbuilder.engine.port import FILES_AT, OWN_END_S, ContainerSpec, Engine
 from envbuilder.errors import decode
 from envbuilder.upgrade.observed import Inventory, Numerics, Observed, Printed, Surface
-from envbuilder.workspace import packaged
+from envbuilder.workspace import packaged, packaged_in
 
 PROBES = "probes"
 SHARED = ("__init__.py", "installed.py", "lifetime.py", "tensorflow_files.py")
@@ -56,7 +56,7 @@ class Output:
 def probe_files() -> Mapping[str, bytes]:
     """Return the upgrade probes' sources by path, and what they share with the suite in its folder."""
     probes = resources.files("envbuilder") / "probes"
-    own = [f"upgrade/{item.name}" for item in (probes / "upgrade").iterdir() if item.name.endswith(".py")]
+    own = [f"upgrade/{item.name}" for item in packaged_in(probes / "upgrade") if item.name.endswith(".py")]
     shared = [f"suite/{name}" for name in SHARED]
     return {f"{PROBES}/{path}": packaged(probes / path) for path in (*own, *shared)}
 

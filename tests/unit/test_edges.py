@@ -29,9 +29,11 @@ PARSERS = {
 DECODERS = frozenset(
     {"decode", "convert", "loads", "b64decode", "decompress", "unpack", "unpack_from", "fromstring", "ZipFile"}
     | {"load", "raw_decode", "getdecoder", "iter_unpack", "literal_eval", "frombytes", "message_from_bytes"}
-    | {"b85decode", "urlsafe_b64decode", "standard_b64decode", "a2b_base64"}
+    | {"decode_lines", "parsestr", "parsebytes", "b85decode", "urlsafe_b64decode", "standard_b64decode", "a2b_base64"}
 )
-VALUES = frozenset({"fromisoformat", "fromhex", "unhexlify", "strptime", "UUID", "ip_address"})
+VALUES = frozenset(
+    {"fromtimestamp", "Decimal", "Fraction", "fromisoformat", "fromhex", "unhexlify", "strptime", "UUID", "ip_address"}
+)
 FILES = frozenset(
     {"open", "small_file", "read_bytes", "read_text", "write_bytes", "write_text", "unlink", "getlines"}
     | {
@@ -47,6 +49,21 @@ FILES = frozenset(
         "copytree",
     }
 )
+ONLY_CALLED = frozenset(
+    {"stat", "lstat", "iterdir", "mkdir", "chmod", "readlink", "disk_usage", "statvfs", "utime", "mkfifo", "FileIO"}
+)
+"""Methods of paths whose names are those of modules and fields too: their calls alone count."""
+
+BY_FULL_NAME = frozenset(
+    {f"os.{name}" for name in ("remove", "walk", "replace", "rename", "mkdir", "truncate", "chown", "link", "symlink")}
+    | {f"shutil.{name}" for name in ("move", "copy", "copy2", "copystat", "chown")}
+    | {"fileinput.input", "mmap.mmap", "pkgutil.get_data"}
+)
+"""Functions on files whose last name is anything's."""
+
+UNMISTAKABLE = frozenset({"read_text", "read_bytes", "write_text", "write_bytes", "iterdir", "rmdir", "symlink_to"})
+"""Methods that nothing but a path has: a value of that name is one that somebody may call, whoever's it is."""
+
 PROGRAMS = frozenset({"subprocess.run", "subprocess.Popen", "subprocess.check_output"})
 GUARDS = {
     "decode": frozenset({"damaged", "reading", "_as_ours"}),
@@ -113,6 +130,9 @@ ORIGINS = (
     *("json", "msgspec", "base64", "binascii", "zlib", "struct", "datetime", "pathlib", "io", "os", "builtins", ""),
     *("codecs", "csv", "ast", "array", "email", "uuid", "ipaddress", "time", "shutil", "mmap", "linecache"),
 )
+MODULES_OF_EDGES = frozenset({*ORIGINS} - {"", "builtins"})
+"""Modules of which a function may not be asked for by a name that nobody can read here."""
+
 AT_ONCE = frozenset(
     {"all", "any", "dict", "frozenset", "join", "list", "max", "min", "next", "set", "sorted", "sum", "tuple", "update"}
 )
@@ -157,8 +177,8 @@ def kind_of(node: ast.Call, names: Names) -> str:
     """Name the edge that a call crosses; '' for one that crosses none, or cannot fail by what it is given."""
     called = names.full(node.func)
     name = called.rpartition(".")[2]
-    if PARSERS.get(ast.unparse(node.func)):
-        return PARSERS[ast.unparse(node.func)]
+    if told := PARSERS.get(ast.unparse(node.func)) or _told_otherwise(called, node, names):
+        return told
     if called in PROGRAMS:
         return "timed" if any(one.arg == "timeout" for one in node.keywords) else "program"
     first = called.partition(".")[0]
@@ -174,6 +194,16 @@ def kind_of(node: ast.Call, names: Names) -> str:
     named = {"decode": DECODERS, "value": VALUES, "file": FILES}
     kind = next((kind for kind, names in named.items() if name in names), "")
     return "" if called.startswith("envbuilder.") or is_safe(called, node) else kind
+
+
+def _told_otherwise(called: str, node: ast.Call, names: Names) -> str:
+    """Name the edge of a call that its last name alone does not tell; '' for any other."""
+    last = called.rpartition(".")[2]
+    if called in BY_FULL_NAME or (last in ONLY_CALLED and not called.startswith("envbuilder.")):
+        anonymous = called == "mmap.mmap" and ast.unparse(node.args[0]) == "-1"  # memory, and no file
+        return "" if anonymous else "file"
+    unread = called == "getattr" and len(node.args) > 1 and not isinstance(node.args[1], ast.Constant)
+    return "decode" if unread and names.full(node.args[0]).partition(".")[0] in MODULES_OF_EDGES else ""
 
 
 def crossings(path: Path) -> Counter[str]:
@@ -251,6 +281,8 @@ def is_edge(value: ast.expr, names: Names) -> bool:
         return False
     full = names.full(value)
     origin, _, last = full.rpartition(".")
+    if isinstance(value, ast.Attribute) and last in UNMISTAKABLE:
+        return True
     known = ast.unparse(value).partition(".")[0] in names.origin or full == "open"
     return known and last in EDGES and origin.partition(".")[0] in ORIGINS
 
@@ -415,6 +447,31 @@ EVASIONS = (
     "try:\n    open(p)\nexcept OSError as error:\n    raise error",
     "with writing(p):\n    rows = (q.read_text() for q in ps)\nlist(rows)",
     "with writing(p):\n    f((q.read_text() for q in ps))",
+    "read = p.read_text\nread()",
+    "list(map(p.read_text, codings))",
+    "name = 'loads'\ngetattr(json, name)(x)",
+    "import msgspec\nmsgspec.json.Decoder(T).decode_lines(x)",
+    "from datetime import datetime\ndatetime.fromtimestamp(x)",
+    "from decimal import Decimal\nDecimal(x)",
+    "from fractions import Fraction\nFraction(x)",
+    "from email.parser import Parser\nParser().parsestr(x)",
+    "import os\nos.remove(p)",
+    "import os\nos.replace(p, q)",
+    "from os import rename\nrename(p, q)",
+    "import os\nlist(os.walk(p))",
+    "import shutil\nshutil.move(p, q)",
+    "from shutil import copy\ncopy(p, q)",
+    "import fileinput\nfileinput.input(p)",
+    "import io\nio.FileIO(p)",
+    "import mmap\nmmap.mmap(f, 0)",
+    "import pkgutil\npkgutil.get_data('a', 'b')",
+    "p.stat()",
+    "list(p.iterdir())",
+    "p.mkdir()",
+    "p.chmod(0o644)",
+    "p.readlink()",
+    "import os\nos.mkfifo(p)",
+    "import shutil\nshutil.disk_usage(p)",
 )
 """Ways past a search that looks for a call's name in a guarded block. Each crosses an edge unguarded."""
 

@@ -13,7 +13,7 @@ import yaml
 from envbuilder.errors import decode
 from envbuilder.reproduce.messages.message import Signature, Symptom
 from envbuilder.reproduce.transcript import Transcript, clean
-from envbuilder.workspace import packaged
+from envbuilder.workspace import packaged, packaged_in
 
 MOST_PER_SIGNATURE = 8
 """Symptoms kept of one signature with different values: a loader prints one line a library, never hundreds."""
@@ -31,7 +31,9 @@ def shipped_rows(file: Traversable) -> tuple[object, ...]:
 def _load() -> tuple[Signature, ...]:
     """Read the data files beside this module, in the order of their names, then of their rows."""
     folder = resources.files(__package__)
-    files = sorted((entry for entry in folder.iterdir() if entry.name.endswith(".yaml")), key=lambda entry: entry.name)
+    files = sorted(
+        (entry for entry in packaged_in(folder) if entry.name.endswith(".yaml")), key=lambda entry: entry.name
+    )
     return decode.converted(tuple(row for file in files for row in shipped_rows(file)), tuple[Signature, ...])
 
 

@@ -15,7 +15,7 @@ from envbuilder.validation.checks.specification import Check, Profile
 from envbuilder.validation.checks.suite_table import CHECKS, GROUPS
 from envbuilder.validation.older_python import without_annotations
 from envbuilder.verdict import TIERS
-from envbuilder.workspace import packaged
+from envbuilder.workspace import packaged, packaged_in
 
 _HERE_TIMES = 2.0
 """So many times the limits of a container's checks and groups are those of an environment with no container."""
@@ -143,7 +143,7 @@ def probe_files() -> Mapping[str, bytes]:
 def _probe_sources() -> Mapping[str, bytes]:
     """Return the probes' sources: the suite's folder, whole and alone."""
     folder = resources.files("envbuilder") / "probes" / "suite"
-    return {item.name: packaged(item) for item in folder.iterdir() if item.name.endswith((".py", ".sh"))}
+    return {item.name: packaged(item) for item in packaged_in(folder) if item.name.endswith((".py", ".sh"))}
 
 
 def digest() -> str:
@@ -155,7 +155,7 @@ def digest() -> str:
 def outside_files() -> Mapping[str, bytes]:
     """Return the sources of the checks that are made on the host: what they find is the suite's word as well."""
     folder = resources.files("envbuilder") / "validation"
-    return {f"host/{item.name}": packaged(item) for item in folder.iterdir() if item.name.endswith(".py")}
+    return {f"host/{item.name}": packaged(item) for item in packaged_in(folder) if item.name.endswith(".py")}
 
 
 def digest_of(checks: tuple[Check, ...], files: Mapping[str, bytes]) -> str:
