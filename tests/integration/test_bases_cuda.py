@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from envbuilder.engine.port import BuildRequest
 from envbuilder.finding import Code, Severity
 from envbuilder.image.build import Built
 from envbuilder.image.ensure import ensure
+from envbuilder.image.names import CONTROLS
 from envbuilder.pypi.open_index import open_index
 from envbuilder.validation.base_look import look
 from envbuilder.validation.validate import ValidationRequest, validate
@@ -108,7 +110,8 @@ def made(case: Case, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple
         built = ensure(environment, choice.catalog, workspace, engine, lambda _: None)
         controller = Controller(workspace, engine, open_index(), choice.catalog, Console(), _good={"system-gpu": built})
         yield workspace, built, controller
-        for reference in (built.record.reference, facts.image):
+        broke = [f"{CONTROLS}:{control.name}" for control in broken(case)]
+        for reference in (*broke, built.record.reference, facts.image, name):
             engine.remove(reference)
 
 
@@ -120,7 +123,11 @@ def test_tensorflow_runs_on_the_bases_cuda(case: Case, made: tuple[Workspace, Bu
     assert [one.message for one in verdict.findings if one.severity is Severity.ERROR] == []
     assert (verdict.verdict, verdict.level) == ("INCONCLUSIVE", "cpu")
     opened = next(check for check in verdict.checks if check.name == "libraries")
+    found = re.findall(r"(\S+) → (\S+)", opened.observed)
     assert opened.outcome == "passed"
+    assert {"libcudart.so.11.0", "libcudnn.so.8"} <= {name for name, _ in found}
+    assert all(path.startswith(case.folder) or "/libcudnn" in path for _, path in found)
+    assert not [path for _, path in found if "site-packages" in path]
     assert next(check for check in verdict.checks if check.name == "one-cuda").outcome == "passed"
 
 
