@@ -10,19 +10,20 @@ import os
 import stat
 import tarfile
 from collections.abc import Callable, Container, Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 import msgspec
 
+from envbuilder.engine import tar_entries
 from envbuilder.engine.port import FileKind, LayerFile, LayerStream
+from envbuilder.engine.tar_entries import OPAQUE, STRANGE, plain, refuse, unpacked
 from envbuilder.errors import InfrastructureError, decode
 
 _PIECE = 1 << 20
 _WHITEOUT, _OPAQUE = ".wh.", ".wh..wh..opq"
 _CAPABILITY = "security.capability"
-_OPAQUE_ATTRIBUTES = ("trusted.overlay.opaque", "user.overlay.opaque")
 
 
 class _Overlay(msgspec.Struct):
@@ -86,22 +87,24 @@ def _walk(folder: Path) -> Iterator[LayerFile]:
     first: dict[int, str] = {}
     waiting = [""]
     while waiting:
-        for file in _listed(folder, waiting.pop(), first):
+        for path, file in _listed(folder, waiting.pop(), first):
             yield file
             if file.kind == "folder":
-                waiting.append(file.path)
+                waiting.append(path)
 
 
-def _listed(folder: Path, place: str, first: dict[int, str]) -> list[LayerFile]:
-    """List what a folder of a layer holds, sorted; a folder that hides what is below is there twice."""
-    found: list[LayerFile] = []
+def _listed(folder: Path, place: str, first: dict[int, str]) -> list[tuple[str, LayerFile]]:
+    """List what a folder of a layer holds, sorted, each by its path; one that hides what is below is there twice."""
+    found: list[tuple[str, LayerFile]] = []
     with _reached(folder, place) as here, os.scandir(here) as entries:
         for entry in sorted(entries, key=lambda entry: entry.name):
             path = f"{place}/{entry.name}" if place else entry.name
             file = _on_disk(folder, path, Path(entry.path), entry.stat(follow_symlinks=False), first)
-            found.append(file)
-            if file.kind == "folder" and _is_opaque(entry.path):
-                found.append(LayerFile(path, "emptied"))
+            found.append((path, file))
+            if any(_attribute(entry.path, name) for name in STRANGE.get(file.kind, ())):
+                refuse(path, "it leads elsewhere by an attribute of the engine's own")
+            if file.kind == "folder" and any(_attribute(entry.path, name) == b"y" for name in OPAQUE):
+                found.append((path, LayerFile(plain(path), "emptied")))
     return found
 
 
@@ -132,29 +135,30 @@ def _reached(folder: Path, place: str) -> Iterator[Path]:
 def _on_disk(folder: Path, path: str, place: Path, status: os.stat_result, first: dict[int, str]) -> LayerFile:
     kind, target = _kind(status), ""
     if kind == "link":
-        target = str(place.readlink())
+        target = plain(str(place.readlink()))
     elif kind == "file" and status.st_nlink > 1:
         target = first.setdefault(status.st_ino, path)
-        kind, target = ("file", "") if target == path else ("same", target)
+        kind, target = ("file", "") if target == path else ("same", plain(target))
     return LayerFile(
-        path,
+        plain(path),
         kind,
         mode=stat.S_IMODE(status.st_mode),
         uid=status.st_uid,
         size=status.st_size if kind == "file" else 0,
         modified=int(status.st_mtime),
         target=target,
-        has_capabilities=kind == "file" and bool(status.st_mode & 0o111) and _has_capabilities(place),
+        has_capabilities=kind == "file" and bool(status.st_mode & 0o111) and bool(_attribute(place, _CAPABILITY)),
         pieces=lambda: _pieces_of(folder, path, status.st_size),
         mapped=lambda: _mapped(folder, path),
     )
 
 
-def _has_capabilities(place: Path) -> bool:
+def _attribute(place: str | Path, name: str) -> bytes:
+    """Read an extended attribute; empty where there is none."""
     try:
-        return bool(os.getxattr(place, _CAPABILITY, follow_symlinks=False))
+        return os.getxattr(place, name, follow_symlinks=False)
     except OSError:
-        return False
+        return b""
 
 
 def _kind(status: os.stat_result) -> FileKind:
@@ -165,14 +169,6 @@ def _kind(status: os.stat_result) -> FileKind:
     if stat.S_ISLNK(status.st_mode):
         return "link"
     return "deleted" if stat.S_ISCHR(status.st_mode) and status.st_rdev == 0 else "other"
-
-
-def _is_opaque(path: str) -> bool:
-    for name in _OPAQUE_ATTRIBUTES:
-        with suppress(OSError):
-            if os.getxattr(path, name, follow_symlinks=False) == b"y":
-                return True
-    return False
 
 
 def _pieces_of(folder: Path, path: str, size: int) -> Iterator[bytes | bytearray]:
@@ -250,7 +246,8 @@ def _layer(source: IO[bytes]) -> LayerStream | None:
     with reading():
         hashed = _Hashed(source)
         try:
-            inner = tarfile.open(fileobj=hashed, mode="r|", bufsize=_PIECE)  # noqa: SIM115 - closed by its reader
+            how = tar_entries.one_way()
+            inner = tarfile.open(fileobj=hashed, mode="r|", bufsize=_PIECE, **how)  # noqa: SIM115 - closed by its reader
         except tarfile.ReadError:
             return None  # a configuration, a manifest, or a layer of a form that is not known: its diff id is missing
     stream = LayerStream(iter(()))
@@ -262,33 +259,36 @@ def _members(inner: tarfile.TarFile, hashed: _Hashed, stream: LayerStream) -> It
     with reading():
         with inner:
             for member in inner:
-                yield _in_archive(inner, member)
+                tar_entries.check(member)
+                yield from _in_archive(inner, member)
         while hashed.read(_PIECE):
             pass
     stream.diff_id = f"sha256:{hashed.hash.hexdigest()}"
 
 
-def _in_archive(inner: tarfile.TarFile, member: tarfile.TarInfo) -> LayerFile:
-    path = member.name.removeprefix("./").strip("/")
+def _in_archive(inner: tarfile.TarFile, member: tarfile.TarInfo) -> Iterator[LayerFile]:
+    path = unpacked(member.name)
     folder, _, name = path.rpartition("/")
     if name == _OPAQUE:
-        return LayerFile(folder, "emptied")
+        yield LayerFile(folder, "emptied")
+        return
     if name.startswith(_WHITEOUT):
-        return LayerFile(f"{folder}/{name.removeprefix(_WHITEOUT)}".lstrip("/"), "deleted")
-    kind, target = _kind_in(member), member.linkname
-    if kind == "same":
-        target = target.removeprefix("./").strip("/")
-    return LayerFile(
+        yield LayerFile(unpacked(f"{folder}/{name.removeprefix(_WHITEOUT)}"), "deleted")
+        return
+    kind = _kind_in(member)
+    yield LayerFile(
         path,
         kind,
         mode=member.mode & 0o7777,
         uid=member.uid,
         size=member.size if kind == "file" else 0,
         modified=int(member.mtime),
-        target=target,
-        has_capabilities=bool(member.pax_headers.get(f"SCHILY.xattr.{_CAPABILITY}")),
+        target=unpacked(member.linkname) if kind == "same" else plain(member.linkname),
+        has_capabilities=bool(member.pax_headers.get(f"{tar_entries.XATTR}{_CAPABILITY}")),
         pieces=lambda: _pieces_in(inner, member),
     )
+    if kind == "folder" and any(member.pax_headers.get(f"{tar_entries.XATTR}{name}") == "y" for name in OPAQUE):
+        yield LayerFile(path, "emptied")
 
 
 def _kind_in(member: tarfile.TarInfo) -> FileKind:

@@ -35,7 +35,7 @@ def _doubled(name: str) -> Hostile:
 
 
 _PLAIN = '{"event": "result", "result": {"name": "import", "tier": "load", "outcome": "passed"}}'
-_PROBED = 'case "$1" in -c) exit 10;; esac; '
+_PROBED = 'case "$1$2$3" in -I-S-c) exit 0;; esac; '
 IN_WORKERS = "import os, sys, time\nif '--worker' in sys.argv: "
 _MATMUL = (
     "import tensorflow as _t\n_plain = _t.matmul\ndef _matmul(a, *r, **k):\n    c = _plain(a, *r, **k)\n    {0}\n"
@@ -61,6 +61,10 @@ LIAR_IMAGES: tuple[Hostile, ...] = (
         VIOLATION, fast=True),
     row("start-leaves-well", start(IN_WORKERS + "os._exit(0)"), FILES, fast=True),
     row("start-raises", start(IN_WORKERS + "raise SystemExit(0)"), FILES),
+    row("start-takes-the-order", start(
+        "import os, sys\nif sys.argv[:1] == ['-c']:\n    try: os.read(os.open('/proc/1/fd/0', os.O_RDONLY), 1 << 20)\n    except OSError: pass"),
+        FILES),
+    row("start-stays-behind", start("import os, sys, time\nif sys.argv[:1] == ['-c'] and os.fork() == 0: time.sleep(3000)"), FILES),
     row("start-hangs", start(IN_WORKERS + "time.sleep(3000)"), FILES, TIMEOUT),
     row("start-kills-everybody", start(IN_WORKERS + "os.kill(-1, 9)"), FILES),
     row("start-closes-what-is-open", start(IN_WORKERS + "os.closerange(3, 64)"), FILES),

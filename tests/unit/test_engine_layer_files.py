@@ -172,6 +172,34 @@ def test_a_program_with_capabilities_is_told(tmp_path: Path) -> None:
     assert told == [[True]]
 
 
+def test_an_engine_s_own_attributes(tmp_path: Path) -> None:
+    """A folder that leads elsewhere, or a file with another one's content, is not judged by what lies in its place."""
+    for name, attribute in (("folder", "trusted.overlay.redirect"), ("file", "trusted.overlay.metacopy")):
+        layer = tmp_path / name
+        layer.mkdir()
+        place = layer / name
+        place.mkdir() if name == "folder" else place.write_bytes(b"")
+        try:
+            os.setxattr(place, attribute, b"/opt")
+        except OSError:
+            pytest.skip("this file system, or this user, takes no such attribute")
+        (stream,) = from_folders([("sha256:1", layer)], ())
+        with pytest.raises(InfrastructureError, match="attribute of the engine"):
+            read(stream.files)
+
+
+def test_a_name_that_is_no_text_is_written_out_and_read(tmp_path: Path) -> None:
+    """Files, what is in such folders, links and further names: what is told of them can be written to a document."""
+    odd = Path(os.fsdecode(bytes(tmp_path) + b"/\xff"))
+    odd.mkdir()
+    (odd / "a").write_bytes(b"content")
+    os.link(odd / "a", odd / "b")
+    (tmp_path / "c").symlink_to(os.fsdecode(b"\xff/a"))
+    (stream,) = from_folders([("sha256:1", tmp_path)], ())
+    expected = {"\\xff": ("folder", "", b""), "\\xff/a": ("file", "", b"content"), "\\xff/b": ("same", "\\xff/a", b"")}
+    assert read(stream.files) == {**expected, "c": ("link", "\\xff/a", b"")}
+
+
 def test_folders_are_used_where_they_can_be_read(tmp_path: Path) -> None:
     """Another storage, a remote engine's folders or a number that does not fit: the archive is the way."""
     data = {"UpperDir": str(tmp_path), "LowerDir": str(tmp_path)}

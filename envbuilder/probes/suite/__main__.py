@@ -28,13 +28,15 @@ def load_package() -> None:
 
 
 def main(arguments: list[str]) -> Any:
-    """Run as the runner, or as one of its workers or samples."""
+    """Run as the runner, which may have to look for its Python first, or as one of its workers or samples."""
     load_package()
     if arguments[:1] == ["--worker"]:
         worker = importlib.import_module(PACKAGE + ".worker")
         return worker.main(int(arguments[1]))
     if arguments[:1] == ["--sample"]:
         return importlib.import_module(PACKAGE + ".sample").main(int(arguments[1]), STARTED)
+    if arguments[:1] == ["--seek"]:
+        importlib.import_module(PACKAGE + ".seek").settle(int(arguments[1]), arguments[2:])
     return importlib.import_module(PACKAGE + ".runner").main()
 
 
