@@ -252,7 +252,7 @@ def _limits(spec: ContainerSpec) -> dict[str, Any]:
         ],
         "shm_size": spec.shm_size,
         # exec: TensorFlow and XLA write programs to their scratch space and load them.
-        "tmpfs": dict.fromkeys(spec.scratch, f"rw,exec,nosuid,nodev,mode=1777,size={_scratch(spec)}"),
+        "tmpfs": dict.fromkeys(spec.scratch, _scratch_options(spec)),
         "mounts": [*_binds(spec.mounts), *_files_volume(spec)],
         "device_requests": _gpus(spec.gpus),
         # What it prints is read from the attached stream; a copy on the engine's disk would have no reader.
@@ -260,9 +260,17 @@ def _limits(spec: ContainerSpec) -> dict[str, Any]:
     }
 
 
-def _scratch(spec: ContainerSpec) -> int:
-    """Return the bytes of one tmpfs: half of the memory for all of them, since the memory is what they are made of."""
-    return spec.memory // 2 // max(1, len(spec.scratch))
+def _scratch_options(spec: ContainerSpec) -> str:
+    """Say how a tmpfs is mounted: half of the memory for all of them, since the memory is what they are made of.
+
+    So are files without content, which nothing else counts on a host whose kernel leaves its own memory out.
+    """
+    size = spec.memory // 2 // max(1, len(spec.scratch))
+    return f"rw,exec,nosuid,nodev,mode=1777,size={size},nr_inodes={max(1024, size // _BYTES_A_FILE)}"
+
+
+_BYTES_A_FILE = 16_384
+"""Of scratch space, for each file that it may hold: 262,144 files in 4 GB."""
 
 
 def _apart(api: APIClient) -> dict[str, Any]:

@@ -82,7 +82,8 @@ def _why(place: Place, ended: Ended, stderr: str) -> Unfinished | None:
     reasons = (
         (ended.flooded, FLOODED),
         (ended.timed_out, Unfinished("not run: the container's time limit was reached", Code.PROBE_TIMEOUT)),
-        (ended.out_of_memory, Unfinished("not run: the container ran out of memory")),
+        # A check that was killed for its memory is told as a check that died; the run itself has come to its end.
+        (ended.out_of_memory and ended.exit_code != 0, Unfinished("not run: the container ran out of memory")),
         (refused is not None, Unfinished(f"not run: {refused[0] if refused else ''}")),
         (
             ended.exit_code == _NO_PYTHON,

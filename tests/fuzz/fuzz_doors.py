@@ -75,7 +75,7 @@ def _kept(data: bytes) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
 
-    environment = cast("Any", SimpleNamespace(id="x", form="", omissions=None))
+    environment = cast("Any", SimpleNamespace(id="x", form="", omissions=None, pinned_packages=(), packaged_cuda=None))
     asked = (
         (space.image_record("x"), lambda: build.standing(environment, space)),
         (space.image_record("x"), lambda: collect._layers(space)),

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from hostile_liars import IN_WORKERS, framework, start
-from hostile_row import CONFIGURED, CRASHED, FILES, MISMATCH, SECRET, SITE, START, TIMEOUT, Hostile, row
+from hostile_row import CONFIGURED, CRASHED, FILES, MISMATCH, SECRET, SITE, START, TIMEOUT, WRONG, Hostile, row
 
 _GITHUB = "ghp_" + "a1B2" * 9
 _SLEEP = "import tensorflow as _t, time as _time\ndef _no(*a, **k): _time.sleep(3000)\n"
+
+_FORKS = IN_WORKERS + "\n    while 1:\n        try: os.fork()\n        except OSError: time.sleep(0.01)"
+_FILLS = (
+    "import os as _os\n_f = _os.open('/tmp/full', 66, 384)\ntry:\n    while 1: _os.write(_f, bytes(1 << 20))\n"
+    "except OSError: pass"
+)
+_TAKES = "import mmap as _m\n_all = []\nwhile 1: _all.append(_m.mmap(-1, 1 << 28, flags=_m.MAP_PRIVATE | _m.MAP_ANONYMOUS | _m.MAP_POPULATE))"
+_OPENS = "_all = []\ntry:\n    while 1: _all.append(open('/dev/null'))\nexcept OSError: pass"
 
 STRANGE_IMAGES: tuple[Hostile, ...] = (
     row("folder-moved-to-where-anybody-may-write", f"RUN mv {SITE}/six.py /var/tmp/six.py && chmod 666 /var/tmp/six.py && ln -s /var/tmp/six.py {SITE}/six.py", warns=(CONFIGURED,)),
@@ -46,6 +54,10 @@ STRANGE_IMAGES: tuple[Hostile, ...] = (
     row("pip-conf-of-the-environment", "RUN printf '[global]\\nindex-url = https://me:hunter2@example.com/s\\n' > /opt/venv/pip.conf", SECRET),
     row("no-shell", "RUN [\"/opt/venv/bin/python\", \"-c\", \"import os; os.remove('/bin/sh')\"]", CRASHED, fast=True),
     row("everybody-is-stopped", start(IN_WORKERS + "os.kill(-1, 19)"), FILES, TIMEOUT),
+    row("workers-fork-for-ever", start(_FORKS), FILES, TIMEOUT),
+    row("scratch-space-is-filled", framework(_FILLS), FILES, WRONG),
+    row("import-takes-all-memory", framework(_TAKES), FILES, CRASHED),
+    row("descriptors-are-all-taken", framework(_OPENS), FILES),
     row("matmul-hangs", framework(_SLEEP + "_t.matmul = _t.linalg.matmul = _no"), FILES, TIMEOUT),
     row("convolution-hangs", framework(_SLEEP + "_t.nn.conv2d = _no\n_t.sort = _no\n_t.io.decode_jpeg = _no"), FILES, TIMEOUT),
     row("pictures-never-end", framework("import tensorflow as _t\ndef _no(*a, **k):\n    while True: pass\n_t.io.decode_jpeg = _t.cumsum = _no"), FILES, TIMEOUT),

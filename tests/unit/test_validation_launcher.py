@@ -46,6 +46,11 @@ def test_a_run_that_ends_well_needs_no_reason() -> None:
     assert "out of memory" in said(Script(exit_code=137, out_of_memory=True))
 
 
+def test_a_check_that_was_killed_for_its_memory_ends_no_run() -> None:
+    """The engine says so of any process; a runner that came to its end told of the check that died by itself."""
+    assert run(Script(exit_code=0, out_of_memory=True)) is None
+
+
 def test_a_flood_is_named() -> None:
     """A container that was killed for a million lines says so, and its missing answers are no timeouts."""
     why = run(Script(stderr=b"\n" * 1_000_001))
