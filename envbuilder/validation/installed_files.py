@@ -37,6 +37,7 @@ class _Compared:
     changed: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     against: list[str] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
     brought: frozenset[str] = frozenset()
     files: int = 0
     unknown: str = ""
@@ -153,6 +154,8 @@ def _compare(subject: Outside, one: Distribution, wheel: WheelRecord, omitted: O
             found.missing.append(path)
         elif path not in rewritten and digest and _differs(seen.row.digest, digest):
             found.changed.append(path)
+        elif digest and not digest_of(b"", digest.partition("=")[0]):
+            found.unread.append(path)
     return found
 
 
@@ -217,6 +220,9 @@ def _findings(subject: Outside, one: Distribution, found: _Compared) -> Iterator
     elif found.against:
         text = f"the RECORD of {name} is not its locked wheel's: {listed(found.against)}"
         yield error(Code.FILES_DIFFER, one.name, text, found=listed(found.against), fix=_FIX)
+    if found.unread:
+        text = f"whether {len(found.unread)} files of {name} are as recorded is unknown: their digests are not SHA-256"
+        yield warning(Code.UNKNOWN, one.name, text, found=listed(found.unread))
     yield from _missing(one, found.missing, strict=strict)
 
 

@@ -648,3 +648,13 @@ def test_a_program_that_an_installer_made_is_as_it_was_made() -> None:
     for told in (other[record], silent):
         (one,) = errors(good, {path: other[path], record: told})
         assert (one.code, path in one.message) == (Code.FILES_DIFFER, True)
+
+
+def test_a_digest_that_is_not_compared_is_told() -> None:
+    """A row of another algorithm vouches for nothing here, and the answer says for how many files that holds."""
+    there = package("numpy", "2.4.6", NUMPY)
+    record = f"{SITE}/numpy-2.4.6.dist-info/RECORD"
+    told = there[record].replace(b"sha256=", b"sha512=", 2)
+    (one,) = files(outside(image_of({**there, record: told, f"{SITE}/numpy/__init__.py": b"other"}))).findings
+    assert (one.code, one.severity) == (Code.UNKNOWN, Severity.WARNING)
+    assert "2 files of numpy 2.4.6" in one.message
