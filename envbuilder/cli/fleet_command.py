@@ -30,8 +30,11 @@ from envbuilder.cli.fleet_ports import (
 from envbuilder.cli.options import format_option, gpus_option, keyless_option, profile_option
 
 if TYPE_CHECKING:
+    from envbuilder.jobs.fleet_document import FleetDocument
+    from envbuilder.jobs.fleet_proofs import Survey
     from envbuilder.jobs.prove import ProofDocument
     from envbuilder.jobs.served_suite import Runtime
+    from envbuilder.publish.proven import Registrar
     from envbuilder.verdict import Verdict
 
 _SIGN = "A private key that signs the verdict; else that at the path ENVBUILDER_SIGNING_KEY."
@@ -133,47 +136,65 @@ def run(  # noqa: PLR0913, PLR0917 - one parameter an option
           --fleet fleet.yaml --from registry.example.org/ml/tensorflow --key ~/.envbuilder/envbuilder.pub
     """
     from envbuilder.cli.output import finish
-    from envbuilder.console import Console
-    from envbuilder.errors import UsageError
-    from envbuilder.jobs.fleet_run import run_here
     from envbuilder.jobs.fleet_text import as_text
-    from envbuilder.publish.proven import check_believed
-    from envbuilder.publish.publish_all import sealer_of
     from envbuilder.workspace import Workspace
 
     asked_for = {"--slurm": slurm, "--dask": dask is not None, "--kubernetes": kubernetes}
     executors = [name for name, is_asked in asked_for.items() if is_asked]
-    if len(executors) > 1:
-        raise UsageError(f"{' and '.join(executors)} are {len(executors)} executors", hint="give one of them")
-    if executors and (signers or keyless):
-        raise UsageError("the hosts sign, not this one", hint="ENVBUILDER_SIGNING_KEY on each names its key's path")
-    if kubernetes and (build or rehearse):
-        raise UsageError(
-            f"no pod {'builds' if build else 'plays a driver'}", hint="--slurm or --dask, whose hosts have an engine"
-        )
-    if not slurm:
-        check_ours("--slurm", ("runtime",))
-    if runtime != "engine" and (build or rehearse):
-        raise UsageError(f"--in {runtime} is for proofs alone", hint="nothing is built or rehearsed without an engine")
+    _check_executor(executors, runtime, signs=bool(signers) or keyless, build=build, rehearse=rehearse)
     cluster = cluster_of(given, "--kubernetes", is_asked=kubernetes)
     what, registrar = prepared(**given)
-    console = Console()
     if executors:
         workspace = Workspace(Path.cwd())
         terms = terms_of(given, profile=profile, gpus=gpus, rehearse=rehearse)
-        finish(
-            run_with(executor_of(dask, cluster, runtime, workspace), what, registrar, terms, workspace, build=build),
-            form,
-            as_text,
+        chosen = executor_of(dask, cluster, runtime, workspace)
+        document = run_with(chosen, what, registrar, terms, workspace, build=build)
+    else:
+        _check_here(build=build, rehearse=rehearse)
+        document = _run_here(what, registrar, signers, keyless=keyless, profile=profile, gpus=gpus)
+    finish(document, form, as_text)
+
+
+def _check_executor(executors: list[str], runtime: Runtime, *, signs: bool, build: bool, rehearse: bool) -> None:
+    """Raise UsageError where what is asked for does not go with who is to run it."""
+    from envbuilder.errors import UsageError
+
+    if len(executors) > 1:
+        raise UsageError(f"{' and '.join(executors)} are {len(executors)} executors", hint="give one of them")
+    if executors and signs:
+        raise UsageError("the hosts sign, not this one", hint="ENVBUILDER_SIGNING_KEY on each names its key's path")
+    if executors == ["--kubernetes"] and (build or rehearse):
+        raise UsageError(
+            f"no pod {'builds' if build else 'plays a driver'}", hint="--slurm or --dask, whose hosts have an engine"
         )
+    if executors != ["--slurm"]:
+        check_ours("--slurm", ("runtime",))
+    if runtime != "engine" and (build or rehearse):
+        raise UsageError(f"--in {runtime} is for proofs alone", hint="nothing is built or rehearsed without an engine")
+
+
+def _check_here(*, build: bool, rehearse: bool) -> None:
+    """Raise UsageError for what an executor alone does."""
+    from envbuilder.errors import UsageError
+
     if build:
         raise UsageError("--build is an executor's", hint="--slurm or --dask; here, envbuilder build and publish")
     if rehearse:
         raise UsageError("a rehearsal is an executor's", hint="--slurm or --dask; here, envbuilder validate --simulate")
-    sealer = sealer_of(signers, keyless=keyless, environment=os.environ, say=console.say)
+
+
+def _run_here(  # noqa: PLR0913 - what is left, and how it is proven and signed
+    what: Survey, registrar: Registrar, signers: tuple[Path, ...], *, keyless: bool, profile: str, gpus: str
+) -> FleetDocument:
+    from envbuilder.console import Console
+    from envbuilder.jobs.fleet_run import run_here
+    from envbuilder.publish.proven import check_believed
+    from envbuilder.publish.publish_all import sealer_of
+
+    sealer = sealer_of(signers, keyless=keyless, environment=os.environ, say=Console().say)
     check_believed(sealer, registrar.openers)
     attach = attacher(registrar, sealer, what.host, what.choice.catalog, profile=profile, gpus=gpus)
-    finish(run_here(what, registrar.standing, attach), form, as_text)
+    return run_here(what, registrar.standing, attach)
 
 
 @command.command("prove")

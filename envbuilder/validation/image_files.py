@@ -62,12 +62,20 @@ class ImageFiles:
     @cached_property
     def system(self) -> SystemPackages:
         """What the system's package manager brought."""
-        lists = [(path, content, self._since(path, self.paths[path].layer)) for path, content in self.kept()]
+        kept = [(path, content, self._since(path, self.paths[path].layer)) for path, content in self.kept()]
+        lists = [one for one in kept if self._is_installed(one[0])]
         if not any(is_list(path) for path, _, _ in lists):
             # A layer that deletes all lists to save room deletes no file of theirs: what lower ones say still holds.
-            below = enumerate(self.records)
-            lists += [(path, content, number) for number, one in below for path, content in one.contents.items()]
+            below = (
+                (number, path, text) for number, one in enumerate(self.records) for path, text in one.contents.items()
+            )
+            lists += [(path, text, number) for number, path, text in below if self._is_installed(path)]
         return SystemPackages(lists, self.resolve)
+
+    def _is_installed(self, path: str) -> bool:
+        """Tell whether dpkg knows the package whose list this is: one that it does not know brought nothing."""
+        there = self._status[-1][1] if self._status and _DPKG in self.paths else {}
+        return not there or not is_list(path) or bool(_packages_of(path) & there.keys())
 
     def _since(self, path: str, layer: int) -> int:
         """Return the layer in which a list's package got its version: who writes the list again installs nothing."""
@@ -177,6 +185,12 @@ class ImageFiles:
 def is_same(before: FileRow, now: FileRow) -> bool:
     """Tell whether two entries are the same file, or lead to the same place."""
     return (before.kind, before.digest, before.target) == (now.kind, now.digest, now.target)
+
+
+def _packages_of(path: str) -> set[str]:
+    """Return the names that the package of a list may have: with its machine, and without."""
+    whole = posixpath.basename(path).removesuffix(".list")
+    return {whole, whole.partition(":")[0]}
 
 
 def _under(path: str, folders: set[str]) -> bool:

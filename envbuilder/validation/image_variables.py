@@ -43,9 +43,24 @@ def _loader(subject: Outside, env: Mapping[str, str]) -> Iterator[Finding]:
                 yield bad(name, f"{name} puts {shown(path)} into every process")
             else:
                 yield odd(name, f"{name} puts {shown(path)} into every process")
+    told = bad if subject.is_ours else odd
+    if "$" in env.get("LD_LIBRARY_PATH", ""):
+        yield told(
+            "LD_LIBRARY_PATH",
+            "LD_LIBRARY_PATH holds a word that the loader replaces: it leads to no folder named there",
+        )
+    for name in _INJECTED:
+        if env.get(name):
+            yield told(name, f"{name} has CUDA load {shown(env[name])} into the programs that use it")
     if subject.files.file("etc/ld.so.preload") is not None and not subject.is_ours:
         yield odd("/etc/ld.so.preload", "/etc/ld.so.preload puts libraries into every process")
 
+
+_INJECTED = (
+    *("CUDA_INJECTION32_PATH", "CUDA_INJECTION64_PATH", "NVTX_INJECTION32_PATH", "NVTX_INJECTION64_PATH"),
+    *("NCCL_NET_PLUGIN", "NCCL_TUNER_PLUGIN", "NCCL_PROFILER_PLUGIN"),
+)
+"""Variables by which CUDA, its markers and NCCL load a library that nobody linked."""
 
 _CHANGES_PROGRAMS = (
     *("LD_DEBUG", "LD_BIND_NOT", "LD_SHOW_AUXV", "LD_PROFILE", "LD_HWCAP_MASK", "GLIBC_TUNABLES"),
@@ -73,7 +88,7 @@ def _tracing(subject: Outside, env: Mapping[str, str]) -> Iterator[Finding]:
     for name in _CHANGES_PROGRAMS:
         if env.get(name):
             yield odd(name, f"{name} changes how every program of the image is loaded, or takes memory")
-    for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CUDA_INJECTION64_PATH"):
+    for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"):
         if env.get(name, "").startswith("/") and subject.files.file(env[name]) is None:
             yield bad(name, f"{name} names {shown(env[name])}, which is not in the image")
 

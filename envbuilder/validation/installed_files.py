@@ -37,6 +37,7 @@ class _Compared:
     changed: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     against: list[str] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
     brought: frozenset[str] = frozenset()
     files: int = 0
     unknown: str = ""
@@ -72,6 +73,7 @@ def _compared(subject: Outside) -> Looked:
     locked = {package.name: package for package in lockfile.parse(subject.lock)} if subject.lock else {}
     omitted = omissions.parse(subject.omissions) if subject.omissions else Omissions()
     there = distributions(subject.files)
+    edited = _edited(subject, there)
     findings: list[Finding] = []
     owned: set[str] = set()
     blamed: set[str] = set()
@@ -83,6 +85,7 @@ def _compared(subject: Outside) -> Looked:
         if wheel.content is None and package is not None and leaves_out is None:
             wheel = _pinned(subject, one, package, wheel)
         compared = _compare(subject, one, wheel, leaves_out)
+        compared.changed += [path for path in edited.get(one.name, ()) if path not in compared.changed]
         is_known = package is not None or not subject.is_ours
         owned.update(path for path in compared.brought.union(one.rows or ()) if one.vouches_for(path, beside=is_known))
         counts["files"] += compared.files
@@ -151,6 +154,25 @@ def _compare(subject: Outside, one: Distribution, wheel: WheelRecord, omitted: O
             found.missing.append(path)
         elif path not in rewritten and digest and _differs(seen.row.digest, digest):
             found.changed.append(path)
+        elif digest and not digest_of(b"", digest.partition("=")[0]):
+            found.unread.append(path)
+    return found
+
+
+def _edited(subject: Outside, there: tuple[Distribution, ...]) -> Mapping[str, list[str]]:
+    """List programs that an installer made and a later layer changed, by distribution: no wheel speaks of them."""
+    files = subject.files
+    came: dict[str, tuple[int, str]] = {}
+    for one in there:
+        seen = files.file(f"{one.site}/{one.folder}/METADATA")
+        for name in one.scripts if seen is not None else ():
+            path = posixpath.normpath(f"{one.site}/../../../bin/{name}")
+            came[path] = max(came.get(path, (-1, "")), (seen.layer if seen else 0, one.name))  # two may bring it
+    found: dict[str, list[str]] = {}
+    for path, (layer, name) in came.items():
+        program = files.paths.get(path)
+        if program is not None and program.layer > layer and files.is_changed(path):
+            found.setdefault(name, []).append(path)
     return found
 
 
@@ -198,6 +220,9 @@ def _findings(subject: Outside, one: Distribution, found: _Compared) -> Iterator
     elif found.against:
         text = f"the RECORD of {name} is not its locked wheel's: {listed(found.against)}"
         yield error(Code.FILES_DIFFER, one.name, text, found=listed(found.against), fix=_FIX)
+    if found.unread:
+        text = f"whether {len(found.unread)} files of {name} are as recorded is unknown: their digests are not SHA-256"
+        yield warning(Code.UNKNOWN, one.name, text, found=listed(found.unread))
     yield from _missing(one, found.missing, strict=strict)
 
 

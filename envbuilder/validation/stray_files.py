@@ -32,6 +32,7 @@ _PLUGGED = re.compile(rf"{_SETTINGS}|{_LIB}{_CHARSETS}|{_LIB}(?:gconv|ossl-modul
 """What the C library and OpenSSL load by a name that a locale or a setting gives them, and these settings."""
 
 _PRELOADED = "etc/ld.so.preload"
+_OBJECT = re.compile(r"\.so(?:\.[\w.]+)?\Z")
 _HWCAPS = re.compile(r"/(?:glibc-hwcaps/[^/]+|(?:tls/)?(?:haswell|xeon_phi|avx512_1|x86_64)(?:/[^/]+)?|tls)\Z")
 """Folders below one of the loader's that it looks into first, by the processor: of today's, and until glibc 2.36."""
 
@@ -112,10 +113,11 @@ def _system(subject: Outside, *, deleted: bool) -> Iterator[str]:
 
     One whose folder a later layer moved is looked for by the name that its package gave it as well.
     """
-    files = subject.files
+    files, told = subject.files, _told_folders(subject)
     for path, layer in files.system.files():
         names = {path, files.system.name(path)}
         needed = any(STDLIB.match(one) or _LOADER.match(one) or _INTERPRETER.match(one) for one in names)
+        needed = needed or (posixpath.dirname(path) in told and _OBJECT.search(path) is not None)
         if not (needed or (not deleted and any(map(_STARTS.match, names)))) or path.endswith(".pyc"):
             continue
         now = files.paths.get(path)
@@ -153,7 +155,7 @@ def _libraries(subject: Outside, owned: set[str]) -> Iterator[str]:
             continue
         if seen.layer < subject.of_base:
             continue
-        in_told = _HWCAPS.sub("", path.rpartition("/")[0]) in told and re.search(r"\.so(?:\.[\w.]+)?\Z", path)
+        in_told = _HWCAPS.sub("", path.rpartition("/")[0]) in told and _OBJECT.search(path)
         if _LOADER.match(path) or _PLUGGED.match(path) or in_told:
             yield path
 

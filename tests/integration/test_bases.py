@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
@@ -17,7 +16,7 @@ import pytest
 from apt_repository import Archive, Signer, served
 from certificates import certificate
 from made_objects import cudnn_part, run_time, shared_object
-from registries import SECRET_BCRYPT, docker_registry, login
+from registries import SECRET_BCRYPT, docker_registry, login, own_address
 
 from envbuilder.catalog.store import load
 from envbuilder.cli import main
@@ -107,16 +106,6 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     engine = connect()
     for name in made:
         engine.remove(name)
-
-
-def own_address() -> str:
-    """Return an address of this machine that is not loopback, where the engine insists on a known authority."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(("192.0.2.1", 9))  # nothing is sent: the system only says by which way it would be
-            return str(probe.getsockname()[0])
-        except OSError:
-            return "127.0.0.1"
 
 
 @pytest.fixture

@@ -69,6 +69,7 @@ MISTAKE_IMAGES: tuple[Hostile, ...] = (
     row("neither-true-nor-false", "ENV TF_DETERMINISTIC_OPS=yes", CONFIGURED),
     # Forgeries of what vouches for a file.
     row("framework-and-its-record-rewritten", _recorded("tensorflow/__init__.py", "echo '#' >> tensorflow/__init__.py"), FILES),
+    row("program-of-a-package-and-its-record-rewritten", _recorded("../../../bin/saved_model_cli", "sed -i '1a import os' ../../../bin/saved_model_cli"), FILES),
     row("package-beside-the-lock", f"RUN cd {SITE} && mkdir mine-1.0.dist-info && echo x=1 > mine.py && printf 'Metadata-Version: 2.1\\nName: mine\\n"
         f"Version: 1.0\\n' > mine-1.0.dist-info/METADATA && h=$(python -ISc '{_DIGEST}' mine.py) && printf \"mine.py,sha256=$h,4\\n"
         "mine-1.0.dist-info/METADATA,,\\nmine-1.0.dist-info/RECORD,,\\n\" > mine-1.0.dist-info/RECORD", "LOCK_MISMATCH"),

@@ -50,6 +50,9 @@ START_IMAGES: tuple[Hostile, ...] = (
         "assert n != b; open(p, 'wb').write(n)\"", FILES),
     row("charset-of-ones-own", f"RUN mkdir -p {_ARCH}/gconv && cp {_ARCH}/libz.so.1 {_ARCH}/gconv/MINE.so", FILES),
     row("settings-of-openssl-where-it-looks", "RUN mkdir -p /usr/lib/ssl && rm -f /usr/lib/ssl/openssl.cnf && printf '[engine]\\n' > /usr/lib/ssl/openssl.cnf", FILES),
+    row("folder-by-a-word-of-the-loader", f"RUN mkdir -p /opt/x/lib/x86_64-linux-gnu && cp {_ARCH}/libz.so.1 /opt/x/lib/x86_64-linux-gnu/\n"
+        "ENV LD_LIBRARY_PATH=/opt/x/\\$LIB", CONFIGURED),
+    row("library-into-every-program-of-cuda", f"ENV CUDA_INJECTION64_PATH={_ARCH}/libz.so.1", CONFIGURED),
     # What a shell runs.
     row("function-in-the-place-of-python", "ENV BASH_FUNC_python%%=\"() { exit 0; }\"", CONFIGURED, fast=True),
     row("file-that-every-bash-runs", "ENV BASH_ENV=/opt/nowhere.sh", warns=(CONFIGURED,)),

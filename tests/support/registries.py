@@ -355,3 +355,13 @@ def login(folder: Path, host: str, user: str) -> dict[str, str]:
     config = {"auths": {host: {"auth": base64.b64encode(user.encode()).decode()}}}
     (folder / "config.json").write_bytes(json.dumps(config).encode())
     return {"DOCKER_CONFIG": str(folder)}
+
+
+def own_address() -> str:
+    """Return an address of this machine that is not loopback, where the engine insists on a known authority."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # nothing is sent: the system only says by which way it would be
+            return str(probe.getsockname()[0])
+        except OSError:
+            return "127.0.0.1"

@@ -98,6 +98,33 @@ def test_what_a_python_loads_at_its_start_does_not_get_the_order(folder: Path) -
     assert "plan" not in stolen
 
 
+STAYS = """
+import os, sys, time
+if "--worker" in sys.argv and os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        place = os.path.join(os.path.dirname(os.path.abspath(__file__)), "stays")
+        open(place + ".new", "w").write(str(os.getpid()))
+        os.rename(place + ".new", place)
+        for descriptor in range(3, 64):
+            try:
+                os.close(descriptor)
+            except OSError:
+                pass
+        time.sleep(600)
+    os._exit(0)
+"""
+
+
+def test_what_a_check_leaves_running_ends_with_the_run(folder: Path) -> None:
+    """It would wait for the order of the next run in the same container, which comes by a pipe that it could open."""
+    (folder / "site" / "sitecustomize.py").write_text(STAYS + 'if "--worker" in sys.argv: time.sleep(0.5)\n')
+    done = start(folder)
+    assert (done.returncode, outcomes(done)) == (0, ["passed"]), done.stderr.decode()[-2000:]
+    left = int((folder / "site" / "stays").read_text())
+    assert not Path(f"/proc/{left}").exists()
+
+
 def test_the_first_python_that_has_it_runs_the_probes(folder: Path) -> None:
     """One in front without it is asked and left; the order reaches the next one, which becomes this process."""
     lacks = f'case "$1$2" in -c*) exit 11;; esac; exec {python()} "$@"'

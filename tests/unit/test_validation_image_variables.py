@@ -59,6 +59,11 @@ def test_an_image_of_others_need_not_ask_anything() -> None:
     ("env", "code", "subject"),
     [
         ({"PYTHONHOME": "/nowhere"}, Code.IMAGE_CONFIGURATION, "PYTHONHOME"),
+        ({"LD_LIBRARY_PATH": "/opt/x/$LIB"}, Code.IMAGE_CONFIGURATION, "LD_LIBRARY_PATH"),
+        ({"LD_LIBRARY_PATH": "/opt/x:${ORIGIN}/../y"}, Code.IMAGE_CONFIGURATION, "LD_LIBRARY_PATH"),
+        ({"CUDA_INJECTION64_PATH": "/opt/libx.so"}, Code.IMAGE_CONFIGURATION, "CUDA_INJECTION64_PATH"),
+        ({"NVTX_INJECTION64_PATH": "/opt/nowhere.so"}, Code.IMAGE_CONFIGURATION, "NVTX_INJECTION64_PATH"),
+        ({"NCCL_NET_PLUGIN": "libx.so"}, Code.IMAGE_CONFIGURATION, "NCCL_NET_PLUGIN"),
         ({"BASH_FUNC_python%%": "() { exit 0; }"}, Code.IMAGE_CONFIGURATION, "BASH_FUNC_python%%"),
         ({"BASH_FUNC_command()": "() {  exit 0\n}"}, Code.IMAGE_CONFIGURATION, "BASH_FUNC_command()"),
         ({"PYTHONMALLOC": "nosuch"}, Code.IMAGE_CONFIGURATION, "PYTHONMALLOC"),

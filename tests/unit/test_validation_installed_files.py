@@ -624,3 +624,37 @@ def test_code_in_the_layers_of_a_registry_s_base_is_its_own() -> None:
     for of_base, named in ((1, False), (0, True)):
         subject = replace(outside(image_of(stray, {"opt/x": b""})), of_base=of_base)
         assert any("dnf" in one.message for one in files(subject).findings) is named
+
+
+def test_a_program_that_an_installer_made_is_as_it_was_made() -> None:
+    """Its RECORD may be written anew with it; a package that comes again in a later layer may bring others."""
+    made = b"#!/opt/venv/bin/python\nfrom tool import main\n"
+    path, leaf = "opt/venv/bin/tool", "../../../bin/tool"
+    files = {
+        "tool.py": b"def main(): pass\n",
+        "tool-1.0.dist-info/entry_points.txt": b"[console_scripts]\ntool = tool:main\n",
+    }
+
+    def installed(program: bytes) -> dict[str, bytes]:
+        there = package("tool", "1.0", files)
+        record = f"{SITE}/tool-1.0.dist-info/RECORD"
+        return {**there, record: there[record] + row(leaf, program).encode(), path: program}
+
+    good, other = installed(made), installed(made + b"import os\n")
+    record = f"{SITE}/tool-1.0.dist-info/RECORD"
+    assert errors(good, {path: made}) == []
+    assert errors(good, other) == []
+    silent = package("tool", "1.0", files)[record]
+    for told in (other[record], silent):
+        (one,) = errors(good, {path: other[path], record: told})
+        assert (one.code, path in one.message) == (Code.FILES_DIFFER, True)
+
+
+def test_a_digest_that_is_not_compared_is_told() -> None:
+    """A row of another algorithm vouches for nothing here, and the answer says for how many files that holds."""
+    there = package("numpy", "2.4.6", NUMPY)
+    record = f"{SITE}/numpy-2.4.6.dist-info/RECORD"
+    told = there[record].replace(b"sha256=", b"sha512=", 2)
+    (one,) = files(outside(image_of({**there, record: told, f"{SITE}/numpy/__init__.py": b"other"}))).findings
+    assert (one.code, one.severity) == (Code.UNKNOWN, Severity.WARNING)
+    assert "2 files of numpy 2.4.6" in one.message

@@ -215,3 +215,37 @@ def test_who_writes_a_list_again_installs_nothing() -> None:
     (swapped,) = [one for one in files(outside(image_of(own, again))).findings if one.severity is Severity.ERROR]
     assert (swapped.code, path in swapped.message) == (Code.FILES_DIFFER, True)
     assert not [one for one in files(outside(image_of(own, upgraded))).findings if one.severity is Severity.ERROR]
+
+
+def test_a_list_of_no_package_excuses_nothing() -> None:
+    """A swapped library stays named where a list of a package that dpkg does not know claims it as its own."""
+    path = "usr/lib/x86_64-linux-gnu/libz.so.1"
+    own: Layer = {
+        DPKG: status({**BASE, "zlib1g": "1"}),
+        path: b"1",
+        "var/lib/dpkg/info/zlib1g:amd64.list": f"/{path}\n".encode(),
+    }
+    claimed: Layer = {path: b"2", "var/lib/dpkg/info/mine.list": f"/{path}\n".encode()}
+    found = [one for one in files(outside(image_of(own, claimed))).findings if one.severity is Severity.ERROR]
+    assert [(one.code, path in one.message) for one in found] == [(Code.FILES_DIFFER, True)]
+    whole = replace(
+        outside(image_of(own, {**claimed, DPKG: status({**BASE, "zlib1g": "1", "mine": "1"})})), locked_above=1
+    )
+    assert told(whole) == [("LOCK_MISMATCH", "mine")]
+
+
+@pytest.mark.parametrize("layer", [b"2", None, "/opt/libcufft.so.11"])
+def test_a_package_s_library_outside_of_the_system_s_folders_stays_as_it_came(layer: bytes | str | None) -> None:
+    """NVIDIA's packages put theirs below /usr/local, and the loader is told: a later layer changes none of them."""
+    folder = "usr/local/cuda-12.5/targets/x86_64-linux/lib"
+    own: Layer = {
+        DPKG: status({**BASE, "libcufft-12-5": "11.2"}),
+        f"{folder}/libcufft.so.11": b"1",
+        "var/lib/dpkg/info/libcufft-12-5.list": f"/{folder}/libcufft.so.11\n".encode(),
+        "usr/local/cuda": "cuda-12.5",
+        "etc/ld.so.conf.d/cuda-packages.conf": b"/usr/local/cuda/targets/x86_64-linux/lib\n",
+    }
+    assert not [one for one in files(outside(image_of(own))).findings if one.severity is Severity.ERROR]
+    broken = files(outside(image_of(own, {f"{folder}/libcufft.so.11": layer}))).findings
+    found = [one for one in broken if one.severity is Severity.ERROR]
+    assert [(one.code, "libcufft.so.11" in one.message) for one in found] == [(Code.FILES_DIFFER, True)]

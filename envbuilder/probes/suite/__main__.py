@@ -37,7 +37,9 @@ def main(arguments: list[str]) -> Any:
         return importlib.import_module(PACKAGE + ".sample").main(int(arguments[1]), STARTED)
     if arguments[:1] == ["--seek"]:
         importlib.import_module(PACKAGE + ".seek").settle(int(arguments[1]), arguments[2:])
-    return importlib.import_module(PACKAGE + ".runner").main()
+    code = importlib.import_module(PACKAGE + ".runner").main()
+    importlib.import_module(PACKAGE + ".seek").end_all_others()
+    return code
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ def settle(code: int, pythons: list[str]) -> None:
     for number, python in enumerate(pythons):
         answer, words = _asked(python)
         if answer == FOUND:
-            _end_all_others()
+            end_all_others()
             if number:
                 os.execvp(python, [python, "-I", "-S", HERE])  # noqa: S606 - a Python of the image, without a shell
             return
@@ -79,8 +79,11 @@ def _nameless() -> IO[bytes]:
     return tempfile.TemporaryFile()
 
 
-def _end_all_others() -> None:
-    """End what the image's own code left running: a new program is open to them until it has closed itself."""
+def end_all_others() -> None:
+    """End what the image's own code left running: the next program here is open to it until it has closed itself.
+
+    That is one that this process becomes, or the next run in the same container, whose order comes the same way.
+    """
     for _ in range(100):
         left = descendants(os.getpid())
         for pid in left:

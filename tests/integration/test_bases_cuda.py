@@ -1,0 +1,175 @@
+"""Bases that bring CUDA, for real: laid out as NVIDIA's, from a registry on loopback, built on, judged, and broken."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from registries import docker_registry
+
+from envbuilder.catalog.store import load
+from envbuilder.choice import choose
+from envbuilder.console import Console
+from envbuilder.controls.control import Control, Copy, FromWheel, Run
+from envbuilder.controls.control_run import Controller
+from envbuilder.engine.docker import connect
+from envbuilder.engine.port import BuildRequest
+from envbuilder.finding import Code, Severity
+from envbuilder.image.build import Built
+from envbuilder.image.ensure import ensure
+from envbuilder.image.names import CONTROLS
+from envbuilder.pypi.open_index import open_index
+from envbuilder.validation.base_look import look
+from envbuilder.validation.validate import ValidationRequest, validate
+from envbuilder.workspace import Workspace, write_document
+
+pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.long, pytest.mark.timeout(1800)]
+
+ROOT = Path(__file__).parents[2]
+NAMES = ("cudart", "cublas", "cublasLt", "cufft", "curand", "cusolver", "cusparse", "cupti", "nvrtc")
+LAID_OUT = """\
+FROM {whole} AS whole
+FROM envbuilder/base:{system}
+RUN --mount=type=bind,from=whole,target=/whole mkdir -p {folder} && \\
+    cd /whole/usr/lib/x86_64-linux-gnu && cp -a {libraries} {folder}/ && \\
+    cp -a /whole/opt/cudnn/nvidia/cudnn/lib/libcudnn*.so.8 /usr/lib/x86_64-linux-gnu/ && \\
+    ln -s cuda-{cuda} /usr/local/cuda && ln -s targets/x86_64-linux/lib /usr/local/cuda-{cuda}/lib64 && \\
+    ln -sf libnvrtc.so.11.2 {folder}/libnvrtc.so && echo {folder} > /etc/ld.so.conf.d/cuda.conf && \\
+    ldconfig && rm -f /var/cache/ldconfig/aux-cache
+ENV NVIDIA_REQUIRE_CUDA="cuda>={cuda} brand=tesla,driver>=450,driver<451" NVIDIA_VISIBLE_DEVICES=all \\
+    NVIDIA_DRIVER_CAPABILITIES=compute,utility LD_LIBRARY_PATH=/usr/local/nvidia/lib:/usr/local/nvidia/lib64
+LABEL maintainer="nobody@example.org" org.envbuilder.test=bases
+"""
+PIP = "--no-deps --no-compile --quiet --target {site}"
+CUDNN = ("libcudnn.so.8", "libcudnn_ops_infer.so.8")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A system whose own packages bring CUDA, and the TensorFlow that is built on a base of these files."""
+
+    system: str
+    cuda: str
+    tensorflow: str
+
+    @property
+    def folder(self) -> str:
+        """Where NVIDIA's images have their libraries."""
+        return f"/usr/local/cuda-{self.cuda}/targets/x86_64-linux/lib"
+
+
+@pytest.fixture(
+    scope="module",
+    params=[Case("debian-bookworm", "11.8", "2.13.1"), Case("debian-bullseye", "11.2", "2.11.1")],
+    ids=lambda case: case.cuda,
+)
+def case(request: pytest.FixtureRequest) -> Case:
+    """Choose a CUDA."""
+    found: Case = request.param
+    return found
+
+
+@pytest.fixture(scope="module")
+def made(case: Case, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Workspace, Built, Controller]]:
+    """Build on a base that was pulled from a registry, was looked into, and that nobody told us anything about."""
+    folder = tmp_path_factory.mktemp("cuda")
+    workspace, engine, catalog = Workspace(folder), connect(), load()
+    (of_packages,) = choose("debian", (f"tensorflow={case.tensorflow}",), workspace, catalog).environments
+    shutil.copytree(ROOT / "images" / of_packages.id, workspace.context(of_packages.id))
+    whole = ensure(of_packages, catalog, workspace, engine, lambda _: None)
+    (folder / "base").mkdir()
+    libraries = " ".join(f"lib{name}.so*" for name in NAMES) + " libnvrtc-builtins.so*"
+    (folder / "base/Dockerfile").write_text(
+        LAID_OUT.format(
+            whole=whole.record.reference,
+            system=case.system,
+            cuda=case.cuda,
+            folder=case.folder,
+            libraries=libraries,
+        )
+    )
+    with docker_registry(folder / "registry") as host:
+        name = f"{host}/nvidia/cuda:{case.cuda}-cudnn8-runtime"
+        engine.build(BuildRequest(context=folder / "base", tag=name, network="none"), lambda _: None)
+        engine.push(name)
+        engine.remove(name)
+        facts = look(engine, name, catalog, lambda _: None)
+        write_document(workspace.base(facts.digest), facts)
+        assert (facts.cuda, facts.cudnn.split(".")[0], facts.refused) == (case.cuda, "8", "")
+        include = [{"tensorflow": case.tensorflow, "os": "corp", "flavor": "gpu"}]
+        matrix = {"name": "ours", "bases": {"corp": {"image": facts.image}}, "include": include}
+        (folder / "ours.yaml").write_text(json.dumps(matrix))
+        choice = choose("ours.yaml", (), workspace, catalog)
+        (environment,) = choice.environments
+        assert environment.cuda_wheels == ()
+        built = ensure(environment, choice.catalog, workspace, engine, lambda _: None)
+        controller = Controller(workspace, engine, open_index(), choice.catalog, Console(), _good={"system-gpu": built})
+        yield workspace, built, controller
+        broke = [f"{CONTROLS}:{control.name}" for control in broken(case)]
+        for reference in (*broke, built.record.reference, facts.image, name):
+            engine.remove(reference)
+
+
+def test_tensorflow_runs_on_the_bases_cuda(case: Case, made: tuple[Workspace, Built, Controller]) -> None:
+    """No error, all that can be shown without a GPU, and every library of CUDA that is opened is the base's."""
+    _, built, controller = made
+    request = ValidationRequest.of(built, gpus="none", index=open_index())
+    verdict = validate(controller.engine, request)
+    assert [one.message for one in verdict.findings if one.severity is Severity.ERROR] == []
+    assert (verdict.verdict, verdict.level) == ("INCONCLUSIVE", "cpu")
+    opened = next(check for check in verdict.checks if check.name == "libraries")
+    found = re.findall(r"(\S+) → (\S+)", opened.observed)
+    assert opened.outcome == "passed"
+    assert {"libcudart.so.11.0", "libcudnn.so.8"} <= {name for name, _ in found}
+    assert all(path.startswith(case.folder) or "/libcudnn" in path for _, path in found)
+    assert not [path for _, path in found if "site-packages" in path]
+    assert next(check for check in verdict.checks if check.name == "one-cuda").outcome == "passed"
+
+
+def broken(case: Case) -> tuple[Control, ...]:
+    """List what is broken on such a base: its own library gone, a wheel's CUDA on top, another cuDNN in its place.
+
+    The last where TensorFlow needs the base's own: cuDNN 8.5, the oldest that a wheel has, serves 2.11 as well.
+    """
+    gone = Control(
+        name="base-library-removed",
+        base="system-gpu",
+        code=Code.MISSING_LIBRARY,
+        broken="a library of the base's CUDA is gone",
+        steps=(Run(f"rm {case.folder}/libcufft.so* && ldconfig"),),
+    )
+    on_top = Control(
+        name="base-and-wheels",
+        base="system-gpu",
+        code=Code.TWO_CUDA_STACKS,
+        broken="a wheel brings a second CUDA run time, in the lock, and the loader is told of it",
+        steps=(
+            Run(
+                f"python3 -m venv /run/tools && /run/tools/bin/pip install {PIP} nvidia-cuda-runtime-cu11==11.7.99",
+                network=True,
+            ),
+            Run("echo {site}/nvidia/cuda_runtime/lib > /etc/ld.so.conf.d/00-wheels.conf && ldconfig"),
+        ),
+        added=(("nvidia-cuda-runtime-cu11", "11.7.99"),),
+    )
+    swapped = Control(
+        name="base-cudnn-swapped",
+        base="system-gpu",
+        code=Code.CUDNN_MISMATCH,
+        broken="an older minor of cuDNN is in the place of the base's",
+        wheels=tuple(FromWheel("nvidia-cudnn-cu11", "8.5.0.96", f"nvidia/cudnn/lib/{name}", name) for name in CUDNN),
+        steps=tuple(Copy(name, f"/usr/lib/x86_64-linux-gnu/{name}") for name in CUDNN),
+    )
+    return (gone, on_top, swapped) if case.cuda == "11.8" else (gone, on_top)
+
+
+def test_each_defect_of_such_a_base_has_its_one_code(case: Case, made: tuple[Workspace, Built, Controller]) -> None:
+    """The controls that ship, on a base that brings CUDA: one code each, and nothing else red."""
+    rows = made[2].run(broken(case)).rows
+    assert [(row.control, row.wrong, row.red) for row in rows if not row.right] == []
+    assert len(rows) == len(broken(case))
