@@ -47,7 +47,8 @@ LABEL maintainer="nobody@example.org" org.envbuilder.test=bases
 """
 ON_TOP = (
     "python3 -m venv /run/tools && /run/tools/bin/pip install --quiet --upgrade pip && /run/tools/bin/pip "
-    "--python /opt/venv/bin/python install --no-deps --no-compile --quiet nvidia-cuda-runtime-cu11==11.7.99 && rm -r /run/tools"
+    "--python /opt/venv/bin/python install --no-deps --no-compile --quiet nvidia-cuda-runtime-cu11==11.7.99 && "
+    "rm -r /run/tools"
 )
 """Debian 11's own pip knows no --python, and its Python takes the image's own environment for the system's."""
 
