@@ -215,7 +215,7 @@ def judged(trial: Trial) -> Seen:
     found: Seen = {}
     for path in (*trial.folder.glob("out/*/verdict.json"), *trial.folder.glob("out/controls/*/verdict.json")):
         document = json.loads(path.read_text())
-        checks = sorted((one["name"], one["outcome"]) for one in document["checks"])
+        checks = sorted((one["name"], one["outcome"], *_amiss(one)) for one in document["checks"])
         codes = sorted(one["code"] for one in document["findings"])
         found[path.parent.name] = (
             f"{document['verdict']} {document['level']} {document['image']['id']} {checks} {codes}"
@@ -224,6 +224,11 @@ def judged(trial: Trial) -> Seen:
         found[f"{path.parent.name} image"] = json.loads(path.read_text())["image"]
     locks = trial.folder.glob("images/*/requirements.lock")
     return found | history(trial) | {f"{path.parent.name} lock": _digest(path.read_bytes()) for path in locks}
+
+
+def _amiss(check: dict[str, Any]) -> tuple[str, ...]:
+    """Return what is wrong with the messages of a run: a word that a second run of the same image never has."""
+    return (check["observed"],) if (check["name"], check["outcome"]) == ("protocol", "failed") else ()
 
 
 def _verified(reference: str, key: str) -> tuple[int, dict[str, Any]]:

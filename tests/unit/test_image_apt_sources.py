@@ -9,6 +9,7 @@ import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from apt_repository import Archive, Signer, served
 
@@ -184,6 +185,30 @@ def test_the_dockerfile_asks_the_hosts_repository_and_names_none() -> None:
     assert "ln -s libnvrtc.so.11.2 /usr/local/cuda-11.2/targets/x86_64-linux/lib/libnvrtc.so" in told
     assert "non-free" not in told
     assert "http" not in told.replace("Acquire::https::CAInfo", "")
+
+
+EVIL = [
+    "/opt/x; reboot",
+    "/opt/$(id)",
+    "/opt/x\nRUN id",
+    "opt/x",
+    "/",
+    "/opt/../etc",
+    "/opt/x y",
+    "/opt/`id`",
+    "/opt/x&&id",
+    "",
+]
+
+
+@pytest.mark.parametrize("evil", EVIL)
+def test_no_folder_of_a_package_reaches_a_shell(evil: str) -> None:
+    """What the loader is told of is a path of plain names, or no Dockerfile is written."""
+    wanted = environment("debian-bullseye-nvidia", "2.10.1")
+    cuda = msgspec.structs.replace(wanted.packaged_cuda, folders=(evil,))  # type: ignore[type-var]
+    locks = {SYSTEM_LOCK: f"{'a' * 64}  cuda-cudart-11-2_11.2_amd64.deb\n", CUDNN_LOCK: WHEEL}
+    with pytest.raises(ValueError, match="not fit for a Dockerfile"):
+        render_context(msgspec.structs.replace(wanted, system_cuda=cuda), LOCK, templates(), system=locks)
 
 
 @pytest.fixture
