@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import docker
-import msgspec
 import requests
 from docker import APIClient, auth
 from docker.constants import MINIMUM_DOCKER_API_VERSION
@@ -23,6 +22,7 @@ from docker.utils import parse_repository_tag
 from requests.exceptions import ReadTimeout
 
 from envbuilder.engine import archive, containers, layer_files
+from envbuilder.engine import docker_answers as answer
 from envbuilder.engine.buildkit import Failure, Trace
 from envbuilder.engine.calls import (
     CONNECT_S,
@@ -86,14 +86,14 @@ def _client(environment: Mapping[str, str], version: str) -> APIClient:
     return docker.from_env(version=version, environment=dict(environment), timeout=int(CONNECT_S)).api
 
 
-def _spoken(api: APIClient) -> _Version:
+def _spoken(api: APIClient) -> answer.Version:
     """Ask an engine what it is, and in which version it speaks; its SDK would read an answer without end."""
     what = "say what it is"
     with asking(what), closing(api.get(f"{api.base_url}/version", stream=True, timeout=CONNECT_S)) as response:
-        return read(what, response, _Version)
+        return read(what, response, answer.Version)
 
 
-def _refuse_podman(told: _Version) -> None:
+def _refuse_podman(told: answer.Version) -> None:
     """Say at once that an engine is Podman: it takes a build of BuildKit's without a word, and makes no image."""
     named = [part for part in told.components or () if part.name == "Podman Engine"]
     if named:
@@ -114,7 +114,7 @@ class DockerEngine:
 
     def info(self) -> EngineInfo:
         """Describe the engine."""
-        told = ask(self._api, "/info", "describe itself", _Info)
+        told = ask(self._api, "/info", "describe itself", answer.Info)
         if told is None:
             raise InfrastructureError("the engine has nothing to say about itself", hint=NO_ENGINE)
         return EngineInfo(
@@ -148,7 +148,7 @@ class DockerEngine:
                         for step in _steps(what, trace, record):
                             on_step(step)
                     case "moby.image.id":
-                        built = _aux(what, record, _Built).id
+                        built = _aux(what, record, answer.Built).id
                     case _:
                         refused = refused or record.error or ""
         for step in trace.finish():
@@ -199,7 +199,9 @@ class DockerEngine:
         # Without credentials in the header, Docker 20.10 looks for them in the body.
         headers = {"Content-Type": "application/json", **self._login(reference)}
         with self._post(f"/images/{repository}/push", what, query, b"{}", headers) as response:
-            pushed = [_aux(what, record, _Pushed) for record in _drain(what, records(what, response)) if record.aux]
+            pushed = [
+                _aux(what, record, answer.Pushed) for record in _drain(what, records(what, response)) if record.aux
+            ]
         digest = [one.digest for one in pushed if one.digest]
         if not digest:
             raise InfrastructureError(f"could not {what}: the registry answered no digest")
@@ -263,7 +265,7 @@ class DockerEngine:
     def names(self, repository: str) -> tuple[str, ...]:
         """List the tags of a repository that the store holds."""
         told = {"filters": json.dumps({"reference": [repository]})}
-        rows = ask(self._api, "/images/json", f"list {repository}", list[_Named], params=told) or ()
+        rows = ask(self._api, "/images/json", f"list {repository}", list[answer.Named], params=told) or ()
         every = (tag for row in rows for tag in row.repo_tags or ())
         return tuple(sorted(tag for tag in every if tag.rpartition(":")[0] == repository))
 
@@ -271,12 +273,12 @@ class DockerEngine:
         """Remove the images with a label that have no tag any more."""
         with asking(f"prune images with {label}"):
             told = self._api.prune_images({"dangling": True, "label": label})  # type: ignore[no-untyped-call]
-            return decode.converted(told, _Freed).space_reclaimed or 0
+            return decode.converted(told, answer.Freed).space_reclaimed or 0
 
     def trim_cache(self, keep: int) -> int:
         """Remove of the builder's cache what was used least recently, down to ``keep`` bytes."""
         with asking("trim the builder's cache"):
-            return decode.converted(self._api.prune_builds(keep_storage=keep), _Freed).space_reclaimed or 0
+            return decode.converted(self._api.prune_builds(keep_storage=keep), answer.Freed).space_reclaimed or 0
 
     def _present(self, reference: str) -> Image:
         found = self.image(reference)
@@ -334,45 +336,6 @@ class DockerEngine:
         return url(self._api, path)
 
 
-class _Component(msgspec.Struct, rename="pascal"):
-    name: str | None = None
-    version: str | None = None
-
-
-class _Version(msgspec.Struct, rename="pascal"):
-    api_version: str
-    components: tuple[_Component, ...] | None = None
-
-
-class _Device(msgspec.Struct, rename="pascal"):
-    id: str | None = msgspec.field(default=None, name="ID")
-
-
-class _Info(msgspec.Struct, rename="pascal"):
-    server_version: str | None = None
-    driver: str | None = None
-    docker_root_dir: str | None = None
-    mem_total: int | None = None
-    runtimes: dict[str, Any] | None = None
-    discovered_devices: list[_Device] | None = None
-
-
-class _Built(msgspec.Struct):
-    id: str = msgspec.field(name="ID")
-
-
-class _Pushed(msgspec.Struct, rename="pascal"):
-    digest: str | None = None
-
-
-class _Named(msgspec.Struct, rename="pascal"):
-    repo_tags: tuple[str, ...] | None = None
-
-
-class _Freed(msgspec.Struct, rename="pascal"):
-    space_reclaimed: int | None = None
-
-
 def _aux(what: str, record: Record, kind: type[_Aux]) -> _Aux:
     with asking(what):
         return decode.converted(record.aux, kind)
@@ -391,7 +354,7 @@ def _unless_cut(watch: Watch, what: str, pieces: Iterable[bytes]) -> Iterator[by
         raise InfrastructureError(f"could not {what}: {watch.why}")
 
 
-def _hands_over_gpus(told: _Info) -> bool:
+def _hands_over_gpus(told: answer.Info) -> bool:
     """Look for NVIDIA's runtime or CDI devices in ``info``, or for the hook on a local engine's host."""
     return (
         "nvidia" in (told.runtimes or {})

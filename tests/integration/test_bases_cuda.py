@@ -45,7 +45,13 @@ ENV NVIDIA_REQUIRE_CUDA="cuda>={cuda} brand=tesla,driver>=450,driver<451" NVIDIA
     NVIDIA_DRIVER_CAPABILITIES=compute,utility LD_LIBRARY_PATH=/usr/local/nvidia/lib:/usr/local/nvidia/lib64
 LABEL maintainer="nobody@example.org" org.envbuilder.test=bases
 """
-PIP = "--no-deps --no-compile --quiet --target {site}"
+ON_TOP = (
+    "python3 -m venv /run/tools && /run/tools/bin/pip install --quiet --upgrade pip && /run/tools/bin/pip "
+    "--python /opt/venv/bin/python install --no-deps --no-compile --quiet nvidia-cuda-runtime-cu11==11.7.99 && "
+    "rm -r /run/tools"
+)
+"""Debian 11's own pip knows no --python, and its Python takes the image's own environment for the system's."""
+
 CUDNN = ("libcudnn.so.8", "libcudnn_ops_infer.so.8")
 
 
@@ -149,10 +155,7 @@ def broken(case: Case) -> tuple[Control, ...]:
         code=Code.TWO_CUDA_STACKS,
         broken="a wheel brings a second CUDA run time, in the lock, and the loader is told of it",
         steps=(
-            Run(
-                f"python3 -m venv /run/tools && /run/tools/bin/pip install {PIP} nvidia-cuda-runtime-cu11==11.7.99",
-                network=True,
-            ),
+            Run(ON_TOP, network=True),
             Run("echo {site}/nvidia/cuda_runtime/lib > /etc/ld.so.conf.d/00-wheels.conf && ldconfig"),
         ),
         added=(("nvidia-cuda-runtime-cu11", "11.7.99"),),
