@@ -362,6 +362,8 @@ def read_users(path: Path) -> bytes:
             return file.read()
     except OSError as error:
         raise errors.of_system(error, f"read {path}", users=True) from error
+    except ValueError as error:  # a NUL in its name, which no system takes
+        raise UsageError(f"cannot read {path}: {error}", hint="give the path of a file that is there") from error
 
 
 def _bounded(path: Path, data: bytes) -> bytes:
