@@ -72,9 +72,10 @@ def validate_and_record(
     if request.built:
         locks = (request.lock, request.system.get(CUDNN_LOCK, ""))
         add_pins(workspace, WheelRecords(None).proved(package for lock in locks for package in lockfile.parse(lock)))
+    History(workspace.history).add((verdict,))  # out/<id>/ holds the newest alone; here none is lost
+    # Last: from here on the verdict stands, and what would be done for a new one is done no more.
     whole = digest((read_kept(folder / VERDICT)) or b"")
     write_document(folder / "validated.json", Validated(key=key, verdict=whole))
-    History(workspace.history).add((verdict,))  # out/<id>/ holds the newest alone; here none is lost
     return verdict, True
 
 

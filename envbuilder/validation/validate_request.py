@@ -136,9 +136,8 @@ def as_text(verdict: Verdict) -> str:
         for check in verdict.checks
     ]
     lines = [table(("tier", "check", "outcome", "time", "observed"), rows), ""]
-    for phase in verdict.timeline:
-        samples = sorted(phase.cold_s or phase.warm_s)
-        lines.append(f"  {phase.phase:<34}{samples[len(samples) // 2]:10.4f} s")
+    timed = ((phase.phase, sorted(phase.cold_s or phase.warm_s)) for phase in verdict.timeline)
+    lines += [f"  {name:<34}{samples[len(samples) // 2]:10.4f} s" for name, samples in timed if samples]
     lines += [""] * bool(verdict.timeline)
     for finding in verdict.findings:
         lines.append(f"{finding.severity}: {finding.code} {finding.message}")

@@ -12,6 +12,7 @@ from envbuilder.engine.fake import FakeEngine
 from envbuilder.matrix import Budgets
 from envbuilder.validation import record
 from envbuilder.validation.checks import suite_plan
+from envbuilder.validation.history import History
 from envbuilder.validation.record import validate_and_record
 from envbuilder.validation.validate import ValidationRequest
 from envbuilder.verdict import Verdict
@@ -96,6 +97,25 @@ def test_another_question_is_another_run(host: Host, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(suite_plan, "digest", lambda: "sha256:another")
     assert host.validate(lock="numpy==2")
     assert host.validate(lock="numpy==2", fresh=True)
+
+
+def test_what_is_interrupted_before_it_is_in_the_history_does_not_stand(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A verdict stands once everything was done for it: one that stood before would never come into the history."""
+
+    def stopped(history: object, verdicts: object) -> None:
+        raise KeyboardInterrupt
+
+    before = History(Workspace(host.folder).history).count()
+    monkeypatch.setattr(record, "validate", lambda *_, **__: verdict(finished="2026-11-22T10:00:00+00:00"))
+    assert host.validate(image="sha256:2")
+    assert History(Workspace(host.folder).history).count() == before + 1
+    with monkeypatch.context() as patch:
+        patch.setattr(History, "add", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            host.validate(image="sha256:3")
+    assert host.validate(image="sha256:3"), "it was interrupted before it was kept for good"
 
 
 def test_a_verdict_that_was_altered_stands_for_nothing(host: Host) -> None:
