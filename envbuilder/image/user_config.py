@@ -17,14 +17,21 @@ def config_file(environ: Mapping[str, str] = os.environ) -> Path:
     return Path(environ.get("XDG_CONFIG_HOME", "").strip() or home / ".config") / "envbuilder/config.toml"
 
 
+_LARGEST = 32 << 10
+"""Characters of it: a name of very many parts takes time by their square."""
+
+
 def section(name: str, hint: str, environ: Mapping[str, str] = os.environ) -> Mapping[str, object]:
     """Return a table of it, empty where there is none. Raises UsageError, with the hint, for what is none."""
     path = config_file(environ)
     if not path.is_file():
         return {}
+    text = users_text(path)
+    if len(text) > _LARGEST:
+        raise UsageError(f"{path} is larger than {_LARGEST >> 10} kB", hint=hint)
     try:
         with decode.damaged("not TOML"):
-            table = tomllib.loads(users_text(path)).get(name, {})
+            table = tomllib.loads(text).get(name, {})
     except decode.DamagedError as error:
         raise UsageError(f"{path}: {error}", hint=hint) from error
     if not isinstance(table, dict):
