@@ -330,7 +330,8 @@ def _is_young(path: Path) -> bool:
 
 def _is_an_end(ran: Ran, sent: signal.Signals, honest: int) -> bool:
     """Tell whether a command that was sent a signal ended by that, or did its work all the same; no other word counts."""
-    if ran.code in (honest, -sent, 128 + sent, 128 + signal.SIGINT):
+    # A shell knows no difference between the last two; Python ends itself so where what was broken off made a class.
+    if ran.code in (honest, -sent, 128 + sent, 128 + signal.SIGINT, -signal.SIGINT):
         return True
     return b"KeyboardInterrupt" in ran.errors and b"envbuilder/cli/__init__.py" not in ran.errors  # Python was loading
 
