@@ -159,6 +159,8 @@ class Soak:
         """Make what trials begin with: keys, the tiny image, a publication and a comparison, as far as the pool goes."""
         if self.pool != HOST and not (self.bench.repositories / PUSHED).is_dir():
             self._prepare_tiny()
+        if self.pool != HOST:
+            self._name_tiny()
         if self.pool == REAL and not (self.bench.place / COMPARED).is_dir():
             self._prepare_real()
 
@@ -172,6 +174,13 @@ class Soak:
         for words in (["tag", f"envbuilder/tensorflow:{TINY}", name], ["push", "--quiet", name], ["rmi", name]):
             subprocess.run(["docker", *words], check=True, stdout=subprocess.DEVNULL)
         self._remove(trial)
+
+    def _name_tiny(self) -> None:
+        """Give the tiny image its name in the engine again, where somebody has cleared that since it was pushed."""
+        pushed, name = f"{self.bench.host}/team/{PUSHED}:1", f"envbuilder/tensorflow:{TINY}"
+        if subprocess.run(["docker", "image", "inspect", name], capture_output=True, check=False).returncode:
+            for words in (["pull", "--quiet", pushed], ["tag", pushed, name], ["rmi", pushed]):
+                subprocess.run(["docker", *words], check=True, stdout=subprocess.DEVNULL)
 
     def _prepare_real(self) -> None:
         for left in (BUILT, PUBLISHED, "upgrade"):
