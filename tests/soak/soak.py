@@ -36,6 +36,7 @@ sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "tests" / "support")]
 from registries import docker_registry  # noqa: E402 - the paths come first
 from soak_commands import (  # noqa: E402
     BUILT,
+    BUILT_TINY,
     COMMANDS,
     COMPARED,
     HOST,
@@ -157,7 +158,8 @@ class Soak:
 
     def prepare(self) -> None:
         """Make what trials begin with: keys, the tiny image, a publication and a comparison, as far as the pool goes."""
-        if self.pool != HOST and not (self.bench.repositories / PUSHED).is_dir():
+        made = (self.bench.repositories / PUSHED, self.bench.place / BUILT_TINY)
+        if self.pool != HOST and not all(folder.is_dir() for folder in made):
             self._prepare_tiny()
         if self.pool != HOST:
             self._name_tiny()
@@ -165,11 +167,15 @@ class Soak:
             self._prepare_real()
 
     def _prepare_tiny(self) -> None:
-        shutil.rmtree(self.bench.keys, ignore_errors=True)
+        for left in (self.bench.keys, self.bench.repositories / PUSHED):
+            shutil.rmtree(left, ignore_errors=True)
         trial = self._workspace(Command(("build",), tiny, lambda _: {}), PUSHED)
         for name in ("one", "two"):
             self._must(trial, "keys", "new", str(self.bench.keys / name))
         self._must(trial, "build", "m.yaml", environment=self.bench.tiny)
+        shutil.rmtree(self.bench.place / BUILT_TINY, ignore_errors=True)
+        for made in ("images", "out"):
+            shutil.copytree(trial.folder / made, self.bench.place / BUILT_TINY / made)
         name = f"{self.bench.host}/team/{PUSHED}:1"
         for words in (["tag", f"envbuilder/tensorflow:{TINY}", name], ["push", "--quiet", name], ["rmi", name]):
             subprocess.run(["docker", *words], check=True, stdout=subprocess.DEVNULL)

@@ -22,9 +22,9 @@ REPOSITORY = Path(__file__).parents[2]
 
 QUICK = "tf2.20.0-py311-cpu-bookworm"
 OLD, NEW = "tf2.15.1-py311-cpu-bookworm", "tf2.16.2-py311-cpu-bookworm"
-PUBLISHED, BUILT, COMPARED, PUSHED = "published", "built", "compared", "pushed"
+PUBLISHED, BUILT, COMPARED, PUSHED, BUILT_TINY = "published", "built", "compared", "pushed", "built-tiny"
 """What the soak makes once, for trials to begin with a copy: a repository, an image's record, a comparison's answers,
-and the repository of the tiny image."""
+the repository of the tiny image, and that image's record."""
 
 HOST, SMALL, REAL = "host", "tiny", "all"
 """What a command needs: this host alone, an engine for containers of a few megabytes, or images with TensorFlow. Each
@@ -109,6 +109,12 @@ def contexts(*names: str, stale: bool = False) -> Callable[[Trial], None]:
 def tiny(trial: Trial) -> None:
     """Begin with the tiny environment's matrix and lock."""
     write_tiny(trial.folder, tiny_wheel())
+
+
+def built_tiny(trial: Trial) -> None:
+    """Begin with the tiny environment as a build has left it."""
+    tiny(trial)
+    shutil.copytree(trial.bench.place / BUILT_TINY, trial.folder, dirs_exist_ok=True)
 
 
 def pushed_tiny(trial: Trial) -> None:
@@ -335,7 +341,7 @@ COMMANDS: tuple[Command, ...] = (
     Command(("run", "m.yaml"), tiny, judged, weight=6, needs=SMALL, tiny=True),
     Command(("run", "m.yaml", "--fresh", "--format", "json"), tiny, judged, weight=2, needs=SMALL, tiny=True),
     Command(("build", "m.yaml"), tiny, judged, weight=4, needs=SMALL, tiny=True),
-    Command(("validate", TINY, "--matrix", "m.yaml"), tiny, judged, weight=4, needs=SMALL, tiny=True),
+    Command(("validate", TINY, "--matrix", "m.yaml"), built_tiny, judged, weight=4, needs=SMALL, tiny=True),
     Command(
         ("validate", "{to}@{digest}", "--attach", "--key", "{keys}/one/envbuilder.key"),
         pushed_tiny, attached, needs=SMALL, tiny=True,
