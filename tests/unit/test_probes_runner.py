@@ -177,6 +177,29 @@ def _with(tmp_path: Path, plan: dict[str, Any], old: str, new: str, after: str) 
     return {one["result"]["name"]: one["result"] for one in opened(done.stdout) if one["event"] == "result"}
 
 
+def test_what_is_read_late_did_not_take_less(tmp_path: Path) -> None:
+    """On a busy host a check's beginning is read when its result is there too: its work was done all the same."""
+    folder = write_suite(tmp_path / "probes")
+    text = (folder / "supervise.py").read_text()
+    late = text.replace("data = _read(read_answers)", "time.sleep(2.0); data = _read(read_answers)")
+    kept = late.replace("return int(stream.read().split()[1]) / 1e9", "return time.monotonic()")
+    assert len({text, late, kept}) == 3
+    plan = {
+        "facts": {},
+        "groups": [
+            {"name": "g", "lane": "main", "env": {}, "checks": [check("nap", "nap", arguments={"seconds": 0.5})]}
+        ],
+    }
+    for source, least in ((late, 0.0), (kept, 0.5)):
+        (folder / "supervise.py").write_text(source)
+        command = [sys.executable, "-I", "-S", str(folder)]
+        done = subprocess.run(command, input=order(plan), capture_output=True, timeout=120, check=True)
+        (result,) = (one["result"] for one in opened(done.stdout) if one["event"] == "result")
+        assert result["outcome"] == "passed"
+        assert result["duration_s"] >= least
+    assert result["duration_s"] < 60
+
+
 def test_a_check_with_a_limit_of_its_own_has_it_in_a_bounded_group(tmp_path: Path) -> None:
     """What is slow within its own limit passes, costs the paced checks after it nothing, and ends no other lane."""
     slow = {"seconds": 4.0}

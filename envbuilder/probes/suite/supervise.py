@@ -45,6 +45,15 @@ class End:
         self.log = log
 
 
+def _kept_waiting() -> float:
+    """Return how many seconds this thread was ready to run and had no processor, so far; 0 where no kernel tells."""
+    try:
+        with open("/proc/thread-self/schedstat", encoding="ascii") as stream:
+            return int(stream.read().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0
+
+
 def _own_limit(check: Order) -> float:
     return float(check["limit_s"])
 
@@ -90,6 +99,7 @@ class Group:
         self.spoiled = ""
         self.current: str | None = None
         self.begun = 0.0
+        self.read_at, self.kept_s = 0.0, 0.0
         self.deadline = 0.0
 
     def run(self) -> Iterator[tuple[str, Any]]:
@@ -100,7 +110,8 @@ class Group:
         self.order.update(token=token, key=key)
         read_answers, write_answers = os.pipe()
         read_log, write_log = os.pipe()
-        self.order["spawned"] = time.monotonic()
+        self.order["spawned"] = self.read_at = time.monotonic()
+        self.kept_s = _kept_waiting()
         process = subprocess.Popen(
             [self.python, "-S", HERE, "--worker", str(write_answers)],
             stdin=subprocess.PIPE,
@@ -137,10 +148,13 @@ class Group:
                     if key.data == "log":
                         self._read_log(read_log)
                         continue
+                    at, kept_s = time.monotonic(), _kept_waiting()
+                    came_at = max(self.read_at, at - (kept_s - self.kept_s))
+                    self.read_at, self.kept_s = at, kept_s
                     data = _read(read_answers)
                     if data == b"":
                         return
-                    yield from self._parse(data or b"", read_log)
+                    yield from self._parse(data or b"", read_log, came_at)
                     if self.spoiled:
                         return
                 self._look(session)
@@ -162,17 +176,21 @@ class Group:
         """Say when this process is to be killed, by the monotonic clock: at its own limit, or with all others."""
         return min(self.deadline, self.until())
 
-    def _parse(self, data: bytes, read_log: int) -> Iterator[tuple[str, Any]]:
-        """Take what came; anything but this group's own next message spoils it."""
+    def _parse(self, data: bytes, read_log: int, came_at: float) -> Iterator[tuple[str, Any]]:
+        """Take what came; anything but this group's own next message spoils it.
+
+        ``came_at`` is when it came at the earliest. On a busy host it is read late, and a check whose beginning is read
+        when its result is there too would seem to have taken no time: as if it had done no work.
+        """
         for payload in self.reader.feed(data):
             if self.reader.wrong or self.reader.strange:
                 break  # what comes behind a line of somebody else counts no more than that line
             document = json.loads(payload.decode())
             if document["event"] == "begin" and self.current is None and self.due[:1] == [document["name"]]:
                 self.current = self.due.pop(0)
-                self.begun = time.monotonic()
+                self.begun = came_at
                 self.limit_s = self.limit_of(self.checks[self.current])
-                self.deadline = self.begun + self.limit_s
+                self.deadline = time.monotonic() + self.limit_s
                 self.beside_s, self.activity = self.beside_reading(self.checks[self.current]), None
                 yield "begin", self.current
             elif document["event"] == "result" and self.current == document["result"]["name"] is not None:
