@@ -57,6 +57,7 @@ def parse_yaml(data: bytes, path: str, kind: type[_Value]) -> _Value:
     if reader.problems or plain is _Refused:
         raise InputError(tuple(reader.problems) or (Problem(path, 0, "", "the file is empty"),))
     with decode.damaged(f"{path} does not fit"):
+        decode.ready(kind)
         return msgspec.convert(plain, kind, strict=False)
 
 

@@ -51,6 +51,7 @@ def parse(texts: tuple[tuple[str, bytes], ...]) -> Catalog:
                 raise ValueError(f"{name}: there is no kind of fact called {table!r}")
             tables[table] = [*tables.get(table, []), *rows]
     with decode.damaged("the catalogue does not fit its rows"):
+        decode.ready(Catalog)
         return msgspec.convert(tables, type=Catalog, strict=False)
 
 

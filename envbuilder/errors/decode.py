@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import struct
+import threading
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -51,11 +52,30 @@ def damaged(what: str) -> Iterator[None]:
         raise DamagedError(f"{what}: {_said(error)}") from error
 
 
+def ready(kind: object) -> None:
+    """Have the decoder look at a type, one thread at a time, before anything is decoded into it.
+
+    msgspec (0.22 and before) keeps in a class what it found out about it while it is still finding out: another thread
+    that decodes into the same class at that moment ends the process by a segmentation fault.
+    """
+    import msgspec  # noqa: PLC0415 - see above
+
+    if kind not in _READY:
+        with _ONE_AT_A_TIME:
+            msgspec.msgpack.Decoder(kind)
+            _READY.add(kind)
+
+
+_READY: set[object] = set()
+_ONE_AT_A_TIME = threading.RLock()
+
+
 def from_json(data: bytes | str, kind: type[T], what: str = "not the document that it should be") -> T:
     """Decode JSON as a type. Raises DamagedError, and nothing else, where it is not that."""
     import msgspec  # noqa: PLC0415 - see above
 
     with damaged(what):
+        ready(kind)
         return msgspec.json.decode(data, type=kind)
 
 
@@ -73,6 +93,7 @@ def from_msgpack(data: bytes, kind: Any, what: str = "not the record that it sho
     import msgspec  # noqa: PLC0415 - see above
 
     with damaged(what):
+        ready(kind)
         return msgspec.msgpack.decode(data, type=kind)
 
 
@@ -81,6 +102,7 @@ def converted(value: object, kind: type[T], what: str = "not the value that it s
     import msgspec  # noqa: PLC0415 - see above
 
     with damaged(what):
+        ready(kind)
         return msgspec.convert(value, kind)
 
 

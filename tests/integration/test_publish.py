@@ -269,7 +269,7 @@ def test_a_failed_move_puts_every_tag_back(world) -> None:
         return bool(real(target, content, media_type))
 
     tools.repository.put_manifest = failing
-    with pytest.raises(PublishError, match="where they were"):
+    with pytest.raises(InfrastructureError, match="where they were"):
         publish(world.publication(second), tools)
     assert {world.client().manifest(tag).digest for tag in (ENVIRONMENT, "latest")} == {first}
     assert publish(world.publication(second), world.tools()).published
