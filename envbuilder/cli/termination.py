@@ -25,6 +25,7 @@ def open_missing_streams() -> None:
     """Give descriptors 0, 1 and 2 to /dev/null where they are closed.
 
     Otherwise the next file that is opened would get the number, and what is meant for standard error would go into it.
+    Whoever reads a standard input that was closed finds nothing in it.
     """
     for number in (0, 1, 2):
         try:
@@ -32,6 +33,9 @@ def open_missing_streams() -> None:
         except OSError:
             with suppress(OSError):  # a system without /dev/null has nowhere to send it either
                 os.open(os.devnull, os.O_RDONLY if number == 0 else os.O_WRONLY)
+    if sys.stdin is None:
+        with suppress(OSError):
+            sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)
 
 
 def end_on_signals() -> None:

@@ -87,8 +87,10 @@ PIPES = [
     if make != "mkfifo" or path.startswith(("out", "images"))
 ] + [
     Fault("standard input is endless", "timeout 30 $E reproduce - --dry-run </dev/zero", (0, 2, 8)),
-    Fault("standard input is closed", "$E reproduce - --dry-run <&-", (0, 2, 8)),
-    Fault("standard input is a folder", "$E reproduce - --dry-run <.", (2, 5), "next:"),
+    Fault("standard input is closed", "$E reproduce - --dry-run <&-", (0, 2, 8), fast=True),
+    Fault("standard input is closed for a proof", "$E fleet prove - <&-", (2,), "next:"),
+    # Python ends by itself before any line of ours is read: nothing that is written in Python can answer that.
+    Fault("standard input is a folder", "$E reproduce - --dry-run <.", (1,), "is a directory"),
 ]
 SETTINGS = [
     Fault(f"{name}: the same answer", f"$E plan tensorflow >a; {setting} $E plan tensorflow >b; cmp a b", (0,))
