@@ -250,11 +250,19 @@ def _temporary_place() -> Path:
 
 
 def _started(pid: int) -> str:
-    """Return when a process started, in clock ticks since boot; '' where there is none."""
+    """Return when a process started, in clock ticks since boot; '' where there is none, or one that nobody has reaped.
+
+    Killed with its parent, it stays in the list until the first of all processes comes to it.
+    """
     try:
-        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[19]
+        told = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        return "" if told[0] in _ENDED else told[19]
     except (OSError, IndexError):
         return ""
+
+
+_ENDED = frozenset("ZXx")
+"""The states of a process that runs no more (proc(5))."""
 
 
 def _literal(name: str) -> str:

@@ -377,8 +377,13 @@ def _alive(labels: Mapping[str, str]) -> bool:
 
 
 def _process_start(pid: int) -> str:
-    """Read when a process started (clock ticks since boot); '' where there is none. A pid alone may be reused."""
+    """Read when a process started (clock ticks since boot); '' where none runs. A pid alone may be reused."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    except OSError:
+        told = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return "" if told[0] in _ENDED else told[19]
+    except (OSError, IndexError):
         return ""
+
+
+_ENDED = frozenset("ZXx")
+"""The states of a process that runs no more, reaped or not (proc(5))."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,6 +26,7 @@ from envbuilder.workspace import (
     content_key,
     find_matrix,
     folder_contents,
+    is_gone,
     owner,
     read_document,
     read_kept,
@@ -192,6 +195,20 @@ def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
         os.utime(left, (0, 0))
     write_atomically(path, b"whole")
     assert sorted(tmp_path.iterdir()) == sorted([path, young, alive])
+
+
+def test_a_process_that_nobody_has_reaped_is_gone() -> None:
+    """It stands in the kernel's list until its parent asks how it ended, and does nothing any more."""
+    with subprocess.Popen(["sleep", "60"]) as process:
+        stat = Path(f"/proc/{process.pid}/stat")
+        name = f"{process.pid}_{stat.read_text().rpartition(')')[2].split()[19]}"
+        assert not is_gone(name)
+        process.kill()
+        until = time.monotonic() + 30
+        while not is_gone(name) and time.monotonic() < until:
+            time.sleep(0.01)
+        assert is_gone(name)
+        assert stat.exists(), "it was not asked yet"
 
 
 def test_a_killed_process_s_folder_goes_although_its_number_came_again(
