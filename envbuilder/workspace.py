@@ -22,7 +22,7 @@ from typing import TypeVar
 import msgspec
 
 from envbuilder import console, errors
-from envbuilder.errors import InfrastructureError, UsageError, decode
+from envbuilder.errors import InfrastructureError, UsageError, decode, processes
 
 _PACKAGE = Path(__file__).resolve().parent
 _Document = TypeVar("_Document")
@@ -234,35 +234,19 @@ def _remove_stale(path: Path) -> None:
 
 def owner() -> str:
     """Name this process in a file's name: its number, which comes again (in a container always), and its start."""
-    return f"{os.getpid()}_{_started(os.getpid())}"
+    return f"{os.getpid()}_{processes.started(os.getpid())}"
 
 
 def is_gone(name: str) -> bool:
     """Tell whether the process that `owner` named so is no longer there; no for what is no such name."""
     pid, _, started = name.partition("_")
-    return pid.isdigit() and _started(int(pid)) != started
+    return pid.isdigit() and processes.started(int(pid)) != started
 
 
 def _temporary_place() -> Path:
     """Return the folder for what is temporary; the standard library writes a file there to try, which a kill leaves."""
     named = (os.environ.get(name, "") for name in ("TMPDIR", "TEMP", "TMP"))
     return next((Path(one) for one in (*named, "/tmp", "/var/tmp") if one and Path(one).is_dir()), Path.cwd())  # noqa: S108
-
-
-def _started(pid: int) -> str:
-    """Return when a process started, in clock ticks since boot; '' where there is none, or one that nobody has reaped.
-
-    Killed with its parent, it stays in the list until the first of all processes comes to it.
-    """
-    try:
-        told = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-        return "" if told[0] in _ENDED else told[19]
-    except (OSError, IndexError):
-        return ""
-
-
-_ENDED = frozenset("ZXx")
-"""The states of a process that runs no more (proc(5))."""
 
 
 def _literal(name: str) -> str:

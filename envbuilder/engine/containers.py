@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Self
 
 import msgspec
@@ -25,7 +24,7 @@ from envbuilder.engine.calls import CONNECT_S, answers, ask, asking, checked, re
 from envbuilder.engine.meter import Meter
 from envbuilder.engine.port import FILES_AT, ContainerSpec, Ended
 from envbuilder.engine.watch import watched
-from envbuilder.errors import InfrastructureError, UsageError, decode
+from envbuilder.errors import InfrastructureError, UsageError, decode, processes
 
 RUN_LABEL = "org.envbuilder.run"
 HOST_LABEL = "org.envbuilder.host"
@@ -368,22 +367,9 @@ def _remove(api: APIClient, container: str) -> None:
 def _marks() -> dict[str, str]:
     """Label what a run makes with its process, so that a later one knows whether it is still alive."""
     pid = os.getpid()
-    return {RUN_LABEL: str(pid), HOST_LABEL: socket.gethostname(), STARTED_LABEL: _process_start(pid)}
+    return {RUN_LABEL: str(pid), HOST_LABEL: socket.gethostname(), STARTED_LABEL: processes.started(pid)}
 
 
 def _alive(labels: Mapping[str, str]) -> bool:
     pid = labels.get(RUN_LABEL, "")
-    return pid.isdigit() and _process_start(int(pid)) == labels.get(STARTED_LABEL, "") != ""
-
-
-def _process_start(pid: int) -> str:
-    """Read when a process started (clock ticks since boot); '' where none runs. A pid alone may be reused."""
-    try:
-        told = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return "" if told[0] in _ENDED else told[19]
-    except (OSError, IndexError):
-        return ""
-
-
-_ENDED = frozenset("ZXx")
-"""The states of a process that runs no more, reaped or not (proc(5))."""
+    return pid.isdigit() and processes.started(int(pid)) == labels.get(STARTED_LABEL, "") != ""
