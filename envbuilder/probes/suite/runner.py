@@ -29,7 +29,7 @@ def main() -> int:
     order = json.loads(sys.stdin.buffer.read().decode())
     if order.get("limit_s"):
         end_after(order["limit_s"])
-    sealed = _seal()
+    sealed = seal()
     board = Board(Writer(_private_output(), order.pop("key")))
     plan = order["plan"]
     board.say({"event": "start", "python": sys.version.split()[0], "executable": sys.executable, "sealed": sealed})
@@ -259,18 +259,19 @@ def crash(check: Order, end: End) -> Answer:
 
 def timeout(check: Order, end: End) -> Answer:
     """Describe a check that was killed at its time limit."""
-    text = "no answer within {0:.3g} s; killed".format(end.limit_s)
-    found = finding("PROBE_TIMEOUT", check["name"], text, requires="an answer in time", found=end.log[-1500:])
-    result = failed("an answer within {0:.3g} s".format(end.limit_s), text, findings=[found])
-    result.update(outcome="timeout", log=end.log, duration_s=end.limit_s)
-    return result
+    expected = "an answer within {0:.3g} s".format(end.limit_s)
+    return _late(check, end, expected, "no answer within {0:.3g} s; killed".format(end.limit_s))
 
 
 def cut_off(check: Order, end: End) -> Answer:
     """Describe a check that was at work when the time of all was over, before its own limit: no hang of its own."""
     text = "stopped {0:.3g} s after it began: others before it hung, or took the time that it had".format(end.limit_s)
+    return _late(check, end, "an answer in time", text)
+
+
+def _late(check: Order, end: End, expected: str, text: str) -> Answer:
     found = finding("PROBE_TIMEOUT", check["name"], text, requires="an answer in time", found=end.log[-1500:])
-    result = failed("an answer in time", text, findings=[found])
+    result = failed(expected, text, findings=[found])
     result.update(outcome="timeout", log=end.log, duration_s=end.limit_s)
     return result
 
@@ -310,7 +311,7 @@ def _environment(extra: Mapping[str, str], facts: Facts) -> dict[str, str]:
     return env
 
 
-def _seal() -> bool:
+def seal() -> bool:
     """Keep other processes of this user out of this one's memory and descriptors; False where this Python cannot.
 
     It also becomes the parent of what a killed check leaves behind, so that nothing outlives the runner unnoticed.

@@ -30,7 +30,7 @@ def settle(code: int, pythons: list[str]) -> None:
 
     Ends this process where none has: with ``code``, or with 4 where one of them does not start.
     """
-    runner._seal()
+    runner.seal()
     _keep(sys.stdin.buffer.read())
     for number, python in enumerate(pythons):
         answer, words = _asked(python)
