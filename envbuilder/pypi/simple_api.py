@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -12,6 +11,7 @@ from threading import Lock
 from urllib.parse import urlsplit
 
 import msgspec
+from packaging.utils import canonicalize_name
 
 from envbuilder import __version__
 from envbuilder.errors import decode
@@ -182,8 +182,8 @@ def _is_of(file: DistFile, metadata: bytes) -> bool:
     lines = decode.lossy(metadata).partition("\n\n")[0].splitlines()
     said = {key: value.strip() for key, _, value in (line.partition(":") for line in reversed(lines))}
     name, version = file.filename.split("-")[:2] if file.filename.count("-") else (file.filename, "")
-    plain = re.sub(r"[-_.]+", "_", said.get("Name", "")).lower()
-    return plain == re.sub(r"[-_.]+", "_", name).lower() and said.get("Version", "").replace("-", "_") == version
+    is_its = canonicalize_name(said.get("Name", "")) == canonicalize_name(name)
+    return is_its and said.get("Version", "").replace("-", "_") == version
 
 
 @contextmanager
