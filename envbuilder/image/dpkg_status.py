@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-STATUS = re.compile(r"var/lib/dpkg/status(?:\.d/[^/]+)?\Z")
-"""Where the list is; an image without a package manager of its own has one file a package."""
+PATH = "var/lib/dpkg/status"
+"""Where the list is."""
+
+STATUS = re.compile(re.escape(PATH) + r"(?:\.d/[^/]+)?\Z")
+"""The same, and where an image without a package manager of its own has one file a package."""
 
 _OWN = frozenset({"", "all", "amd64"})
 

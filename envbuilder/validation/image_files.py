@@ -32,7 +32,6 @@ KEPT_RECORDS = 512 << 20
 """Bytes of layers' records that are kept on this host: those of some two hundred images, a few megabytes each."""
 
 _MOST_LINKS = 40
-_DPKG = "var/lib/dpkg/status"
 
 
 class Seen(msgspec.Struct, frozen=True):
@@ -74,7 +73,7 @@ class ImageFiles:
 
     def _is_installed(self, path: str) -> bool:
         """Tell whether dpkg knows the package whose list this is: one that it does not know brought nothing."""
-        there = self._status[-1][1] if self._status and _DPKG in self.paths else {}
+        there = self._status[-1][1] if self._status and dpkg_status.PATH in self.paths else {}
         return not there or not is_list(path) or bool(_packages_of(path) & there.keys())
 
     def _since(self, path: str, layer: int) -> int:
@@ -89,7 +88,7 @@ class ImageFiles:
     @cached_property
     def _status(self) -> tuple[tuple[int, Mapping[str, str]], ...]:
         """What dpkg says is installed, in every layer that says so, lowest first."""
-        told = ((number, one.contents.get(_DPKG)) for number, one in enumerate(self.records))
+        told = ((number, one.contents.get(dpkg_status.PATH)) for number, one in enumerate(self.records))
         return tuple((number, dpkg_status.versions(decode.lossy(text))) for number, text in told if text is not None)
 
     def _stack(self, number: int, record: LayerRecord) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -15,6 +16,9 @@ from envbuilder.verdict import Measurement
 SHOWN = 4
 """Paths that a message names before it counts the rest."""
 
+
+OBJECT = re.compile(r"\.so(?:\.[\w.]+)?\Z")
+"""A shared object, by its name."""
 
 OF_CUDA = "cu(?:blas|da|dnn|fft|file|inj|pti|rand|solver|sparse|tensor)|nv[a-zA-Z]|nccl|npp"
 """How names of NVIDIA's libraries go on after ``lib``, as a regular expression; that of ``libcurl`` does not."""

@@ -10,7 +10,7 @@ from envbuilder.finding import Code, Finding, Severity
 from envbuilder.probes.suite.loader import DEFAULTS, parse_cache
 from envbuilder.validation.file_records import Distribution, site_of
 from envbuilder.validation.image_files import Seen, is_same
-from envbuilder.validation.outside import OF_CUDA, Outside, either, error, listed
+from envbuilder.validation.outside import OBJECT, OF_CUDA, Outside, either, error, listed
 from envbuilder.validation.python_home import interpreters, python_homes
 from envbuilder.validation.python_path import STDLIB, entries, modules_in_front
 
@@ -32,7 +32,6 @@ _PLUGGED = re.compile(rf"{_SETTINGS}|{_LIB}{_CHARSETS}|{_LIB}(?:gconv|ossl-modul
 """What the C library and OpenSSL load by a name that a locale or a setting gives them, and these settings."""
 
 _PRELOADED = "etc/ld.so.preload"
-_OBJECT = re.compile(r"\.so(?:\.[\w.]+)?\Z")
 _HWCAPS = re.compile(r"/(?:glibc-hwcaps/[^/]+|(?:tls/)?(?:haswell|xeon_phi|avx512_1|x86_64)(?:/[^/]+)?|tls)\Z")
 """Folders below one of the loader's that it looks into first, by the processor: of today's, and until glibc 2.36."""
 
@@ -117,7 +116,7 @@ def _system(subject: Outside, *, deleted: bool) -> Iterator[str]:
     for path, layer in files.system.files():
         names = {path, files.system.name(path)}
         needed = any(STDLIB.match(one) or _LOADER.match(one) or _INTERPRETER.match(one) for one in names)
-        needed = needed or (posixpath.dirname(path) in told and _OBJECT.search(path) is not None)
+        needed = needed or (posixpath.dirname(path) in told and OBJECT.search(path) is not None)
         if not (needed or (not deleted and any(map(_STARTS.match, names)))) or path.endswith(".pyc"):
             continue
         now = files.paths.get(path)
@@ -155,7 +154,7 @@ def _libraries(subject: Outside, owned: set[str]) -> Iterator[str]:
             continue
         if seen.layer < subject.of_base:
             continue
-        in_told = _HWCAPS.sub("", path.rpartition("/")[0]) in told and _OBJECT.search(path)
+        in_told = _HWCAPS.sub("", path.rpartition("/")[0]) in told and OBJECT.search(path)
         if _LOADER.match(path) or _PLUGGED.match(path) or in_told:
             yield path
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 
 from envbuilder.errors import decode
@@ -12,7 +11,7 @@ from envbuilder.image.lockfile import Locked
 from envbuilder.image.system_lock import CUDNN_LOCK, SYSTEM_LOCK
 from envbuilder.validation.file_records import Distribution, distributions_at
 from envbuilder.validation.image_files import ImageFiles
-from envbuilder.validation.outside import SHOWN, Outside, error, listed
+from envbuilder.validation.outside import OBJECT, SHOWN, Outside, error, listed
 
 BESIDE = "opt/cudnn"
 """Where cuDNN's wheel is laid on a system whose CUDA is its packages'."""
@@ -20,8 +19,6 @@ BESIDE = "opt/cudnn"
 CARRIED = {SYSTEM_LOCK: f"opt/envbuilder/{SYSTEM_LOCK}", CUDNN_LOCK: f"opt/envbuilder/{CUDNN_LOCK}"}
 """Where an image carries these locks."""
 
-_STATUS = "var/lib/dpkg/status"
-_LOADED = re.compile(r"\.so(?:\.[\w.]+)?\Z")
 _FIX = "build the image anew from its context, and install nothing in it afterwards"
 _ABSENT, _UNLOCKED = "absent", "not locked"
 
@@ -52,14 +49,14 @@ def unlocked(subject: Outside) -> Iterator[Finding]:
     """Name each package of the system, and of what lies beside it, that is not what its lock says."""
     if not subject.is_ours:
         return
-    status = subject.files.content(_STATUS)
+    status = subject.files.content(dpkg_status.PATH)
     there = dpkg_status.versions(decode.lossy(status or b""))
     text = subject.system.get(SYSTEM_LOCK, "")
     wanted = {package.name: package.version for package in system_lock.parse(text)}
     asked = (one.partition("=") for one in system_lock.of_base(text))
     wanted |= {name: version or there.get(name, "") for name, _, version in asked}
     if wanted and status is None:
-        message = f"/{_STATUS} is gone: nothing says which packages of the system are installed"
+        message = f"/{dpkg_status.PATH} is gone: nothing says which packages of the system are installed"
         yield error(Code.LOCK_MISMATCH, "system packages", message, requires=SYSTEM_LOCK, found=_ABSENT, fix=_FIX)
         return
     yield from _differing({**_of_base(subject), **wanted}, there, whole=bool(_of_base(subject)))
@@ -77,7 +74,7 @@ def _of_base(subject: Outside) -> Mapping[str, str]:
     A base without Python gets that from the system's packages as they are on the day of the build.
     """
     records = subject.files.records[: subject.locked_above]
-    found = next((content for one in reversed(records) if (content := one.contents.get(_STATUS))), b"")
+    found = next((content for one in reversed(records) if (content := one.contents.get(dpkg_status.PATH))), b"")
     packages = dpkg_status.versions(decode.lossy(found))
     return packages if "python3" in packages else {}
 
@@ -100,7 +97,7 @@ def strangers(subject: Outside, owned: set[str]) -> Iterator[Finding]:
     if CUDNN_LOCK not in subject.system or not subject.is_ours:
         return
     inside = (path for path in subject.files.paths if path.startswith(f"{BESIDE}/") and path not in owned)
-    found = [path for path in inside if _LOADED.search(path) and subject.files.paths[path].row.kind != "folder"]
+    found = [path for path in inside if OBJECT.search(path) and subject.files.paths[path].row.kind != "folder"]
     if found:
         what = "libraries of no package beside cuDNN's"
         yield error(Code.FILES_DIFFER, what, f"{what}: {listed(found)}", found=listed(found), fix=_FIX)
