@@ -81,6 +81,16 @@ class Built:
     system: Mapping[str, str] = field(default_factory=dict)
 
 
+def span(began: float) -> tuple[str, str]:
+    """Return when what began then by the monotonic clock began and ended just now: UTC to the second, as ISO 8601.
+
+    The clock on the wall is asked once, in the end: it may have been set meanwhile, and nothing ends before it begins.
+    """
+    ended = datetime.now(UTC)
+    begun = ended - timedelta(seconds=time.monotonic() - began)
+    return begun.isoformat(timespec="seconds"), ended.isoformat(timespec="seconds")
+
+
 def of_context(environment: Environment, record: ImageRecord, lock: str, workspace: Workspace, *, fresh: bool) -> Built:
     """Put together what was built and what lies beside it in its context."""
     context = workspace.context(environment.id)
@@ -158,14 +168,14 @@ def build(  # noqa: PLR0913 - what a build is made of, each from another place
     )
     image = build_logged(request, engine, workspace.build_log(environment.id), on_step)
     record = _record(environment, key, image, base, engine.info())
-    took, ended = time.monotonic() - began, datetime.now(UTC)
+    took, (started, finished) = time.monotonic() - began, span(began)
     record = msgspec.structs.replace(
         record,
         seconds=round(took, 1),
         context=digests,
         revision=revision,
-        started=(ended - timedelta(seconds=took)).isoformat(timespec="seconds"),  # a clock may be set meanwhile
-        finished=ended.isoformat(timespec="seconds"),
+        started=started,
+        finished=finished,
         omitted=omissions.parse(text).sums() if (text := _listed(environment, context)) else (),
     )
     write_document(path, record)

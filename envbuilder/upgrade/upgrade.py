@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from envbuilder.image.bases import BaseUnavailableError
+from envbuilder.image.build import span
 from envbuilder.upgrade.differences import differences
 from envbuilder.upgrade.figures import Sides
 from envbuilder.upgrade.gather import Gathered, Made, Tools, gather
@@ -23,7 +24,6 @@ from envbuilder.upgrade.upgrade_request import UpgradeRequest, hosts
 from envbuilder.upgrade.upgrade_rows import Pair, pairs
 from envbuilder.upgrade.upgrade_text import as_markdown
 from envbuilder.upgrade.user_tests import UserSuite, read_suite
-from envbuilder.validation.validate import span
 from envbuilder.workspace import temporary_folder, write_atomically, write_document
 
 

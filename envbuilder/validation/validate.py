@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -19,6 +18,7 @@ from envbuilder.engine.port import Engine, Image
 from envbuilder.environment import Environment
 from envbuilder.errors import UsageError
 from envbuilder.finding import Code
+from envbuilder.image.build import span
 from envbuilder.image.names import BASE_NAME_LABEL
 from envbuilder.image.system_lock import needed
 from envbuilder.image.wheel_pins import Pin
@@ -122,16 +122,6 @@ class ValidationRequest:
             pins=built.pins,
             system=built.system,
         )
-
-
-def span(began: float) -> tuple[str, str]:
-    """Return when what began then by the monotonic clock began and ended just now: UTC to the second, as ISO 8601.
-
-    The clock on the wall is asked once, in the end: it may have been set meanwhile, and nothing ends before it begins.
-    """
-    ended = datetime.now(UTC)
-    begun = ended - timedelta(seconds=time.monotonic() - began)
-    return begun.isoformat(timespec="seconds"), ended.isoformat(timespec="seconds")
 
 
 def _ignore(_: Progress) -> None:

@@ -80,7 +80,7 @@ def test_nothing_ends_before_it_begins(seconds: int, tmp_path: Path) -> None:
     clock = tmp_path / "clock"
     clock.write_text("0")
     code = (
-        "import pathlib, sys, time; from envbuilder.validation.validate import span; began = time.monotonic();"
+        "import pathlib, sys, time; from envbuilder.image.build import span; began = time.monotonic();"
         f" time.sleep(1.2); pathlib.Path(sys.argv[1]).write_text('{seconds}'); print(*span(began))"
     )
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "LD_PRELOAD": str(library), "LIE_CLOCK": str(clock)}
