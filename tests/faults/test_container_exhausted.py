@@ -45,7 +45,14 @@ class Greed:
 
 TAKE = "dd if=/dev/zero of=/dev/null bs=%dM count=1"
 GREEDY = (
-    Greed("a fork bomb", "bomb() { bomb | bomb & }; bomb; echo up; sleep 30", limit=True, says="fork", fast=True),
+    Greed(
+        "a fork bomb",
+        "bomb() { bomb | bomb & }; bomb; echo up; sleep 30",
+        limit=True,
+        says="fork",
+        spec={"memory": 1 << 30},
+        fast=True,
+    ),
     Greed(
         "a fork bomb in a container of few processes",
         "bomb() { bomb | bomb & }; bomb; sleep 30",
