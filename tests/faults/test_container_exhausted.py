@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -147,9 +149,13 @@ def image(engine: DockerEngine, tmp_path_factory: pytest.TempPathFactory) -> Ite
     engine.remove(tag)
 
 
-def processes() -> int:
-    """Count the processes of this host."""
-    return sum(1 for _ in Path("/proc").glob("[0-9]*"))
+def processes(mark: str) -> int:
+    """Count the processes of this host that began with this in their environment."""
+    number = 0
+    for one in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):  # gone meanwhile
+            number += f"GREED={mark}".encode() in one.read_bytes().split(b"\0")
+    return number
 
 
 def mine(engine: DockerEngine) -> list[Any]:
@@ -159,10 +165,10 @@ def mine(engine: DockerEngine) -> list[Any]:
     return [*engine._api.containers(all=True, filters=label), *(volumes["Volumes"] or ())]
 
 
-def run(engine: DockerEngine, image: str, greed: Greed) -> tuple[Ended, str]:
-    """Run it, with a file of its own, so that it has a volume too."""
+def run(engine: DockerEngine, image: str, greed: Greed, mark: str) -> tuple[Ended, str]:
+    """Run it, with a file of its own, so that it has a volume too, and with this in its environment."""
     said = bytearray()
-    given: dict[str, Any] = {"memory": MEMORY, "time_limit": LIMIT_S, "pids": 256, **greed.spec}
+    given: dict[str, Any] = {"memory": MEMORY, "time_limit": LIMIT_S, "pids": 256, "env": {"GREED": mark}, **greed.spec}
     spec = ContainerSpec(image, ("/bin/sh", "-c", greed.line), files={"a": b"1"}, **given)
     return engine.run(spec, said.extend, said.extend), said.decode(errors="replace")
 
@@ -172,8 +178,8 @@ def run(engine: DockerEngine, image: str, greed: Greed) -> tuple[Ended, str]:
 )
 def test_a_greedy_container_ends_in_time_and_leaves_nothing(engine: DockerEngine, image: str, greed: Greed) -> None:
     """It ends as it should, in bounded time; no container, volume or process is left, and the next one runs."""
-    before, began = processes(), time.monotonic()
-    ended, said = run(engine, image, greed)
+    mark, began = uuid4().hex, time.monotonic()
+    ended, said = run(engine, image, greed, mark)
     assert time.monotonic() - began < WITHIN_S
     assert (ended.timed_out, ended.out_of_memory) == (greed.limit, greed.memory), (ended, said[-500:])
     assert greed.limit or greed.memory or ended.exit_code in greed.codes, (ended, said[-500:])
@@ -181,8 +187,20 @@ def test_a_greedy_container_ends_in_time_and_leaves_nothing(engine: DockerEngine
     assert greed.says in said, said[-500:]
     assert mine(engine) == []
     until = time.monotonic() + 5
-    while processes() > before + 8 and time.monotonic() < until:
+    while processes(mark) and time.monotonic() < until:
         time.sleep(0.1)
-    assert processes() <= before + 8, "processes were left"
-    again, _ = run(engine, image, Greed("", "exit 0"))
+    assert processes(mark) == 0, "processes were left"
+    again, _ = run(engine, image, Greed("", "exit 0"), mark)
     assert again.exit_code == 0
+
+
+def test_what_is_left_would_be_counted(engine: DockerEngine, image: str) -> None:
+    """A process of such a container is found by its mark while it runs."""
+    mark = uuid4().hex
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(run, engine, image, Greed("", "sleep 3"), mark)
+        until = time.monotonic() + WITHIN_S
+        while not (seen := processes(mark)) and not running.done() and time.monotonic() < until:
+            time.sleep(0.05)
+        running.result()
+    assert seen > 0
