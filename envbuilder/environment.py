@@ -141,6 +141,13 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
         return self.thin or ()
 
     @property
+    def larger_forms(self) -> tuple[str, ...]:
+        """Name the environments that differ from this one only in having more of the same files, nearest first."""
+        whole = self.id.removesuffix(f"-thin{'-'.join(self.thinned_to)}")
+        forms = (whole, whole.removesuffix(f"-{self.form}")) if self.form else ()
+        return tuple(name for name in dict.fromkeys(forms) if name != self.id)
+
+    @property
     def on_registry_base(self) -> RegistryBase | None:
         """Return what is known of its base where only a registry gives it."""
         return self.base or None

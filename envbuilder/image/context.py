@@ -55,10 +55,13 @@ def tools_system(catalog: Catalog) -> OperatingSystem:
 def ensure_lock(environment: Environment, catalog: Catalog, workspace: Workspace, *, renew: bool = False) -> str:
     """Return an environment's lock; make it where there is none, or where ``renew`` asks for it.
 
+    A form that leaves something out has the pins of the form with more, where these are there: one environment.
     Raises InputError where the committed lock does not pin what the environment asks for: a lock never changes
     unasked.
     """
     path = workspace.context(environment.id) / LOCK
+    if not renew and not path.exists():
+        _take_over(environment, workspace)
     kept = None if renew else lockfile.of_context(path.parent)
     if kept is not None:
         _demand(environment, kept, path)
@@ -68,6 +71,18 @@ def ensure_lock(environment: Environment, catalog: Catalog, workspace: Workspace
     ensure_system_locks(environment, catalog, workspace, renew=renew)
     write_atomically(path, text.encode())
     return text
+
+
+def _take_over(environment: Environment, workspace: Workspace) -> None:
+    """Give an environment the locks of its larger form, where that has them."""
+    folders = [workspace.context(name) for name in environment.larger_forms]
+    found = next((folder for folder in folders if lockfile.of_context(folder) is not None), None)
+    if found is None:
+        return
+    _demand(environment, users_text(found / LOCK), found / LOCK)
+    for name in (*system_lock.needed(environment), LOCK):
+        if (found / name).is_file():
+            write_atomically(workspace.context(environment.id) / name, users_text(found / name).encode())
 
 
 def ensure_system_locks(

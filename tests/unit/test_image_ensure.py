@@ -285,6 +285,35 @@ def test_what_can_go_is_derived_once_for_a_lock(workspace: Workspace) -> None:
     assert standing(runtime(), workspace) == replace(again, fresh=False)
 
 
+@pytest.mark.parametrize(("name", "thin"), [("-runtime", msgspec.UNSET), ("-runtime-thin8.0-9.0", ("8.0", "9.0"))])
+def test_a_smaller_form_has_the_pins_of_the_larger(
+    workspace: Workspace, name: str, thin: tuple[str, ...] | msgspec.UnsetType
+) -> None:
+    """Two forms of one environment do not come to differ in their packages; nothing is resolved for the second."""
+    smaller = msgspec.structs.replace(runtime(), id=quickstart().id + name, thin=thin)
+    kept = workspace.context(quickstart().id) / lockfile.LOCK
+    assert ensure_lock(smaller, load(), workspace) == kept.read_text()
+    assert lockfile.of_context(workspace.context(smaller.id)) == kept.read_text()
+
+
+def test_a_thin_form_has_the_pins_of_the_nearest_form(workspace: Workspace) -> None:
+    """What is thinned is the form ``runtime``: its pins come first, where both have some."""
+    thin = msgspec.structs.replace(runtime(), id=f"{runtime().id}-thin8.0", thin=("8.0",))
+    near = (workspace.context(quickstart().id) / lockfile.LOCK).read_text() + "\n"
+    write_atomically(workspace.context(runtime().id) / lockfile.LOCK, near.encode())
+    assert ensure_lock(thin, load(), workspace) == near
+
+
+def test_a_larger_form_of_other_pins_gives_none(workspace: Workspace) -> None:
+    """A lock beside that does not fit is an error that names it; nothing of it is taken over."""
+    kept = workspace.context(quickstart().id) / lockfile.LOCK
+    kept.write_text(kept.read_text().replace("tensorflow-cpu==2.20.0", "tensorflow-cpu==2.19.0"))
+    with pytest.raises(InputError, match=r"pins tensorflow-cpu at 2\.19\.0") as caught:
+        ensure_lock(runtime(), load(), workspace)
+    assert str(kept) in str(caught.value)
+    assert not workspace.context(runtime().id).exists()
+
+
 def test_another_lock_is_derived_anew(workspace: Workspace) -> None:
     """A list that was derived from another lock is not carried out, and a comparison of contexts says so."""
     lock = (workspace.context(quickstart().id) / lockfile.LOCK).read_text()
