@@ -18,8 +18,9 @@ def commands(group: click.Group, name: str) -> Iterator[tuple[str, click.Command
     command = group.get_command(click.Context(group), name)
     assert command
     yield name, command
-    for child in command.commands if isinstance(command, click.Group) else ():
-        yield from commands(command, child)
+    if isinstance(command, click.Group):
+        for child in command.commands:
+            yield from commands(command, child)
 
 
 OPTIONS = [
