@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -79,8 +80,19 @@ profile_option = click.option(
     help="quick answers within a few imports' time; full adds samples, stalls and all libraries' closure.",
 )
 
+_GPUS = re.compile(r"(?:auto|none|all|[0-9]+(?:,[0-9]+)*)\Z")
+
+
+def _of_gpus(_context: click.Context, _option: click.Parameter, wish: str) -> str:
+    """Refuse at once what no engine can be asked for: it would be found out after everything is built."""
+    if not _GPUS.match(wish):
+        raise UsageError(f"--gpus {wish!r} names no GPUs", hint="auto, none, all, or their numbers: 0,1")
+    return wish
+
+
 gpus_option = click.option(
     "--gpus",
+    callback=_of_gpus,
     default="auto",
     show_default=True,
     metavar="auto|none|all|0,1",

@@ -79,7 +79,8 @@ def _read(path: Path) -> _Config:
     except OSError:
         return _Config()
     except decode.DamagedError as error:
-        raise InputError((Problem(str(path), 0, "", f"not Docker's configuration: {error}"),)) from error
+        problem = Problem(str(path), 0, "", f"not Docker's configuration: {error}")
+        raise InputError((problem,), hint="mend it, or move it away and log in again (docker login)") from error
 
 
 def _login(auth: _Auth) -> Login | None:

@@ -69,3 +69,15 @@ def test_a_cache_of_no_size_is_not_trimmed_to(size: str, capsys: pytest.CaptureF
         main(["clean", "--cache", size])
     assert ended.value.code == 2
     assert "--cache" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("wish", ["banana", "-1", "0,", "0,,1", "0-1", " 0", "\u0661", "ALL"])
+@pytest.mark.parametrize("command", [("run",), ("validate", "some/image:tag")])
+def test_gpus_that_are_none_are_refused_at_once(
+    wish: str, command: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A word that names no GPUs is the user's to mend before an engine is asked, not after an hour's build."""
+    with pytest.raises(SystemExit) as ended:
+        main([*command, f"--gpus={wish}"])
+    assert ended.value.code == 2
+    assert "0,1" in capsys.readouterr().err

@@ -164,5 +164,6 @@ def test_a_helper_that_is_not_there_is_named(tmp_path, name) -> None:
 def test_a_broken_configuration_is_the_user_s_to_mend(tmp_path) -> None:
     """A file that is not JSON is an input error that names it."""
     (tmp_path / "config.json").write_text("{")
-    with pytest.raises(InputError, match=r"config\.json"):
+    with pytest.raises(InputError, match=r"config\.json") as caught:
         find("one.example.org", {"DOCKER_CONFIG": str(tmp_path)})
+    assert "docker login" in caught.value.hint
