@@ -88,7 +88,9 @@ def _compared(subject: Outside) -> Looked:
         compared = _compare(subject, one, wheel, leaves_out)
         compared.changed += [path for path in edited.get(one.name, ()) if path not in compared.changed]
         is_known = package is not None or not subject.is_ours
-        owned.update(path for path in compared.brought.union(one.rows or ()) if one.vouches_for(path, beside=is_known))
+        tops = _OF_TOOLS.get(one.name) if subject.is_ours and package is None else None
+        brought = (path for path in compared.brought.union(one.rows or ()) if one.vouches_for(path, beside=is_known))
+        owned.update(path for path in brought if tops is None or _is_own(one, path, tops))
         counts["files"] += compared.files
         counts["wheels"] += compared.compared_with_wheel
         counts["proved"] += compared.is_proved
@@ -133,6 +135,23 @@ def _unread(subject: Outside) -> Iterator[Finding]:
         weight = Severity.ERROR if subject.is_ours else Severity.WARNING
         text = f"files that say what is loaded are larger than any such: {listed(large)}"
         yield either(weight, Code.FILES_DIFFER, "unread files", text, found=listed(large), fix=_FIX)
+
+
+_SETUPTOOLS = frozenset(
+    ("setuptools", "pkg_resources", "_distutils_hack", "distutils-precedence.pth", "easy_install.py")
+)
+_OF_TOOLS: Mapping[str, frozenset[str]] = {
+    "pip": frozenset({"pip"}),
+    "wheel": frozenset({"wheel"}),
+    "setuptools": _SETUPTOOLS,
+    "distribute": _SETUPTOOLS,
+}
+"""What no lock has to name, being part of an environment's own making, and all that such a RECORD may account for."""
+
+
+def _is_own(one: Distribution, path: str, tops: frozenset[str]) -> bool:
+    top = path[len(one.site) + 1 :].partition("/")[0]
+    return top in tops or top == one.folder
 
 
 def _wheel(subject: Outside, one: Distribution, package: Locked | None) -> WheelRecord:
