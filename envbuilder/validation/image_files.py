@@ -69,7 +69,8 @@ class ImageFiles:
                 (number, path, text) for number, one in enumerate(self.records) for path, text in one.contents.items()
             )
             lists += [(path, text, number) for number, path, text in below if self._is_installed(path)]
-        return SystemPackages(lists, self.resolve)
+        apart = frozenset(posixpath.dirname(path) for path in self.paths if path.endswith("/pyvenv.cfg"))
+        return SystemPackages(lists, self.resolve, apart)
 
     def _is_installed(self, path: str) -> bool:
         """Tell whether dpkg knows the package whose list this is: one that it does not know brought nothing."""
@@ -140,6 +141,16 @@ class ImageFiles:
     def was(self, path: str, layer: int) -> Seen | None:
         """Return what a hidden path was up to a layer; None where nothing of it was hidden by then."""
         return next((one for one in reversed(self.hidden.get(path, ())) if one.layer <= layer), None)
+
+    def since(self, path: str) -> int:
+        """Return the layer since which a path is what it is now: copies of the same file above it change nothing."""
+        now = self.paths[path]
+        layer = now.layer
+        for one in reversed(self.hidden.get(path, ())):
+            if not is_same(one.row, now.row):
+                break
+            layer = one.layer
+        return layer
 
     def is_changed(self, path: str) -> bool:
         """Tell whether a later layer made something else of a file or link than it was at first."""

@@ -246,7 +246,7 @@ def _missing(one: Distribution, missing: list[str], *, strict: bool) -> Iterator
 
 def _of_the_system(subject: Outside, one: Distribution) -> bool:
     """Tell whether the system's own package manager brought it: that keeps its lists elsewhere."""
-    return subject.files.system.owns(f"{one.site}/{one.folder}/METADATA")
+    return subject.is_of_system(f"{one.site}/{one.folder}/METADATA")
 
 
 def _is_unvouched(subject: Outside, wheel: WheelRecord, package: Locked) -> bool:

@@ -56,6 +56,10 @@ class Outside:
         """Tell whether it is to be judged as an environment: then nothing may be in it that the lock does not bring."""
         return bool(self.facts.environment)
 
+    def is_of_system(self, path: str) -> bool:
+        """Tell whether a package of the system brings a file; in an image of ours, conda's lists vouch for nothing."""
+        return self.files.system.owns(path, conda=not self.is_ours)
+
 
 @dataclass(frozen=True)
 class Looked:

@@ -87,14 +87,14 @@ def _replaced(subject: Outside, prefix: str, path: str) -> str:
     files = subject.files
     real = files.resolve(path)
     for changed in dict.fromkeys((path, real)):
-        if files.is_changed(changed) and not files.system.owns(changed):
+        if files.is_changed(changed) and not subject.is_of_system(changed):
             return f"{listed([changed])} was put in the place of what the environment was made with"
     seen, made = files.paths.get(real), files.paths.get(f"{prefix}/{_NOTE}")
     if seen is None or made is None or seen.row.binary is None:
         return ""
     if not _PYTHON.match(posixpath.basename(real)):
         return f"{listed([path])} leads to {listed([real])}, which is no Python"
-    if files.system.owns(real) or seen.layer < subject.of_base:
+    if subject.is_of_system(real) or seen.layer < subject.of_base:
         return ""
     home = homes(files.content(f"{prefix}/{_NOTE}") or b"")[:1]
     if seen.layer > made.layer or (posixpath.dirname(real) == f"{prefix}/bin" and not _is_copy(subject, home, seen)):

@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterator
 
 from envbuilder.finding import Code, Finding, Severity
-from envbuilder.validation.outside import Outside, either, error, listed
+from envbuilder.validation.image_loader import ImagePython
+from envbuilder.validation.outside import Outside, either, listed
 
 STDLIB = re.compile(r"\A(?:(?:usr/)?(?:local/)?lib(?:64)?|etc)/python3(?:\.\d+)?/(?!(?:site|dist)-packages/)")
 """Where a system has its Python's own library."""
@@ -32,8 +33,8 @@ def modules_in_front(subject: Outside, sites: set[str]) -> Iterator[Finding]:
     files = subject.files
     told = entries(subject, "PYTHONPATH")
     archives = [path for path in told if files.file(path) is not None]
+    weight = Severity.ERROR if subject.is_ours else Severity.WARNING
     if archives:
-        weight = Severity.ERROR if subject.is_ours else Severity.WARNING
         text = f"PYTHONPATH puts archives in front of what is installed: {listed(archives)}"
         fix = "install it as a package of the lock, or leave it out"
         yield either(weight, Code.FILES_DIFFER, "PYTHONPATH", text, found=listed(archives), fix=fix)
@@ -42,14 +43,18 @@ def modules_in_front(subject: Outside, sites: set[str]) -> Iterator[Finding]:
     if not any(modules.values()):
         return
     names = _installed(subject, sites)
+    own = set(ImagePython(files, subject.image).sites) or sites
     for what, folder in asked:
-        if not folder or files.resolve(folder) in sites:
+        if not folder or files.resolve(folder) in own:
             continue
         meant = names | _AT_THE_START if what == "PYTHONPATH" else names  # a Python has no folder yet when it starts
         shadowing = [f"{folder}/{top}" for top in modules[folder] if top.partition(".")[0] in meant]
         if shadowing:
             text = f"{what} puts modules in front of installed ones: {listed(shadowing)}"
-            yield error(Code.FILES_DIFFER, what, text, found=listed(shadowing), fix="leave them out, or rename them")
+            # What of others is laid out so may be meant to be: a folder that packages were installed in.
+            how = weight if files.resolve(folder) in sites else Severity.ERROR
+            fix = "leave them out, or rename them"
+            yield either(how, Code.FILES_DIFFER, what, text, found=listed(shadowing), fix=fix)
 
 
 def _installed(subject: Outside, sites: set[str]) -> set[str]:

@@ -13,6 +13,7 @@ from envbuilder.validation.image_files import Seen, is_same
 from envbuilder.validation.outside import OBJECT, OF_CUDA, Outside, either, error, listed
 from envbuilder.validation.python_home import interpreters, python_homes
 from envbuilder.validation.python_path import STDLIB, entries, modules_in_front
+from envbuilder.validation.standard_library import added, deleted, is_of_library
 
 _FIX = "install it as a package of the lock, or leave it out"
 _CODE = re.compile(r"\.(?:py|pth|egg-link)\Z|\.so(?:\.[\d.]+)?\Z|\.(?:pyc|egg|zip)\Z")
@@ -27,6 +28,11 @@ _SETTINGS = r"\A(?:(?:etc|usr/lib)/ssl|etc/pki/tls)/openssl\.cnf\Z"
 _CHARSETS = r"gconv/gconv-modules(?:\.d/.+)?\Z"
 _STARTS = re.compile(rf"\A(?:usr/)?(?:local/)?s?bin/[^/]+\Z|{_SETTINGS}|{_LIB}{_CHARSETS}|{_LIB}.+\.so(?:\.[\w.]+)?\Z")
 """Programs of the system, and what its libraries load code by: nobody changes them in a layer above their package's."""
+
+_USED = re.compile(
+    r"(?:site|dist)-packages/.+\.(?:py|pth|so(?:\.[\w.]+)?)\Z|(?:^|/)(?:ptxas|nvlink|fatbinary|cicc)\Z|/nvvm/.+"
+)
+"""Python's modules that the system's packages bring, and what CUDA's make machine code with, wherever it lies."""
 
 _PLUGGED = re.compile(rf"{_SETTINGS}|{_LIB}{_CHARSETS}|{_LIB}(?:gconv|ossl-modules|engines-[\d.]+)/.+\.so\Z")
 """What the C library and OpenSSL load by a name that a locale or a setting gives them, and these settings."""
@@ -46,11 +52,15 @@ def strays(subject: Outside, there: tuple[Distribution, ...], owned: set[str]) -
     weight = Severity.ERROR if subject.is_ours else Severity.WARNING
     sites = {one.site for one in there}
     groups = (
-        ("code of no package on Python's path", list(_unowned(subject, sites, owned))),
-        ("byte code that Python runs in place of the source, written by a later layer", list(_byte_code(subject))),
+        ("code of no package on Python's path", sorted({*_unowned(subject, sites, owned), *added(subject, owned)})),
+        (
+            "byte code that Python runs in place of the source, written by a later layer",
+            list(_byte_code(subject, there)),
+        ),
         ("files of the system that a later layer replaced", [*_system(subject, deleted=False), *_own_library(subject)]),
         ("libraries of no package on the loader's path", list(_libraries(subject, owned))),
         ("programs of no package in front of the system's", list(_programs(subject, sites, owned))),
+        ("files of a Python's own library that a later layer deleted", list(deleted(subject))),
     )
     for what, paths in groups:
         if paths:
@@ -70,9 +80,8 @@ def missing_of_the_system(subject: Outside) -> list[str]:
 
 
 def _unowned(subject: Outside, sites: set[str], owned: set[str]) -> Iterator[str]:
-    system = subject.files.system
     for path, seen in subject.files.paths.items():
-        if seen.row.kind == "folder" or not _CODE.search(path) or path in owned or system.owns(path):
+        if seen.row.kind == "folder" or not _CODE.search(path) or path in owned or subject.is_of_system(path):
             continue
         if seen.layer < subject.of_base:
             continue  # the base's own; what packages of rpm bring is not told apart
@@ -80,31 +89,50 @@ def _unowned(subject: Outside, sites: set[str], owned: set[str]) -> Iterator[str
         if "/__pycache__/" in path:
             continue  # judged beside its source
         if (site and (site in sites or _STARTED.search(path) or subject.is_ours)) or (
-            _ZIPPED.search(path) or (STDLIB.match(path) and (_STARTED.search(path) or system.owns_below(path)))
+            _ZIPPED.search(path)
+            or (STDLIB.match(path) and (_STARTED.search(path) or subject.files.system.owns_below(path)))
         ):
             yield path
 
 
-def _byte_code(subject: Outside) -> Iterator[str]:
+def _byte_code(subject: Outside, there: tuple[Distribution, ...]) -> Iterator[str]:
     """Name byte code that Python takes without a look at the source, and that was not written with the source.
 
-    Its header holds the time and size of the source that it was made from; where these are still the source's, or
-    the header says not to look, Python runs it. What a build writes beside its sources lies in the layer of these.
+    Its header holds the time and size of the source that it was made from, or a hash of it; where these are still the
+    source's, or the header says not to look, Python runs it: the hash is the source's, and says nothing of the code.
+    What a build writes beside its sources lies in the layer of these. A layer that writes the same source once more
+    brings it no second time, unless it installs the package, or the system's, that it is of.
     """
-    paths = subject.files.paths
+    files, paths = subject.files, subject.files.paths
     for path, seen in paths.items():
         match = _BYTE_CODE.match(path) if seen.row.kind == "file" else None
         if match is None:
             continue
         source = paths.get(posixpath.join(match["folder"], match["stem"] + ".py"))
-        if source is None or source.layer >= seen.layer or len(seen.row.head) < 16:  # noqa: PLR2004 - PEP 552
+        if source is None or len(seen.row.head) < 16:  # noqa: PLR2004 - PEP 552
+            continue
+        came = files.since(path)
+        if came <= files.since(source.row.path) or _is_installed_in(subject, source, there, came):
             continue
         if seen.layer < subject.of_base:
             continue  # whoever made the base ran its Python in a step of theirs
         flags, modified, size = (int.from_bytes(seen.row.head[at : at + 4], "little") for at in (4, 8, 12))
         current = (source.row.modified & 0xFFFFFFFF, source.row.size & 0xFFFFFFFF)
-        if flags == 1 or (flags == 0 and (modified, size) == current):
+        if flags & 1 or (flags == 0 and (modified, size) == current):
             yield path
+
+
+def _is_installed_in(subject: Outside, source: Seen, there: tuple[Distribution, ...], layer: int) -> bool:
+    """Tell whether a source's package was installed, perhaps anew, in a layer that its byte code came with."""
+    path = source.row.path
+    brought = subject.files.system.layer(path)
+    if source.layer < layer:
+        return False
+    if brought is not None:
+        return brought >= layer
+    records = (f"{one.site}/{one.folder}/RECORD" for one in there if path in (one.rows or {}))
+    found = [subject.files.paths[record] for record in records if record in subject.files.paths]
+    return any(seen.layer >= layer for seen in found) or not found
 
 
 def _system(subject: Outside, *, deleted: bool) -> Iterator[str]:
@@ -116,8 +144,10 @@ def _system(subject: Outside, *, deleted: bool) -> Iterator[str]:
     for path, layer in files.system.files():
         names = {path, files.system.name(path)}
         needed = any(STDLIB.match(one) or _LOADER.match(one) or _INTERPRETER.match(one) for one in names)
+        needed = needed or is_of_library(files, path)
         needed = needed or (posixpath.dirname(path) in told and OBJECT.search(path) is not None)
-        if not (needed or (not deleted and any(map(_STARTS.match, names)))) or path.endswith(".pyc"):
+        starts = needed or (not deleted and (any(map(_STARTS.match, names)) or _USED.search(path) is not None))
+        if not starts or path.endswith(".pyc"):
             continue
         now = files.paths.get(path)
         if deleted and now is None and any(one in files.hidden for one in names):
@@ -134,9 +164,10 @@ def _own_library(subject: Outside) -> Iterator[str]:
     """Name files of a Python that no package of the system brought, on either path, that a later layer changed."""
     files = subject.files
     for path in files.hidden:
-        if not (STDLIB.match(path) or _LOADER.match(path)) or path.endswith(".pyc") or _OTHERS.search(path):
+        is_code = STDLIB.match(path) or _LOADER.match(path) or is_of_library(files, path)
+        if not is_code or path.endswith(".pyc") or _OTHERS.search(path):
             continue
-        if files.is_changed(path) and not files.system.owns(path) and files.paths[path].layer >= subject.of_base:
+        if files.is_changed(path) and not subject.is_of_system(path) and files.paths[path].layer >= subject.of_base:
             yield path
 
 
@@ -150,7 +181,7 @@ def _libraries(subject: Outside, owned: set[str]) -> Iterator[str]:
         yield _PRELOADED
     yield from _led_astray(subject)
     for path, seen in files.paths.items():
-        if seen.row.kind != "file" or path in owned or files.system.owns(path) or _is_of_cuda(path, seen):
+        if seen.row.kind != "file" or path in owned or subject.is_of_system(path) or _is_of_cuda(path, seen):
             continue
         if seen.layer < subject.of_base:
             continue
@@ -190,7 +221,7 @@ def _programs(subject: Outside, sites: set[str], owned: set[str]) -> Iterator[st
         for name in sorted(theirs):
             path = f"{place}/{name}"
             seen, started = files.paths.get(path), files.file(path)
-            if seen is None or path in owned or files.system.owns(path):
+            if seen is None or path in owned or subject.is_of_system(path):
                 continue
             if started is None or not started.row.mode & 0o111:
                 continue
@@ -208,7 +239,7 @@ _OF_THE_SYSTEM = ("bin/", "sbin/", "usr/bin/", "usr/sbin/")
 
 def _is_system(subject: Outside, path: str) -> bool:
     """Tell whether a link ends at a file of the system's packages, as the system's own choices among them do."""
-    return subject.files.system.owns(subject.files.resolve(path))
+    return subject.is_of_system(subject.files.resolve(path))
 
 
 def _told_folders(subject: Outside) -> set[str]:

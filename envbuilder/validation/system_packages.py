@@ -17,11 +17,22 @@ def is_list(path: str) -> bool:
 
 
 class SystemPackages:
-    """Files by their place in the image; ``kept`` yields path, content and layer of the lists, ``resolve`` a link."""
+    """Files by their place in the image; ``kept`` yields path, content and layer of the lists, ``resolve`` a link.
 
-    def __init__(self, kept: Iterable[tuple[str, bytes, int]], resolve: Callable[[str], str]) -> None:
+    ``apart`` are the folders of virtual environments: what lies there, no package of the system brings, and a list
+    that names it is no witness.
+    """
+
+    def __init__(
+        self,
+        kept: Iterable[tuple[str, bytes, int]],
+        resolve: Callable[[str], str],
+        apart: frozenset[str] = frozenset(),
+    ) -> None:
         self._layers: dict[str, int] = {}
         self._names: dict[str, str] = {}
+        self._of_conda: set[str] = set()
+        environments = tuple(f"{one}/" for one in apart if one)
         folders: dict[str, str] = {}
         for path, content, layer in kept:
             for name in _listed(path, content):
@@ -29,14 +40,18 @@ class SystemPackages:
                 if folder not in folders:
                     folders[folder] = resolve(folder)
                 placed = f"{folders[folder]}/{leaf}".lstrip("/")
+                if environments and placed.startswith(environments):
+                    continue
+                if not is_list(path):
+                    self._of_conda.add(placed)
                 self._layers[placed] = max(layer, self._layers.get(placed, 0))
                 if placed != name:
                     self._names[placed] = name
         self._folders = {posixpath.dirname(path) for path in self._layers}
 
-    def owns(self, path: str) -> bool:
-        """Tell whether a package brings this file."""
-        return path in self._layers
+    def owns(self, path: str, *, conda: bool = True) -> bool:
+        """Tell whether a package brings this file; without ``conda``, one of the system's own manager."""
+        return path in self._layers and (conda or path not in self._of_conda)
 
     def layer(self, path: str) -> int | None:
         """Return the layer in which the file's package was installed last; None for a file of no package."""

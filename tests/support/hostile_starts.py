@@ -36,7 +36,18 @@ START_IMAGES: tuple[Hostile, ...] = (
         "/opt/home/bin/python3.11 && sed -i '1i HOME = /opt/home/bin' /opt/venv/pyvenv.cfg", FILES),
     row("standard-library-moved-and-changed", "RUN mv /usr/lib/python3.11 /opt/p && ln -s /opt/p /usr/lib/python3.11 && echo '#' >> /opt/p/hmac.py", FILES),
     row("standard-library-moved", "RUN mv /usr/lib/python3.11 /opt/p && ln -s /opt/p /usr/lib/python3.11"),
+    row("list-of-conda-s-vouches", f"RUN mkdir /conda-meta && echo '{{\"files\": [\"{SITE[1:]}/zz.pth\"]}}' > /conda-meta/mine-1.json && echo 'import os' > "
+        f"{SITE}/zz.pth", FILES),
+    row("libraries-of-a-conda-in-front", f"RUN mkdir -p /opt/conda/lib /opt/conda/conda-meta && cp {_ARCH}/libz.so.1 /opt/conda/lib/ && "
+        "echo '{\"files\": [\"lib/libz.so.1\"]}' > /opt/conda/conda-meta/zlib-1.json\nENV LD_LIBRARY_PATH=/opt/conda/lib", FILES),
+    row("byte-code-with-a-hash", f"RUN cd {SITE} && python -Ic \"import py_compile, importlib.util as u; f = py_compile.compile('six.py', "
+        "invalidation_mode=py_compile.PycInvalidationMode.CHECKED_HASH); open(f, 'ab').write(b'x')\"", FILES),
+    row("source-touched-with-its-byte-code", f"RUN cd {SITE} && touch six.py && python -Ic \"import py_compile; f = py_compile.compile('six.py'); "
+        "open(f, 'ab').write(b'x')\"", FILES),
     # What Python imports first.
+    row("package-in-the-standard-library", f"RUN mkdir /usr/lib/python3.11/six && cp {SITE}/six.py /usr/lib/python3.11/six/__init__.py", FILES),
+    row("packages-of-another-folder-in-front", f"RUN d=/opt/extra/site-packages && mkdir -p $d && cp -r {SITE}/six.py {SITE}/six-*.dist-info $d/\n"
+        "ENV PYTHONPATH=/opt/extra/site-packages", FILES),
     row("customisation-by-pythonpath", "RUN mkdir /opt/v && echo x=1 > /opt/v/usercustomize.py\nENV PYTHONPATH=/opt/v", FILES),
     row("python-path-behind-a-link", f"RUN mkdir /opt/real && cp {SITE}/six.py /opt/real/ && ln -s /opt/real /opt/v\nENV PYTHONPATH=/opt/v", FILES),
     row("package-of-byte-code-in-front", f"RUN mkdir -p /opt/v/six && python -Ic \"import py_compile; py_compile.compile('{SITE}/six.py', "
