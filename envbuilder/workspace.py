@@ -175,7 +175,13 @@ def find_matrix(name: str | None, root: Path) -> Path:
 
     Raises UsageError that names what ships where there is no such file.
     """
+    if name == "":
+        raise UsageError(
+            "the matrix is empty", hint="is a variable of the shell not set? Name a matrix, or leave it out"
+        )
     wanted = name or DEFAULT_MATRIX
+    if name and _is_stream(root / name):
+        return root / name
     for candidate in (root / wanted, root / "matrices" / f"{wanted}.yaml", shipped("matrices") / f"{wanted}.yaml"):
         if candidate.is_file():
             return candidate
@@ -183,6 +189,15 @@ def find_matrix(name: str | None, root: Path) -> Path:
         return shipped("matrices") / Path(name).name
     ships = ", ".join(sorted(path.stem for path in shipped("matrices").glob("*.yaml")))
     raise UsageError(f"{wanted}: no such matrix", hint=f"give the path of a matrix file, or one of: {ships}")
+
+
+def _is_stream(path: Path) -> bool:
+    """Tell whether a path is a pipe or a device, such as ``<(command)`` and ``/dev/stdin``."""
+    try:
+        kind = path.stat().st_mode
+    except (OSError, ValueError):  # a NUL in its name
+        return False
+    return stat.S_ISFIFO(kind) or stat.S_ISCHR(kind)
 
 
 def write_atomically(path: Path, data: bytes) -> None:

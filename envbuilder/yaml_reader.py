@@ -21,6 +21,9 @@ MAX_BYTES = 1 << 20
 
 MAX_DEPTH = 32
 
+_SHOWN = 60
+"""Characters of a value that a message repeats: a value may be as long as the file."""
+
 MAX_PROBLEMS = 100
 """A file with more than this is another kind of file: nobody reads 90,000 lines."""
 
@@ -55,7 +58,8 @@ def parse_yaml(data: bytes, path: str, kind: type[_Value]) -> _Value:
     with suppress(_TooManyError):
         plain = reader.walk(node, inspect.type_info(kind), "") if node is not None else _Refused
     if reader.problems or plain is _Refused:
-        raise InputError(tuple(reader.problems) or (Problem(path, 0, "", "the file is empty"),))
+        problems = tuple(reader.problems) or (Problem(path, 0, "", "the file is empty"),)
+        raise InputError(problems, hint="mend the file there, then run the same command again")
     with decode.damaged(f"{path} does not fit"):
         decode.ready(kind)
         return msgspec.convert(plain, kind, strict=False)
@@ -79,15 +83,24 @@ class _Reader:
             self.problems.append(Problem(self.path, 0, "", f"larger than {MAX_BYTES} bytes"))
             return None
         try:
-            return yaml.compose(decode.text(data), Loader=yaml.SafeLoader)
+            text = decode.text(data)
         except decode.DamagedError as error:
             place = getattr(error.__cause__, "start", 0)
             self.problems.append(Problem(self.path, data[:place].count(b"\n") + 1, "", "is not UTF-8 text"))
+            return None
+        try:
+            with decode.damaged(
+                "an escape names no character"
+            ):  # such as "\\U00110000", for which it raises ValueError
+                return yaml.compose(text, Loader=yaml.SafeLoader)
+        except yaml.reader.ReaderError as error:
+            line = text[: error.position].count("\n") + 1
+            self.problems.append(Problem(self.path, line, "", f"holds U+{error.character:04X}, which no YAML may hold"))
         except yaml.MarkedYAMLError as error:
             line = error.problem_mark.line + 1 if error.problem_mark else 0
             self.problems.append(Problem(self.path, line, "", f"is not YAML: {error.problem}"))
-        except (yaml.YAMLError, RecursionError) as error:
-            self.problems.append(Problem(self.path, 0, "", f"is not YAML: {error.__class__.__name__}"))
+        except (yaml.YAMLError, decode.DamagedError) as error:
+            self.problems.append(Problem(self.path, 0, "", f"is not YAML: {str(error)[:_SHOWN]}"))
         return None
 
     def refuse(self, node: yaml.Node, key: str, message: str) -> object:
@@ -145,7 +158,7 @@ class _Reader:
             if name in fields:
                 result[name] = self.walk(value, fields[name].type, _join(key, name))
             else:
-                self.refuse(name_node, _join(key, name), f"unknown key{_near(name, fields)}")
+                self.refuse(name_node, _join(key, name), f"unknown key{_near(name[:_SHOWN], fields)}")
         for name, field in fields.items():
             if field.required and name not in pairs:
                 self.refuse(node, _join(key, name), f"is missing{_because(field)}")
@@ -198,15 +211,17 @@ class _Reader:
         text: str = node.value
         read_as = _misread(node)
         if read_as is not None:
-            return self.refuse(node, key, f'YAML reads {text} as {read_as}: write "{text}" in quotes')
+            shown = _shown(node)
+            return self.refuse(node, key, f'YAML reads {shown} as {read_as}: write "{shown}" in quotes')
         if kind.pattern and not re.search(kind.pattern, text):
-            return self.refuse(node, key, f"{text!r} is not {description or 'a valid value'}")
+            return self.refuse(node, key, f"{_shown(node)!r} is not {description or 'a valid value'}")
         if kind.min_length and len(text.strip()) < kind.min_length:
             return self.refuse(node, key, f"is empty or too short: give {description or 'a text'}")
         return text
 
 
 def _join(key: str, name: str) -> str:
+    name = name if len(name) <= _SHOWN else f"{name[:_SHOWN]}…"
     return f"{key}.{name}" if key else name
 
 
@@ -221,7 +236,9 @@ def _noun(node: yaml.Node) -> str:
 
 
 def _shown(node: yaml.Node) -> str:
-    return str(node.value)[:60] if isinstance(node, yaml.ScalarNode) else "…"
+    if not isinstance(node, yaml.ScalarNode):
+        return "…"
+    return str(node.value) if len(node.value) <= _SHOWN else f"{node.value[:_SHOWN]}…"
 
 
 def _is_null(node: yaml.Node) -> bool:
@@ -253,11 +270,12 @@ def _misread(node: yaml.ScalarNode) -> str | None:
     try:
         with decode.damaged("no value of its tag"):  # !!timestamp and !!bool end in AttributeError and KeyError
             value = yaml.SafeLoader.construct_object(yaml.SafeLoader(""), node)
+            read_as = str(value)  # a ValueError for a number of more than 4,300 digits, which 0x… may be
     except (decode.DamagedError, yaml.YAMLError):
-        return f"something of the tag {node.tag.rpartition(':')[2]}," if node.tag in _TAGS else None
-    if isinstance(value, str) or str(value) == node.value:
+        return f"something of the tag {node.tag.rpartition(':')[2]}" if node.tag in _TAGS else None
+    if isinstance(value, str) or read_as == node.value:
         return None
     if value is None:
         return "nothing"
     kind = "the number" if isinstance(value, int | float) and not isinstance(value, bool) else "a truth value or date,"
-    return f"{kind} {value}"
+    return f"{kind} {read_as[:_SHOWN]}"

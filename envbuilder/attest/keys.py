@@ -196,11 +196,11 @@ def _write_new(path: Path, data: bytes, mode: int) -> None:
 
 def _read(path: Path) -> bytes:
     try:
-        return decode.small_file(path)
+        return decode.small_file(path, piped=True)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}", hint="give the path of a PEM file") from error
     except decode.DamagedError as error:
-        raise UsageError(str(error), hint="give the path of a PEM file") from error
+        raise UsageError(f"{path}: {error}", hint="give the path of a PEM file") from error
 
 
 def _cryptography() -> tuple[Any, Any]:

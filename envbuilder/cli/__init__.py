@@ -96,7 +96,7 @@ class LazyGroup(click.Group):
         if cmd_name not in self.list_commands(ctx):
             return None
         command: click.Command = importlib.import_module(f"envbuilder.cli.{cmd_name}_command").command
-        return _as_written(command)
+        return _given(_as_written(command))
 
     def make_context(self, *arguments: Any, **settings: Any) -> click.Context:  # noqa: ANN401 - click's signature
         """Parse the command line, which prints the help where that is asked for."""
@@ -144,6 +144,17 @@ def _as_written(command: click.Command) -> click.Command:
     command.help = (command.help or "").replace("\\b\n", "\b\n")
     for child in command.commands.values() if isinstance(command, click.Group) else ():
         _as_written(child)
+    return command
+
+
+def _given(command: click.Command) -> click.Command:
+    """Have every option of a command refuse an empty text."""
+    from envbuilder.cli.options import given
+
+    for parameter in command.params:
+        given(parameter)
+    for child in command.commands.values() if isinstance(command, click.Group) else ():
+        _given(child)
     return command
 
 

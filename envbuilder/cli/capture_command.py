@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from envbuilder.cli.options import FilePath
 from envbuilder.errors import InfrastructureError, decode, programs
 from envbuilder.workspace import packaged, write_atomically
 
@@ -18,7 +19,7 @@ PROBE = "probes/capture.py"
 @click.option(
     "--python", default=sys.executable, help="The Python that TensorFlow is installed for (default: this one)."
 )
-@click.option("--output", type=click.Path(path_type=Path, dir_okay=False), help="Write to a file instead.")
+@click.option("--output", type=FilePath(path_type=Path, dir_okay=False), help="Write to a file instead.")
 @click.option("--script", is_flag=True, help="Print the script itself, to run where envbuilder is not installed.")
 def command(python: str, output: Path | None, *, script: bool) -> None:
     r"""Describe an environment in the form that `reproduce` reads without loss.

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import math
+
 import click
 
 from envbuilder.cli.options import format_option
+
+
+def _finite(_context: click.Context, _option: click.Parameter, size: float | None) -> float | None:
+    """Refuse what is no size: ``nan`` is in every range, ``inf`` in one without an end."""
+    if size is not None and not math.isfinite(size):
+        raise click.BadParameter(f"{size} is no size.")
+    return size
 
 
 @click.command("clean")
@@ -13,6 +22,7 @@ from envbuilder.cli.options import format_option
     "--cache",
     "cache_gb",
     type=click.FloatRange(min=0),
+    callback=_finite,
     metavar="GB",
     help="Trim the builder's cache to this size, least recently used first. Other builds share it.",
 )

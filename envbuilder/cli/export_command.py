@@ -7,29 +7,29 @@ from pathlib import Path
 
 import click
 
-from envbuilder.cli.options import select_option
+from envbuilder.cli.options import FilePath, select_option
 
 
 @click.command("export")
 @click.argument(
     "form", type=click.Choice(["junit", "sarif", "markdown", "openmetrics", "bake", "policy"]), metavar="FORMAT"
 )
-@click.argument("files", nargs=-1, type=click.Path(path_type=Path, dir_okay=False), metavar="[VERDICT.json]…")
+@click.argument("files", nargs=-1, type=FilePath(path_type=Path, dir_okay=False), metavar="[VERDICT.json]…")
 @select_option
-@click.option("--store", type=click.Path(path_type=Path, dir_okay=False), help="Take verdicts from this history.")
+@click.option("--store", type=FilePath(path_type=Path, dir_okay=False), help="Take verdicts from this history.")
 @click.option("--since", metavar="TIME", help="Take verdicts from the history, since a date or an age (30d).")
 @click.option("--matrix", help="For bake: the matrix whose environments are built.")
 @click.option("--to", metavar="HOST/REPOSITORY", help="For bake: where the images go; for policy: where they are.")
 @click.option("--identity", default="", help="For policy: the Sigstore identity that is trusted; with --issuer.")
 @click.option("--issuer", default="", help="For policy: who vouches for --identity.")
 @click.option(
-    "--key", "keys", multiple=True, type=click.Path(path_type=Path), help="For policy: a trusted public key (PEM)."
+    "--key", "keys", multiple=True, type=FilePath(path_type=Path), help="For policy: a trusted public key (PEM)."
 )
 @click.option("--on", metavar="KINDS", help="For policy: a PASSED on each of these: 'H100/535, A100/550'.")
 @click.option(
     "--level", type=click.Choice(["static", "load", "cpu", "gpu", "multi-gpu"]), help="For policy: at least this."
 )
-@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="A file instead of the output.")
+@click.option("-o", "--output", type=FilePath(path_type=Path, dir_okay=False), help="A file instead of the output.")
 def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     form: str,
     files: tuple[Path, ...],

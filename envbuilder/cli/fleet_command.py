@@ -27,7 +27,7 @@ from envbuilder.cli.fleet_ports import (
     terms_of,
     trusting,
 )
-from envbuilder.cli.options import format_option, gpus_option, keyless_option, profile_option
+from envbuilder.cli.options import FilePath, format_option, gpus_option, keyless_option, profile_option
 
 if TYPE_CHECKING:
     from envbuilder.jobs.fleet_document import FleetDocument
@@ -92,7 +92,7 @@ def _survey(purpose: Literal["plan", "status"], form: str, given: dict[str, Any]
 @command.command("run")
 @asked
 @click.option(
-    "--sign", "signers", multiple=True, type=click.Path(path_type=Path), help="A private key that signs the verdicts."
+    "--sign", "signers", multiple=True, type=FilePath(path_type=Path), help="A private key that signs the verdicts."
 )
 @keyless_option
 @profile_option
@@ -199,11 +199,11 @@ def _run_here(  # noqa: PLR0913 - what is left, and how it is proven and signed
 
 @command.command("prove")
 @click.argument("order", type=click.File("rb"), metavar="FILE|-")
-@click.option("--sign", "signers", multiple=True, type=click.Path(path_type=Path), help=_SIGN)
+@click.option("--sign", "signers", multiple=True, type=FilePath(path_type=Path), help=_SIGN)
 @keyless_option
 @click.option(
     "--beside",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=FilePath(path_type=Path, file_okay=False),
     metavar="FOLDER",
     help="The image runs in another container, which shares this folder: a pod of `fleet export kubernetes`.",
 )
@@ -269,7 +269,7 @@ def _proven(order: BinaryIO, signers: tuple[Path, ...], beside: Path | None, *, 
 
 @command.command("make")
 @click.argument("order", type=click.File("rb"), metavar="FILE|-")
-@click.option("--sign", "signers", multiple=True, type=click.Path(path_type=Path), help=_SIGN)
+@click.option("--sign", "signers", multiple=True, type=FilePath(path_type=Path), help=_SIGN)
 @keyless_option
 @format_option
 def make(order: Any, signers: tuple[Path, ...], keyless: bool, form: str) -> None:  # noqa: ANN401, FBT001 - click's
@@ -339,7 +339,7 @@ def worker(address: str, name: str) -> None:
 @runtime_option
 @in_cluster
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path, file_okay=False), default=Path("out/fleet"), show_default=True
+    "-o", "--output", type=FilePath(path_type=Path, file_okay=False), default=Path("out/fleet"), show_default=True
 )
 def export(
     scheduler: str,

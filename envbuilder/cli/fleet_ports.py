@@ -13,7 +13,7 @@ import click
 from click.core import ParameterSource
 from msgspec.structs import replace
 
-from envbuilder.cli.options import format_option, matrix_argument, select_option
+from envbuilder.cli.options import FilePath, format_option, matrix_argument, select_option
 
 if TYPE_CHECKING:
     from envbuilder.attest.envelope import Opener, Sealer
@@ -45,16 +45,14 @@ def asked(function: _Command) -> _Command:
         click.option(
             "--fleet",
             required=True,
-            type=click.Path(path_type=Path),
+            type=FilePath(path_type=Path),
             metavar="FILE",
             help="YAML list of hosts: name, driver, gpus, and how many are alike (count).",
         ),
         click.option(
             "--from", "repository", required=True, metavar="HOST/REPOSITORY", help="Where the images were published."
         ),
-        click.option(
-            "--key", "keys", multiple=True, type=click.Path(path_type=Path), help="A trusted public key (PEM)."
-        ),
+        click.option("--key", "keys", multiple=True, type=FilePath(path_type=Path), help="A trusted public key (PEM)."),
         click.option("--identity", help="A trusted Sigstore identity; with --issuer."),
         click.option("--issuer", help="Who vouches for --identity, such as a CI system's token service."),
         click.option(

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import click
 
+from envbuilder.cli.options import FilePath
+from envbuilder.errors import UsageError
+
 
 @click.group("keys")
 def command() -> None:
@@ -21,7 +24,7 @@ def command() -> None:
 
 
 @command.command("new")
-@click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
+@click.argument("folder", type=FilePath(path_type=Path, file_okay=False))
 @click.option("--expires", metavar="AGE", help="How long the key is to be trusted: 365d. It stands in the public file.")
 def new(folder: Path, expires: str | None) -> None:
     r"""Make a key pair in FOLDER: envbuilder.key (yours alone) and envbuilder.pub (for everybody).
@@ -36,15 +39,26 @@ def new(folder: Path, expires: str | None) -> None:
     from envbuilder.attest.keys import PRIVATE, PUBLIC, create
     from envbuilder.publish.verify_request import duration
 
-    until = datetime.now(UTC) + timedelta(seconds=duration(expires)) if expires else None
+    until = _end(duration(expires)) if expires else None
     made = create(folder, password=os.environ.get("ENVBUILDER_KEY_PASSWORD") or None, expires=until)
     click.echo(f"{folder / PRIVATE}  the private key: keep it to yourself", err=True)
     click.echo(f"{folder / PUBLIC}  the public key: give it to whoever verifies", err=True)
     click.echo(made.keyid)
 
 
+def _end(seconds: float) -> datetime:
+    """Say when a key ends. Raises UsageError for what is over at once, and for what no calendar holds."""
+    try:
+        until = datetime.now(UTC) + timedelta(seconds=seconds)
+    except OverflowError:
+        until = None
+    if not seconds or until is None:
+        raise UsageError("--expires is no time for which a key can be trusted", hint="365d, or leave it out")
+    return until
+
+
 @command.command("show")
-@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("file", type=FilePath(path_type=Path, dir_okay=False))
 def show(file: Path) -> None:
     r"""Print a public key's id (as statements name it) and the key.
 

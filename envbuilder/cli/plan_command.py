@@ -7,15 +7,13 @@ from pathlib import Path
 
 import click
 
-from envbuilder.cli.options import format_option, matrix_argument, select_option
+from envbuilder.cli.options import FilePath, format_option, matrix_argument, select_option
 
 
 @click.command("plan")
 @matrix_argument
 @select_option
-@click.option(
-    "--fleet", type=click.Path(path_type=Path), metavar="FILE", help="YAML list of hosts: name, driver, gpus."
-)
+@click.option("--fleet", type=FilePath(path_type=Path), metavar="FILE", help="YAML list of hosts: name, driver, gpus.")
 @click.option("--all", "everything", is_flag=True, help="List each rejection, however many there are.")
 @click.option("--newest", is_flag=True, help="Only name the newest TensorFlow for the hosts (or --driver and --gpu).")
 @click.option("--driver", metavar="VERSION", help="With --newest: this host's driver.")

@@ -8,16 +8,18 @@ from pathlib import Path
 
 import click
 
+from envbuilder.cli.options import FilePath
+
 
 @click.command("report")
 @click.argument("matrices", nargs=-1, metavar="[MATRIX]…")
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path, file_okay=False), default=Path("out/report"), show_default=True
+    "-o", "--output", type=FilePath(path_type=Path, file_okay=False), default=Path("out/report"), show_default=True
 )
-@click.option("--store", type=click.Path(path_type=Path, dir_okay=False), help="The history (out/history.sqlite3).")
+@click.option("--store", type=FilePath(path_type=Path, dir_okay=False), help="The history (out/history.sqlite3).")
 @click.option("--since", metavar="TIME", help="Only verdicts since a date (2026-11-20) or an age (30d).")
 @click.option("--from", "repository", metavar="HOST/REPOSITORY", help="Add the verdicts that are published there.")
-@click.option("--key", "keys", multiple=True, type=click.Path(path_type=Path), help="For --from: a trusted public key.")
+@click.option("--key", "keys", multiple=True, type=FilePath(path_type=Path), help="For --from: a trusted public key.")
 @click.option(
     "--on", metavar="KINDS", help="With --from: how each image stands on kinds of host, 'H100/535, A100/550'."
 )

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
-from envbuilder.cli.options import gpus_option, select_option
+from envbuilder.cli.options import FilePath, gpus_option, select_option
 
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-_FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
+_FILE = FilePath(exists=True, dir_okay=False, path_type=Path)
+_FOLDER = FilePath(exists=True, file_okay=False, path_type=Path)
 
 
 @click.command("upgrade", context_settings={"ignore_unknown_options": False})

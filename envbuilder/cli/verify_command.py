@@ -6,13 +6,13 @@ from pathlib import Path
 
 import click
 
-from envbuilder.cli.options import format_option
+from envbuilder.cli.options import FilePath, format_option
 
 
 @click.command("verify")
 @click.argument("image")
 @format_option
-@click.option("--key", "keys", multiple=True, type=click.Path(path_type=Path), help="A trusted public key (PEM).")
+@click.option("--key", "keys", multiple=True, type=FilePath(path_type=Path), help="A trusted public key (PEM).")
 @click.option("--identity", help="A trusted Sigstore identity; with --issuer.")
 @click.option("--issuer", help="Who vouches for --identity, such as a CI system's token service.")
 @click.option(

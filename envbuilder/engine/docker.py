@@ -21,7 +21,7 @@ from docker.errors import DockerException, ImageNotFound
 from docker.utils import parse_repository_tag
 from requests.exceptions import ReadTimeout
 
-from envbuilder.engine import archive, containers, layer_files
+from envbuilder.engine import archive, containers, engine_choice, layer_files
 from envbuilder.engine import docker_answers as answer
 from envbuilder.engine.buildkit import Failure, Trace
 from envbuilder.engine.calls import (
@@ -67,7 +67,7 @@ def connect(environment: Mapping[str, str] | None = None) -> DockerEngine:
 
     Raises InfrastructureError, with what to do next, where none answers.
     """
-    environment = dict(os.environ if environment is None else environment)
+    environment = engine_choice.resolved(os.environ if environment is None else environment)
     try:
         with decode.damaged("what answers is no Docker engine"):
             told = _spoken(_client(environment, MINIMUM_DOCKER_API_VERSION))

@@ -33,17 +33,28 @@ def redacted(text: str) -> str:
     return re.sub(r"(?<=://)[^/?#\s@]+(?:@[^/?#\s@]+)*@(?=[^/?#\s@])", "****@", text)
 
 
+_LONGEST_LINE, _ITS_END = 2000, 300
+
+
+def brief(text: str) -> str:
+    """Cut what is too long for anybody to read out of each line: a value that a message repeats may fill a file."""
+    return "\n".join(
+        line if len(line) <= _LONGEST_LINE else f"{line[: _LONGEST_LINE - _ITS_END]} … {line[-_ITS_END:]}"
+        for line in text.split("\n")
+    )
+
+
 class EnvbuilderError(Exception):
     """A mistake or circumstance that the user can act on; never a bug.
 
     ``hint`` says what to do next. The command line prints both and exits with ``exit_code``. Credentials in an address
-    are left out of both, whoever wrote the text: messages are printed, logged and kept.
+    are left out of both, whoever wrote the text, and so is the middle of endless lines: messages are printed and kept.
     """
 
     exit_code: ClassVar[int] = ExitCode.USAGE
 
     def __init__(self, message: str, *, hint: str = "") -> None:
-        self.message, self.hint = redacted(message), redacted(hint)
+        self.message, self.hint = brief(redacted(message)), brief(redacted(hint))
         super().__init__(self.message)
 
     def __str__(self) -> str:
@@ -88,6 +99,7 @@ _NEXT = {
     errno.EACCES: "check its owner and permissions (ls -ld)",
     errno.EPERM: "check its owner and permissions (ls -ld)",
     errno.EISDIR: "a folder stands where a file belongs: move it away",
+    errno.ENXIO: "a socket or a device stands where a file belongs: move it away",
     errno.ENOTDIR: "a file stands where a folder belongs: move it away",
     errno.EEXIST: "something else stands there: move it away",
     errno.EMFILE: "raise the limit of open files (ulimit -n)",

@@ -6,7 +6,9 @@ package is installed.
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 import struct
 import threading
 import zlib
@@ -134,12 +136,18 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _MOST_OF_A_FILE = 16 << 20
 
 
-def small_file(path: Path) -> bytes:
-    """Read a key or a configuration. Raises OSError, and DamagedError for what is larger than any: a device, say."""
-    with path.open("rb") as file:
+def small_file(path: Path, *, piped: bool = False) -> bytes:
+    """Read a key or a configuration. Raises OSError, and DamagedError for what is larger than any: a device, say.
+
+    A pipe is refused but where a user may give one (``piped``), and nothing is waited for: nobody may ever write to it.
+    """
+    waiting = 0 if piped else os.O_NONBLOCK
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | waiting)) as file:
+        if waiting and (stat.S_ISFIFO(os.fstat(file.fileno()).st_mode) or file.isatty()):
+            raise DamagedError("it is a pipe or a terminal")
         data = file.read(_MOST_OF_A_FILE + 1)
     if len(data) > _MOST_OF_A_FILE:
-        raise DamagedError(f"{path} is larger than {_MOST_OF_A_FILE >> 20} MB")
+        raise DamagedError(f"larger than {_MOST_OF_A_FILE >> 20} MB")
     return data
 
 

@@ -180,7 +180,8 @@ def resolve(suite: str, packages: Iterable[str], component: str = "", repository
     virtual = [one for one in others if one.partition("=")[0] not in based]
     if virtual:
         message = "no package of this name: others provide it, and one of these is to be named"
-        raise InputError(tuple(Problem("system_packages", 0, one, message) for one in virtual))
+        problems = tuple(Problem("system_packages", 0, one, message) for one in virtual)
+        raise InputError(problems, hint="apt-cache showpkg NAME, on such a system, says who provides it")
     return "".join(f"{_IN_BASE}{one}\n" for one in sorted(others)) + text
 
 

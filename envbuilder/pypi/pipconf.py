@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from envbuilder.errors import UsageError
+from envbuilder.errors import UsageError, decode
 
 _SECTIONS = ("global", "install", ":env:")
 """Later ones outrank earlier ones, whichever files they are in: a command's own section, then the variables."""
@@ -56,10 +56,10 @@ def files(environ: Mapping[str, str], prefix: Path | None = None) -> Iterator[Pa
 def _parsed(path: Path) -> Iterator[tuple[tuple[str, str], str]]:
     parser = configparser.RawConfigParser()
     try:
-        parser.read(path, encoding="utf-8")
-    except PermissionError:
-        return
-    except (configparser.Error, UnicodeDecodeError) as error:
+        parser.read_string(decode.text(decode.small_file(path)), str(path))
+    except OSError:
+        return  # pip reads none that it cannot open
+    except (configparser.Error, decode.DamagedError) as error:
         raise UsageError(f"{path}: {error}", hint="mend pip's configuration file") from error
     for section in _SECTIONS[:2]:
         for name, value in parser.items(section) if parser.has_section(section) else ():

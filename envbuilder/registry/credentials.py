@@ -11,19 +11,28 @@ from pathlib import Path
 
 import msgspec
 
-from envbuilder.errors import InputError, Problem, PublishError, decode, programs
+from envbuilder.errors import InputError, Problem, PublishError, decode, printable, programs
 
 _HELPER = re.compile(r"[a-z0-9][a-z0-9._-]{0,40}\Z")
 _TOKEN_USER = "<token>"  # noqa: S105 - the user name by which a helper marks an identity token
 
+_KEEPS_NONE = "credentials not found"
+"""How a helper says that it keeps no login for a registry: Docker's protocol has exit code 1 and these words."""
+
+_SHOWN = 200
+
 
 @dataclass(frozen=True)
 class Login:
-    """A user's name and password, or an identity token; neither is ever printed."""
+    """A user's name and password, or an identity token; neither is ever printed.
+
+    One with an ``excuse`` is none: it says how the helper failed that keeps the login.
+    """
 
     user: str = field(default="", repr=False)
     password: str = field(default="", repr=False)
     identity_token: str = field(default="", repr=False)
+    excuse: str = ""
 
 
 class _Auth(msgspec.Struct, frozen=True):
@@ -70,7 +79,8 @@ def _read(path: Path) -> _Config:
     except OSError:
         return _Config()
     except decode.DamagedError as error:
-        raise InputError((Problem(str(path), 0, "", f"not Docker's configuration: {error}"),)) from error
+        problem = Problem(str(path), 0, "", f"not Docker's configuration: {error}")
+        raise InputError((problem,), hint="mend it, or move it away and log in again (docker login)") from error
 
 
 def _login(auth: _Auth) -> Login | None:
@@ -97,12 +107,15 @@ def _ask(helper: str, host: str) -> Login | None:
         done = programs.run([program, "get"], within=30, stdin=host.encode())
     except programs.ProgramError as error:
         raise PublishError(f"{program} gave no login: {error.message}", hint=f"try it: {program} get") from error
-    if done.code != 0:
+    said = decode.lossy(done.out + b"\n" + done.errors).strip()
+    if done.code == 1 and (not said or _KEEPS_NONE in said):
         return None
+    if done.code != 0:
+        return Login(excuse=f"{program} exited with {done.code}: {printable.line(said)[:_SHOWN]}")
     try:
         answer = decode.from_json(done.out, _Answer)
-    except decode.DamagedError:
-        return None
+    except decode.DamagedError as error:
+        return Login(excuse=f"what {program} answered is no login: {error}")
     if answer.username == _TOKEN_USER:
         return Login(identity_token=answer.secret)
     return Login(answer.username, answer.secret) if answer.username else None

@@ -44,6 +44,7 @@ class Transport:
         self._exchange = Exchange(reference.host, _authority(environment), self._proxy, deadline or Deadline())
         self._authorization: dict[str, str] = {}
         self._base = ""
+        self._excuse = ""
 
     @property
     def deadline(self) -> Deadline:
@@ -80,7 +81,7 @@ class Transport:
         if answer.status == _UNAUTHORIZED and self._log_in(answer, scope):
             answer = once()
         if answer.status not in expect:
-            raise _refused(self._reference, method, path, answer, scope)
+            raise _refused(self._reference, method, path, answer, scope, excuse=self._excuse)
         return answer
 
     def close(self) -> None:
@@ -121,6 +122,8 @@ class Transport:
         """Do what a 401 asks for; False where that is impossible or was done already."""
         challenge = answer.headers.get("WWW-Authenticate", "")
         login = credentials.find(self._reference.host, self._environment)
+        if login and login.excuse:  # it may be readable by everybody: only a refusal makes the helper's failure matter
+            self._excuse, login = login.excuse, None
         kind = challenge.split(" ")[0].lower()
         if kind == "basic" and login and login.user:
             header = _basic(login)
@@ -154,7 +157,7 @@ class Transport:
             joint = "&" if "?" in realm else "?"
             answer = self._exchange.send("GET", f"{realm}{joint}{urlencode(query)}", headers, limit=SMALL)
         if not 200 <= answer.status < 300:  # noqa: PLR2004 - HTTP's class of success
-            raise _refused(self._reference, "login at", realm, answer, scope)
+            raise _refused(self._reference, "login at", realm, answer, scope, excuse=self._excuse)
         try:
             token: _Token = parsed(answer.content, _Token, "a token")
         except MalformedError as error:
@@ -187,12 +190,15 @@ def _trusting(path: Path, _changed: int) -> ssl.SSLContext:
     return ssl.create_default_context(capath=str(path)) if path.is_dir() else ssl.create_default_context(cafile=path)
 
 
-def _refused(reference: Reference, method: str, path: str, answer: Answer, scope: str) -> Exception:
+def _refused(  # noqa: PLR0913 - a request, its answer, and why it went without a login
+    reference: Reference, method: str, path: str, answer: Answer, scope: str, *, excuse: str
+) -> Exception:
     said = answer.content[:300].decode("utf-8", "replace").strip()
     text = f"{reference.host} answered {answer.status} to {method} {path}: {said}"
     if answer.status in (_UNAUTHORIZED, _FORBIDDEN):
         right = ", with the right to push" if "push" in scope else ""
-        return RegistryRefusedError(Fault.ACCESS_DENIED, text, hint=f"docker login {reference.host}{right}")
+        hint = f"docker login {reference.host}{right}" + (f"; no login was sent, for {excuse}" if excuse else "")
+        return RegistryRefusedError(Fault.ACCESS_DENIED, text, hint=hint)
     if answer.status == _BUSY:
         return RegistryFailedError(Fault.THROTTLED, text, hint="try again later")
     if answer.status >= 500:  # noqa: PLR2004 - HTTP's class of server errors

@@ -21,8 +21,10 @@ from envbuilder.workspace import cache_dir, packaged
 
 _SCANNER = (
     "validation/layer_scan.py",
+    "validation/credential_files.py",
     "validation/file_secrets.py",
     "validation/library_versions.py",
+    "validation/packed_files.py",
     "validation/secret_search.py",
     "probes/suite/elf.py",
 )

@@ -15,6 +15,8 @@ _FIX = "use a build mount for it (RUN --mount=type=secret or type=bind), and cha
 _AUTHORITIES = ("usr/local/share/ca-certificates/", "etc/pki/ca-trust/source/anchors/", "run/host/")
 _BUNDLE, _PACKAGED = "etc/ssl/certs/ca-certificates.crt", "usr/share/ca-certificates/"
 _MOST_SHOWN = 40
+_SETS = re.compile(r"(?:/bin/sh -c #\(nop\)\s+)?(ENV|LABEL|CMD|ENTRYPOINT) ")
+_WORD = re.compile(r'"((?:[^"\\]|\\.)*)"')
 
 
 def secrets(subject: Outside) -> Looked:
@@ -25,7 +27,7 @@ def secrets(subject: Outside) -> Looked:
         for path, what, number in _found(subject)
         if _stands(subject, path, number) and path not in public
     ]
-    findings += [*_configured(subject), *_authorities(subject), *_permissions(subject)]
+    findings += [*_configured(subject), *_overwritten(subject), *_authorities(subject), *_permissions(subject)]
     return Looked(
         tuple(findings[:_MOST_SHOWN]),
         "no secrets and no certificates of the build host",
@@ -89,9 +91,31 @@ def _configured(subject: Outside) -> Iterator[Finding]:
         if what := in_instruction(text):
             yield error(Code.SECRET_IN_IMAGE, place, f"{place} holds {what}", fix="give it at run time")
     for number, text in enumerate(reversed(image.history)):
-        if not text.startswith(("ENV ", "LABEL ", "CMD ", "ENTRYPOINT ")) and (what := in_instruction(text)):
+        if not _SETS.match(text) and (what := in_instruction(text)):
             place = f"build instruction {number + 1}"
             yield error(Code.SECRET_IN_IMAGE, place, f"{place} of the history holds {what}", fix=_FIX)
+
+
+def _overwritten(subject: Outside) -> Iterator[Finding]:
+    """Find what a later instruction set anew: the history keeps the value that was given first."""
+    image = subject.image
+    pairs = {**image.env, **image.labels}
+    for number, text in enumerate(reversed(image.history)):
+        if (found := _SETS.match(text)) is None:
+            continue
+        rest = text[found.end() :]
+        if found[1] in ("CMD", "ENTRYPOINT"):
+            words = image.command if found[1] == "CMD" else image.entrypoint
+            rest = "" if _WORD.findall(rest) == list(words) else rest
+        for name, value in pairs.items() if found[1] in ("ENV", "LABEL") else ():
+            rest = rest.replace(f"{name}={value}", "") if value else rest
+        if what := in_instruction(rest):
+            place = f"build instruction {number + 1}"
+            told = f"{place} of the history holds {what}, which a later one set anew"
+            yield error(Code.SECRET_IN_IMAGE, place, told, fix=_FIX)
+
+
+_TRUSTED = re.compile(r"\Aetc/ssl/certs/[^/]+\.(?:crt|pem|cer|[0-9])\Z")
 
 
 def _authorities(subject: Outside) -> Iterator[Finding]:
@@ -101,14 +125,27 @@ def _authorities(subject: Outside) -> Iterator[Finding]:
             yield error(
                 Code.SECRET_IN_IMAGE, f"/{path}", text, fix="mount it in the steps that need it, copy it into none"
             )
-    packaged = {
-        body for path, content in subject.files.kept() if path.startswith(_PACKAGED) for body in certificates(content)
-    }
+    # A later layer may have deleted what the bundle was made from, to save room or to hide what it added.
+    brought = (pair for record in subject.files.records for pair in record.contents.items())
+    packaged = {body for path, content in brought if path.startswith(_PACKAGED) for body in certificates(content)}
     bundle = subject.files.content(_BUNDLE)
     extra = [body for body in certificates(bundle or b"") if body not in packaged] if packaged else []
     if extra:
         text = f"the system's bundle holds {len(extra)} authorities that its package did not bring"
         yield error(Code.SECRET_IN_IMAGE, f"/{_BUNDLE}", text, fix="mount it while building")
+    yield from _trusted(subject)
+
+
+def _trusted(subject: Outside) -> Iterator[Finding]:
+    """Name files among the certificates that OpenSSL looks up by name: what a package brings there is a link."""
+    make = error if subject.is_ours else warning
+    for path, seen in sorted(subject.files.paths.items()):
+        if not _TRUSTED.match(path) or path == _BUNDLE or seen.row.kind != "file":
+            continue
+        if seen.layer >= subject.of_base and seen.row.size and not subject.is_of_system(path):
+            text = f"an authority that no package brought is in {listed([path])}"
+            fix = "mount it in the steps that need it, copy it into none"
+            yield make(Code.SECRET_IN_IMAGE, f"/{path}", text, fix=fix)
 
 
 def certificates(text: bytes) -> list[bytes]:

@@ -193,6 +193,77 @@ CLOCKS = [
     for command in ("plan tensorflow", "report", "catalog list --format json")
 ]
 
+META = "contexts/meta/$(printf far | sha256sum | cut -d' ' -f1)"
+"""Where Docker keeps what it knows of a context called ``far``."""
+
+DOCKERS = [
+    Fault(
+        f"Docker's settings: {name}",
+        f"mkdir -p c/{META}; m=c/{META}/meta.json; {make}; env -u DOCKER_HOST DOCKER_CONFIG=c {more}"
+        " timeout 30 $E clean --dry-run --format json >j; r=$?; python3 -m json.tool <j >&2 && exit $r",
+        TROUBLE,
+        says,
+    )
+    for name, make, more, says in (
+        ("a context that is not there", "true", "DOCKER_CONTEXT=far", "docker context"),
+        ("a current context that is not there", "echo '{\"currentContext\": \"near\"}' >c/config.json", "", "docker context"),
+        ("a context's name that leads out", "true", "DOCKER_CONTEXT=../../far", "docker context"),
+        ("a context that was cut", "echo '{' >$m", "DOCKER_CONTEXT=far", "meta.json"),
+        ("a context that is a pipe", "mkfifo $m", "DOCKER_CONTEXT=far", "meta.json"),
+        ("a context without an engine", "echo '{\"Name\": \"far\", \"Endpoints\": {}}' >$m", "DOCKER_CONTEXT=far", "names no engine"),
+        ("a configuration that is a pipe", "mkfifo c/config.json", "", "config.json"),
+        ("a configuration that is a terminal", "ln -s /dev/ptmx c/config.json", "", "config.json"),
+        ("a configuration without end", "ln -s /dev/zero c/config.json", "", "config.json"),
+        ("a context far away that nobody answers for", "echo '{\"Endpoints\": {\"docker\": {\"Host\": \"tcp://127.0.0.1:1\"}}}' >$m", "DOCKER_CONTEXT=far", "no container engine answers"),
+    )
+] + [
+    Fault(f"an engine's address: {name}", f"timeout 30 env DOCKER_HOST={address} $E clean --dry-run", TROUBLE, "next:")
+    for name, address in (
+        ("a space", "' '"), ("no scheme", "localhost"), ("no port", "tcp://127.0.0.1"), ("a port of letters", "tcp://127.0.0.1:abc"),
+        ("a port beyond all", "tcp://127.0.0.1:99999"), ("half an IPv6", "'tcp://[::1'"), ("with an escape", "$'tcp://\\033[2J'"),
+        ("a folder", "unix:///tmp"), ("longer than a socket's", "unix:///$(printf %0200d 7)"), ("a name of dots", "tcp://a..b:1"),
+        ("another system's", "npipe:////./pipe/docker"), ("by ssh", "ssh://nobody@127.0.0.1:1"),
+    )
+]  # fmt: skip
+EMPTY = [
+    Fault(f"an empty word: {words}", f"$E {words}", (2,), "next:")
+    for words in (
+        "verify r.example/a:b --key k --driver ''",
+        "verify r.example/a:b --key ''",
+        "verify r.example/a:b --key k --on ''",
+        "keys new ''",
+        "keys new k --expires ''",
+        "report -o ''",
+        "plan ''",
+        "validate r.example/a:b --simulate ''",
+    )
+]
+ODD_YAML = [
+    Fault(f"a matrix: {name}", f"{make} >m.yaml; timeout 20 $E plan m.yaml 2>&1 | cut -c -400; exit ${{PIPESTATUS[0]}}", (2,), "next:")
+    for name, make in (
+        ("an escape beyond Unicode", "printf 'name: \"\\\\U00110000\"'"),
+        ("a hexadecimal number of 5,000 digits", "printf 'name: 0x%05000d' 1"),
+        ("a text of 900 kB", "(printf 'name: X'; head -c 900000 /dev/zero | tr '\\0' a)"),
+        ("UTF-16", "printf 'name: x' | iconv -t utf-16"),
+        ("UTF-16 without its mark", "printf 'name: x' | iconv -t utf-16le"),
+        ("a merge key", "printf 'name: x\\n<<: {a: b}'"),
+        ("two documents", "printf 'name: x\\n---\\nname: y'"),
+    )
+] + [
+    Fault("a matrix: through a pipe", "$E plan <(cat ${PYTHONPATH%%:*}/matrices/quickstart.yaml) >a; $E plan >b; cmp a b", (0,)),
+]  # fmt: skip
+SETTINGS_OF_OTHERS = [
+    Fault(f"lock: {name}", f"{make}; {variable} timeout 30 $E lock quickstart -s flavor=cpu", (2,), "next:")
+    for name, make, variable in (
+        ("pip's settings without end", "true", "PIP_CONFIG_FILE=/dev/zero"),
+        ("pip's settings are a pipe", "mkfifo p", "PIP_CONFIG_FILE=p"),
+        ("uv's settings are a pipe", "mkfifo p", "UV_CONFIG_FILE=p"),
+        ("uv's settings without end", "true", "UV_CONFIG_FILE=/dev/zero"),
+    )
+]
+SIZES = [
+    Fault(f"clean: a cache of {size}", f"$E clean --cache {size}", (2,), "--cache") for size in ("nan", "inf", "1e400")
+]
 FAULTS: tuple[Fault, ...] = (
-    *NAMES, *FILES, *PIPES, *SETTINGS, *MEMORY, *NETWORK, *CLOCKS,
+    *NAMES, *FILES, *PIPES, *SETTINGS, *MEMORY, *NETWORK, *CLOCKS, *DOCKERS, *EMPTY, *ODD_YAML, *SETTINGS_OF_OTHERS, *SIZES,
 )  # fmt: skip

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from envbuilder.console import table
-from envbuilder.errors import printable
+from envbuilder.errors import EnvbuilderError, printable
 
 STEERING = {
     "colour": ("\x1b[31mred\x1b[0m", "red"),
@@ -148,3 +148,14 @@ def test_long_text_is_no_work(foreign: str) -> None:
     began = time.perf_counter()
     printable.text(foreign)
     assert time.perf_counter() - began < 3.0
+
+
+def test_no_message_has_an_endless_line() -> None:
+    """Of a line that nobody can read the middle is left out; its beginning, its end and the other lines stay."""
+    said = EnvbuilderError(f"first\nvalue {'x' * 3_000_000} ends\nlast", hint="y" * 9000)
+    first, value, last = said.message.split("\n")
+    assert (first, last) == ("first", "last")
+    assert value.startswith("value xxx")
+    assert value.endswith("x ends")
+    assert len(value) < 2100
+    assert len(said.hint) < 2100

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 
 import pytest
 from hypothesis import given
@@ -113,6 +114,46 @@ def test_a_helper_is_asked(tmp_path, monkeypatch) -> None:
     assert find("two.example.org", environment) is None
 
 
+FAILING = {
+    "says why": ("#!/bin/sh\necho 'the keychain is locked' >&2\nexit 1\n", "locked"),
+    "says it with escapes": ("#!/bin/sh\nprintf '\\033[2Jlocked'\nexit 1\n", "locked"),
+    "crashes": ("#!/bin/sh\nkill -9 $$\n", "exited with"),
+    "cannot be run": ("#!/nonexistent\n", "exited with 127"),
+    "answers null": ("#!/bin/sh\necho null\n", "no login"),
+    "answers another shape": ("#!/bin/sh\necho '{\"Username\": 5}'\n", "no login"),
+}
+
+
+@pytest.mark.parametrize(("script", "says"), FAILING.values(), ids=FAILING.keys())
+def test_a_helper_that_fails_is_no_helper_without_a_login(tmp_path, monkeypatch, script: str, says: str) -> None:
+    """How it failed is kept, for whoever is refused without the login; what it printed steers no terminal."""
+    helper = tmp_path / "docker-credential-test"
+    helper.write_text(script)
+    helper.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    login = find("one.example.org", config(tmp_path, {"credsStore": "test"}))
+    assert login
+    assert says in login.excuse
+    assert "\x1b" not in login.excuse
+    assert not login.user
+
+
+def test_a_helper_may_keep_no_login(tmp_path, monkeypatch) -> None:
+    """Docker's own words for that are no failure."""
+    helper = tmp_path / "docker-credential-test"
+    helper.write_text("#!/bin/sh\necho 'credentials not found in native keychain'\nexit 1\n")
+    helper.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert find("one.example.org", config(tmp_path, {"credsStore": "test"})) is None
+
+
+def test_a_configuration_that_is_a_pipe_is_not_waited_for(tmp_path) -> None:
+    """Nobody may ever write to it."""
+    os.mkfifo(tmp_path / "config.json")
+    with pytest.raises(InputError, match="pipe"):
+        find("one.example.org", {"DOCKER_CONFIG": str(tmp_path)})
+
+
 @pytest.mark.parametrize("name", ["absent", "../../bin/sh", "a b", "$(id)"])
 def test_a_helper_that_is_not_there_is_named(tmp_path, name) -> None:
     """Nothing but an installed docker-credential-… is ever run."""
@@ -123,5 +164,6 @@ def test_a_helper_that_is_not_there_is_named(tmp_path, name) -> None:
 def test_a_broken_configuration_is_the_user_s_to_mend(tmp_path) -> None:
     """A file that is not JSON is an input error that names it."""
     (tmp_path / "config.json").write_text("{")
-    with pytest.raises(InputError, match=r"config\.json"):
+    with pytest.raises(InputError, match=r"config\.json") as caught:
         find("one.example.org", {"DOCKER_CONFIG": str(tmp_path)})
+    assert "docker login" in caught.value.hint

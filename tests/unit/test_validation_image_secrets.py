@@ -10,8 +10,9 @@ from made_images import SITE, image_of, outside, package
 
 from envbuilder.engine.port import LayerFile
 from envbuilder.finding import Code, Severity
+from envbuilder.validation.credential_files import in_text
 from envbuilder.validation.image_secrets import layers, secrets
-from envbuilder.validation.secret_search import in_instruction, in_text, in_variable
+from envbuilder.validation.secret_search import in_instruction, in_variable
 
 PEM = b"-----BEGIN CERTIFICATE-----\nQUJD\n-----END CERTIFICATE-----\n"
 OTHER = b"-----BEGIN CERTIFICATE-----\nREVG\n-----END CERTIFICATE-----\n"

@@ -88,6 +88,9 @@ def test_a_matrix_is_found_by_path_and_by_name(tmp_path: Path) -> None:
     assert find_matrix("own.yaml", tmp_path) == own
     with pytest.raises(UsageError, match=r"no such matrix(.|\n)*quickstart"):
         find_matrix("quickstrat", tmp_path)
+    with pytest.raises(UsageError, match="empty"):
+        find_matrix("", tmp_path)
+    assert find_matrix("/dev/null", tmp_path) == Path("/dev/null")
 
 
 def test_what_is_written_below_out_is_found_there(tmp_path: Path) -> None:

@@ -111,6 +111,36 @@ def test_a_tag_that_does_not_fit_is_a_problem(tag: str) -> None:
     assert "m.yaml:" in caught.value.message
 
 
+ODD: dict[str, tuple[bytes, str]] = {
+    "an escape beyond Unicode": (b'name: "\\U00110000"', "m.yaml: is not YAML: an escape"),
+    "an escape beyond a machine's word": (b'name: "\\Uffffffff"', "m.yaml: is not YAML: an escape"),
+    "a hexadecimal number of 5,000 digits": (b"name: 0x" + b"f" * 5000, "m.yaml:1: name: YAML reads 0xfff"),
+    "a binary number of 20,000 digits": (b"name: 0b" + b"1" * 20_000, "m.yaml:1: name: YAML reads 0b111"),
+    "a decimal number of 5,000 digits": (b"name: " + b"9" * 5000, "m.yaml:1: name: "),
+    "a sexagesimal number": (b"name: 2:20:00", "the number 8400"),
+    "a text of a megabyte": (b"name: X" + b"a" * 1_000_000, "m.yaml:1: name: 'Xaaa"),
+    "a key of a megabyte": (b"? " + b"k" * 1_000_000 + b"\n: 1", "unknown key"),
+    "a key of a megabyte, twice": (b"? " + b"k" * 400_000 + b"\n: 1\n? " + b"k" * 400_000 + b"\n: 1", "given twice"),
+    "a number as a key": (b"name: x\n.nan: 1", "m.yaml:2: .nan: unknown key"),
+    "a list as a key": (b"name: x\n? [a]\n: 1", "m.yaml:2: ?: unknown key"),
+    "a merge key": (b"name: x\n<<: {a: b}", "m.yaml:2: <<: unknown key"),
+    "two documents": (b"name: x\n---\nname: y", "m.yaml:2: is not YAML"),
+    "UTF-16": ("name: x".encode("utf-16"), "m.yaml:1: is not UTF-8 text"),
+    "UTF-16 without its mark": ("name: x".encode("utf-16-le"), "m.yaml:1: holds U+0000"),
+    "a NUL on a later line": (b"name: x\n# \0", "m.yaml:2: holds U+0000"),
+}
+
+
+@pytest.mark.parametrize(("data", "says"), ODD.values(), ids=ODD.keys())
+def test_an_oddity_is_named_briefly(data: bytes, says: str) -> None:
+    """What YAML allows and no matrix holds is named with its place and a next step, and is not repeated at length."""
+    with pytest.raises(InputError) as caught:
+        parse_yaml(data, "m.yaml", Matrix)
+    assert says in caught.value.message
+    assert len(caught.value.message) < 1500
+    assert caught.value.hint
+
+
 def test_nobody_reads_ninety_thousand_problems() -> None:
     """A file of unknown keys is told by its first hundred, in little time."""
     with pytest.raises(InputError) as caught:

@@ -1,0 +1,83 @@
+"""What every option does with a value that is none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from envbuilder.cli import COMMANDS, main, root
+from envbuilder.cli.options import FilePath, GivenText
+from envbuilder.errors import UsageError
+
+
+def commands(group: click.Group, name: str) -> Iterator[tuple[str, click.Command]]:
+    """Yield a command's name and itself, and those of its children."""
+    command = group.get_command(click.Context(group), name)
+    assert command
+    yield name, command
+    if isinstance(command, click.Group):
+        for child in command.commands:
+            yield from commands(command, child)
+
+
+OPTIONS = [
+    pytest.param(name, command, parameter, id=f"{name} {parameter.opts[-1]}")
+    for top, *_ in COMMANDS
+    for name, command in commands(root, top)
+    for parameter in command.params
+    if isinstance(parameter.type, FilePath | GivenText) and parameter.nargs == 1
+]
+
+
+def test_every_text_and_path_is_among_them() -> None:
+    """No command has an option of one text, or a path, of click's own kind."""
+    every = [one for top, *_ in COMMANDS for _, command in commands(root, top) for one in command.params]
+    texts = [one for one in every if isinstance(one, click.Option) and one.type is click.STRING and not one.multiple]
+    paths = [one for one in every if isinstance(one.type, click.Path) and not isinstance(one.type, FilePath)]
+    assert (texts, paths) == ([], [])
+    assert len(OPTIONS) > 60
+
+
+@pytest.mark.parametrize(("name", "command", "parameter"), OPTIONS)
+def test_an_empty_value_is_refused(name: str, command: click.Command, parameter: click.Parameter) -> None:
+    """A shell's variable that is not set neither drops a demand nor names the working folder."""
+    words = [parameter.opts[-1], ""] if isinstance(parameter, click.Option) else [""]
+    with pytest.raises(UsageError, match="is empty") as caught:
+        command.make_context(name, words)
+    assert "variable" in caught.value.hint
+
+
+@pytest.mark.parametrize("age", ["0d", "0s", "999999w"])
+def test_a_key_that_never_is_or_never_ends_is_not_made(
+    age: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A key that ends at once would sign what everybody refuses; an end after all calendars is no bug."""
+    with pytest.raises(SystemExit) as ended:
+        main(["keys", "new", str(tmp_path / "k"), "--expires", age])
+    assert ended.value.code == 2
+    assert "next:" in capsys.readouterr().err
+    assert not (tmp_path / "k").exists()
+
+
+@pytest.mark.parametrize("size", ["nan", "inf", "1e400", "-1"])
+def test_a_cache_of_no_size_is_not_trimmed_to(size: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is no number of gigabytes is refused before an engine is asked."""
+    with pytest.raises(SystemExit) as ended:
+        main(["clean", "--cache", size])
+    assert ended.value.code == 2
+    assert "--cache" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("wish", ["banana", "-1", "0,", "0,,1", "0-1", " 0", "\u0661", "ALL"])
+@pytest.mark.parametrize("command", [("run",), ("validate", "some/image:tag")])
+def test_gpus_that_are_none_are_refused_at_once(
+    wish: str, command: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A word that names no GPUs is the user's to mend before an engine is asked, not after an hour's build."""
+    with pytest.raises(SystemExit) as ended:
+        main([*command, f"--gpus={wish}"])
+    assert ended.value.code == 2
+    assert "0,1" in capsys.readouterr().err
