@@ -88,10 +88,23 @@ def _tracing(subject: Outside, env: Mapping[str, str]) -> Iterator[Finding]:
     for name in _CHANGES_PROGRAMS:
         if env.get(name):
             yield odd(name, f"{name} changes how every program of the image is loaded, or takes memory")
-    for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"):
-        if env.get(name, "").startswith("/") and subject.files.file(env[name]) is None:
-            yield bad(name, f"{name} names {shown(env[name])}, which is not in the image")
+    for name in _CERTIFICATES:
+        place = env.get(name, "")
+        if place.startswith("/") and subject.files.resolve(place) not in subject.files.paths:
+            yield bad(name, f"{name} names {shown(place)}, which is not in the image")
+    zone = env.get("TZ", "").removeprefix(":")
+    known = subject.files.resolve(f"usr/share/zoneinfo/{zone}") in subject.files.paths
+    if _ZONE.match(zone) and not known and len(subject.files.paths) > 1:
+        yield odd("TZ", f"TZ names {shown(zone)}, which is not in the image: the C library takes UTC, and says nothing")
 
+
+_CERTIFICATES = (
+    *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "PIP_CERT", "AWS_CA_BUNDLE"),
+    *("GIT_SSL_CAINFO", "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", "HTTPLIB2_CA_CERTS"),
+)
+"""Variables that name the certificates by which others are trusted: a file, or a folder of them."""
+
+_ZONE = re.compile(r"[A-Za-z]+/[A-Za-z0-9_+-]+(?:/[A-Za-z0-9_+-]+)?\Z")
 
 _INTRA, _PTX = "TF_NUM_INTRAOP_THREADS", "CUDA_FORCE_PTX_JIT"
 
@@ -117,10 +130,23 @@ def _framework(subject: Outside, env: Mapping[str, str]) -> Iterator[Finding]:
             yield odd(name, f"{name} slows every program of the image down")
 
 
+_UNASKED: Mapping[str, str] = {
+    "TF_CONFIG": "names the hosts of one cluster: whoever asks TensorFlow for a strategy waits for them",
+    "NVIDIA_TF32_OVERRIDE": "has every library of CUDA's compute with TF32, or without, whatever a program says",
+}
+"""Variables that change, for every program, what that did not ask for."""
+
+
 def _switches(env: Mapping[str, str]) -> Iterator[Finding]:
     for name in ("TF_DETERMINISTIC_OPS", "TF_CUDNN_DETERMINISTIC"):
         if env.get(name, "").lower() not in ("", "0", "1", "true", "false"):
             yield bad(name, f"{name}={shown(env[name])} is neither true nor false: TensorFlow ends with an error")
+    for name, does in _UNASKED.items():
+        if env.get(name):
+            yield odd(name, f"{name}={shown(env[name])} {does}")
+    if env.get("PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION", "upb") not in ("", "upb", "cpp"):
+        name = "PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION"
+        yield odd(name, f"{name}={shown(env[name])} has protobuf do in Python what it does in C: many times slower")
     if env.get("CUDA_DISABLE_PTX_JIT", "0") not in ("", "0"):
         yield odd(
             "CUDA_DISABLE_PTX_JIT", "CUDA_DISABLE_PTX_JIT keeps every GPU that the build has no code for from use"
@@ -175,6 +201,10 @@ _EVERY: Mapping[str, tuple[str, ...]] = {"CUDA_VISIBLE_DEVICES": (), "NVIDIA_VIS
 _NOTHING = ("", "void", "none", "nodevfiles", "-1")
 
 
+_LIST_IN_QUOTES = re.compile(r"\['[^']*'\s*[,\]]")
+"""What a Dockerfile's ``CMD ['python', 'app.py']`` becomes: one text for a shell, whose first word is no program."""
+
+
 def _started(subject: Outside, env: Mapping[str, str]) -> Iterator[Finding]:
     """Find an entry point, command or user that is not there, and a ``python`` that is not the environment's."""
     image = subject.image
@@ -183,10 +213,14 @@ def _started(subject: Outside, env: Mapping[str, str]) -> Iterator[Finding]:
         kind = "entry point" if image.entrypoint else "command"
         text = f"the {kind} {shown(words[0])} is not in the image: it cannot start"
         yield bad(kind, text, "name a program that is in the image")
+    if words and _LIST_IN_QUOTES.match(words[-1]) and words[0].endswith("sh"):
+        kind = "entry point" if image.entrypoint else "command"
+        text = f"the {kind} is a list in single quotes: a shell takes it for words"
+        yield bad(kind, text, "write it as JSON, in double quotes")
     name = image.user.partition(":")[0]
     whole = len(subject.files.paths) > _WHOLE_IMAGE
     accounts = subject.files.content("etc/passwd") or (b"" if whole else None)
-    if name and not name.isdecimal() and accounts is not None and f"{name}:".encode() not in accounts:
+    if name and not name.isdecimal() and accounts is not None and f"\n{name}:".encode() not in b"\n" + accounts:
         yield bad("USER", f"the user {shown(name)} is not in /etc/passwd: it cannot start", "add the user")
     own = _program(subject, env, "python") or _program(subject, env, "python3")
     found = subject.files.file(own) if own else None

@@ -15,6 +15,7 @@ from envbuilder.image.omissions import OfDistribution, Omissions
 from envbuilder.image.wheel_records import WheelRecord
 from envbuilder.validation.file_records import Distribution, digest_of, distributions, made_by_installer, of_wheel
 from envbuilder.validation.image_claims import carried_list
+from envbuilder.validation.layer_scan import KEPT
 from envbuilder.validation.omitted_files import left_of
 from envbuilder.validation.outside import Looked, Outside, either, error, listed, warning
 from envbuilder.validation.stray_files import missing_of_the_system, strays
@@ -87,7 +88,9 @@ def _compared(subject: Outside) -> Looked:
         compared = _compare(subject, one, wheel, leaves_out)
         compared.changed += [path for path in edited.get(one.name, ()) if path not in compared.changed]
         is_known = package is not None or not subject.is_ours
-        owned.update(path for path in compared.brought.union(one.rows or ()) if one.vouches_for(path, beside=is_known))
+        tops = _OF_TOOLS.get(one.name) if subject.is_ours and package is None else None
+        brought = (path for path in compared.brought.union(one.rows or ()) if one.vouches_for(path, beside=is_known))
+        owned.update(path for path in brought if tops is None or _is_own(one, path, tops))
         counts["files"] += compared.files
         counts["wheels"] += compared.compared_with_wheel
         counts["proved"] += compared.is_proved
@@ -99,7 +102,7 @@ def _compared(subject: Outside) -> Looked:
             unknown.setdefault(compared.unknown, []).append(one.name)
         findings += _findings(subject, one, compared)
         blamed.update(compared.changed, compared.missing)
-    findings += (*strays(subject, there, owned), *strangers(subject, owned))
+    findings += (*strays(subject, there, owned), *strangers(subject, owned), *_unread(subject))
     blamed.update(missing_of_the_system(subject))
     findings += [_unknown(why, names) for why, names in sorted(unknown.items())]
     said = "; ".join(one.message for one in findings if one.severity is Severity.ERROR)
@@ -114,6 +117,41 @@ def _compared(subject: Outside) -> Looked:
         tuple((name, Measurement(count, "1")) for name, count in counts.items()),
         frozenset(map(posixpath.basename, blamed)),
     )
+
+
+_ELSEWHERE_JUDGED = ("usr/share/doc/", "opt/envbuilder/", "var/lib/dpkg/")
+
+
+def _unread(subject: Outside) -> Iterator[Finding]:
+    """Name files that decide what is loaded, and that are too large to have been kept: nobody can say what they do."""
+    files = subject.files
+    large = [
+        path
+        for path, seen in files.paths.items()
+        if seen.row.kind == "file" and KEPT.search(path) and not path.startswith(_ELSEWHERE_JUDGED)
+        if files.content(path) is None
+    ]
+    if large:
+        weight = Severity.ERROR if subject.is_ours else Severity.WARNING
+        text = f"files that say what is loaded are larger than any such: {listed(large)}"
+        yield either(weight, Code.FILES_DIFFER, "unread files", text, found=listed(large), fix=_FIX)
+
+
+_SETUPTOOLS = frozenset(
+    ("setuptools", "pkg_resources", "_distutils_hack", "distutils-precedence.pth", "easy_install.py")
+)
+_OF_TOOLS: Mapping[str, frozenset[str]] = {
+    "pip": frozenset({"pip"}),
+    "wheel": frozenset({"wheel"}),
+    "setuptools": _SETUPTOOLS,
+    "distribute": _SETUPTOOLS,
+}
+"""What no lock has to name, being part of an environment's own making, and all that such a RECORD may account for."""
+
+
+def _is_own(one: Distribution, path: str, tops: frozenset[str]) -> bool:
+    top = path[len(one.site) + 1 :].partition("/")[0]
+    return top in tops or top == one.folder
 
 
 def _wheel(subject: Outside, one: Distribution, package: Locked | None) -> WheelRecord:

@@ -17,6 +17,7 @@ from envbuilder.validation.image_files import ImageFiles
 from envbuilder.validation.image_loader import ImagePython, ImageSearch
 from envbuilder.validation.outside import Looked, Outside
 from envbuilder.validation.system_locked import unlocked
+from envbuilder.validation.wheel_tags import of_another_python
 from envbuilder.verdict import Measurement
 from envbuilder.versions import key_or_none, minor, order
 
@@ -39,7 +40,12 @@ def locked(subject: Outside) -> Looked:
 def consistent(subject: Outside) -> Looked:
     """Check every installed package's requirements against what is installed."""
     python = ImagePython(subject.files, subject.image)
-    return _looked(packages.consistent_in(python.distributions(), _markers(subject, python)))
+    looked = _looked(packages.consistent_in(python.distributions(), _markers(subject, python)))
+    wrong = tuple(of_another_python(subject))
+    if not wrong:
+        return looked
+    said = (*((looked.observed,) if looked.findings else ()), *(one.message for one in wrong))
+    return replace(looked, findings=(*looked.findings, *wrong), observed="; ".join(said))
 
 
 def _markers(subject: Outside, python: ImagePython) -> dict[str, str]:

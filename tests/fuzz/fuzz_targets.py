@@ -33,7 +33,7 @@ from envbuilder.catalog import store
 from envbuilder.cli.output import flattened
 from envbuilder.compat.fleet import FleetHost
 from envbuilder.compat.plan import plan
-from envbuilder.engine import calls, images, layer_files
+from envbuilder.engine import calls, engine_choice, images, layer_files
 from envbuilder.engine.buildkit import Trace
 from envbuilder.errors import EnvbuilderError, decode, printable
 from envbuilder.image import lockfile
@@ -469,6 +469,8 @@ def _configuration(data: bytes) -> None:
     file("config.json", data)
     with contextlib.suppress(EnvbuilderError):
         credentials.find("registry.example.org", {"DOCKER_CONFIG": str(place())})
+    with contextlib.suppress(EnvbuilderError):
+        engine_choice.resolved({"DOCKER_CONFIG": str(place())})
 
 
 def _configuration_seeds() -> list[bytes]:

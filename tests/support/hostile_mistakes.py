@@ -51,7 +51,15 @@ MISTAKE_IMAGES: tuple[Hostile, ...] = (
     row("profile-with-a-token", "RUN printf 'export ARTIFACTORY_%s=%s\\n' TOKEN abcdef0123456789 > /etc/profile.d/build.sh", SECRET),
     row("token-of-poetry", "RUN mkdir -p /root/.config/pypoetry && printf '[http-basic.in]\\nusername = \"me\"\\npassword = \"hunter2hunter2\"\\n' > "
         "/root/.config/pypoetry/auth.toml", SECRET),
+    row("list-in-single-quotes", "ENTRYPOINT []\nCMD ['python', 'app.py']", CONFIGURED, fast=True),
+    row("user-that-another-s-name-ends-with", "USER builder", CONFIGURED),
+    row("certificates-of-curl-that-are-not-there", "ENV CURL_CA_BUNDLE=/opt/nowhere.pem", CONFIGURED),
+    row("certificates-in-a-folder", "ENV SSL_CERT_DIR=/etc/ssl/certs"),
+    row("zone-that-is-not-there", "RUN rm -r /usr/share/zoneinfo\nENV TZ=Asia/Tokyo", warns=(CONFIGURED,)),
+    row("protobuf-in-python", "ENV PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION=python", warns=(CONFIGURED,)),
+    row("hosts-of-a-cluster", "ENV TF_CONFIG='{\"cluster\": {}}'", warns=(CONFIGURED,)),
     # Forgeries of what starts Python, the loader or the suite.
+    row("loader-s-cache-beyond-what-is-read", "RUN head -c 17000000 /dev/zero >> /etc/ld.so.cache", FILES),
     row("program-in-front-of-the-system-s", "RUN printf '#!/bin/sh\\nexec /usr/bin/dirname \"$@\"\\n' > /opt/venv/bin/dirname && chmod 755 /opt/venv/bin/dirname", FILES),
     row("shell-replaced", "RUN printf '#!/bin/bash -p\\nexec /bin/bash \"$@\"\\n' > /opt/sh && chmod 755 /opt/sh && mv /opt/sh /usr/bin/sh", FILES),
     row("standard-library-of-another-home", "RUN mkdir -p /opt/home/bin /opt/home/lib && cp -r /usr/lib/python3.11 /opt/home/lib/ && "

@@ -40,6 +40,9 @@ START_IMAGES: tuple[Hostile, ...] = (
         f"{SITE}/zz.pth", FILES),
     row("libraries-of-a-conda-in-front", f"RUN mkdir -p /opt/conda/lib /opt/conda/conda-meta && cp {_ARCH}/libz.so.1 /opt/conda/lib/ && "
         "echo '{\"files\": [\"lib/libz.so.1\"]}' > /opt/conda/conda-meta/zlib-1.json\nENV LD_LIBRARY_PATH=/opt/conda/lib", FILES),
+    row("record-of-pip-vouches", f"RUN cd {SITE} && mkdir -p pip-99.dist-info && echo 'import os' > zz.pth && printf 'Name: pip\\nVersion: 99\\n' > "
+        f"pip-99.dist-info/METADATA && h=$(python -ISc '{_DIGEST}' zz.pth) && printf \"zz.pth,sha256=$h,\\npip-99.dist-info/METADATA,,\\n"
+        "pip-99.dist-info/RECORD,,\\n\" > pip-99.dist-info/RECORD", FILES),
     row("byte-code-with-a-hash", f"RUN cd {SITE} && python -Ic \"import py_compile, importlib.util as u; f = py_compile.compile('six.py', "
         "invalidation_mode=py_compile.PycInvalidationMode.CHECKED_HASH); open(f, 'ab').write(b'x')\"", FILES),
     row("source-touched-with-its-byte-code", f"RUN cd {SITE} && touch six.py && python -Ic \"import py_compile; f = py_compile.compile('six.py'); "

@@ -197,3 +197,13 @@ def test_packages_of_another_folder_are_in_front_by_a_variable() -> None:
     assert errors(env={**ENV, "PYTHONPATH": f"/{SITE}"}) == []
     (one,) = (one for one in told(layer, env=env, facts=OTHERS) if one.subject == "PYTHONPATH")
     assert one.severity is Severity.WARNING
+
+
+@pytest.mark.parametrize("name", ["pip", "setuptools", "wheel", "distribute"])
+def test_what_no_lock_has_to_name_accounts_for_itself_alone(name: str) -> None:
+    """A RECORD of pip's, or of setuptools', vouches for no code but its own."""
+    for path in ("zz.pth", "sitecustomize.py", "helper.py"):
+        (one,) = errors(package(name, "99.0", {path: b"x=1\n"}))
+        assert f"{SITE}/{path}" in one.message
+    own = {"setuptools": "distutils-precedence.pth", "distribute": "pkg_resources/__init__.py"}
+    assert errors(package(name, "99.0", {own.get(name, f"{name}/__init__.py"): b"x=1\n"})) == []
