@@ -174,3 +174,6 @@ if __name__ == "__main__":
     except EnvbuilderError as error:
         sys.stderr.write(f"{error}\n")
         sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.stderr.write("stopped; what was judged stands, and the next call goes on\n")
+        sys.exit(130)

@@ -54,7 +54,7 @@ class SigstoreOpener:
         sigstore = _sigstore()
         try:
             bundle = sigstore.models.Bundle.from_json(content)
-        except (sigstore.models.InvalidBundle, ValueError, RecursionError) as error:
+        except Exception as error:
             raise PublishError(f"not a Sigstore bundle: {error}") from error
         policy = sigstore.verify.policy.Identity(identity=self.identity, issuer=self.issuer)
         try:
@@ -63,6 +63,8 @@ class SigstoreOpener:
             return Rejected(unknown_signer=True, message=f"not signed by {self.identity}: {error}")
         except (sigstore.errors.Error, OSError) as error:
             raise InfrastructureError(f"Sigstore's trust root cannot be had: {error}") from error
+        except Exception as error:
+            raise PublishError(f"a Sigstore bundle that cannot be checked: {error}") from error
         if kind != PAYLOAD_TYPE:
             raise PublishError(f"the bundle holds {kind!r}, not a statement")
         return Opened(payload=payload, signed_by=(SignedBy(name=self.identity),))

@@ -11,6 +11,9 @@ PATH = "var/lib/dpkg/status"
 STATUS = re.compile(re.escape(PATH) + r"(?:\.d/[^/]+)?\Z")
 """The same, and where an image without a package manager of its own has one file a package."""
 
+_WHOLE = ("installed", "triggers-awaited", "triggers-pending")
+"""The states of dpkg(1) in which a package is there and set up: a trigger that is still due takes nothing away."""
+
 _OWN = frozenset({"", "all", "amd64"})
 
 
@@ -18,7 +21,7 @@ def installed(text: str) -> Iterator[Mapping[str, str]]:
     """Yield the fields of every package that is installed whole; of a field that comes twice, the first counts."""
     for paragraph in re.split(r"\n\s*\n", text):
         told = fields(paragraph)
-        if told.get("Status", "install ok installed").endswith(" installed") and "Package" in told:
+        if told.get("Status", "installed").rpartition(" ")[2] in _WHOLE and "Package" in told:
             yield told
 
 

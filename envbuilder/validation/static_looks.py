@@ -12,6 +12,7 @@ from envbuilder.errors import decode
 from envbuilder.finding import Finding, Severity
 from envbuilder.probes.suite import closure, packages, stacks, xlatools
 from envbuilder.probes.suite.answer import Answer
+from envbuilder.validation.driver_files import baked_in
 from envbuilder.validation.events import plain_finding
 from envbuilder.validation.image_files import ImageFiles
 from envbuilder.validation.image_loader import ImagePython, ImageSearch
@@ -30,11 +31,7 @@ def locked(subject: Outside) -> Looked:
     python = ImagePython(subject.files, subject.image)
     found = [(one.name, one.version) for one in python.distributions()]
     looked = _looked(packages.as_locked_in(list(subject.facts.locked), found))
-    wrong = tuple(plain_finding(one) for one in unlocked(subject))
-    if not wrong:
-        return looked
-    said = (*((looked.observed,) if looked.findings else ()), *(one.message for one in wrong))
-    return replace(looked, findings=(*looked.findings, *wrong), observed="; ".join(said))
+    return _and(looked, tuple(plain_finding(one) for one in unlocked(subject)))
 
 
 def consistent(subject: Outside) -> Looked:
@@ -100,14 +97,14 @@ def cudnn_version(files: ImageFiles, path: str) -> str | None:
 
 
 def no_stub(subject: Outside) -> Looked:
-    """Look for a driver's library that is none."""
+    """Look for a driver's library that is none, and for one that is another host's."""
     search, python = _searched(subject)
 
     def is_stub(path: str) -> bool:
         real = search.real(path)
         return "/stubs/" in real or search.size(real) < stacks.STUB_AT_MOST
 
-    return _looked(stacks.no_stub_in(search, python.own(search), is_stub))
+    return _and(_looked(stacks.no_stub_in(search, python.own(search), is_stub)), tuple(baked_in(subject)))
 
 
 def tools(subject: Outside) -> Looked:
@@ -129,6 +126,14 @@ def _searched(subject: Outside) -> tuple[ImageSearch, ImagePython]:
 def _facts(subject: Outside) -> dict[str, Any]:
     facts: dict[str, Any] = msgspec.to_builtins(subject.facts)
     return facts
+
+
+def _and(looked: Looked, others: tuple[Finding, ...]) -> Looked:
+    """Add findings of another kind to a look."""
+    if not others:
+        return looked
+    said = (*((looked.observed,) if looked.findings else ()), *(one.message for one in others))
+    return replace(looked, findings=(*looked.findings, *others), observed="; ".join(said))
 
 
 def _looked(answer: Answer) -> Looked:

@@ -140,7 +140,7 @@ def _system(subject: Outside, *, deleted: bool) -> Iterator[str]:
 
     One whose folder a later layer moved is looked for by the name that its package gave it as well.
     """
-    files, told = subject.files, _told_folders(subject)
+    files, told = subject.files, told_folders(subject)
     for path, layer in files.system.files():
         names = {path, files.system.name(path)}
         needed = any(STDLIB.match(one) or _LOADER.match(one) or _INTERPRETER.match(one) for one in names)
@@ -176,7 +176,7 @@ def _libraries(subject: Outside, owned: set[str]) -> Iterator[str]:
     if not subject.is_ours:
         return
     files = subject.files
-    told = _told_folders(subject)
+    told = told_folders(subject)
     if files.paths.keys() & {_PRELOADED, files.resolve(_PRELOADED)}:
         yield _PRELOADED
     yield from _led_astray(subject)
@@ -242,7 +242,8 @@ def _is_system(subject: Outside, path: str) -> bool:
     return subject.is_of_system(subject.files.resolve(path))
 
 
-def _told_folders(subject: Outside) -> set[str]:
+def told_folders(subject: Outside) -> set[str]:
+    """Return every folder on the loader's path: by its variable, its settings, its cache and its own defaults."""
     folders = {*entries(subject, "LD_LIBRARY_PATH"), *(folder.strip("/") for folder in DEFAULTS)}
     for path, content in subject.files.kept():
         if path.startswith("etc/ld.so.conf"):

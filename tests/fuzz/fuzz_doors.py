@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import base64
+import bz2
 import contextlib
 import gzip
 import io
 import json
+import lzma
 import re
 import zipfile
+import zlib
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -384,9 +387,10 @@ def _in_image(data: bytes) -> None:
     assembled_code._wrong(decode.lossy(data), kernel)
     assembled_code._wrong(base64.b64encode(data).decode(), kernel)
     layer_scan._dynamic(data)
-    for head in (b"", b"\x1f\x8b"):
-        search = file_secrets.FileSecrets("a/.git/objects/aa/bb")
-        search.take(head + data)
+    for path in (".git/objects/aa/" + "b" * 38, ".git/objects/pack/a.pack"):
+        for head in (b"", b"\x1f\x8b"):
+            search = file_secrets.FileSecrets(path)
+            search.take(head + data)
     heard = cast("Any", SimpleNamespace(output=bytearray(user_start._MARK + data), overdue=lambda: False))
     ended = SimpleNamespace(refusal="", timed_out=False, flooded=False, out_of_memory=False, exit_code=0)
     user_start._wrong(cast("Any", ended), heard, [1, 2])
@@ -398,12 +402,28 @@ def _in_image(data: bytes) -> None:
         expectations.told_of(identity, image)
 
 
+def _gzip(content: bytes) -> bytes:
+    return gzip.compress(content, mtime=0)
+
+
+def _zip(content: bytes) -> bytes:
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as packed:
+        packed.writestr(zipfile.ZipInfo("a/.env"), content)
+        packed.writestr(zipfile.ZipInfo("b"), content)
+    return made.getvalue()
+
+
 def _in_image_seeds() -> list[bytes]:
     from fuzz_targets import _tiny_elf  # noqa: PLC0415 - made there for the reader of shared objects
 
     return [
         _tiny_elf(),
-        gzip.compress(b"password = 'hunter2hunter2'\n" * 30, mtime=0),
+        *(
+            pack(b"password = 'hunter2hunter2'\n" * 30)
+            for pack in (_gzip, _zip, bz2.compress, lzma.compress, zlib.compress)
+        ),
+        b"PACK\0\0\0\2\0\0\0\1\x35" + zlib.compress(b"hello"),
         json.dumps({"product": [[1, 2]], "schema": "envbuilder/omissions/v1"}).encode(),
         *read_all("images/*cpu*/environment.json")()[:1],
     ]

@@ -46,7 +46,9 @@ GPU_IMAGES: tuple[Hostile, ...] = (
     row("libdevice-is-a-page", f"RUN echo '<html>404</html>' > {SITE}/nvidia/cuda_nvcc/nvvm/libdevice/libdevice.10.bc", FILES, TOOLS,
         base="gpu"),
     row("driver-baked-in", "RUN mkdir -p /usr/local/cuda/lib64 && cp /usr/lib/x86_64-linux-gnu/libz.so.1 /usr/local/cuda/lib64/libcuda.so.1\n"
-        "ENV LD_LIBRARY_PATH=/usr/local/cuda/lib64", "STUB_LIBCUDA", base="gpu"),
+        "ENV LD_LIBRARY_PATH=/usr/local/cuda/lib64", "STUB_LIBCUDA", FILES, base="gpu"),  # no driver, and no library of CUDA either
+    row("driver-left-by-a-commit", "RUN cd /usr/lib/x86_64-linux-gnu && : > libcuda.so.550.54.15 && ln -s libcuda.so.550.54.15 libcuda.so.1 && "
+        ": > libnvidia-ml.so.550.54.15", "DRIVER_MISMATCH", base="gpu"),
     row("second-cuda-by-variable", f"RUN mkdir -p /usr/local/cuda/lib64 && cp {SITE}/nvidia/cuda_runtime/lib/libcudart.so.12 "
         "/usr/local/cuda/lib64/ && printf x >> /usr/local/cuda/lib64/libcudart.so.12\nENV LD_LIBRARY_PATH=/usr/local/cuda/lib64",
         "TWO_CUDA_STACKS", base="gpu"),

@@ -126,6 +126,45 @@ def test_a_stub_in_the_place_of_the_driver() -> None:
     assert on_path == [("STUB_LIBCUDA", "libcuda.so")]
 
 
+DRIVER = f"{LIBRARIES}/libcuda.so.550.54.15"
+
+
+@pytest.mark.parametrize(
+    ("layer", "env"),
+    [
+        ({DRIVER: b"\x7fELF" + b"x" * (1 << 20), f"{LIBRARIES}/libcuda.so.1": "libcuda.so.550.54.15"}, {}),
+        ({DRIVER: b""}, {}),
+        ({f"{LIBRARIES}/libcuda.so.1": "libcuda.so.550.54.15"}, {}),
+        ({f"{LIBRARIES}/libnvidia-ml.so.1": b""}, {}),
+        ({f"{LIBRARIES}/libnvidia-ptxjitcompiler.so.535.104.05": b"x"}, {}),
+        ({"opt/d/libcuda.so.1": b"x" * (1 << 20)}, {"LD_LIBRARY_PATH": "/opt/d"}),
+        ({"usr/lib64/libnvidia-nvvm.so.570.124.06": b"x"}, {}),
+    ],
+)
+def test_a_driver_of_another_host_is_told(layer: Layer, env: dict[str, str]) -> None:
+    """Whole, empty as a committed container keeps it, or a link that leads nowhere: none of it belongs in an image."""
+    assert codes(no_stub, layer, env=env) == [("DRIVER_MISMATCH", "driver")]
+    (warned,) = no_stub(outside(image_of(FRAMEWORK, layer), env=env, facts={"environment": ""})).findings
+    assert (warned.code.value, warned.severity) == ("DRIVER_MISMATCH", Severity.WARNING)
+
+
+@pytest.mark.parametrize(
+    ("layer", "env"),
+    [
+        (
+            {"usr/local/cuda-12.4/compat/libcuda.so.550.54.15": b"x" * (1 << 20)},
+            {"LD_LIBRARY_PATH": "/usr/local/cuda-12.4/compat"},
+        ),
+        ({"opt/d/libcuda.so.1": b"x" * (1 << 20)}, {}),
+        ({f"{LIBRARIES}/libnvidia-container.so.1": b"x", f"{LIBRARIES}/libnvidia-egl-wayland.so.1": b"x"}, {}),
+        ({f"{LIBRARIES}/libcudart.so.12": b"x", f"{LIBRARIES}/libcuda.so": b"x"}, {}),
+    ],
+)
+def test_what_only_looks_like_a_driver_is_not_told(layer: Layer, env: dict[str, str]) -> None:
+    """CUDA's libraries for older drivers, a folder that nothing searches, what talks to the runtime or to Wayland."""
+    assert no_stub(outside(image_of(FRAMEWORK, layer), env=env)).findings == ()
+
+
 def test_tools_are_where_xla_looks() -> None:
     """Ptxas beside TensorFlow, by a flag, or on PATH; one that may not be run is none."""
     device = f"{SITE}/nvidia/cuda_nvcc/nvvm/libdevice/libdevice.10.bc"

@@ -25,6 +25,9 @@ FAMILIES = (
 CUDNN = "libcudnn"
 STUB_AT_MOST = 512 * 1024
 
+LOADED = ("libcuda.so.1", "libnvidia-ml.so.1")
+"""What TensorFlow and NVML load of a driver, by name."""
+
 
 def only_one(facts: Facts) -> Answer:
     """Look for a second CUDA or cuDNN on the loader's path; the copy in front wins, silently and often wrongly."""
@@ -102,7 +105,7 @@ def no_stub(facts: Facts) -> Answer:
 def no_stub_in(search: Search, own: Sequence[Elf], is_one: Callable[[str], bool]) -> Answer:
     """Check it on one search's path; ``own`` are TensorFlow's large objects, ``is_one`` tells a stub."""
     findings = []
-    for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
+    for name in LOADED:
         path, _ = framework.find(search, name, own)
         if path and is_one(path):
             findings.append(_stub(name, path))

@@ -40,8 +40,8 @@ CHECKS: tuple[Check, ...] = (
         group="static",
         probe="stacks:no_stub",
         of_files=True,
-        proves="the toolkit's link-time stub does not stand where the driver belongs",
-        codes=(Code.STUB_LIBCUDA,),
+        proves="neither the toolkit's link-time stub nor another host's driver stands where the driver belongs",
+        codes=(Code.STUB_LIBCUDA, Code.DRIVER_MISMATCH),
     ),
     Check(
         name="closure",
