@@ -19,6 +19,8 @@ RELEASE = DOTTED + r"(?:(?:a|b|rc|\.post|\.dev|-rc)[0-9]{1,10})*(?:\+[a-z0-9.]{1
 _PRE = {"dev": -4, "a": -3, "b": -2, "rc": -1, "": 0, "post": 1}
 _PARTS = re.compile(rf"^v?({DOTTED})(?:[.\-_]?(dev|a|b|rc|post)([0-9]+))?")
 
+_WHOLE = re.compile(rf"v?{RELEASE}\Z")
+
 Key = tuple[tuple[int, ...], int, int]
 
 
@@ -95,13 +97,22 @@ def at_least(text: str, floor: str) -> bool:
     return key(text) >= key(floor)
 
 
+@lru_cache(maxsize=65_536)
 def is_prefix(short: str, full: str) -> bool:
     """Tell whether ``full`` is one of the versions that ``short`` abbreviates: ``8.1`` stands for ``8.1.1``.
 
-    What a stranger wrote as ``full`` may be none: nothing abbreviates it. Raises ValueError where ``short`` is none.
+    A line stands for its pre-releases too (``2.22`` for ``2.22.0rc0``), a release for none, and a pre-release for
+    itself alone. What a stranger wrote as ``full`` may be no version: nothing abbreviates it. Raises ValueError where
+    ``short`` is none, or more than one.
     """
-    part = numbers(short)
-    return _PARTS.match(full) is not None and numbers(full)[: len(part)] == part
+    if _WHOLE.match(short) is None:
+        raise ValueError(f"not a version: {short!r}")
+    found, asked = _PARTS.match(full), _PARTS.match(short)
+    if found is None or asked is None or numbers(full)[: len(numbers(short))] != numbers(short):
+        return False
+    if found.group(2, 3) == asked.group(2, 3) or asked[2]:
+        return found.group(2, 3) == asked.group(2, 3)
+    return found[2] == "post" or len(numbers(full)) > len(numbers(short))
 
 
 def prefixes(text: str) -> tuple[str, ...]:

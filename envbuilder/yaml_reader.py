@@ -20,6 +20,10 @@ MAX_BYTES = 1 << 20
 """Files above this size are refused: a matrix of 100,000 combinations needs a hundredth of it."""
 
 MAX_DEPTH = 32
+"""Levels of keys that a value of ours may have."""
+
+MAX_NESTED = 100
+"""Lists and maps within one another before anything is made of them: at a thousand Python's own stack ends."""
 
 _SHOWN = 60
 """Characters of a value that a message repeats: a value may be as long as the file."""
@@ -65,6 +69,22 @@ def parse_yaml(data: bytes, path: str, kind: type[_Value]) -> _Value:
         return msgspec.convert(plain, kind, strict=False)
 
 
+class _Loader(yaml.SafeLoader):
+    """Stops at the line where lists and maps nest without end."""
+
+    nested = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        """Compose what begins here, where it is not too deep."""
+        if self.nested > MAX_NESTED:
+            begins = self.peek_event()  # type: ignore[no-untyped-call]
+            raise yaml.composer.ComposerError(None, None, f"more than {MAX_NESTED} deep", begins.start_mark)
+        self.nested += 1
+        node: yaml.Node | None = super().compose_node(parent, index)
+        self.nested -= 1
+        return node
+
+
 class _TooManyError(Exception):
     """The file has more problems than anybody wants to read."""
 
@@ -89,10 +109,8 @@ class _Reader:
             self.problems.append(Problem(self.path, data[:place].count(b"\n") + 1, "", "is not UTF-8 text"))
             return None
         try:
-            with decode.damaged(
-                "an escape names no character"
-            ):  # such as "\\U00110000", for which it raises ValueError
-                return yaml.compose(text, Loader=yaml.SafeLoader)
+            with decode.damaged("an escape names no character"):  # as ``\\U00110000``, for which it raises ValueError
+                return yaml.compose(text, Loader=_Loader)
         except yaml.reader.ReaderError as error:
             line = text[: error.position].count("\n") + 1
             self.problems.append(Problem(self.path, line, "", f"holds U+{error.character:04X}, which no YAML may hold"))

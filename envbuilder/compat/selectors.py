@@ -10,8 +10,12 @@ from envbuilder.environment import Combination, Environment, Rejection
 from envbuilder.errors import NothingSelectedError, UsageError
 from envbuilder.versions import is_prefix
 
-KEYS = ("tensorflow", "package", "python", "os", "arch", "flavor", "cuda", "cudnn")
+KEYS = ("tensorflow", "package", "python", "os", "arch", "flavor", "cuda", "cudnn", "form")
 """What a ``key=value`` selector may ask for."""
+
+_ONE = "a selector asks for one version, such as {}=2.20.0: give several selectors for several"
+_WHOLE = "devel"
+"""The form of an environment whose document names none."""
 
 _VERSIONS = frozenset({"tensorflow", "python", "cuda", "cudnn"})
 
@@ -49,13 +53,13 @@ def _matches(environment: Environment | Combination, name: str, selector: str) -
         return fnmatchcase(name, selector)
     if key not in KEYS:
         raise UsageError(f"selector {selector!r}: there is no key {key!r}", hint=f"one of: {', '.join(KEYS)}")
-    found = getattr(environment, key)
+    found = getattr(environment, key) or (_WHOLE if key == "form" else None)
     if found is None or key not in _VERSIONS:
         return bool(found == value)
     try:
         return is_prefix(value, found)
     except ValueError as wrong:
-        raise UsageError(f"selector {selector!r}: {value!r} is no version", hint="such as tensorflow=2.20.0") from wrong
+        raise UsageError(f"selector {selector!r}: {value!r} is no version", hint=_ONE.format(key)) from wrong
 
 
 def _hint(environments: tuple[Environment, ...], selector: str) -> str:

@@ -46,7 +46,7 @@ def test_a_selector_that_matches_nothing_names_near_misses(selector) -> None:
     assert "near misses" in caught.value.hint
 
 
-@pytest.mark.parametrize("selector", ["colour=red", "tensorflow=new"])
+@pytest.mark.parametrize("selector", ["colour=red", "tensorflow=new", "tensorflow=2.19.1,2.20.0", "python=3.11 3.12"])
 def test_a_selector_that_makes_no_sense_is_a_usage_error(selector) -> None:
     """An unknown key, and a value that is no version."""
     with pytest.raises(UsageError):

@@ -126,3 +126,36 @@ def test_what_is_no_version_is_abbreviated_by_none() -> None:
     assert not versions.is_prefix("535", "`35.104.05")
     assert not versions.is_prefix("535", "")
     assert versions.is_prefix("535", "535.104.05")
+
+
+@pytest.mark.parametrize(
+    ("short", "full", "stands"),
+    [
+        ("2.20", "2.20.0", True),
+        ("2.2", "2.20.0", False),
+        ("2.22", "2.22.0rc0", True),
+        ("2.22.0", "2.22.0rc0", False),
+        ("2.22.0rc0", "2.22.0", False),
+        ("2.22.0rc0", "2.22.0rc0", True),
+        ("2.22.0-rc0", "2.22.0rc0", True),
+        ("2.22.0rc1", "2.22.0rc0", False),
+        ("2.22.0rc1", "2.22.0rc10", False),
+        ("2.20.0", "2.20.0.post1", True),
+        ("2.17.0", "2.17.0+nv24.10", True),
+        ("535.104", "535.104.05", True),
+        ("12", "12.4", True),
+        ("12.4", "12", False),
+    ],
+)
+def test_a_version_stands_for_those_that_it_abbreviates(short: str, full: str, *, stands: bool) -> None:
+    """A line for all of its own, a release for no candidate of it, a candidate for itself."""
+    assert versions.is_prefix(short, full) is stands
+
+
+@pytest.mark.parametrize(
+    "short", ["", "new", "2.19.1,2.20.0", "2.20.0 ", "2.20.0;", "2.20.", "2.20.*", "12.4 or 12.5", "2.20.0\n"]
+)
+def test_what_is_more_or_less_than_a_version_abbreviates_none(short: str) -> None:
+    """Its first numbers are not what was asked for."""
+    with pytest.raises(ValueError, match="not a version"):
+        versions.is_prefix(short, "2.20.0")

@@ -147,3 +147,10 @@ def test_nobody_reads_ninety_thousand_problems() -> None:
         parse_yaml("".join(f"k{number}: 1\n" for number in range(20_000)).encode(), "m.yaml", Matrix)
     assert len(caught.value.problems) == 101
     assert "mend these first" in caught.value.message
+
+
+@pytest.mark.parametrize("deep", [b"name: " + b"[" * 5000, b"{" * 5000, b"- " * 5000, b"[" * 200 + b"]" * 200])
+def test_nesting_without_end_is_told_by_its_line(deep: bytes) -> None:
+    """It is refused where it is too deep, long before Python's own stack ends, and called what it is."""
+    with pytest.raises(InputError, match=r"m\.yaml:[12]: is not YAML: more than 100 deep"):
+        parse_yaml(deep, "m.yaml", Matrix)
