@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from envbuilder.errors import InfrastructureError, decode
+from envbuilder.errors import InfrastructureError, decode, docker_settings
 
 _DEFAULT = "default"
 _MEND = "docker context ls names them all; docker context use NAME, or DOCKER_HOST, says which one is meant"
@@ -35,7 +35,7 @@ def resolved(environment: Mapping[str, str]) -> dict[str, str]:
     InfrastructureError for a context that is not there and for settings that cannot be read: another engine than the
     one that is meant would be built on, and cleaned.
     """
-    config = _file(environment)
+    config = docker_settings.config_file(environment)
     current = _read(config, _Config)
     given = dict(environment)
     if given.get("DOCKER_HOST"):
@@ -63,11 +63,6 @@ def _variables(context: _Context, file: Path, certificates: Path) -> dict[str, s
         return {"DOCKER_HOST": endpoint.host, "DOCKER_CERT_PATH": "", "DOCKER_TLS_VERIFY": ""}
     verify = "" if endpoint.skip_tls_verify else "1"
     return {"DOCKER_HOST": endpoint.host, "DOCKER_CERT_PATH": str(certificates), "DOCKER_TLS_VERIFY": verify}
-
-
-def _file(environment: Mapping[str, str]) -> Path:
-    folder = environment.get("DOCKER_CONFIG") or Path(environment.get("HOME") or Path.home()) / ".docker"
-    return Path(folder) / "config.json"
 
 
 def _read(path: Path, kind: type[Any]) -> Any:  # noqa: ANN401 - of the kind

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from envbuilder.errors import InputError, Problem, PublishError, decode, printable, programs
+from envbuilder.errors import InputError, Problem, PublishError, decode, docker_settings, printable, programs
 
 _HELPER = re.compile(r"[a-z0-9][a-z0-9._-]{0,40}\Z")
 _TOKEN_USER = "<token>"  # noqa: S105 - the user name by which a helper marks an identity token
@@ -58,7 +58,7 @@ def find(host: str, environment: Mapping[str, str]) -> Login | None:
 
     Reads ``$DOCKER_CONFIG/config.json`` (``~/.docker`` by default). Raises InputError where that is not JSON.
     """
-    config = _read(_path(environment))
+    config = _read(docker_settings.config_file(environment))
     helper = config.cred_helpers.get(host) or config.creds_store
     if helper:
         return _ask(helper, host)
@@ -66,11 +66,6 @@ def find(host: str, environment: Mapping[str, str]) -> Login | None:
         if name.removeprefix("https://").removeprefix("http://").split("/")[0] == host:
             return _login(auth)
     return None
-
-
-def _path(environment: Mapping[str, str]) -> Path:
-    folder = environment.get("DOCKER_CONFIG") or str(Path(environment.get("HOME") or Path.home()) / ".docker")
-    return Path(folder) / "config.json"
 
 
 def _read(path: Path) -> _Config:
