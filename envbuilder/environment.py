@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
@@ -11,6 +12,14 @@ from envbuilder.finding import Finding
 Flavor = Literal["cpu", "gpu"]
 Form = Literal["devel", "runtime"]
 """``devel`` is everything as its wheels bring it; ``runtime`` is without what nothing in it can load or execute."""
+
+WHOLE: Form = "devel"
+"""The form that neither an id nor a document names."""
+
+
+def thin_name(gpus: Iterable[str]) -> str:
+    """Name, in an id, that machine code was kept for these compute capabilities alone."""
+    return f"thin{'-'.join(gpus)}"
 
 
 class Additions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -54,7 +63,7 @@ class Combination(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     packages: tuple[str, ...] = ()
     controls: tuple[str, ...] = ()
     additions: Additions = NOTHING_ADDED
-    form: Form = "devel"
+    form: Form = WHOLE
     thin: tuple[str, ...] = ()
 
 
@@ -143,7 +152,7 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def larger_forms(self) -> tuple[str, ...]:
         """Name the environments that differ from this one only in having more of the same files, nearest first."""
-        whole = self.id.removesuffix(f"-thin{'-'.join(self.thinned_to)}")
+        whole = self.id.removesuffix(f"-{thin_name(self.thinned_to)}")
         forms = (whole, whole.removesuffix(f"-{self.form}")) if self.form else ()
         return tuple(name for name in dict.fromkeys(forms) if name != self.id)
 

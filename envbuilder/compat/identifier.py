@@ -7,7 +7,7 @@ import re
 
 from envbuilder import versions
 from envbuilder.compat.requirement import parse
-from envbuilder.environment import NOTHING_ADDED, Combination
+from envbuilder.environment import NOTHING_ADDED, WHOLE, Combination, thin_name
 
 _FOREIGN = re.compile(r"[^A-Za-z0-9_.-]")
 
@@ -57,8 +57,8 @@ def suffixes(combination: Combination, package: str | None) -> tuple[str, ...]:
     extras += [_requirement(text) for text in combination.packages]
     added = combination.additions
     extras += [f"with-{_digest(repr(added))}"] if added != NOTHING_ADDED else []
-    form = [combination.form] if combination.form != "devel" else []
-    thin = [f"thin{'-'.join(combination.thin)}"] if combination.thin else []
+    form = [combination.form] if combination.form != WHOLE else []
+    thin = [thin_name(combination.thin)] if combination.thin else []
     return (*extras, *combination.controls, *form, *thin)
 
 

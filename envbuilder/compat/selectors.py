@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
-from envbuilder.environment import Combination, Environment, Rejection
+from envbuilder.environment import WHOLE, Combination, Environment, Rejection
 from envbuilder.errors import NothingSelectedError, UsageError
 from envbuilder.versions import is_prefix
 
@@ -14,8 +14,6 @@ KEYS = ("tensorflow", "package", "python", "os", "arch", "flavor", "cuda", "cudn
 """What a ``key=value`` selector may ask for."""
 
 _ONE = "a selector asks for one version, such as {}=2.20.0: give several selectors for several"
-_WHOLE = "devel"
-"""The form of an environment whose document names none."""
 
 _VERSIONS = frozenset({"tensorflow", "python", "cuda", "cudnn"})
 
@@ -53,7 +51,7 @@ def _matches(environment: Environment | Combination, name: str, selector: str) -
         return fnmatchcase(name, selector)
     if key not in KEYS:
         raise UsageError(f"selector {selector!r}: there is no key {key!r}", hint=f"one of: {', '.join(KEYS)}")
-    found = getattr(environment, key) or (_WHOLE if key == "form" else None)
+    found = getattr(environment, key) or (WHOLE if key == "form" else None)
     if found is None or key not in _VERSIONS:
         return bool(found == value)
     try:

@@ -9,7 +9,7 @@ import msgspec
 from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import TensorflowRelease
 from envbuilder.engine.port import Image
-from envbuilder.environment import Environment, Flavor
+from envbuilder.environment import WHOLE, Environment, Flavor
 from envbuilder.errors import UsageError, decode
 from envbuilder.finding import Code
 from envbuilder.image import lockfile
@@ -35,7 +35,7 @@ def of_environment(environment: Environment, lock: str, image: Image, *, profile
         libraries=environment.libraries,
         cubins=environment.cubins,
         ptx=environment.ptx,
-        form=environment.form or "devel",
+        form=environment.form or WHOLE,
         thin=environment.thinned_to,
         locked=tuple((package.name, package.version) for package in lockfile.parse(lock)) if lock else (),
         environment=environment.id,
