@@ -66,7 +66,7 @@ accuracy: setup ## Hold reproduce's answers against real threads: fields, causes
 
 bench: setup ## Measure: figures for the README, side by side in one run; sizes of GPU images too with GPU=1
 	@for script in $(filter-out benchmarks/size.py benchmarks/start.py,$(wildcard benchmarks/*.py)); do echo "== $$script"; $(VENV)/bin/python $$script; done
-	@$(VENV)/bin/python benchmarks/size.py $(if $(GPU),,--cpu) --page docs/size.md
+	@$(VENV)/bin/python benchmarks/size.py --flavors cpu $(if $(GPU),gpu) --page docs/size.md
 	@$(VENV)/bin/python benchmarks/start.py
 
 clean: ## Remove results, caches and the virtual environment; images stay

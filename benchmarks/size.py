@@ -1,10 +1,11 @@
 # ruff: noqa: INP001, T201 - benchmarks are programs, not a package, and print what they measured
 """Measure what nodes pull and keep: `pip install` in a Dockerfile, against ours in each form, built on the same base.
 
-    python benchmarks/size.py [--cpu] [--releases …] [--forms naive devel runtime thin] [--page docs/size.md]
+    python benchmarks/size.py [--flavors cpu gpu] [--releases …] [--forms naive devel runtime thin] [--page PAGE]
 
 What stands in the engine's store is measured, what is lacking is built (a naive GPU image of 2.20 needs 14 GB while it
-is made); each layer that was measured is kept in ``out/size``, so that a run that was stopped goes on where it was. On
+is made, and goes again with ``--lean``); what was measured is kept in ``out/size``, so that a run that was stopped goes
+on where it was. Environments that ship are built in the checkout's own contexts, others below ``out/size``. On
 disk: the engine's own sizes, alone and all together with each layer once. Compressed: each layer in gzip at the level
 of the engine's pushes, and in zstd. Pulled by a node that has the image of the release before, and, for the last
 release, that has the same image without one small package: by an engine that keeps layers by digest (containerd), and
@@ -25,7 +26,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO, Protocol, TypeVar
 
 import msgspec
 from backports import zstd
@@ -53,6 +54,8 @@ ADDED = "runtime and tqdm"
 
 LEVELS = {"gzip": 6, "zstd": 3, "zstd -12": 12}
 """How layers are packed: gzip as engines push; zstd at its default, and at a level that takes about as long as gzip."""
+
+Table = TypeVar("Table", bound="dict[str, Packed] | dict[str, Measured]")
 
 MARKS = "<!-- {0}: measured by benchmarks/size.py -->", "<!-- {0}: end of what was measured -->"
 """What a page has before and behind the figures of a flavour."""
@@ -129,16 +132,17 @@ def naive(engine: DockerEngine, release: str, flavor: Flavor) -> str:
 
 
 def ours(engine: DockerEngine, release: str, flavor: Flavor, form: str) -> tuple[str, tuple[Omitted, ...]]:
-    """Build an environment from the committed lock of its whole form; return its image and what that leaves out."""
+    """Build an environment from the committed lock of its form; return its image and what that leaves out."""
     catalog, here, made = load(), Workspace(Path.cwd()), Workspace(Path.cwd() / "out" / "size")
-    whole = resolve(Combination(tensorflow=release, os=OS, flavor=flavor), catalog)
-    kept_for = CAPABILITIES if form == THIN else ()
-    slim = resolve(Combination(tensorflow=release, os=OS, flavor=flavor, form="runtime", thin=kept_for), catalog)
-    assert isinstance(whole, Environment)  # noqa: S101 - a release that ships
+    wish = Combination(tensorflow=release, os=OS, flavor=flavor, form="devel" if form == DEVEL else "runtime")
+    ships = resolve(wish, catalog)
+    slim = resolve(msgspec.structs.replace(wish, thin=CAPABILITIES), catalog) if form == THIN else ships
+    assert isinstance(ships, Environment)  # noqa: S101 - a release that ships
     assert isinstance(slim, Environment)  # noqa: S101 - as above
-    lock = ensure_lock(whole, catalog, here)
-    if form == DEVEL:
-        return ensure(whole, catalog, here, engine, quiet, given=Given(lock)).record.image, ()
+    lock = ensure_lock(ships, catalog, here)
+    if form in {DEVEL, RUNTIME}:
+        record = ensure(ships, catalog, here, engine, quiet).record
+        return record.image, record.omitted
     if form == ADDED:
         slim = msgspec.structs.replace(slim, id=f"{slim.id}-tqdm", requirements=(*slim.requirements, "tqdm"))
         kept = lockfile.of_context(made.context(slim.id))
@@ -185,12 +189,20 @@ def packed(stream: IO[bytes], ways: Iterable[str], pool: ThreadPoolExecutor) -> 
 
 
 class Kept:
-    """The layers that were packed before, in a file."""
+    """The layers that were packed before, and the images that went when they had been measured, in a folder's files."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        known = path.is_file()
-        self.layers = msgspec.json.decode(read_users(path), type=dict[str, Packed]) if known else dict[str, Packed]()
+    def __init__(self, folder: Path) -> None:
+        self._path, self._gone = folder / "layers.json", folder / "gone.json"
+        self.layers = self._read_all(self._path, dict[str, Packed])
+        self.gone = self._read_all(self._gone, dict[str, Measured])
+
+    def _read_all(self, path: Path, kind: type[Table]) -> Table:
+        return msgspec.json.decode(read_users(path), type=kind) if path.is_file() else kind()
+
+    def remember(self, one: Measured) -> None:
+        """Keep what an image came to that goes now."""
+        self.gone[one.name] = one
+        write_atomically(self._gone, msgspec.json.encode(self.gone))
 
     def of(self, engine: DockerEngine, image: Image, ways: Sequence[str]) -> dict[str, Packed]:
         """Pack each layer of an image in ways that it was not packed before; where there is none, nothing is read."""
@@ -241,9 +253,13 @@ class Pieces(io.RawIOBase):
         return taken
 
 
-def measure(engine: DockerEngine, release: str, flavor: Flavor, form: str, kept: Kept) -> Measured:
-    """Bring one image about and measure it; say how long that took."""
+def measure(  # noqa: PLR0913 - which image, and how
+    engine: DockerEngine, release: str, flavor: Flavor, form: str, kept: Kept, *, lean: bool
+) -> Measured:
+    """Bring one image about and measure it; say how long that took. ``lean``: a naive one goes afterwards."""
     begun = time.monotonic()
+    if form == NAIVE and (known := kept.gone.get(f"{release} {flavor} {form}")) is not None:
+        return known
     name, omitted = (naive(engine, release, flavor), ()) if form == NAIVE else ours(engine, release, flavor, form)
     image = engine.image(name)
     assert image is not None  # noqa: S101 - it was built or found just now
@@ -258,6 +274,9 @@ def measure(engine: DockerEngine, release: str, flavor: Flavor, form: str, kept:
         seconds=round(time.monotonic() - begun, 1),
     )
     print(f"  {found.name}: {image.size / 1e9:.3f} GB, {found.seconds:.0f} s", file=sys.stderr, flush=True)
+    if form == NAIVE and lean:
+        kept.remember(found)
+        engine.remove(name)
     return found
 
 
@@ -371,19 +390,21 @@ def write_page(path: Path, flavor: str, text: str, picture: str) -> None:
 def main(words: Sequence[str] | None = None) -> int:
     """Measure every image, then print what upgrades pull and the ratios to the naive ones."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cpu", action="store_true", help="CPU images alone: ten minutes, 6 GB")
+    parser.add_argument(
+        "--flavors", nargs="+", default=["cpu", "gpu"], choices=["cpu", "gpu"], help="cpu: ten minutes, 6 GB"
+    )
+    parser.add_argument("--lean", action="store_true", help="remove each naive image once it was measured")
     parser.add_argument("--releases", nargs="+", default=["2.19.1", "2.20.0"])
     parser.add_argument("--forms", nargs="+", default=FORMS[:3], choices=FORMS)
     parser.add_argument("--page", type=Path, help="write the figures into a page between its marks, and the plot")
     asked = parser.parse_args(words)
-    engine, kept = connect(), Kept(Path("out/size/layers.json"))
-    flavors: tuple[Flavor, ...] = ("cpu",) if asked.cpu else ("cpu", "gpu")
+    engine, kept = connect(), Kept(Path("out/size"))
     begun = time.monotonic()
-    for flavor in flavors:
+    for flavor in asked.flavors:
         forms = [form for form in asked.forms if (flavor, form) != ("cpu", THIN)]  # which has no GPU's machine code
         wanted = [(release, form) for release in asked.releases for form in forms]
         wanted += [(asked.releases[-1], ADDED)] if RUNTIME in asked.forms else []
-        found = [measure(engine, release, flavor, form, kept) for release, form in wanted]
+        found = [measure(engine, release, flavor, form, kept, lean=asked.lean) for release, form in wanted]
         tables = (images_table(found), disk_table(found), pulls_table(found), omitted_table(found))
         text = "\n\n".join("\n".join(table) for table in tables)
         print(text)

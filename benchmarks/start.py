@@ -27,7 +27,7 @@ IMAGES = (
     "envbuilder/tensorflow:tf2.20.0-py311-cpu-bookworm",
     "envbuilder/tensorflow:tf2.20.0-py311-cpu-bookworm-runtime",
 )
-"""What `benchmarks/size.py --cpu` leaves in the engine's store; the naive one first."""
+"""What `benchmarks/size.py --flavors cpu` leaves in the engine's store; the naive one first."""
 
 START = """\
 import json, resource, time
@@ -129,7 +129,7 @@ def main(words: Sequence[str] | None = None) -> int:
     engine = connect()
     for image in asked.images:
         if engine.image(image) is None:
-            print(f"{image}: no such image; benchmarks/size.py --cpu builds it", file=sys.stderr)
+            print(f"{image}: no such image; benchmarks/size.py --flavors cpu builds it", file=sys.stderr)
             return 2
     images = (asked.images[0], *asked.images)
     caches: tuple[Cache, ...] = ("warm", "cold")

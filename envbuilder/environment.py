@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
@@ -150,11 +150,13 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
         return self.thin or ()
 
     @property
-    def larger_forms(self) -> tuple[str, ...]:
-        """Name the environments that differ from this one only in having more of the same files, nearest first."""
-        whole = self.id.removesuffix(f"-{thin_name(self.thinned_to)}")
-        forms = (whole, whole.removesuffix(f"-{self.form}")) if self.form else ()
-        return tuple(name for name in dict.fromkeys(forms) if name != self.id)
+    def other_forms(self) -> tuple[str, ...]:
+        """Name the environments that differ from this one only in which of the same files they have, nearest first."""
+        if not self.form:
+            return tuple(f"{self.id}-{form}" for form in get_args(Form) if form != WHOLE)
+        unthinned = self.id.removesuffix(f"-{thin_name(self.thinned_to)}")
+        forms = (unthinned, unthinned.removesuffix(f"-{self.form}"))
+        return tuple(name for name in forms if name != self.id)
 
     @property
     def on_registry_base(self) -> RegistryBase | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,17 +53,26 @@ def tools_system(catalog: Catalog) -> OperatingSystem:
     return system
 
 
-def ensure_lock(environment: Environment, catalog: Catalog, workspace: Workspace, *, renew: bool = False) -> str:
+def ensure_lock(
+    environment: Environment,
+    catalog: Catalog,
+    workspace: Workspace,
+    *,
+    renew: bool = False,
+    renewed: Collection[str] = (),
+) -> str:
     """Return an environment's lock; make it where there is none, or where ``renew`` asks for it.
 
-    A form that leaves something out has the pins of the form with more, where these are there: one environment.
+    Forms of one environment have the same pins: where there is none, those of another form are taken, and in a
+    renewal those of a form that was ``renewed`` just now.
     Raises InputError where the committed lock does not pin what the environment asks for: a lock never changes
     unasked.
     """
     path = workspace.context(environment.id) / LOCK
-    if not renew and not path.exists():
-        _take_over(environment, workspace)
-    kept = None if renew else lockfile.of_context(path.parent)
+    wanted = renew or not path.exists()
+    others = [name for name in environment.other_forms if wanted and (name in renewed or not renew)]
+    taken = _take_over(environment, workspace, others)
+    kept = lockfile.of_context(path.parent) if taken or not renew else None
     if kept is not None:
         _demand(environment, kept, path)
         ensure_system_locks(environment, catalog, workspace)
@@ -73,16 +83,17 @@ def ensure_lock(environment: Environment, catalog: Catalog, workspace: Workspace
     return text
 
 
-def _take_over(environment: Environment, workspace: Workspace) -> None:
-    """Give an environment the locks of its larger form, where that has them."""
-    folders = [workspace.context(name) for name in environment.larger_forms]
+def _take_over(environment: Environment, workspace: Workspace, others: Iterable[str]) -> bool:
+    """Give an environment the locks of the first of its other forms that has some; tell whether one has."""
+    folders = [workspace.context(name) for name in others]
     found = next((folder for folder in folders if lockfile.of_context(folder) is not None), None)
     if found is None:
-        return
+        return False
     _demand(environment, users_text(found / LOCK), found / LOCK)
     for name in (*system_lock.needed(environment), LOCK):
         if (found / name).is_file():
             write_atomically(workspace.context(environment.id) / name, users_text(found / name).encode())
+    return True
 
 
 def ensure_system_locks(
@@ -136,16 +147,20 @@ def left_out_of(context: Path, lock_text: str) -> str:
     return text if text and omissions.parse(text).lock == lockfile.digest(lock_text) else ""
 
 
+def underived(environment: Environment, lock_text: str, workspace: Workspace) -> bool:
+    """Tell whether no build has found out yet what an environment's form leaves out of this lock."""
+    return bool(environment.form) and not left_out_of(workspace.context(environment.id), lock_text)
+
+
 def left_out(environment: Environment, lock_text: str, workspace: Workspace) -> str:
     """Return the list of what an environment's form leaves out; '' where it leaves nothing out.
 
     Raises UsageError where it is not known yet.
     """
-    text = left_out_of(workspace.context(environment.id), lock_text) if environment.form else ""
-    if environment.form and not text:
+    if underived(environment, lock_text, workspace):
         hint = f"envbuilder build -s {environment.id} derives it, once"
         raise UsageError(f"{environment.id}: what this form leaves out is not known yet", hint=hint)
-    return text
+    return left_out_of(workspace.context(environment.id), lock_text) if environment.form else ""
 
 
 def rendered(environment: Environment, lock_text: str, workspace: Workspace) -> dict[str, bytes]:
@@ -190,7 +205,7 @@ def stale(environment: Environment, workspace: Workspace) -> tuple[Difference, .
     if LOCK not in present:
         return (Difference(f"{folder}/{LOCK}", f"missing: run envbuilder lock -s {environment.id}\n"),)
     lock_text = users_text(folder / LOCK)
-    if environment.form and not left_out_of(folder, lock_text):
+    if underived(environment, lock_text, workspace):
         found = f"missing, or of another lock: run envbuilder build -s {environment.id}\n"
         return (Difference(f"{folder}/{omissions.OMISSIONS}", found),)
     if system_lock.of_context(folder, environment) is None:

@@ -10,7 +10,7 @@ from itertools import count, islice, product
 from envbuilder.compat.check_text import mark, nearest_line
 from envbuilder.compat.fleet import HostKind
 from envbuilder.console import table
-from envbuilder.environment import Combination
+from envbuilder.environment import WHOLE, Combination
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.jobs.plan_document import NewestDocument, PlanDocument, PlannedCell, PlannedNewest, PlannedRejection
 
@@ -120,8 +120,8 @@ def _excluded_by_reason(document: PlanDocument) -> Iterator[str]:
 
 
 def _wish(wish: Combination) -> str:
-    fields = ("tensorflow", "package", "python", "os", "flavor", "cuda", "cudnn")
-    return " ".join(f"{name}={value}" for name in fields if (value := getattr(wish, name)))
+    fields = ("tensorflow", "package", "python", "os", "flavor", "cuda", "cudnn", "form")
+    return " ".join(f"{name}={value}" for name in fields if (value := getattr(wish, name)) and value != WHOLE)
 
 
 def _others(number: int, noun: str, indent: str) -> Iterator[str]:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from envbuilder.choice import Choice
 from envbuilder.console import Console
 from envbuilder.environment import Environment
+from envbuilder.errors import UsageError
 from envbuilder.image import lockfile
-from envbuilder.image.context import Difference, ensure_lock, stale, write_context
+from envbuilder.image.context import Difference, ensure_lock, stale, underived, write_context
 from envbuilder.image.system_lock import CUDNN_LOCK, SYSTEM_LOCK
 from envbuilder.workspace import Workspace, folder_contents, folders_in
 
@@ -22,16 +23,24 @@ class Relocked:
 
 
 def relock(choices: tuple[Choice, ...], workspace: Workspace, console: Console) -> Relocked:
-    """Resolve every chosen environment anew and write its context."""
-    changed = same = 0
+    """Resolve every chosen environment anew and write its context, or say that this waits for the next build.
+
+    That is so where a form leaves something out of what is locked, and no build has found out yet what.
+    """
+    changed, seen = 0, set[str]()
     for choice in choices:
-        for environment in choice.environments:
+        for environment in (one for one in choice.environments if one.id not in seen):
             before = _locks(workspace, environment)
-            write_context(environment, ensure_lock(environment, choice.catalog, workspace, renew=True), workspace)
+            text = ensure_lock(environment, choice.catalog, workspace, renew=True, renewed=seen)
+            waits = underived(environment, text, workspace)
+            if not waits:
+                write_context(environment, text, workspace)
             after = _locks(workspace, environment)
-            console.say(f"{environment.id}: {'unchanged' if after == before else 'locked'}")
-            changed, same = changed + (after != before), same + (after == before)
-    return Relocked(changed, same)
+            told = "unchanged" if after == before else "locked"
+            console.say(f"{environment.id}: {told}{'; `envbuilder build` derives what it leaves out' if waits else ''}")
+            changed += after != before
+            seen.add(environment.id)
+    return Relocked(changed, len(seen) - changed)
 
 
 def _locks(workspace: Workspace, environment: Environment) -> dict[str, bytes]:
@@ -41,14 +50,25 @@ def _locks(workspace: Workspace, environment: Environment) -> dict[str, bytes]:
 
 
 def prepare_all(choices: tuple[Choice, ...], workspace: Workspace, console: Console) -> int:
-    """Write every chosen environment's context, locking those that have no lock yet; return how many there are."""
-    count = 0
+    """Write every chosen environment's context, locking those that have no lock yet; return how many there are.
+
+    Raises UsageError, after all others are written, where no build has found out yet what a form leaves out.
+    """
+    count, waiting = 0, []
     for choice in choices:
         for environment in choice.environments:
             if lockfile.of_context(workspace.context(environment.id)) is None:
                 console.say(f"{environment.id}: locking")
-            write_context(environment, ensure_lock(environment, choice.catalog, workspace), workspace)
-            count += 1
+            text = ensure_lock(environment, choice.catalog, workspace)
+            if underived(environment, text, workspace):
+                waiting.append(environment.id)
+            else:
+                write_context(environment, text, workspace)
+                count += 1
+    if waiting:
+        told = f"{', '.join(waiting)}: what this form leaves out is not known yet ({count} contexts are current)"
+        words = " ".join(f"-s {name}" for name in waiting)
+        raise UsageError(told, hint=f"`envbuilder build {words}` derives it, once")
     return count
 
 

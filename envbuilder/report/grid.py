@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
-from envbuilder.environment import Combination, Environment
+from envbuilder.environment import WHOLE, Combination, Environment
 from envbuilder.report.collect import Material
 from envbuilder.versions import Key, key, order
 
@@ -95,7 +95,7 @@ def grid(
 
 
 def _waiting_cell(one: Environment) -> Cell:
-    return Cell(UNKNOWN, cuda_of(one), anchor_of(one.id), f"{one.id} has no verdict yet", one.id.casefold())
+    return Cell(UNKNOWN, kind_of(one), anchor_of(one.id), f"{one.id} has no verdict yet", one.id.casefold())
 
 
 def _left_out_cells(material: Material) -> list[tuple[Combination, Cell]]:
@@ -110,9 +110,9 @@ def _left_out_cells(material: Material) -> list[tuple[Combination, Cell]]:
     return cells
 
 
-def cuda_of(environment: Environment) -> str:
-    """Name the CUDA of an environment; '' for a CPU one."""
-    return f"CUDA {environment.cuda}" if environment.cuda else ""
+def kind_of(environment: Environment) -> str:
+    """Name what its column does not: the CUDA of an environment, and its form where that is not the whole one."""
+    return " ".join(filter(None, (f"CUDA {environment.cuda}" if environment.cuda else "", environment.form or "")))
 
 
 def left_out(material: Material) -> tuple[LeftOut, ...]:
@@ -130,7 +130,7 @@ def left_out(material: Material) -> tuple[LeftOut, ...]:
     for excluded in material.excluded:
         wish = excluded.combination
         name = f"{wish.tensorflow} {wish.flavor}" + "".join(
-            f" {part}" for part in (wish.python, wish.os, wish.cuda) if part
+            f" {part}" for part in (wish.python, wish.os, wish.cuda, wish.form) if part and part != WHOLE
         )
         rows.append(LeftOut(EXCLUDED, name, "", excluded.reason, ""))
     return tuple(rows)

@@ -17,9 +17,9 @@ from envbuilder.report.grid import (
     GridRow,
     LeftOut,
     anchor_of,
-    cuda_of,
     file_of,
     grid,
+    kind_of,
     left_out,
 )
 from envbuilder.report.runs import RunGroup, RunView, every_run, findings, grouped, search_words
@@ -190,9 +190,9 @@ def _counts(
 
 def _cell(one: EnvironmentView) -> Cell:
     level = f"to {one.verdict.level}" if one.verdict.level != "none" else "no level"
-    cuda = cuda_of(one.environment) if one.environment else ""
+    kind = kind_of(one.environment) if one.environment else ""
     title = f"{one.name}: {one.word}" + (f". {one.verdict.reasons[0]}" if one.verdict.reasons else "")
-    return Cell(one.word, f"{level} · {cuda}" if cuda else level, one.anchor, title, one.search)
+    return Cell(one.word, f"{level} · {kind}" if kind else level, one.anchor, title, one.search)
 
 
 def _upgrade(document: UpgradeDocument) -> UpgradeView:
