@@ -254,7 +254,7 @@ class Pieces(io.RawIOBase):
 
 
 def measure(  # noqa: PLR0913 - which image, and how
-    engine: DockerEngine, release: str, flavor: Flavor, form: str, kept: Kept, *, lean: bool
+    engine: DockerEngine, release: str, flavor: Flavor, form: str, kept: Kept, *, ways: Sequence[str], lean: bool
 ) -> Measured:
     """Bring one image about and measure it; say how long that took. ``lean``: a naive one goes afterwards."""
     begun = time.monotonic()
@@ -268,7 +268,7 @@ def measure(  # noqa: PLR0913 - which image, and how
         flavor=flavor,
         form=form,
         size=image.size,
-        layers=kept.of(engine, image, ["gzip"] if form in {NAIVE, DEVEL} else list(LEVELS)),
+        layers=kept.of(engine, image, ["gzip"] if form in {NAIVE, DEVEL} else ways),
         disk={layer.diff_id: layer.size for layer in image.layers},
         omitted=omitted,
         seconds=round(time.monotonic() - begun, 1),
@@ -393,6 +393,9 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--flavors", nargs="+", default=["cpu", "gpu"], choices=["cpu", "gpu"], help="cpu: ten minutes, 6 GB"
     )
+    parser.add_argument(
+        "--pack", nargs="+", default=list(LEVELS), choices=list(LEVELS), help="our layers; others: gzip"
+    )
     parser.add_argument("--lean", action="store_true", help="remove each naive image once it was measured")
     parser.add_argument("--releases", nargs="+", default=["2.19.1", "2.20.0"])
     parser.add_argument("--forms", nargs="+", default=FORMS[:3], choices=FORMS)
@@ -404,7 +407,9 @@ def main(words: Sequence[str] | None = None) -> int:
         forms = [form for form in asked.forms if (flavor, form) != ("cpu", THIN)]  # which has no GPU's machine code
         wanted = [(release, form) for release in asked.releases for form in forms]
         wanted += [(asked.releases[-1], ADDED)] if RUNTIME in asked.forms else []
-        found = [measure(engine, release, flavor, form, kept, lean=asked.lean) for release, form in wanted]
+        found = [
+            measure(engine, release, flavor, form, kept, ways=asked.pack, lean=asked.lean) for release, form in wanted
+        ]
         tables = (images_table(found), disk_table(found), pulls_table(found), omitted_table(found))
         text = "\n\n".join("\n".join(table) for table in tables)
         print(text)

@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import count, islice, product
 
+import msgspec
+
 from envbuilder.compat.check_text import mark, nearest_line
 from envbuilder.compat.fleet import HostKind
 from envbuilder.console import table
@@ -110,7 +112,13 @@ def _rejections_by_cause(document: PlanDocument) -> Iterator[str]:
 
 def _excluded(document: PlanDocument) -> Iterator[str]:
     yield "excluded:"
-    yield from (f"  {_wish(row.combination)}: {row.reason}" for row in document.excluded)
+    forms: dict[tuple[Combination, str], list[str]] = {}
+    for row in document.excluded:
+        whole = msgspec.structs.replace(row.combination, form=WHOLE)
+        forms.setdefault((whole, row.reason), []).append(row.combination.form)
+    for (wish, reason), found in forms.items():
+        told = "" if found == [WHOLE] else f" form={'|'.join(found)}"
+        yield f"  {_wish(wish)}{told}: {reason}"
 
 
 def _excluded_by_reason(document: PlanDocument) -> Iterator[str]:
@@ -120,8 +128,8 @@ def _excluded_by_reason(document: PlanDocument) -> Iterator[str]:
 
 
 def _wish(wish: Combination) -> str:
-    fields = ("tensorflow", "package", "python", "os", "flavor", "cuda", "cudnn", "form")
-    return " ".join(f"{name}={value}" for name in fields if (value := getattr(wish, name)) and value != WHOLE)
+    fields = ("tensorflow", "package", "python", "os", "flavor", "cuda", "cudnn")
+    return " ".join(f"{name}={value}" for name in fields if (value := getattr(wish, name)))
 
 
 def _others(number: int, noun: str, indent: str) -> Iterator[str]:
@@ -144,12 +152,27 @@ def _grid(document: PlanDocument) -> str:
     names = [_name(kind) for kind in document.kinds]
     grid = table(
         ("environment", *names),
-        [(row.id, *(marks[row.id, kind.host] for kind in document.kinds)) for row in document.environments],
+        [(name, *(marks[one, kind.host] for kind in document.kinds)) for name, one in _rows(document, marks)],
     )
     if max(map(len, grid.splitlines())) > WIDTH:
         return _grid_by_letters(document, marks)
     why = [line for kind in document.kinds for line in _why_not("", [kind], document)]
     return "\n".join([grid, _KEY, *(["", "why not:", *why] if why else [])])
+
+
+def _rows(document: PlanDocument, marks: dict[tuple[str, str], str]) -> Iterator[tuple[str, str]]:
+    """Yield a name and an id for each row of a grid: forms of one environment share one where they have one answer."""
+    rows = {row.id: row for row in document.environments}
+    same = {
+        row.id: row.other_forms[-1]
+        for row in rows.values()
+        if row.form and row.other_forms[-1] in rows
+        if all(marks[row.id, kind.host] == marks[row.other_forms[-1], kind.host] for kind in document.kinds)
+    }
+    for one in rows:
+        also = "".join(f"[{smaller.removeprefix(one)}]" for smaller, whole in same.items() if whole == one)
+        if one not in same:
+            yield one + also, one
 
 
 def _marks(document: PlanDocument) -> dict[tuple[str, str], str]:
@@ -171,11 +194,12 @@ def _grid_by_letters(document: PlanDocument, marks: dict[tuple[str, str], str]) 
     for kind in document.kinds:
         alike.setdefault(tuple(marks[one, kind.host] for one in ids), []).append(kind)
     columns = list(zip(_letters(), alike.items(), strict=False))
-    room = max(1, (WIDTH - max(map(len, ids), default=0)) // 6)
+    rows, place = list(_rows(document, marks)), {one: at for at, one in enumerate(ids)}
+    room = max(1, (WIDTH - max((len(name) for name, _ in rows), default=0)) // 6)
     blocks = [
         table(
             ("environment", *(letter for letter, _ in part)),
-            [(one, *(column[place] for _, (column, _) in part)) for place, one in enumerate(ids)],
+            [(name, *(column[place[one]] for _, (column, _) in part)) for name, one in rows],
         )
         for part in (columns[start : start + room] for start in range(0, len(columns), room))
     ]

@@ -48,7 +48,8 @@ def pairs(request: UpgradeRequest, catalog: Catalog, propose: Propose) -> tuple[
     """Resolve both versions in every row that serves both, the row to judge first.
 
     Rows in which the matrix offers both versions stand before those that it offers one of, and those before rows that
-    are in no matrix. Within each: systems that can be bootstrapped anywhere first, then the newest Python.
+    are in no matrix. Within each: the whole form (what another leaves out would be derived for each side anew), systems
+    that can be bootstrapped anywhere, the newest Python.
 
     Raises UnsatisfiableError with the rules' sentences where there is none, NothingSelectedError where the selectors
     leave none.
@@ -96,9 +97,9 @@ def _both_offered(request: UpgradeRequest, offered: Iterable[Environment]) -> It
 
 
 def alike(old: Environment, new: Environment) -> bool:
-    """Tell whether two environments differ in their release alone: same Python, system and distribution."""
-    same = (old.python, old.os, old.package, old.arch)
-    return same == (new.python, new.os, new.package, new.arch)
+    """Tell whether two environments differ in their release alone: same Python, system, distribution and form."""
+    same = (old.python, old.os, old.package, old.arch, old.form, old.thin)
+    return same == (new.python, new.os, new.package, new.arch, new.form, new.thin)
 
 
 def _kinds(request: UpgradeRequest) -> Iterator[list[Combination]]:
@@ -165,13 +166,13 @@ def _selected(found: list[Pair], request: UpgradeRequest) -> list[Pair]:
 
 
 def _in_order(found: list[Pair], catalog: Catalog) -> tuple[Pair, ...]:
-    """Order pairs: offered sides, a plain CPU distribution last, systems that need no registry, newest Python."""
+    """Order pairs: offered sides, plain CPU distribution last, whole form, system without registry, newest Python."""
     bootstrapped = {system.name for system in catalog.systems if system.suite}
 
-    def rank(each: Pair) -> tuple[int, bool, bool, tuple[int, ...]]:
+    def rank(each: Pair) -> tuple[int, bool, bool, bool, tuple[int, ...]]:
         smaller = each.old.flavor == "gpu" or each.old.package != "tensorflow"
         python = tuple(-number for number in versions.key(each.old.python)[0])
-        return -len(each.offered), not smaller, each.old.os not in bootstrapped, python
+        return -len(each.offered), not smaller, bool(each.old.form), each.old.os not in bootstrapped, python
 
     ordered = sorted(found, key=rank)
     names = [each.new.id for each in ordered]
