@@ -28,7 +28,7 @@ class Fault:
     faketime: bool = False
 
 
-QUICK = "tf2.20.0-py311-cpu-bookworm"
+QUICK = "tf2.20.0-py311-cpu-bookworm-runtime"
 FILL = "head -c 40M /dev/zero >fill 2>/dev/null;"
 CHECK = "$E check --tensorflow 2.20.0 --driver 570.124.06 --gpu H100"
 

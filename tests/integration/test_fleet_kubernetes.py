@@ -24,7 +24,7 @@ from envbuilder.engine.docker import connect
 
 pytestmark = [pytest.mark.engine, pytest.mark.long]
 
-ENVIRONMENT = "tf2.20.0-py311-cpu-bookworm"
+ENVIRONMENT = "tf2.20.0-py311-cpu-bookworm-runtime"
 TAG = "envbuilder-test/runner:latest"
 
 
@@ -41,7 +41,7 @@ def test_a_job_proves_its_image_from_within(tmp_path: Path) -> None:
     create(tmp_path / "keys")
     key = ("--key", str(tmp_path / "keys" / PUBLIC))
     (tmp_path / "matrix.yaml").write_text(
-        "name: proof\ninclude:\n  - {tensorflow: 2.20.0, flavor: cpu, python: '3.11', os: debian-bookworm}\n"
+        "name: proof\ninclude:\n  - {tensorflow: 2.20.0, flavor: cpu, python: '3.11', os: debian-bookworm, form: runtime}\n"
     )
     (tmp_path / "fleet.yaml").write_text("- {name: plain, arch: x86_64, labels: {kubernetes.io/arch: amd64}}\n")
     with docker_registry(tmp_path / "registry") as address:

@@ -15,7 +15,7 @@ import docker
 import pytest
 
 ROOT = Path(__file__).parents[2]
-QUICKSTART = "tf2.20.0-py311-cpu-bookworm"
+QUICKSTART = "tf2.20.0-py311-cpu-bookworm-runtime"
 
 pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.slow]
 

@@ -20,7 +20,7 @@ from tiny_world import TINY, tiny_wheel, write_tiny
 
 REPOSITORY = Path(__file__).parents[2]
 
-QUICK = "tf2.20.0-py311-cpu-bookworm"
+QUICK = "tf2.20.0-py311-cpu-bookworm-runtime"
 OLD, NEW = "tf2.15.1-py311-cpu-bookworm", "tf2.16.2-py311-cpu-bookworm"
 PUBLISHED, BUILT, COMPARED, PUSHED, BUILT_TINY = "published", "built", "compared", "pushed", "built-tiny"
 """What the soak makes once, for trials to begin with a copy: a repository, an image's record, a comparison's answers,

@@ -33,17 +33,17 @@ BASE = "envbuilder/base:debian-bookworm"
 
 @pytest.fixture
 def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
-    """Make a workspace with the committed context of the quickstart environment, and an empty cache."""
+    """Make a workspace with the committed context of a vetted environment, and an empty cache."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     made = Workspace(tmp_path / "work")
-    name = quickstart().id
+    name = vetted().id
     shutil.copytree(ROOT / "images" / name, made.context(name))
     return made
 
 
-def quickstart() -> Environment:
-    """Resolve the environment of the matrix that ships."""
-    (environment,) = choose("quickstart", (), Workspace(ROOT), load()).environments
+def vetted() -> Environment:
+    """Resolve an environment that ships, in the form that has everything."""
+    (environment,) = choose("tensorflow", ("tf2.20.0-py311-cpu-bookworm",), Workspace(ROOT), load()).environments
     return environment
 
 
@@ -55,31 +55,31 @@ def engine_with_base(content: bytes = b"root") -> FakeEngine:
 
 
 def made(workspace: Workspace, engine: FakeEngine, options: BuildOptions | None = None) -> Built:
-    """Ensure the quickstart's image."""
-    return ensure(quickstart(), load(), workspace, engine, lambda _: None, options=options)
+    """Ensure its image."""
+    return ensure(vetted(), load(), workspace, engine, lambda _: None, options=options)
 
 
 def test_an_environment_is_built_on_its_base(workspace: Workspace) -> None:
     """The build gets the context and the base, and its record says what it was made of and by what."""
     engine = engine_with_base()
     steps: list[Step] = []
-    before = folder_contents(workspace.context(quickstart().id))
-    built = ensure(quickstart(), load(), workspace, engine, steps.append)
+    before = folder_contents(workspace.context(vetted().id))
+    built = ensure(vetted(), load(), workspace, engine, steps.append)
     (request,) = engine.builds
     base = engine.image(BASE)
     assert base is not None
     assert request.build_args == {"BASE": BASE}
     assert request.labels == {BASE_NAME_LABEL: BASE, BASE_DIGEST_LABEL: base.id}
-    assert (built.fresh, built.environment, built.lock) == (True, quickstart(), before[lockfile.LOCK].decode())
+    assert (built.fresh, built.environment, built.lock) == (True, vetted(), before[lockfile.LOCK].decode())
     assert built.record.key == content_key({**before, "base": base.id.encode()})
     assert (built.record.base, built.record.base_id, built.record.base_origin) == (BASE, base.id, "bootstrapped")
     assert built.record.engine == EngineRef(name="fake", version="1", builder="fake")
     assert built.record.builder == "fake 1 fake"
-    image = engine.image(f"envbuilder/tensorflow:{quickstart().id}")
+    image = engine.image(f"envbuilder/tensorflow:{vetted().id}")
     assert image is not None
     assert image.id == built.record.image
-    assert folder_contents(workspace.context(quickstart().id)) == before
-    assert "✓ FROM ${BASE} AS system" in workspace.build_log(quickstart().id).read_text()
+    assert folder_contents(workspace.context(vetted().id)) == before
+    assert "✓ FROM ${BASE} AS system" in workspace.build_log(vetted().id).read_text()
     assert {step.kind for step in steps} == {"started", "done"}
 
 
@@ -90,7 +90,7 @@ def test_what_stands_is_not_built_again(workspace: Workspace) -> None:
     second = made(workspace, engine)
     assert (second.record, second.lock, second.fresh) == (first.record, first.lock, False)
     assert len(engine.builds) == 1
-    assert standing(quickstart(), workspace) == second
+    assert standing(vetted(), workspace) == second
 
 
 def test_an_image_that_the_engine_lost_is_built_again(workspace: Workspace) -> None:
@@ -110,8 +110,8 @@ def test_a_record_that_cannot_be_read_is_none(workspace: Workspace) -> None:
     """A half-written record never stands in for an image."""
     engine = engine_with_base()
     made(workspace, engine)
-    workspace.image_record(quickstart().id).write_text("{")
-    assert standing(quickstart(), workspace) is None
+    workspace.image_record(vetted().id).write_text("{")
+    assert standing(vetted(), workspace) is None
     assert made(workspace, engine).fresh
 
 
@@ -127,7 +127,7 @@ def test_a_record_of_an_earlier_version_still_stands(workspace: Workspace) -> No
     """A record without the engine's parts keeps its image from being built again."""
     engine = engine_with_base()
     made(workspace, engine)
-    path = workspace.image_record(quickstart().id)
+    path = workspace.image_record(vetted().id)
     older = {key: value for key, value in json.loads(path.read_text()).items() if key not in ("engine", "checksum")}
     path.write_text(json.dumps(older))
     again = made(workspace, engine)
@@ -144,7 +144,7 @@ def test_a_missing_base_is_named(workspace: Workspace, tmp_path: Path, monkeypat
     assert "no such host" in caught.value.registry
     assert "mmdebstrap" in caught.value.bootstrap
     assert engine.builds == []
-    assert standing(quickstart(), workspace) is None
+    assert standing(vetted(), workspace) is None
 
 
 def test_a_failed_build_leaves_its_log_and_no_record(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,8 +155,8 @@ def test_a_failed_build_leaves_its_log_and_no_record(workspace: Workspace, monke
     monkeypatch.setattr("envbuilder.image.context.templates", lambda: broken)
     with pytest.raises(BuildFailedError, match="exit code: 7"):
         made(workspace, engine)
-    assert "✗ RUN exit 7: exit code: 7" in workspace.build_log(quickstart().id).read_text()
-    assert standing(quickstart(), workspace) is None
+    assert "✗ RUN exit 7: exit code: 7" in workspace.build_log(vetted().id).read_text()
+    assert standing(vetted(), workspace) is None
 
 
 class Interrupted(FakeEngine):
@@ -177,14 +177,14 @@ def test_an_interrupted_build_is_built_by_the_next(workspace: Workspace) -> None
     engine.add(BASE, b"root", {BASE_KEY_LABEL: debian.recipe("bookworm")})
     with pytest.raises(KeyboardInterrupt):
         made(workspace, engine)
-    assert standing(quickstart(), workspace) is None
-    assert workspace.build_log(quickstart().id).read_text() == "→ FROM ${BASE}\n"
+    assert standing(vetted(), workspace) is None
+    assert workspace.build_log(vetted().id).read_text() == "→ FROM ${BASE}\n"
     assert made(workspace, engine).fresh
 
 
 def test_a_lock_that_does_not_fit_stops_before_the_build(workspace: Workspace) -> None:
     """A committed lock never changes unasked: one of another TensorFlow is an error, and nothing is built."""
-    path = workspace.context(quickstart().id) / lockfile.LOCK
+    path = workspace.context(vetted().id) / lockfile.LOCK
     other = path.read_text().replace("tensorflow-cpu==2.20.0", "tensorflow-cpu==2.19.0")
     assert other != path.read_text()
     path.write_text(other)
@@ -196,7 +196,7 @@ def test_a_lock_that_does_not_fit_stops_before_the_build(workspace: Workspace) -
 
 def test_a_lock_fits_however_a_wish_spells_its_version(workspace: Workspace) -> None:
     """A lock that pins numpy 2.0.0 is one for ``NumPy==2.0``: versions are compared, and not their texts."""
-    environment = msgspec.structs.replace(quickstart(), requirements=("NumPy==2.0",), cuda_wheels=())
+    environment = msgspec.structs.replace(vetted(), requirements=("NumPy==2.0",), cuda_wheels=())
     path = workspace.context(environment.id) / lockfile.LOCK
     write_atomically(path, b"numpy==2.0.0 \\\n    --hash=sha256:" + b"0" * 64 + b"\n")
     assert ensure_lock(environment, load(), workspace).startswith("numpy==2.0.0")
@@ -207,8 +207,8 @@ def test_a_lock_fits_however_a_wish_spells_its_version(workspace: Workspace) -> 
 
 def test_a_lock_that_is_given_is_the_one_that_is_built(workspace: Workspace) -> None:
     """A lock of the caller's own goes into the context, which is written for it."""
-    environment = msgspec.structs.replace(quickstart(), id="another")
-    text = (workspace.context(quickstart().id) / lockfile.LOCK).read_text()
+    environment = msgspec.structs.replace(vetted(), id="another")
+    text = (workspace.context(vetted().id) / lockfile.LOCK).read_text()
     built = ensure(environment, load(), workspace, engine_with_base(), lambda _: None, given=Given(text))
     assert (built.lock, built.record.environment) == (text, "another")
     assert lockfile.of_context(workspace.context("another")) == text
@@ -217,23 +217,23 @@ def test_a_lock_that_is_given_is_the_one_that_is_built(workspace: Workspace) -> 
 
 def test_a_context_taken_as_it_lies_is_not_written(workspace: Workspace) -> None:
     """What is committed is built to the byte, even where another would be rendered today; where it lacks, an error."""
-    folder = workspace.context(quickstart().id)
+    folder = workspace.context(vetted().id)
     write_atomically(folder / "Dockerfile", f"FROM {BASE}\n# as it was committed\n".encode())
     before = folder_contents(folder)
     given = Given(before[lockfile.LOCK].decode(), as_it_lies=True)
     engine = engine_with_base()
-    assert ensure(quickstart(), load(), workspace, engine, lambda _: None, given=given).fresh
+    assert ensure(vetted(), load(), workspace, engine, lambda _: None, given=given).fresh
     assert folder_contents(folder) == before
     (folder / "Dockerfile").unlink()
     with pytest.raises(UsageError, match="has no Dockerfile"):
-        ensure(quickstart(), load(), workspace, engine, lambda _: None, given=given)
+        ensure(vetted(), load(), workspace, engine, lambda _: None, given=given)
 
 
 def test_a_validation_is_asked_for_of_what_was_built(workspace: Workspace) -> None:
     """The request takes image, environment, base and lock from what was built; another reference replaces the id."""
     built = made(workspace, engine_with_base())
     request = ValidationRequest.of(built, gpus="none")
-    assert (request.image, request.environment, request.lock) == (built.record.image, quickstart(), built.lock)
+    assert (request.image, request.environment, request.lock) == (built.record.image, vetted(), built.lock)
     assert (request.base, request.base_id, request.gpus) == (BASE, built.record.base_id, "none")
     assert ValidationRequest.of(built, image="a.b/c@sha256:1").image == "a.b/c@sha256:1"
 
@@ -253,8 +253,8 @@ def test_the_installer_of_a_registry_base_has_a_base_of_its_own(workspace: Works
 
 
 def runtime() -> Environment:
-    """Return the quickstart's environment in the form that leaves out what it can."""
-    return msgspec.structs.replace(quickstart(), id=f"{quickstart().id}-runtime", form="runtime")
+    """Return that environment in the form that leaves out what it can."""
+    return msgspec.structs.replace(vetted(), id=f"{vetted().id}-runtime", form="runtime")
 
 
 def deriving(lock: str, said: bytes | None = None) -> FakeEngine:
@@ -270,7 +270,7 @@ def deriving(lock: str, said: bytes | None = None) -> FakeEngine:
 
 def test_what_can_go_is_derived_once_for_a_lock(workspace: Workspace) -> None:
     """The first build makes an image with everything, asks it, and keeps the list; the next asks nobody."""
-    lock = (workspace.context(quickstart().id) / lockfile.LOCK).read_text()
+    lock = (workspace.context(vetted().id) / lockfile.LOCK).read_text()
     engine = deriving(lock)
     built = ensure(runtime(), load(), workspace, engine, lambda _: None, given=Given(lock))
     whole, lean = engine.builds
@@ -290,8 +290,8 @@ def test_a_smaller_form_has_the_pins_of_the_larger(
     workspace: Workspace, name: str, thin: tuple[str, ...] | msgspec.UnsetType
 ) -> None:
     """Two forms of one environment do not come to differ in their packages; nothing is resolved for the second."""
-    smaller = msgspec.structs.replace(runtime(), id=quickstart().id + name, thin=thin)
-    kept = workspace.context(quickstart().id) / lockfile.LOCK
+    smaller = msgspec.structs.replace(runtime(), id=vetted().id + name, thin=thin)
+    kept = workspace.context(vetted().id) / lockfile.LOCK
     assert ensure_lock(smaller, load(), workspace) == kept.read_text()
     assert lockfile.of_context(workspace.context(smaller.id)) == kept.read_text()
 
@@ -299,14 +299,14 @@ def test_a_smaller_form_has_the_pins_of_the_larger(
 def test_a_thin_form_has_the_pins_of_the_nearest_form(workspace: Workspace) -> None:
     """What is thinned is the form ``runtime``: its pins come first, where both have some."""
     thin = msgspec.structs.replace(runtime(), id=f"{runtime().id}-thin8.0", thin=("8.0",))
-    near = (workspace.context(quickstart().id) / lockfile.LOCK).read_text() + "\n"
+    near = (workspace.context(vetted().id) / lockfile.LOCK).read_text() + "\n"
     write_atomically(workspace.context(runtime().id) / lockfile.LOCK, near.encode())
     assert ensure_lock(thin, load(), workspace) == near
 
 
 def test_a_larger_form_of_other_pins_gives_none(workspace: Workspace) -> None:
     """A lock beside that does not fit is an error that names it; nothing of it is taken over."""
-    kept = workspace.context(quickstart().id) / lockfile.LOCK
+    kept = workspace.context(vetted().id) / lockfile.LOCK
     kept.write_text(kept.read_text().replace("tensorflow-cpu==2.20.0", "tensorflow-cpu==2.19.0"))
     with pytest.raises(InputError, match=r"pins tensorflow-cpu at 2\.19\.0") as caught:
         ensure_lock(runtime(), load(), workspace)
@@ -316,7 +316,7 @@ def test_a_larger_form_of_other_pins_gives_none(workspace: Workspace) -> None:
 
 def test_another_lock_is_derived_anew(workspace: Workspace) -> None:
     """A list that was derived from another lock is not carried out, and a comparison of contexts says so."""
-    lock = (workspace.context(quickstart().id) / lockfile.LOCK).read_text()
+    lock = (workspace.context(vetted().id) / lockfile.LOCK).read_text()
     engine = deriving(lock)
     ensure(runtime(), load(), workspace, engine, lambda _: None, given=Given(lock))
     assert stale(runtime(), workspace) == ()
@@ -333,7 +333,7 @@ def test_another_lock_is_derived_anew(workspace: Workspace) -> None:
 )
 def test_an_answer_that_is_none_leaves_nothing_out(workspace: Workspace, said: bytes) -> None:
     """Where the container says nothing, half a list, or of what is not locked, there is no list and no image."""
-    lock = (workspace.context(quickstart().id) / lockfile.LOCK).read_text()
+    lock = (workspace.context(vetted().id) / lockfile.LOCK).read_text()
     engine = deriving(lock, said)
     with pytest.raises(InfrastructureError, match="runtime"):
         ensure(runtime(), load(), workspace, engine, lambda _: None, given=Given(lock))
@@ -343,6 +343,6 @@ def test_an_answer_that_is_none_leaves_nothing_out(workspace: Workspace, said: b
 
 def test_a_form_that_nobody_derived_is_not_rendered(workspace: Workspace) -> None:
     """Without a list there is no context: a render says how it comes about."""
-    lock = (workspace.context(quickstart().id) / lockfile.LOCK).read_text()
+    lock = (workspace.context(vetted().id) / lockfile.LOCK).read_text()
     with pytest.raises(UsageError, match="not known yet"):
         write_context(runtime(), lock, workspace)

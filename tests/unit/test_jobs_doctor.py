@@ -87,7 +87,8 @@ def test_an_old_driver_is_named_by_the_rules() -> None:
     """What the driver cannot do is said by the same finding as everywhere else."""
     found = doctor(msgspec.structs.replace(GPU_HOST, driver="450.80.02"))
     assert runs(found) == {"cpu": True, "gpu": False}
-    (cell,) = [cell for cell in found.environments if cell.compatible is False]
+    cell, *likewise = [cell for cell in found.environments if cell.compatible is False]
+    assert [each.why for each in likewise] == [cell.why], "its other form"
     assert "DRIVER_TOO_OLD" in [finding.code for finding in cell.findings]
     assert "450.80.02" in cell.why
 

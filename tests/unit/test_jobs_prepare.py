@@ -1,4 +1,4 @@
-"""Locking anew says what changed: the environment's lock, and those of its system beside it."""
+"""Locking anew says what changed, keeps forms of one environment together, and needs no engine."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from envbuilder.catalog.store import load
-from envbuilder.choice import choose
+from envbuilder.choice import Choice, choose
 from envbuilder.console import Console
-from envbuilder.image import context, system_lock
-from envbuilder.jobs.prepare import Relocked, relock
+from envbuilder.errors import UsageError
+from envbuilder.image import context, lockfile, system_lock
+from envbuilder.jobs.prepare import Relocked, prepare_all, relock
 from envbuilder.workspace import Workspace
 
 LOCK = "tensorflow-cpu==2.20.0 \\\n    --hash=sha256:" + "0" * 64 + "\n"
@@ -38,3 +39,35 @@ def test_a_newer_package_of_the_system_is_a_changed_lock(tmp_path: Path, monkeyp
     assert said == [Relocked(1, 0), Relocked(0, 1), Relocked(1, 0)]
     folder = workspace.context(choices[0].environments[0].id)
     assert "git=2 &&" in (folder / "Dockerfile").read_text()
+
+
+def both_forms(folder: Path) -> tuple[Choice, ...]:
+    """Choose an environment in both forms, of a matrix of its own."""
+    wish = {"tensorflow": ["2.20.0"], "os": ["debian-bookworm"], "form": ["runtime", "devel"]}
+    (folder / "m.yaml").write_text(json.dumps({"name": "ours", "axes": wish}))
+    return (choose(str(folder / "m.yaml"), (), Workspace(folder), load()),)
+
+
+def test_forms_of_one_environment_are_renewed_to_one_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One resolution gives both their pins, whatever an index says later; a list of another lock is left to a build."""
+    answers = iter([LOCK, LOCK.replace("0" * 64, "1" * 64)])
+    monkeypatch.setattr(context, "lock", lambda *_: next(answers))
+    workspace, choices = Workspace(tmp_path), both_forms(tmp_path)
+    runtime, devel = (workspace.context(one.id) for one in choices[0].environments)
+    assert relock(choices, workspace, Console()) == Relocked(2, 0)
+    assert lockfile.of_context(runtime) == lockfile.of_context(devel) == LOCK
+    assert ((devel / "Dockerfile").is_file(), (runtime / "Dockerfile").exists()) == (True, False)
+    assert relock(choices, workspace, Console()) == Relocked(2, 0)
+    assert lockfile.of_context(runtime) == lockfile.of_context(devel) != LOCK
+
+
+def test_what_waits_for_a_build_is_named_after_all_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A form whose list nobody has derived ends rendering, with the command that does; the other form is written."""
+    monkeypatch.setattr(context, "lock", lambda *_: LOCK)
+    workspace, choices = Workspace(tmp_path), both_forms(tmp_path)
+    runtime, devel = choices[0].environments
+    with pytest.raises(UsageError, match=r"not known yet \(1 contexts are current\)") as caught:
+        prepare_all(choices, workspace, Console())
+    assert f"envbuilder build -s {runtime.id}" in caught.value.hint
+    assert (workspace.context(devel.id) / "Dockerfile").is_file()
+    assert lockfile.of_context(workspace.context(runtime.id)) == LOCK

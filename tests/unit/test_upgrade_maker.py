@@ -36,8 +36,8 @@ class WithLocks(Maker):
 
 @pytest.fixture
 def old() -> Environment:
-    """Resolve the quickstart's environment, which is committed."""
-    (environment,) = choose("quickstart", (), Workspace(ROOT), load()).environments
+    """Resolve an environment that is committed."""
+    (environment,) = choose("tensorflow", ("tf2.20.0-py311-cpu-bookworm",), Workspace(ROOT), load()).environments
     return environment
 
 

@@ -40,22 +40,30 @@ def rows(old: str, new: str, **more: Any) -> tuple[Pair, ...]:
 
 
 def test_what_the_matrix_offers_of_both_versions_is_judged() -> None:
-    """The pair is two environments of the matrix by their ids, newest Python first, and the other rows are named."""
+    """The pair is two environments by their ids, whole forms and the newest Python first; the other rows are named."""
     first, *rest = rows("2.19.1", "2.20.0")
     assert (first.old.id, first.new.id) == ("tf2.19.1-py311-cpu-bookworm", "tf2.20.0-py311-cpu-bookworm")
     assert first.offered == {first.old.id, first.new.id}
-    assert first.others == ("tf2.20.0-py39-cpu-bullseye",)
-    assert [each.new.id for each in rest] == ["tf2.20.0-py39-cpu-bullseye"]
+    others = ("tf2.20.0-py39-cpu-bullseye", "tf2.20.0-py311-cpu-bookworm-runtime", "tf2.20.0-py39-cpu-bullseye-runtime")
+    assert first.others == tuple(each.new.id for each in rest) == others
     assert first.row == "Python 3.11 on debian-bookworm"
 
 
 def test_a_selector_chooses_the_row() -> None:
     """A glob on either side's id or a field leaves its rows; one that matches nothing names what there is."""
     for selector in ("tf2.20.0-py39-*", "tf2.19.1-py39-*", "os=debian-bullseye", "python=3.9"):
-        (only,) = rows("2.19.1", "2.20.0", selectors=(selector,))
-        assert (only.old.os, only.others) == ("debian-bullseye", ())
+        first, second = rows("2.19.1", "2.20.0", selectors=(selector,))
+        assert (first.old.os, first.others) == ("debian-bullseye", (second.new.id,))
     with pytest.raises(NothingSelectedError, match="no environment matches"):
         rows("2.19.1", "2.20.0", selectors=("os=debian-trixie",))
+
+
+def test_both_sides_have_one_form() -> None:
+    """What a form leaves out is no difference between releases: a pair is of one form, and a selector says of which."""
+    found = rows("2.19.1", "2.20.0")
+    assert all(each.old.form == each.new.form for each in found)
+    first, *_ = rows("2.19.1", "2.20.0", selectors=("form=runtime",))
+    assert (first.old.id, first.new.id) == (f"{found[0].old.id}-runtime", f"{found[0].new.id}-runtime")
 
 
 def test_a_candidate_that_is_not_in_the_matrix_is_a_proposal() -> None:
