@@ -65,9 +65,10 @@ accuracy: setup ## Hold reproduce's answers against real threads: fields, causes
 	@PYTHONPATH=tests/support $(VENV)/bin/python tests/support/accuracy.py -v
 
 bench: setup ## Measure: figures for the README, side by side in one run; sizes of GPU images too with GPU=1
-	@for script in $(filter-out benchmarks/size.py benchmarks/start.py,$(wildcard benchmarks/*.py)); do echo "== $$script"; $(VENV)/bin/python $$script; done
+	@for script in $(filter-out benchmarks/size.py benchmarks/start.py benchmarks/cold.py,$(wildcard benchmarks/*.py)); do echo "== $$script"; $(VENV)/bin/python $$script; done
 	@$(VENV)/bin/python benchmarks/size.py --flavors cpu $(if $(GPU),gpu) --page docs/size.md
 	@$(VENV)/bin/python benchmarks/start.py
+	@$(if $(GPU),$(VENV)/bin/python benchmarks/cold.py)
 
 clean: ## Remove results, caches and the virtual environment; images stay
 	rm -rf out .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage dist

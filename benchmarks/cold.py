@@ -1,0 +1,85 @@
+# ruff: noqa: INP001, T201 - benchmarks are programs, not a package, and print what they measured
+"""Measure a cold matrix: four GPU environments by `envbuilder build`, against `pip install` in four Dockerfiles.
+
+    python benchmarks/cold.py [--rounds 1] [--releases …] [--form runtime]
+
+Before each side the builder's cache is emptied, with all that it had downloaded; both take packages from one index,
+stand on the same base, and build one image after another. Naive images go as soon as they are built, since four of them
+and the builder's cache are more than many disks have. What a form leaves out is taken from the committed contexts, as
+it is wherever they are built again; deriving it is of a lock's first build. Minutes a round; nothing else should run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from size import OS, naive
+
+from envbuilder.catalog.store import load
+from envbuilder.compat.resolve import resolve
+from envbuilder.engine.docker import DockerEngine, connect
+from envbuilder.environment import Combination, Environment, Form
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def naive_seconds(engine: DockerEngine, releases: Sequence[str]) -> float:
+    """Build all naive images on a cold builder; return the seconds that building took."""
+    engine.trim_cache(0)
+    taken = 0.0
+    for release in releases:
+        begun = time.monotonic()
+        tag = naive(engine, release, "gpu")
+        taken += time.monotonic() - begun
+        engine.remove(tag)
+    return taken
+
+
+def our_seconds(engine: DockerEngine, ids: Sequence[str]) -> float:
+    """Build all environments from their committed contexts in one call, on a cold builder."""
+    engine.trim_cache(0)
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ids:
+            shutil.copytree(ROOT / "images" / name, Path(folder) / "images" / name)
+        words = [sys.executable, "-m", "envbuilder", "build", "tensorflow", *(w for one in ids for w in ("-s", one))]
+        begun = time.monotonic()
+        subprocess.run(words, cwd=folder, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        return time.monotonic() - begun
+
+
+def identifier(release: str, form: Form) -> str:
+    """Name an environment that ships."""
+    found = resolve(Combination(tensorflow=release, os=OS, flavor="gpu", form=form), load())
+    assert isinstance(found, Environment)  # noqa: S101 - a release that ships
+    return found.id
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Time both sides in each round, and print the ratio of their medians; 1 where it is above the bound."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--releases", nargs="+", default=["2.17.1", "2.18.1", "2.19.1", "2.20.0"])
+    parser.add_argument("--form", default="runtime", choices=["runtime", "devel"])
+    parser.add_argument("--bound", type=float, default=0.40)
+    asked = parser.parse_args(words)
+    engine, ids = connect(), [identifier(release, asked.form) for release in asked.releases]
+    theirs, ours = [], []
+    for at in range(asked.rounds):
+        theirs.append(naive_seconds(engine, asked.releases))
+        ours.append(our_seconds(engine, ids))
+        print(f"round {at + 1}: naive {theirs[-1]:.0f} s, {asked.form} {ours[-1]:.0f} s", flush=True)
+    ratio = statistics.median(ours) / statistics.median(theirs)
+    print(f"{len(ids)} environments, cold: {ratio:.3f} of naive (bound {asked.bound})")
+    return int(ratio > asked.bound)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
