@@ -21,7 +21,7 @@ from envbuilder.image.omissions import Omissions
 from envbuilder.versions import same
 from envbuilder.workspace import packaged, temporary_folder, write_atomically
 
-_PROBES = (*omissions.PROGRAMS, "probes/needs.py", "probes/suite/elf.py")
+_PROBES = (*omissions.PROGRAMS, "probes/needs.py", "probes/linked_in.py", "probes/suite/elf.py")
 _MOST = 32 << 20
 _LIMIT_S = 1800.0
 _WHOLE = "-whole"

@@ -117,7 +117,7 @@ def _excluded(document: PlanDocument) -> Iterator[str]:
         whole = msgspec.structs.replace(row.combination, form=WHOLE)
         forms.setdefault((whole, row.reason), []).append(row.combination.form)
     for (wish, reason), found in forms.items():
-        told = "" if found == [WHOLE] else f" form={'|'.join(found)}"
+        told = f" form={found[0]}" if len(found) == 1 and found[0] != WHOLE else ""
         yield f"  {_wish(wish)}{told}: {reason}"
 
 

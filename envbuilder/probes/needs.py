@@ -14,6 +14,7 @@ import sys
 from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from . import omit
+from .linked_in import Contents
 from .shorten import WORTH, symbols_cut
 from .suite.elf import Elf, NotElfError
 from .thin import thinned
@@ -109,7 +110,7 @@ class _Needs:
         self._owner = {path: dist.name for dist in every for path in dist.rows}
         self._shared = {path for dist in every for path in dist.rows if self._owner[path] != dist.name}
         self._libraries = libraries
-        self._exported: Dict[str, Set[bytes]] = {}
+        self._contents = Contents()
         self._objects = {path: elf for path in self._owner for elf in [self._elf(path)] if elf is not None}
         self._texts = {dist.name: self._read(dist) for dist in every}
         self._dists = self._imported(every, wished)
@@ -224,20 +225,34 @@ class _Needs:
             spans = list(_spans(elf, len(image)))
             words = {word for start, end in spans for word in _TOKEN.findall(image, start, end)}
         for other in left.keys() - found:
-            stem = _stem(other)
-            names = {stem, stem[3:]} if stem.startswith(b"lib") else {stem}
-            if names & words or self._exports(other) & words:
+            if self._is_named(other, path, words):
                 found.add(other)
         return found
 
-    def _exports(self, path: str) -> Set[bytes]:
-        """Name the functions that a library offers under plain names: what ``dlsym`` would be asked for."""
-        if path not in self._exported:
-            elf = self._objects[path]
-            with open(elf.path, "rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as image:
-                names = {name.encode() for name, _, _ in elf.exported(image)}
-            self._exported[path] = {name for name in names if len(name) >= 6 and not name.startswith(b"_")}
-        return self._exported[path]
+    def _is_named(self, other: str, path: str, words: Set[bytes]) -> bool:
+        """Tell whether the words of an object may open a library: its name, or functions that only it has.
+
+        A library that is linked into an object is not opened by it for its functions, and its name without ``lib`` says
+        nothing then: collectives, options and profiles are called after it.
+        """
+        stem, library = _stem(other), self._objects[other]
+        if stem in words:
+            return True
+        if self._contents.functions(library) & words:
+            return not any(self._contents.is_linked_in(library, one) for one in self._closure(path))
+        others = (one for place, one in self._objects.items() if self._owner[place] in self._dists and place != other)
+        bare = stem.startswith(b"lib") and stem[3:] in words
+        return bare and not any(self._contents.is_linked_in(library, one) for one in others)
+
+    def _closure(self, path: str) -> List[Elf]:
+        """List an object and those that it needs, directly or not."""
+        found, waiting = {path}, [path]
+        while waiting:
+            needed = set(self._objects[waiting.pop()].needed)
+            new = {place for place, one in self._objects.items() if one.soname in needed} - found
+            found |= new
+            waiting += sorted(new)
+        return [self._objects[place] for place in sorted(found)]
 
     def _is_first(self, path: str, elf: Elf) -> bool:
         if self._owner[path] not in self._dists and not self._libraries & {elf.soname or "", os.path.basename(path)}:

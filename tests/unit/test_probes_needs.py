@@ -128,6 +128,47 @@ def test_objects_stay_by_need_by_name_and_by_function(site: Path, tmp_path: Path
     }
 
 
+COLLECT = "int collect_all(void) { return 1; }"
+MESSAGES = "".join(f'    "message {one:03} of the collectives: peer %d of %d",\n' for one in range(120))
+CODE = f"{COLLECT}\nconst char *said[] = {{\n{MESSAGES}}};"
+ASKS = 'const char *asked = "collect_all";'
+
+
+@pytest.mark.parametrize(
+    ("linked", "source", "goes"),
+    [
+        (CODE, ASKS, True),
+        (CODE, 'const char *option = "collect";', True),
+        (CODE, ASKS + 'const char *opened = "libcollect.so.2";', False),
+        (COLLECT, ASKS, False),
+        (f"const char *said[] = {{\n{MESSAGES}}};", ASKS, False),
+        (COLLECT, 'const char *option = "collect";', False),
+    ],
+    ids=["functions", "bare name", "opened by name", "a stub", "messages alone", "a stub and its name"],
+)
+def test_a_library_that_is_linked_in_is_not_opened(
+    site: Path, tmp_path: Path, linked: str, source: str, *, goes: bool
+) -> None:
+    """What an object brings itself, functions and messages, needs no library; a stub does, and its name in full."""
+    small = library(tmp_path, "libframework.so.2", linked)
+    cc = library(tmp_path, "libframework_cc.so", source, "-Wl,--no-as-needed", "libframework.so.2")
+    framework = {"framework/libframework.so.2": small, "framework/libframework_cc.so": cc}
+    installed(site, "framework", {"framework/__init__.py": b"CDLL('libframework_cc.so')\n", **framework})
+    installed(site, "collect", {"vendor/libcollect.so.2": library(tmp_path, "libcollect.so.2", CODE)})
+    assert gone(site, "framework") == ({"vendor/": "unimported"} if goes else {})
+
+
+def test_functions_are_asked_of_what_an_object_reaches(site: Path, tmp_path: Path) -> None:
+    """A function that an object names is to be had from what it needs: linked into another, it says nothing of this."""
+    small = library(tmp_path, "libframework.so.2", CODE)
+    alone = library(tmp_path, "libalone.so", ASKS)
+    names = b"CDLL('libframework.so.2')\nCDLL('libalone.so')\n"
+    files = {"framework/libframework.so.2": small, "framework/libalone.so": alone}
+    installed(site, "framework", {"framework/__init__.py": names, **files})
+    installed(site, "collect", {"vendor/libcollect.so.2": library(tmp_path, "libcollect.so.2", CODE)})
+    assert gone(site, "framework") == {}
+
+
 def test_a_library_that_is_used_keeps_its_whole_distribution(site: Path, tmp_path: Path) -> None:
     """A distribution of libraries that nobody imports stays where one of its objects is used."""
     installed(site, "framework", {"framework/__init__.py": b"ctypes.CDLL('libdata.so')\n"})
