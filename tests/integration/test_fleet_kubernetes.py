@@ -41,7 +41,8 @@ def test_a_job_proves_its_image_from_within(tmp_path: Path) -> None:
     create(tmp_path / "keys")
     key = ("--key", str(tmp_path / "keys" / PUBLIC))
     (tmp_path / "matrix.yaml").write_text(
-        "name: proof\ninclude:\n  - {tensorflow: 2.20.0, flavor: cpu, python: '3.11', os: debian-bookworm, form: runtime}\n"
+        "name: proof\ninclude:\n"
+        "  - {tensorflow: 2.20.0, flavor: cpu, python: '3.11', os: debian-bookworm, form: runtime}\n"
     )
     (tmp_path / "fleet.yaml").write_text("- {name: plain, arch: x86_64, labels: {kubernetes.io/arch: amd64}}\n")
     with docker_registry(tmp_path / "registry") as address:
