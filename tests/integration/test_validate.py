@@ -53,8 +53,8 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
 
 @pytest.fixture(scope="module")
 def request_for_cpu(engine: DockerEngine, workspace: Workspace) -> ValidationRequest:
-    """Build the quickstart's environment and say how to validate it."""
-    choice = choose("quickstart", (), workspace, load())
+    """Build a CPU environment with everything and say how to validate it: its own word passes, of what it is whole."""
+    choice = choose("tensorflow", ("tf2.20.0-py311-cpu-bookworm",), workspace, load())
     (environment,) = choice.environments
     built = ensure(environment, choice.catalog, workspace, engine, lambda _: None)
     return ValidationRequest.of(built, budgets=choice.matrix.budgets)
