@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from envbuilder.console import table
-from envbuilder.publish.publish_document import PublishDocument, PublishRow
+from envbuilder.publish.publish_document import PublishDocument, PublishRow, ZstdForm
 
 
 def as_text(document: PublishDocument) -> str:
@@ -12,10 +12,22 @@ def as_text(document: PublishDocument) -> str:
         (row.environment, _word(row, document), row.verdict or "-", row.digest[:19] or "-", _where(row, document))
         for row in document.rows
     ]
+    rows += [
+        (row.environment, "in zstd", row.verdict or "-", row.zstd.digest[:19], _names_and_size(row.zstd))
+        for row in document.rows
+        if row.zstd
+    ]
     return table(("environment", "result", "verdict", "digest", "tags"), rows)
 
 
+def _names_and_size(form: ZstdForm) -> str:
+    sizes = f"{form.compressed / 1e6:,.1f} MB instead of {form.gzip / 1e6:,.1f}"
+    return f"{', '.join(tag.name for tag in form.tags)} ({sizes})"
+
+
 def _word(row: PublishRow, document: PublishDocument) -> str:
+    if row.error and row.published:
+        return "in gzip alone"
     if row.error:
         return "refused" if row.verdict else "failed"
     return "would publish" if document.dry_run else "published"

@@ -46,7 +46,7 @@ from envbuilder.jobs import fleet_kubernetes, fleet_make, kubernetes_executor
 from envbuilder.jobs.fleet_task import ProofOrder, Task
 from envbuilder.matrix import Matrix
 from envbuilder.probes.suite import kernel_text
-from envbuilder.publish import publish, registry_image
+from envbuilder.publish import registry_image
 from envbuilder.pypi.package_index import DistFile
 from envbuilder.refresh import artefact, evidence
 from envbuilder.registry import referrers, shapes
@@ -159,7 +159,7 @@ def _shapes(data: bytes) -> None:
     assert manifest is not None
     shapes.ambiguity(manifest)
     shapes.platforms(manifest)
-    publish.config_digest(manifest)
+    shapes.config_digest(manifest)
     transport, client = Transport.__new__(Transport), Repository.__new__(Repository)
     answered = Answer(200, {}, data, "https://registry.example/token")
     transport._reference = client.reference = _Repository.reference
