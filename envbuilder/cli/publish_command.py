@@ -43,9 +43,7 @@ from envbuilder.cli.options import (
 @click.option(
     "--zstd-level",
     type=click.IntRange(1, 19),
-    default=12,
-    show_default=True,
-    help="How hard zstd tries: 3 is three times as fast, 19 many times slower.",
+    help="How hard zstd tries: a higher level is smaller, and slower.  [default: 12]",
 )
 @click.option("--dry-run", is_flag=True, help="Show the tags and where they point now; change nothing.")
 def command(  # noqa: PLR0913, PLR0917 - one parameter an option
@@ -61,7 +59,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     gpus: str,
     no_sbom: bool,  # noqa: FBT001
     zstd: bool,  # noqa: FBT001
-    zstd_level: int,
+    zstd_level: int | None,
     dry_run: bool,  # noqa: FBT001
 ) -> None:
     r"""Push built images aside, validate each by its digest, attach signed statements, and only then tag it in public.
@@ -85,12 +83,16 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     from envbuilder.cli.output import finish
     from envbuilder.console import Console
     from envbuilder.engine.docker import connect
+    from envbuilder.errors import UsageError
     from envbuilder.host import describe
     from envbuilder.publish.publish_all import Session, Wish, allowance, plan_all, publish_all, sealer_of
     from envbuilder.publish.publish_text import as_text
     from envbuilder.publish.tag_names import check_moving, destination
+    from envbuilder.publish.zstd_form import LEVEL
     from envbuilder.workspace import Workspace
 
+    if zstd_level is not None and not zstd:
+        raise UsageError("--zstd-level says how --zstd packs", hint="add --zstd")
     check_moving(moving)
     workspace = Workspace(Path.cwd())
     choice = choose(matrix, selectors, workspace, load())
@@ -101,7 +103,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
         profile="full" if profile == "full" else "quick",
         gpus=gpus,
         sbom=not no_sbom,
-        zstd=zstd_level if zstd else None,
+        zstd=(zstd_level or LEVEL) if zstd else None,
     )
     say = Console().say
     session = Session(connect(), workspace, say, dict(os.environ), describe())

@@ -203,8 +203,8 @@ class _Describe:
         return (*made, self._bill(name, digest, image)) if self.sbom else made
 
     def _bill(self, name: str, digest: str, image: Image) -> Statement:
-        self.session.say(f"{self.built.environment.id}: reading the image for its bill of materials")
         if self._contents is None:
+            self.session.say(f"{self.built.environment.id}: reading the image for its bill of materials")
             self._contents = read(read_image(self.session.engine, image))
         made = bom(
             name,

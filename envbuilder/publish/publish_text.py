@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from envbuilder.console import table
 from envbuilder.publish.publish_document import PublishDocument, PublishRow, ZstdForm
 
 
 def as_text(document: PublishDocument) -> str:
     """Write the table that ends a publish: environment, what came of it, verdict, digest, tags or why not."""
-    rows = [
-        (row.environment, _word(row, document), row.verdict or "-", row.digest[:19] or "-", _where(row, document))
-        for row in document.rows
-    ]
-    rows += [
-        (row.environment, "in zstd", row.verdict or "-", row.zstd.digest[:19], _names_and_size(row.zstd))
-        for row in document.rows
-        if row.zstd
-    ]
+    rows = [line for row in document.rows for line in _lines(row, document)]
     return table(("environment", "result", "verdict", "digest", "tags"), rows)
+
+
+def _lines(row: PublishRow, document: PublishDocument) -> Iterator[tuple[str, ...]]:
+    """Write a line for the image, and one for its second manifest."""
+    verdict = row.verdict or "-"
+    yield row.environment, _word(row, document), verdict, row.digest[:19] or "-", _where(row, document)
+    if row.zstd:
+        yield row.environment, "in zstd", verdict, row.zstd.digest[:19], _names_and_size(row.zstd)
 
 
 def _names_and_size(form: ZstdForm) -> str:

@@ -106,9 +106,11 @@ class Repacker:
         there = work.repository.manifest(work.pin)
         if there is not None:
             return self._kept(work, there, image, diff_ids)
+        named = self._names(work)
         layers = []
         for number, (layer, diff_id) in enumerate(zip(image.layers, diff_ids, strict=True), 1):
-            layers.append(self._layer(work, layer, diff_id, f"layer {number} of {len(diff_ids)}"))
+            which = f"layer {number} of {len(diff_ids)}"
+            layers.append(self._layer(work, layer, diff_id, named.get(diff_id), which))
         content = _written(image.config, tuple(layers))
         return _stored(work.repository, content)
 
@@ -127,12 +129,11 @@ class Repacker:
             self._check(work, layer, diff_id, f"layer {number} of {len(diff_ids)}")
         return there
 
-    def _layer(self, work: Work, layer: _Blob, diff_id: str, which: str) -> _Blob:
+    def _layer(self, work: Work, layer: _Blob, diff_id: str, found: _Blob | None, which: str) -> _Blob:
         """Return a layer in zstd that was read back: of this run, found by its name and checked, or packed now."""
         if known := self._read_back.get(diff_id):
             work.say(f"{which}: packed already in this run")
             return known
-        found = self._names(work).get(diff_id)
         if found is not None:
             try:
                 self._check(work, found, diff_id, which)
