@@ -11,14 +11,15 @@ import msgspec
 
 from envbuilder.attest.predicates import Allowance
 from envbuilder.engine.port import Image
-from envbuilder.errors import EnvbuilderError, InfrastructureError, PublishError
+from envbuilder.errors import EnvbuilderError, InfrastructureError, PublishError, UsageError
 from envbuilder.exits import ExitCode
 from envbuilder.publish.journal import Entry, Journal, exclusively
+from envbuilder.publish.layer_manifest import compressed
 from envbuilder.publish.promotion import FORGETS, Mover, check_immutable, confirm_tags, pin
 from envbuilder.publish.publish_document import PublishRow, Tag, ZstdForm
 from envbuilder.publish.stating import Terms, Tools, state, validated
 from envbuilder.publish.tag_names import staging_tag
-from envbuilder.publish.zstd_form import SUFFIX, Work, check_ours, compressed
+from envbuilder.publish.zstd_form import SUFFIX, Work, check_ours
 from envbuilder.registry.client import Manifest
 from envbuilder.registry.reference import Reference
 from envbuilder.registry.shapes import config_digest
@@ -49,9 +50,8 @@ def publish(publication: Publication, tools: Tools) -> PublishRow:
     InfrastructureError; moving tags are then where they were. What goes wrong with the same image in zstd is in the
     row: the image in gzip is published by then, and stays so.
     """
-    second = _named_second(publication) if tools.repacker else publication
-    for tag in (*publication.tags, *publication.moving, *second.tags, *second.moving):
-        publication.to.at(tag)  # a tag that no registry takes is refused before anything is pushed
+    second = _named_second(publication)
+    _check_tags(publication, second if tools.repacker else None)
     image = tools.engine.image(publication.image)
     if image is None:
         raise PublishError(f"the engine has no image {publication.image}", hint="envbuilder build makes it")
@@ -79,6 +79,16 @@ def publish(publication: Publication, tools: Tools) -> PublishRow:
             text = f"published in gzip; in zstd not: {error.message}" + (f" (next: {error.hint})" if error.hint else "")
             failed = error.exit_code if isinstance(error, InfrastructureError) else ExitCode.PUBLISH_FAILED
             return msgspec.structs.replace(row, error=text, exit_code=failed)
+
+
+def _check_tags(publication: Publication, second: Publication | None) -> None:
+    """Refuse a tag that no registry takes, or that is meant for both forms, before anything is pushed."""
+    first = (*publication.tags, *publication.moving)
+    others = (*second.tags, *second.moving) if second else ()
+    for tag in (*first, *others):
+        publication.to.at(tag)
+    for tag in sorted({*first} & {*others}):
+        raise UsageError(f"{tag} is the name of {tag.removesuffix(SUFFIX)} in zstd", hint="--moving without it")
 
 
 def _row_tags(publication: Publication) -> tuple[Tag, ...]:

@@ -7,13 +7,20 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, BinaryIO
-
-import msgspec
+from typing import BinaryIO
 
 from envbuilder.errors import PublishError, UsageError, decode
 from envbuilder.publish import packing
-from envbuilder.registry.bounded_json import MalformedError, parsed
+from envbuilder.publish.layer_manifest import (
+    DIFF_ID,
+    PACKER,
+    ZSTD_LAYER,
+    LayerBlob,
+    LayeredImage,
+    read_judged,
+    written,
+    zstd_layers,
+)
 from envbuilder.registry.client import OCI_MANIFEST, Manifest, Repository, digest_of, digest_of_file
 from envbuilder.registry.faults import Fault, RegistryRefusedError
 from envbuilder.workspace import temporary_folder, writing
@@ -24,44 +31,11 @@ SUFFIX = "-zstd"
 LEVEL = 12
 """Takes about as long as gzip, and makes GPU images a quarter smaller than that (docs/size.md)."""
 
-_CONFIG = "application/vnd.oci.image.config.v1+json"
-_LAYER = "application/vnd.oci.image.layer.v1.tar+zstd"
-_GZIP = ("application/vnd.docker.image.rootfs.diff.tar.gzip", "application/vnd.oci.image.layer.v1.tar+gzip")
-
-_DIFF_ID, _PACKER = "org.envbuilder.diff-id", "org.envbuilder.packer"
-"""Annotations of a layer: what it unpacks to, and what packed it. By them it is found again; neither is believed."""
-
 _LOOKED_AT = 64
 """How many tags are asked which layers were packed already."""
 
 _QUIET_S = 30.0
 """Seconds after which long work says how far it is."""
-
-_Digest = Annotated[str, msgspec.Meta(pattern=r"^sha256:[0-9a-f]{64}\Z")]
-_Size = Annotated[int, msgspec.Meta(ge=0)]
-
-
-class _Blob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    media_type: str
-    digest: _Digest
-    size: _Size
-    annotations: dict[str, str] = {}
-    urls: tuple[str, ...] = ()
-
-
-class _Image(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    schema_version: int = 2
-    media_type: str = OCI_MANIFEST
-    config: _Blob
-    layers: tuple[_Blob, ...]
-
-
-class _Root(msgspec.Struct, frozen=True):
-    diff_ids: tuple[_Digest, ...]
-
-
-class _Config(msgspec.Struct, frozen=True):
-    rootfs: _Root
 
 
 @dataclass(frozen=True)
@@ -86,8 +60,8 @@ class Repacker:
     """Packs layers in zstd at a level, each once a run, whatever image it is of; all images are in one repository."""
 
     level: int = LEVEL
-    _read_back: dict[str, _Blob] = field(default_factory=dict)
-    _named: dict[str, _Blob] | None = None
+    _read_back: dict[str, LayerBlob] = field(default_factory=dict)
+    _named: dict[str, LayerBlob] | None = None
 
     def __post_init__(self) -> None:
         """Refuse a level that is none, and a host without the library, before anything is done."""
@@ -102,7 +76,7 @@ class Repacker:
         What the immutable tag names already stays what it is, at whatever level it was packed, once it was read back.
         Raises PublishError where a layer is not what the configuration says, or the registry has not what it took.
         """
-        image, diff_ids = _read(work.repository, work.judged)
+        image, diff_ids = read_judged(work.repository, work.judged)
         there = work.repository.manifest(work.pin)
         if there is not None:
             return self._kept(work, there, image, diff_ids)
@@ -111,15 +85,15 @@ class Repacker:
         for number, (layer, diff_id) in enumerate(zip(image.layers, diff_ids, strict=True), 1):
             which = f"layer {number} of {len(diff_ids)}"
             layers.append(self._layer(work, layer, diff_id, named.get(diff_id), which))
-        content = _written(image.config, tuple(layers))
+        content = written(image.config, tuple(layers))
         return _stored(work.repository, content)
 
-    def _kept(self, work: Work, there: Manifest, image: _Image, diff_ids: tuple[str, ...]) -> Manifest:
+    def _kept(self, work: Work, there: Manifest, image: LayeredImage, diff_ids: tuple[str, ...]) -> Manifest:
         """Take what the immutable tag names, where that is this very image. Raises PublishError where it is not."""
         name = work.repository.reference.at(work.pin)
-        layers = _zstd_layers(there) or ()
-        same = [layer.annotations[_DIFF_ID] for layer in layers] == list(diff_ids)
-        if not same or there.content != _written(image.config, layers):
+        layers = zstd_layers(there) or ()
+        same = [layer.annotations[DIFF_ID] for layer in layers] == list(diff_ids)
+        if not same or there.content != written(image.config, layers):
             raise PublishError(
                 f"{name} exists ({there.digest}), and is not this image in zstd; it is never overwritten",
                 hint="remove that tag in the registry if it is nobody's, then run again",
@@ -129,7 +103,7 @@ class Repacker:
             self._check(work, layer, diff_id, f"layer {number} of {len(diff_ids)}")
         return there
 
-    def _layer(self, work: Work, layer: _Blob, diff_id: str, found: _Blob | None, which: str) -> _Blob:
+    def _layer(self, work: Work, layer: LayerBlob, diff_id: str, found: LayerBlob | None, which: str) -> LayerBlob:
         """Return a layer in zstd that was read back: of this run, found by its name and checked, or packed now."""
         if known := self._read_back.get(diff_id):
             work.say(f"{which}: packed already in this run")
@@ -147,7 +121,7 @@ class Repacker:
         work.say(f"{which}: {layer.size / 1e6:,.1f} MB in gzip, {made.size / 1e6:,.1f} MB in zstd")
         return made
 
-    def _packed(self, work: Work, layer: _Blob, diff_id: str, which: str) -> _Blob:
+    def _packed(self, work: Work, layer: LayerBlob, diff_id: str, which: str) -> LayerBlob:
         """Read a layer from the registry, hold it to its digest and its diff id, pack it, and store it."""
         with _file(work.folder) as source, _file(work.folder) as target:
             work.repository.download(layer.digest, _bounded(layer.size, work.most, which), source)
@@ -162,10 +136,10 @@ class Repacker:
             size = target.tell()
             digest = digest_of_file(target)
             work.repository.upload(digest, target)
-        annotations = {_DIFF_ID: diff_id, _PACKER: packing.packer_name(self.level)}
-        return _Blob(media_type=_LAYER, digest=digest, size=size, annotations=annotations)
+        annotations = {DIFF_ID: diff_id, PACKER: packing.packer_name(self.level)}
+        return LayerBlob(media_type=ZSTD_LAYER, digest=digest, size=size, annotations=annotations)
 
-    def _check(self, work: Work, layer: _Blob, diff_id: str, which: str) -> None:
+    def _check(self, work: Work, layer: LayerBlob, diff_id: str, which: str) -> None:
         """Read a layer in zstd back from the registry and unpack it. Raises PublishError where it is not the layer."""
         if self._read_back.get(diff_id) == layer:
             return
@@ -182,7 +156,7 @@ class Repacker:
             )
         self._read_back[diff_id] = layer
 
-    def _names(self, work: Work) -> dict[str, _Blob]:
+    def _names(self, work: Work) -> dict[str, LayerBlob]:
         """Return layers that the repository's manifests name as packed alike, by diff id; none of it is believed."""
         if self._named is None:
             self._named = {}
@@ -195,70 +169,20 @@ class Repacker:
     def _learn(self, repository: Repository, targets: Iterable[str]) -> None:
         named = self._named if self._named is not None else {}
         for manifest in map(repository.manifest, targets):
-            for layer in (_zstd_layers(manifest) or ()) if manifest is not None else ():
-                if layer.annotations.get(_PACKER) == packing.packer_name(self.level):
-                    named.setdefault(layer.annotations[_DIFF_ID], layer)
+            for layer in (zstd_layers(manifest) or ()) if manifest is not None else ():
+                if layer.annotations.get(PACKER) == packing.packer_name(self.level):
+                    named.setdefault(layer.annotations[DIFF_ID], layer)
 
 
 def check_ours(repository: Repository, tags: tuple[str, ...]) -> None:
     """Refuse where a tag that would move to a second manifest names something else today: nobody asked to lose that."""
     for tag in tags:
         there = repository.manifest(tag)
-        if there is not None and _zstd_layers(there) is None:
+        if there is not None and zstd_layers(there) is None:
             raise PublishError(
                 f"{repository.reference.at(tag)} exists ({there.digest}), and is no image that was packed here in zstd",
                 hint="remove that tag in the registry if it is nobody's, then run again",
             )
-
-
-def compressed(manifest: Manifest) -> int:
-    """Return how many bytes an image's layers have as they are stored; what is pulled of it, and pushed."""
-    image: _Image = parsed(manifest.content, _Image, "an image's manifest")
-    return sum({layer.digest: layer.size for layer in image.layers}.values())
-
-
-def _read(repository: Repository, judged: Manifest) -> tuple[_Image, tuple[str, ...]]:
-    """Read the judged manifest and its configuration's diff ids. Raises PublishError where they do not fit."""
-    image: _Image = parsed(judged.content, _Image, "an image's manifest")
-    config: _Config = parsed(repository.blob(image.config.digest), _Config, "an image's configuration")
-    diff_ids = config.rootfs.diff_ids
-    if len(diff_ids) != len(image.layers):
-        raise PublishError(
-            f"{judged.digest} has {len(image.layers)} layers, and its configuration names {len(diff_ids)}",
-            hint="do not use this image: build and publish it again",
-        )
-    for layer in image.layers:
-        if layer.media_type not in _GZIP or layer.urls:
-            raise PublishError(
-                f"{judged.digest} has a layer of type {layer.media_type[:100]!r}: only layers in gzip are packed again",
-                hint="have the engine push layers in gzip, as is usual, or leave --zstd out",
-            )
-    return image, diff_ids
-
-
-def _zstd_layers(manifest: Manifest) -> tuple[_Blob, ...] | None:
-    """Return the layers of a second manifest; None for anything else."""
-    try:
-        image: _Image = parsed(manifest.content, _Image, "an image's manifest")
-    except MalformedError:
-        return None
-    named = all(
-        layer.media_type == _LAYER and {_DIFF_ID, _PACKER} <= layer.annotations.keys() for layer in image.layers
-    )
-    return image.layers if named else None
-
-
-def _written(config: _Blob, layers: tuple[_Blob, ...]) -> bytes:
-    """Write the second manifest; the same layers give the same bytes."""
-    described = _Blob(media_type=_CONFIG, digest=config.digest, size=config.size)
-    plain = tuple(
-        _Blob(media_type=_LAYER, digest=layer.digest, size=layer.size, annotations=_ours(layer)) for layer in layers
-    )
-    return msgspec.json.encode(_Image(config=described, layers=plain))
-
-
-def _ours(layer: _Blob) -> dict[str, str]:
-    return {name: layer.annotations[name] for name in (_DIFF_ID, _PACKER)}
 
 
 def _stored(repository: Repository, content: bytes) -> Manifest:

@@ -46,7 +46,7 @@ from envbuilder.jobs import fleet_kubernetes, fleet_make, kubernetes_executor
 from envbuilder.jobs.fleet_task import ProofOrder, Task
 from envbuilder.matrix import Matrix
 from envbuilder.probes.suite import kernel_text
-from envbuilder.publish import packing, registry_image, restated, zstd_form
+from envbuilder.publish import layer_manifest, packing, registry_image, restated
 from envbuilder.pypi.package_index import DistFile
 from envbuilder.refresh import artefact, evidence
 from envbuilder.registry import referrers, shapes
@@ -170,8 +170,8 @@ def _shapes(data: bytes) -> None:
     client.lacking(manifest)
     for ask in (
         lambda: registry_image.described(repository, manifest, "a@b"),
-        lambda: zstd_form._read(repository, manifest),
-        lambda: zstd_form.compressed(manifest),
+        lambda: layer_manifest.read_judged(repository, manifest),
+        lambda: layer_manifest.compressed(manifest),
         lambda: _again(manifest),
         lambda: referrers._described(repository, "tag"),
         lambda: referrers.document(repository, DIGEST, DIGEST, "application/x"),
@@ -184,9 +184,9 @@ def _shapes(data: bytes) -> None:
 
 def _again(manifest: Manifest) -> None:
     """Write a manifest in zstd anew, as it is looked at whether a tag names the image."""
-    layers = zstd_form._zstd_layers(manifest)
+    layers = layer_manifest.zstd_layers(manifest)
     if layers:
-        zstd_form._written(layers[0], layers)
+        layer_manifest.written(layers[0], layers)
 
 
 def _layers(data: bytes) -> None:

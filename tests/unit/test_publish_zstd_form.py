@@ -426,6 +426,14 @@ def test_a_tag_that_becomes_too_long_is_refused_before_anything_is_pushed(place:
     assert place.state.manifests == {}
 
 
+def test_one_tag_is_not_meant_for_both_forms(place: Place) -> None:
+    """Who names a tag that zstd makes of another would have it moved twice a run: refused, with nothing pushed."""
+    with pytest.raises(UsageError, match="latest-zstd is the name of latest in zstd"):
+        place.publish(publication={"moving": ("latest", "latest-zstd")})
+    assert place.state.manifests == {}
+    assert place.publish(publication={"moving": ("latest", "latest-zstd")}, repacker=None).published
+
+
 def test_a_failed_image_has_no_second_form(place: Place) -> None:
     """Only what is published is packed."""
     row = place.publish(make=failed_verdict)
