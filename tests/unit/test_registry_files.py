@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 import pytest
-from registries import Server, State, modern_registry
+from registries import Server, State, login, modern_registry
 
 from envbuilder.errors import InfrastructureError
 from envbuilder.registry.client import Repository, digest_of
@@ -60,6 +60,28 @@ def test_what_is_not_the_blob_is_refused(place, held: bytes | None, fault: Fault
     with pytest.raises(RegistryRefusedError) as caught:
         repository.download(NAME, len(DATA), file)
     assert caught.value.fault is fault
+
+
+def test_a_login_that_ends_meanwhile_is_renewed_and_the_file_sent_whole(tmp_path: Path, monkeypatch) -> None:
+    """A token that is no longer taken when the file is sent costs a second sending, from the file's beginning."""
+    with modern_registry(user="name:secret") as (host, state), (tmp_path / "file").open("w+b") as file:
+        repository = Repository(parse(f"{host}/team/image"), login(tmp_path, host, "name:secret"))
+        file.write(DATA)
+        send = repository.transport.send
+        put: list[str] = []
+
+        def ending(method: str, path: str, **given: Any) -> Any:
+            if method == "PUT":
+                put.append(path)
+                state.tokens.clear()
+            return send(method, path, **given)
+
+        monkeypatch.setattr(repository.transport, "send", ending)
+        repository.upload(NAME, file)
+        repository.download(NAME, len(DATA), file)
+        assert file.read() == DATA
+        assert len(put) == 1
+        assert state.blobs == {NAME: DATA}
 
 
 def test_a_full_disk_is_this_hosts_fault(place) -> None:
