@@ -14,7 +14,7 @@ import msgspec
 from envbuilder.errors import InfrastructureError, PublishError, decode
 from envbuilder.workspace import read_kept
 
-Step = Literal["staged", "validated", "stated", "pinned", "moving", "moved", "done"]
+Step = Literal["staged", "validated", "stated", "pinned", "moving", "moved", "done", "repacked"]
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

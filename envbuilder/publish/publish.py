@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import assert_never
 
@@ -11,15 +11,18 @@ import msgspec
 
 from envbuilder.attest.predicates import Allowance
 from envbuilder.engine.port import Image
-from envbuilder.errors import PublishError, decode
+from envbuilder.errors import EnvbuilderError, InfrastructureError, PublishError, UsageError
 from envbuilder.exits import ExitCode
 from envbuilder.publish.journal import Entry, Journal, exclusively
+from envbuilder.publish.layer_manifest import compressed
 from envbuilder.publish.promotion import FORGETS, Mover, check_immutable, confirm_tags, pin
-from envbuilder.publish.publish_document import PublishRow, Tag
+from envbuilder.publish.publish_document import PublishRow, Tag, ZstdForm
 from envbuilder.publish.stating import Terms, Tools, state, validated
 from envbuilder.publish.tag_names import staging_tag
+from envbuilder.publish.zstd_form import SUFFIX, Work, check_ours
 from envbuilder.registry.client import Manifest
 from envbuilder.registry.reference import Reference
+from envbuilder.registry.shapes import config_digest
 from envbuilder.verdict import Verdict
 
 
@@ -44,10 +47,11 @@ def publish(publication: Publication, tools: Tools) -> PublishRow:
     """Publish one image, or say why its verdict forbids it. Safe to kill at any moment, and to run again.
 
     A public tag is moved only to a digest whose statement is already attached. Raises PublishError and
-    InfrastructureError; moving tags are then where they were.
+    InfrastructureError; moving tags are then where they were. What goes wrong with the same image in zstd is in the
+    row: the image in gzip is published by then, and stays so.
     """
-    for tag in (*publication.tags, *publication.moving):
-        publication.to.at(tag)  # a tag that no registry takes is refused before anything is pushed
+    second = _named_second(publication)
+    _check_tags(publication, second if tools.repacker else None)
     image = tools.engine.image(publication.image)
     if image is None:
         raise PublishError(f"the engine has no image {publication.image}", hint="envbuilder build makes it")
@@ -66,9 +70,86 @@ def publish(publication: Publication, tools: Tools) -> PublishRow:
         journal.note(Entry(step="stated", digest=manifest.digest))
         _promote(publication, tools, manifest, journal)
         _tidy(publication, tools, image)
-        tags = [Tag(name=name, moving=False) for name in publication.tags]
-        tags += [Tag(name=name, moving=True) for name in publication.moving]
-        return msgspec.structs.replace(row, published=True, tags=tuple(tags))
+        row = msgspec.structs.replace(row, published=True, tags=_row_tags(publication))
+        if tools.repacker is None:
+            return row
+        try:
+            return msgspec.structs.replace(row, zstd=_in_zstd(second, tools, image, manifest, verdict, journal))
+        except EnvbuilderError as error:
+            text = f"published in gzip; in zstd not: {error.message}" + (f" (next: {error.hint})" if error.hint else "")
+            failed = error.exit_code if isinstance(error, InfrastructureError) else ExitCode.PUBLISH_FAILED
+            return msgspec.structs.replace(row, error=text, exit_code=failed)
+
+
+def _check_tags(publication: Publication, second: Publication | None) -> None:
+    """Refuse a tag that no registry takes, or that is meant for both forms, before anything is pushed."""
+    first = (*publication.tags, *publication.moving)
+    others = (*second.tags, *second.moving) if second else ()
+    for tag in (*first, *others):
+        publication.to.at(tag)
+    for tag in sorted({*first} & {*others}):
+        raise UsageError(f"{tag} is the name of {tag.removesuffix(SUFFIX)} in zstd", hint="--moving without it")
+
+
+def _row_tags(publication: Publication) -> tuple[Tag, ...]:
+    tags = [Tag(name=name, moving=False) for name in publication.tags]
+    return (*tags, *(Tag(name=name, moving=True) for name in publication.moving))
+
+
+def _named_second(publication: Publication) -> Publication:
+    """Name the same image's other form: each tag of the first has one."""
+    tags, moving = ((f"{name}{SUFFIX}" for name in names) for names in (publication.tags, publication.moving))
+    return replace(publication, tags=tuple(tags), moving=tuple(moving))
+
+
+def _in_zstd(  # noqa: PLR0913, PLR0917 - what was published, as what it was judged, and the ports
+    second: Publication, tools: Tools, image: Image, manifest: Manifest, verdict: Verdict, journal: Journal
+) -> ZstdForm:
+    """Publish the judged image with its layers in zstd: repacked, read back, then stated, and tagged last.
+
+    The verdict is stated about this manifest only because it is of the same configuration, which is the image, and
+    every layer was seen to unpack to what that names. Raises PublishError and InfrastructureError.
+    """
+    assert tools.repacker is not None, "asked for"  # noqa: S101 - for the type checker
+    config = config_digest(manifest)
+    if not config or verdict.image.id not in (config, manifest.digest):
+        raise PublishError(
+            f"the verdict is about {verdict.image.id}, and {manifest.digest} is {config or 'no single image'}",
+            hint="publish from an engine whose images are named by their configuration or their manifest",
+        )
+    check_ours(tools.repository, second.moving)
+    kept = journal.last("repacked")
+    work = Work(
+        repository=tools.repository,
+        judged=manifest,
+        pin=second.tags[0],
+        folder=second.folder,
+        most=2 * image.size + _BESIDES,
+        say=tools.say,
+        earlier=(kept.digest,) if kept else (),
+    )
+    made = tools.repacker.repacked(work)
+    if config_digest(made) != config:
+        raise PublishError(f"{made.digest} is not the image that was judged ({config})")
+    journal.note(Entry(step="repacked", digest=made.digest))
+    told = msgspec.structs.replace(
+        verdict.image, id=config, digest=made.digest, reference=str(second.to.at(made.digest)), repacked=manifest.digest
+    )
+    restated = msgspec.structs.replace(verdict, image=told)
+    further = tools.describe(second.to.name, made.digest, image)
+    statements = state(second.to.name, made, restated, tools, second.allow, further)
+    _promote(second, tools, made, journal)
+    return ZstdForm(
+        digest=made.digest,
+        tags=_row_tags(second),
+        statements=statements,
+        compressed=compressed(made),
+        gzip=compressed(manifest),
+    )
+
+
+_BESIDES = 1 << 30
+"""What a layer may have beside twice what the engine says of the whole image's files (bytes): headers, padding."""
 
 
 def _key(publication: Publication, image: Image) -> str:
@@ -99,22 +180,6 @@ def _stage(publication: Publication, tools: Tools, image: Image, journal: Journa
 
 
 _ONE = "push from one host at a time, and let the registry take images as they are"
-
-
-def config_digest(manifest: Manifest) -> str:
-    """Return the digest of an image's configuration, which an engine takes for the image's id; '' for an index."""
-    try:
-        return decode.from_json(manifest.content, _ImageManifest).config.digest
-    except decode.DamagedError:
-        return ""
-
-
-class _Config(msgspec.Struct, frozen=True):
-    digest: str
-
-
-class _ImageManifest(msgspec.Struct, frozen=True):
-    config: _Config
 
 
 def _unfit(verdict: Verdict, allow: tuple[Allowance, ...]) -> str:

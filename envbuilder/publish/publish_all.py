@@ -14,7 +14,7 @@ from envbuilder.attest.envelope import KeySealer, Sealer
 from envbuilder.attest.keys import is_private_to_its_owner, load_private
 from envbuilder.attest.predicates import Allowance
 from envbuilder.attest.provenance import Base, Made, provenance
-from envbuilder.attest.sbom_contents import read
+from envbuilder.attest.sbom_contents import Contents, read
 from envbuilder.attest.sigstore import SigstoreSealer
 from envbuilder.attest.statement import CYCLONEDX, Statement, about
 from envbuilder.choice import Choice
@@ -27,6 +27,7 @@ from envbuilder.image.build import Built, digests_of, standing
 from envbuilder.publish.publish import Publication, publish
 from envbuilder.publish.publish_document import PublishDocument, PublishRow, Tag
 from envbuilder.publish.stating import Terms, Tools
+from envbuilder.publish.zstd_form import SUFFIX, Repacker
 from envbuilder.pypi.open_index import open_index
 from envbuilder.registry.client import Repository
 from envbuilder.registry.reference import Reference
@@ -40,7 +41,10 @@ from envbuilder.workspace import Workspace, content_key, folder_contents
 
 @dataclass(frozen=True)
 class Wish:
-    """What a publish was asked for: where to, further moving tags, what is allowed, and how to validate."""
+    """What a publish was asked for: where to, further moving tags, what is allowed, and how to validate.
+
+    ``zstd`` is the level at which layers are packed for a second manifest; None for no such one.
+    """
 
     to: Reference
     moving: tuple[str, ...] = ()
@@ -48,6 +52,7 @@ class Wish:
     profile: Profile = "quick"
     gpus: str = "auto"
     sbom: bool = True
+    zstd: int | None = None
 
 
 @dataclass(frozen=True)
@@ -63,11 +68,12 @@ class Session:
 
 def publish_all(choice: Choice, wish: Wish, sealer: Sealer, session: Session) -> PublishDocument:
     """Publish every chosen environment's image. A failure of one is its row; the others go on."""
+    repacker = Repacker(wish.zstd) if wish.zstd is not None else None
     session.engine.sweep()  # what an earlier run left that was killed
     rows = []
     for environment in choice.environments:
         try:
-            rows.append(_publish_one(environment, choice, wish, sealer, session))
+            rows.append(_publish_one(environment, choice, wish, sealer, session, repacker))
         except EnvbuilderError as error:
             rows.append(_failed(environment, wish, error))
     return PublishDocument(rows=tuple(rows))
@@ -100,6 +106,7 @@ def plan_all(choice: Choice, wish: Wish, session: Session) -> PublishDocument:
     for environment in choice.environments:
         try:
             tags = [*_tags(_built(environment, session)), *((tag, True) for tag in wish.moving)]
+            tags += [(f"{tag}{SUFFIX}", moving) for tag, moving in tags] if wish.zstd is not None else []
             rows.append(
                 PublishRow(
                     environment=environment.id,
@@ -124,7 +131,14 @@ def _tags(built: Built) -> tuple[tuple[str, bool], ...]:
     return ((f"{name}-{built.record.image.removeprefix('sha256:')[:12]}", False), (name, True))
 
 
-def _publish_one(environment: Environment, choice: Choice, wish: Wish, sealer: Sealer, session: Session) -> PublishRow:
+def _publish_one(  # noqa: PLR0913, PLR0917 - one image, and what all of them share
+    environment: Environment,
+    choice: Choice,
+    wish: Wish,
+    sealer: Sealer,
+    session: Session,
+    repacker: Repacker | None,
+) -> PublishRow:
     built = _built(environment, session)
     tags = _tags(built)
     publication = Publication(
@@ -146,6 +160,7 @@ def _publish_one(environment: Environment, choice: Choice, wish: Wish, sealer: S
         now=lambda: datetime.now(UTC),
         describe=describe,
         say=lambda text: session.say(f"{environment.id}: {text}"),
+        repacker=repacker,
     )
     return publish(publication, tools)
 
@@ -174,25 +189,27 @@ def _validator(built: Built, choice: Choice, wish: Wish, session: Session) -> Ca
     return judge
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Describe:
-    """States what is in an image and where it came from."""
+    """States what is in an image and where it came from; one image, which is read once, by each of its digests."""
 
     built: Built
     session: Session
     sbom: bool
+    _contents: Contents | None = None
 
     def __call__(self, name: str, digest: str, image: Image) -> tuple[Statement, ...]:
         made = (self._provenance(name, digest),)
         return (*made, self._bill(name, digest, image)) if self.sbom else made
 
     def _bill(self, name: str, digest: str, image: Image) -> Statement:
-        self.session.say(f"{self.built.environment.id}: reading the image for its bill of materials")
-        contents = read(read_image(self.session.engine, image))
+        if self._contents is None:
+            self.session.say(f"{self.built.environment.id}: reading the image for its bill of materials")
+            self._contents = read(read_image(self.session.engine, image))
         made = bom(
             name,
             digest,
-            contents,
+            self._contents,
             lockfile.parse(self.built.lock),
             created=self.built.record.finished,
             left_out=omissions.parse(self.built.omissions) if self.built.omissions else None,

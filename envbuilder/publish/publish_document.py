@@ -16,8 +16,24 @@ class Tag(msgspec.Struct, frozen=True, kw_only=True):
     before: str = ""
 
 
+class ZstdForm(msgspec.Struct, frozen=True, kw_only=True):
+    """The same image with its layers in zstd: its manifest's digest, what names it, and what is attached to that.
+
+    ``compressed`` and ``gzip`` are the bytes of its layers as they are stored, in this form and in the first.
+    """
+
+    digest: str
+    tags: tuple[Tag, ...]
+    statements: tuple[str, ...]
+    compressed: int
+    gzip: int
+
+
 class PublishRow(msgspec.Struct, frozen=True, kw_only=True):
-    """How one image fared. ``statements`` are the digests under which they are attached."""
+    """How one image fared. ``statements`` are the digests under which they are attached.
+
+    ``zstd`` is its second manifest, where one was asked for; with ``published`` and an ``error`` that one is lacking.
+    """
 
     environment: str
     repository: str
@@ -28,6 +44,7 @@ class PublishRow(msgspec.Struct, frozen=True, kw_only=True):
     allowed: tuple[Allowance, ...] = ()
     tags: tuple[Tag, ...] = ()
     statements: tuple[str, ...] = ()
+    zstd: ZstdForm | None = None
     error: str = ""
     exit_code: int = 0
 

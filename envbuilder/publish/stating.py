@@ -18,6 +18,7 @@ from envbuilder.attest.predicates import Allowance, rehearsal_statement, result_
 from envbuilder.engine.port import Engine, Image
 from envbuilder.errors import PublishError, decode
 from envbuilder.publish.journal import Entry, Journal
+from envbuilder.publish.zstd_form import Repacker
 from envbuilder.registry.client import Manifest, Repository
 from envbuilder.registry.reference import Reference
 from envbuilder.registry.referrers import attach, confirm
@@ -46,7 +47,10 @@ class Describe(Protocol):
 
 @dataclass(frozen=True)
 class Tools:
-    """The outside world: the engine, the repository, who signs, what validates a reference by digest, and the time."""
+    """The outside world: the engine, the repository, who signs, what validates a reference by digest, and the time.
+
+    ``repacker`` packs layers in zstd, where that was asked for.
+    """
 
     engine: Engine
     repository: Repository
@@ -55,6 +59,7 @@ class Tools:
     now: Callable[[], datetime]
     describe: Describe = field(default=lambda name, digest, image: ())  # noqa: ARG005 - the port's names
     say: Callable[[str], None] = field(default=lambda text: None)  # noqa: ARG005 - likewise
+    repacker: Repacker | None = None
 
 
 @dataclass(frozen=True)

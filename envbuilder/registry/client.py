@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import BinaryIO
 from urllib.parse import urlencode, urlsplit, urlunsplit
 
 import msgspec
@@ -31,6 +32,7 @@ MAX_TAGS = 100_000
 """Bytes of one page of a list, and the tags above which a repository is refused."""
 
 _ACCEPT = f"{OCI_MANIFEST}, {OCI_INDEX}, {DOCKER_MANIFEST}, {DOCKER_LIST}"
+_PIECE = 1 << 20
 _OK, _CREATED, _ACCEPTED, _MISSING, _CHANGED = 200, 201, 202, 404, 412
 
 
@@ -62,6 +64,16 @@ class Manifest:
 def digest_of(content: bytes) -> str:
     """Return the SHA-256 digest of content, as registries write it."""
     return f"sha256:{hashlib.sha256(content).hexdigest()}"
+
+
+def digest_of_file(file: BinaryIO) -> str:
+    """Return the digest of a file from its beginning; it stands at its beginning again then."""
+    hashed = hashlib.sha256()
+    file.seek(0)
+    while piece := file.read(_PIECE):
+        hashed.update(piece)
+    file.seek(0)
+    return f"sha256:{hashed.hexdigest()}"
 
 
 class Repository:
@@ -161,19 +173,39 @@ class Repository:
                 Fault.TOO_LARGE, f"a document of {len(content)} bytes is more than anybody would read"
             )
         digest = digest_of(content)
-        if not self.has_blob(digest):
-            begun = self.transport.send(
-                "POST", f"{self._path}blobs/uploads/", expect=(_ACCEPTED,), body=b"", scope="pull,push"
-            )
-            self.transport.send(
-                "PUT",
-                _with_digest(begun.headers.get("Location", ""), digest),
-                expect=(_CREATED,),
-                headers={"Content-Type": "application/octet-stream"},
-                body=content,
-                scope="pull,push",
-            )
+        self._upload(digest, content, again=True)
         return Descriptor(media_type=media_type, digest=digest, size=len(content))
+
+    def upload(self, digest: str, file: BinaryIO) -> None:
+        """Store a file of any size as a blob, unless it is there already; the registry holds it to its digest."""
+        self._upload(digest, file, again=False)  # of a long upload that broke off, the registry may keep a part
+
+    def download(self, digest: str, size: int, into: BinaryIO) -> None:
+        """Fetch a blob of any size into a file, in the place of what that held; it stands at its beginning then.
+
+        Raises RegistryRefusedError where the blob is absent, or is not of this digest and size (bytes).
+        """
+        self.transport.send("GET", f"{self._path}blobs/{digest}", expect=(_OK,), limit=size, into=into)
+        held = into.seek(0, os.SEEK_END)
+        if held != size:
+            raise RegistryRefusedError(Fault.ALTERED, f"blob {digest} has {held:,} bytes, and not the {size:,} stated")
+        _agree(digest_of_file(into), digest, "blob")
+
+    def _upload(self, digest: str, body: bytes | BinaryIO, *, again: bool) -> None:
+        if self.has_blob(digest):
+            return
+        begun = self.transport.send(
+            "POST", f"{self._path}blobs/uploads/", expect=(_ACCEPTED,), body=b"", scope="pull,push"
+        )
+        self.transport.send(
+            "PUT",
+            _with_digest(begun.headers.get("Location", ""), digest),
+            expect=(_CREATED,),
+            headers={"Content-Type": "application/octet-stream"},
+            body=body,
+            scope="pull,push",
+            again=again,
+        )
 
     def tags(self) -> tuple[str, ...]:
         """List every tag; empty where the repository does not exist yet."""

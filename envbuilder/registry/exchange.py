@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import BinaryIO
 from urllib.parse import urljoin, urlsplit
 
 import urllib3
 from urllib3.exceptions import HTTPError, LocationValueError, SSLError, TimeoutError  # noqa: A004 - urllib3's own
 
+from envbuilder.errors import of_system
 from envbuilder.registry.deadline import Deadline
 from envbuilder.registry.faults import Fault, RegistryFailedError, RegistryRefusedError
 
@@ -53,11 +56,15 @@ class Exchange:
         address: str,
         headers: Mapping[str, str],
         *,
-        body: bytes | None = None,
+        body: bytes | BinaryIO | None = None,
         limit: int,
         again: bool = True,
+        into: BinaryIO | None = None,
     ) -> Answer:
         """Send a request, ``again`` where it is busy and that is harmless; ``limit`` bounds the answer (bytes).
+
+        A body may be a file, which is sent from its beginning. What a success brings goes ``into`` a file where one is
+        given, in the place of all that it held.
 
         Raises RegistryFailedError where nobody answers in time, RegistryRefusedError for an answer beyond the bounds.
         """
@@ -65,7 +72,7 @@ class Exchange:
         for attempt in range(attempts):
             last = attempt == attempts - 1
             try:
-                answer = self._follow(method, address, headers, body, limit)
+                answer = self._follow(method, address, headers, body, limit, into)
             except RegistryFailedError as error:
                 if last or attempt or error.fault is not Fault.UNREACHABLE:
                     raise
@@ -93,11 +100,19 @@ class Exchange:
         time.sleep(self.deadline.left(seconds))
         self.deadline.left(seconds)
 
-    def _follow(self, method: str, address: str, headers: Mapping[str, str], body: bytes | None, limit: int) -> Answer:
+    def _follow(  # noqa: PLR0913, PLR0917 - the parts of an HTTP request, and where its answer goes
+        self,
+        method: str,
+        address: str,
+        headers: Mapping[str, str],
+        body: bytes | BinaryIO | None,
+        limit: int,
+        into: BinaryIO | None,
+    ) -> Answer:
         """Send, and follow redirects within bounds. Credentials stay with the host that they are for."""
         here, sent = address, dict(headers)
         for _ in range(MAX_REDIRECTS + 1):
-            answer = self._once(method, here, sent, body, limit)
+            answer = self._once(method, here, sent, body, limit, into)
             if answer.status not in _REDIRECTS or "Location" not in answer.headers:
                 return answer
             following = self._redirected(here, answer.headers["Location"])
@@ -122,10 +137,18 @@ class Exchange:
             )
         return following
 
-    def _once(self, method: str, address: str, headers: Mapping[str, str], body: bytes | None, limit: int) -> Answer:
+    def _once(  # noqa: PLR0913, PLR0917 - likewise
+        self,
+        method: str,
+        address: str,
+        headers: Mapping[str, str],
+        body: bytes | BinaryIO | None,
+        limit: int,
+        into: BinaryIO | None,
+    ) -> Answer:
         timeout = urllib3.Timeout(connect=self.deadline.left(CONNECT_S), read=self.deadline.left(SILENCE_S))
         # Compression is neither asked for nor undone: a small answer must not become a large one here.
-        sent = {"Accept-Encoding": "identity", "User-Agent": "envbuilder", **headers}
+        sent = {"Accept-Encoding": "identity", "User-Agent": "envbuilder", **headers, **_length(body)}
         try:
             answer = self._pool(address).request(
                 method,
@@ -139,7 +162,7 @@ class Exchange:
                 decode_content=False,
             )
             try:
-                content = b"" if method == "HEAD" else self._read(answer, limit)
+                content = b"" if method == "HEAD" else self._read(answer, limit, into)
             except BaseException:
                 answer.close()  # what has not been read would be taken for the next answer
                 raise
@@ -159,7 +182,19 @@ class Exchange:
             raise RegistryRefusedError(Fault.BAD_ANSWER, f"{self._host}: {error}") from error
         return Answer(answer.status, answer.headers, content, address)
 
-    def _read(self, answer: urllib3.BaseHTTPResponse, limit: int) -> bytes:
+    def _read(self, answer: urllib3.BaseHTTPResponse, limit: int, into: BinaryIO | None) -> bytes:
+        content = bytearray()
+        if into is None or answer.status >= 300:  # noqa: PLR2004 - HTTP's class of success
+            for chunk in self._pieces(answer, limit):
+                content += chunk
+            return bytes(content)
+        into.seek(0)
+        into.truncate()
+        for chunk in self._pieces(answer, limit):
+            _keep(into, chunk)
+        return b""
+
+    def _pieces(self, answer: urllib3.BaseHTTPResponse, limit: int) -> Iterator[bytes]:
         bound = limit if answer.status < 300 else max(limit, MAX_ERROR)  # noqa: PLR2004 - HTTP's class of success
         encoding = answer.headers.get("Content-Encoding", "identity").strip().lower()
         if encoding not in ("", "identity"):
@@ -169,16 +204,16 @@ class Exchange:
         declared = answer.headers.get("Content-Length", "")
         if declared.isdigit() and (len(declared) > 18 or int(declared) > bound):  # noqa: PLR2004 - digits of 2^63
             raise self._too_large(bound)
-        content = bytearray()
+        read = 0
         while chunk := answer.read1(_CHUNK):
-            content += chunk
-            if len(content) > bound:
+            read += len(chunk)
+            if read > bound:
                 raise self._too_large(bound)
+            yield chunk
             self.deadline.left(1)
-        return bytes(content)
 
     def _too_large(self, limit: int) -> RegistryRefusedError:
-        text = f"{self._host} sends more than {limit} bytes where a small document was expected"
+        text = f"{self._host} sends more than {limit} bytes where no more were expected"
         return RegistryRefusedError(Fault.TOO_LARGE, text)
 
     def _untrusted(self, error: SSLError) -> RegistryFailedError:
@@ -198,6 +233,23 @@ class Exchange:
         """Close every connection."""
         for pool in self._pools.values():
             pool.clear()
+
+
+def _keep(file: BinaryIO, piece: bytes) -> None:
+    """Write to a file of ours. A disk that is full is no fault of the registry's, nor is it asked again for that."""
+    try:
+        file.write(piece)
+    except OSError as error:
+        raise of_system(error, f"write {file.name}") from error
+
+
+def _length(body: bytes | BinaryIO | None) -> dict[str, str]:
+    """Rewind a file that is to be sent, and say how long it is: not every registry takes what it is not told of."""
+    if body is None or isinstance(body, bytes):
+        return {}
+    length = body.seek(0, os.SEEK_END)
+    body.seek(0)
+    return {"Content-Length": str(length)}
 
 
 _REACHABLE = "is the registry running and reachable?"

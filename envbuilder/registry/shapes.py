@@ -27,6 +27,14 @@ class _Shape(msgspec.Struct, frozen=True, rename="camel"):
     manifests: tuple[_Entry, ...] | None = None
 
 
+class _Config(msgspec.Struct, frozen=True):
+    digest: str
+
+
+class _Configured(msgspec.Struct, frozen=True):
+    config: _Config
+
+
 _NO_PLATFORM = "unknown"
 """What builders write for entries that are no image: records of how one was built."""
 
@@ -47,6 +55,14 @@ def ambiguity(manifest: Manifest) -> str:
     if shape.media_type and manifest.media_type and shape.media_type != manifest.media_type:
         return f"it says that it is {shape.media_type[:100]!r}, and the registry {manifest.media_type[:100]!r}"
     return ""
+
+
+def config_digest(manifest: Manifest) -> str:
+    """Return the digest of an image's configuration, which an engine takes for the image's id; '' for an index."""
+    try:
+        return str(parsed(manifest.content, _Configured, "an image's manifest").config.digest)
+    except MalformedError:
+        return ""
 
 
 def platforms(manifest: Manifest) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ import ssl
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
+from typing import BinaryIO
 from urllib.parse import urlencode, urljoin, urlsplit
 
 import msgspec
@@ -58,10 +59,11 @@ class Transport:
         *,
         expect: tuple[int, ...],
         headers: Mapping[str, str] | None = None,
-        body: bytes | None = None,
+        body: bytes | BinaryIO | None = None,
         scope: str = "pull",
         limit: int = SMALL,
         again: bool = True,
+        into: BinaryIO | None = None,
     ) -> Answer:
         """Send a request below ``/v2/`` (or to a full address) and return an answer whose status was expected.
 
@@ -74,7 +76,13 @@ class Transport:
 
         def once() -> Answer:
             return self._exchange.send(
-                method, address, self._with_login(address, headers, scope), body=body, limit=limit, again=again
+                method,
+                address,
+                self._with_login(address, headers, scope),
+                body=body,
+                limit=limit,
+                again=again,
+                into=into,
             )
 
         answer = once()

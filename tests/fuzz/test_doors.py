@@ -20,7 +20,6 @@ BY_OTHERS = {
     ("jobs/fleet_run.py", "_is_left"): "orders",
     ("jobs/slurm_script.py", "_image"): "orders",
     ("publish/stating.py", "validated"): "document",
-    ("publish/verify.py", "published"): "trusted",
     ("pypi/simple_api.py", "Client._page"): "index",
     ("pypi/simple_api.py", "_as_ours"): "wheel",
     ("upgrade/bisect.py", "bisect"): "document",

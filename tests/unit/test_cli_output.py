@@ -67,7 +67,7 @@ from envbuilder.jobs.fleet_document import FleetDocument, ProofRow
 from envbuilder.jobs.plan_matrix import NewestOptions, PlanOptions
 from envbuilder.jobs.run import RunDocument, RunRow
 from envbuilder.publish import publish_text, verify_document
-from envbuilder.publish.publish_document import PublishDocument, PublishRow, Tag
+from envbuilder.publish.publish_document import PublishDocument, PublishRow, Tag, ZstdForm
 from envbuilder.publish.verify_document import Verification
 from envbuilder.refresh import agreement, propose
 from envbuilder.refresh.agreement import Comparison, VerifyDocument
@@ -198,6 +198,19 @@ PUBLISHED = PublishDocument(
             allowed=("inconclusive",),
             tags=(Tag(name="tf2.20.0-py311-cpu-bookworm", moving=True), Tag(name="latest", moving=True)),
         ),
+        published(
+            published=True,
+            digest=digest("first"),
+            verdict="PASSED",
+            zstd=ZstdForm(
+                digest=digest("second"),
+                tags=(Tag(name="pinned-zstd", moving=False), Tag(name="latest-zstd", moving=True)),
+                statements=(digest("said"),),
+                compressed=249_300_000,
+                gzip=330_012_345,
+            ),
+        ),
+        published(published=True, verdict="PASSED", error="published in gzip; in zstd not: why", exit_code=7),
         published(verdict="FAILED", error="the verdict is FAILED", exit_code=1),
         published(error="the registry does not answer\nat all", exit_code=5),
     )
@@ -488,8 +501,8 @@ PHRASES: dict[tuple[str, ...], str] = {
     ("explain",): "rejected",
     ("validate",): "s",
     ("controls",): "must find time nothing red as it s",
-    ("publish",): "result failed refused would new",
-    ("fleet", "make"): "result failed refused",
+    ("publish",): "result failed refused would new alone MB instead of",
+    ("fleet", "make"): "result failed refused alone MB instead of",
     ("verify",): "ACCEPTED REFUSED at on by ago a host with seconds days signed over",
     **dict.fromkeys(FLEET, "since or there in them for ran at"),
     ("fleet", "prove"): "on none",

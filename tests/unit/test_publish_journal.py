@@ -16,12 +16,12 @@ from envbuilder.attest.keys import PRIVATE, PUBLIC
 from envbuilder.cli import root
 from envbuilder.errors import EnvbuilderError, PublishError, UsageError
 from envbuilder.publish.journal import Entry, Journal
-from envbuilder.publish.publish import config_digest
 from envbuilder.publish.publish_all import allowance, sealer_of
 from envbuilder.publish.tag_names import staging_tag
 from envbuilder.publish.verify_request import duration
 from envbuilder.registry.client import Manifest
 from envbuilder.registry.reference import parse
+from envbuilder.registry.shapes import config_digest
 from envbuilder.workspace import Workspace, write_document
 
 

@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
+import click
 import msgspec
 import pytest
+from click.testing import CliRunner
+from registries import modern_registry
 
+from envbuilder.attest.sbom_contents import Contents
 from envbuilder.attest.statement import PROVENANCE
 from envbuilder.catalog.store import load
 from envbuilder.choice import choose
+from envbuilder.cli import root
 from envbuilder.engine.fake import FakeEngine
+from envbuilder.errors import UsageError
 from envbuilder.image import debian
 from envbuilder.image.build import Built
 from envbuilder.image.ensure import ensure
 from envbuilder.image.names import BASE_KEY_LABEL
+from envbuilder.publish import packing, publish_all
 from envbuilder.publish.publish_all import Session, Wish, _Describe, plan_all
+from envbuilder.publish.zstd_form import LEVEL
 from envbuilder.registry.reference import parse
 from envbuilder.verdict import HostRef
 from envbuilder.workspace import Workspace, write_document
@@ -85,3 +94,53 @@ def test_what_was_never_built_is_said(session: Session) -> None:
     )
     (row,) = plan_all(choice, Wish(to=parse("127.0.0.1:1/team/image")), session).rows
     assert "is not built" not in row.error
+
+
+def test_a_dry_run_names_the_tags_of_both_forms(session: Session) -> None:
+    """With zstd each tag has its other form, behind it, as immutable or as moving; without it there is none."""
+    choice = choose("quickstart", (), Workspace(ROOT), load())
+    built(session)
+    with modern_registry() as (host, _):
+        wish = Wish(to=parse(f"{host}/team/image"), moving=("latest",))
+        (plain,) = plan_all(choice, wish, session).rows
+        (both,) = plan_all(choice, replace(wish, zstd=12), session).rows
+    assert not both.error
+    assert both.tags[: len(plain.tags)] == plain.tags
+    second = [(tag.name, tag.moving) for tag in both.tags[len(plain.tags) :]]
+    assert second == [(f"{tag.name}-zstd", tag.moving) for tag in plain.tags]
+
+
+def test_an_image_is_read_once_for_the_bills_of_both_forms(session: Session, monkeypatch) -> None:
+    """Reading an image takes long: what is in it is stated about each digest, and read for the first alone."""
+    what = built(session)
+    image = session.engine.image(what.record.image)
+    assert image is not None
+    reads: list[object] = []
+    monkeypatch.setattr(publish_all, "read_image", lambda _, one: reads.append(one))
+    monkeypatch.setattr(publish_all, "read", lambda _: Contents(()))
+    describe = _Describe(what, session, sbom=True)
+    other = "sha256:" + "e" * 64
+    about = [[one.subject[0].digest["sha256"] for one in describe("a.b/c", name, image)] for name in (DIGEST, other)]
+    assert about == [["d" * 64] * 2, ["e" * 64] * 2]
+    assert len(reads) == 1
+
+
+def test_a_level_alone_packs_nothing() -> None:
+    """A level without zstd would be passed over in silence, and one that readers refuse is no level."""
+    words = ("publish", "--to", "127.0.0.1:1/team/image", "--dry-run", "--zstd-level")
+    alone = CliRunner().invoke(root, [*words, "9"], standalone_mode=False).exception
+    assert isinstance(alone, UsageError)
+    assert "--zstd" in alone.hint
+    for level in ("0", "20"):
+        beyond = CliRunner().invoke(root, [*words, level, "--zstd"], standalone_mode=False).exception
+        assert "not in the range" in str(beyond)
+    assert (click_range().min, click_range().max) == packing.LEVELS
+
+
+def click_range() -> click.IntRange:
+    command = root.get_command(click.Context(root), "publish")
+    assert command is not None
+    (option,) = (one for one in command.params if one.name == "zstd_level")
+    assert isinstance(option.type, click.IntRange)
+    assert f"[default: {LEVEL}]" in str(option.to_info_dict()["help"])
+    return option.type
