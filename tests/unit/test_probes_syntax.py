@@ -21,8 +21,20 @@ OWN = {path.stem for path in FILES} | {"envbuilder_probes"}
 FRAMEWORK = {"tensorflow", "numpy", "keras", "pytest"}
 
 TYPING_3_6 = {
-    *("Any", "Callable", "Dict", "IO", "Iterable", "Iterator", "List", "Mapping", "NamedTuple", "NoReturn", "Optional"),
-    *("Sequence", "Set", "TextIO", "Tuple", "TypeVar", "Union"),
+    *(
+        "Any",
+        "Callable",
+        "Dict",
+        "FrozenSet",
+        "IO",
+        "Iterable",
+        "Iterator",
+        "List",
+        "Mapping",
+        "NamedTuple",
+        "NoReturn",
+    ),
+    *("Optional", "Sequence", "Set", "TextIO", "Tuple", "TypeVar", "Union"),
 }
 """What ``typing`` had in 3.6.2 of what anybody here may want."""
 
