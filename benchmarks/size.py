@@ -139,10 +139,10 @@ def ours(engine: DockerEngine, release: str, flavor: Flavor, form: str) -> tuple
     slim = resolve(msgspec.structs.replace(wish, thin=CAPABILITIES), catalog) if form == THIN else ships
     assert isinstance(ships, Environment)  # noqa: S101 - a release that ships
     assert isinstance(slim, Environment)  # noqa: S101 - as above
-    lock = ensure_lock(ships, catalog, here)
     if form in {DEVEL, RUNTIME}:
         record = ensure(ships, catalog, here, engine, quiet).record
         return record.image, record.omitted
+    lock = ensure_lock(ships, catalog, here)
     if form == ADDED:
         slim = msgspec.structs.replace(slim, id=f"{slim.id}-tqdm", requirements=(*slim.requirements, "tqdm"))
         kept = lockfile.of_context(made.context(slim.id))
@@ -188,16 +188,18 @@ def packed(stream: IO[bytes], ways: Iterable[str], pool: ThreadPoolExecutor) -> 
     return f"sha256:{hashed.hexdigest()}", Packed(done, read)
 
 
+def read_table(path: Path, kind: type[Table]) -> Table:
+    """Read what an earlier run kept; nothing where there was none."""
+    return msgspec.json.decode(read_users(path), type=kind) if path.is_file() else kind()
+
+
 class Kept:
     """The layers that were packed before, and the images that went when they had been measured, in a folder's files."""
 
     def __init__(self, folder: Path) -> None:
         self._path, self._gone = folder / "layers.json", folder / "gone.json"
-        self.layers = self._read_all(self._path, dict[str, Packed])
-        self.gone = self._read_all(self._gone, dict[str, Measured])
-
-    def _read_all(self, path: Path, kind: type[Table]) -> Table:
-        return msgspec.json.decode(read_users(path), type=kind) if path.is_file() else kind()
+        self.layers = read_table(self._path, dict[str, Packed])
+        self.gone = read_table(self._gone, dict[str, Measured])
 
     def remember(self, one: Measured) -> None:
         """Keep what an image came to that goes now."""

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from envbuilder.environment import Additions, Combination, Flavor, Form
+from envbuilder.environment import WHOLE, Additions, Combination, Flavor, Form
 from envbuilder.versions import DOTTED, RELEASE
 
 ReleaseText = Annotated[str, msgspec.Meta(pattern=rf"^{RELEASE}\Z", description="a release, such as 2.20.0")]
@@ -149,7 +149,7 @@ class Axes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     flavor: tuple[Flavor, ...] = ("cpu",)
     cuda: tuple[DottedText, ...] = ()
     cudnn: tuple[DottedText, ...] = ()
-    form: tuple[Form, ...] = ("devel",)
+    form: tuple[Form, ...] = (WHOLE,)
 
 
 class Include(OnTop, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -163,7 +163,7 @@ class Include(OnTop, frozen=True, kw_only=True, forbid_unknown_fields=True):
     cuda: DottedText | None = None
     cudnn: DottedText | None = None
     controls: tuple[NameText, ...] = ()
-    form: Form = "devel"
+    form: Form = WHOLE
 
 
 class Exclude(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

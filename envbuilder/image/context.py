@@ -157,10 +157,11 @@ def left_out(environment: Environment, lock_text: str, workspace: Workspace) -> 
 
     Raises UsageError where it is not known yet.
     """
-    if underived(environment, lock_text, workspace):
+    text = left_out_of(workspace.context(environment.id), lock_text) if environment.form else ""
+    if environment.form and not text:
         hint = f"envbuilder build -s {environment.id} derives it, once"
         raise UsageError(f"{environment.id}: what this form leaves out is not known yet", hint=hint)
-    return left_out_of(workspace.context(environment.id), lock_text) if environment.form else ""
+    return text
 
 
 def rendered(environment: Environment, lock_text: str, workspace: Workspace) -> dict[str, bytes]:

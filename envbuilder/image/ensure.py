@@ -18,10 +18,10 @@ from envbuilder.image.build import BuildOptions, Built, ImageRecord, build, of_c
 from envbuilder.image.context import (
     ensure_lock,
     ensure_system_locks,
-    left_out_of,
     rendered,
     system_of,
     tools_system,
+    underived,
     write_context,
 )
 from envbuilder.image.derive import derive
@@ -110,7 +110,7 @@ def _prepared(
     context = workspace.context(environment.id)
     if given is not None:
         ensure_system_locks(environment, catalog, workspace)
-    if environment.form and not left_out_of(context, lock):
+    if underived(environment, lock, workspace):
         write_atomically(context / OMISSIONS, omissions.write(derived(lock)).encode())
     write_context(environment, lock, workspace)
     return lock

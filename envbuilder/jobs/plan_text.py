@@ -162,17 +162,14 @@ def _grid(document: PlanDocument) -> str:
 
 def _rows(document: PlanDocument, marks: dict[tuple[str, str], str]) -> Iterator[tuple[str, str]]:
     """Yield a name and an id for each row of a grid: forms of one environment share one where they have one answer."""
-    rows = {row.id: row for row in document.environments}
-    same = {
-        row.id: row.other_forms[-1]
-        for row in rows.values()
-        if row.form and row.other_forms[-1] in rows
-        if all(marks[row.id, kind.host] == marks[row.other_forms[-1], kind.host] for kind in document.kinds)
-    }
-    for one in rows:
-        also = "".join(f"[{smaller.removeprefix(one)}]" for smaller, whole in same.items() if whole == one)
-        if one not in same:
-            yield one + also, one
+    ids = {row.id: None for row in document.environments}
+    joined, also = set[str](), dict[str, str]()
+    for row in document.environments:
+        whole = row.other_forms[-1] if row.form else ""
+        if whole in ids and all(marks[row.id, kind.host] == marks[whole, kind.host] for kind in document.kinds):
+            joined.add(row.id)
+            also[whole] = also.get(whole, "") + f"[{row.id.removeprefix(whole)}]"
+    yield from ((one + also.get(one, ""), one) for one in ids if one not in joined)
 
 
 def _marks(document: PlanDocument) -> dict[tuple[str, str], str]:

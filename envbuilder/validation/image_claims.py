@@ -6,7 +6,7 @@ import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from envbuilder.environment import Environment
+from envbuilder.environment import WHOLE, Environment
 from envbuilder.errors import decode
 from envbuilder.finding import Code, Finding
 from envbuilder.image import lockfile, omissions, system_lock
@@ -156,13 +156,13 @@ def _of_form(subject: Outside, told: Environment | None) -> Iterator[tuple[str, 
     yield "list of omissions in the image", carried, label
     if subject.omissions:
         yield f"label {omissions.LABEL}", label, lockfile.digest(subject.omissions)
-    elif subject.facts.form == "devel":
+    elif subject.facts.form == WHOLE:
         yield f"label {omissions.LABEL}", label, None
 
 
 def _form_to_be(facts: Facts) -> tuple[str | None, str | None] | None:
     """Return what an image has to say of its form and its GPUs by the host's word; None where the host has none."""
-    return (facts.form if facts.form != "devel" else None, " ".join(facts.thin) or None) if facts.form else None
+    return (facts.form if facts.form != WHOLE else None, " ".join(facts.thin) or None) if facts.form else None
 
 
 def _flavor(subject: Outside, told: Environment | None) -> Iterator[Finding]:
