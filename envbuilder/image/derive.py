@@ -21,7 +21,10 @@ from envbuilder.image.omissions import Omissions
 from envbuilder.versions import same
 from envbuilder.workspace import packaged, temporary_folder, write_atomically
 
-_PROBES = (*omissions.PROGRAMS, "probes/needs.py", "probes/linked_in.py", "probes/suite/elf.py")
+_PROBES = (
+    *omissions.PROGRAMS,
+    *(f"probes/{name}.py" for name in ("needs", "imports", "spoken", "linked_in", "suite/elf")),
+)
 _MOST = 32 << 20
 _LIMIT_S = 1800.0
 _WHOLE = "-whole"

@@ -11,9 +11,9 @@ import mmap
 import os
 import re
 import sys
-from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, FrozenSet, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-from . import omit
+from . import imports, omit, spoken
 from .linked_in import Contents
 from .shorten import WORTH, symbols_cut
 from .suite.elf import Elf, NotElfError
@@ -28,20 +28,8 @@ _FOR_COMPILERS = re.compile(
 )
 _TEST = re.compile(r"(?:^|/)tests/|_test\.py\Z")
 _MODULE = re.compile(r"\.(?:cpython-\w+(?:-[\w-]+)?|abi3)\.so\Z")
-_IMPORT = re.compile(rb"^[ \t]*(?:from[ \t]+([.\w]+)[ \t]+)?import[ \t]+(\([^)]*\)|[^\n;#]+)", re.MULTILINE)
-_BY_NAME = re.compile(rb"""(?:import_module|__import__|find_spec|LazyLoader)\([^()]*?['"]([\w.]+)['"]\s*[,)]""")
-_DOTTED = re.compile(rb"""['"]((?:\w+\.)+\w+)['"]""")
-_WORD = re.compile(rb"\w+")
 _REQUIRES = re.compile(r"^Requires-Dist:[ \t]*([A-Za-z0-9][\w.-]*)(?!.*;.*\bextra\b)", re.MULTILINE)
 """What a distribution requires, but for what one of its extras brings."""
-
-_TOKEN = re.compile(rb"[A-Za-z_][\w.+-]{2,79}?(?=\0|%|\.so)")
-"""A word that ends a string of a program, or stands before ``.so`` or a place for a number in it."""
-
-_SKIPPED = re.compile(
-    r"\.(?:nv_fatbin|text|eh_frame(?:_hdr)?|gcc_except_table|symtab|strtab|dynsym|dynstr|gnu\.\w+|rela?\..*|debug_.*)\Z|__nv_relfatbin\Z"
-)
-"""Sections that hold no names of files: code for either processor, tables of addresses, what debuggers read."""
 
 
 class Dist(NamedTuple):
@@ -51,14 +39,6 @@ class Dist(NamedTuple):
     version: str
     rows: Dict[str, Tuple[str, str]]
     starts: bool
-
-
-class Texts(NamedTuple):
-    """What modules say together: top-level names that they import, every word of their imports, and their text."""
-
-    tops: Set[str]
-    words: Set[str]
-    bodies: List[bytes]
 
 
 def derive(
@@ -113,8 +93,10 @@ class _Needs:
         self._contents = Contents()
         self._objects = {path: elf for path in self._owner for elf in [self._elf(path)] if elf is not None}
         self._texts = {dist.name: self._read(dist) for dist in every}
+        self._tests = self._used_tests(every)
         self._dists = self._imported(every, wished)
         self._words = {word for name in self._dists for word in self._texts[name].words}
+        self._searched = {folder for path, elf in self._objects.items() for folder in self._folders(path, elf)}
         self._kept = self._reached()
         self._dists |= {self._owner[path] for path in self._kept}
 
@@ -134,23 +116,35 @@ class _Needs:
             return "" if path in self._kept else UNNAMED
         if _FOR_COMPILERS.search(path):
             return COMPILERS
-        return TESTS if self._is_test(path) else ""
+        return TESTS if _TEST.search(path) and path not in self._tests else ""
 
-    def _is_test(self, path: str) -> bool:
-        """Tell a test that no module of the distribution itself imports; and what lies beside tests alone."""
-        if not _TEST.search(path):
-            return False
-        folder, name = os.path.split(path)
-        stem = os.path.basename(folder) if name == "__init__.py" else name.partition(".")[0]
-        return stem not in self._words and not self._is_used(path)
+    def _used_tests(self, every: Sequence[Dist]) -> Set[str]:
+        """Find what stays of packages' tests: modules that are imported from elsewhere, and what these import and name.
 
-    def _is_used(self, path: str) -> bool:
-        """Tell whether a module in the same folder of tests is imported from outside: the folder stays then."""
-        top = path.partition("tests/")[0] + "tests/"
-        if not path.startswith(top):
-            return False
-        beside = (one for one in self._owner if one.startswith(top) and one.endswith(".py"))
-        return any(os.path.basename(one)[:-3] in self._words - _EVERYWHERE for one in beside)
+        With a module stay the ``__init__.py`` on the way to it; what these say counts as any other module's text.
+        """
+        through = {word for texts in self._texts.values() for word in texts.through("tests")}
+        words = {word for texts in self._texts.values() for word in texts.words}
+        tests = {path: dist for dist in every for path in dist.rows if _TEST.search(path)}
+        modules = (path for path in sorted(tests) if path.endswith(".py"))
+        waiting = [path for path in modules if imports.module(path) in (through if "tests/" in path else words)]
+        found = set(waiting)
+        while waiting:
+            path = waiting.pop()
+            texts = self._texts[tests[path].name]
+            said = self._body(path)
+            named = texts.add(said)
+            top = _TEST.split(path)[0]
+            beside = [one for one in tests if one not in found and _TEST.split(one)[0] == top]
+            new = {
+                one
+                for one in beside
+                if one.endswith(".py") and (imports.module(one) in named or imports.is_above(one, path))
+            }
+            new |= {one for one in beside if not one.endswith(".py") and imports.is_mentioned(one, said)}
+            found |= new
+            waiting += sorted(one for one in new if one.endswith(".py"))
+        return found
 
     def _elf(self, path: str) -> Optional[Elf]:
         place = os.path.join(self._site, path)
@@ -164,19 +158,17 @@ class _Needs:
         except NotElfError:
             return None
 
-    def _read(self, dist: Dist) -> Texts:
-        texts = Texts(set(), set(), [])
+    def _read(self, dist: Dist) -> imports.Texts:
+        texts = imports.Texts(set(), set(), [])
         for path in dist.rows:
             if not path.endswith(".py") or _TEST.search(path):
                 continue
-            with open(os.path.join(self._site, path), "rb") as stream:
-                body = stream.read()
-            texts.bodies.append(body)
-            for named in _named(body):
-                texts.words.update(word.decode() for word in _WORD.findall(named))
-                if not named.startswith(b"."):
-                    texts.tops.add(named.split(b".")[0].decode())
+            texts.add(self._body(path))
         return texts
+
+    def _body(self, path: str) -> bytes:
+        with open(os.path.join(self._site, path), "rb") as stream:
+            return stream.read()
 
     def _imported(self, every: Sequence[Dist], wished: Set[str]) -> Set[str]:
         tops: Dict[str, Set[str]] = {}
@@ -195,18 +187,20 @@ class _Needs:
     def _reached(self) -> Set[str]:
         """Follow needs and names from the modules that stay, and from the libraries that the framework opens."""
         kept = {path for path, elf in self._objects.items() if self._is_first(path, elf)}
-        waiting = sorted(kept | {path for path in self._objects if path not in kept and self._is_in_text(path)})
-        kept |= set(waiting)
-        while waiting:
-            path = waiting.pop()
-            new = self._of_object(path, kept)
+        kept |= {path for path in self._objects if path not in kept and self._is_in_text(path)}
+        names = {path: spoken.names(path, self._contents.functions(elf)) for path, elf in self._objects.items()}
+        every = frozenset(one for mine in names.values() for one in mine.pieces | mine.functions)
+        said: Dict[str, FrozenSet[bytes]] = {}
+        while True:
+            said.update({path: spoken.words(self._objects[path], every) for path in sorted(kept - said.keys())})
+            new = {path for path in self._objects.keys() - kept if self._is_wanted(path, names[path], said)}
+            if not new:
+                return kept
             kept |= new
-            waiting += sorted(new)
-        return kept
 
     def _is_in_text(self, path: str) -> bool:
         """Tell whether a module that stays names an object: of another distribution, with its ``.so``."""
-        stem, owner = _stem(path), self._owner[path]
+        stem, owner = spoken.stem(path), self._owner[path]
         for name in sorted(self._dists):
             wanted = stem if name == owner else stem + b".so"
             pattern = re.compile(rb"(?<![\w-])" + re.escape(wanted) + rb"(?![\w-])")
@@ -214,35 +208,47 @@ class _Needs:
                 return True
         return False
 
-    def _of_object(self, path: str, kept: Set[str]) -> Set[str]:
-        """Find what an object needs, what it names, and what exports a function that it names."""
-        elf = self._objects[path]
-        left = {other: one for other, one in self._objects.items() if other not in kept}
-        found = {other for other, one in left.items() if {one.soname, os.path.basename(other)} & set(elf.needed)}
-        if not left.keys() - found:
-            return found
-        with open(elf.path, "rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as image:
-            spans = list(_spans(elf, len(image)))
-            words = {word for start, end in spans for word in _TOKEN.findall(image, start, end)}
-        for other in left.keys() - found:
-            if self._is_named(other, path, words):
-                found.add(other)
-        return found
+    def _is_wanted(self, path: str, names: spoken.Names, said: Dict[str, FrozenSet[bytes]]) -> bool:
+        """Tell whether anything that stays needs an object, or names it and could find it.
 
-    def _is_named(self, other: str, path: str, words: Set[bytes]) -> bool:
-        """Tell whether the words of an object may open a library: its name, or functions that only it has.
-
-        A library that is linked into an object is not opened by it for its functions, and its name without ``lib`` says
-        nothing then: collectives, options and profiles are called after it.
+        Its name in full is enough. A name that may be put together is a weak word, of a library that offers functions,
+        and so is a function's name, which may be another library's or be linked in: of these it takes both.
         """
-        stem, library = _stem(other), self._objects[other]
-        if stem in words:
+        elf = self._objects[path]
+        if any({elf.soname, os.path.basename(path)} & set(self._objects[one].needed) for one in said):
             return True
-        if self._contents.functions(library) & words:
-            return not any(self._contents.is_linked_in(library, one) for one in self._closure(path))
-        others = (one for place, one in self._objects.items() if self._owner[place] in self._dists and place != other)
-        bare = stem.startswith(b"lib") and stem[3:] in words
-        return bare and not any(self._contents.is_linked_in(library, one) for one in others)
+        if any(names.stem in words and self._is_found(path, one) for one, words in said.items()):
+            return True
+        if not names.can_be_made_of(frozenset().union(*said.values())):
+            return False
+        if names.functions:
+            callers = (one for one, words in said.items() if names.functions & words and self._is_found(path, one))
+            return any(not self._is_linked_in(elf, self._closure(one)) for one in callers)
+        namers = [one for one, words in said.items() if names.pieces & words and self._is_found(path, one)]
+        others = [one for place, one in self._objects.items() if self._owner[place] in self._dists and place != path]
+        return bool(namers) and not self._is_linked_in(elf, others)
+
+    def _is_linked_in(self, library: Elf, objects: Iterable[Elf]) -> bool:
+        return any(self._contents.is_linked_in(library, one) for one in objects)
+
+    def _is_found(self, other: str, path: str) -> bool:
+        """Tell whether an object that names a library could find it: beside it, where an object searches, by folder.
+
+        A loader that is given a bare name looks in the folders of RUNPATH and RPATH and in its own; who puts a path
+        together has the folder's name. A program is found in ways of its own.
+        """
+        folder = os.path.dirname(other)
+        if ".so" not in os.path.basename(other) or self._owner[other] == self._owner[path]:
+            return True
+        if folder == os.path.dirname(path) or folder in self._searched:
+            return True
+        return spoken.has(self._objects[path], os.path.basename(folder))
+
+    def _folders(self, path: str, elf: Elf) -> Iterator[str]:
+        """Yield the folders of the site in which an object lets the loader look."""
+        here = os.path.dirname(path)
+        for one in elf.rpath + elf.runpath:
+            yield os.path.normpath(re.sub(r"\$(?:ORIGIN|\{ORIGIN\})", here, one))
 
     def _closure(self, path: str) -> List[Elf]:
         """List an object and those that it needs, directly or not."""
@@ -262,37 +268,6 @@ class _Needs:
         if _TEST.search(path):
             return False
         return _MODULE.search(path) is not None or os.path.basename(path).partition(".")[0] in self._words
-
-
-_EVERYWHERE = {"__init__", "common", "util", "utils", "data", "conftest"}
-"""Names that so many modules have that one in an import says nothing of a folder of tests."""
-
-
-def _named(body: bytes) -> Iterator[bytes]:
-    """Yield what a module's text imports, and every dotted name in it that may be a module's."""
-    for source, what in _IMPORT.findall(body):
-        if source:
-            yield source
-            for word in _WORD.findall(what):
-                yield b"." + word
-        else:
-            yield from (part.strip().partition(b" ")[0] for part in what.split(b","))
-    yield from _BY_NAME.findall(body)
-    yield from _DOTTED.findall(body)
-
-
-def _stem(path: str) -> bytes:
-    """Return an object's name as others write it: up to ``.so``, or as it is for a program."""
-    return re.split(r"\.(?:cpython-[\w-]+\.|abi3\.)?so\b", os.path.basename(path))[0].encode()
-
-
-def _spans(elf: Elf, size: int) -> Iterator[Tuple[int, int]]:
-    """Yield where in an object names may stand; all of it where it has no table of sections."""
-    if not elf.sections:
-        yield 0, size
-    for name, (start, length) in elf.sections.items():
-        if name and not _SKIPPED.match(name) and start + length <= size:
-            yield start, start + length
 
 
 def _cuts(site: str, dist: Dist, gone: Dict[str, str], gpus: Sequence[str]) -> Iterator[Dict[str, Any]]:

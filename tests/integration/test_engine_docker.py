@@ -97,8 +97,11 @@ def test_mounts_are_read_only(engine: DockerEngine, base: str, tmp_path: Path) -
 
 
 def test_limits_hold(engine: DockerEngine, base: str) -> None:
-    """A container that needs more memory than its limit is killed and says why; processes are limited, too."""
-    _, _, ended = shell(engine, base, "dd if=/dev/zero of=/dev/null bs=200M count=1", memory=32 << 20)
+    """A container that needs more memory than its limit is killed and says why; processes are limited, too.
+
+    It lives a second before: the engine watches a container from when it has begun, and may miss what dies at once.
+    """
+    _, _, ended = shell(engine, base, "sleep 1; dd if=/dev/zero of=/dev/null bs=200M count=1", memory=32 << 20)
     assert ended.out_of_memory
     _, err, ended = shell(engine, base, "sleep 1 & sleep 1 & sleep 1 & sleep 1 & wait", pids=3)
     assert "fork" in err.lower()

@@ -56,13 +56,33 @@ def test_what_compilers_read_goes_and_what_python_reads_stays(site: Path) -> Non
 
 
 def test_tests_go_unless_a_module_imports_them(site: Path) -> None:
-    """A package's own tests go; a folder of tests that a module which stays imports from is kept."""
-    installed(site, "framework", {"framework/__init__.py": b"from helper.tests._shared import thing\n"})
+    """A package's own tests go; a module of them that another imports is kept, with what it imports and reads."""
+    text = b"from helper.tests.deep._shared import thing\nimport array_like, whole_test\n"
+    installed(site, "framework", {"framework/__init__.py": text})
     installed(
-        site, "helper", {"helper/__init__.py": b"", "helper/tests/_shared.py": b"", "helper/tests/test_a.py": b""}
+        site,
+        "helper",
+        {
+            "helper/__init__.py": b"",
+            "helper/tests/__init__.py": b"",
+            "helper/tests/deep/__init__.py": b"",
+            "helper/tests/deep/_shared.py": b"from ._more import x\nimport far\nopen('table.csv')\n",
+            "helper/tests/deep/_more.py": b"",
+            "helper/tests/data/table.csv": b"",
+            "helper/tests/data/other.csv": b"",
+            "helper/tests/data/array_like.py": b"",
+            "helper/tests/test_a.py": b"",
+            "helper/whole_test.py": b"",
+        },
     )
+    installed(site, "far", {"far.py": b""})
     installed(site, "plain", {"framework_plain.py": b"", "plain/tests/test_a.py": b""})
-    assert gone(site, "framework", "plain") == {"plain/": "tests"}
+    assert gone(site, "framework", "plain") == {
+        "helper/tests/data/array_like.py": "tests",
+        "helper/tests/data/other.csv": "tests",
+        "helper/tests/test_a.py": "tests",
+        "plain/": "tests",
+    }
 
 
 def test_a_distribution_that_nobody_imports_goes_whole(site: Path) -> None:
@@ -105,7 +125,7 @@ def test_distributions_that_start_by_themselves_stay(site: Path) -> None:
 def test_objects_stay_by_need_by_name_and_by_function(site: Path, tmp_path: Path) -> None:
     """A library stays where an object that stays needs it, or names it or a function of it; so does one by soname."""
     other = library(tmp_path, "libneeded.so", "int needed_by_all(void) { return 1; }")
-    first = 'int needed_by_all(void); const char *a[] = {"libnamed.so.%d", "dlsym_of_it", "built"};\n'
+    first = 'int needed_by_all(void); const char *a[] = {"libnamed.so.%d", "dlsym_of_it", "functions", "built"};\n'
     first += "int run(void) { return needed_by_all() + (a[0] != 0); }"
     installed(site, "framework", {"framework/__init__.py": b"import framework._first\n"})
     installed(
@@ -118,6 +138,7 @@ def test_objects_stay_by_need_by_name_and_by_function(site: Path, tmp_path: Path
             "native/libfunctions.so": library(tmp_path, "libfunctions.so", "int dlsym_of_it(void) { return 1; }"),
             "native/libbuilt.so.2": library(tmp_path, "libbuilt.so.2", "int b(void) { return 1; }"),
             "native/libopened.so.3": library(tmp_path, "libopened.so.3", "int o(void) { return 1; }"),
+            "native/libsilent.so": library(tmp_path, "libsilent.so", "int dlsym_of_it(void) { return 1; }"),
             "native/libdead.so": library(tmp_path, "libdead.so", "int nobody_calls_it(void) { return 1; }"),
             "native/libnamed-plugin.so": library(tmp_path, "libnamed-plugin.so", "int p(void) { return 1; }"),
         },
@@ -125,33 +146,79 @@ def test_objects_stay_by_need_by_name_and_by_function(site: Path, tmp_path: Path
     assert gone(site, "framework", "native", libraries=("libopened.so.3",)) == {
         "native/libdead.so": "unnamed",
         "native/libnamed-plugin.so": "unnamed",
+        "native/libsilent.so": "unnamed",
     }
+
+
+@pytest.mark.parametrize(
+    ("words", "stays"),
+    [
+        ('"libdrv_far.so.4"', True),
+        ('"libdrv_", "far", "drv_compile_it"', True),
+        ('"drv_far", "drv_compile_it"', True),
+        ('"drv", "_far", "drv_compile_it"', True),
+        ('"far", "drv_compile_it"', False),
+        ('"libdrv_", "far"', False),
+        ('"drv_compile_it"', False),
+    ],
+)
+def test_a_name_may_be_put_together(site: Path, tmp_path: Path, words: str, *, stays: bool) -> None:
+    """A name in full is enough; one in parts, or without ``lib``, takes the name of a function beside it."""
+    opener = library(tmp_path, "_first.so", f"const char *a[] = {{{words}}}; int run(void) {{ return a[0] != 0; }}")
+    installed(site, "framework", {"framework/__init__.py": b"import framework._first\n", "framework/_first.so": opener})
+    far = library(tmp_path, "libdrv_far.so.4", "int drv_compile_it(void) { return 1; }")
+    installed(site, "framework_more", {"framework/libdrv_far.so.4": far})
+    assert bool(gone(site, "framework", "framework-more")) != stays
+
+
+@pytest.mark.parametrize(
+    ("folder", "flags", "words", "stays"),
+    [
+        ("vendor/nvvm/lib64", (), '"libfar.so"', False),
+        ("vendor/nvvm/lib64", ("-Wl,-rpath,$ORIGIN/../vendor/nvvm/lib64",), '"libfar.so"', True),
+        ("vendor/nvvm/lib64", (), '"libfar.so", "/nvvm/lib64/"', True),
+        ("framework", (), '"libfar.so"', True),
+    ],
+    ids=["out of sight", "searched", "by its folder", "beside it"],
+)
+def test_a_library_that_is_named_must_be_found(  # noqa: PLR0913 - fixtures and a row
+    site: Path, tmp_path: Path, folder: str, flags: tuple[str, ...], words: str, *, stays: bool
+) -> None:
+    """A bare name opens what a loader finds: in the opener's folder, where some object searches, or by a path."""
+    opener = library(tmp_path, "_first.so", f"const char *a[] = {{{words}}}; int run(void) {{ return !a[0]; }}", *flags)
+    framework = {"framework/__init__.py": b"import framework._first\n", "framework/_first.so": opener}
+    installed(site, "framework", framework)
+    far = library(tmp_path, "libfar.so", "int far_away(void) { return 1; }")
+    installed(site, "far", {f"{folder}/libfar.so": far})
+    assert bool(gone(site, "framework")) != stays
 
 
 COLLECT = "int collect_all(void) { return 1; }"
 MESSAGES = "".join(f'    "message {one:03} of the collectives: peer %d of %d",\n' for one in range(120))
 CODE = f"{COLLECT}\nconst char *said[] = {{\n{MESSAGES}}};"
-ASKS = 'const char *asked = "collect_all";'
+NAMES = 'const char *option = "collect";'
+ASKS = f'{NAMES} const char *asked = "collect_all";'
+SEARCHED = "-Wl,-rpath,$ORIGIN/../vendor"
 
 
 @pytest.mark.parametrize(
     ("linked", "source", "goes"),
     [
         (CODE, ASKS, True),
-        (CODE, 'const char *option = "collect";', True),
+        (CODE, NAMES, True),
         (CODE, ASKS + 'const char *opened = "libcollect.so.2";', False),
         (COLLECT, ASKS, False),
         (f"const char *said[] = {{\n{MESSAGES}}};", ASKS, False),
-        (COLLECT, 'const char *option = "collect";', False),
+        ("", NAMES, True),
     ],
-    ids=["functions", "bare name", "opened by name", "a stub", "messages alone", "a stub and its name"],
+    ids=["functions", "bare name", "opened by name", "a stub", "messages alone", "no function"],
 )
 def test_a_library_that_is_linked_in_is_not_opened(
     site: Path, tmp_path: Path, linked: str, source: str, *, goes: bool
 ) -> None:
     """What an object brings itself, functions and messages, needs no library; a stub does, and its name in full."""
     small = library(tmp_path, "libframework.so.2", linked)
-    cc = library(tmp_path, "libframework_cc.so", source, "-Wl,--no-as-needed", "libframework.so.2")
+    cc = library(tmp_path, "libframework_cc.so", source, SEARCHED, "-Wl,--no-as-needed", "libframework.so.2")
     framework = {"framework/libframework.so.2": small, "framework/libframework_cc.so": cc}
     installed(site, "framework", {"framework/__init__.py": b"CDLL('libframework_cc.so')\n", **framework})
     installed(site, "collect", {"vendor/libcollect.so.2": library(tmp_path, "libcollect.so.2", CODE)})
@@ -161,7 +228,7 @@ def test_a_library_that_is_linked_in_is_not_opened(
 def test_functions_are_asked_of_what_an_object_reaches(site: Path, tmp_path: Path) -> None:
     """A function that an object names is to be had from what it needs: linked into another, it says nothing of this."""
     small = library(tmp_path, "libframework.so.2", CODE)
-    alone = library(tmp_path, "libalone.so", ASKS)
+    alone = library(tmp_path, "libalone.so", ASKS, SEARCHED)
     names = b"CDLL('libframework.so.2')\nCDLL('libalone.so')\n"
     files = {"framework/libframework.so.2": small, "framework/libalone.so": alone}
     installed(site, "framework", {"framework/__init__.py": names, **files})
