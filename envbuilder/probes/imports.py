@@ -13,6 +13,10 @@ _IMPORT = re.compile(rb"^[ \t]*(?:from[ \t]+([.\w]+)[ \t]+)?import[ \t]+(\([^)]*
 _BY_NAME = re.compile(rb"""(?:import_module|__import__|find_spec|LazyLoader)\([^()]*?['"]([\w.]+)['"]\s*[,)]""")
 _DOTTED = re.compile(rb"""['"]((?:\w+\.)+\w+)['"]""")
 _WORD = re.compile(rb"\w+")
+_LISTING = re.compile(rb"\b(?:listdir|scandir|iterdir|r?glob|walk|load_library|ListDirectory)\b")
+"""How a module finds what is in a folder without its name."""
+_OPENING = re.compile(rb"\b(?:CDLL|PyDLL|LoadLibrary|cdll|dlopen)\b")
+"""How a module opens a shared object, whose name it may have put together."""
 
 
 class Texts(NamedTuple):
@@ -32,6 +36,21 @@ class Texts(NamedTuple):
                 self.tops.add(named.split(b".")[0].decode())
         self.words.update(words)
         return words
+
+    def names_object(self, name: bytes, bare: bytes) -> bool:
+        """Tell whether a module has a shared object's ``name``, or its ``bare`` one where it opens such itself."""
+        whole = re.compile(rb"(?<![\w-])" + re.escape(name) + rb"(?![\w-])")
+        quoted = re.compile(rb"""['"]""" + re.escape(bare) + rb"""['"]""")
+        return any(
+            (name in body and whole.search(body)) or (bare in body and quoted.search(body) and _OPENING.search(body))
+            for body in self.bodies
+        )
+
+    def lists(self, folder: str) -> bool:
+        """Tell whether a module lists folders and has the last two parts of this one's path, joined or to be joined."""
+        parts = [re.escape(part.encode()) for part in folder.split("/")[-2:]]
+        path = re.compile(rb"""['"/]""" + rb"""['"]?[\s,/]{1,8}['"]?""".join(parts) + rb"""/?['"]""")
+        return any(path.search(body) and _LISTING.search(body) for body in self.bodies)
 
     def through(self, folder: str) -> Set[str]:
         """Return the words of imports, and of dotted names, that lead through a folder of that name."""

@@ -92,6 +92,7 @@ class _Needs:
         self._libraries = libraries
         self._contents = Contents()
         self._objects = {path: elf for path in self._owner for elf in [self._elf(path)] if elf is not None}
+        self._names = {path: spoken.names(path, self._contents.functions(elf)) for path, elf in self._objects.items()}
         self._texts = {dist.name: self._read(dist) for dist in every}
         self._tests = self._used_tests(every)
         self._dists = self._imported(every, wished)
@@ -188,33 +189,35 @@ class _Needs:
         """Follow needs and names from the modules that stay, and from the libraries that the framework opens."""
         kept = {path for path, elf in self._objects.items() if self._is_first(path, elf)}
         kept |= {path for path in self._objects if path not in kept and self._is_in_text(path)}
-        names = {path: spoken.names(path, self._contents.functions(elf)) for path, elf in self._objects.items()}
-        every = frozenset(one for mine in names.values() for one in mine.pieces | mine.functions)
+        every = frozenset(one for mine in self._names.values() for one in mine.pieces | mine.functions)
+        patterns: Set[str] = set()
         said: Dict[str, FrozenSet[bytes]] = {}
         while True:
-            said.update({path: spoken.words(self._objects[path], every) for path in sorted(kept - said.keys())})
-            new = {path for path in self._objects.keys() - kept if self._is_wanted(path, names[path], said)}
+            for path in sorted(kept - said.keys()):
+                said[path] = spoken.words(self._objects[path], every)
+                patterns |= spoken.patterns(self._objects[path])
+            left = self._objects.keys() - kept
+            new = {path for path in left if self._is_wanted(path, said) or spoken.is_like(path, patterns)}
             if not new:
                 return kept
             kept |= new
 
     def _is_in_text(self, path: str) -> bool:
-        """Tell whether a module that stays names an object: of another distribution, with its ``.so``."""
-        stem, owner = spoken.stem(path), self._owner[path]
+        """Tell whether a module that stays names an object (another's with ``.so``), or lists its folder."""
+        names, owner = self._names[path], self._owner[path]
         for name in sorted(self._dists):
-            wanted = stem if name == owner else stem + b".so"
-            pattern = re.compile(rb"(?<![\w-])" + re.escape(wanted) + rb"(?![\w-])")
-            if any(wanted in body and pattern.search(body) for body in self._texts[name].bodies):
+            if self._texts[name].names_object(names.stem if name == owner else names.stem + b".so", names.bare):
                 return True
-        return False
+        folder = os.path.dirname(path)
+        return any(self._texts[name].lists(folder) for name in sorted(self._dists))
 
-    def _is_wanted(self, path: str, names: spoken.Names, said: Dict[str, FrozenSet[bytes]]) -> bool:
+    def _is_wanted(self, path: str, said: Dict[str, FrozenSet[bytes]]) -> bool:
         """Tell whether anything that stays needs an object, or names it and could find it.
 
         Its name in full is enough. A name that may be put together is a weak word, of a library that offers functions,
         and so is a function's name, which may be another library's or be linked in: of these it takes both.
         """
-        elf = self._objects[path]
+        elf, names = self._objects[path], self._names[path]
         if any({elf.soname, os.path.basename(path)} & set(self._objects[one].needed) for one in said):
             return True
         if any(names.stem in words and self._is_found(path, one) for one, words in said.items()):

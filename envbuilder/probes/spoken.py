@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import fnmatch
 import mmap
 import os
 import re
-from typing import FrozenSet, Iterator, NamedTuple, Set, Tuple
+from typing import FrozenSet, Iterable, Iterator, NamedTuple, Set, Tuple
 
 from .suite.elf import Elf
 
 _TOKEN = re.compile(rb"[A-Za-z_][\w.+-]{2,79}?(?=\0|%|\.so)")
 """A word that ends a string of a program, or stands before ``.so`` or a place for a number in it."""
+
+_PATTERN = re.compile(rb"[A-Za-z_][\w.+-]{3,79}[*?][\w.*?+-]{0,40}(?=\0)")
+"""A name with places for anything in it, as for what a program finds in a folder."""
 
 _SKIPPED = re.compile(
     r"\.(?:nv_fatbin|text|eh_frame(?:_hdr)?|gcc_except_table|symtab|strtab|dynsym|dynstr|gnu\.\w+|rela?\..*|debug_.*)\Z|__nv_relfatbin\Z"
@@ -51,11 +55,22 @@ def stem(path: str) -> bytes:
 
 def words(elf: Elf, wanted: FrozenSet[bytes]) -> FrozenSet[bytes]:
     """Return which of the ``wanted`` words an object has where names of files and of functions may stand."""
+    return frozenset(word for word in _found(elf, _TOKEN) if word in wanted)
+
+
+def patterns(elf: Elf) -> FrozenSet[str]:
+    """Return the names with places for anything in them (``libtfkernel*.so``) by which an object may find others."""
+    return frozenset(word.decode() for word in _found(elf, _PATTERN))
+
+
+def is_like(path: str, wanted: Iterable[str]) -> bool:
+    """Tell whether one of such names stands for the file at ``path``."""
+    return any(fnmatch.fnmatchcase(os.path.basename(path), pattern) for pattern in wanted)
+
+
+def _found(elf: Elf, what: "re.Pattern[bytes]") -> Set[bytes]:
     with open(elf.path, "rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as image:
-        found: Set[bytes] = set()
-        for start, end in _spans(elf, len(image)):
-            found.update(word for word in _TOKEN.findall(image, start, end) if word in wanted)
-        return frozenset(found)
+        return {word for start, end in _spans(elf, len(image)) for word in what.findall(image, start, end)}
 
 
 def has(elf: Elf, text: str) -> bool:

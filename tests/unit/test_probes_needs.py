@@ -193,6 +193,31 @@ def test_a_library_that_is_named_must_be_found(  # noqa: PLR0913 - fixtures and 
     assert bool(gone(site, "framework")) != stays
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (b"", '"libtfkernel*.so"'),
+        (b"d = join('core', 'kernels')\nload_library(d)\n", ""),
+        (b"for one in os.listdir(root + '/core/kernels/'):\n    pass\n", ""),
+        (b"for name in ('tfkernel_sobol', 'other'):\n    CDLL('lib' + name + '.so')\n", ""),
+        (b"CDLL('libtfkernel_sobol.so')\n", ""),
+    ],
+    ids=["pattern", "folder's parts", "folder's path", "put together", "in full"],
+)
+def test_what_is_found_without_its_name_stays(site: Path, tmp_path: Path, text: bytes, words: str) -> None:
+    """An object stays that lies in a folder which a module lists, or that a pattern or a name in parts stands for."""
+    opener = library(tmp_path, "_first.so", f"const char *a[] = {{{words}}}; int run(void) {{ return !a[0]; }}")
+    kernel = library(tmp_path, "libtfkernel_sobol.so", "int sobol_is_here(void) { return 1; }")
+    framework = {
+        "framework/__init__.py": b"import framework._first\n" + text,
+        "framework/_first.so": opener,
+        "framework/core/kernels/libtfkernel_sobol.so": kernel,
+        "framework/core/others/libdead.so": kernel,
+    }
+    installed(site, "framework", framework)
+    assert gone(site, "framework") == {"framework/core/others/": "unnamed"}
+
+
 COLLECT = "int collect_all(void) { return 1; }"
 MESSAGES = "".join(f'    "message {one:03} of the collectives: peer %d of %d",\n' for one in range(120))
 CODE = f"{COLLECT}\nconst char *said[] = {{\n{MESSAGES}}};"
