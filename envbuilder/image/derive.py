@@ -23,7 +23,7 @@ from envbuilder.workspace import packaged, temporary_folder, write_atomically
 
 _PROBES = (
     *omissions.PROGRAMS,
-    *(f"probes/{name}.py" for name in ("needs", "imports", "spoken", "linked_in", "suite/elf")),
+    *(f"probes/{name}.py" for name in ("needs", "module_texts", "spoken", "linked_in", "suite/elf")),
 )
 _MOST = 32 << 20
 _LIMIT_S = 1800.0

@@ -13,7 +13,7 @@ import re
 import sys
 from typing import Any, Dict, FrozenSet, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-from . import imports, omit, spoken
+from . import module_texts, omit, spoken
 from .linked_in import Contents
 from .shorten import WORTH, symbols_cut
 from .suite.elf import Elf, NotElfError
@@ -128,7 +128,7 @@ class _Needs:
         words = {word for texts in self._texts.values() for word in texts.words}
         tests = {path: dist for dist in every for path in dist.rows if _TEST.search(path)}
         modules = (path for path in sorted(tests) if path.endswith(".py"))
-        waiting = [path for path in modules if imports.module(path) in (through if "tests/" in path else words)]
+        waiting = [path for path in modules if module_texts.module(path) in (through if "tests/" in path else words)]
         found = set(waiting)
         while waiting:
             path = waiting.pop()
@@ -140,9 +140,9 @@ class _Needs:
             new = {
                 one
                 for one in beside
-                if one.endswith(".py") and (imports.module(one) in named or imports.is_above(one, path))
+                if one.endswith(".py") and (module_texts.module(one) in named or module_texts.is_above(one, path))
             }
-            new |= {one for one in beside if not one.endswith(".py") and imports.is_mentioned(one, said)}
+            new |= {one for one in beside if not one.endswith(".py") and module_texts.is_mentioned(one, said)}
             found |= new
             waiting += sorted(one for one in new if one.endswith(".py"))
         return found
@@ -159,8 +159,8 @@ class _Needs:
         except NotElfError:
             return None
 
-    def _read(self, dist: Dist) -> imports.Texts:
-        texts = imports.Texts(set(), set(), [])
+    def _read(self, dist: Dist) -> module_texts.Texts:
+        texts = module_texts.Texts(set(), set(), [])
         for path in dist.rows:
             if not path.endswith(".py") or _TEST.search(path):
                 continue
