@@ -48,13 +48,15 @@ class Texts(NamedTuple):
 
     def lists(self, folder: str) -> bool:
         """Tell whether a module lists folders and has the last two parts of this one's path, joined or to be joined."""
-        parts = [re.escape(part.encode()) for part in folder.split("/")[-2:]]
-        path = re.compile(rb"""['"/]""" + rb"""['"]?[\s,/]{1,8}['"]?""".join(parts) + rb"""/?['"]""")
-        return any(path.search(body) and _LISTING.search(body) for body in self.bodies)
+        parts = [part.encode() for part in folder.split("/")[-2:]]
+        joined = rb"""['"]?[\s,/]{1,8}['"]?""".join(map(re.escape, parts))
+        path = re.compile(rb"""['"/]""" + joined + rb"""/?['"]""")
+        return any(parts[-1] in body and path.search(body) and _LISTING.search(body) for body in self.bodies)
 
     def through(self, folder: str) -> Set[str]:
         """Return the words of imports, and of dotted names, that lead through a folder of that name."""
-        return {word for body in self.bodies for words in _sentences(body) if folder in words for word in words}
+        bodies = (body for body in self.bodies if folder.encode() in body)
+        return {word for body in bodies for words in _sentences(body) if folder in words for word in words}
 
 
 def _sentences(body: bytes) -> Iterator[Set[str]]:

@@ -196,8 +196,8 @@ class _Needs:
             for path in sorted(kept - said.keys()):
                 said[path] = spoken.words(self._objects[path], every)
                 patterns |= spoken.patterns(self._objects[path])
-            left = self._objects.keys() - kept
-            new = {path for path in left if self._is_wanted(path, said) or spoken.is_like(path, patterns)}
+            left, together = self._objects.keys() - kept, frozenset().union(*said.values())
+            new = {path for path in left if self._is_wanted(path, said, together) or spoken.is_like(path, patterns)}
             if not new:
                 return kept
             kept |= new
@@ -211,9 +211,10 @@ class _Needs:
         folder = os.path.dirname(path)
         return any(self._texts[name].lists(folder) for name in sorted(self._dists))
 
-    def _is_wanted(self, path: str, said: Dict[str, FrozenSet[bytes]]) -> bool:
+    def _is_wanted(self, path: str, said: Dict[str, FrozenSet[bytes]], together: FrozenSet[bytes]) -> bool:
         """Tell whether anything that stays needs an object, or names it and could find it.
 
+        ``said`` are the words of each object that stays, ``together`` those of all.
         Its name in full is enough. A name that may be put together is a weak word, of a library that offers functions,
         and so is a function's name, which may be another library's or be linked in: of these it takes both.
         """
@@ -222,7 +223,7 @@ class _Needs:
             return True
         if any(names.stem in words and self._is_found(path, one) for one, words in said.items()):
             return True
-        if not names.can_be_made_of(frozenset().union(*said.values())):
+        if not names.can_be_made_of(together):
             return False
         if names.functions:
             callers = (one for one, words in said.items() if names.functions & words and self._is_found(path, one))
