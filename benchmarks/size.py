@@ -37,13 +37,14 @@ from envbuilder.engine.docker import DockerEngine, connect
 from envbuilder.engine.port import BuildRequest, Image, Step
 from envbuilder.environment import Combination, Environment, Flavor
 from envbuilder.image import lockfile
+from envbuilder.image.bases import ensure_base
 from envbuilder.image.context import ensure_lock, system_of
 from envbuilder.image.ensure import Given, ensure
 from envbuilder.image.hostfiles import host_files
 from envbuilder.image.lock import lock as locked
 from envbuilder.image.omissions import Omitted
 from envbuilder.image.render import with_host
-from envbuilder.workspace import Workspace, read_users, write_atomically
+from envbuilder.workspace import Workspace, cache_dir, read_users, write_atomically
 
 OS = "debian-bookworm"
 NAIVE, DEVEL, RUNTIME, THIN = FORMS = ("naive", "devel", "runtime", "thin")
@@ -61,7 +62,7 @@ MARKS = "<!-- {0}: measured by benchmarks/size.py -->", "<!-- {0}: end of what w
 """What a page has before and behind the figures of a flavour."""
 
 DOCKERFILE = """\
-FROM envbuilder/base:{os}
+FROM {base}
 RUN {host}
     python3 -m venv /opt/venv && /opt/venv/bin/pip install --no-cache-dir --disable-pip-version-check '{what}'
 ENV PATH=/opt/venv/bin:$PATH
@@ -119,13 +120,20 @@ def quiet(_: Step) -> None:
     """Follow nothing."""
 
 
+def base_of(engine: DockerEngine) -> str:
+    """Bring the base about that both sides stand on, where the engine lacks it; return what FROM names."""
+    system = load().system(OS)
+    assert system is not None  # noqa: S101 - the catalogue that ships has it
+    return ensure_base(engine, system, cache_dir() / "bases", lambda line: print(line, file=sys.stderr)).reference
+
+
 def naive(engine: DockerEngine, release: str, flavor: Flavor) -> str:
     """Build what most people write; return its name."""
     tag = f"envbuilder/naive:tf{release}-{flavor}"
     if engine.image(tag) is None:
         what = f"tensorflow-cpu=={release}" if flavor == "cpu" else f"tensorflow[and-cuda]=={release}"
         with tempfile.TemporaryDirectory() as folder:
-            text = DOCKERFILE.format(os=OS, host=with_host(), what=what)
+            text = DOCKERFILE.format(base=base_of(engine), host=with_host(), what=what)
             (Path(folder) / "Dockerfile").write_text(text)
             engine.build(BuildRequest(context=Path(folder), tag=tag, extra=host_files()), quiet)
     return tag
