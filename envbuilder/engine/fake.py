@@ -46,7 +46,8 @@ class Script:
 class FakeEngine:
     """An `Engine` whose containers follow ``script`` and whose registry is ``registry`` (reference → image).
 
-    ``builds`` and ``runs`` keep what was asked for; ``files`` are what layers hold, by diff id.
+    ``builds`` and ``runs`` keep what was asked for, ``stages`` builds of one stage; ``files`` are what layers hold, by
+    diff id.
 
     A Dockerfile is followed as far as its shape goes: FROM needs an
     image that is there or an earlier stage, ``RUN echo …`` prints, ``RUN exit N`` fails, every other instruction
@@ -57,6 +58,7 @@ class FakeEngine:
     gpu_runtime: bool = False
     registry: dict[str, Image] = field(default_factory=dict)
     builds: list[BuildRequest] = field(default_factory=list)
+    stages: list[BuildRequest] = field(default_factory=list)
     runs: list[ContainerSpec] = field(default_factory=list)
     left_behind: int = 0
     cache: int = 0
@@ -93,7 +95,7 @@ class FakeEngine:
 
     def build(self, request: BuildRequest, on_step: Callable[[Step], None]) -> Image:
         """Follow a Dockerfile and keep an image made from the whole context."""
-        self.builds.append(request)
+        (self.stages if request.target else self.builds).append(request)
         entries = context_entries(request.context, request.extra)
         arguments = dict(request.build_args)
         stages: set[str] = set()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import re
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -24,6 +26,10 @@ from envbuilder.image.wheel_pins import Pin, read_pins
 from envbuilder.pypi.package_index import PackageIndex
 from envbuilder.verdict import EngineRef
 from envbuilder.workspace import Workspace, folder_contents, read_document, write_document, writing
+
+_INSTALLER = re.compile(rb"(?m)^FROM \S+ AS tools$")
+"""The stage of a template that has the installer."""
+_one_installer = threading.Lock()
 
 
 class LayerSize(msgspec.Struct, frozen=True):
@@ -202,7 +208,13 @@ def _revision(context: Path) -> str:
 
 
 def build_logged(request: BuildRequest, engine: Engine, log: Path, on_step: Callable[[Step], None]) -> Image:
-    """Build an image and write each step to a log file as it happens, without credentials in an address."""
+    """Build an image and write each step to a log file as it happens, without credentials in an address.
+
+    The stage of the installer is built first, by one build of this process at a time. Where builds begin side by side
+    on a cold builder, BuildKit (20.10) makes what they share once, and another that begins while one of them goes on
+    does not know again what follows: it would install a CUDA set that is there. A template of the user's may have no
+    such stage.
+    """
     with writing(log), log.open("w", encoding="utf-8", errors="replace") as file:
 
         def both(step: Step) -> None:
@@ -210,7 +222,19 @@ def build_logged(request: BuildRequest, engine: Engine, log: Path, on_step: Call
             write_step(file, clean)
             on_step(clean)
 
+        if _begins_with_installer(request):
+            first = replace(request, tag=f"{request.tag}-tools", target="tools", labels={})
+            with _one_installer:
+                try:
+                    engine.build(first, both)
+                finally:
+                    engine.remove(first.tag)
         return engine.build(request, both)
+
+
+def _begins_with_installer(request: BuildRequest) -> bool:
+    text = folder_contents(request.context).get(request.dockerfile, b"")
+    return not (request.no_cache or request.target) and _INSTALLER.search(text) is not None
 
 
 def _clean(text: str) -> str:

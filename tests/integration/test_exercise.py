@@ -1,0 +1,81 @@
+"""What a list leaves out is opened by nothing: much of TensorFlow is run in real images, and followed from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from opened_files import PLACE, opened
+
+from envbuilder.catalog.store import load
+from envbuilder.compat.resolve import resolve
+from envbuilder.engine.docker import connect
+from envbuilder.engine.port import FILES_AT, ContainerSpec
+from envbuilder.environment import Combination, Environment, Flavor, Form
+from envbuilder.errors import decode
+from envbuilder.image import omissions
+from envbuilder.image.ensure import ensure
+from envbuilder.workspace import Workspace
+
+pytestmark = [
+    pytest.mark.engine,
+    pytest.mark.network,
+    pytest.mark.slow,
+    pytest.mark.long,
+    pytest.mark.timeout(3600),
+]
+
+HERE = Workspace(Path(__file__).parents[2])
+PROGRAM = Path(__file__).parents[1] / "support" / "exercise.py"
+FEWEST = 2_000
+"""Files that are opened in any release; fewer, and it was not followed."""
+
+
+def environment(release: str, flavor: Flavor, form: Form) -> Environment:
+    """Resolve an environment that ships."""
+    wish = Combination(tensorflow=release, os="debian-bookworm", flavor=flavor, form=form)
+    found = resolve(wish, load())
+    assert isinstance(found, Environment)
+    return found
+
+
+def goes(name: str) -> Callable[[str], bool]:
+    """Tell files that a context's list leaves out whole."""
+    found = omissions.parse((HERE.context(name) / omissions.OMISSIONS).read_text())
+    rows = [row.path for one in found.distributions for row in one.left_out]
+    files, folders = frozenset(rows), tuple(row for row in rows if row.endswith("/"))
+    return lambda path: path in files or path.startswith(folders)
+
+
+@pytest.mark.parametrize(("release", "flavor"), [("2.20.0", "cpu"), ("2.21.0", "gpu")])
+def test_nothing_that_goes_is_opened(release: str, flavor: Flavor, tmp_path: Path) -> None:
+    """Of the files of the image with everything none is opened that the other lacks; both answer alike."""
+    engine, catalog = connect(), load()
+    whole, slim = environment(release, flavor, "devel"), environment(release, flavor, "runtime")
+    images = [ensure(one, catalog, HERE, engine, lambda _: None).record.image for one in (whole, slim)]
+    (tmp_path / PROGRAM.name).write_bytes(PROGRAM.read_bytes())
+
+    said, files = opened(images[0], ["/opt/venv/bin/python", f"{PLACE}/{PROGRAM.name}", f"{PLACE}/made"], tmp_path)
+
+    site = f"/opt/venv/lib/python{whole.python}/site-packages/"
+    inside = {path.removeprefix(site) for path in files if path.startswith(site)}
+    assert len(inside) > FEWEST
+    assert {"tensorflow/libtensorflow_cc.so.2", "tensorflow/libtensorflow_framework.so.2"} <= inside
+    gone = goes(slim.id)
+    assert not sorted(filter(gone, inside))
+
+    printed, complained = bytearray(), bytearray()
+    spec = ContainerSpec(
+        image=images[1],
+        command=("/opt/venv/bin/python", f"{FILES_AT}/{PROGRAM.name}", "/tmp/made"),
+        files={PROGRAM.name: PROGRAM.read_bytes()},
+        env={"HOME": "/tmp"},
+        time_limit=1800.0,
+    )
+    ended = engine.run(spec, printed.extend, complained.extend)
+    assert not ended.exit_code, decode.lossy(bytes(complained[-2000:]))
+    answers = [line for line in said.splitlines() if line]
+    assert decode.text(bytes(printed)).splitlines() == answers
+    assert len(answers) > 20
+    assert [line for line in answers if not line.endswith(" ok")] == []

@@ -1,0 +1,526 @@
+# ruff: noqa: BLE001, PLC0415, S310, T201 - a program: a part imports what it needs, and its failure is printed
+"""A program that asks the framework for much of what it offers, part by part: run in an image, by its Python.
+
+    python exercise.py FOLDER
+
+Prints a line for each part: its name, then ``ok``, or the class of the exception that ended it; exits 0. The folder is
+written to. It needs what a container of no network, no GPU and two processors has; nothing of it is part of the suite,
+which asks for less and explains more. What it opened is followed from outside (`tests/support/opened_files.py`).
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import numpy as np
+import tensorflow as tf
+
+PARTS: list[Callable[[Path], None]] = []
+
+
+def part(function: Callable[[Path], None]) -> Callable[[Path], None]:
+    """Take a function among the parts."""
+    PARTS.append(function)
+    return function
+
+
+def needs(held: object) -> None:
+    """Raise ValueError where something does not hold: `assert` goes with -O."""
+    if not held:
+        raise ValueError
+
+
+def small_model() -> tf.keras.Model:
+    """Return a model of one dense layer behind a convolution, compiled."""
+    model = tf.keras.Sequential(
+        [
+            tf.keras.layers.Input((8, 8, 3)),
+            tf.keras.layers.Conv2D(4, 3, activation="relu"),
+            tf.keras.layers.BatchNormalization(),
+            tf.keras.layers.Flatten(),
+            tf.keras.layers.Dense(2, activation="softmax"),
+        ]
+    )
+    model.compile(optimizer="adam", loss="sparse_categorical_crossentropy", metrics=["accuracy"])
+    return model
+
+
+PICTURES = np.random.default_rng(1).random((16, 8, 8, 3), dtype=np.float32)
+CLASSES = np.arange(16) % 2
+
+
+@part
+def products(_: Path) -> None:
+    """Multiply matrices of several types, and differentiate."""
+    for kind in (tf.float16, tf.bfloat16, tf.float32, tf.float64, tf.complex64, tf.int32):
+        one = tf.cast(tf.ones((64, 64)), kind)
+        needs(complex(tf.cast(tf.matmul(one, one), tf.complex128)[0, 0].numpy()) == 64)
+    with tf.GradientTape() as tape:
+        value = tf.Variable(tf.ones((8, 8)))
+        total = tf.reduce_sum(tf.einsum("ij,jk->ik", value, value))
+    needs(tape.gradient(total, value) is not None)
+
+
+@part
+def convolutions(_: Path) -> None:
+    """Convolve in one, two and three dimensions, forwards and back."""
+    layers = tf.keras.layers
+    for layer, shape in (
+        (layers.Conv1D(2, 3), (2, 16, 3)),
+        (layers.Conv2D(2, 3, padding="same"), (2, 16, 16, 3)),
+        (layers.Conv3D(2, 3), (1, 8, 8, 8, 2)),
+        (layers.Conv2DTranspose(2, 3, strides=2), (2, 8, 8, 3)),
+        (layers.DepthwiseConv2D(3), (2, 8, 8, 3)),
+        (layers.SeparableConv2D(2, 3), (2, 8, 8, 3)),
+        (layers.MaxPooling2D(), (2, 8, 8, 3)),
+        (layers.AveragePooling3D(), (1, 8, 8, 8, 2)),
+    ):
+        with tf.GradientTape() as tape:
+            given = tf.Variable(tf.random.normal(shape))
+            total = tf.reduce_sum(layer(given))
+        needs(tape.gradient(total, given) is not None)
+
+
+@part
+def training(folder: Path) -> None:
+    """Fit, evaluate and predict with callbacks."""
+    callbacks = tf.keras.callbacks
+    small_model().fit(
+        PICTURES,
+        CLASSES,
+        epochs=2,
+        batch_size=4,
+        validation_split=0.25,
+        verbose=0,
+        callbacks=[
+            callbacks.TensorBoard(str(folder / "fit"), histogram_freq=1, profile_batch=(1, 2)),
+            callbacks.CSVLogger(str(folder / "fit.csv")),
+            callbacks.EarlyStopping(patience=1),
+            callbacks.ModelCheckpoint(str(folder / "fit.weights.h5"), save_weights_only=True),
+        ],
+    )
+
+
+@part
+def recurrent(_: Path) -> None:
+    """Run and differentiate LSTM, GRU and attention."""
+    layers = tf.keras.layers
+    for layer in (layers.LSTM(4), layers.GRU(4), layers.Bidirectional(layers.LSTM(4)), layers.SimpleRNN(4)):
+        with tf.GradientTape() as tape:
+            given = tf.Variable(tf.random.normal((2, 10, 8)))
+            total = tf.reduce_sum(layer(given))
+        needs(tape.gradient(total, given) is not None)
+    seen = layers.Embedding(10, 8)(tf.constant([[1, 2, 3]]))
+    layers.LayerNormalization()(layers.MultiHeadAttention(2, 4)(seen, seen))
+
+
+@part
+def optimizers(_: Path) -> None:
+    """Take a step with every optimizer, loss and metric that is a class by itself."""
+    for name in ("SGD", "RMSprop", "Adam", "AdamW", "Adadelta", "Adagrad", "Adamax", "Nadam", "Ftrl", "Lion"):
+        variable = tf.Variable(1.0)
+        getattr(tf.keras.optimizers, name)(0.1).apply_gradients([(tf.constant(1.0), variable)])
+        needs(float(variable) != 1.0)
+    for name in ("MeanSquaredError", "Huber", "KLDivergence", "BinaryCrossentropy", "CosineSimilarity"):
+        getattr(tf.keras.losses, name)()(tf.ones((2, 2)), tf.zeros((2, 2)))
+    for name in ("AUC", "Precision", "Recall", "MeanAbsoluteError"):
+        getattr(tf.keras.metrics, name)().update_state([0.0, 1.0], [0.0, 1.0])
+
+
+@part
+def mixed_precision(_: Path) -> None:
+    """Train a step in half precision, with a scaled loss."""
+    tf.keras.mixed_precision.set_global_policy("mixed_float16")
+    try:
+        small_model().train_on_batch(PICTURES, CLASSES)
+    finally:
+        tf.keras.mixed_precision.set_global_policy("float32")
+
+
+@part
+def transforms(_: Path) -> None:
+    """Run Fourier and cosine transforms, and what sound is made of."""
+    wave = tf.random.normal((2, 1024))
+    needs(tf.signal.irfft(tf.signal.rfft(wave)).shape == wave.shape)
+    tf.signal.fft3d(tf.cast(tf.random.normal((8, 8, 8)), tf.complex64))
+    spectrum = tf.abs(tf.signal.stft(wave, 256, 128))
+    mel = tf.tensordot(spectrum, tf.signal.linear_to_mel_weight_matrix(20, 129, 16000), 1)
+    tf.signal.mfccs_from_log_mel_spectrograms(tf.math.log(mel + 1e-6))
+    tf.signal.dct(wave, type=3)
+    tf.signal.mdct(wave, 128)
+
+
+@part
+def linear_algebra(_: Path) -> None:
+    """Decompose and solve."""
+    for kind in (tf.float32, tf.float64, tf.complex128):
+        matrix = tf.cast(tf.random.normal((6, 6)), kind)
+        positive = tf.matmul(matrix, matrix, adjoint_b=True) + tf.eye(6, dtype=kind)
+        linalg = tf.linalg
+        for function in (linalg.svd, linalg.qr, linalg.eig, linalg.inv, linalg.lu, linalg.expm, linalg.det):
+            function(positive)
+        for function in (linalg.cholesky, linalg.eigh, linalg.logdet, linalg.sqrtm):
+            function(positive)
+        linalg.solve(positive, matrix)
+        linalg.lstsq(positive, matrix, fast=False)
+        linalg.triangular_solve(linalg.cholesky(positive), matrix)
+    tf.linalg.LinearOperatorFullMatrix(tf.eye(3)).solve(tf.ones((3, 1)))
+    tf.linalg.tridiagonal_solve(tf.ones((3, 5)) + tf.constant([[0.0], [4.0], [0.0]]), tf.ones((5, 1)))
+
+
+@part
+def sparse_matrices(_: Path) -> None:
+    """Multiply sparse tensors, and those in compressed rows."""
+    from tensorflow.python.ops.linalg.sparse import sparse as rows
+
+    sparse = tf.sparse.from_dense(tf.eye(8))
+    needs(float(tf.reduce_sum(tf.sparse.sparse_dense_matmul(sparse, tf.ones((8, 8))))) == 64)
+    compressed = rows.CSRSparseMatrix(sparse)
+    rows.matmul(compressed, tf.ones((8, 8)))
+    rows.matmul(compressed, compressed).to_dense()
+    tf.sparse.reorder(tf.sparse.transpose(tf.sparse.concat(0, [sparse, sparse])))
+    ragged = tf.ragged.constant([[1, 2], [3]])
+    needs(ragged.to_tensor().shape == (2, 2))
+
+
+@part
+def random_numbers(_: Path) -> None:
+    """Draw from each algorithm and distribution."""
+    for algorithm in ("philox", "threefry"):
+        generator = tf.random.Generator.from_seed(1, alg=algorithm)
+        generator.normal((4,)), generator.truncated_normal((4,)), generator.binomial((4,), 3.0, 0.5)
+    tf.random.gamma((4,), 1.0), tf.random.poisson((4,), 2.0), tf.random.shuffle(tf.range(4))
+    tf.random.categorical(tf.zeros((1, 3)), 5)
+    tf.random.stateless_uniform((4,), (1, 2)), tf.random.stateless_normal((4,), (1, 2))
+    tf.random.experimental.index_shuffle(1, (1, 2), 10)
+
+
+@part
+def compiled(_: Path) -> None:
+    """Compile by XLA: products, convolutions, loops, sorting, random numbers, a training step."""
+
+    @tf.function(jit_compile=True)
+    def body(image: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
+        for _ in tf.range(3):
+            image = tf.nn.relu(tf.nn.conv2d(image, kernel, 1, "SAME"))
+        folded = tf.signal.rfft(tf.sort(tf.reshape(image, (-1,)))[:64])
+        return tf.reduce_sum(tf.abs(folded)) + tf.reduce_sum(tf.random.stateless_normal((4,), (1, 2)))
+
+    arguments = tf.ones((1, 8, 8, 3)), tf.ones((3, 3, 3, 3))
+    body(*arguments)
+    for stage in ("hlo", "optimized_hlo"):
+        needs(body.experimental_get_compiler_ir(*arguments)(stage=stage))
+    tf.function(tf.linalg.cholesky, jit_compile=True)(tf.eye(4))
+    model = small_model()
+    model.compile(optimizer="sgd", loss="sparse_categorical_crossentropy", jit_compile=True)
+    model.train_on_batch(PICTURES, CLASSES)
+
+
+@part
+def graphs(_: Path) -> None:
+    """Trace control flow, call back into Python, and run sessions of before."""
+
+    @tf.function
+    def counted(limit: tf.Tensor) -> tf.Tensor:
+        total = tf.constant(0)
+        while total < limit:
+            if total % 2 == 0:
+                total += 1
+            else:
+                total += 2
+        return total + tf.numpy_function(lambda: np.int32(1), [], tf.int32)
+
+    needs(int(counted(tf.constant(9))) > 9)
+    tf.py_function(lambda: 1, [], tf.int32)
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        held = tf.compat.v1.placeholder(tf.float32, (2,))
+        needs(session.run(held * 2, {held: [1.0, 2.0]})[1] == 4)
+    tf.map_fn(lambda each: each * 2, tf.range(3))
+    tf.vectorized_map(lambda each: each * 2, tf.range(3))
+    tf.autograph.to_code(counted.python_function)
+
+
+@part
+def profiled(folder: Path) -> None:
+    """Record a profile by the API, and through its server."""
+    with tf.profiler.experimental.Profile(str(folder / "profile")):
+        tf.function(lambda a: a @ a)(tf.ones((64, 64)))
+    needs(list((folder / "profile").rglob("*.xplane.pb")))
+    tf.profiler.experimental.server.start(6109)
+    tf.profiler.experimental.client.monitor("grpc://localhost:6109", 100)
+
+
+@part
+def saved(folder: Path) -> None:
+    """Save and load models, weights and checkpoints in each format."""
+    model = small_model()
+    for name in ("model.keras", "model.h5"):
+        model.save(str(folder / name))
+        tf.keras.models.load_model(str(folder / name)).predict(PICTURES, verbose=0)
+    model.export(str(folder / "exported")) if hasattr(model, "export") else tf.saved_model.save(
+        model, str(folder / "exported")
+    )
+    tf.saved_model.load(str(folder / "exported"))
+
+    class Doubled(tf.Module):
+        @tf.function(input_signature=[tf.TensorSpec((None,), tf.float32)])
+        def __call__(self, given: tf.Tensor) -> tf.Tensor:
+            return given * 2
+
+    tf.saved_model.save(Doubled(), str(folder / "module"))
+    needs(float(tf.saved_model.load(str(folder / "module"))(tf.constant([2.0]))[0]) == 4)
+    checkpoint = tf.train.Checkpoint(value=tf.Variable(1.0))
+    manager = tf.train.CheckpointManager(checkpoint, str(folder / "checkpoints"), 1)
+    manager.save()
+    checkpoint.restore(manager.latest_checkpoint).assert_consumed()
+    tf.train.list_variables(manager.latest_checkpoint)
+    model.to_json(), model.summary(print_fn=lambda *_, **__: None)
+
+
+@part
+def converted(folder: Path) -> None:
+    """Convert for TFLite, plain and in whole numbers, and interpret."""
+    model = small_model()
+
+    @tf.function(input_signature=[tf.TensorSpec((1, 8, 8, 3), tf.float32)])
+    def called(given: tf.Tensor) -> tf.Tensor:
+        return model(given, training=False)
+
+    def examples() -> object:
+        for picture in PICTURES[:4]:
+            yield [picture[None]]
+
+    for whole in (False, True):
+        converter = tf.lite.TFLiteConverter.from_concrete_functions([called.get_concrete_function()], model)
+        if whole:
+            converter.optimizations = [tf.lite.Optimize.DEFAULT]
+            converter.representative_dataset = examples
+            converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
+        content = converter.convert()
+        (folder / f"model-{whole}.tflite").write_bytes(content)
+        interpreter = tf.lite.Interpreter(model_content=content)
+        interpreter.allocate_tensors()
+        interpreter.set_tensor(interpreter.get_input_details()[0]["index"], PICTURES[:1])
+        interpreter.invoke()
+    tf.lite.experimental.Analyzer.analyze(model_content=content)
+
+
+@part
+def data(folder: Path) -> None:
+    """Read and write records, texts and snapshots in pipelines."""
+    names = str(folder / "records")
+    with tf.io.TFRecordWriter(names, "GZIP") as writer:
+        feature = tf.train.Feature(int64_list=tf.train.Int64List(value=[1]))
+        writer.write(tf.train.Example(features=tf.train.Features(feature={"a": feature})).SerializeToString())
+    for record in tf.data.TFRecordDataset(names, "GZIP"):
+        tf.io.parse_single_example(record, {"a": tf.io.FixedLenFeature((), tf.int64)})
+    (folder / "texts").write_text("a,b\n1,2\n3,4\n")
+    list(tf.data.TextLineDataset(str(folder / "texts")))
+    list(tf.data.experimental.make_csv_dataset(str(folder / "texts"), 1, num_epochs=1, shuffle=False))
+    rows = tf.data.Dataset.range(20).map(lambda each: each * 2, tf.data.AUTOTUNE).shuffle(4).batch(4).prefetch(2)
+    rows = rows.cache(str(folder / "cache")).interleave(tf.data.Dataset.from_tensor_slices, num_parallel_calls=2)
+    needs(len(list(rows)) == 20)
+    rows.save(str(folder / "saved"))
+    needs(len(list(tf.data.Dataset.load(str(folder / "saved")))) == 20)
+    list(tf.data.Dataset.range(4).snapshot(str(folder / "snapshot")))
+    list(tf.data.Dataset.from_generator(lambda: iter([1]), output_signature=tf.TensorSpec((), tf.int32)))
+    list(tf.data.Dataset.range(9).window(3).flat_map(lambda each: each.batch(3)))
+
+
+@part
+def data_service(_: Path) -> None:
+    """Spread a pipeline over a dispatcher and a worker."""
+    service = tf.data.experimental.service
+    dispatcher = service.DispatchServer(service.DispatcherConfig(port=0))
+    worker = service.WorkerServer(service.WorkerConfig(dispatcher_address=dispatcher.target.split("://")[1]))
+    shared = service.distribute("parallel_epochs", dispatcher.target)
+    needs(len(list(tf.data.Dataset.range(5).apply(shared))) == 5)
+    del worker
+
+
+@part
+def images(folder: Path) -> None:
+    """Write, read, resize and change pictures."""
+    picture = tf.cast(tf.random.uniform((16, 16, 3), maxval=255), tf.uint8)
+    image = tf.io
+    for encoded in (image.encode_jpeg(picture), image.encode_png(picture)):
+        needs(tf.image.decode_image(encoded).shape == picture.shape)
+    for method in ("bilinear", "bicubic", "area", "lanczos3"):
+        tf.image.resize(picture, (8, 8), method=method)
+    tf.image.adjust_hue(picture, 0.1), tf.image.adjust_contrast(picture, 2.0), tf.image.rgb_to_yuv(tf.ones((2, 2, 3)))
+    tf.image.non_max_suppression(tf.constant([[0.0, 0.0, 1.0, 1.0]]), tf.constant([0.5]), 1)
+    tf.image.crop_and_resize(tf.ones((1, 8, 8, 3)), [[0.0, 0.0, 1.0, 1.0]], [0], (4, 4))
+    tf.image.ssim(picture, picture, 255, filter_size=3)
+    for name in ("a", "b"):
+        (folder / "classes" / name).mkdir(parents=True, exist_ok=True)
+        image.write_file(str(folder / "classes" / name / "one.png"), image.encode_png(picture))
+    list(tf.keras.utils.image_dataset_from_directory(str(folder / "classes"), batch_size=1, verbose=False))
+    layers = tf.keras.layers
+    for layer in (layers.RandomFlip(), layers.RandomRotation(0.1), layers.Rescaling(2.0), layers.CenterCrop(4, 4)):
+        layer(tf.ones((1, 8, 8, 3)), training=True) if "Random" in type(layer).__name__ else layer(
+            tf.ones((1, 8, 8, 3))
+        )
+
+
+@part
+def sound(_: Path) -> None:
+    """Write and read sound."""
+    encoded = tf.audio.encode_wav(tf.zeros((100, 1)), 8000)
+    needs(int(tf.audio.decode_wav(encoded).sample_rate) == 8000)
+
+
+@part
+def texts(_: Path) -> None:
+    """Split, look up, hash and normalise texts."""
+    tf.strings.regex_replace("abc", "b", "x"), tf.strings.unicode_decode("äö", "UTF-8")
+    tf.strings.to_hash_bucket_strong("a", 3, (1, 2)), tf.strings.split("a b"), tf.strings.ngrams(["a", "b"], 2)
+    table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(["a"], [1]), 0)
+    needs(int(table.lookup(tf.constant("a"))) == 1)
+    layer = tf.keras.layers.TextVectorization(output_mode="tf_idf")
+    layer.adapt(tf.constant(["one two", "two"]))
+    layer(tf.constant(["two"]))
+    tf.keras.layers.StringLookup(vocabulary=["a"])(tf.constant(["a"]))
+    tf.keras.layers.Hashing(3)(tf.constant(["a"]))
+
+
+@part
+def spread(_: Path) -> None:
+    """Reduce over two devices, and over a mesh of them."""
+    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    with strategy.scope():
+        variable = tf.Variable(1.0)
+    needs(float(strategy.reduce("SUM", strategy.run(lambda: variable + 1.0), None)) == 4)
+    tf.distribute.OneDeviceStrategy("CPU:0").run(lambda: tf.constant(1.0))
+    tf.distribute.MultiWorkerMirroredStrategy().run(lambda: tf.constant(1.0))
+
+
+@part
+def servers(_: Path) -> None:
+    """Run an operation on a server of this process, over gRPC."""
+    server = tf.distribute.Server.create_local_server()
+    with tf.Graph().as_default(), tf.compat.v1.Session(server.target) as session:
+        needs(session.run(tf.constant(2) * 3) == 6)
+
+
+@part
+def summaries(folder: Path) -> None:
+    """Write summaries, and read them through TensorBoard and its server."""
+    logs = str(folder / "logs")
+    with tf.summary.create_file_writer(logs).as_default():
+        tf.summary.scalar("a", 1.0, 1), tf.summary.histogram("b", tf.ones(3), 1), tf.summary.text("c", "d", 1)
+        tf.summary.image("e", PICTURES[:1], 1), tf.summary.audio("f", tf.zeros((1, 10, 1)), 8000, 1)
+        tf.summary.trace_on(graph=True, profiler=False)
+        tf.function(lambda: tf.constant(1))()
+        tf.summary.trace_export("g", 1)
+    from tensorboard import program
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    needs(EventAccumulator(logs).Reload().Tags()["tensors"])
+    board = program.TensorBoard()
+    board.configure(argv=[None, "--logdir", logs, "--port", "0", "--load_fast", "false"])
+    address = board.launch()
+    for path in ("", "data/plugins_listing", "data/environment", "data/plugin/scalars/tags", "index.js"):
+        with urllib.request.urlopen(address + path, timeout=60) as answer:
+            needs(answer.read())
+
+
+@part
+def arrays(_: Path) -> None:
+    """Compute by NumPy's names, exchange memory, and quantise."""
+    from tensorflow.experimental import numpy as tnp
+
+    needs(float(tnp.sum(tnp.arange(4))) == 6)
+    capsule = tf.experimental.dlpack.to_dlpack(tf.ones(3))
+    needs(tf.experimental.dlpack.from_dlpack(capsule).shape == (3,))
+    tf.quantization.fake_quant_with_min_max_args(tf.ones(3))
+    tf.raw_ops.QuantizeV2(input=tf.ones(3), min_range=0.0, max_range=1.0, T=tf.quint8)
+    tf.nn.ctc_loss(tf.ones((1, 1), tf.int32), tf.ones((2, 1, 3)), [1], [2], logits_time_major=True, blank_index=0)
+    tf.nn.max_pool_with_argmax(tf.ones((1, 4, 4, 1)), 2, 2, "SAME")
+    tf.math.bessel_i0(1.0), tf.math.lgamma(2.0), tf.math.segment_sum(tf.ones(2), [0, 1]), tf.math.top_k(tf.range(3))
+
+
+@part
+def debugged(folder: Path) -> None:
+    """Dump what runs, and check numbers."""
+    tf.debugging.experimental.enable_dump_debug_info(str(folder / "dump"), tensor_debug_mode="FULL_HEALTH")
+    try:
+        tf.function(lambda a: a + 1)(tf.ones(2))
+    finally:
+        tf.debugging.experimental.disable_dump_debug_info()
+    tf.debugging.enable_check_numerics()
+    tf.debugging.disable_check_numerics()
+    tf.sysconfig.get_build_info(), tf.sysconfig.get_link_flags(), tf.sysconfig.get_lib()
+
+
+@part
+def applications(_: Path) -> None:
+    """Make models that ship by name, without their weights, and run one."""
+    for name in ("MobileNetV2", "ResNet50", "EfficientNetB0"):
+        model = getattr(tf.keras.applications, name)(weights=None, input_shape=(32, 32, 3), classes=2)
+    model(tf.ones((1, 32, 32, 3)))
+
+
+@part
+def numpys_own(_: Path) -> None:
+    """Ask NumPy, h5py and what else comes with the framework for themselves."""
+    import google.protobuf.json_format
+    import h5py
+    import opt_einsum
+
+    needs(opt_einsum.contract("ij,jk->ik", np.eye(2), np.eye(2)).shape == (2, 2))
+    np.linalg.svd(np.random.default_rng(1).random((4, 4))), np.fft.fft(np.ones(4)), np.polynomial.Polynomial([1, 2])
+    np.testing.assert_allclose(np.ones(2), np.ones(2))
+    needs(h5py.version.info)
+    google.protobuf.json_format.MessageToJson(tf.train.Example())
+
+
+@part
+def programs(folder: Path) -> None:
+    """Run every program of the environment that comes with the framework."""
+    place = Path(sys.executable).parent
+    show = ["show", "--dir", str(folder / "module"), "--all"]
+    run = ["run", "--dir", str(folder / "module"), "--tag_set", "serve", "--signature_def", "serving_default"]
+    for words in (
+        ["saved_model_cli", *show],
+        ["saved_model_cli", *run, "--input_exprs", "given=[1.0,2.0]"],
+        ["tensorboard", "--inspect", "--logdir", str(folder / "logs")],
+        ["tensorboard", "--version_tb"],
+        ["tf_upgrade_v2", "--help"],
+        ["tflite_convert", "--help"],
+        ["import_pb_to_tensorboard", "--help"],
+        ["markdown_py", "--version"],
+        ["f2py", "-v"],
+        ["python", "-m", "pip", "check"],
+    ):
+        if (place / words[0]).exists():
+            subprocess.run([str(place / words[0]), *words[1:]], check=True, capture_output=True, timeout=600)
+
+
+def main(folder: Path) -> int:
+    """Run all parts, each whether or not those before it ended well."""
+    tf.config.set_logical_device_configuration(
+        tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+    )
+    for each in PARTS:
+        place = folder / each.__name__
+        place.mkdir(parents=True, exist_ok=True)
+        try:
+            each(folder if each in (saved, summaries, programs) else place)
+        except Exception as error:  # whatever a part raises is its answer
+            print(each.__name__, type(error).__name__, str(error)[:300].replace("\n", " "), flush=True)
+        else:
+            print(each.__name__, "ok", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    code = main(Path(sys.argv[1]))
+    sys.stdout.flush()
+    os._exit(code)  # servers of TensorBoard and the profiler do not end by themselves
