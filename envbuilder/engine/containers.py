@@ -203,7 +203,6 @@ def _container(api: APIClient, spec: ContainerSpec) -> Iterator[str]:
             stdin_open=bool(spec.stdin),
             labels={**spec.labels, **_marks()},
             host_config=host_config,
-            network_disabled=spec.network == "none",
         )
         container = decode.converted(made, _Created).id
     try:

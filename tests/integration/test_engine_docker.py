@@ -76,6 +76,12 @@ def test_a_container_is_closed(engine: DockerEngine, base: str) -> None:
     assert "Read-only" in err
 
 
+def test_a_closed_container_knows_localhost(engine: DockerEngine, base: str) -> None:
+    """A program may serve itself: its own machine has its name, where no other is to be reached."""
+    out, _, _ = shell(engine, base, "cat /etc/hosts")
+    assert "127.0.0.1\tlocalhost" in out.splitlines()
+
+
 def test_scratch_is_writable_and_files_are_not(engine: DockerEngine, base: str) -> None:
     """Scratch takes files; the files that were copied in can be run and not changed."""
     files = {"deep/tool": b"#!/bin/sh\necho ran\n"}
