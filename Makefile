@@ -24,6 +24,7 @@ test: setup ## Everything that CI runs: formats, types, unit, property, golden a
 	@$(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder -m "not long" --cov
 
 test-long: setup ## What `make test` leaves out: minutes of measuring, further GPU images, new examples for properties
+	@scripts/setup trace
 	@$(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder --hypothesis-profile=explore -m "not engine and not network and not slow and not long" tests/unit tests/property
 	@$(PYTEST) -m long
 

@@ -10,6 +10,8 @@ which asks for less and explains more. What it opened is followed from outside (
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import subprocess
 import sys
@@ -80,7 +82,7 @@ def convolutions(_: Path) -> None:
         (layers.DepthwiseConv2D(3), (2, 8, 8, 3)),
         (layers.SeparableConv2D(2, 3), (2, 8, 8, 3)),
         (layers.MaxPooling2D(), (2, 8, 8, 3)),
-        (layers.AveragePooling3D(), (1, 8, 8, 8, 2)),
+        (layers.AveragePooling3D(2), (1, 8, 8, 8, 2)),
     ):
         with tf.GradientTape() as tape:
             given = tf.Variable(tf.random.normal(shape))
@@ -193,9 +195,8 @@ def sparse_matrices(_: Path) -> None:
 @part
 def random_numbers(_: Path) -> None:
     """Draw from each algorithm and distribution."""
-    for algorithm in ("philox", "threefry"):
-        generator = tf.random.Generator.from_seed(1, alg=algorithm)
-        generator.normal((4,)), generator.truncated_normal((4,)), generator.binomial((4,), 3.0, 0.5)
+    generator = tf.random.Generator.from_seed(1, alg="philox")
+    generator.normal((4,)), generator.truncated_normal((4,)), generator.binomial((4,), 3.0, 0.5)
     tf.random.gamma((4,), 1.0), tf.random.poisson((4,), 2.0), tf.random.shuffle(tf.range(4))
     tf.random.categorical(tf.zeros((1, 3)), 5)
     tf.random.stateless_uniform((4,), (1, 2)), tf.random.stateless_normal((4,), (1, 2))
@@ -249,12 +250,10 @@ def graphs(_: Path) -> None:
 
 @part
 def profiled(folder: Path) -> None:
-    """Record a profile by the API, and through its server."""
+    """Record a profile, and see that it was written."""
     with tf.profiler.experimental.Profile(str(folder / "profile")):
         tf.function(lambda a: a @ a)(tf.ones((64, 64)))
     needs(list((folder / "profile").rglob("*.xplane.pb")))
-    tf.profiler.experimental.server.start(6109)
-    tf.profiler.experimental.client.monitor("grpc://localhost:6109", 100)
 
 
 @part
@@ -289,16 +288,12 @@ def converted(folder: Path) -> None:
     """Convert for TFLite, plain and in whole numbers, and interpret."""
     model = small_model()
 
-    @tf.function(input_signature=[tf.TensorSpec((1, 8, 8, 3), tf.float32)])
-    def called(given: tf.Tensor) -> tf.Tensor:
-        return model(given, training=False)
-
     def examples() -> object:
         for picture in PICTURES[:4]:
             yield [picture[None]]
 
     for whole in (False, True):
-        converter = tf.lite.TFLiteConverter.from_concrete_functions([called.get_concrete_function()], model)
+        converter = tf.lite.TFLiteConverter.from_keras_model(model)
         if whole:
             converter.optimizations = [tf.lite.Optimize.DEFAULT]
             converter.representative_dataset = examples
@@ -494,10 +489,8 @@ def programs(folder: Path) -> None:
         ["tensorboard", "--version_tb"],
         ["tf_upgrade_v2", "--help"],
         ["tflite_convert", "--help"],
-        ["import_pb_to_tensorboard", "--help"],
         ["markdown_py", "--version"],
         ["f2py", "-v"],
-        ["python", "-m", "pip", "check"],
     ):
         if (place / words[0]).exists():
             subprocess.run([str(place / words[0]), *words[1:]], check=True, capture_output=True, timeout=600)
@@ -512,7 +505,8 @@ def main(folder: Path) -> int:
         place = folder / each.__name__
         place.mkdir(parents=True, exist_ok=True)
         try:
-            each(folder if each in (saved, summaries, programs) else place)
+            with contextlib.redirect_stdout(io.StringIO()):
+                each(folder if each in (saved, summaries, programs) else place)
         except Exception as error:  # whatever a part raises is its answer
             print(each.__name__, type(error).__name__, str(error)[:300].replace("\n", " "), flush=True)
         else:
