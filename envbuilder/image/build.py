@@ -25,7 +25,7 @@ from envbuilder.image.room import ask_for_room
 from envbuilder.image.wheel_pins import Pin, read_pins
 from envbuilder.pypi.package_index import PackageIndex
 from envbuilder.verdict import EngineRef
-from envbuilder.workspace import Workspace, folder_contents, read_document, write_document, writing
+from envbuilder.workspace import Workspace, folder_contents, read_document, read_users, write_document, writing
 
 _INSTALLER = re.compile(rb"(?m)^FROM \S+ AS tools$")
 """The stage of a template that has the installer."""
@@ -233,7 +233,8 @@ def build_logged(request: BuildRequest, engine: Engine, log: Path, on_step: Call
 
 
 def _begins_with_installer(request: BuildRequest) -> bool:
-    text = folder_contents(request.context).get(request.dockerfile, b"")
+    path = request.context / request.dockerfile
+    text = read_users(path) if path.is_file() else b""
     return not (request.no_cache or request.target) and _INSTALLER.search(text) is not None
 
 
