@@ -14,7 +14,7 @@ from envbuilder.engine.docker import connect
 from envbuilder.engine.port import FILES_AT, ContainerSpec
 from envbuilder.environment import Combination, Environment, Flavor, Form
 from envbuilder.errors import decode
-from envbuilder.image import omissions
+from envbuilder.image import lockfile, omissions
 from envbuilder.image.ensure import ensure
 from envbuilder.workspace import Workspace
 
@@ -78,4 +78,5 @@ def test_nothing_that_goes_is_opened(release: str, flavor: Flavor, tmp_path: Pat
     answers = [line for line in said.splitlines() if line]
     assert decode.text(bytes(printed)).splitlines() == answers
     assert len(answers) > 20
-    assert [line for line in answers if not line.endswith(" ok")] == []
+    board = "\ntensorboard==" in (lockfile.of_context(HERE.context(whole.id)) or "")
+    assert [line for line in answers if not line.endswith(" ok")] == ([] if board else ["summaries absent"])
