@@ -51,8 +51,7 @@ def our_seconds(engine: DockerEngine, ids: Sequence[str]) -> float:
     Images of the same contexts that the engine holds go before: a build would find them, and make nothing.
     """
     for name in ids:
-        if engine.image(reference(name)) is not None:
-            engine.remove(reference(name))
+        engine.remove(reference(name))
     engine.trim_cache(0)
     with tempfile.TemporaryDirectory() as folder:
         for name in ids:

@@ -17,7 +17,8 @@ PLACE = "/exercise"
 """Where the folder of the host lies in the container."""
 
 _OPENED = re.compile(r"(?:open|openat|openat2)(?:\(| resumed).*= \d+<(/[^>]*)>$")
-_MAPPED = re.compile(r"execve\(\"(/[^\"]*)\".* = 0$")
+_EXECUTED = re.compile(r"execve(?:at\([^,]*, |\()\"(/[^\"]*)\"")
+"""Whether it came to an end or not: where another process was told of meanwhile, that is on a line without the path."""
 
 
 @contextmanager
@@ -62,6 +63,6 @@ def opened(image: str, command: Sequence[str], folder: Path) -> tuple[str, froze
 def _paths(log: Path) -> Iterator[str]:
     with log.open(errors="surrogateescape") as lines:
         for line in lines:
-            found = _OPENED.search(line.rstrip()) or _MAPPED.search(line.rstrip())
+            found = _OPENED.search(line.rstrip()) or _EXECUTED.search(line)
             if found:
                 yield found[1]
