@@ -6,6 +6,7 @@ import hashlib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from envbuilder.versions import distribution
@@ -37,8 +38,12 @@ def of_context(context: Path) -> str | None:
     return users_text(path) if path.is_file() else None
 
 
+@lru_cache(maxsize=16)
 def parse(text: str) -> tuple[Locked, ...]:
-    """List a lock's packages in its order. Raises ValueError for a line that pins nothing."""
+    """List a lock's packages in its order. Raises ValueError for a line that pins nothing.
+
+    The last ones are remembered: each part of an image asks for its own of the same lock.
+    """
     packages: list[Locked] = []
     for block in re.split(r"(?<!\\)\n(?=\S)", text.strip()):
         if not block or block.startswith("#"):

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from importlib import resources
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -18,6 +20,9 @@ from envbuilder.image.parts import cuda_names, parts
 from envbuilder.image.system_lock import SYSTEM_LOCK
 from envbuilder.versions import major, minor, pins
 from envbuilder.workspace import packaged
+
+if TYPE_CHECKING:
+    import jinja2
 
 _WORD = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._:/@+-]*\Z")
 _FOLDER = re.compile(r"^(?:\*|[a-z0-9_]+)\Z")
@@ -126,6 +131,15 @@ _MINOR_COMPATIBILITY_SINCE = 11
 def _dockerfile(
     environment: Environment, lock: str, templates: Mapping[str, str], left_out: str, system: Mapping[str, str]
 ) -> str:
+    added = environment.added
+    with _readable(added.template):
+        template = _engine(tuple(templates.items())).get_template(added.template or "Dockerfile.j2")
+        return template.render(_values(environment, lock, left_out, system))
+
+
+@lru_cache(maxsize=4)
+def _engine(templates: tuple[tuple[str, str], ...]) -> jinja2.Environment:
+    """Return what reads templates: one for the contexts of a matrix, which compiles each template once."""
     import jinja2  # noqa: PLC0415 - 40 ms that only a written context pays
     from jinja2.sandbox import SandboxedEnvironment  # noqa: PLC0415
 
@@ -141,10 +155,7 @@ def _dockerfile(
     engine.filters["place"] = _place
     engine.filters["quoted"] = _quoted
     engine.filters["words"] = _words
-    added = environment.added
-    with _readable(added.template):
-        template = engine.get_template(added.template or "Dockerfile.j2")
-        return template.render(_values(environment, lock, left_out, system))
+    return engine
 
 
 @contextmanager

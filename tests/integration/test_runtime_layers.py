@@ -32,15 +32,16 @@ INSTALLED = ("-m venv", "/part/tensorflow.lock", "/part/required.lock")
 """What tells the instructions that install: what is below and between them is the same then as well."""
 
 
-def test_a_build_anew_makes_the_same_layers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("system", ["debian-bookworm", "debian-bullseye"])
+def test_a_build_anew_makes_the_same_layers(system: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """From the base to all that TensorFlow requires no byte differs, times and byte code included.
 
     One build derives the list, and so copies the wheels that the derivation left with the builder; the other has
     nothing of a builder's, and unpacks its own where they stay. A node that has one of the two images pulls kilobytes
-    of the other: the user's files and the documents.
+    of the other: the user's files and the documents. Before Python 3.11 byte code depends on hashes.
     """
     catalog, engine = load(), connect()
-    wish = Combination(tensorflow="2.20.0", os="debian-bookworm", flavor="cpu")
+    wish = Combination(tensorflow="2.20.0", os=system, flavor="cpu")
     whole, slim = (resolve(one, catalog) for one in (wish, msgspec.structs.replace(wish, form="runtime")))
     assert isinstance(whole, Environment)
     assert isinstance(slim, Environment)
