@@ -6,9 +6,9 @@ import os
 import uuid
 from pathlib import Path
 
-import certifi
 import msgspec
 import pytest
+from requests.utils import DEFAULT_CA_BUNDLE_PATH
 
 from envbuilder.catalog.store import load
 from envbuilder.compat.resolve import resolve
@@ -73,7 +73,7 @@ def test_a_build_anew_makes_the_same_layers(system: str, tmp_path: Path, monkeyp
 
 def _bundle(folder: Path) -> Path:
     """Write a bundle of certificates that no build had before: steps that reach the network run, whatever was built."""
-    known = configured(os.environ).certificates or certifi.where()
+    known = configured(os.environ).certificates or DEFAULT_CA_BUNDLE_PATH
     bundle = folder / "bundle.crt"
     bundle.write_text(f"# {uuid.uuid4()}\n{Path(known).read_text()}")
     return bundle

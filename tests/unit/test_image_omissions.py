@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from lock_text import lock_of, pin
 
 from envbuilder.catalog.store import load
 from envbuilder.compat.resolve import resolve
@@ -20,10 +21,7 @@ from envbuilder.image.parts import parts
 from envbuilder.image.render import render_context
 from envbuilder.probes.settle import SETTLED
 
-LOCK = "".join(
-    f"{name}=={version} \\\n    --hash=sha256:{'0' * 64}\n"
-    for name, version in (("numpy", "2.1.3"), ("nvidia-cublas-cu12", "12.5.3.2"), ("tensorflow", "2.20.0"))
-)
+LOCK = lock_of(numpy="2.1.3", nvidia_cublas_cu12="12.5.3.2", tensorflow="2.20.0")
 
 
 def environment(flavor: Flavor) -> Environment:
@@ -68,11 +66,6 @@ def test_what_is_no_list_is_said_to_be_none(text: str, tmp_path: Path) -> None:
     (tmp_path / omissions.OMISSIONS).write_text(text)
     with pytest.raises(InputError, match=r"omissions\.json"):
         omissions.of_context(tmp_path)
-
-
-def pin(name: str, version: str) -> str:
-    """Write one package of a lock."""
-    return f"{name}=={version} \\\n    --hash=sha256:{'0' * 64}\n"
 
 
 def layers(wish: Environment, lock: str, listed: Omissions = LISTED) -> list[tuple[str, list[str]]]:

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from lock_text import pin
 from verdicts import (
     check,
     digest,
@@ -191,7 +192,7 @@ def test_layers_of_a_runtime_image_are_named_by_their_parts() -> None:
     assert isinstance(found, Environment)
     more = msgspec.structs.replace(found, requirements=(*found.requirements, "tqdm"))
     names = ("nvidia-cudnn-cu12", "nvidia-nccl-cu12", "numpy", "tensorflow", "tqdm")
-    lock = "".join(f"{name}==1.0 \\\n    --hash=sha256:{'0' * 64}\n" for name in names)
+    lock = "".join(pin(name, "1.0") for name in names)
     text = render_context(more, lock, templates(), left_out=write_list(Omissions(required=("numpy",))))["Dockerfile"]
     steps = [step for step in re.split(r"\n(?=RUN )", text.decode()) if "uv pip install" in step]
     assert [drawing.layer_name(LayerSize("x", 1, step), 1) for step in steps] == [
