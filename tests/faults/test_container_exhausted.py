@@ -174,7 +174,7 @@ def run(engine: DockerEngine, image: str, greed: Greed, mark: str) -> tuple[Ende
 
 
 @pytest.mark.parametrize(
-    "greed", [pytest.param(one, id=one.name, marks=() if one.fast else pytest.mark.long) for one in GREEDY]
+    "greed", [pytest.param(one, id=one.name, marks=() if one.fast else pytest.mark.full) for one in GREEDY]
 )
 def test_a_greedy_container_ends_in_time_and_leaves_nothing(engine: DockerEngine, image: str, greed: Greed) -> None:
     """It ends as it should, in bounded time; no container, volume or process is left, and the next one runs."""

@@ -89,7 +89,7 @@ ALWAYS = (EXCHANGES[1], EXCHANGES[3])
 
 @pytest.mark.engine
 @pytest.mark.parametrize(
-    "exchange", [pytest.param(one, id=one.name, marks=() if one in ALWAYS else pytest.mark.long) for one in EXCHANGES]
+    "exchange", [pytest.param(one, id=one.name, marks=() if one in ALWAYS else pytest.mark.full) for one in EXCHANGES]
 )
 def test_a_container_that_others_end_is_no_verdict(own: OwnEngine, exchange: Exchange) -> None:
     """Whoever ended it, it was not the image: exit 5 with a next step, and the next command leaves nothing behind."""
@@ -129,7 +129,7 @@ _GONE = "from envbuilder.engine import containers; containers._alive = lambda la
 
 
 @pytest.mark.engine
-@pytest.mark.long
+@pytest.mark.full
 @pytest.mark.parametrize("exchange", EXCHANGES[3:5], ids=lambda one: one.name)
 def test_a_build_in_an_engine_that_ends_is_no_failed_step(own: OwnEngine, exchange: Exchange, tmp_path: Path) -> None:
     """It is the machine's trouble, not the Dockerfile's; the engine that comes after builds it."""

@@ -72,8 +72,8 @@ def disk(tmp_path: Path, fault: Fault) -> Iterator[Path]:
 
 
 def rows() -> list[object]:
-    """List the faults; some of each kind are tried in each run of the tests, the rest by `make faults`."""
-    return [pytest.param(fault, id=fault.name, marks=() if fault in ALWAYS else pytest.mark.long) for fault in FAULTS]
+    """List the faults; some of each kind are tried in each run of the tests, the rest by `make test-full`."""
+    return [pytest.param(fault, id=fault.name, marks=() if fault in ALWAYS else pytest.mark.full) for fault in FAULTS]
 
 
 @pytest.fixture

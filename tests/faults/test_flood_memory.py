@@ -252,7 +252,7 @@ def ran(words: Iterable[str], folder: Path, environment: dict[str, str]) -> Ran:
 
 
 @pytest.mark.parametrize(
-    "flood", [pytest.param(one, id=one.name, marks=() if one in ALWAYS else pytest.mark.long) for one in FLOODS]
+    "flood", [pytest.param(one, id=one.name, marks=() if one in ALWAYS else pytest.mark.full) for one in FLOODS]
 )
 def test_a_flood_ends_within_its_bounds(flood: Flood, tmp_path: Path) -> None:
     """No more than 256 MB, the machine's or the registry's code, and a next step; never a traceback."""

@@ -89,7 +89,7 @@ def busy(site: Site) -> None:
 
 CHANGES = (replaced, vanished, unknown, yanked, html, busy)
 ROWS = [
-    pytest.param(change, after, id=f"{change.__name__}-{after}", marks=() if (n + after) % 3 == 0 else pytest.mark.long)
+    pytest.param(change, after, id=f"{change.__name__}-{after}", marks=() if (n + after) % 3 == 0 else pytest.mark.full)
     for n, change in enumerate(CHANGES)
     for after in range(5)
 ]

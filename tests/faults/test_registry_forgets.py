@@ -136,7 +136,7 @@ SEEN_UNTIL: dict[Callable[[State], None], int] = {
 
 
 LOST = [
-    pytest.param(loss, step, id=f"{loss.__name__}-{step}", marks=() if (number + step) % 3 == 0 else pytest.mark.long)
+    pytest.param(loss, step, id=f"{loss.__name__}-{step}", marks=() if (number + step) % 3 == 0 else pytest.mark.full)
     for number, loss in enumerate(LOSSES)
     for step in range(len(STEPS))
 ]

@@ -85,16 +85,9 @@ def hold(engine: DockerEngine, bases: dict[str, str], row: Hostile, folder: Path
 
 @pytest.mark.engine
 @pytest.mark.network
-@pytest.mark.parametrize("row", [row for row in HOSTILE if row.fast], ids=lambda row: row.name)
-def test_fast(engine: DockerEngine, bases: dict[str, str], row: Hostile, tmp_path: Path) -> None:
-    """An image that is broken in one of the commonest ways is red with its own codes, and nothing else is."""
-    hold(engine, bases, row, tmp_path)
-
-
-@pytest.mark.engine
-@pytest.mark.network
-@pytest.mark.long
-@pytest.mark.parametrize("row", [row for row in HOSTILE if not row.fast], ids=lambda row: row.name)
-def test_all_others(engine: DockerEngine, bases: dict[str, str], row: Hostile, tmp_path: Path) -> None:
-    """Every other broken image is red with its own codes, and nothing else is."""
+@pytest.mark.full
+@pytest.mark.parametrize("row", HOSTILE, ids=lambda row: row.name)
+def test_adversarial_image_has_its_codes_only(
+    engine: DockerEngine, bases: dict[str, str], row: Hostile, tmp_path: Path
+) -> None:
     hold(engine, bases, row, tmp_path)

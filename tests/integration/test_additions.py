@@ -25,7 +25,7 @@ from envbuilder.validation.image_files import read_image
 from envbuilder.validation.validate import ValidationRequest, validate
 from envbuilder.workspace import Workspace
 
-pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.long, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.full, pytest.mark.timeout(1800)]
 
 TEMPLATE = """\
 {% extends "Dockerfile.j2" %}

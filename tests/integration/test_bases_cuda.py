@@ -28,7 +28,7 @@ from envbuilder.validation.base_look import look
 from envbuilder.validation.validate import ValidationRequest, validate
 from envbuilder.workspace import Workspace, write_document
 
-pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.long, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.full, pytest.mark.timeout(1800)]
 
 ROOT = Path(__file__).parents[2]
 NAMES = ("cudart", "cublas", "cublasLt", "cufft", "curand", "cusolver", "cusparse", "cupti", "nvrtc")

@@ -1,4 +1,7 @@
-"""Every negative control, built for real: each fails with exactly its one code, and the good environments with none."""
+"""Negative controls, built for real: each fails with exactly its one code, and the good environments with none.
+
+`make test` runs one control per mechanism of the suite, `make test-full` all of them.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,34 @@ def controller() -> Controller:
     return Controller(Workspace(Path(__file__).parents[2]), connect(), open_index(), load(), Console())
 
 
-@pytest.mark.parametrize("control", CONTROLS, ids=lambda control: control.name)
+MECHANISMS = {
+    "good-cpu",  # no finding in a good image
+    "good-gpu",
+    "wrong-matmul",  # computed numbers
+    "not-as-locked",  # installed distributions against the lock
+    "file-changed",  # files against RECORD and wheel
+    "secret-in-layer",  # contents of layers
+    "probe-hangs",  # time limit of a probe
+    "probe-segfaults",  # crash of a probe
+    "answers-spoiled",  # protocol between suite and host
+    "entrypoint-swallows",  # start as the image's user
+    "library-removed",  # loader: missing library
+    "two-cuda-stacks",  # loader: which copy is loaded
+    "older-cudnn",  # loaded version against the build's version
+    "old-driver",  # simulated driver
+    "no-gpu",
+}
+"""One control for each way in which the suite finds a defect: `make test` runs these."""
+
+
+def test_mechanisms_are_controls() -> None:
+    assert {control.name for control in CONTROLS} >= MECHANISMS
+
+
+@pytest.mark.parametrize(
+    "control",
+    [pytest.param(one, id=one.name, marks=() if one.name in MECHANISMS else pytest.mark.full) for one in CONTROLS],
+)
 def test_each_control_leads_to_its_one_finding(control: Control, controller: Controller) -> None:
     """The suite finds the defect, names it by its code, and turns nothing else red."""
     document = controller.run((control,))
@@ -87,7 +117,7 @@ RUNTIME = (
 """Files, claims, versions, numbers: the first are looked at otherwise where a list says what is gone."""
 
 
-@pytest.mark.long
+@pytest.mark.full
 @pytest.mark.parametrize("name", RUNTIME)
 def test_a_runtime_image_fails_as_the_whole_one(name: str, slim: Controller) -> None:
     """What is left out excuses no defect and adds none: the same one code, and the good image with none."""
@@ -145,7 +175,7 @@ FOR_AN_A100 = (
 )
 
 
-@pytest.mark.long
+@pytest.mark.full
 @pytest.mark.parametrize("control", FOR_AN_A100, ids=lambda control: control.name)
 def test_a_thin_image_serves_its_gpu_and_refuses_others(control: Control, thin: Controller) -> None:
     """With the GPU that it is for nothing is red; with another, or another byte in a kept kernel, exactly that is."""

@@ -23,7 +23,7 @@ pytestmark = [
     pytest.mark.engine,
     pytest.mark.network,
     pytest.mark.slow,
-    pytest.mark.long,
+    pytest.mark.full,
     pytest.mark.timeout(3600),
 ]
 

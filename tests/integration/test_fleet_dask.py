@@ -154,7 +154,7 @@ def test_what_failed_is_never_run_until_it_passes(tmp_path: Path, cluster: DaskC
     assert world.runs() == before
 
 
-@pytest.mark.long
+@pytest.mark.full
 def test_a_scheduler_that_restarts_and_two_controllers(tmp_path: Path, cluster: DaskCluster, registry: str) -> None:
     """Two runs of the same share their tasks; a scheduler that is killed and comes back is gone on with."""
     world = fleet_world(tmp_path / "world", registry, hosts=HOSTS)

@@ -46,7 +46,7 @@ def until(world: FleetWorld, count: int, running: subprocess.Popen[str], seconds
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize("away_s", [6.0, pytest.param(65.0, marks=pytest.mark.long)])
+@pytest.mark.parametrize("away_s", [6.0, pytest.param(65.0, marks=pytest.mark.full)])
 def test_a_registry_that_goes_away_in_mid_run(tmp_path: Path, cluster: Cluster, away_s: float) -> None:
     """What was reached while it was away is attached when it is back, and not reached once more; nothing is lost.
 
@@ -71,7 +71,7 @@ def test_a_registry_that_goes_away_in_mid_run(tmp_path: Path, cluster: Cluster, 
         assert sorted(world.runs().values()) == [1, 1, 1], world.runs()
 
 
-@pytest.mark.long
+@pytest.mark.full
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
 def test_a_full_disk_on_one_node_is_its_own(tmp_path: Path, cluster: Cluster) -> None:
     """Its proof stays missing, with the reason, begun a bounded number of times; the others are done.
@@ -101,7 +101,7 @@ def test_a_full_disk_on_one_node_is_its_own(tmp_path: Path, cluster: Cluster) ->
         }
 
 
-@pytest.mark.long
+@pytest.mark.full
 def test_a_slow_host_keeps_nobody_waiting_but_the_command(tmp_path: Path, cluster: Cluster) -> None:
     """What the others proved is in the registry while it runs: a second command sees it, and joins the slow one."""
     with docker_registry(tmp_path / "registry") as address:

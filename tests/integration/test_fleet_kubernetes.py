@@ -22,7 +22,7 @@ from small_kubernetes import small_kubernetes
 from envbuilder.attest.keys import PRIVATE, PUBLIC, create
 from envbuilder.engine.docker import connect
 
-pytestmark = [pytest.mark.engine, pytest.mark.long]
+pytestmark = [pytest.mark.engine, pytest.mark.full]
 
 ENVIRONMENT = "tf2.20.0-py311-cpu-bookworm-runtime"
 TAG = "envbuilder-test/runner:latest"

@@ -141,7 +141,7 @@ def test_two_environments_on_three_kinds_with_a_node_lost_in_mid_job(
     assert (again, after["ran"], world.runs()) == (0, [], by_node)
 
 
-@pytest.mark.long
+@pytest.mark.full
 def test_what_failed_is_never_run_until_it_passes(world: FleetWorld, cluster: tuple[Cluster, dict[str, str]]) -> None:
     """A FAILED is an answer: the Job ends with it at once, and neither cluster nor controller begins it again."""
     name = world.choice.environments[0].id
@@ -155,7 +155,7 @@ def test_what_failed_is_never_run_until_it_passes(world: FleetWorld, cluster: tu
     assert world.runs() == before
 
 
-@pytest.mark.long
+@pytest.mark.full
 def test_killed_and_started_twice_while_the_api_is_away(
     world: FleetWorld, cluster: tuple[Cluster, dict[str, str]]
 ) -> None:
@@ -181,7 +181,7 @@ def test_killed_and_started_twice_while_the_api_is_away(
     assert max(world.runs().values()) == 1, world.runs()
 
 
-@pytest.mark.long
+@pytest.mark.full
 def test_a_pod_that_is_not_of_its_kind_proves_nothing(
     world: FleetWorld, cluster: tuple[Cluster, dict[str, str]]
 ) -> None:
@@ -193,7 +193,7 @@ def test_a_pod_that_is_not_of_its_kind_proves_nothing(
     assert all("H100/535 was asked for" in row["error"] for row in rows), rows
 
 
-@pytest.mark.long
+@pytest.mark.full
 def test_what_a_cluster_refuses_is_said_and_not_asked_again(
     world: FleetWorld, cluster: tuple[Cluster, dict[str, str]]
 ) -> None:

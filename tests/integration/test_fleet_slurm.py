@@ -79,7 +79,7 @@ def test_two_environments_on_three_kinds_with_a_node_lost_in_mid_job(world: Flee
     assert world.runs() == by_node
 
 
-@pytest.mark.long
+@pytest.mark.full
 def test_what_failed_is_never_run_until_it_passes(world: FleetWorld, cluster: Cluster) -> None:
     """A FAILED is an answer: once on its kind, not again by the next run, and the exit code is that of a failure."""
     name = world.choice.environments[0].id
@@ -93,7 +93,7 @@ def test_what_failed_is_never_run_until_it_passes(world: FleetWorld, cluster: Cl
     assert world.runs() == before
 
 
-@pytest.mark.long
+@pytest.mark.full
 def test_a_controller_that_is_killed_goes_on_where_its_jobs_are(world: FleetWorld, cluster: Cluster) -> None:
     """Killed while jobs run, and started twice: jobs that are in the queue are joined, nothing runs a second time."""
     (world.folder / "hold-n1").touch()
@@ -108,7 +108,7 @@ def test_a_controller_that_is_killed_goes_on_where_its_jobs_are(world: FleetWorl
     assert max(world.runs().values()) == 1, world.runs()
 
 
-@pytest.mark.long
+@pytest.mark.full
 def test_slurms_controller_may_restart(world: FleetWorld, cluster: Cluster) -> None:
     """While it is away nobody concludes anything; its jobs go on, and are found again when it is back."""
     (world.folder / "hold-n3").touch()
@@ -123,7 +123,7 @@ def test_slurms_controller_may_restart(world: FleetWorld, cluster: Cluster) -> N
     assert max(world.runs().values()) == 1
 
 
-@pytest.mark.long
+@pytest.mark.full
 def test_a_node_that_is_not_what_slurm_says_runs_nothing(world: FleetWorld, cluster: Cluster) -> None:
     """Its driver changed since the features were written: no verdict is attached, and the row says why."""
     (world.folder / "host-n1.json").write_bytes((world.folder / "host-n3.json").read_bytes())

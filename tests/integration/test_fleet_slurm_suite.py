@@ -21,7 +21,7 @@ from envbuilder.engine.docker import connect
 
 pytestmark = [
     pytest.mark.engine,
-    pytest.mark.long,
+    pytest.mark.full,
     pytest.mark.skipif(bool(MISSING), reason=f"no {', '.join(MISSING)}: scripts/setup slurm installs it"),
 ]
 

@@ -57,7 +57,7 @@ def test_a_sixth_of_the_proposed_commands_is_resolved(tmp_path: Path) -> None:
     assert not refused(commands, tmp_path)
 
 
-@pytest.mark.long
+@pytest.mark.full
 def test_every_proposed_command_is_resolved(tmp_path: Path) -> None:
     """Uv finds a set of wheels for each command that any answer of the corpus proposes."""
     commands = proposed()

@@ -134,7 +134,7 @@ def test_twenty_publishers_lose_nothing(host) -> None:
     check_together(host, 20)
 
 
-@pytest.mark.long
+@pytest.mark.full
 def test_two_hundred_publishers_lose_nothing(host) -> None:
     """What 200 publishers were told is attached is listed, with every twelfth request failing."""
     check_together(host, 200)
@@ -229,7 +229,7 @@ def test_killed_publishers_leave_nothing_unvalidated(host, tmp_path) -> None:
     check_killed(host, tmp_path, 12)
 
 
-@pytest.mark.long
+@pytest.mark.full
 @pytest.mark.timeout(3600)
 def test_two_hundred_killed_publishers_leave_nothing_unvalidated(host, tmp_path) -> None:
     """The same with 200."""

@@ -115,7 +115,7 @@ def test_reproduced(case: Case, engine: Engine) -> None:
     assert_reproduced(answer(case.report, engine, prove=False), case)
 
 
-@pytest.mark.long
+@pytest.mark.full
 @pytest.mark.parametrize("case", [OLD_DRIVER, NO_CUDA_11], ids=lambda case: case.report)
 def test_mended_by_another_large_image(case: Case, engine: Engine) -> None:
     """The nearest environment of these two is a GPU image of its own: built where there is room, then removed."""

@@ -20,7 +20,7 @@ from upgrades import USERS_TESTS
 ROOT = Path(__file__).parents[2]
 OLD, NEW = "tf2.15.1-py311-cpu-bookworm", "tf2.16.2-py311-cpu-bookworm"
 
-pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.slow, pytest.mark.long]
+pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.slow, pytest.mark.full]
 
 
 def start(folder: Path, *words: str) -> subprocess.Popen[str]:
@@ -130,7 +130,7 @@ def test_a_bisection_goes_on_after_being_killed(answer: Any, folder: Path) -> No
     assert "going on with" in err
 
 
-@pytest.mark.long
+@pytest.mark.full
 @pytest.mark.timeout(3600)
 def test_a_bisection_over_nine_minor_releases(tmp_path: Path) -> None:
     """From 2.12 to 2.20 the release that dropped Estimator is named, and few images are built for it."""
@@ -144,7 +144,7 @@ def test_a_bisection_over_nine_minor_releases(tmp_path: Path) -> None:
     assert found["images"] <= math.ceil(math.log2(releases)) + 2
 
 
-@pytest.mark.long
+@pytest.mark.full
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("flavor", ["cpu", "gpu"])
 def test_a_minor_upgrade_in_both_flavours(tmp_path: Path, flavor: str) -> None:

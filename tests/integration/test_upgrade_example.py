@@ -46,7 +46,7 @@ def empty(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.engine
 @pytest.mark.network
 @pytest.mark.slow
-@pytest.mark.long
+@pytest.mark.full
 @pytest.mark.timeout(5400)
 @pytest.mark.parametrize("words", WRITTEN, ids=lambda words: f"{words[1]} to {words[2]}")
 def test_an_example_runs_as_written(words: list[str], empty: Path) -> None:

@@ -73,7 +73,7 @@ def test_no_claim_about_the_same_however_busy_the_machine() -> None:
         assert answers["steady"] not in ("slower", "faster")
 
 
-@pytest.mark.long
+@pytest.mark.full
 def test_no_claim_about_the_same_and_a_planted_slow_down_is_found() -> None:
     """In 20 comparisons the same is never called changed, and 30 % more work is called slower in at least 19."""
     claims: list[str] = []
@@ -106,7 +106,7 @@ def timed(place: Place, arguments: Arguments) -> Timed:
     return found
 
 
-@pytest.mark.long
+@pytest.mark.full
 @pytest.mark.engine
 @pytest.mark.network
 @pytest.mark.timeout(7200)

@@ -1400,7 +1400,7 @@ def debian(tmp_path_factory) -> Iterator[str]:
         yield host
 
 
-@pytest.fixture(params=[pytest.param("docker-registry", marks=[pytest.mark.engine, pytest.mark.long]), "OCI 1.1"])
+@pytest.fixture(params=[pytest.param("docker-registry", marks=[pytest.mark.engine, pytest.mark.full]), "OCI 1.1"])
 def stage(request: pytest.FixtureRequest, keys: dict[str, PrivateKey]) -> Iterator[Stage]:
     """Yield a fresh repository in each kind of registry, behind a front."""
     if request.param == "OCI 1.1":

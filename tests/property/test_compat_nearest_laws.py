@@ -227,7 +227,7 @@ def test_every_command_names_the_same_nearest() -> None:
     assert sum(agree(host, whole=False) for host in range(len(HOSTS))) >= len(HOSTS) * (len(CATALOG.tensorflow) // STEP)
 
 
-@pytest.mark.long
+@pytest.mark.full
 @pytest.mark.parametrize("host", range(len(HOSTS)))
 def test_every_command_names_the_same_nearest_for_every_release(host: int) -> None:
     """The same for every catalogued release."""

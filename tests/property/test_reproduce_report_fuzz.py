@@ -105,7 +105,7 @@ def test_made_reports_in_a_normal_run() -> None:
     run(3_000, seed=20_261_121)
 
 
-@pytest.mark.long
+@pytest.mark.full
 @pytest.mark.parametrize("part", range(10))
 def test_a_hundred_thousand_made_reports(part: int) -> None:
     """A hundred thousand made reports, in ten parts, raise nothing and invent nothing."""
@@ -169,7 +169,7 @@ def test_made_reports_are_answered() -> None:
     answered(500, seed=1_121)
 
 
-@pytest.mark.long
+@pytest.mark.full
 def test_ten_thousand_made_reports_are_answered() -> None:
     """Ten thousand made reports go through everything that needs no engine."""
     answered(10_000, seed=2_026)

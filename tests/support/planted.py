@@ -1,9 +1,8 @@
-"""Plant changes in images of a real environment and let the real upgrade find them: each is named as what it is.
+"""Make known changes in images of a real environment and let the real upgrade find them.
 
-``make planted`` compares ten pairs of images that differ in nothing that matters, and one pair for each planted change.
-Images are those of an environment that ships with one more layer, below ``out/planted``. Every comparison is kept when
-it is done, and measurements within one as an upgrade keeps them: what was interrupted goes on. What is measured needs a
-machine with nothing else to do.
+``python tests/support/planted.py`` compares ten pairs of equal images, and one pair for each change.
+Images are those of an environment that ships with one more layer, below ``out/planted``. Results are kept after each
+comparison, so an interrupted run resumes. Measurements need a machine with no other work.
 """
 
 from __future__ import annotations
