@@ -263,7 +263,7 @@ class Pieces(io.RawIOBase):
         return taken
 
 
-def measure(  # noqa: PLR0913 - which image, and how
+def measure(
     engine: DockerEngine, release: str, flavor: Flavor, form: str, kept: Kept, *, ways: Sequence[str], lean: bool
 ) -> Measured:
     """Bring one image about and measure it; say how long that took. ``lean``: a naive one goes afterwards."""

@@ -129,7 +129,7 @@ class _Reader:
         self.problems.append(Problem(self.path, node.start_mark.line + 1, key, message))
         return _Refused
 
-    def walk(self, node: yaml.Node, kind: inspect.Type, key: str) -> object:  # noqa: PLR0911 - a case a type
+    def walk(self, node: yaml.Node, kind: inspect.Type, key: str) -> object:
         """Turn a node into a plain value of ``kind``."""
         if id(node) in self._seen or key.count(".") > MAX_DEPTH:
             return self.refuse(node, key, "aliases (&name, *name) and deep nesting are not supported: write it out")

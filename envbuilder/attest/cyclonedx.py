@@ -74,7 +74,7 @@ class Bom(msgspec.Struct, frozen=True, kw_only=True):
     dependencies: tuple[dict[str, object], ...]
 
 
-def bom(  # noqa: PLR0913 - what is known of an image
+def bom(
     name: str,
     digest: str,
     contents: Contents,

@@ -59,7 +59,7 @@ class Added(msgspec.Struct, frozen=True, kw_only=True):
     decision: Decision
 
 
-def add_up(  # noqa: PLR0913 - what is there, what is demanded, and how
+def add_up(
     digest: str,
     evidence: tuple[Evidence, ...],
     demand: Demand,

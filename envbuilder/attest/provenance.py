@@ -58,7 +58,7 @@ class Base(msgspec.Struct, frozen=True, kw_only=True):
     origin: str = ""
 
 
-def provenance(  # noqa: PLR0913 - what a build is made of
+def provenance(
     name: str,
     digest: str,
     *,

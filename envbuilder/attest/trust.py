@@ -72,7 +72,7 @@ class _Headed(msgspec.Struct, frozen=True):
     verdict: _Header
 
 
-def decide(  # noqa: PLR0913 - what is there, what is demanded, and how
+def decide(
     digest: str,
     evidence: tuple[Evidence, ...],
     demand: Demand,

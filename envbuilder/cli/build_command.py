@@ -16,7 +16,7 @@ from envbuilder.cli.options import format_option, jobs_option, matrix_argument, 
 @jobs_option
 @pull_option
 @click.option("--no-cache", is_flag=True, help="Run every step again, even where nothing changed.")
-def command(  # noqa: PLR0913, PLR0917 - one parameter an option
+def command(
     matrix: str | None,
     selectors: tuple[str, ...],
     form: str,

@@ -30,7 +30,7 @@ from envbuilder.cli.options import FilePath, select_option
     "--level", type=click.Choice(["static", "load", "cpu", "gpu", "multi-gpu"]), help="For policy: at least this."
 )
 @click.option("-o", "--output", type=FilePath(path_type=Path, dir_okay=False), help="A file instead of the output.")
-def command(  # noqa: PLR0913, PLR0917 - one parameter an option
+def command(
     form: str,
     files: tuple[Path, ...],
     selectors: tuple[str, ...],
@@ -80,7 +80,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
         write_atomically(output, text.encode())
 
 
-def _policy(  # noqa: PLR0913, PLR0917 - one parameter an option
+def _policy(
     names: list[str], to: str, identity: str, issuer: str, keys: tuple[Path, ...], on: str | None, level: str | None
 ) -> str:
     from typing import cast

@@ -106,7 +106,7 @@ def _survey(purpose: Literal["plan", "status"], form: str, given: dict[str, Any]
 @click.option(
     "--rehearse", is_flag=True, help="Play each kind's driver by a simulated one: it proves nothing, and says so."
 )
-def run(  # noqa: PLR0913, PLR0917 - one parameter an option
+def run(
     form: str,
     signers: tuple[Path, ...],
     keyless: bool,  # noqa: FBT001
@@ -183,7 +183,7 @@ def _check_here(*, build: bool, rehearse: bool) -> None:
         raise UsageError("a rehearsal is an executor's", hint="--slurm or --dask; here, envbuilder validate --simulate")
 
 
-def _run_here(  # noqa: PLR0913 - what is left, and how it is proven and signed
+def _run_here(
     what: Survey, registrar: Registrar, signers: tuple[Path, ...], *, keyless: bool, profile: str, gpus: str
 ) -> FleetDocument:
     from envbuilder.console import Console

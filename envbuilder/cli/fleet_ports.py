@@ -106,7 +106,7 @@ def in_cluster(function: _Command) -> _Command:
     return function
 
 
-def prepared(  # noqa: PLR0913, PLR0917 - one parameter an option
+def prepared(
     matrix: str | None,
     selectors: tuple[str, ...],
     fleet: Path,
@@ -165,7 +165,7 @@ def trusting(pems: tuple[str, ...], identity: str, issuer: str) -> tuple[Opener,
         return openers_of(tuple(paths), identity or None, issuer or None)
 
 
-def attacher(  # noqa: PLR0913 - who signs, on which host, and how to validate
+def attacher(
     registrar: Registrar,
     sealer: Sealer,
     host: HostRef,
@@ -242,7 +242,7 @@ def cluster_of(given: dict[str, Any], executor: str, *, is_asked: bool) -> Clust
     return Cluster(runner, key, login, namespace, claim) if is_asked else None
 
 
-def run_with(  # noqa: PLR0913 - where, what, by whose word, by which terms
+def run_with(
     executor: Executor, what: Survey, registrar: Registrar, terms: ProofTerms, workspace: Workspace, *, build: bool
 ) -> FleetDocument:
     """Do what is left wherever an executor finds a host of its kind; what the registry lacks first, where asked."""

@@ -19,7 +19,7 @@ from envbuilder.cli.options import FilePath, format_option, matrix_argument, sel
 @click.option("--driver", metavar="VERSION", help="With --newest: this host's driver.")
 @click.option("--gpu", "gpus", multiple=True, metavar="NAME", help="With --newest: a GPU of this host.")
 @format_option
-def command(  # noqa: PLR0913, PLR0917 - one parameter an option
+def command(
     matrix: str | None,
     selectors: tuple[str, ...],
     fleet: Path | None,

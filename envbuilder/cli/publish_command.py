@@ -46,7 +46,7 @@ from envbuilder.cli.options import (
     help="How hard zstd tries: a higher level is smaller, and slower.  [default: 12]",
 )
 @click.option("--dry-run", is_flag=True, help="Show the tags and where they point now; change nothing.")
-def command(  # noqa: PLR0913, PLR0917 - one parameter an option
+def command(
     matrix: str | None,
     selectors: tuple[str, ...],
     form: str,

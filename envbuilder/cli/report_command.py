@@ -26,7 +26,7 @@ from envbuilder.cli.options import FilePath
 @click.option(
     "--max-age", default="90d", show_default=True, metavar="AGE", help="With --on: how old a PASSED may be: 90d, 12h."
 )
-def command(  # noqa: PLR0913, PLR0917 - one parameter an option
+def command(
     matrices: tuple[str, ...],
     output: Path,
     store: Path | None,

@@ -26,7 +26,7 @@ from envbuilder.cli.options import (
 @gpus_option
 @pull_option
 @click.option("--fresh", is_flag=True, help="Validate again even where nothing changed.")
-def command(  # noqa: PLR0913, PLR0917 - one parameter an option
+def command(
     matrix: str | None,
     selectors: tuple[str, ...],
     form: str,

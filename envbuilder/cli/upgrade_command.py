@@ -40,7 +40,7 @@ _FOLDER = FilePath(exists=True, file_okay=False, path_type=Path)
 @click.option("--fresh", is_flag=True, help="Measure and observe anew, whatever was measured before.")
 @gpus_option
 @click.option("--format", "form", type=click.Choice(["table", "json", "markdown"]), default="table", show_default=True)
-def command(  # noqa: PLR0913, PLR0917 - one parameter an option
+def command(
     old: str,
     new: str,
     words: tuple[str, ...],

@@ -33,7 +33,7 @@ from envbuilder.cli.options import format_option, gpus_option, keyless_option, p
 )
 @click.option("--fresh", is_flag=True, help="Validate again even where nothing changed.")
 @format_option
-def command(  # noqa: PLR0913, PLR0917 - one parameter an option
+def command(
     target: str | None,
     attach: bool,  # noqa: FBT001
     keys: tuple[Path, ...],

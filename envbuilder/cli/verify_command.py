@@ -31,7 +31,7 @@ from envbuilder.cli.options import FilePath, format_option
 @click.option(
     "--max-age", default="90d", show_default=True, metavar="AGE", help="How old the verdict may be: 90d, 12h."
 )
-def command(  # noqa: PLR0913, PLR0917 - one parameter an option
+def command(
     image: str,
     form: str,
     keys: tuple[Path, ...],

@@ -71,7 +71,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     thin: tuple[str, ...] = ()
 
 
-def candidate(  # noqa: PLR0913 - what is given of a candidate; the rest of its fields follows from it
+def candidate(
     release: TensorflowRelease,
     catalog: Catalog,
     *,

@@ -15,7 +15,7 @@ _LONGEST = 128
 """What the registries' specification allows for a tag."""
 
 
-def environment_id(  # noqa: PLR0913 - the parts of an id, in order
+def environment_id(
     *,
     tensorflow: str,
     python: str,

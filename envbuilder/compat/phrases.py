@@ -8,7 +8,7 @@ from envbuilder.catalog.rows import Row, TensorflowRelease
 from envbuilder.finding import Code, Finding, Severity
 
 
-def error(  # noqa: PLR0913 - one argument for each field of a finding
+def error(
     code: Code,
     subject: str,
     message: str,
@@ -22,7 +22,7 @@ def error(  # noqa: PLR0913 - one argument for each field of a finding
     return _finding(code, Severity.ERROR, subject, message, requires, found, fix, rows)
 
 
-def warning(  # noqa: PLR0913 - likewise
+def warning(
     code: Code,
     subject: str,
     message: str,
@@ -36,7 +36,7 @@ def warning(  # noqa: PLR0913 - likewise
     return _finding(code, Severity.WARNING, subject, message, requires, found, fix, rows)
 
 
-def info(  # noqa: PLR0913 - likewise
+def info(
     code: Code,
     subject: str,
     message: str,
@@ -61,7 +61,7 @@ def unknown(subject: str, message: str, *, fix: str = "") -> Finding:
     )
 
 
-def _finding(  # noqa: PLR0913, PLR0917 - the fields of a finding
+def _finding(
     code: Code,
     severity: Severity,
     subject: str,

@@ -105,13 +105,13 @@ class Resolver:
     def _say_missing(self, version: str, package: str | None) -> Host:
         return Host("", None, (), (missing.no_release(version, package, self.catalog),), fails=True)
 
-    def _judge_host(  # noqa: PLR0913, PLR0917 - the wishes, one by one, are the key
+    def _judge_host(
         self, package: str, version: str, python: str | None, os: str | None, arch: str, packages: tuple[str, ...]
     ) -> Host:
         wish = Combination(tensorflow=version, python=python, os=os, arch=arch, packages=packages)
         return host_side(self._row(package, version), wish, self.catalog)
 
-    def _judge_side(  # noqa: PLR0913, PLR0917 - the wishes, one by one, are the key
+    def _judge_side(
         self,
         package: str,
         version: str,

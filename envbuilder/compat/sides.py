@@ -108,7 +108,7 @@ def gpu_side(
     return _first_that_fits(release, tried, targets, catalog, None, wish) or _without_stack(release, wish, catalog)
 
 
-def _first_that_fits(  # noqa: PLR0913, PLR0917 - a release, what may stand under it, and what for
+def _first_that_fits(
     release: TensorflowRelease,
     tried: Iterable[Stack],
     targets: Targets,
@@ -162,7 +162,7 @@ def _with_stack(
     return Side(stack, toolkit.minimum_driver if toolkit else None, findings, fails=fails(findings))
 
 
-def on_host(  # noqa: PLR0913, PLR0917 - an environment's GPU side and a host, as texts
+def on_host(
     release: TensorflowRelease,
     cuda: str | None,
     cudnn: str | None,

@@ -76,7 +76,7 @@ def asking(what: str) -> Iterator[None]:
         raise InfrastructureError(f"the engine did not answer when asked to {what}: {error}", hint=NO_ENGINE) from error
 
 
-def ask(  # noqa: PLR0913 - a request and the type of its answer
+def ask(
     api: APIClient,
     path: str,
     what: str,

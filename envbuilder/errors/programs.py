@@ -61,7 +61,7 @@ class Ended:
         return decode.lossy(self.errors)
 
 
-def run(  # noqa: PLR0913 - a program, and what it may take
+def run(
     command: Sequence[str],
     *,
     within: float,

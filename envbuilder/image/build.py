@@ -137,7 +137,7 @@ def _listed(environment: Environment, context: Path) -> str:
     return omissions.of_context(context) if environment.form else ""
 
 
-def build(  # noqa: PLR0913 - what a build is made of, each from another place
+def build(
     environment: Environment,
     workspace: Workspace,
     engine: Engine,

@@ -30,7 +30,7 @@ _LIMIT_S = 1800.0
 _WHOLE = "-whole"
 
 
-def derive(  # noqa: PLR0913 - what a build is made of
+def derive(
     environment: Environment,
     lock: str,
     whole: dict[str, bytes],

@@ -45,7 +45,7 @@ class Given:
     as_it_lies: bool = False
 
 
-def ensure(  # noqa: PLR0913 - the chain's inputs, each from another place
+def ensure(
     environment: Environment,
     catalog: Catalog,
     workspace: Workspace,

@@ -51,7 +51,7 @@ def with_host(cache: str = "") -> str:
     return _WITH_HOST.format(cache=f" --mount=type=cache,target=/root/.cache/{_word(cache)}" if cache else "")
 
 
-def render_context(  # noqa: PLR0913 - what a context is made of, each from another place
+def render_context(
     environment: Environment,
     lock: str,
     templates: Mapping[str, str],

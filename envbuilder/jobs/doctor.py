@@ -77,7 +77,7 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     environments: tuple[Cell, ...]
 
 
-def diagnose(  # noqa: PLR0913 - the parts of a host, each from its own port
+def diagnose(
     host: HostRef,
     connect: Callable[[], Engine],
     *,
@@ -150,7 +150,7 @@ def _disks(places: tuple[tuple[str, Path], ...]) -> Iterator[Disk]:
                 yield Disk(path=str(folder), free=shutil.disk_usage(there).free, purpose=purpose)
 
 
-def _troubles(  # noqa: PLR0913 - one line a trouble
+def _troubles(
     host: HostRef,
     engine: EngineSeen | None,
     registry: bool | None,  # noqa: FBT001 - one of three answers

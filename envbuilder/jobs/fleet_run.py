@@ -57,7 +57,7 @@ def run_here(what: Survey, ask: Ask, attach: Callable[[str], object]) -> FleetDo
     return msgspec.structs.replace(after, rows=rows, ran=ran)
 
 
-def run_on(  # noqa: PLR0913 - where, what, by which terms, and whom to tell
+def run_on(
     executor: Executor,
     what: Survey,
     ask: Ask,

@@ -42,9 +42,7 @@ cd "$work"
 VARIABLES = ("PATH", "HOME", "ENVBUILDER_SIGNING_KEY", "ENVBUILDER_WORK")
 
 
-def script(  # noqa: PLR0913 - what is run, and how it is called
-    tasks: Sequence[Task], title: str, *, name: str, file: str, log: str, runtime: Runtime = "engine"
-) -> str:
+def script(tasks: Sequence[Task], title: str, *, name: str, file: str, log: str, runtime: Runtime = "engine") -> str:
     """Write the script of tasks that are all for one kind of host; ``log`` is where a task's words go.
 
     ``runtime`` is what runs an image on the node. Raises UsageError for a kind with a GPU that no row of the fleet file

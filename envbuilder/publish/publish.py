@@ -102,7 +102,7 @@ def _named_second(publication: Publication) -> Publication:
     return replace(publication, tags=tuple(tags), moving=tuple(moving))
 
 
-def _in_zstd(  # noqa: PLR0913, PLR0917 - what was published, as what it was judged, and the ports
+def _in_zstd(
     second: Publication, tools: Tools, image: Image, manifest: Manifest, verdict: Verdict, journal: Journal
 ) -> ZstdForm:
     """Publish the judged image with its layers in zstd: repacked, read back, then stated, and tagged last.

@@ -131,7 +131,7 @@ def _tags(built: Built) -> tuple[tuple[str, bool], ...]:
     return ((f"{name}-{built.record.image.removeprefix('sha256:')[:12]}", False), (name, True))
 
 
-def _publish_one(  # noqa: PLR0913, PLR0917 - one image, and what all of them share
+def _publish_one(
     environment: Environment,
     choice: Choice,
     wish: Wish,

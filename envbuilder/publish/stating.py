@@ -83,7 +83,7 @@ class Terms:
         return content_key({"terms": msgspec.json.encode(parts)})
 
 
-def validated(  # noqa: PLR0913, PLR0917 - what to validate, where it is kept, and the ports
+def validated(
     folder: Path,
     to: Reference,
     manifest: Manifest,
@@ -134,7 +134,7 @@ def _is_fresh(verdict: Verdict, now: datetime) -> bool:
     return False
 
 
-def state(  # noqa: PLR0913, PLR0917 - what is stated about what, and the ports
+def state(
     name: str,
     manifest: Manifest,
     verdict: Verdict,

@@ -281,7 +281,7 @@ def _others_are_stated(repository: Repository, digest: str) -> bool:
         return False
 
 
-def _accepted(  # noqa: PLR0913, PLR0917 - the parts of the answer
+def _accepted(
     image: str, digest: str, demand: Demand, decision: Decision, passed_over: tuple[Refusal, ...], now: datetime
 ) -> Verification:
     verdict = decision.verdict

@@ -53,7 +53,7 @@ def verify(
         return (*(each for found in pool.map(one, chosen) for each in found), *lines, *beyond)
 
 
-def run(  # noqa: PLR0913 - what is asked, of which facts, and where what was read is kept
+def run(
     catalog: Catalog,
     index: PackageIndex,
     wanted: tuple[str, ...],

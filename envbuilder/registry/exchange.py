@@ -50,7 +50,7 @@ class Exchange:
         self._host, self._proxy, self._context, self.deadline = host, proxy, context, deadline
         self._pools: dict[str, urllib3.PoolManager] = {}
 
-    def send(  # noqa: PLR0913 - the parts of an HTTP request
+    def send(
         self,
         method: str,
         address: str,
@@ -100,7 +100,7 @@ class Exchange:
         time.sleep(self.deadline.left(seconds))
         self.deadline.left(seconds)
 
-    def _follow(  # noqa: PLR0913, PLR0917 - the parts of an HTTP request, and where its answer goes
+    def _follow(
         self,
         method: str,
         address: str,
@@ -137,7 +137,7 @@ class Exchange:
             )
         return following
 
-    def _once(  # noqa: PLR0913, PLR0917 - likewise
+    def _once(
         self,
         method: str,
         address: str,

@@ -52,7 +52,7 @@ class Transport:
         """The moment by which every request is answered."""
         return self._exchange.deadline
 
-    def send(  # noqa: PLR0913 - the parts of an HTTP request
+    def send(
         self,
         method: str,
         path: str,
@@ -198,9 +198,7 @@ def _trusting(path: Path, _changed: int) -> ssl.SSLContext:
     return ssl.create_default_context(capath=str(path)) if path.is_dir() else ssl.create_default_context(cafile=path)
 
 
-def _refused(  # noqa: PLR0913 - a request, its answer, and why it went without a login
-    reference: Reference, method: str, path: str, answer: Answer, scope: str, *, excuse: str
-) -> Exception:
+def _refused(reference: Reference, method: str, path: str, answer: Answer, scope: str, *, excuse: str) -> Exception:
     said = answer.content[:300].decode("utf-8", "replace").strip()
     text = f"{reference.host} answered {answer.status} to {method} {path}: {said}"
     if answer.status in (_UNAUTHORIZED, _FORBIDDEN):

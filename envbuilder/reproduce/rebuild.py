@@ -77,7 +77,7 @@ def _release(reported: Reported, question: Question, catalog: Catalog) -> Tensor
     return gpu if question.gpu and question.package is None and exact is not None and not exact.gpu else exact or gpu
 
 
-def _from_wheels(  # noqa: PLR0913 - what is rebuilt, and how it differs from ours
+def _from_wheels(
     reported: Reported, question: Question, release: TensorflowRelease, catalog: Catalog, host: str, *, untold: bool
 ) -> Rebuild | None:
     """Start from one of our environments and install what deviates on top; None where no wheels can make it.

@@ -185,7 +185,7 @@ CAUSES: tuple[Callable[[Case], Iterator[Finding]], ...] = (
 """Every cause, in the order in which they are told."""
 
 
-def _finding(  # noqa: PLR0913, PLR0917 - the columns of a finding
+def _finding(
     code: Code, subject: str, message: str, fix: str, found: str = "", severity: Severity = Severity.WARNING
 ) -> Finding:
     return Finding(code=code, severity=severity, subject=subject, message=message, fix=fix, found=found[:200])

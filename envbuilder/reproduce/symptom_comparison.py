@@ -34,7 +34,7 @@ def telling(symptoms: tuple[Symptom, ...]) -> tuple[Symptom, ...]:
     return causes or wrong
 
 
-def compare(  # noqa: PLR0913 - what was said, what was seen, and with what
+def compare(
     reported: tuple[Symptom, ...],
     seen: tuple[Symptom, ...],
     predicted: tuple[Finding, ...],

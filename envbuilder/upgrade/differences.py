@@ -24,7 +24,7 @@ class Evidence:
     checks: tuple[CheckResult, ...] | None = None
 
 
-def differences(  # noqa: PLR0913, PLR0917 - two sides, what was measured between them, and what judges it
+def differences(
     old: Evidence,
     new: Evidence,
     samples: Sequence[Samples],

@@ -92,9 +92,7 @@ def _place(tools: Tools, made: Made, request: UpgradeRequest) -> Place:
     return Place(tools.engine, made.built.record.image, wanted)
 
 
-def _look(  # noqa: PLR0913, PLR0917 - one side, where it runs, and what is known of it already
-    tools: Tools, made: Made, name: str, catalog: Catalog, request: UpgradeRequest, kept: Kept
-) -> Evidence:
+def _look(tools: Tools, made: Made, name: str, catalog: Catalog, request: UpgradeRequest, kept: Kept) -> Evidence:
     """Observe one side."""
     place = _place(tools, made, request)
     with tools.console.task(made.environment.id) as task:
@@ -108,7 +106,7 @@ def _look(  # noqa: PLR0913, PLR0917 - one side, where it runs, and what is know
 Tests = tuple[UserTest, ...]
 
 
-def _tested(  # noqa: PLR0913, PLR0917 - both sides, where they run, and what is known of them already
+def _tested(
     tools: Tools,
     made: tuple[Made, Made],
     evidence: list[Evidence],

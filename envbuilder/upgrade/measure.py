@@ -19,7 +19,7 @@ PROBE = "upgrade_measure"
 Arguments = Mapping[str, object]
 
 
-def measure(  # noqa: PLR0913, PLR0917 - both sides, what to ask of them, and what was asked before
+def measure(
     old: Place,
     new: Place,
     rounds: int,

@@ -45,7 +45,7 @@ def upgrade(request: UpgradeRequest, tools: Tools) -> UpgradeDocument:
         return decided(tools, both, made, suite, request, began)
 
 
-def decided(  # noqa: PLR0913, PLR0917 - both images, what to ask of them, and with what
+def decided(
     tools: Tools, both: Pair, made: tuple[Made, Made], suite: UserSuite | None, request: UpgradeRequest, began: float
 ) -> UpgradeDocument:
     """Compare two images that stand, decide, and write the document; it ``began`` then by the monotonic clock."""

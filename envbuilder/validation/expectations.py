@@ -93,7 +93,7 @@ def of_claimed(facts: Facts, files: ImageFiles, image: Image) -> Facts:
     )
 
 
-def of_foreign(  # noqa: PLR0913 - what it says, what is known, what it is asked for
+def of_foreign(
     identity: Identity,
     catalog: Catalog,
     image: Image | None,

@@ -77,28 +77,24 @@ class Looked:
     undecided: str = ""
 
 
-def error(  # noqa: PLR0913 - the parts of a finding
-    code: Code, subject: str, message: str, *, requires: str = "", found: str = "", fix: str = ""
-) -> Finding:
+def error(code: Code, subject: str, message: str, *, requires: str = "", found: str = "", fix: str = "") -> Finding:
     """Return a finding that makes an image fail."""
     return _finding(Severity.ERROR, code, subject, message, requires, found, fix)
 
 
-def warning(  # noqa: PLR0913 - the parts of a finding
-    code: Code, subject: str, message: str, *, requires: str = "", found: str = "", fix: str = ""
-) -> Finding:
+def warning(code: Code, subject: str, message: str, *, requires: str = "", found: str = "", fix: str = "") -> Finding:
     """Return a finding that is told, and leaves the verdict as it is."""
     return _finding(Severity.WARNING, code, subject, message, requires, found, fix)
 
 
-def either(  # noqa: PLR0913 - the parts of a finding
+def either(
     severity: Severity, code: Code, subject: str, message: str, *, requires: str = "", found: str = "", fix: str = ""
 ) -> Finding:
     """Return a finding whose weight depends on whose image it is."""
     return _finding(severity, code, subject, message, requires, found, fix)
 
 
-def _finding(  # noqa: PLR0913, PLR0917 - the parts of a finding
+def _finding(
     severity: Severity, code: Code, subject: str, message: str, requires: str, found: str, fix: str
 ) -> Finding:
     return Finding(

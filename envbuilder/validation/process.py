@@ -23,7 +23,7 @@ _REST_S = 1.0
 _PIECE = 65536
 
 
-def follow(  # noqa: PLR0913 - a process, and how it is followed
+def follow(
     command: Sequence[str],
     on_output: Callable[[bytes], None],
     *,

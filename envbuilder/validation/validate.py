@@ -94,7 +94,7 @@ class ValidationRequest:
     system: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(  # noqa: PLR0913 - how to validate, each from the command's own options
+    def of(
         cls,
         built: Built,
         *,
@@ -228,7 +228,7 @@ def validate_here(
     )
 
 
-def validate_beside(  # noqa: PLR0913 - where it runs, what it is, how to judge it, whom to tell
+def validate_beside(
     exchange: Path,
     image: Image,
     reference: str,
@@ -387,7 +387,7 @@ def _checked_here(
     return result
 
 
-def _verdict(  # noqa: PLR0913 - one document, from its parts
+def _verdict(
     session: Session,
     results: tuple[CheckResult, ...],
     subject: _Subject,

@@ -62,7 +62,7 @@ def validate_target(options: ValidateOptions, workspace: Workspace, console: Con
     return _in_container(options, options.target, profile, workspace, console, catalog)
 
 
-def _in_container(  # noqa: PLR0913, PLR0917 - what was asked, and the ports
+def _in_container(
     options: ValidateOptions, target: str, profile: Profile, workspace: Workspace, console: Console, catalog: Catalog
 ) -> Verdict:
     host = profiles.parse(options.simulate, catalog) if options.simulate is not None else None

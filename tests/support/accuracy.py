@@ -78,7 +78,7 @@ def _nearest(thread: threads.Thread, document: ReproduceDocument) -> Literal["me
     return "mends" if any(ways) else "wrong"
 
 
-def _fits(  # noqa: PLR0913, PLR0917 - what of an environment a way may bound
+def _fits(
     way: threads.Way, tensorflow: str, python: str | None, cuda: str | None, cudnn: str | None, install: str | None
 ) -> bool:
     return (

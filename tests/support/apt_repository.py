@@ -48,7 +48,7 @@ class Archive:
     suite: str = ""
     held: dict[str, list[tuple[Path, str]]] = field(default_factory=dict)
 
-    def add(  # noqa: PLR0913 - what a package is made of
+    def add(
         self,
         name: str,
         version: str,

@@ -38,7 +38,7 @@ int answer(void) {{ return 42; }}
 """
 
 
-def shared_object(  # noqa: PLR0913 - each a part of the object
+def shared_object(
     folder: Path,
     listed: Sequence[bytes],
     generated: Sequence[bytes] = (),

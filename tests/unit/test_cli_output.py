@@ -693,7 +693,7 @@ COMMANDS: tuple[tuple[str, type[msgspec.Struct], Callable[[Any], str]], ...] = (
 
 
 @pytest.mark.parametrize(("line", "kind", "as_text"), COMMANDS, ids=[line.split("/")[0] for line, _, _ in COMMANDS])
-def test_both_forms_of_a_command_say_the_same(  # noqa: PLR0913, PLR0917 - three of them are fixtures
+def test_both_forms_of_a_command_say_the_same(
     line: str,
     kind: type[msgspec.Struct],
     as_text: Callable[[Any], str],

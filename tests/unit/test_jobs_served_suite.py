@@ -31,7 +31,7 @@ _START = {
 """What stands for the runtime: it says how it was called, and runs what it is to run where the folder lies."""
 
 
-def run(  # noqa: PLR0913 - what runs, where, and what stands for runtime and judge
+def run(
     runtime: Runtime,
     folder: Path,
     tasks: tuple[Task, ...],

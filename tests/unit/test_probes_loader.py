@@ -136,7 +136,7 @@ def test_a_library_in_a_wheel_that_is_not_searched_is_another_mistake(
         ("/x/libcufft.so.11: file too short", True, "MISSING_LIBRARY", "libcufft.so.11"),
     ],
 )
-def test_what_tensorflow_cannot_open_has_the_code_that_the_loader_check_gives_it(  # noqa: PLR0913
+def test_what_tensorflow_cannot_open_has_the_code_that_the_loader_check_gives_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, said: str, installed: bool, code: str, subject: str
 ) -> None:
     """One cause has one code: a library in a folder of the wheels that is not searched is no missing one."""
@@ -155,7 +155,7 @@ def test_what_tensorflow_cannot_open_has_the_code_that_the_loader_check_gives_it
     assert (found["code"], found["subject"]) == (code, subject)
 
 
-def besides(  # noqa: PLR0913 - what is here, what refuses, what is locked and left out
+def besides(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     content: bytes,

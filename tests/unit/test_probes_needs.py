@@ -181,7 +181,7 @@ def test_a_name_may_be_put_together(site: Path, tmp_path: Path, words: str, *, s
     ],
     ids=["out of sight", "searched", "by its folder", "beside it"],
 )
-def test_a_library_that_is_named_must_be_found(  # noqa: PLR0913 - fixtures and a row
+def test_a_library_that_is_named_must_be_found(
     site: Path, tmp_path: Path, folder: str, flags: tuple[str, ...], words: str, *, stays: bool
 ) -> None:
     """A bare name opens what a loader finds: in the opener's folder, where some object searches, or by a path."""

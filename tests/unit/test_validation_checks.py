@@ -15,6 +15,7 @@ from probe_messages import lines as sealed_lines
 from envbuilder.finding import Code
 from envbuilder.probes.suite.channel import MARK, sealed
 from envbuilder.validation.checks import suite_plan
+from envbuilder.validation.checks.code_text import code_only
 from envbuilder.validation.checks.specification import Check
 from envbuilder.validation.checks.suite_plan import Facts, digest_of
 from envbuilder.validation.checks.suite_table import CHECKS, GROUPS, HOST_GROUPS
@@ -87,17 +88,48 @@ def test_a_plan_holds_every_check_once_in_its_group() -> None:
     assert all(order[need] < order[check["name"]] for check in main for need in check["needs"])
 
 
-def test_digest_covers_table_and_probes() -> None:
-    """The digest changes with a limit in the table and with one byte of a probe."""
-    outside = suite_plan.outside_files()
-    assert suite_plan.digest() == digest_of(CHECKS, {**SOURCES, **outside})
-    assert {"host/installed_files.py", "host/layer_scan.py", "host/secret_search.py"} <= outside.keys()
-    changed = (msgspec.structs.replace(CHECKS[0], limit_s=1.5), *CHECKS[1:])
-    files = {**SOURCES, **outside}
-    probe = {**files, "numerics.py": files["numerics.py"] + b"\n"}
-    host = {**files, "host/stray_files.py": files["host/stray_files.py"] + b"\n"}
-    others = {digest_of(changed, files), digest_of(CHECKS, probe), digest_of(CHECKS, host), suite_plan.digest()}
-    assert len(others) == 4
+def test_digest_changes_with_code_and_table_and_not_with_prose() -> None:
+    files = {**SOURCES, **suite_plan.outside_files()}
+    assert suite_plan.digest() == digest_of(CHECKS, files)
+    assert {"host/judge.py", "host/checks/suite_plan.py"} <= files.keys()
+
+    def with_line(name: str, line: bytes) -> str:
+        return digest_of(CHECKS, {**files, name: files[name] + line})
+
+    limit = msgspec.structs.replace(CHECKS[0], limit_s=1.5)
+    sentence = msgspec.structs.replace(CHECKS[0], proves="reworded")
+    changed = {
+        digest_of((limit, *CHECKS[1:]), files),
+        with_line("numerics.py", b"\nX = 1\n"),
+        with_line("host/judge.py", b"\nX = 1\n"),
+        suite_plan.digest(),
+    }
+    assert len(changed) == 4
+    assert digest_of((sentence, *CHECKS[1:]), files) == suite_plan.digest()
+    assert with_line("numerics.py", b"\n# a comment\n") == suite_plan.digest()
+
+
+def test_code_only_drops_prose_and_keeps_strings() -> None:
+    source = b'''"""Module."""
+X = """kept
+
+# kept
+"""  # dropped
+
+
+def f(a):  # dropped
+    """Dropped."""
+    return f"{a}  # kept"
+'''
+    assert (
+        code_only(source)
+        == b'''X = """kept
+
+# kept
+"""
+def f(a):
+    return f"{a}  # kept"'''
+    )
 
 
 def test_the_suite_is_its_folder() -> None:

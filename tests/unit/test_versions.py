@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import ast
-
 import pytest
-from version_texts import taken_apart
 
 from envbuilder import versions
 
@@ -92,33 +89,6 @@ def test_a_pin_is_one_version_of_one_distribution(text: str, pin: tuple[str, str
             versions.pin(text)
     else:
         assert versions.pins((text,)) == dict((pin,))
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "cuda.split('.')[0]", "text.partition('==')", "row.cuda or '0'",
-        "row.version == other.version", "one.python < x", "max(row.cudnn for row in rows)",
-        "cuda.startswith(('9', '10'))", "'.' in cuda", "float(row.capability) >= 8",
-        "pin.startswith('numpy==')", "sorted(row.version for row in rows)",
-    ],
-)  # fmt: skip
-def test_what_takes_a_version_apart_is_seen(text: str) -> None:
-    """The search below finds each way in which this has gone wrong."""
-    assert list(taken_apart(ast.parse(text)))
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "versions.key(row.version) < wanted", "row.cuda is None", "row.cuda == ''",
-        "sorted(rows, key=lambda row: row.version)",
-        "name.startswith('nvidia-')", "row.cuda or 'none'",
-    ],
-)  # fmt: skip
-def test_what_only_passes_a_version_on_is_not(text: str) -> None:
-    """Values of versions are compared, texts are shown and asked whether they are there."""
-    assert not list(taken_apart(ast.parse(text)))
 
 
 def test_what_is_no_version_is_abbreviated_by_none() -> None:

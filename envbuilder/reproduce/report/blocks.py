@@ -154,7 +154,7 @@ def _define(transcript: Transcript, number: int, name: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def _below(  # noqa: PLR0913 - what to look for, and what it would state
+def _below(
     transcript: Transcript, number: int, pattern: str, field: str, source: str, *, trust: Trust, first: int = 1
 ) -> Iterator[Evidence]:
     """Look for a value on the next two lines (with ``first=0`` on this one too)."""
@@ -221,9 +221,7 @@ def cudnn_packages(transcript: Transcript) -> Iterator[Evidence]:
             yield _said("cudnn", found["cudnn"], number, line, "cuDNN archive", Trust.ORDERED)
 
 
-def _said(  # noqa: PLR0913, PLR0917 - the columns of a statement
-    field: str, value: str, number: int, line: str, source: str, trust: Trust, count: int = 1
-) -> Evidence:
+def _said(field: str, value: str, number: int, line: str, source: str, trust: Trust, count: int = 1) -> Evidence:
     return Evidence(
         field=field, value=value, line=number, text=line.strip()[:1_000], source=source, trust=trust, count=count
     )

@@ -31,7 +31,7 @@ class Recogniser:
     apart: str = ""
 
 
-def _row(  # noqa: PLR0913 - the columns of the table
+def _row(
     name: str,
     trust: Trust,
     needles: str,

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import resources
+from importlib.resources.abc import Traversable
 from typing import Literal
 
 import msgspec
 
 from envbuilder.environment import Flavor
+from envbuilder.validation.checks.code_text import code_only
 from envbuilder.validation.checks.specification import Check, Profile
 from envbuilder.validation.checks.suite_table import CHECKS, GROUPS
 from envbuilder.validation.older_python import without_annotations
@@ -147,23 +149,35 @@ def _probe_sources() -> Mapping[str, bytes]:
 
 
 def digest() -> str:
-    """Return the suite's own digest (``sha256:…``): what a verdict was reached with."""
+    """Return the digest of the suite (``sha256:…``), which every verdict names.
+
+    Comments, docstrings and the sentence of each check do not count: rewording them invalidates no verdict.
+    """
     return digest_of(CHECKS, {**_probe_sources(), **outside_files()})
 
 
 @cache
 def outside_files() -> Mapping[str, bytes]:
-    """Return the sources of the checks that are made on the host: what they find is the suite's word as well."""
-    folder = resources.files("envbuilder") / "validation"
-    return {f"host/{item.name}": packaged(item) for item in packaged_in(folder) if item.name.endswith(".py")}
+    """Return the sources of the checks that run on the host, sub-folders included."""
+    return dict(_python_files(resources.files("envbuilder") / "validation", "host/"))
+
+
+def _python_files(folder: Traversable, prefix: str) -> Iterator[tuple[str, bytes]]:
+    for item in packaged_in(folder):
+        if item.name.endswith(".py"):
+            yield prefix + item.name, packaged(item)
+        elif item.is_dir() and item.name != "__pycache__":
+            yield from _python_files(item, f"{prefix}{item.name}/")
 
 
 def digest_of(checks: tuple[Check, ...], files: Mapping[str, bytes]) -> str:
-    """Return the digest over a table of checks, the groups, and the probes' sources."""
-    hashed = hashlib.sha256(msgspec.json.encode((checks, GROUPS), order="sorted"))
+    """Return the digest of a table of checks, its groups, and the code of the given files."""
+    rows = [msgspec.structs.replace(check, proves="") for check in checks]
+    hashed = hashlib.sha256(msgspec.json.encode((rows, GROUPS), order="sorted"))
     for name, content in sorted(files.items()):
-        hashed.update(f"{len(name)}:{name}:{len(content)}:".encode())
-        hashed.update(content)
+        code = code_only(content) if name.endswith(".py") else content
+        hashed.update(f"{len(name)}:{name}:{len(code)}:".encode())
+        hashed.update(code)
     return f"sha256:{hashed.hexdigest()}"
 
 

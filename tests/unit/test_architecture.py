@@ -1,0 +1,125 @@
+"""Rules of the package that import-linter and ruff (see pyproject.toml) cannot express."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+PACKAGE = Path(__file__).parents[2] / "envbuilder"
+IN_IMAGES = sorted([*PACKAGE.glob("probes/**/*.py"), *PACKAGE.glob("controls/defects/*.py")])
+ON_HOST = sorted({*PACKAGE.rglob("*.py")} - {*IN_IMAGES})
+
+MOST_ENTRIES, MOST_IMPORTS = 40, 190
+"""Top-level packages and modules, and imports between them. More of either is a decision: raise the number with it."""
+
+FRAMEWORK = {"tensorflow", "numpy", "keras", "pytest"}
+"""What a probe may import inside a function, next to the standard library and its own folder."""
+
+FILE_GUARDS = {"writing", "reading", "asking", "damaged", "temporary_folder", "_reached", "suppress"}
+FILE_CALLS = {"open", "read_text", "read_bytes", "write_text", "write_bytes", "iterdir", "unlink", "rmtree", "copyfile"}
+FILE_HOMES = ("errors", "support", "workspace")
+
+
+def entry(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imported(tree: ast.AST) -> Iterator[tuple[ast.stmt, str]]:
+    """Yield each absolute import of a module, wherever it is, with its full dotted name."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node, name.name) for name in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            yield from ((node, f"{node.module}.{name.name}") for name in node.names)
+
+
+def test_number_of_packages_and_imports_between_them_is_bounded() -> None:
+    entries = {entry(path) for path in [*ON_HOST, *IN_IMAGES]} - {"__main__", "__init__"}
+    pairs = {
+        (entry(path), name.split(".")[1])
+        for path in ON_HOST
+        for _, name in imported(ast.parse(path.read_text()))
+        if name.startswith("envbuilder.")
+    }
+    assert len(entries) <= MOST_ENTRIES
+    assert len({(a, b) for a, b in pairs if a != b and {a, b} <= entries}) <= MOST_IMPORTS
+
+
+def test_catalogue_is_loaded_by_commands_only() -> None:
+    """A stage gets the catalogue as an argument, so that one run has one."""
+    loads = [
+        path
+        for path in ON_HOST
+        if entry(path) != "cli"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "store.load"
+    ]
+    assert not loads
+
+
+def test_no_decision_depends_on_the_text_of_an_error() -> None:
+    """Errors and findings have types, codes and fields; their sentences may be reworded."""
+    wrong = [
+        f"{path.name}:{node.lineno}"
+        for path in ON_HOST
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Compare)
+        for side in (node.left, *node.comparators)
+        if ast.unparse(side) == "str(error)" or ast.unparse(side).endswith(".message")
+    ]
+    assert not wrong
+
+
+def test_probes_import_the_standard_library_and_the_framework_only() -> None:
+    own = {path.stem for path in IN_IMAGES} | {path.parent.name for path in IN_IMAGES} | {"envbuilder_probes"}
+    for path in IN_IMAGES:
+        tree = ast.parse(path.read_text())
+        for node, name in imported(tree):
+            top = name.split(".")[0]
+            assert top in sys.stdlib_module_names | FRAMEWORK | own, f"{path.name}:{node.lineno} imports {top}"
+            assert top not in FRAMEWORK or node not in tree.body, f"{path.name}:{node.lineno}: import it in a function"
+
+
+def test_probes_parse_with_the_oldest_python_of_an_image() -> None:
+    """The grammar of 3.7, and 3.6 for the script that people run for a report; `make lint` checks names as well."""
+    for path in IN_IMAGES:
+        ast.parse(path.read_text(), feature_version=(3, 6) if path.name == "capture.py" else (3, 7))
+
+
+def unguarded(node: ast.AST, guarded: bool = False) -> Iterator[ast.Call]:  # noqa: FBT001, FBT002 - recursion
+    """Yield calls on files whose OSError nothing turns into an error for the user."""
+    if isinstance(node, ast.Call):
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        on_file = name in FILE_CALLS and ast.unparse(node.func) not in {"opener.open", "gzip.open", "tarfile.open"}
+        if on_file and not guarded:
+            yield node
+    if isinstance(node, ast.With):
+        names = {ast.unparse(item.context_expr).partition("(")[0].rpartition(".")[2] for item in node.items}
+        inside = guarded or bool(names & FILE_GUARDS)
+        for item in node.items:
+            yield from unguarded(item, inside)
+        for line in node.body:
+            yield from unguarded(line, inside)
+        return
+    if isinstance(node, ast.Try):
+        caught = " ".join(ast.unparse(handler.type) for handler in node.handlers if handler.type)
+        for line in node.body:
+            yield from unguarded(line, guarded or "OSError" in caught or "EngineError" in caught)
+        for part in (*node.handlers, *node.orelse, *node.finalbody):
+            yield from unguarded(part, guarded)
+        return
+    for child in ast.iter_child_nodes(node):
+        yield from unguarded(child, guarded)
+
+
+def test_every_call_on_a_file_is_guarded() -> None:
+    """A full disk or a missing permission is an error with a next step, never a traceback."""
+    wrong = [
+        f"{path.relative_to(PACKAGE)}:{call.lineno}: {ast.unparse(call)[:60]}"
+        for path in ON_HOST
+        if entry(path) not in FILE_HOMES and path.name != "fake.py"  # the engine of tests, on its way there
+        for call in unguarded(ast.parse(path.read_text()))
+    ]
+    assert not wrong, "\n".join(wrong)
