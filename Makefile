@@ -19,6 +19,8 @@ run: setup ## Build and validate the quickstart environment
 lint: setup ## Check formats, lint, types and the generated files in images/
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/ruff check .
+	@$(VENV)/bin/lint-imports >/dev/null || $(VENV)/bin/lint-imports
+	@$(VENV)/bin/vermin --no-tips --quiet --violations -t=3.7- --exclude importlib.metadata --exclude os.memfd_create envbuilder/probes
 	@$(VENV)/bin/mypy
 	@$(ENVBUILDER) render --check
 
