@@ -107,7 +107,7 @@ def _kept(data: bytes) -> None:
 
 
 def _kept_seeds() -> list[bytes]:
-    from verdicts import verdict  # noqa: PLC0415
+    from factories import verdict  # noqa: PLC0415
 
     record = build.ImageRecord(
         environment="x", key="k", image=DIGEST, reference="a:b", size=1, base="b", base_id="c", base_origin="d",
@@ -254,7 +254,7 @@ def _about(data: bytes) -> str:
 
 
 def _trusted_seeds() -> list[bytes]:
-    from verdicts import failed_verdict, gpu_verdict, verdict  # noqa: PLC0415
+    from factories import failed_verdict, gpu_verdict, verdict  # noqa: PLC0415
 
     again = gpu_verdict(image=ImageRef(id=DIGEST, digest=DIGEST, repacked=DIGEST))
     return [msgspec.json.encode({"verdict": one}) for one in (verdict(), failed_verdict(), gpu_verdict(), again)]

@@ -242,7 +242,7 @@ def _statement(data: bytes) -> None:
 
 def _verdicts() -> list[Verdict]:
     sys.path.insert(0, str(TESTS / "support"))
-    from verdicts import failed_verdict, gpu_verdict, inconclusive_verdict, verdict  # noqa: PLC0415
+    from factories import failed_verdict, gpu_verdict, inconclusive_verdict, verdict  # noqa: PLC0415
 
     return [verdict(), failed_verdict(), inconclusive_verdict(), gpu_verdict()]
 

@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 from dask_cluster import DaskCluster, dask_cluster, start_scheduler
+from factories import check, failed_verdict
 from fleet_world import KINDS, FleetWorld, fleet_world
 from registries import docker_registry
-from verdicts import check, failed_verdict
 
 pytestmark = pytest.mark.engine  # docker-registry is installed with the engine
 

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from factories import check, failed_verdict
 from fleet_commands import begin, ended, states, verified
 from fleet_world import FleetWorld, fleet_world
 from registries import docker_registry
 from small_kubernetes import Cluster, small_kubernetes
-from verdicts import check, failed_verdict
 
 pytestmark = [
     pytest.mark.engine,  # docker-registry is installed with the engine

@@ -13,11 +13,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from factories import check, failed_verdict
 from fleet_commands import begin, ended, states, verified
 from fleet_world import FleetWorld, fleet_world
 from registries import docker_registry
 from slurm_cluster import MISSING, Cluster, slurm_cluster
-from verdicts import check, failed_verdict
 
 pytestmark = [
     pytest.mark.engine,  # docker-registry is installed with the engine

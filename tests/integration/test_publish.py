@@ -15,9 +15,9 @@ from typing import Any
 
 import msgspec
 import pytest
+from factories import digest, failed_verdict, gpu_verdict, inconclusive_verdict
 from publishing_world import ENVIRONMENT, NOW, SCRATCH, World, altered, answering, public_tags, scratch_image
 from registries import docker_registry, modern_registry
-from verdicts import digest, failed_verdict, gpu_verdict, inconclusive_verdict
 
 from envbuilder.attest import envelope, statement
 from envbuilder.attest.demand import Demand, Refused

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
+from factories import digest, environment
 from registries import docker_registry
-from verdicts import digest, environment
 
 from envbuilder import exits
 from envbuilder.attest.envelope import KeySealer

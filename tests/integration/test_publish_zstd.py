@@ -11,10 +11,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from factories import gpu_environment, gpu_verdict
 from publishing_world import ENVIRONMENT, NOW, World
 from registries import docker_registry
 from tiny_image import write_tiny_root
-from verdicts import gpu_environment, gpu_verdict
 
 from envbuilder.attest.demand import Demand
 from envbuilder.attest.envelope import KeyOpener

@@ -11,7 +11,7 @@ from typing import Any
 import axe
 import pytest
 from chromium import Browser, browser
-from verdicts import (
+from factories import (
     environment,
     failed_verdict,
     finding,

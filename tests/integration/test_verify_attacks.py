@@ -20,10 +20,10 @@ from typing import Any
 import msgspec
 import peak_memory
 import pytest
+from factories import check as result
+from factories import digest, failed_verdict, gpu_environment, gpu_verdict, inconclusive_verdict, verdict
 from hostile import Front, Rules, hostile
 from registries import OCI_INDEX, State, docker_registry, modern_registry
-from verdicts import check as result
-from verdicts import digest, failed_verdict, gpu_environment, gpu_verdict, inconclusive_verdict, verdict
 
 from envbuilder import exits
 from envbuilder.attest import envelope, statement

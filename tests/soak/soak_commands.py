@@ -132,7 +132,7 @@ def _digest_of_tiny(trial: Trial) -> str:
 
 def results(trial: Trial) -> None:
     """Begin with verdicts and a history."""
-    from verdicts import failed_verdict, verdict  # noqa: PLC0415
+    from factories import failed_verdict, verdict  # noqa: PLC0415
 
     from envbuilder.validation.history import History  # noqa: PLC0415
     from envbuilder.workspace import Workspace, write_document  # noqa: PLC0415

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from verdicts import digest
+from factories import digest
 
 from envbuilder.compat.fleet import FleetHost
 from envbuilder.jobs.fleet_task import ProofOrder, Task, proof_task

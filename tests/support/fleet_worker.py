@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from factories import digest
 from fleet_world import push
-from verdicts import digest
 
 import envbuilder.engine.docker
 import envbuilder.host

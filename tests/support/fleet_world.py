@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
-from verdicts import gpu_verdict, verdict
+from factories import gpu_verdict, verdict
 
 from envbuilder.attest.keys import PRIVATE, PUBLIC, create
 from envbuilder.catalog.store import load

@@ -12,8 +12,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from factories import failed_verdict, gpu_verdict
 from publishing_world import World, answering
-from verdicts import failed_verdict, gpu_verdict
 
 from envbuilder.attest.keys import load_private
 from envbuilder.engine.fake import FakeEngine

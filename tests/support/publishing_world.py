@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from verdicts import digest, gpu_verdict
+from factories import digest, gpu_verdict
 
 from envbuilder.attest.envelope import KeySealer
 from envbuilder.attest.keys import PrivateKey

@@ -9,8 +9,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from factories import verdict
 from registries import modern_registry
-from verdicts import verdict
 
 from envbuilder.attest import statement
 from envbuilder.attest.envelope import BUNDLE, Envelope, KeyOpener, KeySealer, Opened, bundled, encode

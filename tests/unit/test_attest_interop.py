@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from factories import verdict
 from securesystemslib.dsse import Envelope
 from securesystemslib.exceptions import VerificationError
 from securesystemslib.signer._crypto_signer import CryptoSigner
 from securesystemslib.signer._key import SSlibKey
-from verdicts import verdict
 
 from envbuilder.attest import envelope, statement
 from envbuilder.attest.envelope import KeyOpener, Opened, Rejected

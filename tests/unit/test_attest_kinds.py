@@ -9,9 +9,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from factories import H100, check, digest, failed_verdict, gpu_verdict, inconclusive_verdict
 from hypothesis import given
 from hypothesis import strategies as st
-from verdicts import H100, check, digest, failed_verdict, gpu_verdict, inconclusive_verdict
 
 from envbuilder import simulated
 from envbuilder.attest.demand import Demand, Refused, same_model

@@ -13,10 +13,10 @@ import pytest
 from cyclonedx.model.bom import Bom
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
+from factories import digest
 from google.protobuf import json_format
 from in_toto_attestation.predicates.provenance.v1 import provenance_pb2
 from packageurl import PackageURL
-from verdicts import digest
 
 from envbuilder.attest import sbom_contents
 from envbuilder.attest.cyclonedx import bom

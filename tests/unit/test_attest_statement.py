@@ -8,13 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from google.protobuf import json_format
-from hypothesis import given
-from hypothesis import strategies as st
-from in_toto_attestation.predicates.test_result.v0 import test_result_pb2
-from in_toto_attestation.v1 import statement_pb2
-from in_toto_attestation.v1.statement import Statement as Published
-from verdicts import (
+from factories import (
     check,
     digest,
     failed_verdict,
@@ -23,6 +17,12 @@ from verdicts import (
     inconclusive_verdict,
     verdict,
 )
+from google.protobuf import json_format
+from hypothesis import given
+from hypothesis import strategies as st
+from in_toto_attestation.predicates.test_result.v0 import test_result_pb2
+from in_toto_attestation.v1 import statement_pb2
+from in_toto_attestation.v1.statement import Statement as Published
 
 from envbuilder.attest import envelope, statement
 from envbuilder.attest.keys import PrivateKey, create

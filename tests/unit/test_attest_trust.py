@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
+from factories import H100, check, digest, failed_verdict, gpu_verdict, inconclusive_verdict, verdict
 from hypothesis import given
 from hypothesis import strategies as st
-from verdicts import H100, check, digest, failed_verdict, gpu_verdict, inconclusive_verdict, verdict
 
 from envbuilder.attest.demand import Demand, Refused
 from envbuilder.attest.envelope import SignedBy

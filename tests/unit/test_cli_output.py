@@ -23,8 +23,7 @@ from typing import Any
 import msgspec
 import pytest
 from command_line import WITH_JSON, ran
-from msgspec.structs import replace
-from verdicts import (
+from factories import (
     digest,
     failed_verdict,
     finding,
@@ -33,6 +32,7 @@ from verdicts import (
     upgrade,
     verdict,
 )
+from msgspec.structs import replace
 
 from envbuilder.attest.demand import Demand, Refusal, Refused
 from envbuilder.catalog.base_facts import BaseFacts, Disagreement, FoundLibrary, FoundPython

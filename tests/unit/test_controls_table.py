@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import factories
 import pytest
-import verdicts
 
 from envbuilder.catalog.store import load
 from envbuilder.compat.plan import plan
@@ -86,7 +86,7 @@ def check(name: str, outcome: Outcome, *codes: Code, severity: Severity = Severi
 
 def verdict(word: Word, *checks: CheckResult, simulated: bool = False) -> Verdict:
     """Make a verdict of these checks."""
-    return verdicts.verdict(verdict=word, checks=checks, simulated=simulated)
+    return factories.verdict(verdict=word, checks=checks, simulated=simulated)
 
 
 PACKAGE = Path(control_module.__file__).parents[1]

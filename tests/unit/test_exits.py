@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 import pytest
+from factories import failed_verdict, inconclusive_verdict, upgrade, verdict
 from hypothesis import given
 from hypothesis import strategies as st
-from verdicts import failed_verdict, inconclusive_verdict, upgrade, verdict
 
 from envbuilder import errors, exits
 from envbuilder.attest.demand import Demand

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from lock_text import lock_of, pin
+from factories import lock, pin
 
 from envbuilder.catalog.store import load
 from envbuilder.compat.resolve import resolve
@@ -21,7 +21,7 @@ from envbuilder.image.parts import parts
 from envbuilder.image.render import render_context
 from envbuilder.probes.settle import SETTLED
 
-LOCK = lock_of(numpy="2.1.3", nvidia_cublas_cu12="12.5.3.2", tensorflow="2.20.0")
+LOCK = lock(numpy="2.1.3", nvidia_cublas_cu12="12.5.3.2", tensorflow="2.20.0")
 
 
 def environment(flavor: Flavor) -> Environment:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from lock_text import lock_of
+from factories import lock
 
 from envbuilder.controls.recipe import dockerfile
 from envbuilder.controls.table import CONTROLS
@@ -19,7 +19,7 @@ from envbuilder.image.render import render_context, required_cuda, with_host
 from envbuilder.reproduce import dockerfiles
 from envbuilder.workspace import shipped
 
-LOCK = lock_of(numpy="2.1.3", nvidia_cublas_cu12="12.5.3.2", tensorflow="2.20.0")
+LOCK = lock(numpy="2.1.3", nvidia_cublas_cu12="12.5.3.2", tensorflow="2.20.0")
 GPU = Environment(
     id="tf2.20.0-py311-cu12.5-cudnn9.3-bookworm",
     tensorflow="2.20.0",

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from verdicts import environment
+from factories import environment
 
 from envbuilder.engine.fake import FakeEngine
 from envbuilder.engine.port import EngineInfo

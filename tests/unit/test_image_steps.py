@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from lock_text import lock_of
+from factories import lock
 
 from envbuilder.catalog.store import load
 from envbuilder.compat.resolve import resolve
@@ -19,7 +19,7 @@ from envbuilder.image.context import templates
 from envbuilder.image.omissions import Omissions
 from envbuilder.image.render import render_context
 
-LOCK = lock_of(numpy="2.1.3", tensorflow_cpu="2.20.0")
+LOCK = lock(numpy="2.1.3", tensorflow_cpu="2.20.0")
 INSTALLER = """\
 #!/bin/sh
 echo "$@" >> {told}

@@ -10,9 +10,9 @@ from pathlib import Path
 import msgspec
 import pytest
 from command_line import ran
+from factories import H100, check, failed_verdict, gpu_verdict, inconclusive_verdict, verdict
 from publishing_world import answering
 from registries import State, modern_registry
-from verdicts import H100, check, failed_verdict, gpu_verdict, inconclusive_verdict, verdict
 
 from envbuilder import exits
 from envbuilder.attest.envelope import KeySealer

@@ -17,8 +17,8 @@ import kubernetes_validate
 import msgspec
 import pytest
 import yaml
+from factories import digest
 from fleet_tasks import proof_of
-from verdicts import digest
 
 from envbuilder.compat.fleet import FleetHost
 from envbuilder.errors import UsageError

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from factories import digest
 from fleet_tasks import proof_of
-from verdicts import digest
 
 from envbuilder.choice import read_fleet
 from envbuilder.compat.fleet import FleetHost

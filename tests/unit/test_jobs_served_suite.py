@@ -8,8 +8,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from factories import digest
 from fleet_tasks import proof_of
-from verdicts import digest
 
 from envbuilder.compat.fleet import FleetHost
 from envbuilder.errors import UsageError

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from command_line import ran
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from verdicts import H100
+from factories import H100
 
 from envbuilder.attest.keys import PUBLIC, PublicKey, create
 from envbuilder.attest.kinds import Kind

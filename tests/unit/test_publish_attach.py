@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 import pytest
 from command_line import ran
+from factories import H100, check, digest, failed_verdict, gpu_verdict, inconclusive_verdict
 from publishing_world import answering
 from registries import State, modern_registry
-from verdicts import H100, check, digest, failed_verdict, gpu_verdict, inconclusive_verdict
 
 from envbuilder.attest.keys import PRIVATE, PUBLIC, create
 from envbuilder.catalog.store import load

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from factories import check, failed_verdict, inconclusive_verdict, verdict
 from hypothesis import given
 from hypothesis import strategies as st
-from verdicts import check, failed_verdict, inconclusive_verdict, verdict
 
 from envbuilder.attest.keys import PRIVATE, PUBLIC
 from envbuilder.cli import root

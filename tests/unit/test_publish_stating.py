@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from factories import H100
 from publisher import PushingEngine
 from publishing_world import NOW, World, answering
 from registries import modern_registry
-from verdicts import H100
 
 from envbuilder.attest.keys import create
 from envbuilder.matrix import Budgets

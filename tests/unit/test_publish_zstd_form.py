@@ -12,10 +12,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from factories import digest, failed_verdict, gpu_environment, gpu_verdict
 from layered_engine import LayeredEngine, configuration, layer
 from publishing_world import ENVIRONMENT, NOW, World, public_tags
 from registries import State, modern_registry
-from verdicts import digest, failed_verdict, gpu_environment, gpu_verdict
 
 from envbuilder.attest.demand import Demand, Refused
 from envbuilder.attest.envelope import KeyOpener

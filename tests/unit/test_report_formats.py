@@ -12,10 +12,7 @@ import jsonschema
 import msgspec
 import pytest
 import xmlschema
-from hypothesis import given
-from hypothesis import strategies as st
-from prometheus_client.openmetrics import parser
-from verdicts import (
+from factories import (
     check,
     digest,
     environment,
@@ -26,6 +23,9 @@ from verdicts import (
     inconclusive_verdict,
     verdict,
 )
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client.openmetrics import parser
 
 from envbuilder.finding import Code, Severity
 from envbuilder.report.formats import FORMATS

@@ -11,10 +11,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from lock_text import pin
-from verdicts import (
+from factories import (
     check,
     digest,
     environment,
@@ -23,9 +20,12 @@ from verdicts import (
     gpu_environment,
     gpu_verdict,
     inconclusive_verdict,
+    pin,
     upgrade,
     verdict,
 )
+from hypothesis import given
+from hypothesis import strategies as st
 
 from envbuilder.catalog.store import load
 from envbuilder.compat.resolve import resolve

@@ -6,9 +6,9 @@ import json
 import re
 from pathlib import Path
 
+import factories
 import msgspec
 import pytest
-import verdicts
 from click.testing import CliRunner
 
 from envbuilder import exits
@@ -257,7 +257,7 @@ def test_a_release_that_finds_all_but_one_library_is_told_of_that_one() -> None:
 def seen(word: Word, text: str = "", *codes: Code) -> Seen:
     """Make what was seen in a nearest environment: what it printed, the suite's verdict and its errors."""
     found = tuple(Finding(code=code, severity=Severity.ERROR, subject="it", message="m") for code in codes)
-    judged = verdicts.verdict(verdict=word, findings=found, reasons=("keras failed",))
+    judged = factories.verdict(verdict=word, findings=found, reasons=("keras failed",))
     return Seen("sha256:0", match(text), text, judged, simulated=False)
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
+from factories import verdict
 from upgrades import POLICY, side
-from verdicts import verdict
 
 from envbuilder.catalog.store import load
 from envbuilder.console import Console

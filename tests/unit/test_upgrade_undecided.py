@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 
 import pytest
+from factories import failed_verdict
 from msgspec.structs import replace
 from upgrades import CALM, judged, side, suite
-from verdicts import failed_verdict
 
 from envbuilder.upgrade import statistics
 from envbuilder.upgrade.figures import Sides

@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from factories import digest, failed_verdict, gpu_verdict, inconclusive_verdict, verdict
 from hypothesis import given
 from hypothesis import strategies as st
-from verdicts import digest, failed_verdict, gpu_verdict, inconclusive_verdict, verdict
 
 from envbuilder.errors import InfrastructureError, UsageError
 from envbuilder.validation.history import History, moment

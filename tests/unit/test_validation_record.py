@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from verdicts import environment, verdict
+from factories import environment, verdict
 
 from envbuilder.engine.fake import FakeEngine
 from envbuilder.matrix import Budgets

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from verdicts import H100, check, environment, failed_verdict, gpu_verdict, verdict
+from factories import H100, check, environment, failed_verdict, gpu_verdict, verdict
 
 from envbuilder.engine.fake import FakeEngine
 from envbuilder.errors import InputError, UsageError

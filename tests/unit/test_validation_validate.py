@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from factories import IDENTITY
 from probe_messages import answer_to
-from verdicts import IDENTITY
 
 from envbuilder.catalog.store import load
 from envbuilder.engine.fake import FakeEngine, Script

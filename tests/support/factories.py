@@ -1,14 +1,24 @@
-"""Builders of values for tests: a verdict that is whole and sound unless a test says otherwise."""
+"""Values for tests: each builder returns a sound value, and takes what a test wants different."""
 
 from __future__ import annotations
 
 import hashlib
+import io
+import shutil
+import tarfile
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from envbuilder.environment import Environment
+from envbuilder.catalog import store
+from envbuilder.compat.resolve import resolve
+from envbuilder.environment import Combination, Environment
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.upgrade.upgrade_document import Clause, Differences, PackageChange, Side, UpgradeDocument
 from envbuilder.verdict import CheckResult, EngineRef, GpuSeen, HostRef, ImageRef, Measurement, Phase, Verdict
+from envbuilder.workspace import Workspace
+
+REPOSITORY = Path(__file__).parents[2]
 
 H100 = GpuSeen(name="NVIDIA H100 80GB HBM3", compute_capability="9.0", memory=80 << 30)
 
@@ -29,7 +39,6 @@ IDENTITY = {
 
 
 def digest(text: str) -> str:
-    """Return a digest that is like nothing else's."""
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
 
@@ -65,6 +74,48 @@ def environment(**given: Any) -> Environment:
         "libraries": (),
     }
     return Environment(**{**values, **given})
+
+
+def resolved(**combination: Any) -> Environment:
+    """Resolve a combination of the shipped catalogue: TensorFlow 2.20.0 on Debian 12 unless a test says otherwise."""
+    wanted = Combination(**{"tensorflow": "2.20.0", "os": "debian-bookworm", **combination})
+    found = resolve(wanted, store.load())
+    assert isinstance(found, Environment), found
+    return found
+
+
+def workspace(folder: Path, *environments: str) -> Workspace:
+    """Make a workspace with the committed build contexts of these environments."""
+    made = Workspace(folder)
+    for name in environments:
+        shutil.copytree(REPOSITORY / "images" / name, made.context(name))
+    return made
+
+
+def pin(name: str, version: str) -> str:
+    """Write one package of a lock, with a hash that no file has."""
+    return f"{name}=={version} \\\n    --hash=sha256:{'0' * 64}\n"
+
+
+def lock(**versions: str) -> str:
+    """Write a lock of packages by name; an underscore stands for a hyphen."""
+    return "".join(pin(name.replace("_", "-"), version) for name, version in versions.items())
+
+
+def tar(files: Mapping[str, bytes | None], links: Mapping[str, str] | None = None) -> bytes:
+    """Write a layer: a path with its content (None: a directory), and symbolic links with their targets."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for name, content in files.items():
+            info = tarfile.TarInfo(name)
+            info.type = tarfile.DIRTYPE if content is None else tarfile.REGTYPE
+            info.size = len(content or b"")
+            archive.addfile(info, io.BytesIO(content or b""))
+        for name, target in (links or {}).items():
+            info = tarfile.TarInfo(name)
+            info.type, info.linkname = tarfile.SYMTYPE, target
+            archive.addfile(info)
+    return buffer.getvalue()
 
 
 def gpu_environment(**given: Any) -> Environment:
