@@ -16,14 +16,14 @@ from envbuilder.compat.check_text import finding_lines
 from envbuilder.compat.plan import plan
 from envbuilder.environment import Environment, Rejection
 from envbuilder.errors import UsageError
-from envbuilder.finding import Code
+from envbuilder.finding import Code, code_texts
 from envbuilder.matrix import Matrix
 from envbuilder.workspace import shipped
 from envbuilder.yaml_reader import read_matrix
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """One code: what it means, its causes, its fix, and the sources of these statements."""
+    """A finding code, its meaning, causes and fix, and the sources of these statements."""
 
     code: Code
     means: str
@@ -51,7 +51,8 @@ def explain(name: str, matrix: str | None, root: Path, catalog: Catalog) -> Expl
     """Explain a code or an environment's id; raises UsageError with near misses for a name that is neither."""
     if name.upper() in Code.__members__:
         code = Code[name.upper()]
-        return ExplainDocument(explanation=Explanation(code, code.means, code.cause, code.fix, code.sources))
+        text = code_texts()[code]
+        return ExplainDocument(explanation=Explanation(code, text.means, text.cause, text.fix, text.sources))
     known: list[str] = [code.value for code in Code]
     for wishes, known_here in _matrices(matrix, root, catalog):
         resolved = plan(wishes, known_here)

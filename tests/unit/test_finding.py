@@ -1,12 +1,31 @@
-"""Findings: one order of severity for everything that shows them."""
+"""Findings and their codes: one order of severity, and a checked explanation for every code."""
 
 from __future__ import annotations
 
-from envbuilder.finding import SEVERITY_RANK, Code, Finding, Severity, worst_first
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from envbuilder import finding
+from envbuilder.catalog.store import load
+from envbuilder.cli.explain_command import command
+from envbuilder.errors import UsageError
+from envbuilder.finding import SEVERITY_RANK, Code, Finding, Severity, code_texts, worst_first
+from envbuilder.jobs.explain import explain
+from envbuilder.versions import numbers
+
+ROOT = Path(__file__).parents[2]
+SOURCES = [(code, source) for code, row in code_texts().items() for source in row.sources]
+PAGES = [(code, source) for code, source in SOURCES if not source.startswith("https://")]
 
 
 def test_errors_come_first_and_equals_keep_their_order() -> None:
-    """Errors, then warnings, then what is only worth knowing; sorting is stable."""
     severities = (Severity.INFO, Severity.ERROR, Severity.WARNING, Severity.ERROR)
     given = [
         Finding(code=Code.UNKNOWN, severity=severity, subject=str(place), message="m")
@@ -14,3 +33,91 @@ def test_errors_come_first_and_equals_keep_their_order() -> None:
     ]
     assert [finding.subject for finding in worst_first(given)] == ["1", "3", "2", "0"]
     assert sorted(SEVERITY_RANK, key=SEVERITY_RANK.__getitem__) == list(Severity)
+
+
+def test_every_code_has_its_row_and_every_row_its_code() -> None:
+    """The rows are in the order of the enumeration; YAML would silently keep the last of two equal keys."""
+    text = Path(finding.__file__).with_name("codes.yaml").read_text()
+    assert re.findall(r"^([A-Z_]+):", text, re.MULTILINE) == list(yaml.safe_load(text)) == [*Code] == [*code_texts()]
+
+
+@pytest.mark.parametrize("code", list(Code))
+def test_a_code_is_its_name_and_is_explained_by_sentences_with_a_source(code: Code) -> None:
+    assert code.value == code.name == str(code)
+    assert msgspec.json.decode(msgspec.json.encode(code), type=Code) is code
+    row = code_texts()[code]
+    assert all(text.endswith(".") and len(text.split()) > 2 for text in (row.means, row.cause, row.fix))
+    assert row.sources
+
+
+def sections(text: str) -> dict[str, str]:
+    """Return the sections of a Markdown page by the anchor of their heading; '' is the complete page."""
+    parts = re.split(r"^#+ (.+)$", text, flags=re.MULTILINE)
+    return {"": text} | {
+        re.sub(r"[^a-z0-9 -]", "", head.lower()).replace(" ", "-"): body
+        for head, body in zip(parts[1::2], parts[2::2], strict=True)
+    }
+
+
+@pytest.mark.parametrize(("code", "source"), PAGES)
+def test_a_page_of_the_documentation_names_the_code_that_it_explains(code: Code, source: str) -> None:
+    path, _, anchor = source.partition("#")
+    section = sections((ROOT / path).read_text()).get(anchor)
+    assert section is not None, source
+    assert re.search(rf"\b{code}\b", section), f"{source} does not name {code}"
+
+
+def test_sources_are_addresses_or_pages() -> None:
+    assert len(PAGES) >= 5
+    for _, source in SOURCES:
+        assert re.fullmatch(r"(https://[a-z0-9.-]+/\S*|docs/[a-z-]+\.md(#[a-z-]+)?)", source), source
+
+
+def test_no_two_codes_have_the_same_text() -> None:
+    """A row that was copied would."""
+    rows = code_texts().values()
+    assert len({(row.means, row.cause, row.fix) for row in rows}) == len(rows)
+
+
+def test_the_command_explains_a_code_and_an_environment() -> None:
+    for name, key in (("ptx_jit", "explanation"), ("tf2.20.0-py311-cpu-bookworm", "environment")):
+        result = CliRunner().invoke(command, [name, "--format", "json"])
+        document = json.loads(result.stdout)
+        assert result.exit_code == 0
+        assert document["schema"] == "envbuilder/explain/v1"
+        assert document[key] is not None
+
+
+@pytest.mark.parametrize(
+    ("cap", "code", "without"),
+    [
+        (
+            "numpy<2",
+            Code.NUMPY_ABI,
+            lambda text: text in {"1.13.1", "2.14.0"} or (2, 7) <= numbers(text)[:2] <= (2, 11),
+        ),
+        (
+            "protobuf<3.21",
+            Code.PROTOBUF_ABI,
+            lambda text: (
+                numbers(text) <= (2, 6, 4)
+                or (numbers(text)[:2] == (2, 7) and numbers(text) <= (2, 7, 2))
+                or (numbers(text)[:2] == (2, 8) and numbers(text) <= (2, 8, 1))
+                or text == "2.9.0"
+            ),
+        ),
+    ],
+)
+def test_the_releases_that_an_explanation_names_are_the_catalogue_s(
+    cap: str, code: Code, without: Callable[[str], bool]
+) -> None:
+    """Wheels without an upper bound are read from their metadata; the sentence in codes.yaml says the same."""
+    rows = load().releases()
+    assert [row.version for row in rows if cap in row.caps] == [row.version for row in rows if without(row.version)]
+    assert f"since {load().first_beyond[cap].released}" in code_texts()[code].cause
+
+
+def test_an_unknown_name_is_answered_with_near_misses(tmp_path) -> None:
+    with pytest.raises(UsageError) as caught:
+        explain("PTX_JTI", None, tmp_path, load())
+    assert "PTX_JIT" in str(caught.value)
