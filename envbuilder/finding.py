@@ -10,6 +10,8 @@ from typing import Any
 
 import msgspec
 
+from envbuilder import errors
+
 
 class Code(StrEnum):
     """The stable names of findings. Names may be added; none is renamed. What each means is in codes.yaml.
@@ -109,10 +111,14 @@ class CodeText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @cache
 def code_texts() -> dict[Code, CodeText]:
-    """Read codes.yaml."""
+    """Read codes.yaml. Raises InfrastructureError if the installation lacks it."""
     import yaml  # noqa: PLC0415 - 20 ms that only commands with findings pay
 
-    text = Path(__file__).with_name("codes.yaml").read_bytes()
+    path = Path(__file__).with_name("codes.yaml")
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise errors.of_system(error, f"read {path}") from error
     loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     return msgspec.convert(yaml.load(text, Loader=loader), dict[Code, CodeText])  # noqa: S506 - a safe loader
 
