@@ -1,7 +1,7 @@
 # ruff: noqa: INP001, T201 - benchmarks are programs, not a package, and print what they measured
 """Measure what nodes pull and keep: `pip install` in a Dockerfile, against ours in each form, built on the same base.
 
-    python benchmarks/size.py [--flavors cpu gpu] [--releases …] [--forms naive devel runtime thin] [--page PAGE]
+    python benchmarks/size.py [--flavors cpu gpu] [--releases …] [--forms naive devel runtime] [--page PAGE]
 
 What stands in the engine's store is measured, what is lacking is built (a naive GPU image of 2.20 needs 14 GB while it
 is made, and goes again with ``--lean``); what was measured is kept in ``out/size``, so that a run that was stopped goes
@@ -47,9 +47,7 @@ from envbuilder.image.render import with_host
 from envbuilder.workspace import Workspace, cache_dir, read_users, write_atomically
 
 OS = "debian-bookworm"
-NAIVE, DEVEL, RUNTIME, THIN = FORMS = ("naive", "devel", "runtime", "thin")
-CAPABILITIES = ("8.0",)
-"""What a thin image's GPUs are: an A100's."""
+NAIVE, DEVEL, RUNTIME = FORMS = ("naive", "devel", "runtime")
 ADDED = "runtime and tqdm"
 """The runtime image with one small package that its matrix adds: one wheel of 78 kB, which requires nothing."""
 
@@ -144,17 +142,14 @@ def ours(engine: DockerEngine, release: str, flavor: Flavor, form: str) -> tuple
     catalog, here, made = load(), Workspace(Path.cwd()), Workspace(Path.cwd() / "out" / "size")
     wish = Combination(tensorflow=release, os=OS, flavor=flavor, form="devel" if form == DEVEL else "runtime")
     ships = resolve(wish, catalog)
-    slim = resolve(msgspec.structs.replace(wish, thin=CAPABILITIES), catalog) if form == THIN else ships
     assert isinstance(ships, Environment)  # noqa: S101 - a release that ships
-    assert isinstance(slim, Environment)  # noqa: S101 - as above
     if form in {DEVEL, RUNTIME}:
         record = ensure(ships, catalog, here, engine, quiet).record
         return record.image, record.omitted
     lock = ensure_lock(ships, catalog, here)
-    if form == ADDED:
-        slim = msgspec.structs.replace(slim, id=f"{slim.id}-tqdm", requirements=(*slim.requirements, "tqdm"))
-        kept = lockfile.of_context(made.context(slim.id))
-        lock = kept or locked(slim, system_of(slim, catalog).glibc, keep=lock)
+    slim = msgspec.structs.replace(ships, id=f"{ships.id}-tqdm", requirements=(*ships.requirements, "tqdm"))
+    kept = lockfile.of_context(made.context(slim.id))
+    lock = kept or locked(slim, system_of(slim, catalog).glibc, keep=lock)
     record = ensure(slim, catalog, made, engine, quiet, given=Given(lock)).record
     return record.image, record.omitted
 
@@ -346,7 +341,7 @@ def pulls_table(found: Sequence[Measured]) -> Iterator[str]:
 
 def omitted_table(found: Sequence[Measured]) -> Iterator[str]:
     """Write what each image leaves out, by reason."""
-    lacking = [one for one in found if one.form in {RUNTIME, THIN} and one.omitted]
+    lacking = [one for one in found if one.form == RUNTIME and one.omitted]
     reasons = sorted({row.reason for one in lacking for row in one.omitted})
     yield "| left out, MB | " + " | ".join(one.name for one in lacking) + " |"
     yield "|---|" + "---|" * len(lacking)
@@ -408,14 +403,13 @@ def main(words: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--lean", action="store_true", help="remove each naive image once it was measured")
     parser.add_argument("--releases", nargs="+", default=["2.19.1", "2.20.0"])
-    parser.add_argument("--forms", nargs="+", default=FORMS[:3], choices=FORMS)
+    parser.add_argument("--forms", nargs="+", default=FORMS, choices=FORMS)
     parser.add_argument("--page", type=Path, help="write the figures into a page between its marks, and the plot")
     asked = parser.parse_args(words)
     engine, kept = connect(), Kept(Path("out/size"))
     begun = time.monotonic()
     for flavor in asked.flavors:
-        forms = [form for form in asked.forms if (flavor, form) != ("cpu", THIN)]  # which has no GPU's machine code
-        wanted = [(release, form) for release in asked.releases for form in forms]
+        wanted = [(release, form) for release in asked.releases for form in asked.forms]
         wanted += [(asked.releases[-1], ADDED)] if RUNTIME in asked.forms else []
         found = [
             measure(engine, release, flavor, form, kept, ways=asked.pack, lean=asked.lean) for release, form in wanted

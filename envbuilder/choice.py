@@ -56,8 +56,6 @@ def read_known(matrix: str | None, root: Path, catalog: Catalog) -> tuple[Matrix
     """
     path = find_matrix(matrix, root)
     wishes = _with_requirements(read_matrix(path), root)
-    if wishes.thin:
-        _see_thin(wishes, path, catalog)
     if not wishes.bases:
         return wishes, catalog
     rows, problems, unseen = [], [], []
@@ -78,18 +76,6 @@ def read_known(matrix: str | None, root: Path, catalog: Catalog) -> tuple[Matrix
         hint = "; ".join(f"envbuilder catalog look {image}" for image in unseen)
         raise InputError(tuple(problems), hint=hint or "take another base")
     return wishes, catalog.with_bases(rows)
-
-
-def _see_thin(wishes: Matrix, path: Path, catalog: Catalog) -> None:
-    """See that a matrix that is to be thin says for which GPUs, all known, and wishes for something that can be."""
-    forms = (*(wishes.axes.form if wishes.axes else ()), *(row.form for row in wishes.include))
-    problems = [f"the catalogue has no GPU {gpu}" for gpu in wishes.targets.gpus if catalog.gpu(gpu) is None]
-    problems += [] if wishes.targets.gpus else ["it needs the GPUs that machine code is kept for"]
-    found = [Problem(str(path), 0, "targets.gpus", text) for text in problems]
-    if "runtime" not in forms:
-        found.append(Problem(str(path), 0, "thin", "nothing is left out of the form devel: ask for form runtime"))
-    if found:
-        raise InputError(tuple(found), hint="docs/size.md")
 
 
 def _asked_of_system(wishes: Matrix, base: str) -> tuple[str, ...]:

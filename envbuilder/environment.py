@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Literal, get_args
 
 import msgspec
@@ -15,11 +14,6 @@ Form = Literal["devel", "runtime"]
 
 WHOLE: Form = "devel"
 """The form that neither an id nor a document names."""
-
-
-def thin_name(gpus: Iterable[str]) -> str:
-    """Name, in an id, that machine code was kept for these compute capabilities alone."""
-    return f"thin{'-'.join(gpus)}"
 
 
 class Additions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -49,7 +43,6 @@ class Combination(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     """One cell of a matrix, as wished: None is "choose for me".
 
     ``packages`` are extra requirements (``numpy==2.0.0``); ``controls`` name deliberate defects (see `controls`).
-    ``thin`` are the compute capabilities that TensorFlow's own machine code is kept for, all where it is empty.
     """
 
     tensorflow: str
@@ -64,7 +57,6 @@ class Combination(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     controls: tuple[str, ...] = ()
     additions: Additions = NOTHING_ADDED
     form: Form = WHOLE
-    thin: tuple[str, ...] = ()
 
 
 class RegistryBase(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -108,8 +100,7 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     bring, ``built_cuda`` and ``built_cudnn`` what this TensorFlow was compiled with; these and ``minimum_driver`` are
     None for a CPU flavour. ``chosen`` names the axes that the resolver filled in. ``base`` is not set for a system that
     can be bootstrapped, ``system_cuda`` not where CUDA is none of the distribution's packages, ``additions`` not where
-    there are none, ``form`` not for everything as installed (``devel``), ``thin`` (the compute capabilities that
-    TensorFlow's own machine code was kept for) not where all is kept: their files stay as they were.
+    there are none, ``form`` not for everything as installed (``devel``): their files stay as they were.
     """
 
     id: str
@@ -137,7 +128,6 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     system_cuda: SystemCudaWish | msgspec.UnsetType = msgspec.UNSET
     additions: Additions | msgspec.UnsetType = msgspec.UNSET
     form: Literal["runtime"] | msgspec.UnsetType = msgspec.UNSET
-    thin: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def added(self) -> Additions:
@@ -145,18 +135,11 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
         return self.additions or NOTHING_ADDED
 
     @property
-    def thinned_to(self) -> tuple[str, ...]:
-        """Return the compute capabilities that TensorFlow's own machine code was kept for; empty: all of it."""
-        return self.thin or ()
-
-    @property
     def other_forms(self) -> tuple[str, ...]:
         """Name the environments that differ from this one only in which of the same files they have, nearest first."""
         if not self.form:
             return tuple(f"{self.id}-{form}" for form in get_args(Form) if form != WHOLE)
-        unthinned = self.id.removesuffix(f"-{thin_name(self.thinned_to)}")
-        forms = (unthinned, unthinned.removesuffix(f"-{self.form}"))
-        return tuple(name for name in forms if name != self.id)
+        return (self.id.removesuffix(f"-{self.form}"),)
 
     @property
     def on_registry_base(self) -> RegistryBase | None:

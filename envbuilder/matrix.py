@@ -196,11 +196,7 @@ class Budgets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Matrix(OnTop, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A whole matrix file.
-
-    ``thin`` asks that TensorFlow's own libraries keep machine code for the GPUs of ``targets`` alone, and PTX for those
-    to come, in GPU environments of the form ``runtime``.
-    """
+    """A complete matrix file."""
 
     name: NameText
     bases: dict[NameText, BaseWish] = {}
@@ -209,7 +205,6 @@ class Matrix(OnTop, frozen=True, kw_only=True, forbid_unknown_fields=True):
     exclude: tuple[Exclude, ...] = ()
     targets: Targets = Targets()
     budgets: Budgets = Budgets()
-    thin: bool = False
     description: str = ""
 
 
@@ -223,30 +218,19 @@ class Excluded(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 _AXES = ("tensorflow", "python", "os", "flavor", "cuda", "cudnn", "form")
 
 
-def expand(matrix: Matrix, thin: tuple[str, ...] = ()) -> tuple[tuple[Combination, ...], tuple[Excluded, ...]]:
-    """List a matrix's combinations in the order of its axes, each once, and those that it excludes.
-
-    ``thin`` are the compute capabilities of its targets, where it asks for machine code for these alone.
-    """
+def expand(matrix: Matrix) -> tuple[tuple[Combination, ...], tuple[Excluded, ...]]:
+    """List a matrix's combinations in the order of its axes, each once, and those that it excludes."""
     wanted: list[Combination] = []
     left_out: list[Excluded] = []
     rules = [(_asked(rule), rule.reason) for rule in matrix.exclude]
-    for combination in dict.fromkeys(
-        _thinned(one, thin)
-        for one in itertools.chain(_product(matrix), (_included(row, matrix) for row in matrix.include))
-    ):
+    rows = (_included(row, matrix) for row in matrix.include)
+    for combination in dict.fromkeys(itertools.chain(_product(matrix), rows)):
         reason = next((why for asked, why in rules if _matches(asked, combination)), None)
         if reason is None:
             wanted.append(combination)
         else:
             left_out.append(Excluded(combination=combination, reason=reason))
     return tuple(wanted), tuple(left_out)
-
-
-def _thinned(combination: Combination, thin: tuple[str, ...]) -> Combination:
-    if not thin or combination.flavor == "cpu" or combination.form != "runtime":
-        return combination
-    return msgspec.structs.replace(combination, thin=thin)
 
 
 def _product(matrix: Matrix) -> Iterator[Combination]:

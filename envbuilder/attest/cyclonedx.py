@@ -162,8 +162,6 @@ def _component(
         properties.append(Property("envbuilder:locked", str(pinned is not None).lower()))
         lacked = lacking.of(package.name, package.version)
         properties += _lacked(lacked.sums() if lacked else ())
-        if lacked is not None and (gpus := lacked.gpus()):
-            properties.append(Property("envbuilder:kernels-for", " ".join(gpus)))
         # A lock lists every file that may be installed; only where it is one alone do we know which it was.
         every = tuple(Hash("SHA-256", one.removeprefix("sha256:")) for one in pinned.hashes) if pinned else ()
         hashes = every if len(every) == 1 else ()

@@ -5,10 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-import msgspec
-
 from envbuilder import versions
-from envbuilder.catalog.rows import Kernels, Ptx, TensorflowRelease
+from envbuilder.catalog.rows import Kernels, Ptx
 
 _TARGET = re.compile(r"sm_(\d+)(\d)([af]?)")
 
@@ -34,22 +32,6 @@ def runs_cubin(built: str, device: str) -> bool:
     """Tell whether machine code for ``built`` runs on ``device``: same major, minor not newer (8.0 code on 8.6)."""
     code, silicon = versions.numbers(built), versions.numbers(device)
     return code[0] == silicon[0] and code[1:] <= silicon[1:]
-
-
-def kept(cubins: Iterable[str], gpus: Iterable[str]) -> tuple[str, ...]:
-    """List of machine code what is kept where it is thinned for GPUs: for each the newest that runs on it."""
-    held = sorted(cubins, key=versions.numbers)
-    best = {fits[-1] for gpu in gpus if (fits := [one for one in held if runs_cubin(one, gpu)])}
-    return tuple(one for one in held if one in best)
-
-
-def thinned(release: TensorflowRelease, gpus: tuple[str, ...]) -> TensorflowRelease:
-    """Return a release as it is once its own libraries were thinned for GPUs (`probes.thin`); as it was for none."""
-    if not gpus:
-        return release
-    kinds = tuple(msgspec.structs.replace(one, cubins=kept(one.cubins, gpus)) for one in release.kernels)
-    code = cubins(kinds) if kinds else kept(release.cubins, gpus)
-    return msgspec.structs.replace(release, cubins=code, kernels=kinds)
 
 
 def compiles_for(one: Ptx, device: str) -> bool:

@@ -33,7 +33,6 @@ from envbuilder.cli.options import format_option
 @click.option("--protobuf", metavar="VERSION", help="Short for --with protobuf==VERSION.")
 @click.option("--no-avx", is_flag=True, help="The processor has no AVX.")
 @click.option("--as-of", metavar="DAY", help="Day of the installation, such as 2026-11-20.")
-@click.option("--thin", multiple=True, metavar="X.Y", help="A capability that a thin image kept machine code for.")
 @format_option
 def command(form: str, *, no_avx: bool, **given: Any) -> None:  # noqa: ANN401 - click's own values
     r"""Judge one combination against the catalogue; what is not given is chosen and marked.

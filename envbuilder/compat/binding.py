@@ -82,7 +82,6 @@ def bind(question: Question, catalog: Catalog) -> Binding:
         unseen=place.unseen,
         devices=devices,
         compat=True if place.image is not None else question.compat,
-        thin=question.thin,
     )
     named = () if versions.numbers(question.tensorflow) == versions.numbers(release.version) else ("tensorflow",)
     other = () if question.package or release.package == "tensorflow" else ("package",)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 
 from envbuilder import versions
-from envbuilder.catalog import gpu_code
 from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import (
     BaseImage,
@@ -38,8 +37,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     is true in an image of which nothing is known. ``cuda`` and ``cudnn`` are the versions that will be loaded;
     ``toolkit`` and ``cudnn_row`` their rows, and ``built`` the row of the toolkit that the release was compiled with.
     ``system_python`` is the one Python of the system that an image is built on (None: any may be installed). ``compat``
-    says whether CUDA's forward-compatibility package is there (None: it could be installed). ``thin`` are the compute
-    capabilities that the release's own machine code was kept for, where it was thinned: ``release`` is what is left.
+    says whether CUDA's forward-compatibility package is there (None: it could be installed).
     """
 
     release: TensorflowRelease
@@ -68,7 +66,6 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     unseen: bool = False
     devices: tuple[Device, ...] = ()
     compat: bool | None = None
-    thin: tuple[str, ...] = ()
 
 
 def candidate(
@@ -92,7 +89,6 @@ def candidate(
     unseen: bool = False,
     devices: tuple[Device, ...] = (),
     compat: bool | None = None,
-    thin: tuple[str, ...] = (),
 ) -> Candidate:
     """Make a candidate: the versions that are given lead to their rows. An image's glibc hides its system's."""
     place = image or system
@@ -100,7 +96,7 @@ def candidate(
     branch = catalog.branch(driver)
     named = branch is not None and driver is not None and not versions.names_line(driver)
     return Candidate(
-        release=gpu_code.thinned(release, thin),
+        release=release,
         arch=arch,
         gpu=gpu,
         python=python,
@@ -126,7 +122,6 @@ def candidate(
         unseen=unseen,
         devices=devices,
         compat=compat,
-        thin=thin,
     )
 
 

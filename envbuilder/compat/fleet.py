@@ -189,8 +189,7 @@ def findings_on(
     image = system.brings if system is not None else None
     if image is not None and environment.packaged_cuda is not None:
         image = msgspec.structs.replace(image, cudnn=environment.cudnn)
-    thin = environment.thinned_to
-    return on_host(release, environment.cuda, environment.cudnn, driver, gpus, catalog, image, thin)
+    return on_host(release, environment.cuda, environment.cudnn, driver, gpus, catalog, image)
 
 
 def _no_gpu(environment: Environment) -> Finding:

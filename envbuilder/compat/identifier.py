@@ -7,7 +7,7 @@ import re
 
 from envbuilder import versions
 from envbuilder.compat.requirement import parse
-from envbuilder.environment import NOTHING_ADDED, WHOLE, Combination, thin_name
+from envbuilder.environment import NOTHING_ADDED, WHOLE, Combination
 
 _FOREIGN = re.compile(r"[^A-Za-z0-9_.-]")
 
@@ -52,14 +52,13 @@ def wished_id(combination: Combination) -> str:
 
 
 def suffixes(combination: Combination, package: str | None) -> tuple[str, ...]:
-    """List what tells a combination from the plain one: its package, requirements, controls, form and GPUs."""
+    """List what tells a combination from the plain one: its package, requirements, controls and form."""
     extras = [package] if package and combination.package else []
     extras += [_requirement(text) for text in combination.packages]
     added = combination.additions
     extras += [f"with-{_digest(repr(added))}"] if added != NOTHING_ADDED else []
     form = [combination.form] if combination.form != WHOLE else []
-    thin = [thin_name(combination.thin)] if combination.thin else []
-    return (*extras, *combination.controls, *form, *thin)
+    return (*extras, *combination.controls, *form)
 
 
 def _requirement(text: str) -> str:

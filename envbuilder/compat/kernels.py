@@ -86,12 +86,10 @@ def _no_target(candidate: Candidate, device: Device, kind: Kernels, catalog: Cat
             f"{_alone(kind)}. The GPU is listed, and the first such operation fails."
         )
     else:
-        made = (
-            f"built for {phrases.words(kind.cubins)}"
-            if not candidate.thin
-            else f"thinned for {phrases.words(candidate.thin)}"
+        message = (
+            f"{phrases.name(release)} holds neither machine code nor PTX for {label(device)}: it was built for "
+            f"{phrases.words(kind.cubins)}."
         )
-        message = f"{phrases.name(release)} holds neither machine code nor PTX for {label(device)}: it was {made}."
     report = catalog.report(release, device.capability)
     return phrases.error(
         Code.NO_KERNEL_IMAGE,
@@ -99,12 +97,9 @@ def _no_target(candidate: Candidate, device: Device, kind: Kernels, catalog: Cat
         message,
         requires=_sm(device.capability),
         found=_held(kind),
-        fix=_TARGETS if candidate.thin else "Take a TensorFlow that was built for this GPU.",
+        fix="Take a TensorFlow that was built for this GPU.",
         rows=(release, report if report is not None and report.works is False else None),
     )
-
-
-_TARGETS = "Add this GPU to the targets of the matrix, or take the environment that is not thin."
 
 
 def _alone(kind: Kernels) -> str:
@@ -181,9 +176,7 @@ def _compiled(candidate: Candidate, device: Device, kind: Kernels, catalog: Cata
         f"compute_{built} PTX at first use, which takes minutes.",
         requires=_sm(device.capability),
         found=f"compute_{built} PTX",
-        fix=_TARGETS
-        if candidate.thin
-        else "Keep CUDA_CACHE_PATH on a volume with CUDA_CACHE_MAXSIZE=4294967296, or take a TensorFlow that was built "
+        fix="Keep CUDA_CACHE_PATH on a volume with CUDA_CACHE_MAXSIZE=4294967296, or take a TensorFlow that was built "
         "for this GPU.",
         rows=(release,),
     )

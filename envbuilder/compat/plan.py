@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from envbuilder import versions
 from envbuilder.catalog.model import Catalog
-from envbuilder.compat import missing
 from envbuilder.compat.nearest import Search
 from envbuilder.compat.resolver import Resolver
 from envbuilder.compat.works import Buildable
@@ -24,7 +22,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 def plan(matrix: Matrix, catalog: Catalog) -> Plan:
     """Resolve every combination of a matrix for its targets; each rejection names the nearest that would work."""
-    wanted, excluded = wishes(matrix, catalog)
+    wanted, excluded = expand(matrix)
     resolver = Resolver(catalog, matrix.targets)
     search = Search(Buildable(resolver))
     environments: dict[str, Environment] = {}
@@ -36,12 +34,6 @@ def plan(matrix: Matrix, catalog: Catalog) -> Plan:
         else:
             rejections.append(_with_nearest(result, search))
     return Plan(environments=tuple(environments.values()), rejections=tuple(rejections), excluded=excluded)
-
-
-def wishes(matrix: Matrix, catalog: Catalog) -> tuple[tuple[Combination, ...], tuple[Excluded, ...]]:
-    """List what a matrix wishes for and what it excludes; a thin one's with the compute capabilities of its targets."""
-    devices, _ = missing.find_devices(matrix.targets.gpus, (), catalog) if matrix.thin else ((), ())
-    return expand(matrix, tuple(sorted({one.capability for one in devices}, key=versions.numbers)))
 
 
 def _with_nearest(rejection: Rejection, search: Search[Combination]) -> Rejection:

@@ -19,8 +19,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     the day (``2026-11-20``) on which it is installed. ``driver`` may be a branch alone (``535``): its production
     releases. ``arch`` None is the machine that the GPUs are built into, x86_64 where they fit into any. ``gpu`` is
     False where no GPU is meant to be used. ``compat`` is False where CUDA's forward-compatibility package is not to be
-    had, as in the images that are built here. ``thin`` are the compute capabilities that TensorFlow's own machine code
-    was kept for, where it was thinned.
+    had, as in the images that are built here.
     """
 
     tensorflow: str
@@ -40,4 +39,3 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     as_of: str | None = None
     gpu: bool = True
     compat: bool | None = None
-    thin: tuple[str, ...] = ()

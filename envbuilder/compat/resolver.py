@@ -8,7 +8,6 @@ from typing import NamedTuple
 import msgspec
 
 from envbuilder import versions
-from envbuilder.catalog import gpu_code
 from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.opener import loader_folders
 from envbuilder.catalog.rows import OperatingSystem, TensorflowRelease
@@ -191,12 +190,11 @@ def _environment(
         loader_folders=loader_folders(release, stack.wheels) if stack and stack.wheels else (),
         built_cuda=release.cuda if gpu else None,
         built_cudnn=release.cudnn if gpu else None,
-        cubins=gpu_code.thinned(release, wish.thin).cubins if gpu else (),
+        cubins=release.cubins if gpu else (),
         ptx=release.ptx if gpu else (),
         controls=wish.controls,
         chosen=(*(("package",) if default else ()), *host.chosen, *(stack.chosen if stack else ())),
         form=msgspec.UNSET if wish.form == "devel" else wish.form,
-        thin=wish.thin or msgspec.UNSET,
         findings=findings,
         base=_registry_base(host.system, host.python, gpu=gpu),
         system_cuda=_packaged(host.system, stack) if stack else msgspec.UNSET,

@@ -170,9 +170,8 @@ def on_host(
     gpus: tuple[str, ...],
     catalog: Catalog,
     image: BaseImage | None = None,
-    thin: tuple[str, ...] = (),
 ) -> tuple[Finding, ...]:
-    """Predict what an environment that is built here, perhaps thin, runs into on a driver and GPUs.
+    """Predict what an environment that is built here runs into on a driver and GPUs.
 
     It holds no forward-compatibility package, so that one cannot help, unless the image brings it that it is built on.
     """
@@ -187,7 +186,6 @@ def on_host(
         driver=driver,
         devices=devices,
         compat=image is not None and image.forward_compat,
-        thin=thin,
     )
     silent = (*unknown, *missing.without_row(found))
     ruled = judge(found, catalog, ("gpu",))

@@ -42,7 +42,6 @@ class Words(msgspec.Struct, frozen=True, kw_only=True):
     protobuf: str | None = None
     avx: bool = True
     as_of: str | None = None
-    thin: tuple[str, ...] = ()
 
 
 class _Grammar(msgspec.Struct, frozen=True):
@@ -59,7 +58,6 @@ _GRAMMARS: dict[str, _Grammar] = {
     "driver": _Grammar("--driver", rf"[Rr]?{DOTTED}", "a Linux driver such as 535.104.05, or a branch such as 535"),
     "gpus": _Grammar("--gpu", r"[A-Za-z0-9|][ -~®™\u00d7]{0,299}", "a GPU such as H100"),
     "capabilities": _Grammar("--compute-capability", r"[0-9]{1,2}\.[0-9]", "a compute capability such as 9.0"),
-    "thin": _Grammar("--thin", r"[0-9]{1,2}\.[0-9]", "a compute capability such as 8.0"),
     "base_image": _Grammar("--base-image", r"[a-z0-9][A-Za-z0-9._/:@-]{0,255}", "an image reference"),
     "os": _Grammar("--os", r"[a-z0-9][a-z0-9.-]{0,63}", "a system such as debian-bookworm"),
     "packages": _Grammar("--with", rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,63}}=={RELEASE}", "a pin such as numpy==2.0.0"),
@@ -99,7 +97,6 @@ def question(words: Words) -> Question:
         packages=(*words.packages, *pins),
         avx=words.avx,
         as_of=words.as_of,
-        thin=words.thin,
     )
 
 

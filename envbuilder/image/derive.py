@@ -77,7 +77,6 @@ def _asked(engine: Engine, image: str, environment: Environment) -> Omissions:
         "wished": lockfile.names(environment.requirements),
         "libraries": environment.libraries,
         "framework": environment.package,
-        "gpus": environment.thinned_to,
     }
     folder = resources.files("envbuilder")
     stdout, stderr = bytearray(), bytearray()

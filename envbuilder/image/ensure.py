@@ -71,7 +71,7 @@ def ensure(
         return {"BASE": base_of(system_of(environment, catalog)), **tools}
 
     def derived(lock: str) -> Omissions:
-        whole = rendered(msgspec.structs.replace(environment, form=msgspec.UNSET, thin=msgspec.UNSET), lock, workspace)
+        whole = rendered(msgspec.structs.replace(environment, form=msgspec.UNSET), lock, workspace)
         log = workspace.build_log(environment.id)
         return derive(environment, lock, whole, engine, on_step, bases=bases(), log=log, wheels=options.wheels)
 

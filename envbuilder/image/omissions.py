@@ -24,19 +24,15 @@ LABEL = "org.envbuilder.omissions"
 
 PROGRAMS = (
     "probes/__init__.py",
-    "probes/kept_code.py",
     "probes/omit.py",
     "probes/settle.py",
     "probes/shorten.py",
-    "probes/thin.py",
-    "probes/suite/__init__.py",
-    "probes/suite/fatbin.py",
 )
 """What the steps run that install and leave out: their places in the package, and in a build context."""
 
-Reason = Literal["compilers", "tests", "unimported", "unnamed", "symbols", "kernels"]
+Reason = Literal["compilers", "tests", "unimported", "unnamed", "symbols"]
 """Read by compilers alone; a package's own tests; a distribution that nothing imports and nobody asked for; an object
-that nothing needs, names or imports; symbol tables, which no loader reads; machine code for GPUs that are not there."""
+that nothing needs, names or imports; symbol tables, which no loader reads."""
 
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 50)]
@@ -57,10 +53,7 @@ class LeftOut(msgspec.Struct, frozen=True):
 
 
 class Cut(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A shared object without what no loader reads of it: bytes and digest before, and those that are left.
-
-    Where ``gpus`` (capabilities) are named, machine code for all others is gone too: ``kernels`` bytes of what went.
-    """
+    """A shared object without what no loader reads of it: bytes and digest before, and those that are left."""
 
     path: str
     size: Count
@@ -68,8 +61,6 @@ class Cut(msgspec.Struct, frozen=True, omit_defaults=True):
     left: Count
     becomes: str
     reason: Reason
-    kernels: Count = 0
-    gpus: tuple[str, ...] = ()
 
 
 class OfDistribution(msgspec.Struct, frozen=True):
@@ -83,10 +74,6 @@ class OfDistribution(msgspec.Struct, frozen=True):
     def sums(self) -> tuple[Omitted, ...]:
         """Add up by reason, in the order of the reasons' names."""
         return _sums((self,))
-
-    def gpus(self) -> tuple[str, ...]:
-        """Return the compute capabilities that its machine code was kept for; empty where none was taken out."""
-        return tuple(dict.fromkeys(gpu for row in self.cut for gpu in row.gpus))
 
 
 class Omitted(msgspec.Struct, frozen=True):
@@ -137,9 +124,7 @@ def _sums(distributions: Iterable[OfDistribution]) -> tuple[Omitted, ...]:
 
 def _each(one: OfDistribution) -> Iterator[tuple[Reason, int, int]]:
     yield from ((row.reason, row.files, row.size) for row in one.left_out)
-    for cut in one.cut:
-        plain = cut.size - cut.left - cut.kernels
-        yield from ((why, 1, size) for why, size in ((cut.reason, plain), ("kernels", cut.kernels)) if size)
+    yield from ((cut.reason, 1, cut.size - cut.left) for cut in one.cut)
 
 
 def parse(text: str) -> Omissions:

@@ -17,7 +17,6 @@ from . import module_texts, omit, spoken
 from .linked_in import Contents
 from .shorten import WORTH, symbols_cut
 from .suite.elf import Elf, NotElfError
-from .thin import thinned
 
 COMPILERS, TESTS, UNIMPORTED, UNNAMED, SYMBOLS = "compilers", "tests", "unimported", "unnamed", "symbols"
 """Why something goes: read by compilers alone; a package's own tests; a distribution that no other one imports and
@@ -41,22 +40,19 @@ class Dist(NamedTuple):
     starts: bool
 
 
-def derive(
-    site: str, wished: Iterable[str], libraries: Iterable[str], framework: str, gpus: Sequence[str] = ()
-) -> Dict[str, Any]:
+def derive(site: str, wished: Iterable[str], libraries: Iterable[str], framework: str) -> Dict[str, Any]:
     """List what can go from the distributions in ``site``.
 
     ``wished`` are the distributions that were asked for by name: of these, and of everything that they import, every
     module stays. ``libraries`` are the sonames that the framework opens under names that it puts together itself.
     Symbol tables are cut off the objects of the distribution ``framework`` alone: others' files go whole or stay whole.
-    So is machine code for other GPUs than those of the capabilities ``gpus`` (``"8.6"``), where some are named.
     """
     every = list(distributions(site))
     plan = _Needs(site, every, {omit.normal(name) for name in wished}, set(libraries))
     listed = []
     for dist in every:
         gone = plan.gone(dist)
-        cut = list(_cuts(site, dist, gone, gpus)) if omit.normal(dist.name) == omit.normal(framework) else []
+        cut = list(_cuts(site, dist, gone)) if omit.normal(dist.name) == omit.normal(framework) else []
         if gone or cut:
             rows = list(_folded(dist, gone))
             listed.append({"name": omit.normal(dist.name), "version": dist.version, "left_out": rows, "cut": cut})
@@ -274,16 +270,15 @@ class _Needs:
         return _MODULE.search(path) is not None or os.path.basename(path).partition(".")[0] in self._words
 
 
-def _cuts(site: str, dist: Dist, gone: Dict[str, str], gpus: Sequence[str]) -> Iterator[Dict[str, Any]]:
+def _cuts(site: str, dist: Dist, gone: Dict[str, str]) -> Iterator[Dict[str, Any]]:
     for path, (digest, _) in sorted(dist.rows.items()):
         place = os.path.join(site, path)
         if path in gone or not re.search(r"\.so(?:\.[\d.]+)?\Z", path) or os.path.getsize(place) < WORTH:
             continue
         with open(place, "rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as image:
-            thin, plain = thinned(image, gpus) if gpus else None, symbols_cut(image)
-            edit = thin or plain
+            edit = symbols_cut(image)
             if edit is not None:
-                row = {
+                yield {
                     "path": path,
                     "size": len(image),
                     "digest": digest,
@@ -291,11 +286,6 @@ def _cuts(site: str, dist: Dist, gone: Dict[str, str], gpus: Sequence[str]) -> I
                     "becomes": edit.digest(image),
                     "reason": SYMBOLS,
                 }
-                if thin is not None:
-                    # Also where no byte goes: generated kernels leave zeros.
-                    row["kernels"] = (plain.size if plain is not None else len(image)) - thin.size
-                    row["gpus"] = list(gpus)
-                yield row
 
 
 def _folded(dist: Dist, gone: Dict[str, str]) -> Iterator[Dict[str, Any]]:
@@ -341,7 +331,7 @@ def _required(site: str, every: Sequence[Dist], framework: str) -> List[str]:
 def main(arguments: List[str]) -> int:
     """Print the list for the plan on the command line, as JSON."""
     plan = json.loads(arguments[0])
-    print(json.dumps(derive(plan["site"], plan["wished"], plan["libraries"], plan["framework"], plan["gpus"])))
+    print(json.dumps(derive(plan["site"], plan["wished"], plan["libraries"], plan["framework"])))
     return 0
 
 

@@ -98,8 +98,8 @@ def _both_offered(request: UpgradeRequest, offered: Iterable[Environment]) -> It
 
 def alike(old: Environment, new: Environment) -> bool:
     """Tell whether two environments differ in their release alone: same Python, system, distribution and form."""
-    same = (old.python, old.os, old.package, old.arch, old.form, old.thin)
-    return same == (new.python, new.os, new.package, new.arch, new.form, new.thin)
+    same = (old.python, old.os, old.package, old.arch, old.form)
+    return same == (new.python, new.os, new.package, new.arch, new.form)
 
 
 def _kinds(request: UpgradeRequest) -> Iterator[list[Combination]]:

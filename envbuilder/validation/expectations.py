@@ -36,7 +36,6 @@ def of_environment(environment: Environment, lock: str, image: Image, *, profile
         cubins=environment.cubins,
         ptx=environment.ptx,
         form=environment.form or WHOLE,
-        thin=environment.thinned_to,
         locked=tuple((package.name, package.version) for package in lockfile.parse(lock)) if lock else (),
         environment=environment.id,
         lock=lockfile.digest(lock) if lock else "",

@@ -19,7 +19,6 @@ from envbuilder.validation.outside import Looked, Outside, error, listed
 ENVIRONMENT_LABEL, LOCK_LABEL = "org.envbuilder.environment", "org.envbuilder.lock"
 VERSION_LABEL = "org.opencontainers.image.version"
 DOCUMENT, LOCK = "opt/envbuilder/environment.json", "opt/envbuilder/requirements.lock"
-THIN_LABEL = "org.envbuilder.thin"
 SYSTEM_LABEL = "org.envbuilder.system"
 FORM_LABEL, LIST = "org.envbuilder.form", f"opt/envbuilder/{omissions.OMISSIONS}"
 
@@ -146,13 +145,11 @@ def _of_form(subject: Outside, told: Environment | None) -> Iterator[tuple[str, 
     labels, content = subject.image.labels, subject.files.content(LIST)
     label = labels.get(omissions.LABEL)
     carried = lockfile.digest(decode.lossy(content)) if content is not None else None
-    own = ((told.form or None), (" ".join(told.thinned_to) or None)) if told is not None else (None, None)
-    form, thin = _form_to_be(subject.facts) or own
+    own = (told.form or None) if told is not None else None
+    form = _form_to_be(subject.facts) if subject.facts.form else own
     yield f"label {FORM_LABEL}", labels.get(FORM_LABEL), form
-    yield f"label {THIN_LABEL}", labels.get(THIN_LABEL), thin
     if told is not None:
-        yield "environment.json form", own[0], form
-        yield "environment.json thin", own[1], thin
+        yield "environment.json form", own, form
     yield "list of omissions in the image", carried, label
     if subject.omissions:
         yield f"label {omissions.LABEL}", label, lockfile.digest(subject.omissions)
@@ -160,9 +157,9 @@ def _of_form(subject: Outside, told: Environment | None) -> Iterator[tuple[str, 
         yield f"label {omissions.LABEL}", label, None
 
 
-def _form_to_be(facts: Facts) -> tuple[str | None, str | None] | None:
-    """Return what an image has to say of its form and its GPUs by the host's word; None where the host has none."""
-    return (facts.form if facts.form != WHOLE else None, " ".join(facts.thin) or None) if facts.form else None
+def _form_to_be(facts: Facts) -> str | None:
+    """Return the form that the host knows an image to have; None for ``devel``, which no image names."""
+    return facts.form if facts.form != WHOLE else None
 
 
 def _flavor(subject: Outside, told: Environment | None) -> Iterator[Finding]:

@@ -58,7 +58,7 @@ def _policy(data: bytes) -> None:
     parse_yaml(data, "p.yaml", Policy)
 
 
-_MANY = ("gpus", "capabilities", "packages", "thin")
+_MANY = ("gpus", "capabilities", "packages")
 
 
 def _asked(data: bytes) -> None:
@@ -75,7 +75,7 @@ def _asked_seeds() -> list[bytes]:
         b"tensorflow 2.20.0\npython 3.11\ncuda 12.5\ncudnn 9.3\ndriver 535.104.05\ngpus H100\npackages numpy==2.0.0\nas_of 2026-11-20",
         b"tensorflow 2.10.0\npackage tensorflow-gpu\npython 3.8\ncuda 11.2\ndriver R470\ngpus NVIDIA A100-SXM4-80GB\nnumpy 1.19.2",
         b"tensorflow 2.4.1\ngpus GeForce RTX 3090 | MIG 1g.5gb\nprotobuf 3.20.0\nos debian-bookworm",
-        b"tensorflow 2.20.0\nthin 8.0\ncapabilities 8.0\nbase_image nvidia/cuda:12.6.3-cudnn-runtime-ubuntu22.04",
+        b"tensorflow 2.20.0\ncapabilities 8.0\nbase_image nvidia/cuda:12.6.3-cudnn-runtime-ubuntu22.04",
     ]
 
 

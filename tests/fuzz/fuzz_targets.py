@@ -7,12 +7,10 @@ import contextlib
 import gzip
 import io
 import json
-import mmap
 import sqlite3
 import struct
 import sys
 import tarfile
-import tempfile
 import zipfile
 from collections.abc import Iterable, Iterator
 from functools import cache
@@ -38,7 +36,6 @@ from envbuilder.engine.buildkit import Trace
 from envbuilder.errors import EnvbuilderError, decode, printable
 from envbuilder.image import lockfile
 from envbuilder.matrix import Matrix
-from envbuilder.probes import kept_code, thin
 from envbuilder.probes.suite import elf, fatbin
 from envbuilder.probes.suite.channel import sealed
 from envbuilder.pypi import index_config, lazyzip, pages
@@ -187,24 +184,6 @@ def _fat(data: bytes) -> None:
     for _ in table.over(pieces):
         pass
     table.sections()
-
-
-def _thin(data: bytes) -> None:
-    with mmap.mmap(-1, max(1, len(data))) as image, contextlib.suppress(kept_code.StrangeError):
-        image.write(data)
-        edit = thin.thinned(image, ["8.0", "9.0"])
-        assert edit is None or sum(map(len, edit.over(image))) == edit.size
-
-
-@cache
-def _thin_seeds() -> list[bytes]:
-    sys.path.insert(0, str(TESTS / "support"))
-    from device_code import CUBIN, PTX, container, entry, shared_object  # noqa: PLC0415 - see `_verdicts`
-
-    parts = [entry(CUBIN, 70, bytes(5000)), entry(CUBIN, 80, bytes(5000)), entry(PTX, 90, bytes(80))]
-    with tempfile.TemporaryDirectory() as folder:
-        made = shared_object(Path(folder), [container(*parts)] * 2, [container(*parts)], options=["-s"])
-        return [made.read_bytes()]
 
 
 def _fat_seeds() -> list[bytes]:
@@ -538,7 +517,6 @@ TARGETS: tuple[Target, ...] = (
     Target("index", _index_seeds, _index),
     Target("elf", _elf_seeds, _elf),
     Target("fat-binary", _fat_seeds, _fat),
-    Target("thinning", _thin_seeds, _thin),
     Target("envelope", _envelope_seeds, _envelope),
     Target("statement", _statement_seeds, _statement),
     Target("registry", _registry_seeds, _registry),

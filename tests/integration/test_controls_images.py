@@ -13,14 +13,12 @@ import pytest
 from envbuilder import exits
 from envbuilder.catalog.store import load
 from envbuilder.choice import choose
-from envbuilder.compat.resolve import resolve
 from envbuilder.console import Console
-from envbuilder.controls.control import Base, Control, Run
+from envbuilder.controls.control import Base, Control
 from envbuilder.controls.control_run import MATRIX, Controller, ControlRow
 from envbuilder.controls.table import CONTROLS
 from envbuilder.engine.docker import connect
-from envbuilder.environment import Combination, Environment
-from envbuilder.finding import Code
+from envbuilder.environment import Environment
 from envbuilder.image.build import Built
 from envbuilder.image.context import ensure_lock
 from envbuilder.image.ensure import Given, ensure
@@ -126,60 +124,3 @@ def test_a_runtime_image_fails_as_the_whole_one(name: str, slim: Controller) -> 
     assert row.environment.endswith("-runtime")
     assert row.right, f"{row.wrong}; red: {', '.join(row.red)}"
     assert row.verdict == ("FAILED" if control.code else "PASSED")
-
-
-class Thin(Controller):
-    """Breaks the GPU environment whose own machine code is kept for an A100 alone, made from the committed lock."""
-
-    def good(self, base: Base) -> Built:
-        """Return the thin image; where it stands and is current, nothing is built."""
-        if base not in self._good:
-            whole = next(one for one in choose(MATRIX, (), self.workspace, self.catalog).environments if is_gpu(one))
-            wish = Combination(
-                tensorflow=whole.tensorflow, os=whole.os, flavor="gpu", cuda="12.5", form="runtime", thin=("8.0",)
-            )
-            thin = resolve(wish, self.catalog)
-            assert isinstance(thin, Environment)
-            self._good[base] = made(self, whole, thin)
-        return self._good[base]
-
-
-def is_gpu(environment: Environment) -> bool:
-    """Tell the environment that controls of the GPU break."""
-    return environment.id == "tf2.20.0-py311-cu12.5-cudnn9.3-bookworm"
-
-
-@pytest.fixture(scope="module")
-def thin() -> Controller:
-    return Thin(Workspace(Path(__file__).parents[2]), connect(), open_index(), load(), Console())
-
-
-_KERNEL = "printf x | dd of={site}/tensorflow/libtensorflow_cc.so.2 bs=1 seek=210000000 conv=notrunc"
-
-FOR_AN_A100 = (
-    Control(name="thin", base="gpu", code=None, broken="nothing", simulate="driver=550.54.15,gpu=A100"),
-    Control(
-        name="thin-gpu-gone",
-        base="gpu",
-        code=Code.NO_KERNEL_IMAGE,
-        broken="the machine code for the host's GPU was taken out",
-        simulate="driver=550.54.15,gpu=V100",
-    ),
-    Control(
-        name="thin-kernel-changed",
-        base="gpu",
-        code=Code.FILES_DIFFER,
-        broken="a byte of a kernel that was kept is another",
-        steps=(Run(_KERNEL),),
-    ),
-)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("control", FOR_AN_A100, ids=lambda control: control.name)
-def test_a_thin_image_serves_its_gpu_and_refuses_others(control: Control, thin: Controller) -> None:
-    """With the GPU that it is for nothing is red; with another, or another byte in a kept kernel, exactly that is."""
-    (row,) = thin.run((control,)).rows
-    assert row.environment.endswith("-runtime-thin8.0")
-    assert row.right, f"{row.wrong}; red: {', '.join(row.red)}"
-    assert row.verdict == ("FAILED" if control.code else "INCONCLUSIVE")

@@ -285,23 +285,12 @@ def test_what_can_go_is_derived_once_for_a_lock(workspace: Workspace) -> None:
     assert standing(runtime(), workspace) == replace(again, fresh=False)
 
 
-@pytest.mark.parametrize(("name", "thin"), [("-runtime", msgspec.UNSET), ("-runtime-thin8.0-9.0", ("8.0", "9.0"))])
-def test_a_smaller_form_has_the_pins_of_the_larger(
-    workspace: Workspace, name: str, thin: tuple[str, ...] | msgspec.UnsetType
-) -> None:
+def test_a_smaller_form_has_the_pins_of_the_larger(workspace: Workspace) -> None:
     """Two forms of one environment do not come to differ in their packages; nothing is resolved for the second."""
-    smaller = msgspec.structs.replace(runtime(), id=vetted().id + name, thin=thin)
+    smaller = runtime()
     kept = workspace.context(vetted().id) / lockfile.LOCK
     assert ensure_lock(smaller, load(), workspace) == kept.read_text()
     assert lockfile.of_context(workspace.context(smaller.id)) == kept.read_text()
-
-
-def test_a_thin_form_has_the_pins_of_the_nearest_form(workspace: Workspace) -> None:
-    """What is thinned is the form ``runtime``: its pins come first, where both have some."""
-    thin = msgspec.structs.replace(runtime(), id=f"{runtime().id}-thin8.0", thin=("8.0",))
-    near = (workspace.context(vetted().id) / lockfile.LOCK).read_text() + "\n"
-    write_atomically(workspace.context(runtime().id) / lockfile.LOCK, near.encode())
-    assert ensure_lock(thin, load(), workspace) == near
 
 
 def test_a_larger_form_of_other_pins_gives_none(workspace: Workspace) -> None:

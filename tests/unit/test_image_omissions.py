@@ -194,13 +194,3 @@ def test_the_loader_is_not_told_of_folders_that_are_not_there() -> None:
     text = omissions.write(msgspec.structs.replace(LISTED, distributions=(gone,)))
     dockerfile = render_context(told, LOCK, templates(), left_out=text)["Dockerfile"].decode()
     assert ("nvidia/cublas/lib" in dockerfile, "nvidia/curand/lib" in dockerfile) == (True, False)
-
-
-def test_kernels_are_summed_apart_from_symbols() -> None:
-    """Of one object that lost both, each reason has its own bytes; a list without thinning writes no word of it."""
-    both = Cut("a.so", 900, "a", 500, "b", "symbols", 300, ("8.0",))
-    alone = Cut("b.so", 90, "a", 50, "b", "symbols", 40, ("8.0",))
-    found = Omissions(distributions=(OfDistribution("tensorflow", "2.20.0", (), (both, alone)),))
-    assert found.sums() == (Omitted("kernels", 2, 340), Omitted("symbols", 1, 100))
-    assert omissions.parse(omissions.write(found)) == found
-    assert "gpus" not in TEXT

@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from device_code import CUBIN, container, entry, shared_object
 from installed_site import installed
-from thin_proof import prove
 
 import envbuilder
 from envbuilder.image.omissions import PROGRAMS
@@ -184,43 +182,3 @@ def test_the_program_says_why_it_did_nothing(site: Path, tmp_path: Path) -> None
     command = [sys.executable, "-E", "-s", "-S", "-m", "probes.omit", "list.json", str(site)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (1, "not left out: kept 2.0 is not installed\n")
-
-
-def test_machine_code_for_other_gpus_goes_where_gpus_are_named(site: Path, tmp_path: Path) -> None:
-    """The list says for which GPUs, and what went; carried out it leaves what was proved, and RECORD says so."""
-    content = shared_object(
-        tmp_path, [container(*(entry(CUBIN, one, bytes(40_000)) for one in (70, 80, 90)))]
-    ).read_bytes()
-    installed(site, "kept", {"kept/__init__.py": b"'libdevice.so'\n", "kept/libdevice.so": content})
-    whole = tmp_path / "whole.so"
-    whole.write_bytes(content)
-    (plain,) = needs.derive(str(site), ["kept"], [], "kept")["distributions"] or [{"cut": []}]
-    listed = needs.derive(str(site), ["kept"], [], "kept", ["8.6"])
-    (row,) = listed["distributions"][0]["cut"]
-    assert row["gpus"] == ["8.6"]
-    assert 70_000 < row["kernels"] <= row["size"] - row["left"]
-    assert not any("gpus" in one for one in plain["cut"])
-    assert omit.apply(listed, str(site)) == row["size"] - row["left"]
-    place = site / "kept" / "libdevice.so"
-    assert prove(whole, place, ["8.6"]).architectures == {80}
-    assert omit.read_record(str(site / "kept-1.0.dist-info" / "RECORD"))["kept/libdevice.so"] == (
-        row["becomes"],
-        str(place.stat().st_size),
-    )
-    with pytest.raises(omit.NotAsListedError):
-        omit.apply(listed, str(site))
-
-
-def test_an_object_from_which_no_byte_goes_is_thinned_as_listed(site: Path, tmp_path: Path) -> None:
-    """Generated kernels leave zeros: the file is as long as before, and the list says for which GPUs it was made."""
-    kernel = container(*(entry(CUBIN, one, b"k" * 800) for one in (70, 80)))
-    other = [container(entry(CUBIN, 80, bytes(90_000)))]
-    content = shared_object(tmp_path, other, [kernel] * 4, options=["-s"]).read_bytes()
-    installed(site, "kept", {"kept/__init__.py": b"'libdevice.so'\n", "kept/libdevice.so": content})
-    listed = needs.derive(str(site), ["kept"], [], "kept", ["8.0"])
-    (row,) = listed["distributions"][0]["cut"]
-    assert row["gpus"] == ["8.0"]
-    assert row["kernels"] < 200, "no more than sections of the linker's own"
-    omit.apply(listed, str(site))
-    (tmp_path / "whole.so").write_bytes(content)
-    assert prove(tmp_path / "whole.so", site / "kept" / "libdevice.so", ["8.0"]).gone == 4 * 864

@@ -15,7 +15,6 @@ from envbuilder.image import lockfile, omissions
 from envbuilder.validation.causes import Causes, told_once
 from envbuilder.validation.image_claims import (
     FORM_LABEL,
-    THIN_LABEL,
     claims,
     left_out_of,
     libraries_left_out,
@@ -88,19 +87,6 @@ def test_what_is_said_of_a_form_holds(labels: dict[str, str], carried: str, know
     assert all(name in one for name, one in zip(named, about, strict=True))
 
 
-@pytest.mark.parametrize(
-    ("label", "thin", "right"),
-    [("8.0 9.0", ["8.0", "9.0"], True), (None, None, True), ("8.0", ["8.0", "9.0"], False), (None, ["8.0"], False)],
-)
-def test_what_is_said_of_thin_libraries_holds(label: str | None, thin: list[str] | None, *, right: bool) -> None:
-    """The GPUs that machine code was kept for are the same in label and document, or in neither."""
-    document = {**DOCUMENT, "form": "runtime", **({"thin": thin} if thin else {})}
-    there = {"opt/envbuilder/environment.json": msgspec.json.encode(document)}
-    labels = {THIN_LABEL: label} if label is not None else {}
-    said = [one.subject for one in claims(outside(image_of(there), labels=labels)).findings]
-    assert (f"label {THIN_LABEL}" not in said) is right
-
-
 def test_of_a_list_of_omissions_libraries_are_told() -> None:
     """Files that nothing names and whole distributions are; headers and a list that no label names are not."""
     left = (
@@ -125,25 +111,22 @@ def test_of_a_list_of_omissions_libraries_are_told() -> None:
 @pytest.mark.parametrize(
     ("facts", "said", "named"),
     [
-        ({"form": "runtime", "thin": ("8.0",)}, {"form": "runtime", "thin": ["8.0"]}, []),
-        ({"form": "runtime", "thin": ("8.0",)}, {"form": "runtime", "thin": ["9.0"]}, ["thin"]),
-        ({"form": "runtime", "thin": ("8.0",)}, {"form": "runtime"}, ["thin"]),
-        ({"form": "runtime"}, {"form": "runtime", "thin": ["8.0"]}, ["thin"]),
+        ({"form": "runtime"}, {"form": "runtime"}, []),
         ({"form": "runtime"}, {}, ["form"]),
         ({"form": "devel"}, {}, []),
         ({"form": "devel"}, {"form": "runtime"}, ["form"]),
-        ({}, {"form": "runtime", "thin": ["8.0"]}, []),
+        ({}, {"form": "runtime"}, []),
     ],
 )
-def test_form_and_gpus_are_the_host_s_word(facts: dict[str, Any], said: dict[str, Any], named: list[str]) -> None:
-    """An image whose labels and document agree on another form, or on other GPUs, than this host knows is found."""
+def test_form_is_compared_with_what_the_host_knows(
+    facts: dict[str, Any], said: dict[str, Any], named: list[str]
+) -> None:
+    """An image whose labels and document agree on another form than this host knows is found."""
     labels = {FORM_LABEL: str(said["form"])} if "form" in said else {}
-    labels |= {THIN_LABEL: " ".join(said["thin"])} if "thin" in said else {}
     there = image_of({"opt/envbuilder/environment.json": msgspec.json.encode({**DOCUMENT, **said})})
     about = {one.subject for one in claims(outside(there, labels=labels, facts=facts)).findings}
-    right = {"form": FORM_LABEL, "thin": THIN_LABEL}
-    wanted = {f"label {right[name]}" for name in named} | {f"environment.json {name}" for name in named}
-    assert {one for one in about if "form" in one or "thin" in one} == wanted
+    wanted = {f"label {FORM_LABEL}", "environment.json form"} if named else set()
+    assert {one for one in about if "form" in one} == wanted
 
 
 def test_an_image_as_installed_names_no_list_of_omissions() -> None:

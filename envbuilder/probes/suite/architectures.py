@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from . import fatbin, framework, generated
-from .answer import Answer, Facts, Finding, finding, judged, measure, skipped
-from .loader import Search
+from . import fatbin, framework
+from .answer import Answer, Facts, finding, judged, measure, skipped
 
 PIECE = 4 * 1024 * 1024
 SECTIONS = (".nv_fatbin", "__nv_relfatbin")
 
 
 def in_binaries(facts: Facts) -> Answer:
-    """Read every fat binary's header in TensorFlow's objects and compare with what the environment names.
-
-    Where the environment is thin, machine code for none of its GPUs may be left, in generated kernels neither.
-    """
+    """Read every fat binary's header in TensorFlow's objects and compare with what the environment names."""
     search = framework.new_search()
     cubins, ptx, count = set(), set(), 0
     for read in framework.callers(search):
@@ -34,35 +30,9 @@ def in_binaries(facts: Facts) -> Answer:
             lacking = ", ".join(sorted(set(wanted) - seen))
             text = "the binaries hold no {0} for {1}, which the environment names".format(kind, lacking)
             findings.append(finding("IMAGE_CLAIM", kind, text, " ".join(wanted), " ".join(sorted(seen))))
-    findings += _of_others(search, tuple(facts.get("thin") or ()))
     expected = "machine code {0}; PTX {1}".format(" ".join(facts.get("cubins") or ()), " ".join(facts.get("ptx") or ()))
     observed = "machine code {0}; PTX {1}".format(" ".join(_sorted(cubins)), " ".join(_sorted(ptx)))
     return judged(findings, expected, observed, measurements={"fat_binaries": measure(count, "1")})
-
-
-def _of_others(search: Search, thin: tuple[str, ...]) -> list[Finding]:
-    """Name machine code that runs on none of the GPUs that a thin environment is for; what stands alone may be any."""
-    gpus = [int(one.replace(".", "")) for one in thin]
-    others = set()
-    for kinds in _entries(search) if gpus else ():
-        code = {number for kind, number in kinds if kind == fatbin.CUBIN} if len(kinds) > 1 else set()
-        others |= {number for number in code if not any(gpu // 10 == number // 10 and number <= gpu for gpu in gpus)}
-    if not others:
-        return []
-    left = " ".join(fatbin.capabilities(others))
-    text = "the binaries hold machine code for {0}, and the environment is thin for {1}".format(left, " ".join(thin))
-    return [finding("IMAGE_CLAIM", "thin", text, " ".join(thin), left)]
-
-
-def _entries(search: Search) -> Iterator[list[tuple[int, int]]]:
-    """Yield the kind and the architecture of every entry, fat binary by fat binary, generated ones too."""
-    for read in framework.callers(search):
-        for name in SECTIONS:
-            if name in read.sections:
-                for one in fatbin.fat_binaries(_pieces(read.path, *read.sections[name])):
-                    yield [(entry.kind, entry.architecture) for entry in one.entries]
-    for content in generated.found():
-        yield [(part.kind, part.architecture) for part in fatbin.parts(content, 0, len(content))]
 
 
 def _sorted(versions: Iterable[str]) -> list[str]:

@@ -55,17 +55,13 @@ def same(wanted: str, found: str) -> bool:
 
 
 def _capabilities(facts: Facts, told: Iterable[object]) -> list[Finding]:
-    """Compare compute capabilities: ``sm_XY`` is machine code, ``compute_XY`` machine code and PTX.
-
-    A build that was thinned afterwards still says all that it was built for.
-    """
+    """Compare compute capabilities: ``sm_XY`` is machine code, ``compute_XY`` machine code and PTX."""
     names = [str(name) for name in told]
     code = sorted({_dotted(name) for name in names})
     ptx = sorted({_dotted(name) for name in names if name.startswith("compute_")})
     findings = []
     for kind, wanted, found in (("machine code", facts["cubins"], code), ("PTX", facts["ptx"], ptx)):
-        thinned = bool(facts.get("thin")) and set(wanted) <= set(found)
-        if sorted(wanted) != found and not thinned:
+        if sorted(wanted) != found:
             text = "{0}: the environment names {1}, the build {2}".format(kind, sorted(wanted), found)
             findings.append(finding("IMAGE_CLAIM", "compute capabilities", text, str(sorted(wanted)), str(found)))
     return findings

@@ -29,8 +29,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     ``cuda`` and ``cudnn`` are the image's, ``built_cuda`` and ``built_cudnn`` what TensorFlow was compiled with.
     ``challenge`` is what this run's numbers are drawn from; the host computes the same ones by itself.
     ``left_out`` is what this host says that an image lacks of its locked wheels: distribution, and file or folder.
-    ``form`` is '' where nobody says which form an image is to have, and then nobody says of ``thin`` either.
-    ``thin`` are the compute capabilities that machine code was kept for, where it was thinned.
+    ``form`` is '' if the host does not know which form an image should have.
     ``without_tools`` is whether the base was accepted although it has none of XLA's tools.
     """
 
@@ -47,7 +46,6 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     cubins: tuple[str, ...] = ()
     ptx: tuple[str, ...] = ()
     form: str = ""
-    thin: tuple[str, ...] = ()
     glibc: str = ""
     locked: tuple[tuple[str, str], ...] = ()
     left_out: tuple[tuple[str, str], ...] = ()

@@ -17,9 +17,7 @@ import re
 import sys
 from typing import Any, Dict, Iterable, List, Optional, Tuple
 
-from .kept_code import StrangeError
 from .shorten import PIECE, Edit, symbols_cut, written
-from .thin import thinned
 
 Rows = Dict[str, Tuple[str, str]]
 """A RECORD: path as it writes it → digest and size, '' where it has none."""
@@ -108,7 +106,7 @@ def _matched(name: str, row: Dict[str, Any], rows: Rows) -> List[str]:
 def _planned(name: str, row: Dict[str, Any], rows: Rows, site: str) -> Edit:
     with open(_place(site, row["path"]), "rb") as stream:
         with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as image:
-            edit = thinned(image, row["gpus"]) if row.get("gpus") else symbols_cut(image)
+            edit = symbols_cut(image)
             recorded = rows.get(row["path"], ("", ""))[0]
             if edit is None or recorded != row["digest"] or edit.digest(image) != row["becomes"]:
                 raise NotAsListedError("{0}: {1} is not what the list was made from".format(name, row["path"]))
@@ -156,7 +154,7 @@ def main(arguments: List[str]) -> int:
         known = json.load(stream)
     try:
         gone = apply(known, os.path.normpath(site))
-    except (NotAsListedError, StrangeError, OSError) as error:
+    except (NotAsListedError, OSError) as error:
         print("not left out: {0}".format(error), file=sys.stderr)
         return 1
     print("left out {0:.1f} MB".format(gone / 1e6))

@@ -1,1 +1,0 @@
-"""The validation suite: this folder, and nothing beside it, goes into a container and into the suite's digest."""
