@@ -18,11 +18,11 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 
 from dask_cluster import dask_cluster  # type: ignore[import-not-found]  # of the tests
 
-from envbuilder.errors import programs
 from envbuilder.jobs.dask_executor import DaskExecutor, worker_command
 from envbuilder.jobs.fan_out import fan_out
 from envbuilder.jobs.fleet_task import Ended, Executor, Task
 from envbuilder.jobs.local_executor import LocalExecutor
+from envbuilder.support import subprocesses
 
 TASKS, WORKERS = 2_000, 4
 NOTHING = ("/bin/true",)
@@ -46,7 +46,7 @@ def measured(name: str, executor: Executor) -> None:
 
 def here(_: Task) -> Ended:
     """Do a task as the worker does."""
-    return Ended(programs.run(NOTHING, within=60, stdin=b"x" * 2_000).code)
+    return Ended(subprocesses.run(NOTHING, within=60, stdin=b"x" * 2_000).code)
 
 
 def main() -> None:

@@ -21,7 +21,7 @@ import yaml
 from plan import MATRIX
 
 import envbuilder
-from envbuilder.schemas import as_json
+from envbuilder.cli.output import as_json
 
 LIMIT_S, LIMIT_MB, COLUMNS = 3.0, 300, 120
 RUNS = 3

@@ -16,8 +16,8 @@ from envbuilder.compat.selectors import select
 from envbuilder.environment import Environment
 from envbuilder.errors import InputError, Problem, UnsatisfiableError
 from envbuilder.matrix import REQUIREMENT, BaseWish, Matrix, OnTop
+from envbuilder.support.yaml_reader import read_yaml
 from envbuilder.workspace import Workspace, find_matrix, read_document, users_text
-from envbuilder.yaml_reader import read_matrix, read_yaml
 
 VETTED = ("quickstart", "tensorflow", "classic", "debian")
 """The matrices whose contexts are committed in this project's ``images/``."""
@@ -47,6 +47,15 @@ def choose(matrix: str | None, selectors: Sequence[str], workspace: Workspace, c
             f"no combination of matrix {wishes.name} can work\n{reasons}", hint="`envbuilder plan` shows the nearest"
         )
     return Choice(wishes, catalog, resolved, select(resolved.environments, tuple(selectors)))
+
+
+def read_matrix(path: Path) -> Matrix:
+    """Read a matrix file. Raises InputError that holds all of its problems."""
+    matrix = read_yaml(path, Matrix)
+    if matrix.axes is None and not matrix.include:
+        problem = Problem(str(path), 1, "axes", "a matrix needs axes, include rows, or both")
+        raise InputError((problem,), hint="see matrices/quickstart.yaml for the smallest useful matrix")
+    return matrix
 
 
 def read_known(matrix: str | None, root: Path, catalog: Catalog) -> tuple[Matrix, Catalog]:

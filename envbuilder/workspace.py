@@ -21,8 +21,9 @@ from typing import TypeVar
 
 import msgspec
 
-from envbuilder import console, errors
-from envbuilder.errors import InfrastructureError, UsageError, decode, processes
+from envbuilder import errors
+from envbuilder.errors import InfrastructureError, UsageError
+from envbuilder.support import console, decoding, subprocesses
 
 _PACKAGE = Path(__file__).resolve().parent
 _Document = TypeVar("_Document")
@@ -249,13 +250,13 @@ def _remove_stale(path: Path) -> None:
 
 def owner() -> str:
     """Name this process in a file's name: its number, which comes again (in a container always), and its start."""
-    return f"{os.getpid()}_{processes.started(os.getpid())}"
+    return f"{os.getpid()}_{subprocesses.process_start(os.getpid())}"
 
 
 def is_gone(name: str) -> bool:
     """Tell whether the process that `owner` named so is no longer there; no for what is no such name."""
     pid, _, started = name.partition("_")
-    return pid.isdigit() and processes.started(int(pid)) != started
+    return pid.isdigit() and subprocesses.process_start(int(pid)) != started
 
 
 def _temporary_place() -> Path:
@@ -306,7 +307,7 @@ def write_document(path: Path, document: object) -> None:
 
     A document with a field ``checksum`` is written with the digest of its own text, that field left empty.
     """
-    data = msgspec.json.format(decode.to_json(document), indent=2) + b"\n"
+    data = msgspec.json.format(decoding.to_json(document), indent=2) + b"\n"
     sealed = _UNSEALED.replace(b'""', b'"%b"' % digest(data).encode())
     write_atomically(path, data.replace(_UNSEALED, sealed, 1) if hasattr(document, "checksum") else data)
 
@@ -322,23 +323,23 @@ def read_document(path: Path, kind: type[_Document]) -> _Document | None:
         return None
     try:
         plain = _unsealed(data)
-    except decode.DamagedError as error:
+    except decoding.DamagedError as error:
         set_aside(path, str(error))
         return None
     try:
-        return decode.from_json(plain, kind)
-    except decode.DamagedError:
+        return decoding.from_json(plain, kind)
+    except decoding.DamagedError:
         return None  # whole, but of another version
 
 
 def _unsealed(data: bytes) -> bytes:
     """Return a document without its checksum. Raises DamagedError where it does not match, or is not JSON at all."""
-    decode.from_json(data, msgspec.Raw, "is not JSON")
-    decode.text(data, "is not UTF-8")
+    decoding.from_json(data, msgspec.Raw, "is not JSON")
+    decoding.text(data, "is not UTF-8")
     found = _SEALED.search(data)
     plain = data.replace(found[0], _UNSEALED, 1) if found else data
     if found and digest(plain).encode() != found[1]:
-        raise decode.DamagedError("does not match its checksum")
+        raise decoding.DamagedError("does not match its checksum")
     return plain
 
 
@@ -387,8 +388,8 @@ def users_text(path: Path) -> str:
     """Read a text that the user gave or edits. Raises UsageError where it cannot be read, InputError for no UTF-8."""
     data = read_users(path)
     try:
-        return decode.text(data)
-    except decode.DamagedError as error:
+        return decoding.text(data)
+    except decoding.DamagedError as error:
         place = getattr(error.__cause__, "start", 0)
         problem = errors.Problem(str(path), data[:place].count(b"\n") + 1, "", "is not UTF-8 text")
         raise errors.InputError((problem,), hint="write it anew, or take it from version control") from error

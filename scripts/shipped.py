@@ -18,7 +18,6 @@ import msgspec
 
 from envbuilder.catalog.store import load
 from envbuilder.choice import Choice, choose
-from envbuilder.console import Console
 from envbuilder.engine.docker import connect
 from envbuilder.engine.port import Engine
 from envbuilder.errors import EnvbuilderError, InfrastructureError
@@ -26,6 +25,7 @@ from envbuilder.image import lockfile
 from envbuilder.image.lockfile import LOCK
 from envbuilder.image.names import reference
 from envbuilder.jobs.run import RunOptions, RunRow, run
+from envbuilder.support.console import Console
 from envbuilder.verdict import Verdict
 from envbuilder.workspace import Workspace, read_document, write_atomically
 

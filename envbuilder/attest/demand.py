@@ -10,7 +10,7 @@ from enum import StrEnum
 import msgspec
 
 from envbuilder import versions
-from envbuilder.errors import decode
+from envbuilder.support import decoding
 from envbuilder.verdict import TIERS, Level, Verdict, contradiction
 from envbuilder.versions import DOTTED, is_prefix
 
@@ -159,10 +159,10 @@ def rank(level: Level) -> int:
 
 def moment(text: str) -> datetime:
     """Read an ISO 8601 time. Raises DamagedError where it is none, or names no zone: it could then not be compared."""
-    with decode.damaged("not a time"):
+    with decoding.damaged("not a time"):
         time = datetime.fromisoformat(text)
         if time.tzinfo is None:
-            raise decode.DamagedError(f"{text!r} names no time zone")
+            raise decoding.DamagedError(f"{text!r} names no time zone")
         return time.astimezone(UTC)
 
 

@@ -9,8 +9,9 @@ from typing import Protocol
 import msgspec
 
 from envbuilder.attest.statement import PAYLOAD_TYPE
-from envbuilder.errors import PublishError, decode
+from envbuilder.errors import PublishError
 from envbuilder.registry import bounded_json
+from envbuilder.support import decoding
 
 
 class Signature(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -236,10 +237,10 @@ def _signature(signature: Signature) -> bytes | None:
 def _unbase64(text: str) -> bytes:
     """Decode base64 in either alphabet, the standard's and the one for addresses, as DSSE wants of a reader."""
     try:
-        with decode.damaged("not base64"):
+        with decoding.damaged("not base64"):
             plain = text.encode("ascii").translate(_STANDARD)
             return base64.b64decode(plain + b"=" * (-len(plain) % 4), validate=True)
-    except decode.DamagedError as error:
+    except decoding.DamagedError as error:
         raise PublishError(f"{error} in a DSSE envelope") from error
 
 

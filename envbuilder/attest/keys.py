@@ -10,7 +10,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from envbuilder.errors import PublishError, UsageError, decode, of_system
+from envbuilder.errors import PublishError, UsageError, of_system
+from envbuilder.support import decoding
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -173,7 +174,7 @@ def _public(key: Ed25519PublicKey) -> PublicKey:
     form = serialization.PublicFormat.SubjectPublicKeyInfo
     der = key.public_bytes(serialization.Encoding.DER, form)
     pem = key.public_bytes(serialization.Encoding.PEM, form)
-    return PublicKey(hashlib.sha256(der).hexdigest(), decode.lossy(pem), key)
+    return PublicKey(hashlib.sha256(der).hexdigest(), decoding.lossy(pem), key)
 
 
 def _write_new(path: Path, data: bytes, mode: int) -> None:
@@ -196,10 +197,10 @@ def _write_new(path: Path, data: bytes, mode: int) -> None:
 
 def _read(path: Path) -> bytes:
     try:
-        return decode.small_file(path, piped=True)
+        return decoding.small_file(path, piped=True)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}", hint="give the path of a PEM file") from error
-    except decode.DamagedError as error:
+    except decoding.DamagedError as error:
         raise UsageError(f"{path}: {error}", hint="give the path of a PEM file") from error
 
 

@@ -9,8 +9,8 @@ from typing import Literal, Protocol
 
 from packaging.requirements import InvalidRequirement, Requirement
 
-from envbuilder.errors import decode
 from envbuilder.image import dpkg_status
+from envbuilder.support import decoding
 from envbuilder.versions import distribution
 
 _METADATA = re.compile(r"(?:\.dist-info/METADATA|\.egg-info/PKG-INFO|\.egg-info)\Z")
@@ -60,12 +60,12 @@ def read(files: Files) -> Contents:
     """Read the lists of Debian's and Python's package managers."""
     found: set[Package] = set()
     for path, content in files.kept():
-        text = decode.lossy(content)
+        text = decoding.lossy(content)
         if dpkg_status.STATUS.fullmatch(path):
             found |= set(_debian(text, files))
         elif _METADATA.search(path):
             found |= set(_python(text, path))
-    told = _os_release(decode.lossy(files.content("etc/os-release") or files.content("usr/lib/os-release") or b""))
+    told = _os_release(decoding.lossy(files.content("etc/os-release") or files.content("usr/lib/os-release") or b""))
     release = told.get("VERSION_CODENAME") or told.get("VERSION_ID", "")
     return Contents(tuple(sorted(found)), told.get("ID", ""), release, told.get("VERSION_ID", ""))
 
@@ -79,7 +79,7 @@ def _debian(text: str, files: Files) -> Iterator[Package]:
             name,
             fields.get("Version", ""),
             fields.get("Architecture", ""),
-            _debian_licences(decode.lossy(copyright_)),
+            _debian_licences(decoding.lossy(copyright_)),
             source=fields.get("Source", "").replace("(", "").replace(")", ""),
             requires=_debian_requires(fields.get("Pre-Depends", ""), fields.get("Depends", "")),
         )

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from envbuilder.catalog.rows import FindsCuda, Search, TensorflowRelease
-from envbuilder.errors import decode
+from envbuilder.support import decoding
 
 _TEXT = re.compile(rb"\$ORIGIN[\x20-\x7e]*\0")
 _BEGUN = re.compile(rb"\$(?:O(?:R(?:I(?:G(?:I(?:N[\x20-\x7e]*)?)?)?)?)?)?\Z")
@@ -49,7 +49,7 @@ class Watch:
                 text = tail + piece
                 found = _TEXT.search(text)
                 if found:
-                    self.folders = tuple(sorted({decode.lossy(name) for name in _FOLDER.findall(found.group())}))
+                    self.folders = tuple(sorted({decoding.lossy(name) for name in _FOLDER.findall(found.group())}))
                 begun = _BEGUN.search(text)
                 tail = text[begun.start() :] if begun else b""
             yield piece

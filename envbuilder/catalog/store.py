@@ -12,7 +12,7 @@ import msgspec
 
 from envbuilder.catalog.model import DISTRIBUTIONS, Catalog
 from envbuilder.catalog.rows import Tables
-from envbuilder.errors import decode
+from envbuilder.support import decoding
 from envbuilder.workspace import cache, cache_dir, cached, packaged
 
 _FORMAT = b"2"
@@ -30,8 +30,8 @@ def load() -> Catalog:
     if folder is None:
         return parse(texts)
     kept = folder / f"catalog-{digest(texts)}.msgpack"
-    with suppress(decode.DamagedError):
-        found: Catalog = decode.from_msgpack(cached(kept) or b"", Catalog)
+    with suppress(decoding.DamagedError):
+        found: Catalog = decoding.from_msgpack(cached(kept) or b"", Catalog)
         return found
     catalog = parse(texts)
     cache(kept, msgspec.msgpack.encode(catalog))
@@ -50,8 +50,8 @@ def parse(texts: tuple[tuple[str, bytes], ...]) -> Catalog:
             if table not in Tables.__struct_fields__:
                 raise ValueError(f"{name}: there is no kind of fact called {table!r}")
             tables[table] = [*tables.get(table, []), *rows]
-    with decode.damaged("the catalogue does not fit its rows"):
-        decode.ready(Catalog)
+    with decoding.damaged("the catalogue does not fit its rows"):
+        decoding.ready(Catalog)
         return msgspec.convert(tables, type=Catalog, strict=False)
 
 

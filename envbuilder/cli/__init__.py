@@ -16,8 +16,8 @@ import click
 
 from envbuilder import __version__
 from envbuilder.cli import termination
-from envbuilder.errors import EnvbuilderError, UsageError, of_system, printable
-from envbuilder.exits import ExitCode
+from envbuilder.errors import EnvbuilderError, ExitCode, UsageError, of_system
+from envbuilder.support import terminal_text
 
 COMMANDS: tuple[tuple[str, ...], ...] = (
     ("run", "Build and validate every environment of a matrix", "jobs.run:RunDocument"),
@@ -197,10 +197,10 @@ def _report(error: BaseException) -> int:
             termination.complain("interrupted; what was finished is kept, run the same command to go on")
             return ExitCode.INTERRUPTED
         case click.ClickException():
-            termination.complain(printable.text(_shown(error)))
+            termination.complain(terminal_text.text(_shown(error)))
             return ExitCode.USAGE
         case EnvbuilderError():
-            termination.complain(f"error: {printable.text(str(error))}")
+            termination.complain(f"error: {terminal_text.text(str(error))}")
             return error.exit_code
         case OSError():
             return _report(_of_system(error))
@@ -249,7 +249,7 @@ def _print_document(error: BaseException, code: int, words: list[str]) -> None:
     """Print an error as a document where the command was asked for JSON; the exit code stands whatever comes of it."""
     with suppress(ImportError, OSError):  # a broken installation, or a full disk, was the error already
         from envbuilder.cli.error_document import document_of, wants_json
-        from envbuilder.schemas import as_json
+        from envbuilder.cli.output import as_json
 
         if wants_json(root, words):
             click.echo(as_json(document_of(_of_system(error) if isinstance(error, OSError) else error, code)))

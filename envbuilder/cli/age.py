@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from envbuilder import console
 from envbuilder.catalog.model import Catalog
 from envbuilder.compat.missing import newer_than
 from envbuilder.finding import Severity
+from envbuilder.support import console
 
 
 def warn_of_age(catalog: Catalog, now: datetime | None = None) -> Catalog:

@@ -36,11 +36,11 @@ def command(
     from envbuilder.catalog.store import load
     from envbuilder.choice import choose
     from envbuilder.cli.output import finish
-    from envbuilder.console import Console
     from envbuilder.engine.docker import connect
     from envbuilder.jobs.run import RunOptions, build_rows
     from envbuilder.jobs.run_text import build_text
     from envbuilder.pypi.open_index import open_index
+    from envbuilder.support.console import Console
     from envbuilder.workspace import Workspace
 
     workspace = Workspace(Path.cwd())

@@ -9,7 +9,8 @@ from pathlib import Path
 import click
 
 from envbuilder.cli.options import FilePath
-from envbuilder.errors import InfrastructureError, decode, programs
+from envbuilder.errors import InfrastructureError
+from envbuilder.support import decoding, subprocesses
 from envbuilder.workspace import packaged, write_atomically
 
 PROBE = "probes/capture.py"
@@ -35,7 +36,7 @@ def command(python: str, output: Path | None, *, script: bool) -> None:
       envbuilder capture | envbuilder reproduce -        what is wrong with it
     """
     with resources.as_file(resources.files("envbuilder") / PROBE) as path:
-        text = decode.text(packaged(path)) if script else _run(python, path)
+        text = decoding.text(packaged(path)) if script else _run(python, path)
     if output is None:
         click.echo(text, nl=not text.endswith("\n"))
     else:
@@ -44,8 +45,8 @@ def command(python: str, output: Path | None, *, script: bool) -> None:
 
 def _run(python: str, path: Path) -> str:
     try:
-        done = programs.run([python, str(path)], within=600)
-    except programs.ProgramError as error:
+        done = subprocesses.run([python, str(path)], within=600)
+    except subprocesses.ProgramError as error:
         raise InfrastructureError(error.message, hint="--python takes the path of a Python") from error
     if done.code:
         raise InfrastructureError(

@@ -71,10 +71,10 @@ def verify_command(version: tuple[str, ...], form: str, *, binary: bool, fresh: 
     """
     from envbuilder.catalog import store
     from envbuilder.cli.output import finish
-    from envbuilder.console import Console
     from envbuilder.pypi.open_index import evidence, open_index
     from envbuilder.refresh import verify_catalog
     from envbuilder.refresh.agreement import as_text
+    from envbuilder.support.console import Console
 
     kept = None if fresh else evidence()
     found = verify_catalog.run(store.load(), open_index(fresh=fresh), version, Console(), binary=binary, kept=kept)
@@ -101,9 +101,9 @@ def refresh_command(version: tuple[str, ...], package: str | None, form: str, *,
     """
     from envbuilder.catalog import store
     from envbuilder.cli.output import finish
-    from envbuilder.console import Console
     from envbuilder.pypi.open_index import evidence, open_index
     from envbuilder.refresh import propose, put_rows
+    from envbuilder.support.console import Console
 
     proposer = propose.Proposer(store.load(), open_index(), propose.today(), Console().say, evidence())
     found = propose.refresh(proposer, version, package)
@@ -129,9 +129,9 @@ def look_command(image: str, form: str) -> None:
     """
     from envbuilder.catalog import store
     from envbuilder.cli.output import finish
-    from envbuilder.console import Console
     from envbuilder.engine.docker import connect
     from envbuilder.jobs import base_found
+    from envbuilder.support.console import Console
     from envbuilder.workspace import Workspace
 
     found = base_found.look_into(connect(), image, Workspace(Path.cwd()), store.load(), Console().say)

@@ -30,12 +30,12 @@ def command(names: tuple[str, ...], listed: bool, profile: str, form: str) -> No
 
     from envbuilder.catalog.store import load
     from envbuilder.cli.output import finish
-    from envbuilder.console import Console
     from envbuilder.controls import controls_text
     from envbuilder.controls.control_run import Controller
     from envbuilder.controls.table import named
     from envbuilder.engine.docker import connect
     from envbuilder.pypi.open_index import open_index
+    from envbuilder.support.console import Console
     from envbuilder.validation.checks.specification import Profile
     from envbuilder.workspace import Workspace
 

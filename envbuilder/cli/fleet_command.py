@@ -186,10 +186,10 @@ def _check_here(*, build: bool, rehearse: bool) -> None:
 def _run_here(
     what: Survey, registrar: Registrar, signers: tuple[Path, ...], *, keyless: bool, profile: str, gpus: str
 ) -> FleetDocument:
-    from envbuilder.console import Console
     from envbuilder.jobs.fleet_run import run_here
     from envbuilder.publish.proven import check_believed
     from envbuilder.publish.publish_all import sealer_of
+    from envbuilder.support.console import Console
 
     sealer = sealer_of(signers, keyless=keyless, environment=os.environ, say=Console().say)
     check_believed(sealer, registrar.openers)
@@ -228,8 +228,7 @@ def prove(order: Any, signers: tuple[Path, ...], keyless: bool, beside: Path | N
 
 def _proven(order: BinaryIO, signers: tuple[Path, ...], beside: Path | None, *, keyless: bool) -> ProofDocument:
     from envbuilder.catalog.store import load
-    from envbuilder.console import Console
-    from envbuilder.errors import UsageError, decode
+    from envbuilder.errors import UsageError
     from envbuilder.host import describe
     from envbuilder.jobs.fleet_task import ProofOrder
     from envbuilder.jobs.prove import Here, check_host
@@ -237,11 +236,13 @@ def _proven(order: BinaryIO, signers: tuple[Path, ...], beside: Path | None, *, 
     from envbuilder.publish.proven import check_believed, registrar_of
     from envbuilder.publish.publish_all import sealer_of
     from envbuilder.publish.tag_names import destination
+    from envbuilder.support import decoding
+    from envbuilder.support.console import Console
     from envbuilder.validation.checks import suite_plan
 
     try:
-        asked_for = decode.from_json(order.read(), ProofOrder)
-    except decode.DamagedError as error:
+        asked_for = decoding.from_json(order.read(), ProofOrder)
+    except decoding.DamagedError as error:
         raise UsageError(
             f"this is no order: {error}", hint="`envbuilder fleet run` and `fleet export` write them"
         ) from error
@@ -284,15 +285,16 @@ def make(order: Any, signers: tuple[Path, ...], keyless: bool, form: str) -> Non
     """
     from envbuilder.catalog.store import load
     from envbuilder.cli.output import finish
-    from envbuilder.console import Console
-    from envbuilder.errors import UsageError, decode
+    from envbuilder.errors import UsageError
     from envbuilder.jobs.fleet_make import MakeOrder, lay_out
     from envbuilder.publish.publish_all import sealer_of
     from envbuilder.publish.publish_text import as_text
+    from envbuilder.support import decoding
+    from envbuilder.support.console import Console
 
     try:
-        asked_for = decode.from_json(order.read(), MakeOrder)
-    except decode.DamagedError as error:
+        asked_for = decoding.from_json(order.read(), MakeOrder)
+    except decoding.DamagedError as error:
         raise UsageError(f"this is no order: {error}", hint="`envbuilder fleet run --build` writes them") from error
     say = Console().say
     sealer = sealer_of(signers or own_key(keyless=keyless), keyless=keyless, environment=os.environ, say=say)
@@ -315,10 +317,10 @@ def worker(address: str, name: str) -> None:
     """
     from envbuilder.catalog.store import load
     from envbuilder.compat.fleet import advertised
-    from envbuilder.console import Console
     from envbuilder.errors import UsageError
     from envbuilder.host import describe
     from envbuilder.jobs.dask_executor import check_installed, worker_command
+    from envbuilder.support.console import Console
 
     if not os.environ.get("ENVBUILDER_SIGNING_KEY"):
         raise UsageError("this worker could sign nothing", hint="ENVBUILDER_SIGNING_KEY names its key's path")
@@ -367,12 +369,12 @@ def export(
           --key team.pub --runner registry.example.org/ml/envbuilder --pull-secret registry-login -o jobs
     """
     from envbuilder.cli.output import finish
-    from envbuilder.console import Console
     from envbuilder.jobs.fleet_kubernetes import manifests, write_manifests
     from envbuilder.jobs.fleet_proofs import survey
     from envbuilder.jobs.fleet_run import tasks_of
     from envbuilder.jobs.fleet_slurm import batches, write_batches
     from envbuilder.jobs.fleet_text import as_text
+    from envbuilder.support.console import Console
 
     if scheduler != "slurm":
         check_ours("fleet export slurm", ("runtime",))
@@ -407,9 +409,9 @@ def hosts(cluster: str, source: str) -> None:
       kubectl get nodes -o json | envbuilder fleet hosts kubernetes - > fleet.yaml
       sinfo -h -N -o '%N|%G|%f' | envbuilder fleet hosts slurm - > fleet.yaml
     """
-    from envbuilder.console import Console
     from envbuilder.jobs.dask_executor import kinds_advertised
     from envbuilder.jobs.fleet_hosts import as_yaml, of_dask, of_kubernetes, of_slurm
+    from envbuilder.support.console import Console
     from envbuilder.workspace import read_users
 
     if cluster == "dask":

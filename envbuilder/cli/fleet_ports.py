@@ -176,11 +176,11 @@ def attacher(
     simulate: str | None = None,
 ) -> Callable[[str], Verdict]:
     """Return what validates a digest on this host and attaches the verdict; a rehearsal where a driver is played."""
-    from envbuilder.console import Console
     from envbuilder.engine.docker import connect
     from envbuilder.publish.attach_verdict import Attachment, attach_verdict, tools_for
     from envbuilder.publish.publish_all import Session
     from envbuilder.publish.stating import Terms
+    from envbuilder.support.console import Console
     from envbuilder.validation.validate_request import ValidateOptions, validate_target
     from envbuilder.workspace import Workspace
 
@@ -246,9 +246,9 @@ def run_with(
     executor: Executor, what: Survey, registrar: Registrar, terms: ProofTerms, workspace: Workspace, *, build: bool
 ) -> FleetDocument:
     """Do what is left wherever an executor finds a host of its kind; what the registry lacks first, where asked."""
-    from envbuilder.console import Console
     from envbuilder.jobs.fleet_make import make_tasks
     from envbuilder.jobs.fleet_run import run_on
+    from envbuilder.support.console import Console
 
     def make(document: FleetDocument) -> Iterable[Task]:
         if not build:
@@ -269,7 +269,6 @@ def made(order: MakeOrder, choice: Choice, workspace: Workspace, sealer: Sealer)
 
     What went wrong is its row: the exit code tells a build that failed from a host that did.
     """
-    from envbuilder.console import Console
     from envbuilder.engine.docker import connect
     from envbuilder.host import describe
     from envbuilder.jobs.run import RunOptions, build_rows
@@ -278,6 +277,7 @@ def made(order: MakeOrder, choice: Choice, workspace: Workspace, sealer: Sealer)
     from envbuilder.publish.tag_names import destination
     from envbuilder.pypi.open_index import open_index
     from envbuilder.registry.client import Repository
+    from envbuilder.support.console import Console
 
     to, console = destination(order.repository), Console()
     there = Repository(to, dict(os.environ)).manifest(order.environment)
@@ -297,7 +297,6 @@ def attacher_beside(
     registrar: Registrar, sealer: Sealer, exchange: Path, *, profile: str, gpus: int
 ) -> Callable[[str], Verdict]:
     """Return what has the container beside this one run the suite, judges what it says, and attaches the verdict."""
-    from envbuilder.console import Console
     from envbuilder.errors import PublishError
     from envbuilder.host import describe
     from envbuilder.publish.attach_verdict import Attachment, attach_verdict, tools_for
@@ -305,6 +304,7 @@ def attacher_beside(
     from envbuilder.publish.registry_image import RegistryImages
     from envbuilder.publish.stating import Terms
     from envbuilder.registry.client import Repository
+    from envbuilder.support.console import Console
     from envbuilder.validation.validate import validate_beside
     from envbuilder.workspace import Workspace
 

@@ -24,8 +24,8 @@ def command(matrices: tuple[str, ...], selectors: tuple[str, ...]) -> None:
     """
     from envbuilder.catalog.store import load
     from envbuilder.choice import choose_all
-    from envbuilder.console import Console
     from envbuilder.jobs.prepare import relock
+    from envbuilder.support.console import Console
     from envbuilder.workspace import Workspace
 
     choices = choose_all(matrices, selectors, Path.cwd(), load())

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import NoReturn, TypeVar, cast
 
 import click
 import msgspec
 
-from envbuilder import errors, exits
-from envbuilder.errors import printable
-from envbuilder.schemas import json_pieces
+from envbuilder import errors
+from envbuilder.cli import exit_codes
+from envbuilder.support import decoding, terminal_text
 
-_Document = TypeVar("_Document", bound=exits.Document)
+_Document = TypeVar("_Document", bound=exit_codes.Document)
 
 
 def finish(
@@ -26,12 +27,12 @@ def finish(
     """Print a document as ``table`` (by ``as_text``), ``json`` or ``markdown``, and end the command."""
     match form:
         case "json":
-            _print_parts(json_pieces(document))
+            _print(as_json(document))
         case "markdown" if as_markdown is not None:
-            _print(as_markdown(flattened(document)))
+            _print(terminal_text.text(as_markdown(flattened(document))))
         case _:
-            _print(as_text(flattened(document)))
-    raise click.exceptions.Exit(exits.of(document))
+            _print(terminal_text.text(as_text(flattened(document))))
+    raise click.exceptions.Exit(exit_codes.of(document))
 
 
 def flattened(document: _Document) -> _Document:
@@ -47,11 +48,11 @@ def _flat(value: object) -> object:
         case Enum():
             return value
         case str():
-            return printable.flat(value)
+            return terminal_text.flat(value)
         case msgspec.Struct():
             fields = {name: getattr(value, name) for name in value.__struct_fields__}
             found = {name: _flat(one) for name, one in fields.items() if not _is_file(name, fields)}
-            found |= {name: printable.text(str(one)) for name, one in fields.items() if _is_file(name, fields)}
+            found |= {name: terminal_text.text(str(one)) for name, one in fields.items() if _is_file(name, fields)}
             changed = {name: one for name, one in found.items() if one is not fields[name] and one != fields[name]}
             return msgspec.structs.replace(value, **changed) if changed else value
         case list() | tuple() if type(value) in (list, tuple):
@@ -68,20 +69,15 @@ def _is_file(name: str, fields: Mapping[str, object]) -> bool:
     return name == "matrix" and "commands" in fields
 
 
+def as_json(document: object) -> str:
+    """Write a document as indented JSON, in the field order of its type."""
+    return terminal_text.json_text(json.dumps(json.loads(decoding.to_json(document)), indent=2, ensure_ascii=False))
+
+
 def _print(text: str) -> None:
-    """Print an answer; see `_print_parts`."""
-    _print_parts([printable.text(text)])
-
-
-def _print_parts(parts: Iterable[str]) -> None:
-    """Print what is fit to print, part by part.
-
-    Raises InfrastructureError where it cannot be written, but for a reader that has gone.
-    """
+    """Print an answer. Raises InfrastructureError if it cannot be written, except if the reader closed the pipe."""
     try:
-        for part in parts:
-            click.echo(part, nl=False)
-        click.echo()
+        click.echo(text)
     except BrokenPipeError:
         raise
     except OSError as error:

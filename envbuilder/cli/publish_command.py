@@ -81,7 +81,6 @@ def command(
     from envbuilder.catalog.store import load
     from envbuilder.choice import choose
     from envbuilder.cli.output import finish
-    from envbuilder.console import Console
     from envbuilder.engine.docker import connect
     from envbuilder.errors import UsageError
     from envbuilder.host import describe
@@ -89,6 +88,7 @@ def command(
     from envbuilder.publish.publish_text import as_text
     from envbuilder.publish.tag_names import check_moving, destination
     from envbuilder.publish.zstd_form import LEVEL
+    from envbuilder.support.console import Console
     from envbuilder.workspace import Workspace
 
     if zstd_level is not None and not zstd:

@@ -53,11 +53,11 @@ def command(
     """
     from envbuilder.catalog.store import load
     from envbuilder.choice import VETTED
-    from envbuilder.console import Console
     from envbuilder.errors import UsageError
     from envbuilder.publish.verify_request import fetch, standings
     from envbuilder.report.collect import collect
     from envbuilder.report.page import write
+    from envbuilder.support.console import Console
     from envbuilder.validation.history import History, moment
     from envbuilder.workspace import Workspace
 

@@ -50,11 +50,11 @@ def command(
     from envbuilder.catalog.store import load
     from envbuilder.choice import choose
     from envbuilder.cli.output import finish
-    from envbuilder.console import Console
     from envbuilder.engine.docker import connect
     from envbuilder.jobs.run import RunOptions, run
     from envbuilder.jobs.run_text import run_text
     from envbuilder.pypi.open_index import open_index
+    from envbuilder.support.console import Console
     from envbuilder.workspace import Workspace
 
     workspace, console = Workspace(Path.cwd()), Console()

@@ -16,7 +16,6 @@ from envbuilder.environment import Environment
 from envbuilder.errors import UsageError
 from envbuilder.image.build import ImageRecord
 from envbuilder.matrix import Matrix
-from envbuilder.schemas import json_schema, name_of
 from envbuilder.upgrade.policy import Policy
 
 FILES: tuple[tuple[str, Any], ...] = (
@@ -42,14 +41,20 @@ DOCUMENTS: tuple[type[msgspec.Struct], ...] = (
 )
 """Everything that names its schema: what commands print, and what they leave in ``out/``."""
 
-NAMES: dict[str, Any] = {**dict(FILES), **{name_of(kind): kind for kind in DOCUMENTS}}
+
+def schema_of(kind: type[msgspec.Struct]) -> str:
+    """Return the schema of a document's type, ``envbuilder/<name>/v1``: the default of its field ``schema``."""
+    return next(str(field.default) for field in msgspec.structs.fields(kind) if field.name == "schema")
+
+
+NAMES: dict[str, Any] = {**dict(FILES), **{schema_of(kind).split("/")[1]: kind for kind in DOCUMENTS}}
 
 
 def schema(name: str) -> dict[str, Any]:
     """Return the JSON Schema of a document or a file. Raises UsageError that names them all for an unknown name."""
     if name not in NAMES:
         raise UsageError(f"there is no document {name!r}", hint="one of: " + ", ".join(NAMES))
-    return json_schema(NAMES[name])
+    return msgspec.json.schema(NAMES[name])
 
 
 @click.command("schema")

@@ -12,7 +12,7 @@ from types import FrameType
 from typing import NoReturn
 
 from envbuilder import errors
-from envbuilder.exits import ExitCode
+from envbuilder.errors import ExitCode
 
 CLOSED_PIPE = 128 + signal.SIGPIPE
 """What a shell says of a program whose reader has gone: no verdict, and none of our codes."""

@@ -76,7 +76,7 @@ def command(
     """
     from envbuilder.catalog.store import load
     from envbuilder.cli.output import finish
-    from envbuilder.console import Console
+    from envbuilder.support.console import Console
     from envbuilder.upgrade import bisect as bisection
     from envbuilder.upgrade import upgrade_text
     from envbuilder.upgrade.upgrade_job import UpgradeOptions, bisect_versions, compare_versions

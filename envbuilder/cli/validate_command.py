@@ -65,13 +65,13 @@ def command(
     """
     from envbuilder.catalog.store import load
     from envbuilder.cli.output import finish
-    from envbuilder.console import Console
     from envbuilder.engine.docker import connect
     from envbuilder.errors import UsageError
     from envbuilder.host import describe
     from envbuilder.publish.attach_verdict import Attachment, attach_verdict, by_digest, tools_for
     from envbuilder.publish.publish_all import Session, sealer_of
     from envbuilder.publish.stating import Terms
+    from envbuilder.support.console import Console
     from envbuilder.validation.validate_request import ValidateOptions, as_text, validate_target
     from envbuilder.workspace import Workspace
 

@@ -14,8 +14,8 @@ from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import Gpu, TensorflowRelease
 from envbuilder.compat import phrases
 from envbuilder.compat.candidate import Candidate, Device
-from envbuilder.errors import decode
 from envbuilder.finding import Code, Finding, Severity
+from envbuilder.support import decoding
 
 
 def no_release(version: str, package: str | None, catalog: Catalog) -> Finding:
@@ -130,7 +130,7 @@ def newer_than(read_on: str, day: str | None) -> Iterator[Finding]:
     """CATALOG_AGE: the day asked about is later than the one on which the index was read."""
     if day is None or not read_on or day <= read_on:
         return
-    with decode.damaged("not a day"):  # the words of a question were looked at, and the catalogue's day is ours
+    with decoding.damaged("not a day"):  # the words of a question were looked at, and the catalogue's day is ours
         days = (date.fromisoformat(day) - date.fromisoformat(read_on)).days
     say_it = phrases.warning if days > _OLD_DAYS else phrases.info
     yield say_it(

@@ -12,7 +12,6 @@ import msgspec
 
 from envbuilder.catalog.model import Catalog
 from envbuilder.choice import choose
-from envbuilder.console import Console, steps
 from envbuilder.controls.control import Base, Control, Copy, FromWheel
 from envbuilder.controls.control_verdict import answer
 from envbuilder.controls.recipe import broken_lock, broken_system, defect_probes, dockerfile
@@ -28,6 +27,7 @@ from envbuilder.image.names import CONTROL_LABEL, CONTROLS
 from envbuilder.pypi.package_index import PackageIndex
 from envbuilder.simulated import compiler
 from envbuilder.simulated import profile as profiles
+from envbuilder.support.console import Console, steps
 from envbuilder.validation.checks.specification import Profile
 from envbuilder.validation.record import record
 from envbuilder.validation.validate import ValidationRequest, validate

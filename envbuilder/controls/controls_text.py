@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from envbuilder.console import table
 from envbuilder.controls.control import Base, Control
 from envbuilder.controls.control_run import ControlsDocument
 from envbuilder.finding import Code
+from envbuilder.support.console import table
 
 
 class ControlListed(msgspec.Struct, frozen=True, kw_only=True):

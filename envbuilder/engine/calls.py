@@ -15,7 +15,8 @@ from docker.errors import APIError, DockerException
 from requests.exceptions import RequestException
 from urllib3.exceptions import HTTPError
 
-from envbuilder.errors import InfrastructureError, decode
+from envbuilder.errors import InfrastructureError
+from envbuilder.support import decoding
 
 NO_ENGINE = "install Docker (scripts/setup does it on Debian as root), start it, or set DOCKER_HOST to one that runs"
 
@@ -68,7 +69,7 @@ def asking(what: str) -> Iterator[None]:
         raise InfrastructureError(
             f"the engine could not {what}: {error.explanation or error}", hint=next_about(str(error)) or EXCHANGED
         ) from error
-    except decode.DamagedError as error:
+    except decoding.DamagedError as error:
         raise InfrastructureError(
             f"the engine's answer when asked to {what} is none: {error}", hint=_STRANGE
         ) from error
@@ -102,8 +103,8 @@ def read(what: str, response: requests.Response, kind: type[T]) -> T:
     """Read a whole answer as a type, within `asking`. Raises DamagedError for another shape, or what is too much."""
     content = whole(checked(what, response).iter_content(_PIECE))
     if content.count(b",") > MAX_VALUES:
-        raise decode.DamagedError(f"it holds more than {MAX_VALUES:,} values")
-    return decode.from_json(content, kind, "not of the shape that Docker documents")
+        raise decoding.DamagedError(f"it holds more than {MAX_VALUES:,} values")
+    return decoding.from_json(content, kind, "not of the shape that Docker documents")
 
 
 def url(api: APIClient, path: str) -> str:
@@ -117,9 +118,9 @@ def whole(pieces: Iterable[bytes], limit: int = MAX_ANSWER) -> bytes:
     for piece in pieces:
         found += piece
         if time.monotonic() > ends:
-            raise decode.DamagedError(f"not whole after {WHOLE_S:.0f} s")
+            raise decoding.DamagedError(f"not whole after {WHOLE_S:.0f} s")
         if len(found) > limit:
-            raise decode.DamagedError(f"larger than {limit} bytes")
+            raise decoding.DamagedError(f"larger than {limit} bytes")
     return bytes(found)
 
 
@@ -133,8 +134,8 @@ def records(what: str, response: requests.Response) -> Iterator[Record]:
     """Yield the JSON records of a streaming answer as they arrive. Raises InfrastructureError on a broken one."""
     for line in answers(what, _lines(response.iter_content(_PIECE))):
         try:
-            yield decode.from_json(line, Record)
-        except decode.DamagedError as error:
+            yield decoding.from_json(line, Record)
+        except decoding.DamagedError as error:
             raise InfrastructureError(
                 f"could not {what}: the engine answered {line[:200]!r}, which is no record: {error}", hint=_STRANGE
             ) from error
@@ -152,7 +153,7 @@ def _lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
             yield from (line for line in (b"".join(rest), *others[:-1]) if line.strip())
             rest, size = [others[-1]], len(others[-1])
         if size > MAX_LINE:
-            raise decode.DamagedError(f"a record is larger than {MAX_LINE} bytes")
+            raise decoding.DamagedError(f"a record is larger than {MAX_LINE} bytes")
     if last := b"".join(rest).strip():
         yield last
 
@@ -168,7 +169,7 @@ def checked(what: str, response: requests.Response) -> requests.Response:
     with asking(what):
         content = whole(response.iter_content(_PIECE), _PIECE)
     try:
-        message = decode.from_json(content, _Message).message
-    except decode.DamagedError:
-        message = decode.lossy(content)
+        message = decoding.from_json(content, _Message).message
+    except decoding.DamagedError:
+        message = decoding.lossy(content)
     raise InfrastructureError(f"the engine could not {what}: {message}", hint=next_about(message) or EXCHANGED)

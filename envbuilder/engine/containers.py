@@ -24,7 +24,8 @@ from envbuilder.engine.calls import CONNECT_S, answers, ask, asking, checked, re
 from envbuilder.engine.meter import Meter
 from envbuilder.engine.port import FILES_AT, ContainerSpec, Ended
 from envbuilder.engine.watch import watched
-from envbuilder.errors import InfrastructureError, UsageError, decode, processes
+from envbuilder.errors import InfrastructureError, UsageError
+from envbuilder.support import decoding, subprocesses
 
 RUN_LABEL = "org.envbuilder.run"
 HOST_LABEL = "org.envbuilder.host"
@@ -204,7 +205,7 @@ def _container(api: APIClient, spec: ContainerSpec) -> Iterator[str]:
             labels={**spec.labels, **_marks()},
             host_config=host_config,
         )
-        container = decode.converted(made, _Created).id
+        container = decoding.converted(made, _Created).id
     try:
         yield container
     except BaseException:
@@ -317,7 +318,7 @@ def _ended(api: APIClient, container: str, limit: _Limit) -> Ended:
     with asking("wait for the container's end"):
         # It may have closed its output and gone on; then the limit ends it.
         left = max(0.0, limit.seconds - (time.monotonic() - limit.began))
-        code = decode.converted(api.wait(container, timeout=int(left) + _PATIENCE), _Waited).status_code
+        code = decoding.converted(api.wait(container, timeout=int(left) + _PATIENCE), _Waited).status_code
     found = ask(api, "/containers/{}/json", "describe the container", _Inspected, names=(container,))
     if code and not limit.killed and not (found and found.state.killed):
         _refuse_others_end(api, container)
@@ -366,9 +367,9 @@ def _remove(api: APIClient, container: str) -> None:
 def _marks() -> dict[str, str]:
     """Label what a run makes with its process, so that a later one knows whether it is still alive."""
     pid = os.getpid()
-    return {RUN_LABEL: str(pid), HOST_LABEL: socket.gethostname(), STARTED_LABEL: processes.started(pid)}
+    return {RUN_LABEL: str(pid), HOST_LABEL: socket.gethostname(), STARTED_LABEL: subprocesses.process_start(pid)}
 
 
 def _alive(labels: Mapping[str, str]) -> bool:
     pid = labels.get(RUN_LABEL, "")
-    return pid.isdigit() and processes.started(int(pid)) == labels.get(STARTED_LABEL, "") != ""
+    return pid.isdigit() and subprocesses.process_start(int(pid)) == labels.get(STARTED_LABEL, "") != ""

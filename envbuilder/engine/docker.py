@@ -40,7 +40,8 @@ from envbuilder.engine.calls import (
 from envbuilder.engine.images import to_image
 from envbuilder.engine.port import BuildRequest, ContainerSpec, Ended, EngineInfo, Image, LayerStream, Step
 from envbuilder.engine.watch import Watch, watched
-from envbuilder.errors import BuildFailedError, InfrastructureError, decode, of_system, printable
+from envbuilder.errors import BuildFailedError, InfrastructureError, of_system
+from envbuilder.support import decoding, terminal_text
 
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "NO_PROXY", "ALL_PROXY")
 _LOOPBACK = re.compile(r"^(?:\w+://)?(?:[^/@]*@)?(?:localhost|127\.[\d.]+|\[::1\])(?::|/|$)")
@@ -69,13 +70,13 @@ def connect(environment: Mapping[str, str] | None = None) -> DockerEngine:
     """
     environment = engine_choice.resolved(os.environ if environment is None else environment)
     try:
-        with decode.damaged("what answers is no Docker engine"):
+        with decoding.damaged("what answers is no Docker engine"):
             told = _spoken(_client(environment, MINIMUM_DOCKER_API_VERSION))
             [int(part) for part in told.api_version.split(".")]
             api = _client(environment, told.api_version)
     except InfrastructureError as error:
         raise InfrastructureError(f"no container engine answers: {error.message}", hint=NO_ENGINE) from error
-    except (DockerException, OSError, decode.DamagedError) as error:
+    except (DockerException, OSError, decoding.DamagedError) as error:
         raise InfrastructureError(f"no container engine answers: {error}", hint=NO_ENGINE) from error
     _refuse_podman(told)
     api.timeout = _ANSWER_SECONDS
@@ -273,12 +274,12 @@ class DockerEngine:
         """Remove the images with a label that have no tag any more."""
         with asking(f"prune images with {label}"):
             told = self._api.prune_images({"dangling": True, "label": label})  # type: ignore[no-untyped-call]
-            return decode.converted(told, answer.Freed).space_reclaimed or 0
+            return decoding.converted(told, answer.Freed).space_reclaimed or 0
 
     def trim_cache(self, keep: int) -> int:
         """Remove of the builder's cache what was used least recently, down to ``keep`` bytes."""
         with asking("trim the builder's cache"):
-            return decode.converted(self._api.prune_builds(keep_storage=keep), answer.Freed).space_reclaimed or 0
+            return decoding.converted(self._api.prune_builds(keep_storage=keep), answer.Freed).space_reclaimed or 0
 
     def _present(self, reference: str) -> Image:
         found = self.image(reference)
@@ -330,7 +331,7 @@ class DockerEngine:
     def _login(self, reference: str) -> dict[str, str]:
         """Return the header with the credentials that ``docker login`` left for a reference's registry."""
         header = auth.get_config_header(self._api, auth.resolve_repository_name(reference)[0])
-        return {"X-Registry-Auth": decode.lossy(header) if isinstance(header, bytes) else header} if header else {}
+        return {"X-Registry-Auth": decoding.lossy(header) if isinstance(header, bytes) else header} if header else {}
 
     def _url(self, path: str) -> str:
         return url(self._api, path)
@@ -338,12 +339,12 @@ class DockerEngine:
 
 def _aux(what: str, record: Record, kind: type[_Aux]) -> _Aux:
     with asking(what):
-        return decode.converted(record.aux, kind)
+        return decoding.converted(record.aux, kind)
 
 
 def _steps(what: str, trace: Trace, record: Record) -> list[Step]:
     """Decode a message of the builder's trace; what is done with its steps is not within."""
-    with asking(what), decode.damaged("not BuildKit's trace"):
+    with asking(what), decoding.damaged("not BuildKit's trace"):
         return list(trace.feed(base64.b64decode(record.aux, validate=True)))
 
 
@@ -375,7 +376,7 @@ def _drain(what: str, stream: Iterable[Record]) -> list[Record]:
 
 
 def _shown(step: str) -> str:
-    line = " ".join(printable.line(step).split())
+    line = " ".join(terminal_text.line(step).split())
     return line if len(line) <= _STEP_SHOWN else line[:_STEP_SHOWN].rstrip() + "…"
 
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import msgspec
 
-from envbuilder.errors import InfrastructureError, decode, docker_settings
+from envbuilder.errors import InfrastructureError
+from envbuilder.support import decoding, docker_settings
 
 _DEFAULT = "default"
 _MEND = "docker context ls names them all; docker context use NAME, or DOCKER_HOST, says which one is meant"
@@ -54,8 +55,8 @@ def resolved(environment: Mapping[str, str]) -> dict[str, str]:
 def _variables(context: _Context, file: Path, certificates: Path) -> dict[str, str]:
     """Say in Docker's variables what a context says of its engine."""
     try:
-        endpoint = decode.converted(context.endpoints.get("docker"), _Endpoint, "it names no engine")
-    except decode.DamagedError as error:
+        endpoint = decoding.converted(context.endpoints.get("docker"), _Endpoint, "it names no engine")
+    except decoding.DamagedError as error:
         raise InfrastructureError(f"{file}: {error}", hint=_MEND) from error
     if not endpoint.host:
         raise InfrastructureError(f"{file}: it names no engine", hint=_MEND)
@@ -68,8 +69,8 @@ def _variables(context: _Context, file: Path, certificates: Path) -> dict[str, s
 def _read(path: Path, kind: type[Any]) -> Any:  # noqa: ANN401 - of the kind
     """Read one of Docker's own files; None where there is none, or it is another account's."""
     try:
-        return decode.from_json(decode.small_file(path), kind)
+        return decoding.from_json(decoding.small_file(path), kind)
     except OSError:
         return None
-    except decode.DamagedError as error:
+    except decoding.DamagedError as error:
         raise InfrastructureError(f"{path} is not as Docker writes it: {error}", hint=f"mend it; {_MEND}") from error

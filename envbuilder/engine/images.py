@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from envbuilder.engine.port import Image, Layer
-from envbuilder.errors import decode
+from envbuilder.support import decoding
 
 # Instructions that leave no layer, as BuildKit ("ENV A=b") and the classic builder ("/bin/sh -c #(nop)  ENV A=b")
 # note them.
@@ -49,8 +49,8 @@ class _Entry(msgspec.Struct, rename="pascal"):
 
 def to_image(inspected: object, history: object) -> Image:
     """Join what ``inspect`` and ``history`` say of one image. Raises DamagedError where that is of another shape."""
-    told = decode.converted(inspected, _Inspected)
-    entries = decode.converted(history, list[_Entry])
+    told = decoding.converted(inspected, _Inspected)
+    entries = decoding.converted(history, list[_Entry])
     config = told.config or _Config()
     diff_ids = (told.files.layers if told.files else None) or ()
     made = [{"Size": entry.size, "CreatedBy": entry.created_by} for entry in entries]

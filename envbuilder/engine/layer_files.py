@@ -19,7 +19,8 @@ import msgspec
 from envbuilder.engine import tar_entries
 from envbuilder.engine.port import FileKind, LayerFile, LayerStream
 from envbuilder.engine.tar_entries import OPAQUE, STRANGE, plain, refuse, unpacked
-from envbuilder.errors import InfrastructureError, decode
+from envbuilder.errors import InfrastructureError
+from envbuilder.support import decoding
 
 _PIECE = 1 << 20
 _WHITEOUT, _OPAQUE = ".wh.", ".wh..wh..opq"
@@ -51,11 +52,11 @@ def overlay_folders(inspected: object) -> tuple[tuple[str, Path], ...] | None:
     The engine may be remote, or keep its layers otherwise: then its archive is the only way. Raises DamagedError where
     the answer is of another shape.
     """
-    told = decode.converted(inspected, _Inspected)
+    told = decoding.converted(inspected, _Inspected)
     store = told.graph_driver or _Store()
     if store.name != "overlay2":  # what another store keeps there has another shape
         return None
-    data = decode.converted(store.data or {}, _Overlay)
+    data = decoding.converted(store.data or {}, _Overlay)
     diff_ids = (told.root.layers if told.root else None) or ()
     if not data.upper:
         return None
@@ -236,9 +237,9 @@ def from_archive(archive: Iterable[bytes]) -> Iterator[LayerStream]:
 def reading() -> Iterator[None]:
     """Turn what a damaged or cut archive ends in, packed or not, into InfrastructureError."""
     try:
-        with decode.damaged("it is cut or damaged"):
+        with decoding.damaged("it is cut or damaged"):
             yield
-    except (tarfile.TarError, OSError, decode.DamagedError) as error:
+    except (tarfile.TarError, OSError, decoding.DamagedError) as error:
         raise InfrastructureError(f"the engine's archive of the image cannot be read: {error}") from error
 
 

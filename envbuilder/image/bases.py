@@ -13,10 +13,11 @@ from typing import Literal
 
 from envbuilder.catalog.rows import OperatingSystem
 from envbuilder.engine.port import Engine, Image
-from envbuilder.errors import InfrastructureError, decode
+from envbuilder.errors import InfrastructureError
 from envbuilder.image import debian, names
 from envbuilder.image.mirrors import sources
 from envbuilder.image.room import ask_for_base
+from envbuilder.support import decoding
 from envbuilder.workspace import read_kept, write_atomically, writing
 
 _TO_FILE = re.compile(r"[^A-Za-z0-9._-]+")
@@ -132,7 +133,7 @@ def _bootstrap(
             report("no package has changed")
             return here
     report(f"importing {tar.name}")
-    labels = {names.BASE_KEY_LABEL: key, names.BASE_FROM_LABEL: decode.lossy(read_kept(note) or b"signed packages")}
+    labels = {names.BASE_KEY_LABEL: key, names.BASE_FROM_LABEL: decoding.lossy(read_kept(note) or b"signed packages")}
     return _ours(engine.import_base(tar, _tag(system), labels), system)
 
 

@@ -16,7 +16,7 @@ import msgspec
 
 from envbuilder.engine.port import BuildRequest, Engine, EngineInfo, Image, Step
 from envbuilder.environment import Environment
-from envbuilder.errors import printable, programs, redacted
+from envbuilder.errors import redacted
 from envbuilder.image import lockfile, omissions, system_lock
 from envbuilder.image.bases import Base
 from envbuilder.image.hostfiles import host_files
@@ -24,6 +24,7 @@ from envbuilder.image.names import BASE_DIGEST_LABEL, BASE_NAME_LABEL, reference
 from envbuilder.image.room import ask_for_room
 from envbuilder.image.wheel_pins import Pin, read_pins
 from envbuilder.pypi.package_index import PackageIndex
+from envbuilder.support import subprocesses, terminal_text
 from envbuilder.verdict import EngineRef
 from envbuilder.workspace import Workspace, folder_contents, read_document, read_users, write_document, writing
 
@@ -198,8 +199,8 @@ def _revision(context: Path) -> str:
 
     def git(*words: str) -> str | None:
         try:
-            done = programs.run(["git", *words], within=20, folder=context, brief=True)
-        except programs.ProgramError:
+            done = subprocesses.run(["git", *words], within=20, folder=context, brief=True)
+        except subprocesses.ProgramError:
             return None
         return done.text.strip() if done.code == 0 else None
 
@@ -239,7 +240,7 @@ def _begins_with_installer(request: BuildRequest) -> bool:
 
 
 def _clean(text: str) -> str:
-    return printable.text(redacted(text))
+    return terminal_text.text(redacted(text))
 
 
 def write_step(file: TextIO, step: Step) -> None:

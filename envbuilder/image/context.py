@@ -10,12 +10,13 @@ from pathlib import Path
 from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import OperatingSystem
 from envbuilder.environment import Environment
-from envbuilder.errors import InputError, NoClaimError, Problem, UsageError, decode
+from envbuilder.errors import InputError, NoClaimError, Problem, UsageError
 from envbuilder.image import lockfile, omissions, system_lock
 from envbuilder.image.lock import lock, lock_alone
 from envbuilder.image.lockfile import LOCK
 from envbuilder.image.names import TOOLS_SYSTEM
 from envbuilder.image.render import render_context
+from envbuilder.support import decoding
 from envbuilder.versions import pin_or_none, same
 from envbuilder.workspace import (
     Workspace,
@@ -222,7 +223,7 @@ def stale(environment: Environment, workspace: Workspace) -> tuple[Difference, .
 
 
 def _diff(path: str, old: bytes, new: bytes) -> str:
-    before, after = (decode.lossy(text).splitlines(keepends=True) for text in (old, new))
+    before, after = (decoding.lossy(text).splitlines(keepends=True) for text in (old, new))
     return "".join(difflib.unified_diff(before, after, fromfile=path, tofile=f"{path} (as it should be)"))
 
 

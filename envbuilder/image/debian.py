@@ -14,8 +14,9 @@ from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 from envbuilder.engine.archive import MODIFIED
-from envbuilder.errors import InfrastructureError, decode, of_system, programs
+from envbuilder.errors import InfrastructureError, of_system
 from envbuilder.image import apt_sources
+from envbuilder.support import decoding, subprocesses
 from envbuilder.workspace import is_gone, owner, temporary_folder, writing
 
 PACKAGES = ("python3", "python3-venv", "ca-certificates")
@@ -121,7 +122,7 @@ def lines_of_base(suite: str, bases: Path) -> tuple[str, ...]:
             for member in archive:
                 file = archive.extractfile(member) if member.name.lstrip("./") == _SOURCES and member.isfile() else None
                 if file is not None:
-                    lines = decode.lossy(file.read(_MOST_OF_A_LINE)).splitlines()
+                    lines = decoding.lossy(file.read(_MOST_OF_A_LINE)).splitlines()
                     return tuple(re.sub(r" \[[^]]*\]", "", line).strip() for line in lines if line.startswith("deb "))
     return ()
 
@@ -158,14 +159,18 @@ def _mmdebstrap(suite: str, part: Path, mirrors: tuple[str, ...], report: Callab
 
 
 @contextmanager
-def _process(command: list[str], folder: Path) -> Iterator[programs.Process]:
+def _process(command: list[str], folder: Path) -> Iterator[subprocesses.Process]:
     """Run a program that ends when the block does, even by an exception; it unpacks its tree (240 MB) in ``folder``."""
     with writing(folder):
         folder.chmod(0o755)  # mmdebstrap may work as another user, in a namespace
     environment = {**os.environ, "SOURCE_DATE_EPOCH": str(MODIFIED), "LC_ALL": "C.UTF-8", "TMPDIR": str(folder)}
     try:
-        with programs.started(
-            command, env=environment, stdin=programs.NOTHING, stdout=programs.PIPE, stderr=programs.TO_OUTPUT
+        with subprocesses.started(
+            command,
+            env=environment,
+            stdin=subprocesses.NOTHING,
+            stdout=subprocesses.PIPE,
+            stderr=subprocesses.TO_OUTPUT,
         ) as process:
             yield process
             process.wait()
@@ -173,17 +178,17 @@ def _process(command: list[str], folder: Path) -> Iterator[programs.Process]:
         raise of_system(error, f"start {command[0]}") from error
 
 
-def _lines(process: programs.Process) -> Iterator[str]:
+def _lines(process: subprocesses.Process) -> Iterator[str]:
     """Yield what a program prints, a line at a time, one without end in pieces."""
     stream = process.stdout
     while stream is not None and (line := stream.readline(_MOST_OF_A_LINE)):
-        yield decode.lossy(line)
+        yield decoding.lossy(line)
 
 
 def _codename() -> str:
     """Read this host's Debian suite; '' on any other system."""
     try:
-        text = decode.lossy(Path("/etc/os-release").read_bytes())
+        text = decoding.lossy(Path("/etc/os-release").read_bytes())
     except OSError:
         return ""
     told = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
@@ -208,7 +213,7 @@ def _apt_proxies() -> list[str]:
 def _output(*command: str) -> str:
     """Run a query of apt's; '' where apt is absent or refuses."""
     try:
-        told = programs.run(command, within=30, brief=True)
-    except programs.ProgramError:
+        told = subprocesses.run(command, within=30, brief=True)
+    except subprocesses.ProgramError:
         return ""
     return told.text if told.code == 0 else ""

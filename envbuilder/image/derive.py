@@ -11,13 +11,14 @@ import msgspec
 
 from envbuilder.engine.port import FILES_AT, BuildRequest, ContainerSpec, Engine, Step
 from envbuilder.environment import Environment
-from envbuilder.errors import InfrastructureError, decode
+from envbuilder.errors import InfrastructureError
 from envbuilder.image import lockfile, omissions
 from envbuilder.image.bases import Base
 from envbuilder.image.build import build_logged
 from envbuilder.image.hostfiles import host_files
 from envbuilder.image.names import reference
 from envbuilder.image.omissions import Omissions
+from envbuilder.support import decoding
 from envbuilder.versions import same
 from envbuilder.workspace import packaged, temporary_folder, write_atomically
 
@@ -91,6 +92,6 @@ def _asked(engine: Engine, image: str, environment: Environment) -> Omissions:
     ended = engine.run(spec, stdout.extend, stderr.extend)
     said = f"{environment.id}: what it can do without was not found (exit code {ended.exit_code})"
     try:
-        return omissions.parse(decode.text(bytes(stdout)))
-    except decode.DamagedError as error:
-        raise InfrastructureError(f"{said}: {error}\n{decode.lossy(bytes(stderr[-2000:])).strip()}") from error
+        return omissions.parse(decoding.text(bytes(stdout)))
+    except decoding.DamagedError as error:
+        raise InfrastructureError(f"{said}: {error}\n{decoding.lossy(bytes(stderr[-2000:])).strip()}") from error

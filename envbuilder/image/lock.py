@@ -9,8 +9,9 @@ from pathlib import Path
 import msgspec
 
 from envbuilder.environment import Environment
-from envbuilder.errors import InfrastructureError, UnsatisfiableError, programs
+from envbuilder.errors import InfrastructureError, UnsatisfiableError
 from envbuilder.pypi.index_config import configured, for_uv
+from envbuilder.support import subprocesses
 from envbuilder.versions import at_least, is_final, minor, numbers
 from envbuilder.workspace import temporary_folder, users_text
 
@@ -82,7 +83,7 @@ def uv_binary() -> str:
     return find_uv_bin()
 
 
-def _uv(arguments: list[str], own: tuple[str, ...]) -> programs.Ended:
+def _uv(arguments: list[str], own: tuple[str, ...]) -> subprocesses.Ended:
     """Run uv with the indexes of this host, and before them ``own``, those of a matrix.
 
     What one of these has is taken from there alone, whatever the strategy is between others: a package of a team's own
@@ -94,8 +95,8 @@ def _uv(arguments: list[str], own: tuple[str, ...]) -> programs.Ended:
         further = " ".join((*own, *environ.get("UV_INDEX", "").split()))
         environ |= {"UV_INDEX": further, "UV_INDEX_STRATEGY": "first-index"}
     try:
-        return programs.run([uv_binary(), *arguments], within=_TIME_LIMIT_S, env=environ)
-    except programs.ProgramError as error:
+        return subprocesses.run([uv_binary(), *arguments], within=_TIME_LIMIT_S, env=environ)
+    except subprocesses.ProgramError as error:
         raise InfrastructureError(
             f"uv did not finish: {error.message}", hint="check the network and the package index"
         ) from error

@@ -12,8 +12,9 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from envbuilder.errors import InputError, Problem, decode
+from envbuilder.errors import InputError, Problem
 from envbuilder.image import lockfile
+from envbuilder.support import decoding
 from envbuilder.workspace import users_text
 
 OMISSIONS = "omissions.json"
@@ -129,7 +130,7 @@ def _each(one: OfDistribution) -> Iterator[tuple[Reason, int, int]]:
 
 def parse(text: str) -> Omissions:
     """Read a list. Raises DamagedError where it is none."""
-    return decode.from_json(text, Omissions, "not a list of omissions")
+    return decoding.from_json(text, Omissions, "not a list of omissions")
 
 
 def write(omissions: Omissions) -> str:
@@ -145,7 +146,7 @@ def of_context(context: Path) -> str:
     text = users_text(path)
     try:
         parse(text)
-    except decode.DamagedError as error:
+    except decoding.DamagedError as error:
         raise InputError(
             (Problem(str(path), 1, "", str(error)),), hint="remove it: the next build derives it"
         ) from error
@@ -158,5 +159,5 @@ def named(label: str, lock: str, text: str) -> str:
         return ""
     try:
         return text if parse(text).lock == lockfile.digest(lock) else ""
-    except decode.DamagedError:
+    except decoding.DamagedError:
         return ""

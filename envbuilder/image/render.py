@@ -13,11 +13,12 @@ import msgspec
 
 from envbuilder.engine.archive import MODIFIED
 from envbuilder.environment import Environment
-from envbuilder.errors import InputError, Problem, decode, printable
+from envbuilder.errors import InputError, Problem
 from envbuilder.image import lockfile, omissions, system_lock
 from envbuilder.image.names import BASES, TOOLS_SYSTEM
 from envbuilder.image.parts import cuda_names, parts
 from envbuilder.image.system_lock import SYSTEM_LOCK
+from envbuilder.support import decoding, terminal_text
 from envbuilder.versions import major, minor, pins
 from envbuilder.workspace import packaged
 
@@ -91,7 +92,7 @@ def _leaving_out(environment: Environment, lock: str, left_out: str) -> dict[str
     listed, folder = omissions.parse(left_out), resources.files("envbuilder")
     files = {omissions.OMISSIONS: left_out, "mounts/etc/hosts": ""}
     for program in omissions.PROGRAMS:
-        files[program] = decode.text(packaged(folder.joinpath(program)))
+        files[program] = decoding.text(packaged(folder.joinpath(program)))
     for part in parts(environment, lock, listed):
         files[f"{part.folder}/{part.lock}"] = lockfile.subset(lock, part.distributions)
         files[f"{part.folder}/{omissions.OMISSIONS}"] = omissions.write(listed.only(part.distributions))
@@ -170,7 +171,7 @@ def _readable(template: str) -> Iterator[None]:
             raise
         line = error.lineno if isinstance(error, jinja2.TemplateSyntaxError) else 0
         hint = 'begin it with {% extends "Dockerfile.j2" %}, and fill its blocks: docs/bases.md'
-        raise InputError((Problem(template, line, "", printable.text(error.message or "")),), hint=hint) from error
+        raise InputError((Problem(template, line, "", terminal_text.text(error.message or "")),), hint=hint) from error
 
 
 def _values(environment: Environment, lock: str, left_out: str, system: Mapping[str, str]) -> dict[str, object]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from envbuilder import console
 from envbuilder.engine.port import Engine
 from envbuilder.environment import Environment
 from envbuilder.errors import InfrastructureError
+from envbuilder.support import console
 
 NEEDED = {"gpu": 12_000_000_000, "cpu": 4_000_000_000}
 """Bytes that a build leaves with the engine at first: the image, and the builder's cache of what it was made from.

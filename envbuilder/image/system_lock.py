@@ -15,9 +15,10 @@ from urllib.parse import unquote
 import msgspec
 
 from envbuilder.environment import Environment
-from envbuilder.errors import InfrastructureError, InputError, Problem, programs
+from envbuilder.errors import InfrastructureError, InputError, Problem
 from envbuilder.image import apt_sources, debian, lockfile
 from envbuilder.image.user_config import config_file
+from envbuilder.support import subprocesses
 from envbuilder.versions import pins
 from envbuilder.workspace import cache_dir, temporary_folder, users_text, write_atomically, writing
 
@@ -238,8 +239,8 @@ def _printed(options: list[str], packages: Iterable[str]) -> list[tuple[str, str
 
 def _run(words: list[str], hint: str) -> str:
     try:
-        done = programs.run(["apt-get", *words], within=_SECONDS, env={**os.environ, "LC_ALL": "C.UTF-8"})
-    except programs.ProgramError as error:
+        done = subprocesses.run(["apt-get", *words], within=_SECONDS, env={**os.environ, "LC_ALL": "C.UTF-8"})
+    except subprocesses.ProgramError as error:
         raise InfrastructureError(
             f"the system's packages cannot be pinned here: {error.message}",
             hint="lock on a host with apt, Debian's or Ubuntu's; what is locked is committed, and renders anywhere",

@@ -7,7 +7,8 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
-from envbuilder.errors import UsageError, decode
+from envbuilder.errors import UsageError
+from envbuilder.support import decoding
 from envbuilder.workspace import users_text
 
 
@@ -30,9 +31,9 @@ def section(name: str, hint: str, environ: Mapping[str, str] = os.environ) -> Ma
     if len(text) > _LARGEST:
         raise UsageError(f"{path} is larger than {_LARGEST >> 10} kB", hint=hint)
     try:
-        with decode.damaged("not TOML"):
+        with decoding.damaged("not TOML"):
             table = tomllib.loads(text).get(name, {})
-    except decode.DamagedError as error:
+    except decoding.DamagedError as error:
         raise UsageError(f"{path}: {error}", hint=hint) from error
     if not isinstance(table, dict):
         raise UsageError(f"{path}: {name} is no table", hint=hint)

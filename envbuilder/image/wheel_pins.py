@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from envbuilder.errors import decode
+from envbuilder.support import decoding
 from envbuilder.workspace import Workspace, digest, read_document, write_document
 
 _BY_INSTALLERS = frozenset({"RECORD", "RECORD.jws", "RECORD.p7s", "INSTALLER", "REQUESTED", "direct_url.json"})
@@ -68,12 +68,12 @@ def hashed_rows(record: bytes) -> bytes:
 
 
 def _brings_elsewhere(record: bytes) -> bool:
-    return any(row[0].partition("/")[0].endswith(".data") for row in decode.csv_rows(record) if row)
+    return any(row[0].partition("/")[0].endswith(".data") for row in decoding.csv_rows(record) if row)
 
 
 def _hashed(record: bytes) -> list[tuple[str, str]]:
     """List path and digest of each row that is hashed; none where a row is not of three fields, or a path is twice."""
-    rows = [row for row in decode.csv_rows(record) if row]
+    rows = [row for row in decoding.csv_rows(record) if row]
     if any(len(row) != _FIELDS or not row[0] for row in rows):
         return []
     paths = [path for path, _, _ in rows]

@@ -13,12 +13,12 @@ from typing import Literal
 import msgspec
 from packaging.tags import compatible_tags, cpython_tags
 
-from envbuilder.errors import decode
 from envbuilder.image.lockfile import Locked
 from envbuilder.image.wheel_pins import Pin, hashed_rows, rows_digest
 from envbuilder.pypi.answer_cache import Cache
 from envbuilder.pypi.open_index import with_own
 from envbuilder.pypi.package_index import DistFile, IndexUnavailableError, PackageIndex
+from envbuilder.support import decoding
 from envbuilder.versions import distribution, minor, numbers, same
 from envbuilder.workspace import cache_dir
 
@@ -142,7 +142,7 @@ class WheelRecords:
 
     def _kept_as(self, digest: str, kind: str) -> WheelRecord | None:
         head, found, content = (self._cache.get(digest, kind) or b"").partition(b"\n")
-        name, _, proof = decode.lossy(head).partition("\t")
+        name, _, proof = decoding.lossy(head).partition("\t")
         known: Proof = "whole" if proof == "whole" else "built" if proof == "built" else ""
         kept = self._held(digest, WheelRecord(name, content, proof=known)) if found else None
         return kept if kept is not None and kept.content is not None else None
@@ -230,11 +230,11 @@ def _read(index: PackageIndex, file: DistFile, package: Locked) -> WheelRecord:
     if hashlib.sha256(wheel).hexdigest() != file.sha256:
         return WheelRecord(why=f"the index gives another {file.filename} than the locked one")
     try:
-        with decode.damaged(file.filename), zipfile.ZipFile(io.BytesIO(wheel)) as archive:
+        with decoding.damaged(file.filename), zipfile.ZipFile(io.BytesIO(wheel)) as archive:
             for entry in archive.infolist():
                 if _is_record(entry.filename, package) and entry.file_size <= _MOST_OF_A_RECORD:
                     return WheelRecord(file.filename, archive.read(entry), proof="whole")
-    except (decode.DamagedError, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:  # zipfile's own
+    except (decoding.DamagedError, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:  # zipfile's own
         return WheelRecord(why=f"the locked wheel is damaged: {error}")
     return WheelRecord(why=f"{file.filename} holds no RECORD")
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from envbuilder.console import table
 from envbuilder.jobs.clean import CleanDocument
+from envbuilder.support.console import table
 
 
 def as_text(document: CleanDocument) -> str:

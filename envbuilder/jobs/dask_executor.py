@@ -11,8 +11,9 @@ from importlib.util import find_spec
 from typing import Any, Self
 
 from envbuilder.compat.fleet import asked_of
-from envbuilder.errors import InfrastructureError, UsageError, decode, printable, programs
+from envbuilder.errors import InfrastructureError, UsageError
 from envbuilder.jobs.fleet_task import Ended, LostError, Task
+from envbuilder.support import decoding, subprocesses, terminal_text
 
 CONNECT_S = 30.0
 """How long a scheduler may take to answer, when a run begins and whenever it was lost."""
@@ -31,8 +32,8 @@ def work(command: Sequence[str], order: bytes) -> tuple[int, str, str]:
     """
     from distributed import get_worker  # noqa: PLC0415 - on a worker alone
 
-    ended = programs.run(command, within=_MOST_S, stdin=order)
-    return ended.code, decode.lossy(ended.errors[-_SAID:]), str(get_worker().address)
+    ended = subprocesses.run(command, within=_MOST_S, stdin=order)
+    return ended.code, decoding.lossy(ended.errors[-_SAID:]), str(get_worker().address)
 
 
 def worker_command(address: str, resources: Mapping[str, int], name: str) -> tuple[str, ...]:
@@ -108,7 +109,7 @@ def _answer(future: Future[Ended], done: Any) -> None:  # noqa: ANN401 - Dask's 
         return
     if done.status == "finished":
         code, said, where = done.result()
-        future.set_result(Ended(code, printable.line(said.strip()), where))
+        future.set_result(Ended(code, terminal_text.line(said.strip()), where))
     else:  # its workers were killed under it, or the scheduler went away
         future.set_exception(LostError(f"Dask says that it was {done.status}"))
 
@@ -131,6 +132,6 @@ def _client(address: str) -> Any:  # noqa: ANN401 - Dask has no types
         raise UsageError(f"{address!r} is no address of a scheduler: {error}", hint=f"as in {_ADDRESS}") from error
     except (OSError, TimeoutError, TypeError, RuntimeError) as error:
         raise InfrastructureError(
-            f"the scheduler {address} does not answer: {printable.line(str(error))}",
+            f"the scheduler {address} does not answer: {terminal_text.line(str(error))}",
             hint="is it up, and does Dask's configuration name its certificates?",
         ) from error

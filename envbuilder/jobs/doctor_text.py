@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from envbuilder.console import table
 from envbuilder.jobs.doctor import Diagnosis
+from envbuilder.support.console import table
 
 
 def as_text(diagnosis: Diagnosis) -> str:

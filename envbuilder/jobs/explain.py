@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from envbuilder.catalog.model import Catalog
-from envbuilder.choice import read_known
+from envbuilder.choice import read_known, read_matrix
 from envbuilder.compat.check_text import finding_lines
 from envbuilder.compat.plan import plan
 from envbuilder.environment import Environment, Rejection
@@ -19,7 +19,6 @@ from envbuilder.errors import UsageError
 from envbuilder.finding import Code, code_texts
 from envbuilder.matrix import Matrix
 from envbuilder.workspace import shipped
-from envbuilder.yaml_reader import read_matrix
 
 
 class Explanation(msgspec.Struct, frozen=True):

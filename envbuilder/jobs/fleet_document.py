@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from envbuilder.exits import ExitCode
+from envbuilder.errors import ExitCode
 from envbuilder.verdict import KindState, Level
 
 ProofState = KindState | Literal["unpublished", "impossible"]

@@ -11,8 +11,9 @@ from typing import Any
 import msgspec
 
 from envbuilder.compat.fleet import FleetHost, asked_of
-from envbuilder.errors import UsageError, decode
+from envbuilder.errors import UsageError
 from envbuilder.matrix import Arch
+from envbuilder.support import decoding
 
 _PRODUCT = "nvidia.com/gpu.product"
 _FULL = "nvidia.com/cuda.driver-version.full"
@@ -55,8 +56,8 @@ def of_kubernetes(data: bytes) -> Discovered:
     The labels are those of NVIDIA's GPU feature discovery: model, driver, count; a node without a GPU has none.
     """
     try:
-        nodes = decode.from_json(data, _Nodes).items
-    except decode.DamagedError as error:
+        nodes = decoding.from_json(data, _Nodes).items
+    except decoding.DamagedError as error:
         raise UsageError(f"this is no list of nodes: {error}", hint="kubectl get nodes -o json") from error
     return _gathered((node.metadata.name, partial(_of_labels, node.metadata)) for node in nodes)
 
@@ -68,7 +69,7 @@ def of_slurm(data: bytes) -> Discovered:
     has none, so that a feature has to (``driver-535.104.05``).
     """
     nodes: dict[str, tuple[str, str]] = {}
-    for line in decode.lossy(data).splitlines():
+    for line in decoding.lossy(data).splitlines():
         parts = [part.strip() for part in line.split("|")]
         if len(parts) != 3 or not parts[0]:  # noqa: PLR2004 - the three that were asked for
             raise UsageError(f"{line!r} is no node with its resources and features", hint="sinfo -h -N -o '%N|%G|%f'")
@@ -102,7 +103,7 @@ def _flow(values: dict[str, Any]) -> str:
     kept = {
         name: value for name, value in values.items() if value not in (None, "", [], (), {}) and (name, value) != _ONE
     }
-    return decode.lossy(msgspec.json.encode(kept))
+    return decoding.lossy(msgspec.json.encode(kept))
 
 
 _ONE = ("count", 1)

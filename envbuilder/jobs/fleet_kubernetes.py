@@ -13,9 +13,10 @@ from typing import Any
 
 import msgspec
 
-from envbuilder.errors import UsageError, decode
+from envbuilder.errors import UsageError
 from envbuilder.jobs.fleet_task import ProofOrder, Task
 from envbuilder.jobs.served_suite import EXCHANGE, SERVE
+from envbuilder.support import decoding
 from envbuilder.workspace import read_users, write_atomically, writing
 
 OURS = "# Written by `envbuilder fleet export kubernetes`.\n"
@@ -80,12 +81,12 @@ def write_manifests(files: Mapping[str, str], folder: Path) -> Iterator[Path]:
 def manifest(task: Task, cluster: Cluster) -> str:
     """Return a proof's file: what `kubectl create` reads."""
     parts = (config_map(task, cluster), job(task, cluster))
-    return OURS + "---\n".join(decode.lossy(msgspec.yaml.encode(part)) for part in parts)
+    return OURS + "---\n".join(decoding.lossy(msgspec.yaml.encode(part)) for part in parts)
 
 
 def config_map(task: Task, cluster: Cluster) -> dict[str, Any]:
     """Return the order as the cluster keeps it: everything in it is public."""
-    data = {"order.json": decode.lossy(task.order)}
+    data = {"order.json": decoding.lossy(task.order)}
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -114,7 +115,7 @@ def job(task: Task, cluster: Cluster) -> dict[str, Any]:
 
 def pod(task: Task, cluster: Cluster) -> dict[str, Any]:
     """Return the pod, by the restricted profile of Kubernetes' pod security standards."""
-    order: ProofOrder = decode.from_json(task.order, ProofOrder)
+    order: ProofOrder = decoding.from_json(task.order, ProofOrder)
     volumes: list[dict[str, Any]] = [
         {"name": "exchange", "emptyDir": {"medium": "Memory", "sizeLimit": "64Mi"}},
         {"name": "scratch", "emptyDir": {"sizeLimit": "4Gi"}},

@@ -11,10 +11,11 @@ import msgspec
 from envbuilder.catalog.model import Catalog
 from envbuilder.choice import Choice, choose
 from envbuilder.environment import Environment
-from envbuilder.errors import UsageError, decode
+from envbuilder.errors import UsageError
 from envbuilder.jobs.fleet_document import FleetDocument
 from envbuilder.jobs.fleet_task import Task
 from envbuilder.matrix import Matrix
+from envbuilder.support import decoding
 from envbuilder.workspace import Workspace, digest, folder_contents, write_atomically
 
 
@@ -61,7 +62,7 @@ def _task(order: MakeOrder, environment: Environment) -> Task:
 
 def order_of(task: Task) -> MakeOrder:
     """Read the order of a task that builds."""
-    order: MakeOrder = decode.from_json(task.order, MakeOrder)
+    order: MakeOrder = decoding.from_json(task.order, MakeOrder)
     return order
 
 

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import msgspec
 
 from envbuilder.compat.fleet import simulated_host
-from envbuilder.errors import EnvbuilderError, decode
-from envbuilder.exits import ExitCode
+from envbuilder.errors import EnvbuilderError, ExitCode
 from envbuilder.jobs.fan_out import Came, fan_out, patiently
 from envbuilder.jobs.fleet_document import FleetDocument, ProofRow
 from envbuilder.jobs.fleet_make import order_of
 from envbuilder.jobs.fleet_proofs import Ask, Survey, is_left, level_of, survey
 from envbuilder.jobs.fleet_task import Ended, Executor, ProofOrder, Task, is_lost, proof_task
 from envbuilder.jobs.local_executor import LocalExecutor
+from envbuilder.support import decoding
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def tasks_of(document: FleetDocument, what: Survey, terms: ProofTerms) -> Iterat
 
 def _is_left(task: Task, what: Survey, ask: Ask) -> bool:
     """Tell whether a proof is still left: it may have been attached before its worker was lost."""
-    order = decode.from_json(task.order, ProofOrder)
+    order = decoding.from_json(task.order, ProofOrder)
     found = ask(order.environment, order.level, [(order.gpu, order.driver)])
     if found is None or found.digest != order.digest:
         return False  # the tag has moved on: a later run asks for what it names now

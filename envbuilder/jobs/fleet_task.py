@@ -12,8 +12,7 @@ from typing import Protocol, Self
 import msgspec
 
 from envbuilder.compat.fleet import FleetHost
-from envbuilder.errors import InfrastructureError
-from envbuilder.exits import ExitCode
+from envbuilder.errors import ExitCode, InfrastructureError
 from envbuilder.verdict import Level
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from envbuilder.console import table
 from envbuilder.jobs.fleet_document import FleetDocument, ProofRow
+from envbuilder.support.console import table
 
 
 def as_text(document: FleetDocument) -> str:

@@ -12,11 +12,11 @@ from typing import TypeVar
 
 import msgspec
 
-from envbuilder.errors import InfrastructureError, UsageError, decode, printable, programs
-from envbuilder.exits import ExitCode
+from envbuilder.errors import ExitCode, InfrastructureError, UsageError
 from envbuilder.jobs.fleet_kubernetes import JUDGE, OWN, Cluster, manifest
 from envbuilder.jobs.fleet_task import Ended, LostError, Task
 from envbuilder.jobs.queue_executor import End, QueueExecutor, each_told
+from envbuilder.support import decoding, subprocesses, terminal_text
 
 _ASK_S = 60.0
 _SAID = 500
@@ -99,9 +99,9 @@ def kubectl(words: Sequence[str], stdin: str) -> str:
         raise UsageError(
             "there is no kubectl here", hint="run this where it is, or `envbuilder fleet export kubernetes`"
         )
-    ended = programs.run(("kubectl", *words), within=_ASK_S, stdin=stdin.encode(), brief=True)
+    ended = subprocesses.run(("kubectl", *words), within=_ASK_S, stdin=stdin.encode(), brief=True)
     if ended.code:
-        complaint = printable.line(ended.complaint.strip()[-_SAID:])
+        complaint = terminal_text.line(ended.complaint.strip()[-_SAID:])
         raise InfrastructureError(f"kubectl {words[0]}: {complaint}", hint="does `kubectl get jobs` work here?")
     return ended.text
 
@@ -168,7 +168,7 @@ class KubernetesExecutor(QueueExecutor):
             return Ended(pod.code, self._said(pod), pod.spec.node_name)
         if job.end.type == "Complete":
             return Ended(ExitCode.DONE)
-        return LostError(f"Job {name}: {printable.line(f'{job.end.reason} {job.end.message}')[:_SAID]}")
+        return LostError(f"Job {name}: {terminal_text.line(f'{job.end.reason} {job.end.message}')[:_SAID]}")
 
     def _said(self, pod: _Pod) -> str:
         """Return the last words of a pod's judge; nothing where the cluster has them no more."""
@@ -176,7 +176,7 @@ class KubernetesExecutor(QueueExecutor):
             said = self._asked("logs", pod.metadata.name, "-c", JUDGE, "--tail=20")
         except InfrastructureError:
             return ""
-        return printable.line(said.strip()[-_SAID:])
+        return terminal_text.line(said.strip()[-_SAID:])
 
     def _asked(self, *words: str, stdin: str = "") -> str:
         named = ("--namespace", self.cluster.namespace) if self.cluster.namespace else ()
@@ -191,6 +191,6 @@ _Answer = TypeVar("_Answer", _Job, _Jobs, _Pods)
 def _read(said: str, kind: type[_Answer]) -> _Answer:
     """Read what kubectl wrote as JSON. Raises InfrastructureError where it is something else."""
     try:
-        return decode.from_json(said, kind)
-    except decode.DamagedError as error:
+        return decoding.from_json(said, kind)
+    except decoding.DamagedError as error:
         raise InfrastructureError(f"kubectl: {error}", hint="try `kubectl get jobs -o json` by hand") from error

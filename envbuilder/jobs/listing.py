@@ -9,9 +9,9 @@ import msgspec
 
 from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import Row, Tables, TensorflowRelease
-from envbuilder.console import table as aligned
 from envbuilder.errors import UsageError
 from envbuilder.jobs import listing_filter
+from envbuilder.support.console import table as aligned
 
 
 class CatalogDocument(msgspec.Struct, frozen=True, kw_only=True):

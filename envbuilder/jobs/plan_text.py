@@ -11,10 +11,10 @@ import msgspec
 
 from envbuilder.compat.check_text import mark, nearest_line
 from envbuilder.compat.fleet import HostKind
-from envbuilder.console import table
 from envbuilder.environment import WHOLE, Combination
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.jobs.plan_document import NewestDocument, PlanDocument, PlannedCell, PlannedNewest, PlannedRejection
+from envbuilder.support.console import table
 
 WIDTH = 120
 """Columns that a line has at most; a longer grid of hosts is written under letters, a longer sentence is broken."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from envbuilder.choice import Choice
-from envbuilder.console import Console
 from envbuilder.environment import Environment
 from envbuilder.errors import UsageError
 from envbuilder.image import lockfile
 from envbuilder.image.context import Difference, ensure_lock, stale, underived, write_context
 from envbuilder.image.system_lock import CUDNN_LOCK, SYSTEM_LOCK
+from envbuilder.support.console import Console
 from envbuilder.workspace import Workspace, folder_contents, folders_in
 
 

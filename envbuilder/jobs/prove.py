@@ -10,8 +10,7 @@ import msgspec
 
 from envbuilder.catalog.model import Catalog
 from envbuilder.compat.fleet import is_of_kind
-from envbuilder.errors import InfrastructureError, PublishError, UsageError
-from envbuilder.exits import ExitCode, of_verdict
+from envbuilder.errors import ExitCode, InfrastructureError, PublishError, UsageError, verdict_exit_code
 from envbuilder.jobs.fleet_document import code_of
 from envbuilder.jobs.fleet_proofs import is_left
 from envbuilder.jobs.fleet_task import ProofOrder
@@ -89,7 +88,7 @@ def prove(order: ProofOrder, here: Here, ask: Ask, attach: Callable[[], Verdict]
         driver=verdict.host.driver,
         verdict=verdict.verdict,
         level=verdict.level,
-        exit_code=of_verdict(verdict.verdict),
+        exit_code=verdict_exit_code(verdict.verdict),
     )
 
 

@@ -10,9 +10,9 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Self
 
-from envbuilder.errors import EnvbuilderError, InfrastructureError, programs
-from envbuilder.exits import ExitCode
+from envbuilder.errors import EnvbuilderError, ExitCode, InfrastructureError
 from envbuilder.jobs.fleet_task import Ended, LostError, Task
+from envbuilder.support import subprocesses
 
 PATIENCE_S = 900.0
 """How long a cluster's controller may be away before nobody waits for its jobs any more; they go on, and are taken up
@@ -107,7 +107,7 @@ class QueueExecutor(ABC):
             except LostError:
                 raise
             except InfrastructureError as error:
-                if answers and isinstance(error, programs.ProgramError):  # it answers what is small, and this not
+                if answers and isinstance(error, subprocesses.ProgramError):  # it answers what is small, and this not
                     raise LostError(error.message, hint=error.hint) from error
                 if answers:  # it had just answered something else: this it refuses
                     raise

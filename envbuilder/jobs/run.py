@@ -10,12 +10,10 @@ from typing import Literal, TypeVar
 
 import msgspec
 
-from envbuilder import exits
 from envbuilder.choice import Choice
-from envbuilder.console import Console, steps
 from envbuilder.engine.port import Engine
 from envbuilder.environment import Environment
-from envbuilder.errors import BuildFailedError, EnvbuilderError
+from envbuilder.errors import BuildFailedError, EnvbuilderError, verdict_exit_code
 from envbuilder.finding import Finding
 from envbuilder.image.bases import ensure_base
 from envbuilder.image.build import BuildOptions, Built
@@ -23,6 +21,7 @@ from envbuilder.image.context import system_of
 from envbuilder.image.ensure import ensure
 from envbuilder.pypi.open_index import open_index
 from envbuilder.pypi.package_index import PackageIndex
+from envbuilder.support.console import Console, steps
 from envbuilder.validation.record import validate_and_record
 from envbuilder.validation.validate import ValidationRequest
 from envbuilder.verdict import Level, Verdict, Word
@@ -207,7 +206,7 @@ def _row(built: Built, verdict: Verdict, workspace: Workspace, *, fresh: bool) -
         build_s=built.record.seconds if built.fresh else 0.0,
         reasons=verdict.reasons,
         findings=verdict.findings,
-        exit_code=exits.of_verdict(verdict.verdict),
+        exit_code=verdict_exit_code(verdict.verdict),
         path=str(workspace.verdict(built.environment.id).relative_to(workspace.root)),
     )
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from envbuilder.console import table
 from envbuilder.jobs.run import RunDocument, RunRow
+from envbuilder.support.console import table
 
 
 def run_text(document: RunDocument) -> str:

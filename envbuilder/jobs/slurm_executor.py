@@ -9,11 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from envbuilder.errors import InfrastructureError, UsageError, decode, printable, programs
+from envbuilder.errors import InfrastructureError, UsageError
 from envbuilder.jobs.fleet_task import Ended, LostError, Task
 from envbuilder.jobs.queue_executor import End, QueueExecutor, each_told
 from envbuilder.jobs.served_suite import Runtime
 from envbuilder.jobs.slurm_script import VARIABLES, script
+from envbuilder.support import decoding, subprocesses, terminal_text
 from envbuilder.workspace import read_kept, writing
 
 _ASK_S = 60.0
@@ -35,12 +36,12 @@ def slurm(words: Sequence[str], stdin: str) -> str:
     environment = {name: os.environ[name] for name in (*VARIABLES, "SLURM_CONF") if name in os.environ}
     if shutil.which(words[0]) is None:
         raise UsageError(f"there is no {words[0]} here", hint="run this where Slurm's commands are")
-    ended = programs.run(words, within=_ASK_S, env=environment, stdin=stdin.encode(), brief=True)
+    ended = subprocesses.run(words, within=_ASK_S, env=environment, stdin=stdin.encode(), brief=True)
     if ended.code:
         # scontrol has one exit code for everything: its words alone tell a forgotten job from a controller away.
         forgotten = words[0] == "scontrol" and "Invalid job id" in ended.complaint
         kind = NotFoundError if forgotten else InfrastructureError
-        raise kind(f"{words[0]}: {printable.line(ended.complaint.strip()[-500:])}", hint="is the controller up?")
+        raise kind(f"{words[0]}: {terminal_text.line(ended.complaint.strip()[-500:])}", hint="is the controller up?")
     return ended.text
 
 
@@ -102,7 +103,7 @@ class SlurmExecutor(QueueExecutor):
         if state not in _BY_ITS_CODE or signal not in {"", "0"} or not code.isdecimal():
             return LostError(f"job {job} on {where or 'no node'} ended as {state or 'nothing that it says'}")
         log = read_kept(self.folder / f"{task.name}-{job}_0.log") or b""
-        said = printable.line(decode.lossy(log[-2000:]).strip()[-500:])
+        said = terminal_text.line(decoding.lossy(log[-2000:]).strip()[-500:])
         return Ended(int(code), said, where)
 
     def _told(self, job: str) -> Mapping[str, str]:

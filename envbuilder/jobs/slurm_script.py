@@ -7,9 +7,10 @@ import shlex
 from collections.abc import Iterable, Sequence
 
 from envbuilder.compat.fleet import FleetHost
-from envbuilder.errors import UsageError, decode
+from envbuilder.errors import UsageError
 from envbuilder.jobs.fleet_task import PROVE, ProofOrder, Task
 from envbuilder.jobs.served_suite import Runtime, image_word, proving
+from envbuilder.support import decoding
 
 OURS = "#!/bin/bash\n# Written by `envbuilder fleet export slurm`.\n"
 """How each of our scripts begins, by which it is known again."""
@@ -49,7 +50,7 @@ def script(tasks: Sequence[Task], title: str, *, name: str, file: str, log: str,
     gives a constraint: any node would do.
     """
     first = tasks[0]
-    orders = _array("order", (decode.lossy(task.order) for task in tasks))
+    orders = _array("order", (decoding.lossy(task.order) for task in tasks))
     if runtime != "engine":
         orders = f"{orders}\n{_array('image', (_image(task, runtime) for task in tasks))}"
     return OURS + _SCRIPT.format(
@@ -76,7 +77,7 @@ def _image(task: Task, runtime: Runtime) -> str:
         raise UsageError(f"nothing plays a driver in {runtime}", hint="rehearse on nodes with a container engine")
     if task.arguments != PROVE:
         raise UsageError(f"nothing is built in {runtime}", hint="build on hosts with a container engine")
-    order = decode.from_json(task.order, ProofOrder)
+    order = decoding.from_json(task.order, ProofOrder)
     return image_word(runtime, order.repository, order.digest)
 
 

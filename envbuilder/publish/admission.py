@@ -13,7 +13,8 @@ from envbuilder.attest.demand import moment, rank
 from envbuilder.attest.keys import PublicKey
 from envbuilder.attest.kinds import Kind
 from envbuilder.attest.statement import VERDICT
-from envbuilder.errors import UsageError, decode
+from envbuilder.errors import UsageError
+from envbuilder.support import decoding
 from envbuilder.verdict import TIERS, Level
 
 CONTROLLERS = ("kyverno", "sigstore-policy-controller")
@@ -55,7 +56,7 @@ def policy(controller: str, asked: Admission, now: datetime) -> str:
         for key in asked.keys
         if key.expires
     )
-    return head + decode.lossy(msgspec.yaml.encode(made))
+    return head + decoding.lossy(msgspec.yaml.encode(made))
 
 
 _BOARD = "([ -](PCIe|PCIE|SXM[0-9]*|NVL|[0-9]+GB|HBM[0-9]+[eE]?))*"

@@ -11,7 +11,8 @@ from typing import Literal
 
 import msgspec
 
-from envbuilder.errors import InfrastructureError, PublishError, decode
+from envbuilder.errors import InfrastructureError, PublishError
+from envbuilder.support import decoding
 from envbuilder.workspace import read_kept
 
 Step = Literal["staged", "validated", "stated", "pinned", "moving", "moved", "done", "repacked"]
@@ -75,8 +76,8 @@ def exclusively(folder: Path) -> Iterator[None]:
 def _read(path: Path) -> tuple[Entry, ...]:
     entries = []
     for line in (read_kept(path) or b"").splitlines():
-        with suppress(decode.DamagedError):  # a line that a kill cut short: its step was not finished
-            entries.append(decode.from_json(line, Entry))
+        with suppress(decoding.DamagedError):  # a line that a kill cut short: its step was not finished
+            entries.append(decoding.from_json(line, Entry))
     return tuple(entries)
 
 

@@ -9,7 +9,8 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
-from envbuilder.errors import UsageError, decode
+from envbuilder.errors import UsageError
+from envbuilder.support import decoding
 
 try:
     if sys.version_info >= (3, 14):
@@ -59,7 +60,7 @@ class Tally:
         for piece in pieces:
             self.size += len(piece)
             if self.size > self._most:
-                raise decode.DamagedError(f"it unpacks to more than {self._most:,} bytes")
+                raise decoding.DamagedError(f"it unpacks to more than {self._most:,} bytes")
             self._hashed.update(piece)
             self._seen(self.size)
             yield piece
@@ -72,13 +73,13 @@ def gunzipped(file: BinaryIO) -> Iterator[bytes]:
         while packed or len(made) == PIECE:
             if opened.eof:
                 opened = zlib.decompressobj(wbits=31)
-            with decode.damaged("not gzip"):
+            with decoding.damaged("not gzip"):
                 made = opened.decompress(packed, PIECE)
             yield made
             packed = opened.unused_data if opened.eof else opened.unconsumed_tail
             made = b"" if opened.eof else made
     if not opened.eof:
-        raise decode.DamagedError("not gzip: it ends before its time")
+        raise decoding.DamagedError("not gzip: it ends before its time")
 
 
 def unpacked(file: BinaryIO) -> Iterator[bytes]:
@@ -87,15 +88,15 @@ def unpacked(file: BinaryIO) -> Iterator[bytes]:
     while not opened.eof:
         packed = file.read(PIECE) if opened.needs_input else b""
         if opened.needs_input and not packed:
-            raise decode.DamagedError("not zstd: it ends before its time")
+            raise decoding.DamagedError("not zstd: it ends before its time")
         try:
-            with decode.damaged("not zstd"):
+            with decoding.damaged("not zstd"):
                 made = opened.decompress(packed, PIECE)
         except zstd.ZstdError as error:
-            raise decode.DamagedError(f"not zstd: {error}") from error
+            raise decoding.DamagedError(f"not zstd: {error}") from error
         yield made
     if opened.unused_data or file.read(1):
-        raise decode.DamagedError("not one frame of zstd: something follows it")
+        raise decoding.DamagedError("not one frame of zstd: something follows it")
 
 
 def pack(pieces: Iterator[bytes], level: int, into: BinaryIO) -> None:

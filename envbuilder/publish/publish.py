@@ -11,8 +11,7 @@ import msgspec
 
 from envbuilder.attest.predicates import Allowance
 from envbuilder.engine.port import Image
-from envbuilder.errors import EnvbuilderError, InfrastructureError, PublishError, UsageError
-from envbuilder.exits import ExitCode
+from envbuilder.errors import EnvbuilderError, ExitCode, InfrastructureError, PublishError, UsageError
 from envbuilder.publish.journal import Entry, Journal, exclusively
 from envbuilder.publish.layer_manifest import compressed
 from envbuilder.publish.promotion import FORGETS, Mover, check_immutable, confirm_tags, pin

@@ -20,8 +20,7 @@ from envbuilder.attest.statement import CYCLONEDX, Statement, about
 from envbuilder.choice import Choice
 from envbuilder.engine.port import Engine, Image
 from envbuilder.environment import Environment
-from envbuilder.errors import EnvbuilderError, InfrastructureError, PublishError, UsageError, decode
-from envbuilder.exits import ExitCode
+from envbuilder.errors import EnvbuilderError, ExitCode, InfrastructureError, PublishError, UsageError
 from envbuilder.image import lockfile, omissions
 from envbuilder.image.build import Built, digests_of, standing
 from envbuilder.publish.publish import Publication, publish
@@ -31,6 +30,7 @@ from envbuilder.publish.zstd_form import SUFFIX, Repacker
 from envbuilder.pypi.open_index import open_index
 from envbuilder.registry.client import Repository
 from envbuilder.registry.reference import Reference
+from envbuilder.support import decoding
 from envbuilder.validation.checks.specification import Profile
 from envbuilder.validation.history import History
 from envbuilder.validation.image_files import read_image
@@ -219,7 +219,7 @@ class _Describe:
     def _provenance(self, name: str, digest: str) -> Statement:
         environment, record = self.built.environment, self.built.record
         files = folder_contents(self.session.workspace.context(environment.id))
-        tools = lockfile.parse(decode.lossy(files.get("tools.lock", b"")))
+        tools = lockfile.parse(decoding.lossy(files.get("tools.lock", b"")))
         engine = record.engine
         made_by = {engine.name: engine.version, "builder": engine.builder} if engine else {"builder": record.builder}
         return provenance(

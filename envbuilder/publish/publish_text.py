@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from envbuilder.console import table
 from envbuilder.publish.publish_document import PublishDocument, PublishRow, ZstdForm
+from envbuilder.support.console import table
 
 
 def as_text(document: PublishDocument) -> str:

@@ -16,13 +16,14 @@ from envbuilder.attest.demand import CLOCK_SKEW, moment
 from envbuilder.attest.envelope import BUNDLE, ENVELOPE, Sealer, bundled
 from envbuilder.attest.predicates import Allowance, rehearsal_statement, result_statement, verdict_statement
 from envbuilder.engine.port import Engine, Image
-from envbuilder.errors import PublishError, decode
+from envbuilder.errors import PublishError
 from envbuilder.publish.journal import Entry, Journal
 from envbuilder.publish.zstd_form import Repacker
 from envbuilder.registry.client import Manifest, Repository
 from envbuilder.registry.reference import Reference
 from envbuilder.registry.referrers import attach, confirm
 from envbuilder.registry.shapes import ambiguity, platforms
+from envbuilder.support import decoding
 from envbuilder.validation.checks import suite_plan
 from envbuilder.verdict import HostRef, Verdict
 from envbuilder.workspace import content_key, read_document, write_document
@@ -129,7 +130,7 @@ def _is_fresh(verdict: Verdict, now: datetime) -> bool:
 
     Neither may one of a clock that was ahead: nobody would believe it before its time has come.
     """
-    with suppress(decode.DamagedError):
+    with suppress(decoding.DamagedError):
         return -CLOCK_SKEW < now - moment(verdict.finished) < REUSE_WITHIN
     return False
 

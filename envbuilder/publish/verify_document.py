@@ -7,7 +7,7 @@ from collections import Counter
 import msgspec
 
 from envbuilder.attest.demand import Demand, Refusal
-from envbuilder.errors import printable
+from envbuilder.support import terminal_text
 from envbuilder.verdict import KindStanding, Level, Word
 
 _SHOWN = 12
@@ -55,7 +55,7 @@ def as_text(found: Verification) -> str:
         return _on_kinds(found)
     if not found.accepted:
         lines = [f"REFUSED {found.image}" + (f" ({found.digest})" if found.digest else "")]
-        return "\n".join([*map(printable.line, lines), *_listed("  ", found.refusals)])
+        return "\n".join([*map(terminal_text.line, lines), *_listed("  ", found.refusals)])
     host = ", ".join(filter(None, (f"driver {found.driver or 'none'}", *found.gpus, found.cpu, _kernel(found.kernel))))
     lines = [
         f"ACCEPTED {found.image} ({found.digest})",
@@ -63,7 +63,7 @@ def as_text(found: Verification) -> str:
         f"on {found.finished} ({_age(found.age_s or 0.0)} ago) on a host with {host}",
         f"signed by {', '.join(found.signers or (found.signed_by,))}",
     ]
-    return "\n".join(["\n  ".join(map(printable.line, lines)), *_listed("  passed over: ", found.notes)])
+    return "\n".join(["\n  ".join(map(terminal_text.line, lines)), *_listed("  passed over: ", found.notes)])
 
 
 def _on_kinds(found: Verification) -> str:
@@ -71,9 +71,9 @@ def _on_kinds(found: Verification) -> str:
     word = "ACCEPTED" if found.accepted else "REFUSED"
     lines = [f"{found.environment or 'no environment of ours'}: {found.verdict} at level {found.level}"]
     lines = [*(lines if found.accepted else ()), *(f"{kind.kind}: {_standing(kind)}" for kind in found.kinds)]
-    head = printable.line(f"{word} {found.image} ({found.digest})")
+    head = terminal_text.line(f"{word} {found.image} ({found.digest})")
     against = [*_listed("  ", found.refusals), *_listed("  passed over: ", found.notes)]
-    return "\n".join([head, *(f"  {printable.line(line)}" for line in lines), *against])
+    return "\n".join([head, *(f"  {terminal_text.line(line)}" for line in lines), *against])
 
 
 def _standing(kind: KindStanding) -> str:
@@ -87,7 +87,7 @@ def _listed(indent: str, refusals: tuple[Refusal, ...]) -> list[str]:
     """Write reasons, the same one of many statements once."""
     counted = Counter((refusal.reason, refusal.message) for refusal in refusals)
     lines = [
-        indent + printable.line(f"{reason}: {message}" + (f" ({count} times)" if count > 1 else ""))
+        indent + terminal_text.line(f"{reason}: {message}" + (f" ({count} times)" if count > 1 else ""))
         for (reason, message), count in list(counted.items())[:_SHOWN]
     ]
     more = len(counted) - len(lines)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from envbuilder.errors import PublishError, UsageError, decode
+from envbuilder.errors import PublishError, UsageError
 from envbuilder.publish import packing
 from envbuilder.publish.layer_manifest import (
     DIFF_ID,
@@ -23,6 +23,7 @@ from envbuilder.publish.layer_manifest import (
 )
 from envbuilder.registry.client import OCI_MANIFEST, Manifest, Repository, digest_of, digest_of_file
 from envbuilder.registry.faults import Fault, RegistryRefusedError
+from envbuilder.support import decoding
 from envbuilder.workspace import temporary_folder, writing
 
 SUFFIX = "-zstd"
@@ -211,7 +212,7 @@ def _bounded(size: int, most: int, which: str) -> int:
 def _damaged(what: str) -> Iterator[None]:
     try:
         yield
-    except decode.DamagedError as error:
+    except decoding.DamagedError as error:
         raise PublishError(f"{what}: {error}", hint="do not use it: something altered it on the way") from error
 
 

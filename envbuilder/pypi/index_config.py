@@ -16,8 +16,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from envbuilder.errors import UsageError, programs
+from envbuilder.errors import UsageError
 from envbuilder.pypi import pipconf, uvconf
+from envbuilder.support import subprocesses
 
 
 @dataclass(frozen=True)
@@ -147,10 +148,10 @@ def default_index() -> str:
         from pip._internal.models.index import PyPI  # noqa: PLC0415 - the constant is pip's, and pip may be absent
 
         return str(PyPI.simple_url)
-    with suppress(ImportError, OSError, programs.ProgramError):
+    with suppress(ImportError, OSError, subprocesses.ProgramError):
         from uv import find_uv_bin  # noqa: PLC0415 - only asked where pip is absent
 
-        told = programs.run([find_uv_bin(), "pip", "install", "--help"], within=20, brief=True).text
+        told = subprocesses.run([find_uv_bin(), "pip", "install", "--help"], within=20, brief=True).text
         if found := re.search(r"by\s+default:\s+<(https://[^>\s]+)>", told):
             return found[1]
     raise UsageError("no package index is configured", hint="set UV_DEFAULT_INDEX to an index's simple API")

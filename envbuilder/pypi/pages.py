@@ -8,8 +8,8 @@ from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 
 import msgspec
 
-from envbuilder.errors import decode
 from envbuilder.pypi.package_index import DistFile
+from envbuilder.support import decoding
 
 JSON_TYPE = "application/vnd.pypi.simple.v1+json"
 ACCEPT = f"{JSON_TYPE}, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"
@@ -49,7 +49,7 @@ def parse(project: str, content: bytes, content_type: str, url: str) -> tuple[Di
 
 
 def _json(project: str, content: bytes, url: str) -> tuple[DistFile, ...]:
-    page = decode.from_json(content, _JsonPage, f"{url}: not a page of the simple API")
+    page = decoding.from_json(content, _JsonPage, f"{url}: not a page of the simple API")
     return tuple(
         DistFile(
             project=project,
@@ -69,7 +69,7 @@ def _json(project: str, content: bytes, url: str) -> tuple[DistFile, ...]:
 
 def _html(project: str, content: bytes, url: str) -> tuple[DistFile, ...]:
     links = _Links()
-    links.feed(decode.lossy(content))
+    links.feed(decoding.lossy(content))
     if not links.found and not links.is_index:
         raise ValueError(f"{url}: answers a page that lists no files and is no index's: a login, or a proxy's message?")
     return tuple(_from_link(project, attributes, links.base or url) for attributes in links.found)

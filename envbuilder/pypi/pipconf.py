@@ -8,7 +8,8 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from envbuilder.errors import UsageError, decode
+from envbuilder.errors import UsageError
+from envbuilder.support import decoding
 
 _SECTIONS = ("global", "install", ":env:")
 """Later ones outrank earlier ones, whichever files they are in: a command's own section, then the variables."""
@@ -56,10 +57,10 @@ def files(environ: Mapping[str, str], prefix: Path | None = None) -> Iterator[Pa
 def _parsed(path: Path) -> Iterator[tuple[tuple[str, str], str]]:
     parser = configparser.RawConfigParser()
     try:
-        parser.read_string(decode.text(decode.small_file(path)), str(path))
+        parser.read_string(decoding.text(decoding.small_file(path)), str(path))
     except OSError:
         return  # pip reads none that it cannot open
-    except (configparser.Error, decode.DamagedError) as error:
+    except (configparser.Error, decoding.DamagedError) as error:
         raise UsageError(f"{path}: {error}", hint="mend pip's configuration file") from error
     for section in _SECTIONS[:2]:
         for name, value in parser.items(section) if parser.has_section(section) else ():

@@ -14,12 +14,12 @@ import msgspec
 from packaging.utils import canonicalize_name
 
 from envbuilder import __version__
-from envbuilder.errors import decode
 from envbuilder.pypi import lazyzip, pages
 from envbuilder.pypi.answer_cache import Cache
 from envbuilder.pypi.fetch import Transport
 from envbuilder.pypi.index_config import IndexConfig
 from envbuilder.pypi.package_index import DistFile, IndexUnavailableError, Member
+from envbuilder.support import decoding
 
 PAGE_LIFE_S = 3600
 """How long a project's page is believed without asking again; what is inside a file never changes."""
@@ -76,7 +76,7 @@ class Client:
 
     def metadata(self, file: DistFile) -> str:
         """Return a wheel's METADATA: as the index serves it beside the wheel, or out of the wheel."""
-        return decode.lossy(self._kept(file, "METADATA", lambda: self._metadata(file)))
+        return decoding.lossy(self._kept(file, "METADATA", lambda: self._metadata(file)))
 
     def members(self, file: DistFile) -> tuple[Member, ...]:
         """List what is in a wheel, from its directory; kept in memory alone (a TensorFlow wheel's is 2 MB)."""
@@ -115,15 +115,15 @@ class Client:
             kept = self._cache.get(address, "page")
             age = self._now() - self._cache.age_stamp(address, "page")
             if kept is not None and 0 <= age < self._page_life_s:  # else a clock that was put back keeps it for ever
-                with suppress(decode.DamagedError):  # of another version: the page is read again
-                    found: tuple[DistFile, ...] = decode.from_msgpack(kept, tuple[DistFile, ...])
+                with suppress(decoding.DamagedError):  # of another version: the page is read again
+                    found: tuple[DistFile, ...] = decoding.from_msgpack(kept, tuple[DistFile, ...])
                     return found
             answer = self._transport.page(address, pages.ACCEPT)
             if answer is None:
                 files: tuple[DistFile, ...] = ()
             else:
                 try:
-                    with decode.damaged(address):
+                    with decoding.damaged(address):
                         files = pages.parse(project, answer.content, answer.content_type, answer.url)
                 except ValueError as error:
                     raise IndexUnavailableError(str(error), hint="check which index pip or uv is set to") from error
@@ -179,7 +179,7 @@ def _is_of(file: DistFile, metadata: bytes) -> bool:
     """
     if file.metadata_sha256:
         return hashlib.sha256(metadata).hexdigest() == file.metadata_sha256
-    lines = decode.lossy(metadata).partition("\n\n")[0].splitlines()
+    lines = decoding.lossy(metadata).partition("\n\n")[0].splitlines()
     said = {key: value.strip() for key, _, value in (line.partition(":") for line in reversed(lines))}
     name, version = file.filename.split("-")[:2] if file.filename.count("-") else (file.filename, "")
     is_its = canonicalize_name(said.get("Name", "")) == canonicalize_name(name)
@@ -190,7 +190,7 @@ def _is_of(file: DistFile, metadata: bytes) -> bool:
 def _as_ours(file: DistFile) -> Iterator[None]:
     """Turn what a broken archive raises into our error, with the file's name."""
     try:
-        with decode.damaged(f"{file.filename} is damaged"):
+        with decoding.damaged(f"{file.filename} is damaged"):
             yield
-    except decode.DamagedError as error:
+    except decoding.DamagedError as error:
         raise IndexUnavailableError(str(error), hint="the index serves a broken file: ask who runs it") from error

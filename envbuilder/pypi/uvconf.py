@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from envbuilder.errors import UsageError, decode
+from envbuilder.errors import UsageError
+from envbuilder.support import decoding
 
 
 @dataclass(frozen=True)
@@ -73,11 +74,11 @@ def _project(folder: Path) -> Path | None:
 
 def _table(path: Path) -> dict[str, Any]:
     try:
-        with decode.damaged(f"{path} is no TOML"):
-            found: dict[str, Any] = tomllib.loads(decode.text(decode.small_file(path)))
+        with decoding.damaged(f"{path} is no TOML"):
+            found: dict[str, Any] = tomllib.loads(decoding.text(decoding.small_file(path)))
     except PermissionError:
         return {}
-    except (OSError, decode.DamagedError) as error:
+    except (OSError, decoding.DamagedError) as error:
         raise UsageError(f"{path}: {error}", hint="mend uv's configuration file") from error
     if path.name != "pyproject.toml":
         return found

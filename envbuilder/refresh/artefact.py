@@ -21,7 +21,7 @@ from packaging.version import InvalidVersion, Version
 
 from envbuilder import versions
 from envbuilder.catalog.rows import WheelSet
-from envbuilder.errors import decode
+from envbuilder.support import decoding
 
 _BUILD_INFO = "python/platform/build_info.py"
 EXTRA = "and-cuda"
@@ -148,9 +148,9 @@ def build_info(source: str) -> BuildInfo:
     Python says nothing.
     """
     try:
-        with decode.damaged("no Python"):
+        with decoding.damaged("no Python"):
             tree = ast.parse(source)
-    except (SyntaxError, decode.DamagedError):
+    except (SyntaxError, decoding.DamagedError):
         return BuildInfo()
     said = dict(_literals(tree))
     codes = [str(code) for code in _list(said.get("cuda_compute_capabilities"))]
@@ -186,8 +186,8 @@ def _literals(tree: ast.Module) -> Iterator[tuple[str, object]]:
 def _pair(pair: tuple[ast.expr | None, ast.expr]) -> Iterator[tuple[str, object]]:
     name, value = pair
     if isinstance(name, ast.Constant) and isinstance(name.value, str):
-        with suppress(decode.DamagedError):
-            with decode.damaged("no literal"):
+        with suppress(decoding.DamagedError):
+            with decoding.damaged("no literal"):
                 found = ast.literal_eval(value)
             yield name.value, found
 

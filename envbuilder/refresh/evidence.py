@@ -16,12 +16,12 @@ import msgspec
 from envbuilder.catalog import runpath
 from envbuilder.catalog.rows import Kernels, Search
 from envbuilder.catalog.runpath import OBJECTS, OPENER, Watch
-from envbuilder.errors import decode
 from envbuilder.probes.suite import fatbin
 from envbuilder.pypi.answer_cache import Cache
 from envbuilder.pypi.package_index import DistFile, Member, PackageIndex
 from envbuilder.refresh import device_code, opener_functions, ptx_text, section_table, wheel_code
 from envbuilder.refresh.opener_functions import Openers
+from envbuilder.support import decoding
 from envbuilder.workspace import packaged
 
 Progress = Callable[[str], None]
@@ -157,7 +157,7 @@ def _decoded(kept: bytes | None, form: type[_Found]) -> _Found | None:
     if kept is None:
         return None
     try:
-        found: _Found = decode.from_msgpack(kept, form)
-    except decode.DamagedError:
+        found: _Found = decoding.from_msgpack(kept, form)
+    except decoding.DamagedError:
         return None
     return found

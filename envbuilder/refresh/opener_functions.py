@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from envbuilder.errors import decode
+from envbuilder.support import decoding
 
 _FUNCTION = re.compile(rb"Get((?:Cu|Nv|Nccl)[A-Za-z]{0,24}?)DsoHandle")
 _LONGEST = 64
@@ -27,7 +27,7 @@ class Openers:
         tail = b""
         for piece in pieces:
             text = tail + piece
-            self._found.update(decode.lossy(name) for name in _FUNCTION.findall(text))
+            self._found.update(decoding.lossy(name) for name in _FUNCTION.findall(text))
             self._stubs.update(name for name, mark in _STUBS.items() if mark in text)
             tail = text[-_LONGEST:]
             yield piece

@@ -13,8 +13,8 @@ import sys
 from contextlib import suppress
 
 from envbuilder.catalog.rows import Ptx
-from envbuilder.errors import decode
 from envbuilder.probes.suite.fatbin import Entry
+from envbuilder.support import decoding
 
 try:
     if sys.version_info >= (3, 14):
@@ -42,7 +42,7 @@ def read(entry: Entry) -> Ptx:
     """Read an entry of PTX; where its text gives nothing, the ISA is what the entry's header says."""
     if len(entry.header) < _FIELDS.size:
         return Ptx(None, "")
-    with decode.damaged("no entry"):  # its length was looked at
+    with decoding.damaged("no entry"):  # its length was looked at
         _, _, _, stored, packed, _, minor, major, _, _, _, flags, *_ = _FIELDS.unpack_from(entry.header)
     payload = entry.payload[: packed or stored]
     for length in _HEADS:
@@ -50,7 +50,7 @@ def read(entry: Entry) -> Ptx:
         version = _VERSION.search(text)
         target = _TARGET.search(text, version.end()) if version else None
         if version and target and target.end() < length:  # a name at the edge may be cut
-            return Ptx(decode.lossy(target[1]), decode.lossy(version[1]))
+            return Ptx(decoding.lossy(target[1]), decoding.lossy(version[1]))
     return Ptx(None, f"{major}.{minor}")
 
 
@@ -67,7 +67,7 @@ def zstd_head(packed: bytes, limit: int) -> bytes:
     if zstd is None:
         return b""
     options = {int(zstd.DecompressionParameter.window_log_max): _LARGEST_WINDOW}
-    with suppress(zstd.ZstdError, decode.DamagedError), decode.damaged("no zstd frame"):
+    with suppress(zstd.ZstdError, decoding.DamagedError), decoding.damaged("no zstd frame"):
         return zstd.ZstdDecompressor(options=options).decompress(packed, limit)
     return b""
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from envbuilder.catalog import store
 from envbuilder.catalog.rows import CudaToolkit, Cudnn, CudnnWheel, Row, TensorflowRelease
-from envbuilder.errors import decode
 from envbuilder.refresh import emit
+from envbuilder.support import decoding
 from envbuilder.workspace import packaged, write_atomically
 
 _TABLE = re.compile(r"(?m)^([a-z_]+):\n")
@@ -80,7 +80,7 @@ def write(tables: Mapping[str, Sequence[Row]]) -> tuple[str, ...]:
     for table, rows in tables.items():
         for name, mine in _by_file(table, rows).items():
             path = store.path_of(name)
-            before = texts.get(name) or (decode.text(packaged(path)) if path.exists() else "")
+            before = texts.get(name) or (decoding.text(packaged(path)) if path.exists() else "")
             texts[name] = put(before, table, mine)
     for name, text in texts.items():
         store.parse(((name, text.encode()),))

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from envbuilder.errors import decode
 from envbuilder.probes.shorten import NOBITS, SECTION
+from envbuilder.support import decoding
 
 _ELF = b"\x7fELF\x02\x01"
 _OWN_NAME = b".shstrtab\0"
@@ -74,7 +74,7 @@ class SectionWatch:
         """Return the sections that stand in the file, in its order; none where it is no ELF file or is damaged."""
         if not self._table.content:
             return ()
-        with decode.damaged("no table of sections"):
+        with decoding.damaged("no table of sections"):
             rows = list(SECTION.iter_unpack(self._table.content[: len(self._table.content) // 64 * 64]))
             index = _HEADER.unpack(self._head)[-1]
         if index >= len(rows):
@@ -107,7 +107,7 @@ class _Span:
 
 
 def _table_span(head: bytes) -> _Span:
-    with decode.damaged("no ELF header"):  # it is whole: the caller waits for all of its bytes
+    with decoding.damaged("no ELF header"):  # it is whole: the caller waits for all of its bytes
         header = _HEADER.unpack(head)
     offset, size, count = header[6], header[11], header[12]
     if size != SECTION.size or count > _MOST_SECTIONS:

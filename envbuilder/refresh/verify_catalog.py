@@ -13,7 +13,6 @@ from envbuilder import versions
 from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import CudnnWheel, TensorflowRelease
 from envbuilder.catalog.runpath import finds_cuda
-from envbuilder.console import Console, Task
 from envbuilder.errors import NoClaimError, UsageError
 from envbuilder.pypi.answer_cache import Cache
 from envbuilder.pypi.package_index import DistFile, IndexUnavailableError, PackageIndex
@@ -21,6 +20,7 @@ from envbuilder.refresh import agreement, artefact, upload_days
 from envbuilder.refresh.agreement import Comparison, Reading, VerifyDocument
 from envbuilder.refresh.evidence import Reader
 from envbuilder.refresh.holdings import JOBS, Holdings, newest_python
+from envbuilder.support.console import Console, Task
 
 Progress = Callable[[str], None]
 """Told the name of each row when it is done."""

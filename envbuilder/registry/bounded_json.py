@@ -7,7 +7,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from envbuilder.errors import PublishError, decode
+from envbuilder.errors import PublishError
+from envbuilder.support import decoding
 
 _Document = TypeVar("_Document")
 
@@ -26,17 +27,17 @@ def parsed(content: bytes | msgspec.Raw, kind: type[_Document] | Any, what: str)
     if data.count(b",") > MAX_VALUES:
         raise MalformedError(f"not {what}: it holds more than {MAX_VALUES:,} values")
     try:
-        return decode.from_json(data, kind, f"not {what}")
-    except decode.DamagedError as error:
+        return decoding.from_json(data, kind, f"not {what}")
+    except decoding.DamagedError as error:
         raise MalformedError(str(error)) from error
 
 
 def check_unambiguous(content: bytes, what: str) -> None:
     """Raise MalformedError where an object names a key twice: readers differ in which of the two they take."""
     try:
-        with decode.damaged(f"not {what}"):
+        with decoding.damaged(f"not {what}"):
             json.loads(content, object_pairs_hook=_once)
-    except decode.DamagedError as error:
+    except decoding.DamagedError as error:
         raise MalformedError(str(error)) from error
 
 

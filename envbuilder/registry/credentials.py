@@ -11,7 +11,8 @@ from pathlib import Path
 
 import msgspec
 
-from envbuilder.errors import InputError, Problem, PublishError, decode, docker_settings, printable, programs
+from envbuilder.errors import InputError, Problem, PublishError
+from envbuilder.support import decoding, docker_settings, subprocesses, terminal_text
 
 _HELPER = re.compile(r"[a-z0-9][a-z0-9._-]{0,40}\Z")
 _TOKEN_USER = "<token>"  # noqa: S105 - the user name by which a helper marks an identity token
@@ -70,10 +71,10 @@ def find(host: str, environment: Mapping[str, str]) -> Login | None:
 
 def _read(path: Path) -> _Config:
     try:
-        return decode.from_json(decode.small_file(path), _Config)
+        return decoding.from_json(decoding.small_file(path), _Config)
     except OSError:
         return _Config()
-    except decode.DamagedError as error:
+    except decoding.DamagedError as error:
         problem = Problem(str(path), 0, "", f"not Docker's configuration: {error}")
         raise InputError((problem,), hint="mend it, or move it away and log in again (docker login)") from error
 
@@ -84,9 +85,9 @@ def _login(auth: _Auth) -> Login | None:
     if auth.username:
         return Login(auth.username, auth.password)
     try:
-        with decode.damaged("not a login"):
-            user, _, password = decode.text(base64.b64decode(auth.auth, validate=True)).partition(":")
-    except decode.DamagedError:
+        with decoding.damaged("not a login"):
+            user, _, password = decoding.text(base64.b64decode(auth.auth, validate=True)).partition(":")
+    except decoding.DamagedError:
         return None
     return Login(user, password.rstrip("\0")) if user else None
 
@@ -99,17 +100,17 @@ def _ask(helper: str, host: str) -> Login | None:
             hint=f"install docker-credential-{helper}, or log in again without it",
         )
     try:
-        done = programs.run([program, "get"], within=30, stdin=host.encode())
-    except programs.ProgramError as error:
+        done = subprocesses.run([program, "get"], within=30, stdin=host.encode())
+    except subprocesses.ProgramError as error:
         raise PublishError(f"{program} gave no login: {error.message}", hint=f"try it: {program} get") from error
-    said = decode.lossy(done.out + b"\n" + done.errors).strip()
+    said = decoding.lossy(done.out + b"\n" + done.errors).strip()
     if done.code == 1 and (not said or _KEEPS_NONE in said):
         return None
     if done.code != 0:
-        return Login(excuse=f"{program} exited with {done.code}: {printable.line(said)[:_SHOWN]}")
+        return Login(excuse=f"{program} exited with {done.code}: {terminal_text.line(said)[:_SHOWN]}")
     try:
-        answer = decode.from_json(done.out, _Answer)
-    except decode.DamagedError as error:
+        answer = decoding.from_json(done.out, _Answer)
+    except decoding.DamagedError as error:
         return Login(excuse=f"what {program} answered is no login: {error}")
     if answer.username == _TOKEN_USER:
         return Login(identity_token=answer.secret)

@@ -9,12 +9,12 @@ from importlib import resources
 
 import msgspec
 
-from envbuilder.errors import decode
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.reproduce.explained import explains
 from envbuilder.reproduce.messages.message import Symptom
 from envbuilder.reproduce.messages.recognise import shipped_rows
 from envbuilder.reproduce.report.reported import Reported
+from envbuilder.support import decoding
 
 _DAY = re.compile(r"\b(20[12][0-9]-[01][0-9]-[0-3][0-9])[ T][0-2][0-9]:", re.ASCII)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -53,7 +53,7 @@ class ImageDefect(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 def image_defect_rows() -> tuple[ImageDefect, ...]:
     """Return every known defect, in the order of the file."""
     rows = shipped_rows(resources.files("envbuilder.reproduce") / "image_defects.yaml")
-    return decode.converted(rows, tuple[ImageDefect, ...])
+    return decoding.converted(rows, tuple[ImageDefect, ...])
 
 
 def image_defects(reported: Reported, symptoms: tuple[Symptom, ...]) -> dict[Finding, tuple[str, ...]]:

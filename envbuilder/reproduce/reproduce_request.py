@@ -8,11 +8,11 @@ from pathlib import Path
 
 from envbuilder import host
 from envbuilder.catalog.model import Catalog
-from envbuilder.console import Console
 from envbuilder.errors import InputError, Problem
 from envbuilder.reproduce.foresight import foresee, with_command
 from envbuilder.reproduce.report_text import read_text
 from envbuilder.reproduce.reproduction import ReproduceDocument
+from envbuilder.support.console import Console
 from envbuilder.workspace import Workspace
 
 

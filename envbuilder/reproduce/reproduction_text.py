@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from envbuilder.console import table
-from envbuilder.errors import printable
 from envbuilder.reproduce.diagnosis import Diagnosis
 from envbuilder.reproduce.report.reported import SCALARS, Reported
 from envbuilder.reproduce.reproduction import POSTED, ReproduceDocument, Run
 from envbuilder.reproduce.symptom_comparison import telling
+from envbuilder.support import terminal_text
+from envbuilder.support.console import table
 
 _TITLES = {
     "tensorflow": "TensorFlow", "python": "Python", "cuda": "CUDA", "cudnn": "cuDNN", "driver": "driver",
@@ -63,7 +63,7 @@ def as_text(document: ReproduceDocument) -> str:
 
 def _diagnosed(diagnosis: Diagnosis) -> list[str]:
     lines = [f"cause ({diagnosis.confidence}): {diagnosis.cause}"]
-    lines += [f"  line {diagnosis.line}: {printable.line(diagnosis.quote)}"] if diagnosis.line else []
+    lines += [f"  line {diagnosis.line}: {terminal_text.line(diagnosis.quote)}"] if diagnosis.line else []
     lines += [f"  fix: {diagnosis.fix}"] if diagnosis.fix else []
     lines += [f"  harmless: {text}" for text in diagnosis.harmless]
     return [*lines, *(f"  ask: {command}" for command in diagnosis.ask if diagnosis.confidence == "unsure")]
@@ -110,5 +110,5 @@ def _nearest(document: ReproduceDocument) -> list[str]:
 
 
 def _short(text: str) -> str:
-    plain = printable.line(text)
+    plain = terminal_text.line(text)
     return plain if len(plain) <= _SHOWN else plain[: _SHOWN - 1] + "…"

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate, islice
 
-from envbuilder.errors import decode
+from envbuilder.support import decoding
 
 LONGEST_LINE = 4_000
 """Characters of a line that are looked at: longer ones are minified files or binary, never a version statement."""
@@ -107,8 +107,8 @@ def _entity(match: re.Match[str]) -> str:
 def _element(match: re.Match[str]) -> str:
     """Unwrap a line that is one string of a JSON list, so that a log in a document reads like a log."""
     try:
-        text = decode.from_json(match[1], str)
-    except decode.DamagedError:
+        text = decoding.from_json(match[1], str)
+    except decoding.DamagedError:
         return match[0]
     return " ".join(text.replace("\u0130", "I").split("\n"))
 

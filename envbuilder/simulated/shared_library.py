@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from importlib.resources import files as package_files
 from pathlib import Path
 
-from envbuilder.errors import InfrastructureError, programs
+from envbuilder.errors import InfrastructureError
+from envbuilder.support import subprocesses
 from envbuilder.workspace import packaged, read_kept, temporary_folder, writing
 
 # What keeps the libraries loadable in old images: no fortified or newer-than-needed entry points of the C library
@@ -81,8 +82,8 @@ def _compile(libraries: Libraries, sources: Mapping[str, bytes], compiler: str, 
 def _call(command: list[str], work: Path, what: str) -> None:
     hint = "set CC to a C compiler that makes shared libraries for this machine"
     try:
-        done = programs.run(command, within=120, folder=work)
-    except programs.ProgramError as error:
+        done = subprocesses.run(command, within=120, folder=work)
+    except subprocesses.ProgramError as error:
         raise InfrastructureError(f"{command[0]} could not compile {what}: {error.message}", hint=hint) from error
     if done.code:
         raise InfrastructureError(f"{command[0]} could not compile {what}:\n{done.complaint.strip()}", hint=hint)
@@ -101,8 +102,8 @@ def _compiler(what: str) -> str:
 
 def _digest(libraries: Libraries, sources: Mapping[str, bytes], compiler: str) -> str:
     try:
-        version = programs.run([compiler, "--version"], within=60, brief=True).out
-    except programs.ProgramError as error:
+        version = subprocesses.run([compiler, "--version"], within=60, brief=True).out
+    except subprocesses.ProgramError as error:
         raise InfrastructureError(f"{compiler} does not say its version: {error.message}", hint="set CC") from error
     parts = [version, *(flag.encode() for flag in _FLAGS)]
     parts += [repr((name, library)).encode() for name, library in sorted(libraries.members.items())]

@@ -10,7 +10,8 @@ from typing import Literal, Protocol, assert_never
 import msgspec
 
 from envbuilder.environment import Combination
-from envbuilder.errors import UsageError, printable
+from envbuilder.errors import UsageError
+from envbuilder.support import terminal_text
 from envbuilder.upgrade.bisect_search import (
     Answer,
     Ask,
@@ -185,7 +186,7 @@ def _line(name: str, answer: Answer | None) -> str:
 
 def as_markdown(document: BisectDocument) -> str:
     """Write a search for an issue or a pull request."""
-    command = printable.code(" ".join(document.asked.command))
+    command = terminal_text.code(" ".join(document.asked.command))
     return f"### Bisection over {document.asked.axis}\n\n{command}\n\n```\n{as_text(document)}\n```\n"
 
 

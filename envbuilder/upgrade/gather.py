@@ -8,10 +8,10 @@ from functools import partial
 import msgspec
 
 from envbuilder.catalog.model import Catalog
-from envbuilder.console import Console
 from envbuilder.engine.port import Engine
 from envbuilder.environment import Environment
 from envbuilder.image.build import Built
+from envbuilder.support.console import Console
 from envbuilder.upgrade.differences import Evidence
 from envbuilder.upgrade.kept import Kept, key_of
 from envbuilder.upgrade.maker import LockedSide, described

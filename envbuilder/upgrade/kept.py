@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
-from envbuilder.errors import decode
+from envbuilder.support import decoding
 from envbuilder.upgrade.observe import Place, probe_files
 from envbuilder.upgrade.observed import Timed
 from envbuilder.workspace import content_key, read_document, write_atomically, write_document
@@ -70,8 +70,8 @@ class Kept:
         path = self.folder / f"{name}.json"
         kept = None if self.fresh else read_document(path, _Answer)
         if kept is not None and kept.key == key:
-            with suppress(decode.DamagedError):  # of another version of ours
-                return decode.from_json(bytes(kept.value), kind)
+            with suppress(decoding.DamagedError):  # of another version of ours
+                return decoding.from_json(bytes(kept.value), kind)
         value = make()
         if whole(value):
             raw = msgspec.Raw(msgspec.json.encode(value))

@@ -8,7 +8,6 @@ from pathlib import Path
 import msgspec
 
 from envbuilder.catalog.model import Catalog
-from envbuilder.console import Console, steps
 from envbuilder.engine.port import Engine
 from envbuilder.environment import Environment
 from envbuilder.image import lockfile, system_lock
@@ -20,6 +19,7 @@ from envbuilder.image.lock import lock
 from envbuilder.image.lockfile import LOCK
 from envbuilder.image.names import after
 from envbuilder.pypi.open_index import open_index
+from envbuilder.support.console import Console, steps
 from envbuilder.upgrade.upgrade_document import LayerSeen, Side
 from envbuilder.upgrade.upgrade_request import UpgradeRequest
 from envbuilder.validation.record import validate_and_record

@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from envbuilder.console import Task
+from envbuilder.support.console import Task
 from envbuilder.upgrade.kept import Kept, Rounds, key_of
 from envbuilder.upgrade.observe import Gap, Place, ask
 from envbuilder.upgrade.observed import Timed

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from envbuilder.engine.port import FILES_AT
-from envbuilder.errors import decode
+from envbuilder.support import decoding
 from envbuilder.upgrade.observe import Gap, Place, ask
 from envbuilder.upgrade.observed import Loaded, Saved
 from envbuilder.upgrade.upgrade_document import ModelExchange
@@ -36,9 +36,9 @@ def _exchanged(writer: Place, reader: Place, saved_by: str) -> list[ModelExchang
     formats = {name: str(number) for number, name in enumerate(saved.saved)}
     order: dict[str, object] = {"folder": f"{FILES_AT}/models", "formats": formats}
     try:
-        with decode.damaged("it saved something else than files"):
+        with decoding.damaged("it saved something else than files"):
             files = dict(_files(saved, formats))
-    except decode.DamagedError as error:
+    except decoding.DamagedError as error:
         return Gap(str(error))
     own, other = (ask(place, PROBE, Loaded, order, files) for place in (writer, reader))
     if isinstance(own, Gap):
@@ -59,6 +59,6 @@ def _files(saved: Saved, formats: dict[str, str]) -> Iterator[tuple[str, bytes]]
         for path, text in files.items():
             if PurePosixPath(path).is_absolute() or not {"", ".", ".."}.isdisjoint(path.split("/")):
                 # One side's image wrote this, and it is brought to the other's: beside its models lie our probes.
-                raise decode.DamagedError(f"{path} leads out of its folder")
-            with decode.damaged(f"{path} is not base64"):
+                raise decoding.DamagedError(f"{path} leads out of its folder")
+            with decoding.damaged(f"{path} is not base64"):
                 yield f"models/{formats[name]}/{path}", base64.b64decode(text, validate=True)

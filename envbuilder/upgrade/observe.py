@@ -9,9 +9,9 @@ from functools import cache
 from importlib import resources
 from typing import TypeVar
 
-from envbuilder.console import Task
 from envbuilder.engine.port import FILES_AT, OWN_END_S, ContainerSpec, Engine
-from envbuilder.errors import decode
+from envbuilder.support import decoding
+from envbuilder.support.console import Task
 from envbuilder.upgrade.observed import Inventory, Numerics, Observed, Printed, Surface
 from envbuilder.workspace import packaged, packaged_in
 
@@ -115,8 +115,8 @@ def ask(
     if output.wrong or not lines:
         return Gap(output.wrong or "it printed no answer")
     try:
-        return decode.from_json(lines[-1], kind)
-    except decode.DamagedError as error:
+        return decoding.from_json(lines[-1], kind)
+    except decoding.DamagedError as error:
         return Gap(f"it printed something else than an answer: {error}")
 
 

@@ -8,7 +8,7 @@ import zlib
 from array import array
 from contextlib import suppress
 
-from envbuilder.errors import decode
+from envbuilder.support import decoding
 from envbuilder.upgrade.observed import Numerics, Operation
 from envbuilder.upgrade.outcomes import TOLERANCE
 from envbuilder.upgrade.upgrade_document import OutputChange
@@ -46,7 +46,7 @@ def _values(operation: Operation) -> array[float]:
     Empty, and so without a comparison, where they are damaged or larger than any operation's.
     """
     kind = "d" if operation.precision == "float64" else "f"
-    with suppress(decode.DamagedError), decode.damaged("no results"):
+    with suppress(decoding.DamagedError), decoding.damaged("no results"):
         return array(kind, zlib.decompressobj().decompress(base64.b64decode(operation.values), _MOST_BYTES))
     return array(kind)
 

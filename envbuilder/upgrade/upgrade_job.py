@@ -9,9 +9,8 @@ from typing import cast
 from envbuilder import versions
 from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import TensorflowRelease
-from envbuilder.choice import read_fleet, read_known
+from envbuilder.choice import read_fleet, read_known, read_matrix
 from envbuilder.compat.resolve import resolve
-from envbuilder.console import Console
 from envbuilder.engine.docker import connect
 from envbuilder.environment import Combination, Environment, Flavor
 from envbuilder.errors import UsageError
@@ -19,6 +18,8 @@ from envbuilder.image import lockfile
 from envbuilder.pypi.open_index import open_index
 from envbuilder.pypi.package_index import DistFile
 from envbuilder.refresh.propose import Proposer, today
+from envbuilder.support.console import Console
+from envbuilder.support.yaml_reader import read_yaml
 from envbuilder.upgrade import bisect as bisecting
 from envbuilder.upgrade.bisect import Asked, Axis, BisectDocument
 from envbuilder.upgrade.bisect_trial import ImageTrial, candidates
@@ -31,7 +32,6 @@ from envbuilder.upgrade.upgrade_request import ROUNDS, UpgradeRequest
 from envbuilder.upgrade.upgrade_rows import pinned_row
 from envbuilder.upgrade.user_tests import read_files
 from envbuilder.workspace import Workspace, content_key, find_matrix, shipped
-from envbuilder.yaml_reader import read_matrix, read_yaml
 
 DEFAULT_POLICY = "upgrade-policy"
 CONFIRM = 2

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from envbuilder.console import table
-from envbuilder.errors import printable
+from envbuilder.support import terminal_text
+from envbuilder.support.console import table
 from envbuilder.upgrade.inventory import spdx
 from envbuilder.upgrade.measured_quantities import DRIFTED, drifted
 from envbuilder.upgrade.statistics import Interval, Measured
@@ -52,8 +52,8 @@ def as_markdown(document: UpgradeDocument) -> str:
     old, new = document.old, document.new
     parts = [
         f"## TensorFlow {old.tensorflow} → {new.tensorflow} ({document.flavor}): {document.decision}",
-        f"Judged by policy {printable.code(document.policy)} over {document.rounds} interleaved rounds.",
-        *map(printable.markdown, judged_on(document)),
+        f"Judged by policy {terminal_text.code(document.policy)} over {document.rounds} interleaved rounds.",
+        *map(terminal_text.markdown, judged_on(document)),
     ]
     for title, headers, rows in sections(document):
         if title in WHOLE:
@@ -62,7 +62,7 @@ def as_markdown(document: UpgradeDocument) -> str:
             summary = f"<summary>{title} ({len(rows)})</summary>"
             parts.append(f"<details>{summary}\n\n{_pipes(headers, rows)}\n\n</details>")
     if document.gaps:
-        parts.append("### Not known\n\n" + "\n".join(f"- {printable.markdown(gap)}" for gap in document.gaps))
+        parts.append("### Not known\n\n" + "\n".join(f"- {terminal_text.markdown(gap)}" for gap in document.gaps))
     return "\n\n".join(parts) + "\n"
 
 
@@ -87,12 +87,12 @@ WHOLE = (REJECTS, OPEN, DECIDES, "Sides", "Policy", "Platform")
 
 def _pipes(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = ["| " + " | ".join(headers) + " |", "|" + " --- |" * len(headers)]
-    lines += ["| " + " | ".join(printable.markdown(cell) for cell in row) + " |" for row in rows]
+    lines += ["| " + " | ".join(terminal_text.markdown(cell) for cell in row) + " |" for row in rows]
     return "\n".join(lines)
 
 
 def _short(text: str) -> str:
-    plain = printable.line(text)
+    plain = terminal_text.line(text)
     return plain if len(plain) <= _WIDTH else plain[: _WIDTH - 1] + "…"
 
 

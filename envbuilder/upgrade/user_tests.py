@@ -12,8 +12,9 @@ from pathlib import Path
 import msgspec
 
 from envbuilder.engine.port import FILES_AT
-from envbuilder.errors import InfrastructureError, UsageError, decode, programs
+from envbuilder.errors import InfrastructureError, UsageError
 from envbuilder.image.lock import uv_binary
+from envbuilder.support import decoding, subprocesses
 from envbuilder.upgrade.observe import Output, Place, run_probe
 from envbuilder.upgrade.observed import UserTest
 from envbuilder.upgrade.outcomes import THE_RUN
@@ -111,8 +112,8 @@ def pytest_files(python: str) -> dict[str, bytes]:
 def _fetch_pytest(python: str, folder: Path) -> None:
     words = [uv_binary(), "pip", "install", "--quiet", "--target", str(folder), "--python-version", python]
     try:
-        done = programs.run([*words, "--only-binary", ":all:", "pytest"], within=300)
-    except programs.ProgramError as error:
+        done = subprocesses.run([*words, "--only-binary", ":all:", "pytest"], within=300)
+    except subprocesses.ProgramError as error:
         raise InfrastructureError(
             f"cannot fetch pytest for Python {python}: {error.message}", hint="try again"
         ) from error
@@ -169,11 +170,11 @@ def results(output: Output) -> tuple[UserTest, ...]:
     ended = False
     for line in output.stdout.splitlines():
         try:
-            if decode.from_json(line, _Mark).end:
+            if decoding.from_json(line, _Mark).end:
                 ended = True
                 continue
-            test = decode.from_json(line, UserTest)
-        except decode.DamagedError:
+            test = decoding.from_json(line, UserTest)
+        except decoding.DamagedError:
             continue  # no answer of the runner's: the test that it may have been of is missing, and counts as failed
         if test.name not in found or found[test.name].outcome == "passed":
             found[test.name] = test

@@ -8,10 +8,10 @@ import struct
 
 import msgspec
 
-from envbuilder.errors import decode
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.probes.suite.elf import Elf, NotElfError
 from envbuilder.probes.suite.kernel_text import Kernel
+from envbuilder.support import decoding
 from envbuilder.verdict import CheckResult
 
 _EM_CUDA = "190"
@@ -32,8 +32,8 @@ def check_assembled(result: CheckResult, data: object, kernel: Kernel) -> CheckR
     if result.outcome != "passed":
         return result
     try:
-        said = decode.converted(data, _Said)
-    except decode.DamagedError:
+        said = decoding.converted(data, _Said)
+    except decoding.DamagedError:
         said = _Said("", {})
     wrong = {tool: why for tool, text in {"ptxas": "", **said.made}.items() if (why := _wrong(text, kernel))}
     if not wrong:
@@ -57,10 +57,10 @@ def check_assembled(result: CheckResult, data: object, kernel: Kernel) -> CheckR
 def _wrong(text: str, kernel: Kernel) -> str:
     """Say in what way it is not the kernel's code; '' where it is."""
     try:
-        with decode.damaged("not the bytes of a file"):
+        with decoding.damaged("not the bytes of a file"):
             content = base64.b64decode(text, validate=True)
         elf, window = _read(content)
-    except (decode.DamagedError, NotElfError):
+    except (decoding.DamagedError, NotElfError):
         return "it is no ELF file"
     if elf.machine != _EM_CUDA:
         return "it is for no GPU"

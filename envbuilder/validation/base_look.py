@@ -12,10 +12,11 @@ from envbuilder import versions
 from envbuilder.catalog.base_facts import BaseFacts, Disagreement, FoundLibrary, FoundPython, refusal
 from envbuilder.catalog.model import Catalog
 from envbuilder.engine.port import Engine, Image
-from envbuilder.errors import InfrastructureError, decode
+from envbuilder.errors import InfrastructureError
 from envbuilder.image.bases import fetched, held
 from envbuilder.image.mirrors import sources
 from envbuilder.probes.suite import xlatools
+from envbuilder.support import decoding
 from envbuilder.validation.image_files import ImageFiles, read_image
 from envbuilder.validation.image_loader import ImageSearch
 from envbuilder.validation.static_looks import cudnn_version
@@ -84,7 +85,7 @@ def found_in(files: ImageFiles, image: Image, pinned: str, catalog: Catalog, *, 
 
 def _system(files: ImageFiles) -> tuple[str, str]:
     content = files.content("etc/os-release") or files.content("usr/lib/os-release") or b""
-    told = dict(_FIELD.findall(decode.lossy(content)))
+    told = dict(_FIELD.findall(decoding.lossy(content)))
     return told.get("ID", ""), told.get("VERSION_ID", "")
 
 
@@ -94,7 +95,7 @@ def _libc(files: ImageFiles, search: ImageSearch) -> tuple[str, str]:
     if libc is not None:
         named = [name.removeprefix("GLIBC_") for name in libc.defines if name.startswith("GLIBC_")]
         known = [name for name in named if versions.key_or_none(name)]
-        packaged = _GLIBC_PACKAGE.search(decode.lossy(files.content("var/lib/dpkg/status") or b""))
+        packaged = _GLIBC_PACKAGE.search(decoding.lossy(files.content("var/lib/dpkg/status") or b""))
         known += [packaged[1]] if packaged else []
         return "glibc", max(known, key=versions.key, default="")
     return ("musl" if any(_MUSL.match(one) for one in files.paths) else ""), ""

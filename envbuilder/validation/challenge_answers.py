@@ -19,10 +19,10 @@ from typing import Any
 
 import msgspec
 
-from envbuilder.errors import printable
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.probes.suite.challenge import product_name
 from envbuilder.probes.suite.draw import LARGE, ROWS, Draw
+from envbuilder.support import terminal_text
 from envbuilder.verdict import CheckResult
 
 TOLERANCE = 32 * 2.0**-24
@@ -73,14 +73,14 @@ def check_answers(result: CheckResult, data: object, right: Mapping[str, Numbers
 
 def _differs(given: object, expected: Numbers, tolerance: float) -> str:
     if isinstance(given, dict):
-        return printable.line(f"no answer: {given.get('error')}")
+        return terminal_text.line(f"no answer: {given.get('error')}")
     if not isinstance(given, list):
         return "no answer"
     if len(given) != len(expected):
         return f"{len(given)} values where there are {len(expected)}"
     for index, (one, other) in enumerate(zip(given, expected, strict=True)):
         if not _same(one, other, tolerance):
-            return printable.line(f"value {index} is {str(one)[:60]}, where {str(other)[:60]} is right")
+            return terminal_text.line(f"value {index} is {str(one)[:60]}, where {str(other)[:60]} is right")
     return ""
 
 

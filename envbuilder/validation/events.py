@@ -10,10 +10,10 @@ from typing import Any, Literal
 
 import msgspec
 
-from envbuilder.errors import decode, printable
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.probes.suite import pace
 from envbuilder.probes.suite.channel import Reader
+from envbuilder.support import decoding, terminal_text
 from envbuilder.validation.checks.specification import Check
 from envbuilder.validation.checks.suite_table import HOST_GROUPS
 from envbuilder.validation.protocol import Rules
@@ -195,8 +195,8 @@ class Session:
         for payload in self._reader.feed(data):
             self._last = self._clock()
             try:
-                self._take(decode.from_json(payload, _Event))
-            except decode.DamagedError as error:
+                self._take(decoding.from_json(payload, _Event))
+            except decoding.DamagedError as error:
                 self._rules.violate(f"a message cannot be read: {error}")
         self.noise(0)
 
@@ -303,7 +303,7 @@ def _driver(result: _Result) -> Driver:
     """Read what the driver's check said beside its result. Raises DamagedError where it is of another shape."""
     if result.name != _DRIVER or result.data is None:
         return Driver()
-    return decode.converted(result.data, Driver)
+    return decoding.converted(result.data, Driver)
 
 
 def check_protocol(session: Session, why: Unfinished | None, check: Check) -> CheckResult:
@@ -314,7 +314,7 @@ def check_protocol(session: Session, why: Unfinished | None, check: Check) -> Ch
             code=Code.PROTOCOL_VIOLATION,
             severity=Severity.ERROR,
             subject="the run's messages",
-            message=printable.line(text),
+            message=terminal_text.line(text),
             fix="find what in the image answers in the suite's place: .pth files, sitecustomize, a wrapped python",
         )
         for text in violations[:_SHOWN]
@@ -324,7 +324,7 @@ def check_protocol(session: Session, why: Unfinished | None, check: Check) -> Ch
         tier=check.tier,
         outcome="failed" if violations else "passed",
         expected="messages that are sealed, whole and in order",
-        observed=printable.line("; ".join(violations[:_SHOWN])) or "so they are",
+        observed=terminal_text.line("; ".join(violations[:_SHOWN])) or "so they are",
         findings=findings,
     )
 
@@ -336,11 +336,11 @@ def plain_finding(finding: Finding) -> Finding:
     """Return a finding whose every sentence is one line: an image's words start no line of any report of ours."""
     return msgspec.structs.replace(
         finding,
-        subject=printable.line(finding.subject),
-        message=printable.line(finding.message),
-        requires=printable.line(finding.requires),
-        fix=printable.line(finding.fix),
-        found=printable.line(finding.found),
+        subject=terminal_text.line(finding.subject),
+        message=terminal_text.line(finding.message),
+        requires=terminal_text.line(finding.requires),
+        fix=terminal_text.line(finding.fix),
+        found=terminal_text.line(finding.found),
     )
 
 
@@ -354,8 +354,8 @@ def _checked(result: _Result, check: Check) -> CheckResult:
         tier=check.tier,
         outcome=result.outcome,
         duration_s=round(result.duration_s, 4),
-        expected=printable.line(result.expected),
-        observed=printable.line(result.observed),
+        expected=terminal_text.line(result.expected),
+        observed=terminal_text.line(result.observed),
         findings=tuple(plain_finding(finding) for finding in result.findings),
         measurements=result.measurements,
         log=result.log,

@@ -10,9 +10,10 @@ from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import TensorflowRelease
 from envbuilder.engine.port import Image
 from envbuilder.environment import WHOLE, Environment, Flavor
-from envbuilder.errors import UsageError, decode
+from envbuilder.errors import UsageError
 from envbuilder.finding import Code
 from envbuilder.image import lockfile
+from envbuilder.support import decoding
 from envbuilder.validation.checks.specification import Profile
 from envbuilder.validation.checks.suite_plan import Facts
 from envbuilder.validation.events import Identity
@@ -61,9 +62,9 @@ def told_of(identity: Identity, image: Image) -> tuple[Environment, str]:
     """
     label = image.labels.get(ENVIRONMENT_LABEL, "")
     try:
-        environment = decode.from_json(identity.environment.encode(), Environment)
+        environment = decoding.from_json(identity.environment.encode(), Environment)
         held = lockfile.digest(identity.lock)
-    except (decode.DamagedError, ValueError) as error:
+    except (decoding.DamagedError, ValueError) as error:
         raise UsageError(f"the image carries no environment of ours: {error}", hint=_OURS_ALONE) from error
     if (
         not label

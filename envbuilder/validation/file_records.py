@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from envbuilder.errors import decode
+from envbuilder.support import decoding
 from envbuilder.validation.image_files import ImageFiles
 from envbuilder.versions import distribution
 
@@ -124,7 +124,7 @@ def _scripts(entry_points: str) -> frozenset[str]:
 
 def parse(record: bytes, site: str) -> Iterator[tuple[str, str]]:
     """Read a RECORD: each file's path in the image, and its digest."""
-    for row in decode.csv_rows(record):
+    for row in decoding.csv_rows(record):
         if row and row[0]:
             yield _placed(row[0], site), row[1] if len(row) > 1 else ""
 
@@ -142,7 +142,7 @@ def of_wheel(record: bytes, distribution: Distribution) -> tuple[dict[str, str],
     """
     site, rows, rewritten = distribution.site, dict[str, str](), set[str]()
     prefix = posixpath.normpath(posixpath.join("/", site, "../../..")).lstrip("/")
-    for row in decode.csv_rows(record):
+    for row in decoding.csv_rows(record):
         path, digest = (*row, "", "")[:2]
         top, _, rest = path.partition("/")
         if not path or (top.endswith(".dist-info") and rest in _UNLISTED):

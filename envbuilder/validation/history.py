@@ -15,7 +15,8 @@ from pathlib import Path
 
 import msgspec
 
-from envbuilder.errors import InfrastructureError, UsageError, decode
+from envbuilder.errors import InfrastructureError, UsageError
+from envbuilder.support import decoding
 from envbuilder.verdict import Verdict
 
 VERSION = 1
@@ -74,12 +75,12 @@ class History:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with (
-                decode.damaged("not a history that can be read"),  # what a damaged file holds may be no text
+                decoding.damaged("not a history that can be read"),  # what a damaged file holds may be no text
                 closing(sqlite3.connect(self.path, timeout=_BUSY_S)) as connection,
             ):
                 _prepare(connection, self.path)
                 yield connection
-        except (sqlite3.Error, OSError, decode.DamagedError) as error:
+        except (sqlite3.Error, OSError, decoding.DamagedError) as error:
             raise InfrastructureError(
                 f"{self.path}: {error}", hint="is it a history file of envbuilder, on a disk that can be written?"
             ) from error
@@ -108,8 +109,8 @@ def _readable(key: object, document: object) -> Verdict | None:
     if not isinstance(document, bytes) or hashlib.sha256(document).hexdigest() != key:
         return None
     try:
-        return decode.from_json(document, Verdict)
-    except decode.DamagedError:
+        return decoding.from_json(document, Verdict)
+    except decoding.DamagedError:
         return None
 
 
@@ -129,7 +130,7 @@ def _row(verdict: Verdict) -> tuple[str, str, str, str, str, int, str, bytes]:
 
 def _finished(verdict: Verdict) -> str:
     """Return when a verdict was reached. Raises DamagedError where it does not say so."""
-    with decode.damaged("the verdict's time is none"):
+    with decoding.damaged("the verdict's time is none"):
         return _utc(datetime.fromisoformat(verdict.finished))
 
 

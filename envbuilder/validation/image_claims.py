@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from envbuilder.environment import WHOLE, Environment
-from envbuilder.errors import decode
 from envbuilder.finding import Code, Finding
 from envbuilder.image import lockfile, omissions, system_lock
+from envbuilder.support import decoding
 from envbuilder.validation import system_locked
 from envbuilder.validation.checks.suite_plan import Facts
 from envbuilder.validation.file_records import Distribution, distributions
@@ -37,8 +37,8 @@ _SAYS_CUDA = re.compile(
 def document(files: ImageFiles) -> Environment | None:
     """Read the environment document that an image carries; None where it is absent, damaged, or its id no name."""
     try:
-        found = decode.from_json(files.content(DOCUMENT) or b"", Environment)
-    except decode.DamagedError:
+        found = decoding.from_json(files.content(DOCUMENT) or b"", Environment)
+    except decoding.DamagedError:
         return None
     return found if _NAME.match(found.id) else None
 
@@ -51,7 +51,7 @@ def contradicts_itself(told: Environment) -> bool:
 def carried_lock(files: ImageFiles) -> str:
     """Read the lock that an image carries; '' where it carries none that is one."""
     try:
-        text = decode.text(files.content(LOCK) or b"")
+        text = decoding.text(files.content(LOCK) or b"")
         lockfile.parse(text)
     except ValueError:
         return ""
@@ -61,7 +61,7 @@ def carried_lock(files: ImageFiles) -> str:
 def carried_list(files: ImageFiles, label: str, lock: str) -> str:
     """Read the list of what an image leaves out that it carries; '' where its label, or its lock, speaks of another."""
     try:
-        return omissions.named(label, lock, decode.text(files.content(LIST) or b""))
+        return omissions.named(label, lock, decoding.text(files.content(LIST) or b""))
     except ValueError:
         return ""
 
@@ -94,7 +94,7 @@ def claims(subject: Outside) -> Looked:
     told = document(files)
     framework = _framework(distributions(files))
     lock = files.content(LOCK)
-    digest = lockfile.digest(decode.lossy(lock)) if lock is not None else None
+    digest = lockfile.digest(decoding.lossy(lock)) if lock is not None else None
     package, version, python = framework
     rows: list[tuple[str, object, object]] = [
         (f"label {ENVIRONMENT_LABEL}", labels.get(ENVIRONMENT_LABEL), facts.environment),
@@ -133,7 +133,7 @@ def _of_system(subject: Outside, told: Environment | None) -> Iterator[tuple[str
     needed = system_lock.needed(told) if told is not None else ()
     for name, path in system_locked.CARRIED.items():
         content = subject.files.content(path)
-        held = lockfile.digest(decode.lossy(content)) if content is not None else None
+        held = lockfile.digest(decoding.lossy(content)) if content is not None else None
         if not subject.system_is_carried or name in system:
             yield f"{name} in the image", held, lockfile.digest(system[name]) if name in system else None
         elif content is not None or name in needed:
@@ -144,7 +144,7 @@ def _of_form(subject: Outside, told: Environment | None) -> Iterator[tuple[str, 
     """Yield what is said of an image's form, and of what it leaves out: each claim, and what it is to be."""
     labels, content = subject.image.labels, subject.files.content(LIST)
     label = labels.get(omissions.LABEL)
-    carried = lockfile.digest(decode.lossy(content)) if content is not None else None
+    carried = lockfile.digest(decoding.lossy(content)) if content is not None else None
     own = (told.form or None) if told is not None else None
     form = _form_to_be(subject.facts) if subject.facts.form else own
     yield f"label {FORM_LABEL}", labels.get(FORM_LABEL), form
@@ -223,7 +223,7 @@ def _claim(name: str, text: str, actual: object = "", claimed: object = "") -> F
 
 
 def _shown(value: object) -> str:
-    return decode.lossy(str(value).encode("unicode_escape"))[:120]
+    return decoding.lossy(str(value).encode("unicode_escape"))[:120]
 
 
 def is_name(text: str) -> bool:

@@ -12,9 +12,10 @@ from importlib import resources
 import msgspec
 
 from envbuilder.engine.port import Engine, Image
-from envbuilder.errors import InfrastructureError, decode
+from envbuilder.errors import InfrastructureError
 from envbuilder.image import dpkg_status
 from envbuilder.pypi.answer_cache import Cache
+from envbuilder.support import decoding
 from envbuilder.validation.layer_scan import FileRow, LayerRecord, scan
 from envbuilder.validation.system_packages import SystemPackages, is_list
 from envbuilder.workspace import cache_dir, packaged
@@ -92,7 +93,7 @@ class ImageFiles:
     def _status(self) -> tuple[tuple[int, Mapping[str, str]], ...]:
         """What dpkg says is installed, in every layer that says so, lowest first."""
         told = ((number, one.contents.get(dpkg_status.PATH)) for number, one in enumerate(self.records))
-        return tuple((number, dpkg_status.versions(decode.lossy(text))) for number, text in told if text is not None)
+        return tuple((number, dpkg_status.versions(decoding.lossy(text))) for number, text in told if text is not None)
 
     def _stack(self, number: int, record: LayerRecord) -> None:
         """Put a layer above those before, as an engine unpacks it: entry by entry, through the links of folders."""
@@ -262,8 +263,8 @@ def _scanner() -> str:
 def _unpacked(kept: bytes) -> LayerRecord | None:
     """Read a kept record; None for one that was spoilt."""
     try:
-        with decode.damaged("not a kept record"):
-            found: LayerRecord = decode.from_msgpack(zlib.decompress(kept), LayerRecord)
-    except decode.DamagedError:
+        with decoding.damaged("not a kept record"):
+            found: LayerRecord = decoding.from_msgpack(zlib.decompress(kept), LayerRecord)
+    except decoding.DamagedError:
         return None
     return found

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from envbuilder.engine.port import Image
-from envbuilder.errors import decode
 from envbuilder.probes.suite import framework, installed
 from envbuilder.probes.suite.elf import Elf
 from envbuilder.probes.suite.loader import DEFAULTS, Search, parse_cache
+from envbuilder.support import decoding
 from envbuilder.validation.file_records import SITE
 from envbuilder.validation.image_files import ImageFiles, Seen
 from envbuilder.validation.layer_scan import Binary
@@ -103,7 +103,7 @@ class ImagePython:
         for site in self.sites:
             found = _VERSION.search(_configuration(self._files, site) or b"")
             if found:
-                return decode.lossy(found[1])
+                return decoding.lossy(found[1])
         return otherwise
 
     def distributions(self) -> list[installed.Distribution]:
@@ -117,7 +117,7 @@ class ImagePython:
             if found["leaf"] != "PKG-INFO" or key not in kept:
                 kept[key] = content
         made = (
-            installed.described(decode.lossy(content).splitlines(), posixpath.join("/", *key))
+            installed.described(decoding.lossy(content).splitlines(), posixpath.join("/", *key))
             for key, content in kept.items()
         )
         return sorted((one for one in made if one is not None), key=lambda one: (one.name, one.version))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from envbuilder.errors import decode
 from envbuilder.finding import Finding
+from envbuilder.support import decoding
 from envbuilder.validation.outside import Outside
 from envbuilder.validation.python_variables import bad, odd, shown
 
@@ -28,8 +28,8 @@ def keras_settings(subject: Outside, env: Mapping[str, str]) -> Iterator[Finding
         yield odd(SUBJECT, f"/{shown(path)} is there, and was not read: what Keras takes from it is unknown")
         return
     try:
-        told = decode.from_loose_json(content)
-    except decode.DamagedError as error:
+        told = decoding.from_loose_json(content)
+    except decoding.DamagedError as error:
         yield odd(SUBJECT, f"/{shown(path)} is no JSON, and Keras passes over it: {shown(str(error))}")
         return
     if not isinstance(told, dict):

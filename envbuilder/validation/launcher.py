@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from envbuilder.engine.port import FILES_AT, OWN_END_S, ContainerSpec, Ended, Engine
-from envbuilder.errors import InfrastructureError, UsageError, printable
+from envbuilder.errors import InfrastructureError, UsageError
 from envbuilder.finding import Code
+from envbuilder.support import terminal_text
 from envbuilder.validation.checks.suite_plan import probe_files
 from envbuilder.validation.events import FLOODED, Session, Unfinished
 from envbuilder.validation.process import follow
@@ -87,11 +88,13 @@ def _why(place: Place, ended: Ended, stderr: str) -> Unfinished | None:
         (refused is not None, Unfinished(f"not run: {refused[0] if refused else ''}")),
         (
             ended.exit_code == _NO_PYTHON,
-            Unfinished(f"not run: the image's Python does not start: {printable.line(stderr[:1000])}"),
+            Unfinished(f"not run: the image's Python does not start: {terminal_text.line(stderr[:1000])}"),
         ),
         (
             ended.exit_code != 0,
-            Unfinished(f"not run: the runner ended with exit code {ended.exit_code}: {printable.line(stderr[-1000:])}"),
+            Unfinished(
+                f"not run: the runner ended with exit code {ended.exit_code}: {terminal_text.line(stderr[-1000:])}"
+            ),
         ),
     )
     return next((why for holds, why in reasons if holds), None)
@@ -104,7 +107,7 @@ def _refusal(ended: Ended) -> tuple[str, str] | None:
     if ended.exit_code == _NO_TENSORFLOW:
         return "no Python in it has TensorFlow", "validate an image that brings TensorFlow"
     if ended.refusal:
-        return f"the container cannot start: {printable.line(ended.refusal)}", "the image needs /bin/sh"
+        return f"the container cannot start: {terminal_text.line(ended.refusal)}", "the image needs /bin/sh"
     return None
 
 

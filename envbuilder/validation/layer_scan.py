@@ -12,8 +12,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import msgspec
 
 from envbuilder.engine.port import FileKind, LayerFile, LayerStream
-from envbuilder.errors import InfrastructureError, decode
+from envbuilder.errors import InfrastructureError
 from envbuilder.probes.suite.elf import PT_DYNAMIC, DamagedElfError, Elf, NotElfError
+from envbuilder.support import decoding
 from envbuilder.validation.file_secrets import FileSecrets
 from envbuilder.validation.library_versions import own_version
 from envbuilder.validation.secret_search import Secret
@@ -212,10 +213,10 @@ class _Reading:
 def _dynamic(piece: bytes | bytearray) -> range:
     """Say where a file's headers, at its beginning, place what the loader reads; an empty range where they do not."""
     try:
-        with decode.damaged("no headers"):
+        with decoding.damaged("no headers"):
             at, size, count = [struct.unpack_from(form, piece, place)[0] for form, place in _HEADER]
             rows = [struct.unpack_from("<IIQQQQQQ", piece, at + number * size) for number in range(min(count, 64))]
-    except decode.DamagedError:
+    except decoding.DamagedError:
         return range(0)  # which is found out when it is described
     return next((range(row[2], row[2] + min(row[5], _ENDS)) for row in rows if row[0] == PT_DYNAMIC), range(0))
 

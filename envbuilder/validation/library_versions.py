@@ -6,8 +6,8 @@ import mmap
 import re
 from collections.abc import Iterator
 
-from envbuilder.errors import decode
 from envbuilder.probes.suite.elf import Elf
+from envbuilder.support import decoding
 
 _CUDNN = re.compile(r"cudnn_\w+_version\Z")
 """Parts of cuDNN export their version as a number: 0x00090300 is 9.3.0 (read off 9.3's wheel)."""
@@ -58,5 +58,5 @@ def _built(elf: Elf, window: mmap.mmap) -> Iterator[str]:
     while at >= 0:
         found = _BUILT.match(window[at : at + 80])
         if found:
-            yield decode.lossy(found["full"])
+            yield decoding.lossy(found["full"])
         at = window.find(b"Cuda compilation tools, release ", at + 1, offset + size)

@@ -9,7 +9,7 @@ import struct
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 
-from envbuilder.errors import decode
+from envbuilder.support import decoding
 
 _PIECE = 1 << 20
 _GZIP, _ZLIB, _RAW = 31, 15, -15
@@ -43,7 +43,7 @@ class Packed:
         while True:
             try:
                 out = next(self._walk, None)
-            except (decode.DamagedError, lzma.LZMAError, OSError):
+            except (decoding.DamagedError, lzma.LZMAError, OSError):
                 return
             if out is None:
                 return
@@ -79,7 +79,7 @@ def _inflated(packed: Packed, form: int) -> Walk:
     stream = zlib.decompressobj(form)
     while not stream.eof:
         yield from packed.until(1)
-        with decode.damaged("packed bytes"):
+        with decoding.damaged("packed bytes"):
             out = stream.decompress(packed.first(_PIECE), _PIECE)
         packed.buffer[:0] = stream.unconsumed_tail or stream.unused_data
         yield out
@@ -89,7 +89,7 @@ def _expanded(packed: Packed, stream: bz2.BZ2Decompressor | lzma.LZMADecompresso
     while not stream.eof:
         if stream.needs_input:
             yield from packed.until(1)
-        with decode.damaged("packed bytes"):
+        with decoding.damaged("packed bytes"):
             out = stream.decompress(packed.first(_PIECE) if stream.needs_input else b"", _PIECE)
         yield out
     packed.buffer[:0] = stream.unused_data
@@ -102,10 +102,10 @@ def _entries(packed: Packed) -> Walk:
         if not packed.buffer.startswith(_IS_ENTRY):
             yield from _next_entry(packed)
             continue
-        with decode.damaged("a zip's entry"):
+        with decoding.damaged("a zip's entry"):
             _, _, flags, method, _, _, _, size, _, name, extra = _ENTRY.unpack(packed.first(_ENTRY.size))
         yield from packed.until(name + extra)
-        packed.inside = decode.lossy(packed.first(name + extra)[:name])
+        packed.inside = decoding.lossy(packed.first(name + extra)[:name])
         if method == _DEFLATED and not flags & _ENCRYPTED:
             yield from _inflated(packed, _RAW)
         while size and method != _DEFLATED and not flags & _SIZES_FOLLOW:

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import IO
 
-from envbuilder.errors import programs
 from envbuilder.probes.suite.lifetime import descendants
+from envbuilder.support import subprocesses
 
 _LOOK_S = 0.2
 """How often a process that is silent is looked at."""
@@ -40,8 +40,14 @@ def follow(
     Raises OSError where it cannot be started.
     """
     deadline = time.monotonic() + time_limit
-    with programs.started(
-        command, env=env, patience=0.0, start_new_session=True, bufsize=0, stdin=programs.PIPE, stdout=programs.PIPE
+    with subprocesses.started(
+        command,
+        env=env,
+        patience=0.0,
+        start_new_session=True,
+        bufsize=0,
+        stdin=subprocesses.PIPE,
+        stdout=subprocesses.PIPE,
     ) as process:
         assert process.stdout is not None  # noqa: S101 - asked for above
         threading.Thread(target=_give, args=(process, stdin), daemon=True).start()  # it may never read
@@ -54,12 +60,12 @@ def follow(
                 _end(process)
 
 
-def _wait(process: programs.Process, deadline: float) -> None:
+def _wait(process: subprocesses.Process, deadline: float) -> None:
     while process.poll() is None and time.monotonic() < deadline:
         time.sleep(_LOOK_S / 10)
 
 
-def _give(process: programs.Process, data: bytes) -> None:
+def _give(process: subprocesses.Process, data: bytes) -> None:
     """Write a process's standard input and end it; one that has ended, or was killed, needs none."""
     assert process.stdin is not None  # noqa: S101 - asked for where it is started
     with suppress(OSError, ValueError), process.stdin as stream:
@@ -69,7 +75,7 @@ def _give(process: programs.Process, data: bytes) -> None:
 
 
 def _hand_on(
-    process: programs.Process,
+    process: subprocesses.Process,
     stream: IO[bytes],
     on_output: Callable[[bytes], None],
     deadline: float,
@@ -92,7 +98,7 @@ def _hand_on(
     return False
 
 
-def _end(process: programs.Process) -> None:
+def _end(process: subprocesses.Process) -> None:
     """Kill a process, its group, and what has left the group for a session of its own (every check does)."""
     if process.poll() is None:
         with suppress(ProcessLookupError):

@@ -6,9 +6,9 @@ import posixpath
 import re
 from collections.abc import Iterator
 
-from envbuilder.errors import decode
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.probes.suite import closure
+from envbuilder.support import decoding
 from envbuilder.validation.image_files import Seen
 from envbuilder.validation.image_loader import ImageSearch
 from envbuilder.validation.outside import Outside, either, error, listed
@@ -134,7 +134,7 @@ def homes(note: bytes) -> list[str]:
 
     Which of several counts depends on the Python, and so does whether a line without spaces does.
     """
-    pairs = (line.partition("=") for line in re.split(r"[\r\n]", decode.lossy(note)))
+    pairs = (line.partition("=") for line in re.split(r"[\r\n]", decoding.lossy(note)))
     return list(
         dict.fromkeys(value.strip() for key, equals, value in pairs if equals and key.strip().lower() == "home")
     )

@@ -8,11 +8,12 @@ from pathlib import Path
 import msgspec
 
 from envbuilder.engine.port import Engine
-from envbuilder.errors import UsageError, decode
+from envbuilder.errors import UsageError
 from envbuilder.image import lockfile
 from envbuilder.image.system_lock import CUDNN_LOCK
 from envbuilder.image.wheel_pins import add_pins
 from envbuilder.image.wheel_records import WheelRecords
+from envbuilder.support import decoding
 from envbuilder.validation.checks import suite_plan
 from envbuilder.validation.events import Progress
 from envbuilder.validation.history import History
@@ -131,5 +132,7 @@ def _key(request: ValidationRequest, engine: Engine) -> str:
 
 def _gpu_models() -> list[str]:
     """Name the model of each GPU that the driver drives; none where there is no driver."""
-    lines = [line for path in GPUS.glob("*/information") for line in decode.lossy(read_kept(path) or b"").splitlines()]
+    lines = [
+        line for path in GPUS.glob("*/information") for line in decoding.lossy(read_kept(path) or b"").splitlines()
+    ]
     return sorted(line.partition(":")[2].strip() for line in lines if line.startswith("Model:"))

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from envbuilder.errors import decode
+from envbuilder.support import decoding
 
 _ENCODED_KEY = (
     r"LS0tLS1CRUdJTi(?:BQUklWQVRF|BSU0EgUFJJVkFUR|BFQyBQUklWQVRF|BEU0EgUFJJVkFUR|BPUEVOU1NIIFBSSVZBVE"
@@ -30,13 +30,13 @@ _SHAPES: tuple[tuple[str, bytes, str], ...] = (
     ("an AWS secret key", b"aws_secret_access_key", r"aws_secret_access_key\s*[=:]\s*[\"']?[A-Za-z0-9+/]{20,}"),
     ("an AWS secret key", b"AWS_SECRET_ACCESS_KEY", r"AWS_SECRET_ACCESS_KEY\s*[=:]\s*[\"']?[A-Za-z0-9+/]{20,}"),
     *(
-        ("a GitHub token", hint, rf"(?<![A-Za-z0-9]){decode.lossy(hint)}[A-Za-z0-9]{{30,}}")
+        ("a GitHub token", hint, rf"(?<![A-Za-z0-9]){decoding.lossy(hint)}[A-Za-z0-9]{{30,}}")
         for hint in (b"ghp_", b"gho_", b"ghu_", b"ghs_", b"ghr_")
     ),
     ("a GitHub token", b"github_pat_", r"github_pat_[A-Za-z0-9_]{30,}"),
     ("a GitLab token", b"glpat-", r"glpat-[A-Za-z0-9_-]{20,}"),
     *(
-        ("a Slack token", hint, rf"(?<![A-Za-z0-9]){decode.lossy(hint)}[A-Za-z0-9-]{{20,}}")
+        ("a Slack token", hint, rf"(?<![A-Za-z0-9]){decoding.lossy(hint)}[A-Za-z0-9-]{{20,}}")
         for hint in (b"xoxa-", b"xoxb-", b"xoxe-", b"xoxp-", b"xoxr-", b"xoxs-")
     ),
     ("a Hugging Face token", b"hf_", r"(?<![A-Za-z0-9_])hf_[A-Za-z]{30,}(?![A-Za-z0-9_])"),

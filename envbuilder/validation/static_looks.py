@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 
-from envbuilder.errors import decode
 from envbuilder.finding import Finding, Severity
 from envbuilder.probes.suite import closure, packages, stacks, xlatools
 from envbuilder.probes.suite.answer import Answer
+from envbuilder.support import decoding
 from envbuilder.validation.driver_files import baked_in
 from envbuilder.validation.events import plain_finding
 from envbuilder.validation.image_files import ImageFiles
@@ -139,8 +139,8 @@ def _and(looked: Looked, others: tuple[Finding, ...]) -> Looked:
 def _looked(answer: Answer) -> Looked:
     """Read a probe's answer as what a look came to."""
     return Looked(
-        tuple(plain_finding(one) for one in decode.converted(answer["findings"], list[Finding])),
+        tuple(plain_finding(one) for one in decoding.converted(answer["findings"], list[Finding])),
         answer["expected"],
         answer["observed"],
-        tuple(decode.converted(answer["measurements"], dict[str, Measurement]).items()),
+        tuple(decoding.converted(answer["measurements"], dict[str, Measurement]).items()),
     )

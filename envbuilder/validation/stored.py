@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from envbuilder import console
-from envbuilder.errors import InputError, Problem, decode
+from envbuilder.errors import InputError, Problem
+from envbuilder.support import console, decoding
 from envbuilder.verdict import Verdict, contradiction
 from envbuilder.workspace import read_document, read_users
 
@@ -24,8 +24,8 @@ def users_verdict(path: Path) -> Verdict:
     """Read a verdict from a file that the user names. Raises InputError where it is none, or contradicts itself."""
     hint = "envbuilder run writes out/<id>/verdict.json"
     try:
-        verdict = decode.from_json(read_users(path), Verdict, "no verdict that can be read")
-    except decode.DamagedError as error:
+        verdict = decoding.from_json(read_users(path), Verdict, "no verdict that can be read")
+    except decoding.DamagedError as error:
         raise InputError((Problem(str(path), 0, "", str(error)),), hint=hint) from error
     if why := contradiction(verdict):
         raise InputError((Problem(str(path), 0, "", why),), hint=hint)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from envbuilder.errors import decode
 from envbuilder.finding import Code, Finding
 from envbuilder.image import dpkg_status, lockfile, system_lock
 from envbuilder.image.lockfile import Locked
 from envbuilder.image.system_lock import CUDNN_LOCK, SYSTEM_LOCK
+from envbuilder.support import decoding
 from envbuilder.validation.file_records import Distribution, distributions_at
 from envbuilder.validation.image_files import ImageFiles
 from envbuilder.validation.outside import OBJECT, SHOWN, Outside, error, listed
@@ -28,7 +28,7 @@ def carried(files: ImageFiles) -> dict[str, str]:
     found: dict[str, str] = {}
     for name, path in CARRIED.items():
         try:
-            text = decode.text(files.content(path) or b"")
+            text = decoding.text(files.content(path) or b"")
             _parse = system_lock.parse(text) if name == SYSTEM_LOCK else lockfile.parse(text)
         except ValueError:
             continue
@@ -50,7 +50,7 @@ def unlocked(subject: Outside) -> Iterator[Finding]:
     if not subject.is_ours:
         return
     status = subject.files.content(dpkg_status.PATH)
-    there = dpkg_status.versions(decode.lossy(status or b""))
+    there = dpkg_status.versions(decoding.lossy(status or b""))
     text = subject.system.get(SYSTEM_LOCK, "")
     wanted = {package.name: package.version for package in system_lock.parse(text)}
     asked = (one.partition("=") for one in system_lock.of_base(text))
@@ -75,7 +75,7 @@ def _of_base(subject: Outside) -> Mapping[str, str]:
     """
     records = subject.files.records[: subject.locked_above]
     found = next((content for one in reversed(records) if (content := one.contents.get(dpkg_status.PATH))), b"")
-    packages = dpkg_status.versions(decode.lossy(found))
+    packages = dpkg_status.versions(decoding.lossy(found))
     return packages if "python3" in packages else {}
 
 

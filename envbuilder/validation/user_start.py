@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 import msgspec
 
 from envbuilder.engine.port import ContainerSpec, Ended, Engine, Image
-from envbuilder.errors import decode, printable
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.probes.suite.draw import Draw
+from envbuilder.support import decoding, terminal_text
 from envbuilder.validation.checks.specification import Check
 from envbuilder.verdict import CheckResult
 
@@ -84,7 +84,7 @@ def check_user_start(engine: Engine, image: Image, check: Check, stopped: thread
     drawn = Draw(secrets.token_hex(16))
     left = [drawn.integers(f"left {row}", _INNER) for row in range(_SIZE)]
     right = [drawn.integers(f"right {row}", _SIZE) for row in range(_INNER)]
-    program = _PROGRAM.format(left=left, right=right, mark=decode.lossy(_MARK))
+    program = _PROGRAM.format(left=left, right=right, mark=decoding.lossy(_MARK))
     product = [sum(map(operator.mul, row, column)) for row in left for column in zip(*right, strict=True)]
     for python in ("python", "python3"):
         heard = _Heard(stopped)
@@ -93,14 +93,14 @@ def check_user_start(engine: Engine, image: Image, check: Check, stopped: thread
         )
         if not ended.refusal:
             break
-    wrong = printable.line(_wrong(ended, heard, product))
+    wrong = terminal_text.line(_wrong(ended, heard, product))
     finding = Finding(
         code=Code.USER_START,
         severity=Severity.ERROR,
         subject=_whose(image, check),
         message=wrong,
         requires="a product of TensorFlow",
-        found=printable.line(heard.errors.decode(errors="replace")[-1000:]),
+        found=terminal_text.line(heard.errors.decode(errors="replace")[-1000:]),
         fix="run the image's python -c 'import tensorflow' with docker run and mend what it says",
     )
     return CheckResult(
@@ -151,8 +151,8 @@ def _wrong(ended: Ended, heard: _Heard, product: list[int]) -> str:
             return text
     line = next((line for line in reversed(bytes(heard.output).splitlines()) if line.startswith(_MARK)), b"")
     try:
-        said = decode.from_json(line.removeprefix(_MARK), _Said)
-    except decode.DamagedError:
+        said = decoding.from_json(line.removeprefix(_MARK), _Said)
+    except decoding.DamagedError:
         return f"its python computed nothing with TensorFlow (exit code {ended.exit_code})"
     return _wrong_answer(said, product)
 

@@ -9,7 +9,6 @@ from typing import cast
 
 from envbuilder.catalog.model import Catalog
 from envbuilder.choice import choose_all
-from envbuilder.console import Console, table
 from envbuilder.engine.docker import connect
 from envbuilder.engine.port import Engine, Image
 from envbuilder.errors import UsageError
@@ -19,6 +18,7 @@ from envbuilder.matrix import Budgets
 from envbuilder.pypi.open_index import open_index
 from envbuilder.simulated import compiler
 from envbuilder.simulated import profile as profiles
+from envbuilder.support.console import Console, table
 from envbuilder.validation.checks.specification import Profile
 from envbuilder.validation.image_claims import ENVIRONMENT_LABEL
 from envbuilder.validation.record import said, validate_and_record

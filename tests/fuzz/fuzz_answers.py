@@ -18,18 +18,19 @@ from envbuilder.compat.check import check
 from envbuilder.compat.plan import plan
 from envbuilder.compat.selectors import select
 from envbuilder.compat.words import Words, question
-from envbuilder.errors import EnvbuilderError, decode
+from envbuilder.errors import EnvbuilderError
 from envbuilder.image import lockfile
 from envbuilder.jobs import fleet_hosts
 from envbuilder.matrix import Matrix
 from envbuilder.publish import journal
+from envbuilder.support import decoding
+from envbuilder.support.yaml_reader import parse_yaml, read_yaml
 from envbuilder.upgrade import outputs, user_tests
 from envbuilder.upgrade.observe import Output
 from envbuilder.upgrade.observed import Operation
 from envbuilder.upgrade.policy import Policy
 from envbuilder.validation import image_claims, image_files
 from envbuilder.workspace import shipped
-from envbuilder.yaml_reader import parse_yaml, read_yaml
 
 
 def _nodes(data: bytes) -> None:
@@ -63,7 +64,7 @@ _MANY = ("gpus", "capabilities", "packages")
 
 def _asked(data: bytes) -> None:
     """Ask a question of which each line is a field and its words."""
-    lines = (decode.lossy(line)[:400].partition(" ") for line in data.split(b"\n"))
+    lines = (decoding.lossy(line)[:400].partition(" ") for line in data.split(b"\n"))
     words = {name: text for name, _, text in lines if name in Words.__struct_fields__ and text}
     given: dict[str, Any] = {name: (text,) if name in _MANY else text for name, text in words.items()}
     given |= {name: text for name, text in (("avx", True), ("install", None), ("arch", None)) if name in given}
@@ -81,7 +82,7 @@ def _asked_seeds() -> list[bytes]:
 
 def _selected(data: bytes) -> None:
     """Take a text as a selector, and as kinds of host."""
-    text = decode.lossy(data)[:2000]
+    text = decoding.lossy(data)[:2000]
     environments = plan(read_yaml(shipped("matrices") / "quickstart.yaml", Matrix), store.load()).environments
     for ask in (lambda: select(environments, (text,)), lambda: parse_kinds(text, lambda name: name or None)):
         with contextlib.suppress(EnvbuilderError):
@@ -95,7 +96,7 @@ def _journal(data: bytes) -> None:
 
 def _tests(data: bytes) -> None:
     """Read the lines of the runner of a user's tests."""
-    user_tests.results(cast("Output", SimpleNamespace(stdout=decode.lossy(data), wrong="")))
+    user_tests.results(cast("Output", SimpleNamespace(stdout=decoding.lossy(data), wrong="")))
 
 
 def _tests_seeds() -> list[bytes]:
@@ -111,7 +112,7 @@ def _outputs(data: bytes) -> None:
     for precision in ("float64", "float32"):
         old, new = (
             Operation(name="a", precision=precision, error=0.0, values=text)
-            for text in (decode.lossy(data), base64.b64encode(zlib.compress(data)).decode())
+            for text in (decoding.lossy(data), base64.b64encode(zlib.compress(data)).decode())
         )
         outputs.drift_of(outputs._values(old), outputs._values(new))
 

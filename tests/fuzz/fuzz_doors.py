@@ -39,7 +39,7 @@ from envbuilder.engine import calls, docker
 from envbuilder.engine.buildkit import Trace
 from envbuilder.engine.port import Image
 from envbuilder.environment import Environment
-from envbuilder.errors import EnvbuilderError, decode
+from envbuilder.errors import EnvbuilderError
 from envbuilder.image import apt_sources, build, mirrors, omissions, system_lock, wheel_records
 from envbuilder.image.lockfile import Locked
 from envbuilder.jobs import fleet_kubernetes, fleet_make, kubernetes_executor
@@ -57,6 +57,8 @@ from envbuilder.registry.transport import Transport
 from envbuilder.report import collect
 from envbuilder.reproduce.transcript import clean
 from envbuilder.simulated import profile
+from envbuilder.support import decoding
+from envbuilder.support.yaml_reader import read_yaml
 from envbuilder.upgrade import kept, model_exchange, observe
 from envbuilder.upgrade.observed import Loaded, Saved
 from envbuilder.validation import assembled_code, expectations, file_records, file_secrets, layer_scan, user_start
@@ -65,7 +67,6 @@ from envbuilder.validation.keras_settings import keras_settings
 from envbuilder.validation.stored import read_verdict
 from envbuilder.verdict import ImageRef
 from envbuilder.workspace import Workspace
-from envbuilder.yaml_reader import read_yaml
 
 DIGEST = "sha256:" + "a" * 64
 
@@ -124,7 +125,7 @@ def _orders(data: bytes) -> None:
     task = Task(name="t", arguments=(), order=data, gpu="", driver="", arch="x86_64")
     cluster = fleet_kubernetes.Cluster(runner="registry.example/envbuilder:1")
     for take in (lambda: fleet_make.order_of(task), lambda: fleet_kubernetes.manifests((task,), cluster)):
-        with contextlib.suppress(EnvbuilderError, decode.DamagedError):
+        with contextlib.suppress(EnvbuilderError, decoding.DamagedError):
             take()
 
 
@@ -192,7 +193,7 @@ def _again(manifest: Manifest) -> None:
 def _layers(data: bytes) -> None:
     """Unpack the same bytes as a layer in gzip and in zstd, up to a bound."""
     for how in (packing.gunzipped, packing.unpacked):
-        with contextlib.suppress(decode.DamagedError):
+        with contextlib.suppress(decoding.DamagedError):
             tally = packing.Tally(1 << 22)
             for _ in tally.of(how(io.BytesIO(data))):
                 pass
@@ -247,8 +248,8 @@ def _trusted(data: bytes) -> None:
 
 def _about(data: bytes) -> str:
     """Take the digest that a predicate speaks of, so that it is about what is asked for."""
-    with contextlib.suppress(decode.DamagedError):
-        found = decode.from_json(data, VerdictPredicate).verdict.image.digest or ""
+    with contextlib.suppress(decoding.DamagedError):
+        found = decoding.from_json(data, VerdictPredicate).verdict.image.digest or ""
         return found if re.fullmatch("sha256:[0-9a-f]{64}", found) else DIGEST
     return DIGEST
 
@@ -319,7 +320,7 @@ def _asked(data: bytes) -> None:
             calls.ask(cast("Any", _Stream(data, status)), "/x", "ask", dict[str, Any])
     with contextlib.suppress(EnvbuilderError):
         calls.checked("ask", cast("requests.Response", _Stream(data, 500)))
-    record = cast("Any", SimpleNamespace(aux=decode.lossy(data), id="moby.buildkit.trace"))
+    record = cast("Any", SimpleNamespace(aux=decoding.lossy(data), id="moby.buildkit.trace"))
     with contextlib.suppress(EnvbuilderError):
         docker._steps("build", Trace(), record)
 
@@ -364,7 +365,7 @@ def _locked_wheel_seeds() -> list[bytes]:
 
 
 def _profile(data: bytes) -> None:
-    profile.parse(decode.lossy(data)[:500], store.load())
+    profile.parse(decoding.lossy(data)[:500], store.load())
 
 
 def _configured(data: bytes) -> dict[str, str]:
@@ -418,7 +419,7 @@ def _exchange_seeds() -> list[bytes]:
 def _in_image(data: bytes) -> None:
     """Read single files of an image: one that was assembled, a start's answer, headers, packed text, a list."""
     kernel = kernel_text.Kernel("nonce", "12.5")
-    assembled_code._wrong(decode.lossy(data), kernel)
+    assembled_code._wrong(decoding.lossy(data), kernel)
     assembled_code._wrong(base64.b64encode(data).decode(), kernel)
     layer_scan._dynamic(data)
     for path in (".git/objects/aa/" + "b" * 38, ".git/objects/pack/a.pack"):
@@ -428,9 +429,9 @@ def _in_image(data: bytes) -> None:
     heard = cast("Any", SimpleNamespace(output=bytearray(user_start._MARK + data), overdue=lambda: False))
     ended = SimpleNamespace(refusal="", timed_out=False, flooded=False, out_of_memory=False, exit_code=0)
     user_start._wrong(cast("Any", ended), heard, [1, 2])
-    with contextlib.suppress(decode.DamagedError):
-        omissions.parse(decode.lossy(data))
-    identity = Identity(python="3", executable="p", environment=decode.lossy(data), lock=decode.lossy(data))
+    with contextlib.suppress(decoding.DamagedError):
+        omissions.parse(decoding.lossy(data))
+    identity = Identity(python="3", executable="p", environment=decoding.lossy(data), lock=decoding.lossy(data))
     image = Image(id=DIGEST, tags=(), digests=(), size=0, labels={}, env={}, user="", architecture="amd64")
     with contextlib.suppress(EnvbuilderError):
         expectations.told_of(identity, image)
@@ -464,12 +465,12 @@ def _in_image_seeds() -> list[bytes]:
 
 
 def _transcript(data: bytes) -> None:
-    clean(decode.lossy(data))
+    clean(decoding.lossy(data))
 
 
 def _operators(data: bytes) -> None:
     """Read what kubectl wrote, a lock of system packages, Keras' settings, and what a build says of itself."""
-    text = decode.lossy(data)
+    text = decoding.lossy(data)
     kinds: tuple[Any, ...] = (kubernetes_executor._Job, kubernetes_executor._Jobs, kubernetes_executor._Pods)
     for kind in kinds:
         with contextlib.suppress(EnvbuilderError):

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from envbuilder.errors import EnvbuilderError, decode
+from envbuilder.errors import EnvbuilderError
+from envbuilder.support import decoding
 
 HERE = Path(__file__).parent
 TESTS = HERE.parent
@@ -28,7 +29,7 @@ class Target:
 
     def ends(self, data: bytes) -> None:
         """Run a case; anything that is raised here is a defect."""
-        with contextlib.suppress(EnvbuilderError, decode.DamagedError, *self.raises):
+        with contextlib.suppress(EnvbuilderError, decoding.DamagedError, *self.raises):
             self.run(data)
 
 

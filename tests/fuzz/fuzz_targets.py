@@ -28,12 +28,12 @@ from envbuilder.attest.demand import Demand
 from envbuilder.attest.envelope import KeyOpener, KeySealer
 from envbuilder.attest.sbom_contents import read as read_contents
 from envbuilder.catalog import store
-from envbuilder.cli.output import flattened
+from envbuilder.cli.output import as_json, flattened
 from envbuilder.compat.fleet import FleetHost
 from envbuilder.compat.plan import plan
 from envbuilder.engine import calls, engine_choice, images, layer_files
 from envbuilder.engine.buildkit import Trace
-from envbuilder.errors import EnvbuilderError, decode, printable
+from envbuilder.errors import EnvbuilderError
 from envbuilder.image import lockfile
 from envbuilder.matrix import Matrix
 from envbuilder.probes.suite import elf, fatbin
@@ -45,7 +45,8 @@ from envbuilder.report.formats import FORMATS
 from envbuilder.reproduce import reproduction_reply, reproduction_text
 from envbuilder.reproduce.foresight import foresee
 from envbuilder.reproduce.report import captured
-from envbuilder.schemas import as_json
+from envbuilder.support import decoding, terminal_text
+from envbuilder.support.yaml_reader import parse_yaml
 from envbuilder.validation import validate_request
 from envbuilder.validation.checks.suite_table import CHECKS
 from envbuilder.validation.events import Session
@@ -53,7 +54,6 @@ from envbuilder.validation.history import History
 from envbuilder.validation.stored import users_verdict
 from envbuilder.verdict import Verdict, contradiction
 from envbuilder.workspace import read_document, write_document
-from envbuilder.yaml_reader import parse_yaml
 
 
 def _matrix(data: bytes) -> None:
@@ -73,7 +73,7 @@ def _catalogue(data: bytes) -> None:
     """
     if any(data.count(deep) > 500 for deep in (b"[", b"{", b"- -")):
         return
-    with decode.damaged("a catalogue"):
+    with decoding.damaged("a catalogue"):
         store.parse((("tensorflow.yaml", data),))
 
 
@@ -85,23 +85,23 @@ def _catalogue_seeds() -> list[bytes]:
 def _whole_rows(lines: list[bytes]) -> bytes:
     for count in range(60, 0, -1):
         text = b"\n".join(lines[:count])
-        with contextlib.suppress(EnvbuilderError, decode.DamagedError):
+        with contextlib.suppress(EnvbuilderError, decoding.DamagedError):
             _catalogue(text)
             return text
     raise AssertionError(f"no row within 60 lines of {lines[0]!r}")
 
 
 def _report(data: bytes) -> None:
-    text = decode.lossy(data)
+    text = decoding.lossy(data)
     document = foresee(text, store.load()).document
     reproduction_text.as_text(flattened(document))
     shown = reproduction_reply.as_markdown(flattened(document))
-    assert "\x1b" not in printable.text(shown)
+    assert "\x1b" not in terminal_text.text(shown)
     json.loads(as_json(document))
 
 
 def _capture(data: bytes) -> None:
-    captured.parse(decode.lossy(data))
+    captured.parse(decoding.lossy(data))
 
 
 def _capture_seeds() -> list[bytes]:
@@ -115,7 +115,7 @@ def _wheel(data: bytes) -> None:
     def read(start: int, end: int) -> bytes:
         return data[max(0, start) : max(0, end)]
 
-    with decode.damaged("a wheel"):
+    with decoding.damaged("a wheel"):
         for member in lazyzip.directory(read, len(data))[:50]:
             start = lazyzip.content_at(read, member)
             for _ in zip(lazyzip.unpack(member, iter([read(start, start + member.packed)])), range(40), strict=False):
@@ -135,7 +135,7 @@ def _wheel_seeds() -> list[bytes]:
 
 def _index(data: bytes) -> None:
     for kind in ("text/html", pages.JSON_TYPE):
-        with contextlib.suppress(decode.DamagedError), decode.damaged("a page"):
+        with contextlib.suppress(decoding.DamagedError), decoding.damaged("a page"):
             pages.parse("numpy", data, kind, "https://index.example/simple/numpy/")
 
 
@@ -239,7 +239,7 @@ def _registry(data: bytes) -> None:
     with contextlib.suppress(EnvbuilderError):
         referrers._entries(referrers._decode(data))
     with contextlib.suppress(EnvbuilderError):
-        reference.parse(decode.lossy(data[:300]))
+        reference.parse(decoding.lossy(data[:300]))
 
 
 def _registry_seeds() -> list[bytes]:
@@ -252,11 +252,11 @@ def _registry_seeds() -> list[bytes]:
 
 
 def _engine(data: bytes) -> None:
-    answer: object = decode.from_json(data, object)
+    answer: object = decoding.from_json(data, object)
     inspected = answer.get("inspected", answer) if isinstance(answer, dict) else answer
     history = answer.get("history", []) if isinstance(answer, dict) else []
     for parse in (lambda: images.to_image(inspected, history), lambda: layer_files.overlay_folders(inspected)):
-        with contextlib.suppress(decode.DamagedError):
+        with contextlib.suppress(decoding.DamagedError):
             parse()
 
 
@@ -290,13 +290,13 @@ class _Answer:
 def _records(data: bytes) -> None:
     trace = Trace()
     for record in calls.records("build", cast("requests.Response", _Answer(data))):
-        with contextlib.suppress(decode.DamagedError), decode.damaged("a trace"):
+        with contextlib.suppress(decoding.DamagedError), decoding.damaged("a trace"):
             list(trace.feed(base64.b64decode(record.aux or "")))
 
 
 def _trace(data: bytes) -> None:
     trace = Trace()
-    with contextlib.suppress(decode.DamagedError), decode.damaged("a trace"):
+    with contextlib.suppress(decoding.DamagedError), decoding.damaged("a trace"):
         list(trace.feed(data))
     list(trace.finish())
     trace.failure()
@@ -399,7 +399,7 @@ def _verdict(data: bytes) -> None:
     contradiction(verdict)
     for form in FORMATS.values():
         form((verdict,))
-    printable.text(validate_request.as_text(flattened(verdict)))
+    terminal_text.text(validate_request.as_text(flattened(verdict)))
 
 
 def _verdict_seeds() -> list[bytes]:
@@ -435,7 +435,7 @@ def _history_seeds() -> list[bytes]:
 
 def _lock(data: bytes) -> None:
     with contextlib.suppress(ValueError):
-        lockfile.parse(decode.lossy(data))
+        lockfile.parse(decoding.lossy(data))
 
 
 def _configuration(data: bytes) -> None:

@@ -10,7 +10,8 @@ from doors import doors, entered
 from fuzz_target import Target
 from fuzz_targets import TARGETS
 
-from envbuilder.errors import EnvbuilderError, decode
+from envbuilder.errors import EnvbuilderError
+from envbuilder.support import decoding
 
 BY_OTHERS = {
     ("choice.py", "read_fleet"): "fleet",
@@ -48,7 +49,7 @@ REFUSED = {
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
 def test_a_target_is_fed_what_its_parser_takes(target: Target) -> None:
     """Honest seeds come through: a parser that refuses all of them at its first look is not fuzzed beyond that."""
-    refusals: tuple[type[Exception], ...] = (EnvbuilderError, decode.DamagedError, *target.raises)
+    refusals: tuple[type[Exception], ...] = (EnvbuilderError, decoding.DamagedError, *target.raises)
     refused = []
     for seed in target.seeds():
         try:

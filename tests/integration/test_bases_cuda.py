@@ -14,7 +14,6 @@ from registries import docker_registry
 
 from envbuilder.catalog.store import load
 from envbuilder.choice import choose
-from envbuilder.console import Console
 from envbuilder.controls.control import Control, Copy, FromWheel, Run
 from envbuilder.controls.control_run import Controller
 from envbuilder.engine.docker import connect
@@ -24,6 +23,7 @@ from envbuilder.image.build import Built
 from envbuilder.image.ensure import ensure
 from envbuilder.image.names import CONTROLS
 from envbuilder.pypi.open_index import open_index
+from envbuilder.support.console import Console
 from envbuilder.validation.base_look import look
 from envbuilder.validation.validate import ValidationRequest, validate
 from envbuilder.workspace import Workspace, write_document

@@ -10,10 +10,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from envbuilder import exits
 from envbuilder.catalog.store import load
 from envbuilder.choice import choose
-from envbuilder.console import Console
+from envbuilder.cli import exit_codes
 from envbuilder.controls.control import Base, Control
 from envbuilder.controls.control_run import MATRIX, Controller, ControlRow
 from envbuilder.controls.table import CONTROLS
@@ -23,6 +22,7 @@ from envbuilder.image.build import Built
 from envbuilder.image.context import ensure_lock
 from envbuilder.image.ensure import Given, ensure
 from envbuilder.pypi.open_index import open_index
+from envbuilder.support.console import Console
 from envbuilder.workspace import Workspace
 
 pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -66,7 +66,7 @@ def test_each_control_leads_to_its_one_finding(control: Control, controller: Con
     document = controller.run((control,))
     row: ControlRow = document.rows[0]
     assert row.right, f"{row.wrong}; red: {', '.join(row.red)}"
-    assert exits.of(document) == 0
+    assert exit_codes.of(document) == 0
     red = control.code is not None and not control.warned
     assert row.verdict == ("FAILED" if red else "PASSED" if control.base == "cpu" else "INCONCLUSIVE")
     assert row.simulated is bool(control.simulate)

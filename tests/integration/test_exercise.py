@@ -14,9 +14,9 @@ from envbuilder.compat.resolve import resolve
 from envbuilder.engine.docker import connect
 from envbuilder.engine.port import FILES_AT, ContainerSpec
 from envbuilder.environment import Combination, Environment, Flavor, Form
-from envbuilder.errors import decode
 from envbuilder.image import lockfile, omissions
 from envbuilder.image.ensure import ensure
+from envbuilder.support import decoding
 from envbuilder.workspace import Workspace
 
 pytestmark = [
@@ -75,9 +75,9 @@ def test_nothing_that_goes_is_opened(release: str, flavor: Flavor, tmp_path: Pat
         time_limit=1800.0,
     )
     ended = engine.run(spec, printed.extend, complained.extend)
-    assert not ended.exit_code, decode.lossy(bytes(complained[-2000:]))
+    assert not ended.exit_code, decoding.lossy(bytes(complained[-2000:]))
     answers = [line for line in said.splitlines() if line]
-    assert decode.text(bytes(printed)).splitlines() == answers
+    assert decoding.text(bytes(printed)).splitlines() == answers
     assert len(answers) > 20
     board = "\ntensorboard==" in (lockfile.of_context(HERE.context(whole.id)) or "")
     assert [line for line in answers if not line.endswith(" ok")] == ([] if board else ["summaries absent"])

@@ -15,12 +15,12 @@ from cyclonedx.validation.json import JsonStrictValidator
 from factories import digest, environment
 from registries import docker_registry
 
-from envbuilder import exits
 from envbuilder.attest.envelope import KeySealer
 from envbuilder.attest.keys import create
 from envbuilder.attest.statement import CYCLONEDX, PROVENANCE
 from envbuilder.catalog.model import Catalog
 from envbuilder.choice import Choice
+from envbuilder.cli import exit_codes
 from envbuilder.compat.plan import Plan
 from envbuilder.engine.docker import connect
 from envbuilder.errors import InfrastructureError
@@ -123,7 +123,7 @@ def test_a_dry_run_changes_nothing_and_an_unfit_image_is_never_public(session, c
         assert [tag.before for tag in planned.rows[0].tags] == ["", "", ""]
         assert repository.tags() == ()
         done = publish_all(choice, wish, KeySealer(create(tmp_path / "keys")), session)
-        assert (done.rows[0].published, done.rows[0].verdict, exits.of(done)) == (False, "FAILED", 1)
+        assert (done.rows[0].published, done.rows[0].verdict, exit_codes.of(done)) == (False, "FAILED", 1)
         tags = set(repository.tags())
         lists = {tag for tag in tags if subject_of(tag) == done.rows[0].digest}
         assert lists  # the statement that it FAILED

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from envbuilder import exits
 from envbuilder.catalog.store import load
+from envbuilder.cli import exit_codes
 from envbuilder.engine.docker import connect
 from envbuilder.engine.port import Engine
 from envbuilder.finding import Code
@@ -88,7 +88,7 @@ def assert_reproduced(document: ReproduceDocument, case: Case) -> None:
     assert any(case.message in said and case.message in seen for said, seen in document.run.proof)
     assert document.nearest is not None
     assert case.change in document.nearest.changes
-    assert exits.of(document) == 0
+    assert exit_codes.of(document) == 0
 
 
 def assert_mended(document: ReproduceDocument) -> None:
@@ -137,7 +137,7 @@ def test_where_the_base_cannot_be_had_the_answer_says_so(name: str, engine: Engi
     assert document.run is not None
     if document.run.reproduced is None:
         assert "cannot be had on this machine" in document.run.needs
-        assert exits.of(document) == 8
+        assert exit_codes.of(document) == 8
 
 
 def test_another_system_is_not_claimed(engine: Engine) -> None:
@@ -146,4 +146,4 @@ def test_another_system_is_not_claimed(engine: Engine) -> None:
     assert document.run is not None
     assert document.run.reproduced is None
     assert "Windows host" in document.run.needs
-    assert exits.of(document) == 8
+    assert exit_codes.of(document) == 8

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from envbuilder.catalog.store import load
-from envbuilder.console import Console
 from envbuilder.controls.control_run import Controller
 from envbuilder.engine.docker import connect
 from envbuilder.engine.port import ContainerSpec, Engine
@@ -15,6 +14,7 @@ from envbuilder.image.build import Built
 from envbuilder.pypi.open_index import open_index
 from envbuilder.simulated import compiler
 from envbuilder.simulated import profile as profiles
+from envbuilder.support.console import Console
 from envbuilder.validation.validate import ValidationRequest, validate
 from envbuilder.workspace import Workspace
 

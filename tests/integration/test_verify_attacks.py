@@ -25,19 +25,19 @@ from factories import digest, failed_verdict, gpu_environment, gpu_verdict, inco
 from hostile import Front, Rules, hostile
 from registries import OCI_INDEX, State, docker_registry, modern_registry
 
-from envbuilder import exits
 from envbuilder.attest import envelope, statement
 from envbuilder.attest.demand import Demand
 from envbuilder.attest.envelope import ENVELOPE, KeyOpener
 from envbuilder.attest.keys import PrivateKey, create
 from envbuilder.attest.predicates import VerdictPredicate
+from envbuilder.cli import exit_codes
+from envbuilder.cli.output import as_json
 from envbuilder.publish.verify import Question, verify
 from envbuilder.publish.verify_document import Verification, as_text
 from envbuilder.registry.client import OCI_MANIFEST, Descriptor, Manifest, Repository, digest_of
 from envbuilder.registry.deadline import Deadline
 from envbuilder.registry.reference import Reference
 from envbuilder.registry.referrers import attach, fallback_tag
-from envbuilder.schemas import as_json
 from envbuilder.verdict import GpuSeen, HostRef, ImageRef, Verdict
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -1435,7 +1435,7 @@ def test_attack(stage: Stage, row: Row) -> None:
     assert not found.accepted or found.digest == stage.image.digest
     if row.expected:
         assert reasons & set(row.expected.split("_OR_")), (reasons, as_text(found))
-    assert exits.of(found) == (0 if found.accepted else 5 if found.unanswered else 7)
+    assert exit_codes.of(found) == (0 if found.accepted else 5 if found.unanswered else 7)
     assert json.loads(as_json(found))["accepted"] == found.accepted
     text = as_text(found)
     assert all(char.isprintable() for char in text.replace("\n", ""))

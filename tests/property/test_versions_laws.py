@@ -12,11 +12,11 @@ from real_questions import questions
 from envbuilder import versions
 from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.store import load
+from envbuilder.choice import read_matrix
 from envbuilder.compat.check import answer, check
 from envbuilder.compat.plan import plan
 from envbuilder.compat.question import Question
 from envbuilder.workspace import shipped
-from envbuilder.yaml_reader import read_matrix
 
 FIELDS = frozenset({"version", "cuda", "cudnn", "driver", "minimum_driver", "glibc", "python", "first", "last"}) | {
     "compute_capability", "first_capability", "last_capability", "pythons", "cubins", "ptx_isa", "releases",

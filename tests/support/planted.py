@@ -20,9 +20,10 @@ import msgspec
 
 from envbuilder.catalog.store import load
 from envbuilder.choice import choose
-from envbuilder.console import Console
 from envbuilder.engine.docker import DockerEngine, connect
 from envbuilder.engine.port import BuildRequest
+from envbuilder.support.console import Console
+from envbuilder.support.yaml_reader import read_yaml
 from envbuilder.upgrade.gather import Made, Tools
 from envbuilder.upgrade.maker import Maker
 from envbuilder.upgrade.policy import Policy
@@ -32,7 +33,6 @@ from envbuilder.upgrade.upgrade_request import UpgradeRequest
 from envbuilder.upgrade.upgrade_rows import Pair
 from envbuilder.upgrade.user_tests import read_suite
 from envbuilder.workspace import Workspace, shipped, write_atomically
-from envbuilder.yaml_reader import read_yaml
 
 ROOT = Path(__file__).parents[2]
 NAME = "envbuilder/planted"

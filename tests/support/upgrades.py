@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from envbuilder.catalog import store
 from envbuilder.compat.resolve import resolve
 from envbuilder.environment import Combination, Environment
+from envbuilder.support.yaml_reader import read_yaml
 from envbuilder.upgrade import statistics
 from envbuilder.upgrade.figures import Sides
 from envbuilder.upgrade.policy import Policy, judge
@@ -14,7 +15,6 @@ from envbuilder.upgrade.statistics import Samples, Settings
 from envbuilder.upgrade.upgrade_document import Clause, Differences, MemoryChange, Side, SurfaceChange, TestCounts
 from envbuilder.verdict import ImageRef
 from envbuilder.workspace import shipped
-from envbuilder.yaml_reader import read_yaml
 
 USERS_TESTS = """
 import tensorflow as tf

@@ -37,7 +37,7 @@ from msgspec.structs import replace
 from envbuilder.attest.demand import Demand, Refusal, Refused
 from envbuilder.catalog.base_facts import BaseFacts, Disagreement, FoundLibrary, FoundPython
 from envbuilder.catalog.store import load
-from envbuilder.cli.output import flattened
+from envbuilder.cli.output import as_json, flattened
 from envbuilder.compat import check_text
 from envbuilder.compat.check import CheckDocument
 from envbuilder.compat.check import check as check_question
@@ -75,7 +75,6 @@ from envbuilder.refresh.propose import RefreshDocument
 from envbuilder.reproduce import reproduction_text
 from envbuilder.reproduce.foresight import foresee, with_command
 from envbuilder.reproduce.reproduction import Proof, ReproduceDocument, Run
-from envbuilder.schemas import as_json
 from envbuilder.upgrade import bisect, upgrade_text
 from envbuilder.upgrade.bisect import Asked, BisectDocument
 from envbuilder.upgrade.bisect_search import Answer, Result

@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from envbuilder import cli, errors
-from envbuilder.errors import InfrastructureError, UsageError
-from envbuilder.exits import ExitCode
+from envbuilder.errors import ExitCode, InfrastructureError, UsageError
 
 ENVBUILDER = f"{sys.executable} -m envbuilder"
 

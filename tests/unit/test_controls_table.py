@@ -11,6 +11,7 @@ import factories
 import pytest
 
 from envbuilder.catalog.store import load
+from envbuilder.choice import read_matrix
 from envbuilder.compat.plan import plan
 from envbuilder.controls import control as control_module
 from envbuilder.controls.control import Control, Copy, Env, FromWheel, Run
@@ -25,7 +26,6 @@ from envbuilder.pypi.package_index import DistFile, Member
 from envbuilder.simulated import profile as profiles
 from envbuilder.validation.checks.suite_table import CHECKS
 from envbuilder.verdict import CheckResult, Outcome, Verdict, Word
-from envbuilder.yaml_reader import read_matrix
 
 REQUIRED = {
     Code.LIBRARY_PATH,

@@ -13,13 +13,14 @@ from factories import lock, pin
 from envbuilder.catalog.store import load
 from envbuilder.compat.resolve import resolve
 from envbuilder.environment import Combination, Environment, Flavor
-from envbuilder.errors import InputError, decode
+from envbuilder.errors import InputError
 from envbuilder.image import lockfile, omissions
 from envbuilder.image.context import templates
 from envbuilder.image.omissions import Cut, LeftOut, OfDistribution, Omissions, Omitted
 from envbuilder.image.parts import parts
 from envbuilder.image.render import render_context
 from envbuilder.probes.settle import SETTLED
+from envbuilder.support import decoding
 
 LOCK = lock(numpy="2.1.3", nvidia_cublas_cu12="12.5.3.2", tensorflow="2.20.0")
 
@@ -61,7 +62,7 @@ def test_a_list_is_read_as_it_was_written() -> None:
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"lock": 1}', '{"distributions": [{"name": "a"}]}'])
 def test_what_is_no_list_is_said_to_be_none(text: str, tmp_path: Path) -> None:
     """Damage is an error that names the file; nothing is left out by half a list."""
-    with pytest.raises(decode.DamagedError):
+    with pytest.raises(decoding.DamagedError):
         omissions.parse(text)
     (tmp_path / omissions.OMISSIONS).write_text(text)
     with pytest.raises(InputError, match=r"omissions\.json"):

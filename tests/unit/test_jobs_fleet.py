@@ -14,11 +14,11 @@ from factories import H100, check, failed_verdict, gpu_verdict, inconclusive_ver
 from publishing_world import answering
 from registries import State, modern_registry
 
-from envbuilder import exits
 from envbuilder.attest.envelope import KeySealer
 from envbuilder.attest.keys import PRIVATE, PUBLIC, PrivateKey, create
 from envbuilder.catalog.store import load
 from envbuilder.choice import Choice, choose, read_fleet
+from envbuilder.cli import exit_codes
 from envbuilder.engine.fake import FakeEngine
 from envbuilder.errors import InfrastructureError
 from envbuilder.jobs.fleet_document import FleetDocument
@@ -133,7 +133,7 @@ def test_a_plan_names_each_proof_once(team: Team) -> None:
     assert counts["A100/550.54.15"] == (200, ("ampere",))
     assert counts["any host"][0] == 205
     assert all(row.why for row in document.rows if row.state == "impossible")
-    assert exits.of(document) == 0
+    assert exit_codes.of(document) == 0
 
 
 def test_hosts_do_what_fits_them_and_nothing_twice(team: Team) -> None:
@@ -142,11 +142,11 @@ def test_hosts_do_what_fits_them_and_nothing_twice(team: Team) -> None:
     assert len(team.runs) == 2
     assert len(first.ran) == 2
     assert states(first)["A100/550.54.15"] == ("missing", True, False)
-    assert exits.of(first) == 8
+    assert exit_codes.of(first) == 8
     assert team.run(HOPPER).ran == ()
     second = team.run(AMPERE)
     assert len(team.runs) == 3, "the GPU environment alone: the other is proven on any host"
-    assert exits.of(second) == 0
+    assert exit_codes.of(second) == 0
     assert {state for state, *_ in states(second).values()} == {"passed", "impossible"}
     assert [row.ran_on for row in second.rows if row.kind == "A100/550.54.15"] == ["550.54.15"]
 
@@ -157,7 +157,7 @@ def test_a_failure_is_not_run_until_it_passes(team: Team) -> None:
     team.answers[gpu] = failed_verdict(checks=(check("matmul", "failed", tier="gpu"),), level="cpu")
     document = team.run(AMPERE)
     assert states(document)["A100/550.54.15"] == ("failed", False, True)
-    assert exits.of(document) == 1
+    assert exit_codes.of(document) == 1
     del team.answers[gpu]
     assert team.run(AMPERE).ran == ()
     assert states(team.run(HOPPER))["H100/535"][0] == "passed"
@@ -222,7 +222,7 @@ def test_a_host_that_cannot_run_is_said_and_the_others_go_on(team: Team) -> None
     row = next(row for row in document.rows if row.kind == "H100/535")
     assert "no space left" in row.error
     assert row.left
-    assert exits.of(document) == 5
+    assert exit_codes.of(document) == 5
     assert states(document)["any host"][0] == "passed"
     assert "no space left" in as_text(document)
 
@@ -233,7 +233,7 @@ def test_an_image_that_is_not_there_is_unpublished(team: Team) -> None:
     document = team.run()
     assert {state for state, *_ in states(document).values()} == {"unpublished", "impossible"}
     assert document.ran == ()
-    assert exits.of(document) == 8
+    assert exit_codes.of(document) == 8
 
 
 def test_this_host_is_of_a_kind_by_its_facts(team: Team) -> None:

@@ -8,12 +8,12 @@ import msgspec
 import pytest
 
 from envbuilder.catalog.store import load
+from envbuilder.choice import read_matrix
 from envbuilder.compat.fleet import FleetHost, kinds_of, newest, place
 from envbuilder.compat.plan import plan
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.jobs.plan_document import FindingTable
 from envbuilder.jobs.plan_matrix import NewestOptions, PlanOptions, newest_for, plan_matrix
-from envbuilder.yaml_reader import read_matrix
 
 CATALOG = load()
 MATRIX = """

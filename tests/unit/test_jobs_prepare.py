@@ -9,10 +9,10 @@ import pytest
 
 from envbuilder.catalog.store import load
 from envbuilder.choice import Choice, choose
-from envbuilder.console import Console
 from envbuilder.errors import UsageError
 from envbuilder.image import context, lockfile, system_lock
 from envbuilder.jobs.prepare import Relocked, prepare_all, relock
+from envbuilder.support.console import Console
 from envbuilder.workspace import Workspace
 
 LOCK = "tensorflow-cpu==2.20.0 \\\n    --hash=sha256:" + "0" * 64 + "\n"

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 import pytest
 from fleet_tasks import plain_task
 
-from envbuilder.errors import InfrastructureError, UsageError, programs
-from envbuilder.exits import ExitCode
+from envbuilder.errors import ExitCode, InfrastructureError, UsageError
 from envbuilder.jobs.fan_out import fan_out
 from envbuilder.jobs.fleet_task import Ended, LostError, Task, is_lost
 from envbuilder.jobs.queue_executor import End, QueueExecutor
+from envbuilder.support import subprocesses
 
 
 @dataclass
@@ -122,7 +122,7 @@ def test_patience_is_the_executors_and_not_each_tasks() -> None:
 
 def test_one_that_is_busy_has_refused_nothing() -> None:
     """A submission that did not end in time while the controller answers otherwise is lost, and begun again."""
-    slow = [programs.ProgramError("sbatch did not end within 60 s") for _ in range(2)]
+    slow = [subprocesses.ProgramError("sbatch did not end within 60 s") for _ in range(2)]
     cluster = queue(errors={"a": list(slow)}, ends={"a": [Ended(0)]})
     with cluster:
         came = fan_out([plain_task("a")], cluster, is_left=lambda _: True)["a"]

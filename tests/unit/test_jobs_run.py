@@ -11,12 +11,12 @@ import pytest
 
 from envbuilder.catalog.store import load
 from envbuilder.choice import Choice, choose
-from envbuilder.console import Console
 from envbuilder.engine.fake import FakeEngine
 from envbuilder.errors import InfrastructureError
 from envbuilder.image import debian
 from envbuilder.image.names import BASE_KEY_LABEL
 from envbuilder.jobs.run import RunOptions, build_rows
+from envbuilder.support.console import Console
 from envbuilder.workspace import Workspace
 
 ROOT = Path(__file__).parents[2]

@@ -14,9 +14,10 @@ from backports import zstd
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from envbuilder.errors import UsageError, decode
+from envbuilder.errors import UsageError
 from envbuilder.publish import packing
 from envbuilder.publish.zstd_form import Repacker
+from envbuilder.support import decoding
 
 MIXED = b"".join(b"%d and more, " % number for number in range(300_000)) + bytes(5 << 20)
 
@@ -71,13 +72,13 @@ def test_what_is_cut_or_followed_by_something_is_damaged(how, packed: bytes) -> 
     cuts = [packed[:cut] for cut in (0, 1, 5, len(packed) // 2, len(packed) - 1)]
     changed = packed[: len(packed) // 2] + bytes((packed[len(packed) // 2] ^ 255,)) + packed[len(packed) // 2 + 1 :]
     for one in (*cuts, changed, packed + b"x", b"no layer at all"):
-        with pytest.raises(decode.DamagedError):
+        with pytest.raises(decoding.DamagedError):
             opened(how, one)
 
 
 def test_a_second_frame_is_not_read_over() -> None:
     """Two frames of zstd are two layers to some readers and one to others: ours takes neither."""
-    with pytest.raises(decode.DamagedError, match="something follows"):
+    with pytest.raises(decoding.DamagedError, match="something follows"):
         opened(packing.unpacked, in_zstd(b"one") + in_zstd(b"two"))
 
 
@@ -87,7 +88,7 @@ def test_a_bomb_is_stopped_at_its_bound(how, pack) -> None:
     bomb = pack(bytes(64 << 20))
     assert len(bomb) < 1 << 17
     pieces: list[bytes] = []
-    with pytest.raises(decode.DamagedError, match="more than 3,000,000 bytes"):
+    with pytest.raises(decoding.DamagedError, match="more than 3,000,000 bytes"):
         pieces.extend(packing.Tally(3_000_000).of(how(io.BytesIO(bomb))))
     assert sum(map(len, pieces)) <= 3_000_000
     assert max(map(len, pieces)) <= packing.PIECE
@@ -97,7 +98,7 @@ def test_a_frame_that_wants_much_memory_is_refused() -> None:
     """A window of 128 MB is more than any level of ours asks for: it is not unpacked."""
     options = {int(zstd.CompressionParameter.window_log): 27, int(zstd.CompressionParameter.content_size_flag): 0}
     packer = zstd.ZstdCompressor(options=options)
-    with pytest.raises(decode.DamagedError):
+    with pytest.raises(decoding.DamagedError):
         opened(packing.unpacked, packer.compress(MIXED) + packer.flush())
 
 

@@ -21,8 +21,7 @@ from envbuilder.attest.demand import Demand, Refused
 from envbuilder.attest.envelope import KeyOpener
 from envbuilder.attest.keys import create
 from envbuilder.attest.kinds import Kind
-from envbuilder.errors import UsageError
-from envbuilder.exits import ExitCode
+from envbuilder.errors import ExitCode, UsageError
 from envbuilder.publish import packing
 from envbuilder.publish.publish import publish
 from envbuilder.publish.publish_document import PublishDocument, PublishRow

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from index_server import Site, serving, wheel
 
-from envbuilder.errors import decode
 from envbuilder.pypi import fetch, lazyzip, pages
 from envbuilder.pypi.answer_cache import Cache
 from envbuilder.pypi.index_config import IndexConfig
 from envbuilder.pypi.package_index import DistFile, IndexUnavailableError, Member
 from envbuilder.pypi.simple_api import Client
+from envbuilder.support import decoding
 
 NAME = "demo-1.0-py3-none-any.whl"
 LOGIN = (
@@ -101,8 +101,8 @@ def test_no_archive_ends_otherwise(data: bytes) -> None:
     """Arbitrary bytes are a directory, or damage."""
     data += struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, 1, 1, len(data), 0, 0)
     try:
-        with decode.damaged("an archive"):
+        with decoding.damaged("an archive"):
             found: object = lazyzip.directory(lambda a, b: data[a:b], len(data))
-    except decode.DamagedError as error:
+    except decoding.DamagedError as error:
         found = str(error)
     assert isinstance(found, tuple | str)

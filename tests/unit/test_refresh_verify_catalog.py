@@ -14,7 +14,6 @@ from index_server import wheel
 from envbuilder.catalog import store
 from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import Contradiction, CudaToolkit, Kernels, Ptx, Search, TensorflowRelease, WheelSet
-from envbuilder.console import Console
 from envbuilder.errors import NoClaimError, UsageError
 from envbuilder.probes.suite.fatbin import MAGIC
 from envbuilder.pypi.answer_cache import Cache
@@ -27,6 +26,7 @@ from envbuilder.refresh.evidence import Evidence, Opening, Reader
 from envbuilder.refresh.holdings import Holdings
 from envbuilder.refresh.propose import Proposer, missing, refresh
 from envbuilder.refresh.verify_catalog import run, verify, verify_binary
+from envbuilder.support.console import Console
 
 FOLDERS = ("cuda_runtime", "cudnn")
 SOURCE: dict[str, Any] = {"source": ("a test",), "verified": "2026-11-20 by a test"}

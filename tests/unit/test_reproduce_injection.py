@@ -12,12 +12,12 @@ import pytest
 import yaml
 
 from envbuilder.catalog.store import load
+from envbuilder.choice import read_matrix
 from envbuilder.matrix import Matrix
 from envbuilder.reproduce.dockerfiles import on_image, on_top, requirement, word
 from envbuilder.reproduce.foresight import foresee
 from envbuilder.reproduce.report.read import read
 from envbuilder.simulated import profile
-from envbuilder.yaml_reader import read_matrix
 
 BASE = "tensorflow 2.15.1\npython 3.11\nnumpy==2.0.0\ndriver 535.104.05\nRTX 3090\n"
 MARK = "pwned"

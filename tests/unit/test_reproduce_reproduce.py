@@ -11,8 +11,9 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from envbuilder import exits
 from envbuilder.catalog.store import load
+from envbuilder.choice import read_matrix
+from envbuilder.cli import exit_codes
 from envbuilder.cli.reproduce_command import command
 from envbuilder.errors import InputError
 from envbuilder.finding import Code, Finding, Severity
@@ -27,7 +28,6 @@ from envbuilder.reproduce.symptom_comparison import compare, gone
 from envbuilder.reproduce.trial import Seen
 from envbuilder.verdict import Word
 from envbuilder.workspace import Workspace
-from envbuilder.yaml_reader import read_matrix
 
 CORPUS = Path(__file__).parents[1] / "corpus"
 TEXTS = {path.stem: path.read_bytes().decode() for path in sorted(CORPUS.glob("*.txt"))}
@@ -63,7 +63,7 @@ def test_cause_and_way_out(name: str, code: Code, change: str) -> None:
     assert document.nearest is not None
     assert change in document.nearest.changes
     assert document.nearest.environment.gpus == () or document.nearest.environment.gpus[0].compute_capability
-    assert exits.of(document) == 0
+    assert exit_codes.of(document) == 0
 
 
 def test_three_minutes_after_libcudart_10_1() -> None:
@@ -194,11 +194,11 @@ def test_exit_codes() -> None:
     """0 explained or reproduced, 1 not reproduced or not mended, 8 unknown."""
     document = answer("40-numpy-2")
     for reproduced, code in ((True, 0), (False, 1), (None, 8)):
-        assert exits.of(msgspec.structs.replace(document, run=Run(reproduced=reproduced))) == code
+        assert exit_codes.of(msgspec.structs.replace(document, run=Run(reproduced=reproduced))) == code
     assert document.nearest is not None
     refuted = msgspec.structs.replace(document.nearest, proof=Proof(proven=False))
-    assert exits.of(msgspec.structs.replace(document, run=Run(reproduced=True), nearest=refuted)) == 1
-    assert exits.of(answer("53-nothing-said")) == 8
+    assert exit_codes.of(msgspec.structs.replace(document, run=Run(reproduced=True), nearest=refuted)) == 1
+    assert exit_codes.of(answer("53-nothing-said")) == 8
 
 
 def test_a_data_centre_gpu_is_helped_without_what_our_images_lack() -> None:

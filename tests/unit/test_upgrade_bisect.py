@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from envbuilder import exits, versions
+from envbuilder import versions
+from envbuilder.cli import exit_codes
 from envbuilder.environment import Combination
 from envbuilder.errors import InfrastructureError, UsageError
 from envbuilder.upgrade.bisect import (
@@ -78,7 +79,7 @@ def test_every_boundary_of_every_length_is_found_with_few_images(tmp_path: Path)
             found = search(world, tmp_path / f"{count}-{first_bad}")
             assert found.result == Result(last_good=f"2.{first_bad - 1}.0", first_bad=f"2.{first_bad}.0")
             assert found.images == len(world.tried) <= most_images(count)
-            assert exits.of(found) == 0
+            assert exit_codes.of(found) == 0
 
 
 def test_killed_before_any_trial_it_goes_on_without_repeating(tmp_path: Path) -> None:
@@ -109,7 +110,7 @@ def test_what_cannot_be_built_is_skipped_and_never_decides(tmp_path: Path) -> No
             assert low < first_bad <= high
             assert {world.question.candidates.index(name) for name in found.result.between} <= set(gaps)
             assert found.images <= most_images(count)
-            assert exits.of(found) == (8 if found.result.between else 0)
+            assert exit_codes.of(found) == (8 if found.result.between else 0)
 
 
 def test_another_reason_is_not_the_same_failure(tmp_path: Path) -> None:
@@ -211,7 +212,7 @@ def test_a_command_that_is_not_stable_decides_nothing(tmp_path: Path) -> None:
     answer = {answer.candidate: answer for answer in found.answers}["2.3.0"]
     assert (answer.outcome, answer.runs, answer.failed) == ("unstable", 4, 2)
     assert "2.3.0: failed 2 of 4 runs: AttributeError" in as_text(found)
-    assert exits.of(found) == 8
+    assert exit_codes.of(found) == 8
 
 
 def test_a_bound_that_ends_otherwise_when_run_again_is_a_doubt(tmp_path: Path) -> None:
@@ -224,7 +225,7 @@ def test_a_bound_that_ends_otherwise_when_run_again_is_a_doubt(tmp_path: Path) -
     assert found.result.last_good == "2.2.0"
     assert "2.2.0 was good, and 1 of 2 times not" in found.result.doubt
     assert "IN DOUBT" in as_text(found)
-    assert exits.of(found) == 8
+    assert exit_codes.of(found) == 8
     tried = len(world.tried)
     assert bisect(asked(5), world, tmp_path / "unsteady", lambda _: None, confirm=2) == found
     assert len(world.tried) == tried

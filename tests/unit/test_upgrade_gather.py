@@ -14,10 +14,10 @@ from factories import verdict
 from upgrades import POLICY, side
 
 from envbuilder.catalog.store import load
-from envbuilder.console import Console
 from envbuilder.engine.fake import FakeEngine, Script
 from envbuilder.engine.port import ContainerSpec
 from envbuilder.image.build import Built, ImageRecord
+from envbuilder.support.console import Console
 from envbuilder.upgrade import user_tests
 from envbuilder.upgrade.gather import Gathered, Made, Tools, gather
 from envbuilder.upgrade.maker import LockedSide

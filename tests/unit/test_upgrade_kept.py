@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from envbuilder.console import Console
 from envbuilder.engine.fake import FakeEngine, Script
 from envbuilder.engine.port import ContainerSpec
+from envbuilder.support.console import Console
 from envbuilder.upgrade.kept import Kept, Rounds, key_of
 from envbuilder.upgrade.measure import measure
 from envbuilder.upgrade.observe import Place

@@ -11,11 +11,11 @@ import pytest
 
 from envbuilder.catalog.store import load
 from envbuilder.choice import choose
-from envbuilder.console import Console
 from envbuilder.engine.fake import FakeEngine
 from envbuilder.environment import Environment
 from envbuilder.image import debian, lockfile
 from envbuilder.image.names import BASE_KEY_LABEL
+from envbuilder.support.console import Console
 from envbuilder.upgrade.maker import LockedSide, Maker
 from envbuilder.workspace import Workspace, folder_contents
 

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from upgrades import CALM, POLICY, judged, occupied, side, suite, timed
 
 from envbuilder.catalog import store
+from envbuilder.support.yaml_reader import read_yaml
 from envbuilder.upgrade import statistics
 from envbuilder.upgrade.differences import Evidence, differences
 from envbuilder.upgrade.figures import Sides
@@ -27,7 +28,6 @@ from envbuilder.upgrade.upgrade_document import (
     OutputChange,
     SurfaceChange,
 )
-from envbuilder.yaml_reader import read_yaml
 
 
 def test_the_shipped_policy_names_every_quantity_once() -> None:

@@ -13,12 +13,13 @@ from msgspec.structs import replace
 
 from envbuilder.catalog import store
 from envbuilder.catalog.rows import TensorflowRelease
-from envbuilder.console import Console
 from envbuilder.engine.fake import FakeEngine, Script
 from envbuilder.engine.port import ContainerSpec
 from envbuilder.environment import Combination, Environment
 from envbuilder.errors import UnsatisfiableError, UsageError
 from envbuilder.matrix import Axes, Matrix, Targets
+from envbuilder.support.console import Console
+from envbuilder.support.yaml_reader import read_yaml
 from envbuilder.upgrade.bisect import Unbuildable
 from envbuilder.upgrade.bisect_trial import candidates, of_check, resolved
 from envbuilder.upgrade.measure import measure
@@ -39,7 +40,6 @@ from envbuilder.upgrade.upgrade_text import as_markdown, as_text
 from envbuilder.upgrade.user_tests import read_suite, results
 from envbuilder.verdict import CheckResult, ImageRef
 from envbuilder.workspace import shipped
-from envbuilder.yaml_reader import read_yaml
 
 POLICY: Policy = read_yaml(shipped("policies") / "upgrade-policy.yaml", Policy)
 

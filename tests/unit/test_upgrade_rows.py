@@ -9,19 +9,20 @@ import pytest
 
 from envbuilder.catalog import store
 from envbuilder.catalog.rows import TensorflowRelease
-from envbuilder.console import Console
+from envbuilder.choice import read_matrix
 from envbuilder.engine.fake import FakeEngine
 from envbuilder.errors import InfrastructureError, NothingSelectedError
 from envbuilder.image import debian
 from envbuilder.image.bases import BaseUnavailableError
 from envbuilder.image.names import BASE_KEY_LABEL
+from envbuilder.support.console import Console
+from envbuilder.support.yaml_reader import read_yaml
 from envbuilder.upgrade.maker import Maker
 from envbuilder.upgrade.policy import Policy
 from envbuilder.upgrade.upgrade import buildable
 from envbuilder.upgrade.upgrade_request import UpgradeRequest
 from envbuilder.upgrade.upgrade_rows import Pair, pair, pairs
 from envbuilder.workspace import Workspace, shipped
-from envbuilder.yaml_reader import read_matrix, read_yaml
 
 POLICY: Policy = read_yaml(shipped("policies") / "upgrade-policy.yaml", Policy)
 OFFERED = read_matrix(shipped("matrices") / "tensorflow.yaml")

@@ -11,13 +11,13 @@ from made_bases import DIGEST, PLAIN, WITH_CUDA, keep
 from envbuilder.catalog.base_facts import BaseFacts
 from envbuilder.catalog.rows import TensorflowRelease
 from envbuilder.catalog.store import load
-from envbuilder.console import Console
 from envbuilder.engine.fake import FakeEngine
 from envbuilder.environment import Environment
 from envbuilder.errors import InputError
 from envbuilder.image import system_lock
 from envbuilder.image.context import write_context
 from envbuilder.image.system_lock import CUDNN_LOCK, SYSTEM_LOCK
+from envbuilder.support.console import Console
 from envbuilder.upgrade.maker import LockedSide, Maker
 from envbuilder.upgrade.upgrade_job import UpgradeOptions, read_request
 from envbuilder.upgrade.upgrade_rows import Pair, pair, pinned_row

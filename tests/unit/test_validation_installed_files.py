@@ -16,13 +16,13 @@ import pytest
 from made_images import SITE, Layer, image_of, outside, package, row
 
 from envbuilder.engine.port import LayerFile
-from envbuilder.errors import decode
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.image import lockfile, omissions
 from envbuilder.image.wheel_records import WheelRecords
 from envbuilder.probes.omit import digest_of_rows
 from envbuilder.pypi.answer_cache import Cache
 from envbuilder.pypi.package_index import DistFile, IndexUnavailableError, Member
+from envbuilder.support import decoding
 from envbuilder.validation.checks.suite_table import CHECKS
 from envbuilder.validation.host_checks import check_outside
 from envbuilder.validation.installed_files import files
@@ -443,7 +443,7 @@ def test_what_an_images_own_list_does_not_say_differs(
 @pytest.mark.parametrize("size", [-1, 1 << 60, 10**400])
 def test_no_list_counts_what_no_image_can_lack(size: int) -> None:
     """Sums of what somebody else wrote are bounded before anything is added up or printed."""
-    with pytest.raises(decode.DamagedError):
+    with pytest.raises(decoding.DamagedError):
         omissions.parse(omitted(size=size))
 
 

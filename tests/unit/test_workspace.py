@@ -15,8 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envbuilder import workspace
-from envbuilder.choice import read_fleet
+from envbuilder.choice import read_fleet, read_matrix
 from envbuilder.errors import InfrastructureError, UsageError
+from envbuilder.support.yaml_reader import read_yaml
 from envbuilder.upgrade.policy import Policy
 from envbuilder.verdict import Measurement
 from envbuilder.workspace import (
@@ -36,7 +37,6 @@ from envbuilder.workspace import (
     write_atomically,
     write_document,
 )
-from envbuilder.yaml_reader import read_matrix, read_yaml
 
 
 def test_a_failed_write_leaves_the_old_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import assert_never
 from xml.etree import ElementTree as ET
 
-from envbuilder.errors import printable
 from envbuilder.report.formats.titles import name_of
+from envbuilder.support import terminal_text
 from envbuilder.verdict import CheckResult, Verdict
 
 
@@ -25,17 +25,17 @@ def _suite(verdict: Verdict) -> ET.Element:
     outcomes = [check.outcome for check in verdict.checks]
     suite = ET.Element(
         "testsuite",
-        name=printable.line(name_of(verdict)),
+        name=terminal_text.line(name_of(verdict)),
         tests=str(len(outcomes)),
         failures=str(outcomes.count("failed")),
         errors=str(outcomes.count("error") + outcomes.count("timeout")),
         skipped=str(outcomes.count("skipped")),
         time=f"{sum(check.duration_s for check in verdict.checks):.3f}",
-        timestamp=printable.line(verdict.started[:19]),
+        timestamp=terminal_text.line(verdict.started[:19]),
     )
     properties = ET.SubElement(suite, "properties")
     for name, value in _properties(verdict):
-        ET.SubElement(properties, "property", name=name, value=printable.line(value))
+        ET.SubElement(properties, "property", name=name, value=terminal_text.line(value))
     for check in verdict.checks:
         suite.append(_case(check))
     return suite
@@ -56,12 +56,14 @@ def _properties(verdict: Verdict) -> tuple[tuple[str, str], ...]:
 
 
 def _case(check: CheckResult) -> ET.Element:
-    case = ET.Element("testcase", name=printable.line(check.name), classname=check.tier, time=f"{check.duration_s:.3f}")
+    case = ET.Element(
+        "testcase", name=terminal_text.line(check.name), classname=check.tier, time=f"{check.duration_s:.3f}"
+    )
     match check.outcome:
         case "passed":
             pass
         case "skipped":
-            ET.SubElement(case, "skipped", message=printable.line(check.observed))
+            ET.SubElement(case, "skipped", message=terminal_text.line(check.observed))
         case "failed":
             _problem(case, "failure", check)
         case "error" | "timeout":
@@ -69,15 +71,15 @@ def _case(check: CheckResult) -> ET.Element:
         case _ as never:
             assert_never(never)
     if check.log:
-        ET.SubElement(case, "system-out").text = printable.text(check.log)
+        ET.SubElement(case, "system-out").text = terminal_text.text(check.log)
     return case
 
 
 def _problem(case: ET.Element, tag: str, check: CheckResult) -> None:
     codes = ", ".join(finding.code for finding in check.findings)
-    kind, message = printable.line(codes) or check.outcome, printable.line(check.observed)
+    kind, message = terminal_text.line(codes) or check.outcome, terminal_text.line(check.observed)
     element = ET.SubElement(case, tag, type=kind, message=message)
     lines = [f"expected: {check.expected}", f"observed: {check.observed}"]
     for finding in check.findings:
         lines += [f"{finding.code}: {finding.message}", *([f"fix: {finding.fix}"] if finding.fix else [])]
-    element.text = "\n".join(map(printable.line, lines))
+    element.text = "\n".join(map(terminal_text.line, lines))

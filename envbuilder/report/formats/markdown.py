@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from envbuilder.errors import printable
 from envbuilder.finding import Finding, worst_first
 from envbuilder.report.formats.titles import name_of
+from envbuilder.support import terminal_text
 from envbuilder.verdict import Verdict
 
 _SIGN = {"PASSED": "✅", "FAILED": "❌", "INCONCLUSIVE": "❔"}
@@ -26,10 +26,10 @@ def _row(verdict: Verdict) -> str:
     outcomes = [check.outcome for check in verdict.checks]
     counts = ", ".join(f"{outcomes.count(word)} {word}" for word in dict.fromkeys(outcomes))
     cells = (
-        printable.markdown(name_of(verdict)),
+        terminal_text.markdown(name_of(verdict)),
         f"{_SIGN[verdict.verdict]} {verdict.verdict}{simulated}",
         verdict.level,
-        printable.markdown(verdict.host.driver or "none"),
+        terminal_text.markdown(verdict.host.driver or "none"),
         f"{verdict.image.size / 1e9:.2f} GB" if verdict.image.size else "-",
         counts or "none",
     )
@@ -39,12 +39,13 @@ def _row(verdict: Verdict) -> str:
 def _details(verdict: Verdict) -> list[str]:
     if verdict.verdict == "PASSED" and not verdict.findings:
         return []
-    lines = [f"<details><summary>{printable.markdown(name_of(verdict))}: {verdict.verdict}</summary>", ""]
-    lines += [f"- {printable.markdown(reason)}" for reason in verdict.reasons]
+    lines = [f"<details><summary>{terminal_text.markdown(name_of(verdict))}: {verdict.verdict}</summary>", ""]
+    lines += [f"- {terminal_text.markdown(reason)}" for reason in verdict.reasons]
     lines += [_finding(finding) for finding in worst_first(verdict.findings)]
     return [*lines, "", "</details>", ""]
 
 
 def _finding(finding: Finding) -> str:
-    fix = f" **Fix:** {printable.markdown(finding.fix)}" if finding.fix else ""
-    return f"- **{printable.markdown(finding.code)}** ({finding.severity}): {printable.markdown(finding.message)}{fix}"
+    fix = f" **Fix:** {terminal_text.markdown(finding.fix)}" if finding.fix else ""
+    code, message = terminal_text.markdown(finding.code), terminal_text.markdown(finding.message)
+    return f"- **{code}** ({finding.severity}): {message}{fix}"

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from envbuilder.errors import printable
 from envbuilder.report.formats.titles import name_of
+from envbuilder.support import terminal_text
 from envbuilder.verdict import TIERS, Verdict
 
 _WORDS = ("PASSED", "FAILED", "INCONCLUSIVE")
@@ -40,7 +40,7 @@ class _Family:
             yield f"# UNIT {self.name} {self.unit}"
         yield f"# HELP {self.name} {_escaped(self.help)}"
         for labels, value in self.samples:
-            inside = ",".join(f'{key}="{_escaped(printable.line(text))}"' for key, text in labels)
+            inside = ",".join(f'{key}="{_escaped(terminal_text.line(text))}"' for key, text in labels)
             yield f"{self.name}{'_info' if self.kind == 'info' else ''}{{{inside}}} {_number(value)}"
 
 

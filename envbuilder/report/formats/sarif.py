@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 
 from envbuilder import __version__
-from envbuilder.errors import printable
 from envbuilder.finding import Finding, Severity
 from envbuilder.report.formats.titles import name_of
+from envbuilder.support import terminal_text
 from envbuilder.verdict import Verdict
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -32,7 +32,7 @@ def sarif(verdicts: tuple[Verdict, ...]) -> str:
         "results": [_result(verdict, finding, codes.index(finding.code)) for verdict, finding in results],
     }
     document = {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
-    return printable.json_text(msgspec.json.format(msgspec.json.encode(document), indent=2).decode()) + "\n"
+    return terminal_text.json_text(msgspec.json.format(msgspec.json.encode(document), indent=2).decode()) + "\n"
 
 
 def static_findings(verdict: Verdict) -> tuple[Finding, ...]:
@@ -56,7 +56,9 @@ def _rule(code: str, findings: list[Finding]) -> dict[str, Any]:
 def _result(verdict: Verdict, finding: Finding, index: int) -> dict[str, Any]:
     name = name_of(verdict)
     text = _text(f"{finding.message} Fix: {finding.fix}" if finding.fix else finding.message)
-    place: dict[str, Any] = {"logicalLocations": [{"fullyQualifiedName": printable.line(f"{name}: {finding.subject}")}]}
+    place: dict[str, Any] = {
+        "logicalLocations": [{"fullyQualifiedName": terminal_text.line(f"{name}: {finding.subject}")}]
+    }
     if verdict.environment is not None:
         location = {"uri": f"images/{name}/Dockerfile", "uriBaseId": "%SRCROOT%"}
         place["physicalLocation"] = {"artifactLocation": location, "region": {"startLine": 1}}
@@ -70,12 +72,12 @@ def _result(verdict: Verdict, finding: Finding, index: int) -> dict[str, Any]:
         "partialFingerprints": {"envbuilder/v1": hashlib.sha256(identity).hexdigest()},
         "properties": {
             "environment": name,
-            "requires": printable.line(finding.requires),
-            "found": printable.line(finding.found),
+            "requires": terminal_text.line(finding.requires),
+            "found": terminal_text.line(finding.found),
         },
     }
 
 
 def _text(foreign: str) -> str:
     """Write a message; SARIF reads ``[text](address)`` in one as a link (section 3.11.6)."""
-    return printable.line(foreign).replace("](", "] (")
+    return terminal_text.line(foreign).replace("](", "] (")

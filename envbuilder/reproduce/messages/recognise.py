@@ -10,9 +10,9 @@ from typing import Any
 
 import yaml
 
-from envbuilder.errors import decode
 from envbuilder.reproduce.messages.message import Signature, Symptom
 from envbuilder.reproduce.transcript import Transcript, clean
+from envbuilder.support import decoding
 from envbuilder.workspace import packaged, packaged_in
 
 MOST_PER_SIGNATURE = 8
@@ -23,7 +23,7 @@ _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def shipped_rows(file: Traversable) -> tuple[object, ...]:
-    """Read the rows of a data file that ships with this package, as they stand; `decode.converted` makes structs."""
+    """Read the rows of a data file that ships with this package, as they stand; `decoding.converted` makes structs."""
     return tuple(yaml.load(packaged(file), Loader=_LOADER))  # noqa: S506 - a safe loader, and our own file
 
 
@@ -34,7 +34,7 @@ def _load() -> tuple[Signature, ...]:
     files = sorted(
         (entry for entry in packaged_in(folder) if entry.name.endswith(".yaml")), key=lambda entry: entry.name
     )
-    return decode.converted(tuple(row for file in files for row in shipped_rows(file)), tuple[Signature, ...])
+    return decoding.converted(tuple(row for file in files for row in shipped_rows(file)), tuple[Signature, ...])
 
 
 SIGNATURES = _load()

@@ -7,8 +7,8 @@ from contextlib import suppress
 
 import msgspec
 
-from envbuilder.errors import decode
 from envbuilder.reproduce.report.reported import SCALARS, Evidence, Trust
+from envbuilder.support import decoding
 
 SCHEMA = "envbuilder/capture/v1"
 
@@ -81,21 +81,21 @@ def parse(text: str) -> CaptureDocument | None:
         return None
     start, end = text.find("{"), text.rfind("}")
     try:
-        found: object = decode.from_json(text[start : end + 1], object)
-    except decode.DamagedError:
+        found: object = decoding.from_json(text[start : end + 1], object)
+    except decoding.DamagedError:
         return None
     if not isinstance(found, dict) or found.get("schema") != SCHEMA:
         return None
     fields = msgspec.structs.fields(CaptureDocument)
     kept = {one.name: _fitting(one, found[one.name]) for one in fields if one.name in found}
-    return decode.converted(kept, CaptureDocument)
+    return decoding.converted(kept, CaptureDocument)
 
 
 def _fitting(field: msgspec.structs.FieldInfo, value: object) -> object:
     """Return a field's value: as it stands, or the entries of a list or mapping that fit, or the field's default."""
     for candidate in (value, _texts(value)):
-        with suppress(decode.DamagedError):
-            return decode.converted(candidate, field.type)
+        with suppress(decoding.DamagedError):
+            return decoding.converted(candidate, field.type)
     return field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
 
 

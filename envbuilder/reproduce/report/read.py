@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 import msgspec
 
-from envbuilder.errors import decode
 from envbuilder.reproduce.report import blocks, captured, form
 from envbuilder.reproduce.report.complaints import complaints
 from envbuilder.reproduce.report.gpu_names import platform_of
@@ -18,6 +17,7 @@ from envbuilder.reproduce.report.scope import clause, other_sides, present, side
 from envbuilder.reproduce.report.timing import pauses
 from envbuilder.reproduce.report.weigh import gpus, scalars, trimmed, without_former
 from envbuilder.reproduce.transcript import Transcript, clean
+from envbuilder.support import decoding
 
 _MOST_HITS = 80
 _MOST_EVIDENCE = 1_000
@@ -64,7 +64,7 @@ def read(text: str, transcript: Transcript | None = None) -> Reported:
     capabilities = tuple(dict.fromkeys(row.value for row in statements if row.field == "compute_capabilities"))
     used = [row for row in statements if row.field != "gpus"] + list(gpu_evidence)
     evidence = tuple(sorted(used, key=lambda row: (row.line, row.field)))[:_MOST_EVIDENCE]
-    return decode.converted(
+    return decoding.converted(
         {
             **values,
             **groups,

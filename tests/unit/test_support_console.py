@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from envbuilder.console import Console, describe, table
 from envbuilder.engine.port import Step
+from envbuilder.support.console import Console, describe, table
 
 
 def test_progress_is_on_standard_error_and_says_each_thing_once(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,8 +13,8 @@ import msgspec
 import yaml
 from msgspec import inspect
 
-from envbuilder.errors import InputError, Problem, UsageError, decode
-from envbuilder.matrix import Matrix
+from envbuilder.errors import InputError, Problem, UsageError
+from envbuilder.support import decoding
 
 MAX_BYTES = 1 << 20
 """Files above this size are refused: a matrix of 100,000 combinations needs a hundredth of it."""
@@ -33,15 +33,6 @@ MAX_PROBLEMS = 100
 
 _Value = TypeVar("_Value")
 _Refused = object()
-
-
-def read_matrix(path: Path) -> Matrix:
-    """Read a matrix file. Raises InputError that holds all of its problems."""
-    matrix = read_yaml(path, Matrix)
-    if matrix.axes is None and not matrix.include:
-        problem = Problem(str(path), 1, "axes", "a matrix needs axes, include rows, or both")
-        raise InputError((problem,), hint="see matrices/quickstart.yaml for the smallest useful matrix")
-    return matrix
 
 
 def read_yaml(path: Path, kind: type[_Value]) -> _Value:
@@ -64,8 +55,8 @@ def parse_yaml(data: bytes, path: str, kind: type[_Value]) -> _Value:
     if reader.problems or plain is _Refused:
         problems = tuple(reader.problems) or (Problem(path, 0, "", "the file is empty"),)
         raise InputError(problems, hint="mend the file there, then run the same command again")
-    with decode.damaged(f"{path} does not fit"):
-        decode.ready(kind)
+    with decoding.damaged(f"{path} does not fit"):
+        decoding.ready(kind)
         return msgspec.convert(plain, kind, strict=False)
 
 
@@ -103,13 +94,13 @@ class _Reader:
             self.problems.append(Problem(self.path, 0, "", f"larger than {MAX_BYTES} bytes"))
             return None
         try:
-            text = decode.text(data)
-        except decode.DamagedError as error:
+            text = decoding.text(data)
+        except decoding.DamagedError as error:
             place = getattr(error.__cause__, "start", 0)
             self.problems.append(Problem(self.path, data[:place].count(b"\n") + 1, "", "is not UTF-8 text"))
             return None
         try:
-            with decode.damaged("an escape names no character"):  # as ``\\U00110000``, for which it raises ValueError
+            with decoding.damaged("an escape names no character"):  # as ``\\U00110000``, for which it raises ValueError
                 return yaml.compose(text, Loader=_Loader)
         except yaml.reader.ReaderError as error:
             line = text[: error.position].count("\n") + 1
@@ -117,7 +108,7 @@ class _Reader:
         except yaml.MarkedYAMLError as error:
             line = error.problem_mark.line + 1 if error.problem_mark else 0
             self.problems.append(Problem(self.path, line, "", f"is not YAML: {error.problem}"))
-        except (yaml.YAMLError, decode.DamagedError) as error:
+        except (yaml.YAMLError, decoding.DamagedError) as error:
             self.problems.append(Problem(self.path, 0, "", f"is not YAML: {str(error)[:_SHOWN]}"))
         return None
 
@@ -216,9 +207,9 @@ class _Reader:
         if isinstance(kind, inspect.StrType):
             return self._text(node, kind, key, description)
         try:
-            with decode.damaged("another kind of value"):
+            with decoding.damaged("another kind of value"):
                 value: object = msgspec.convert(node.value, _python_type(kind), strict=False)
-        except decode.DamagedError:
+        except decoding.DamagedError:
             return self.refuse(node, key, f"{_shown(node)!r} is not {description or 'a number'}")
         floor = getattr(kind, "gt", None)
         if isinstance(value, float) and not (math.isfinite(value) and (floor is None or value > floor)):
@@ -286,10 +277,10 @@ def _misread(node: yaml.ScalarNode) -> str | None:
     if node.style is not None:
         return None
     try:
-        with decode.damaged("no value of its tag"):  # !!timestamp and !!bool end in AttributeError and KeyError
+        with decoding.damaged("no value of its tag"):  # !!timestamp and !!bool end in AttributeError and KeyError
             value = yaml.SafeLoader.construct_object(yaml.SafeLoader(""), node)
             read_as = str(value)  # a ValueError for a number of more than 4,300 digits, which 0x… may be
-    except (decode.DamagedError, yaml.YAMLError):
+    except (decoding.DamagedError, yaml.YAMLError):
         return f"something of the tag {node.tag.rpartition(':')[2]}" if node.tag in _TAGS else None
     if isinstance(value, str) or read_as == node.value:
         return None

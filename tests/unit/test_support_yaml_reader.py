@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from envbuilder.choice import read_matrix
 from envbuilder.errors import EnvbuilderError, InputError
 from envbuilder.matrix import Matrix
-from envbuilder.yaml_reader import parse_yaml, read_matrix
+from envbuilder.support.yaml_reader import parse_yaml
 
 GOOD = b"""\
 name: good

@@ -11,17 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from envbuilder.errors import lifeline, programs
-from envbuilder.errors.programs import ProgramError, run, started
-from envbuilder.exits import ExitCode
+from envbuilder.errors import ExitCode
 from envbuilder.probes.suite import lifetime
+from envbuilder.support import lifeline, subprocesses
+from envbuilder.support.subprocesses import ProgramError, run, started
 
 ENDS_S = 8.0
 """How long an end may take on a busy machine; what it is about sleeps for minutes."""
 
 STARTER = """
 import signal, sys
-from envbuilder.errors.programs import run
+from envbuilder.support.subprocesses import run
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job starts without one
 run(["sh", "-c", sys.argv[1]], within=300)
 """
@@ -73,7 +73,7 @@ def ends(pid: int) -> bool:
 )
 def test_what_was_started_ends_with_its_starter(line: str, sent: signal.Signals, tmp_path: Path) -> None:
     """Whatever ends the starter, a kill too, ends the program and all that it has started, however it was started."""
-    environment = {**os.environ, "PYTHONPATH": str(Path(programs.__file__).parents[2])}
+    environment = {**os.environ, "PYTHONPATH": str(Path(subprocesses.__file__).parents[2])}
     with subprocess.Popen([sys.executable, "-c", STARTER, line], cwd=tmp_path, env=environment, stderr=-3) as starter:
         pid = number_in(tmp_path / "pid")
         assert alive(pid)
@@ -115,7 +115,7 @@ def test_a_program_without_end_is_ended(*, brief: bool) -> None:
 
 def test_output_without_end_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """A program that prints more than its bound is ended, and is no matter of this process's memory."""
-    monkeypatch.setattr(programs, "MOST_OUTPUT", 1 << 20)
+    monkeypatch.setattr(subprocesses, "MOST_OUTPUT", 1 << 20)
     with pytest.raises(ProgramError, match="printed more"):
         run(["sh", "-c", "while :; do echo xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx; done"], within=60)
 

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from envbuilder.console import table
-from envbuilder.errors import EnvbuilderError, printable
+from envbuilder.errors import EnvbuilderError
+from envbuilder.support import terminal_text
+from envbuilder.support.console import table
 
 STEERING = {
     "colour": ("\x1b[31mred\x1b[0m", "red"),
@@ -35,7 +36,7 @@ STEERING = {
 @pytest.mark.parametrize(("foreign", "printed"), STEERING.values(), ids=STEERING.keys())
 def test_nothing_steers_a_terminal(foreign: str, printed: str) -> None:
     """Control sequences go with all of their text; what a person should read stays."""
-    assert printable.text(foreign) == printed
+    assert terminal_text.text(foreign) == printed
 
 
 @pytest.mark.parametrize(
@@ -55,7 +56,7 @@ def test_nothing_steers_a_terminal(foreign: str, printed: str) -> None:
 )
 def test_no_ci_system_takes_orders(order: str) -> None:
     """A command at the start of any line is broken up, and can still be read."""
-    text = printable.text(f"before\n{order}")
+    text = terminal_text.text(f"before\n{order}")
     assert order.strip() not in text
     assert text.replace(" ", "").endswith(order.strip().replace(" ", ""))
 
@@ -63,22 +64,22 @@ def test_no_ci_system_takes_orders(order: str) -> None:
 def test_what_only_looks_like_an_order_stays() -> None:
     """C++ names, headings and words inside of a line are left alone."""
     for text in ("tsl::errors::Internal", "see ::error", "## Title", "::1"):
-        assert printable.text(text) == text
+        assert terminal_text.text(text) == text
 
 
 @given(st.text())
 def test_cleaning_is_done_once(foreign: str) -> None:
     """Cleaning twice is cleaning once, a line is one line, and no control character is left."""
-    once = printable.text(foreign)
-    assert printable.text(once) == once
+    once = terminal_text.text(foreign)
+    assert terminal_text.text(once) == once
     assert not [char for char in once if (ord(char) < 32 and char not in "\t\n") or 127 <= ord(char) < 160]
-    assert len(printable.line(foreign).splitlines()) <= 1
+    assert len(terminal_text.line(foreign).splitlines()) <= 1
 
 
 @given(st.dictionaries(st.text(max_size=8), st.text(max_size=20), max_size=3))
 def test_json_means_the_same(document: dict[str, str]) -> None:
     """A JSON text says the same afterwards and holds no control of a terminal."""
-    safe = printable.json_text(json.dumps(document, ensure_ascii=False))
+    safe = terminal_text.json_text(json.dumps(document, ensure_ascii=False))
     assert json.loads(safe) == document
     assert not any(127 <= ord(char) < 160 for char in safe)
 
@@ -99,18 +100,18 @@ def test_json_means_the_same(document: dict[str, str]) -> None:
 )
 def test_a_text_of_others_is_one_line_that_commands_nothing(foreign: str, line: str) -> None:
     """No line's end of any kind, no escape, nothing unseen, and no form of a CI system's command comes through."""
-    assert printable.line(foreign) == line
+    assert terminal_text.line(foreign) == line
 
 
 def test_markdown_is_text_and_mentions_nobody() -> None:
     """Markup, HTML and mentions are read as they stand."""
-    assert printable.markdown("@everyone **a** <b>\n# c") == "@\u200beveryone \\*\\*a\\*\\* &lt;b&gt; \\# c"
+    assert terminal_text.markdown("@everyone **a** <b>\n# c") == "@\u200beveryone \\*\\*a\\*\\* &lt;b&gt; \\# c"
 
 
 @pytest.mark.parametrize("reference", ["#12", "@a/b", "!7", "GH-3", "owner/repo#4", "~bug", "%1.0"])
 def test_markdown_refers_to_nothing(reference: str) -> None:
     """What a tracker turns into a link to an issue, a person or a label is broken up, and reads the same."""
-    written = printable.markdown(f"see {reference} there")
+    written = terminal_text.markdown(f"see {reference} there")
     assert "\u200b" in written
     assert written.replace("\u200b", "").replace("\\", "") == f"see {reference} there"
 
@@ -118,7 +119,7 @@ def test_markdown_refers_to_nothing(reference: str) -> None:
 @pytest.mark.parametrize("address", ["https://evil.example/a", "http://x", "HTTPS://x", "www.evil.example", "ftp://x"])
 def test_markdown_has_no_link_of_others(address: str) -> None:
     """A bare address is no link: the escape that keeps it from being one is not shown."""
-    written = printable.markdown(f"go to {address} now")
+    written = terminal_text.markdown(f"go to {address} now")
     html = MarkdownIt("gfm-like", {"linkify": False}).render(written)
     assert address not in written
     assert f"go to {address} now" in html
@@ -127,7 +128,7 @@ def test_markdown_has_no_link_of_others(address: str) -> None:
 @given(st.text())
 def test_inline_code_has_one_end(foreign: str) -> None:
     """Nothing ends the code, the cell or the line before its end."""
-    written = printable.code(foreign)
+    written = terminal_text.code(foreign)
     assert written.startswith("`")
     assert written.endswith("`")
     assert not set(written[1:-1]) & set("`|\n")
@@ -146,7 +147,7 @@ def test_a_cell_cannot_forge_a_row() -> None:
 def test_long_text_is_no_work(foreign: str) -> None:
     """A megabyte of anything takes linear time: well below the bound of 3 s on a loaded machine."""
     began = time.perf_counter()
-    printable.text(foreign)
+    terminal_text.text(foreign)
     assert time.perf_counter() - began < 3.0
 
 

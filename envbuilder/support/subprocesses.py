@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from envbuilder.errors import InfrastructureError, decode
+from envbuilder.errors import InfrastructureError
+from envbuilder.support import decoding
 
 _LIFELINE = Path(__file__).with_name("lifeline.py")
 
@@ -53,12 +54,12 @@ class Ended:
     @property
     def text(self) -> str:
         """Return its standard output as text."""
-        return decode.lossy(self.out)
+        return decoding.lossy(self.out)
 
     @property
     def complaint(self) -> str:
         """Return its standard error as text."""
-        return decode.lossy(self.errors)
+        return decoding.lossy(self.errors)
 
 
 def run(
@@ -122,6 +123,22 @@ def started(
     finally:
         os.close(writing)
         _close(process, 0.0 if brief else patience + 2.0, group=brief)
+
+
+_ENDED = frozenset("ZXx")
+"""The states of a process that no longer runs, reaped or not (proc(5))."""
+
+
+def process_start(pid: int) -> str:
+    """Return the start time of a process in clock ticks since boot, or '' if it does not run.
+
+    A process keeps its number in the list after its end until its parent reaps it: such a process does not run.
+    """
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        return "" if fields[0] in _ENDED else fields[19]
+    except (OSError, IndexError):
+        return ""
 
 
 def _found(name: str, env: Mapping[str, str] | None) -> Path:

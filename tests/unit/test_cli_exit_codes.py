@@ -11,16 +11,16 @@ from factories import failed_verdict, inconclusive_verdict, upgrade, verdict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envbuilder import errors, exits
+from envbuilder import errors
 from envbuilder.attest.demand import Demand
-from envbuilder.cli.schema_command import DOCUMENTS
-from envbuilder.exits import ExitCode
+from envbuilder.cli import exit_codes
+from envbuilder.cli.schema_command import DOCUMENTS, schema_of
+from envbuilder.errors import ExitCode
 from envbuilder.jobs.clean import CleanDocument, ImageGone
 from envbuilder.jobs.run import RunDocument, RunRow
 from envbuilder.publish.publish_document import PublishDocument, PublishRow
 from envbuilder.publish.verify_document import Verification
 from envbuilder.refresh.agreement import Comparison, VerifyDocument
-from envbuilder.schemas import schema_of
 from envbuilder.upgrade.bisect import Asked, BisectDocument
 from envbuilder.upgrade.bisect_search import Result
 
@@ -46,30 +46,30 @@ def test_every_combination_of_rows_ends_in_the_contracts_order(size: int) -> Non
     """Of any set of codes, in either direction, the first of the contract's order is the command's."""
     for codes in combinations(CONTRACT, size):
         for order in (codes, codes[::-1]):
-            assert exits.first(order) == codes[0]
-            assert exits.of(run(*order)) == exits.of(published(*order)) == codes[0]
+            assert errors.most_severe(order) == codes[0]
+            assert exit_codes.of(run(*order)) == exit_codes.of(published(*order)) == codes[0]
 
 
 @given(st.lists(st.integers(0, 255)))
 def test_a_code_that_is_not_zero_is_never_lost(codes: list[int]) -> None:
     """Whatever the rows' codes, the result is one of them, and 0 only where all are 0; the rows' order is no matter."""
-    found = exits.first(codes)
+    found = errors.most_severe(codes)
     assert found in (codes or [0])
     assert (found == 0) is not any(codes)
-    assert found == exits.first(sorted(codes, reverse=True))
-    assert exits.of(run(*codes)) == found
+    assert found == errors.most_severe(sorted(codes, reverse=True))
+    assert exit_codes.of(run(*codes)) == found
 
 
 def test_a_row_in_error_is_the_runs_code() -> None:
     """A run with a row in ERROR beside rows that passed does not end with 0: 2, 3 and 4 count like any other."""
-    assert [exits.of(run(0, code, 0)) for code in (2, 3, 4)] == [2, 3, 4]
-    assert exits.of(run(1, 4, 8)) == 4
+    assert [exit_codes.of(run(0, code, 0)) for code in (2, 3, 4)] == [2, 3, 4]
+    assert exit_codes.of(run(1, 4, 8)) == 4
 
 
 def test_every_document_that_a_command_prints_has_its_code() -> None:
     """The table has a row for each document's schema and none beside."""
     printed = {schema_of(kind) for kind in DOCUMENTS} - NEVER_PRINTED
-    assert set(exits.EXITS) == printed
+    assert set(exit_codes.EXIT_CODES) == printed
 
 
 def test_no_two_errors_share_a_code_but_usage() -> None:
@@ -131,6 +131,6 @@ UNTOLD = Result(last_good="2.18.1", first_bad="2.20.0", between=("2.19.1",))
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, msgspec.Struct) else str(int(value)),
 )
-def test_what_a_document_says_is_its_code(document: exits.Document, code: int) -> None:
+def test_what_a_document_says_is_its_code(document: exit_codes.Document, code: int) -> None:
     """Words, decisions and answers map to the contract's codes."""
-    assert exits.of(document) == code
+    assert exit_codes.of(document) == code

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envbuilder.errors import decode
 from envbuilder.image.build import ImageRecord
+from envbuilder.support import decoding
 from envbuilder.verdict import Verdict
 
 HOSTILE = {
@@ -34,21 +34,21 @@ HOSTILE = {
 @pytest.mark.parametrize("kind", [ImageRecord, Verdict])
 def test_damaged_json_is_one_exception(data: bytes, kind: type[msgspec.Struct]) -> None:
     """Nesting, encodings, numbers and shapes that do not fit all end in DamagedError."""
-    with pytest.raises(decode.DamagedError):
-        decode.from_json(data, kind)
+    with pytest.raises(decoding.DamagedError):
+        decoding.from_json(data, kind)
 
 
 @given(st.binary(max_size=200))
 def test_no_bytes_end_otherwise(data: bytes) -> None:
     """Arbitrary bytes are decoded or refused, as JSON, as MessagePack and as text."""
     for read in (
-        lambda: decode.from_json(data, ImageRecord),
-        lambda: decode.from_msgpack(data, tuple[ImageRecord, ...]),
-        lambda: decode.text(data),
+        lambda: decoding.from_json(data, ImageRecord),
+        lambda: decoding.from_msgpack(data, tuple[ImageRecord, ...]),
+        lambda: decoding.text(data),
     ):
         try:
             found: object = read()
-        except decode.DamagedError as error:
+        except decoding.DamagedError as error:
             found = str(error)
         assert found is not None
 
@@ -58,43 +58,43 @@ def test_no_bytes_end_otherwise(data: bytes) -> None:
 )
 def test_what_a_parser_of_ours_raises_is_damage_too(error: Exception) -> None:
     """Errors of zlib and struct, and those without a text, become DamagedError with a name for what is wrong."""
-    with pytest.raises(decode.DamagedError, match=r"a wheel: ."), decode.damaged("a wheel"):
+    with pytest.raises(decoding.DamagedError, match=r"a wheel: ."), decoding.damaged("a wheel"):
         raise error
 
 
 def test_what_is_not_about_the_bytes_passes() -> None:
     """An OSError while reading, or a user's Ctrl-C, is not the bytes' fault."""
     for error in (OSError(5, "I/O"), KeyboardInterrupt()):
-        with pytest.raises(type(error)), decode.damaged("a wheel"):
+        with pytest.raises(type(error)), decoding.damaged("a wheel"):
             raise error
 
 
 def test_values_are_converted_or_refused() -> None:
     """Plain values that do not fit a type are damage as bytes are."""
-    assert decode.converted({"a": 1}, dict[str, int]) == {"a": 1}
-    with pytest.raises(decode.DamagedError):
-        decode.converted({"a": "x"}, dict[str, int])
-    assert decode.text("ä".encode()) == "ä"
-    assert decode.lossy(b"\xff") == "\ufffd"
+    assert decoding.converted({"a": 1}, dict[str, int]) == {"a": 1}
+    with pytest.raises(decoding.DamagedError):
+        decoding.converted({"a": "x"}, dict[str, int])
+    assert decoding.text("ä".encode()) == "ä"
+    assert decoding.lossy(b"\xff") == "\ufffd"
 
 
 def test_rows_that_cannot_be_read_are_left_out() -> None:
     """A field that no reader takes, an open quote, NUL and bytes that are no text leave the other rows alone."""
     data = b"a.py,sha256=x,3\n" + b"b" * 200_000 + b',,\n\0c.py,\xff,4\r\n"d,e.py",,\n"f'
-    assert list(decode.csv_rows(data)) == [
+    assert list(decoding.csv_rows(data)) == [
         ["a.py", "sha256=x", "3"],
         ["c.py", "\ufffd", "4"],
         ["d,e.py", "", ""],
         ["f"],
     ]
-    assert list(decode.csv_rows(b"")) == []
+    assert list(decoding.csv_rows(b"")) == []
 
 
 FIRST_TIME = """
 import sys, threading
 sys.setswitchinterval(1e-6)
 from msgspec import Struct
-from envbuilder.errors import decode
+from envbuilder.support import decoding
 
 for number in range(39, -1, -1):
     inner = f"tuple[C{number + 1}, ...]" if number < 39 else "int"
@@ -110,9 +110,9 @@ def read(ways):
         way()
 
 ways = [
-    lambda: decode.from_json(data, C0),
-    lambda: decode.converted({"a": {"x": "y"}}, C7),
-    lambda: decode.from_msgpack(b"\\x81\\xa1a\\x80", list[C3] | C3),
+    lambda: decoding.from_json(data, C0),
+    lambda: decoding.converted({"a": {"x": "y"}}, C7),
+    lambda: decoding.from_msgpack(b"\\x81\\xa1a\\x80", list[C3] | C3),
 ]
 threads = [threading.Thread(target=read, args=(ways[n % 3 :] + ways[: n % 3],)) for n in range(8)]
 [one.start() for one in threads], [one.join() for one in threads]

@@ -5,10 +5,56 @@ from __future__ import annotations
 import errno
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import ClassVar
 
-from envbuilder.exits import ExitCode
+
+class ExitCode(IntEnum):
+    """Exit codes of all commands."""
+
+    DONE = 0
+    FAILED = 1
+    """A verdict FAILED, incompatible, stale, REJECT."""
+    USAGE = 2
+    NOTHING_SELECTED = 3
+    UNSATISFIABLE = 4
+    INFRASTRUCTURE = 5
+    BUILD_FAILED = 6
+    PUBLISH_FAILED = 7
+    NO_CLAIM = 8
+    """INCONCLUSIVE, UNDECIDED, or the catalogue makes no claim."""
+    BUG = 70
+    INTERRUPTED = 130
+
+
+ORDER = (
+    ExitCode.BUG,
+    ExitCode.INFRASTRUCTURE,
+    ExitCode.PUBLISH_FAILED,
+    ExitCode.BUILD_FAILED,
+    ExitCode.USAGE,
+    ExitCode.UNSATISFIABLE,
+    ExitCode.NOTHING_SELECTED,
+    ExitCode.FAILED,
+    ExitCode.NO_CLAIM,
+)
+"""If rows have different codes, the first of these counts, then any other code that is not 0, then 0."""
+
+
+def most_severe(codes: Iterable[int]) -> int:
+    """Return the exit code for several results. A code that is not 0 is never lost; no results give 0."""
+    failed = set(codes) - {ExitCode.DONE}
+    return min(failed, key=lambda code: (ORDER.index(code) if code in ORDER else len(ORDER), code), default=0)
+
+
+_VERDICTS = {"PASSED": ExitCode.DONE, "FAILED": ExitCode.FAILED, "INCONCLUSIVE": ExitCode.NO_CLAIM}
+
+
+def verdict_exit_code(word: str) -> int:
+    """Return the exit code of a verdict's word."""
+    return _VERDICTS[word]
 
 
 @dataclass(frozen=True, order=True)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Protocol
 
-from envbuilder.errors import printable
+from envbuilder.support import terminal_text
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -44,7 +44,7 @@ class Step(Protocol):
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Align rows under headers with two spaces between columns; the last column is not padded."""
-    every = [list(headers), *[[cell and printable.line(cell) for cell in row] for row in rows]]
+    every = [list(headers), *[[cell and terminal_text.line(cell) for cell in row] for row in rows]]
     widths = [max(len(row[index]) for row in every) for index in range(len(headers))]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in every)
     return "\n".join(lines)
@@ -53,7 +53,7 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def describe(step: Step) -> str:
     """Say what a build's event means, in one short line."""
     text = step.text.strip().splitlines()[-1] if step.kind == "log" and step.text.strip() else step.name
-    return printable.line(text)[:_WIDTH]
+    return terminal_text.line(text)[:_WIDTH]
 
 
 def warn(text: str) -> None:
@@ -65,7 +65,7 @@ def _print(text: str) -> None:
     # Whoever closed standard error, or let its disk fill up, does not want to be told; the answer goes elsewhere.
     with suppress(OSError, ValueError):
         if sys.stderr is not None:
-            print(printable.text(text), file=sys.stderr, flush=True)  # noqa: T201 - this is the console
+            print(terminal_text.text(text), file=sys.stderr, flush=True)  # noqa: T201 - this is the console
 
 
 class Console:
@@ -79,7 +79,7 @@ class Console:
         """Print one line of progress."""
         with self._lock:
             if self._live is not None:
-                self._live.console.print(printable.text(text), highlight=False, markup=False)
+                self._live.console.print(terminal_text.text(text), highlight=False, markup=False)
             else:
                 _print(text)
 
@@ -134,7 +134,7 @@ class _Live:
 
     def update(self, text: str) -> None:
         """Replace the task's text."""
-        self._progress.update(self._number, description=printable.line(text).replace("[", r"\["))
+        self._progress.update(self._number, description=terminal_text.line(text).replace("[", r"\["))
 
 
 class _Lines:
@@ -145,5 +145,5 @@ class _Lines:
         """Print the text where it changed, or where nothing was said for a while."""
         now = time.monotonic()
         if text != self._last or now - self._said > _QUIET_S:
-            self._say(f"{self._name}: {printable.line(text)}")
+            self._say(f"{self._name}: {terminal_text.line(text)}")
             self._last, self._said = text, now

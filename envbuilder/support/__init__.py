@@ -1,0 +1,1 @@
+"""Tools that every package uses: decoding, text for terminals, subprocesses."""
