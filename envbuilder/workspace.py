@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -403,6 +403,17 @@ def packaged(source: Path | Traversable) -> bytes:
         raise InfrastructureError(
             f"{source}: {error.strerror}: the installation is not whole", hint="reinstall envbuilder"
         ) from error
+
+
+def packaged_yaml(source: Traversable, kind: type[_Document]) -> _Document:
+    """Read a data file that ships with the package as ``kind``. Raises ValueError if it does not fit."""
+    import yaml  # noqa: PLC0415 - 20 ms that not every command needs
+
+    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        return msgspec.convert(yaml.load(packaged(source), Loader=loader), kind)  # noqa: S506 - a safe loader
+    except (yaml.YAMLError, msgspec.ValidationError) as error:
+        raise ValueError(f"{source.name}: {error}") from error
 
 
 def folders_in(folder: Path) -> tuple[Path, ...]:

@@ -36,7 +36,7 @@ def command(names: tuple[str, ...], listed: bool, profile: str, form: str) -> No
     from envbuilder.engine.docker import connect
     from envbuilder.pypi.open_index import open_index
     from envbuilder.support.console import Console
-    from envbuilder.validation.checks.specification import Profile
+    from envbuilder.validation.checks import Profile
     from envbuilder.workspace import Workspace
 
     controls = named(names)

@@ -238,7 +238,7 @@ def _proven(order: BinaryIO, signers: tuple[Path, ...], beside: Path | None, *, 
     from envbuilder.publish.tag_names import destination
     from envbuilder.support import decoding
     from envbuilder.support.console import Console
-    from envbuilder.validation.checks import suite_plan
+    from envbuilder.validation import suite_plan
 
     try:
         asked_for = decoding.from_json(order.read(), ProofOrder)

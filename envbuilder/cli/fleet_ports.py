@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from envbuilder.publish.proven import Registrar
     from envbuilder.publish.publish_document import PublishDocument
     from envbuilder.registry.reference import Reference
-    from envbuilder.validation.checks.specification import Profile
+    from envbuilder.validation.checks import Profile
     from envbuilder.verdict import HostRef, Verdict
     from envbuilder.workspace import Workspace
 
@@ -125,7 +125,7 @@ def prepared(
     from envbuilder.publish.proven import registrar_of
     from envbuilder.publish.tag_names import destination
     from envbuilder.publish.verify_request import duration, openers_of
-    from envbuilder.validation.checks import suite_plan
+    from envbuilder.validation import suite_plan
     from envbuilder.workspace import Workspace
 
     catalog = load()

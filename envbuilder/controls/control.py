@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from envbuilder.finding import Code
-from envbuilder.validation.checks.specification import Check, Profile
+from envbuilder.validation.checks import Check, Profile
 
 Base = Literal["cpu", "gpu", "told-gpu", "system-gpu", "numpy-1"]
 """The good environment that a control breaks: a CPU or a GPU build, a GPU build for which the loader has to be told of

@@ -28,7 +28,7 @@ from envbuilder.pypi.package_index import PackageIndex
 from envbuilder.simulated import compiler
 from envbuilder.simulated import profile as profiles
 from envbuilder.support.console import Console, steps
-from envbuilder.validation.checks.specification import Profile
+from envbuilder.validation.checks import Profile
 from envbuilder.validation.record import record
 from envbuilder.validation.validate import ValidationRequest, validate
 from envbuilder.verdict import Word

@@ -5,7 +5,7 @@ from __future__ import annotations
 from envbuilder.controls.control import Control, Copy, Entrypoint, Env, FromWheel, Run
 from envbuilder.errors import UsageError
 from envbuilder.finding import Code
-from envbuilder.validation.checks.specification import Check
+from envbuilder.validation.checks import Check
 
 _PIP = (
     "python3 -m venv /run/tools && "

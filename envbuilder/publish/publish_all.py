@@ -31,7 +31,7 @@ from envbuilder.pypi.open_index import open_index
 from envbuilder.registry.client import Repository
 from envbuilder.registry.reference import Reference
 from envbuilder.support import decoding
-from envbuilder.validation.checks.specification import Profile
+from envbuilder.validation.checks import Profile
 from envbuilder.validation.history import History
 from envbuilder.validation.image_files import read_image
 from envbuilder.validation.validate import ValidationRequest, validate

@@ -24,7 +24,7 @@ from envbuilder.registry.reference import Reference
 from envbuilder.registry.referrers import attach, confirm
 from envbuilder.registry.shapes import ambiguity, platforms
 from envbuilder.support import decoding
-from envbuilder.validation.checks import suite_plan
+from envbuilder.validation import suite_plan
 from envbuilder.verdict import HostRef, Verdict
 from envbuilder.workspace import content_key, read_document, write_document
 

@@ -14,8 +14,7 @@ from envbuilder.finding import Code, Finding, Severity
 from envbuilder.probes.suite import pace
 from envbuilder.probes.suite.channel import Reader
 from envbuilder.support import decoding, terminal_text
-from envbuilder.validation.checks.specification import Check
-from envbuilder.validation.checks.suite_table import HOST_GROUPS
+from envbuilder.validation.checks import HOST_GROUPS, Check
 from envbuilder.validation.protocol import Rules
 from envbuilder.verdict import TIERS, CheckResult, GpuSeen, Measurement, Outcome, Phase, every_on
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from envbuilder.finding import Severity
 from envbuilder.validation.causes import Causes
-from envbuilder.validation.checks.specification import Check
+from envbuilder.validation.checks import Check
 from envbuilder.validation.image_binaries import binaries
 from envbuilder.validation.image_claims import claims
 from envbuilder.validation.image_secrets import layers, secrets

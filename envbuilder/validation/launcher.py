@@ -13,9 +13,9 @@ from envbuilder.engine.port import FILES_AT, OWN_END_S, ContainerSpec, Ended, En
 from envbuilder.errors import InfrastructureError, UsageError
 from envbuilder.finding import Code
 from envbuilder.support import terminal_text
-from envbuilder.validation.checks.suite_plan import probe_files
 from envbuilder.validation.events import FLOODED, Session, Unfinished
 from envbuilder.validation.process import follow
+from envbuilder.validation.suite_plan import probe_files
 from envbuilder.workspace import temporary_folder, write_atomically, writing
 
 PROBES = "probes"

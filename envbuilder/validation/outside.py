@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from envbuilder.engine.port import Image
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.image.wheel_records import WheelRecords
-from envbuilder.validation.checks.suite_plan import Facts
 from envbuilder.validation.image_files import ImageFiles
+from envbuilder.validation.suite_plan import Facts
 from envbuilder.verdict import Measurement
 
 SHOWN = 4

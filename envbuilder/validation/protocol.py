@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from envbuilder.finding import Finding, Severity
-from envbuilder.validation.checks.specification import Check
+from envbuilder.validation.checks import Check
 
 Kind = Literal["start", "identity", "begin", "result", "spoiled", "end"]
 CLOCK_SLACK_S = 2.0

@@ -14,7 +14,7 @@ from envbuilder.image.system_lock import CUDNN_LOCK
 from envbuilder.image.wheel_pins import add_pins
 from envbuilder.image.wheel_records import WheelRecords
 from envbuilder.support import decoding
-from envbuilder.validation.checks import suite_plan
+from envbuilder.validation import suite_plan
 from envbuilder.validation.events import Progress
 from envbuilder.validation.history import History
 from envbuilder.validation.stored import read_verdict

@@ -11,7 +11,7 @@ import msgspec
 
 from envbuilder.probes.suite import pace
 from envbuilder.validation.causes import Causes
-from envbuilder.validation.checks.specification import Check
+from envbuilder.validation.checks import Check
 from envbuilder.validation.events import Progress
 from envbuilder.verdict import CheckResult
 

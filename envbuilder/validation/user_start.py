@@ -15,7 +15,7 @@ from envbuilder.engine.port import ContainerSpec, Ended, Engine, Image
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.probes.suite.draw import Draw
 from envbuilder.support import decoding, terminal_text
-from envbuilder.validation.checks.specification import Check
+from envbuilder.validation.checks import Check
 from envbuilder.verdict import CheckResult
 
 FRESH_USER = "1000730000:0"

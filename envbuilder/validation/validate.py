@@ -28,12 +28,11 @@ from envbuilder.probes.suite.kernel_text import Kernel
 from envbuilder.pypi.package_index import PackageIndex
 from envbuilder.simulated.compiler import Simulation
 from envbuilder.validation import expectations as facts_of
+from envbuilder.validation import suite_plan
 from envbuilder.validation.assembled_code import check_assembled
 from envbuilder.validation.causes import told_once
 from envbuilder.validation.challenge_answers import Numbers, check_answers, right_answers
-from envbuilder.validation.checks import suite_plan
-from envbuilder.validation.checks.specification import Check, Profile
-from envbuilder.validation.checks.suite_plan import Facts
+from envbuilder.validation.checks import Check, Profile
 from envbuilder.validation.events import Identity, Progress, Session, Unfinished, check_protocol
 from envbuilder.validation.host_checks import check_outside
 from envbuilder.validation.image_claims import (
@@ -52,6 +51,7 @@ from envbuilder.validation.judge import budget_results, judge
 from envbuilder.validation.launcher import PROBES, Place, beside, here, in_container, lay_out
 from envbuilder.validation.outside import Outside
 from envbuilder.validation.side_checks import SideChecks
+from envbuilder.validation.suite_plan import Facts
 from envbuilder.validation.system_locked import carried
 from envbuilder.validation.user_start import check_user_start
 from envbuilder.verdict import TIERS, CheckResult, EngineRef, HostRef, ImageRef, Verdict, any_simulated

@@ -19,7 +19,7 @@ from envbuilder.pypi.open_index import open_index
 from envbuilder.simulated import compiler
 from envbuilder.simulated import profile as profiles
 from envbuilder.support.console import Console, table
-from envbuilder.validation.checks.specification import Profile
+from envbuilder.validation.checks import Profile
 from envbuilder.validation.image_claims import ENVIRONMENT_LABEL
 from envbuilder.validation.record import said, validate_and_record
 from envbuilder.validation.validate import ValidationRequest, validate, validate_here

@@ -48,7 +48,7 @@ from envbuilder.reproduce.report import captured
 from envbuilder.support import decoding, terminal_text
 from envbuilder.support.yaml_reader import parse_yaml
 from envbuilder.validation import validate_request
-from envbuilder.validation.checks.suite_table import CHECKS
+from envbuilder.validation.checks import CHECKS
 from envbuilder.validation.events import Session
 from envbuilder.validation.history import History
 from envbuilder.validation.stored import users_verdict

@@ -22,12 +22,12 @@ from envbuilder.finding import Code, Severity
 from envbuilder.image.bases import ensure_base
 from envbuilder.image.ensure import ensure
 from envbuilder.upgrade import observe
-from envbuilder.validation.checks import suite_plan
-from envbuilder.validation.checks.specification import Check
-from envbuilder.validation.checks.suite_plan import Facts
+from envbuilder.validation import suite_plan
+from envbuilder.validation.checks import Check
 from envbuilder.validation.events import Session
 from envbuilder.validation.launcher import Place, in_container
 from envbuilder.validation.record import validate_and_record
+from envbuilder.validation.suite_plan import Facts
 from envbuilder.validation.validate import ValidationRequest, validate, validate_here
 from envbuilder.workspace import Workspace, cache_dir
 

@@ -15,7 +15,7 @@ from probe_messages import END, KEY, START, lines
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.probes.suite import pace
 from envbuilder.validation.causes import Causes, told_once
-from envbuilder.validation.checks.specification import Check
+from envbuilder.validation.checks import Check
 from envbuilder.validation.events import Session, Unfinished, check_protocol
 from envbuilder.validation.judge import Judgement, judge
 from envbuilder.verdict import TIERS, CheckResult, Tier

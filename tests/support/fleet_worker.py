@@ -29,7 +29,7 @@ from envbuilder.engine.port import Image
 from envbuilder.jobs.run import RunDocument, RunRow
 from envbuilder.publish.publish_document import PublishDocument, PublishRow
 from envbuilder.registry.reference import parse
-from envbuilder.validation.checks import suite_plan
+from envbuilder.validation import suite_plan
 from envbuilder.verdict import SIMULATED_GPU, GpuSeen, HostRef, ImageRef, Verdict
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import envbuilder
-from envbuilder.validation.checks.suite_plan import probe_files
+from envbuilder.validation.suite_plan import probe_files
 
 MISBEHAVE = {"misbehave.py": (Path(envbuilder.__file__).parent / "controls" / "defects" / "misbehave.py").read_bytes()}
 

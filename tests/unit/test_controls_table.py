@@ -24,7 +24,7 @@ from envbuilder.finding import Code, Finding, Severity
 from envbuilder.image import lockfile
 from envbuilder.pypi.package_index import DistFile, Member
 from envbuilder.simulated import profile as profiles
-from envbuilder.validation.checks.suite_table import CHECKS
+from envbuilder.validation.checks import CHECKS
 from envbuilder.verdict import CheckResult, Outcome, Verdict, Word
 
 REQUIRED = {

@@ -31,7 +31,7 @@ from envbuilder.publish.stating import Terms, Tools, state
 from envbuilder.publish.verify_request import openers_of
 from envbuilder.registry.client import OCI_MANIFEST, Repository
 from envbuilder.registry.reference import Reference, parse
-from envbuilder.validation.checks import suite_plan
+from envbuilder.validation import suite_plan
 from envbuilder.verdict import GpuSeen, HostRef, KindStanding, Verdict
 from envbuilder.workspace import Workspace
 

@@ -33,7 +33,7 @@ from envbuilder.registry.reference import Reference, parse
 from envbuilder.registry.referrers import listing
 from envbuilder.report.collect import Material
 from envbuilder.report.page import write
-from envbuilder.validation.checks import suite_plan
+from envbuilder.validation import suite_plan
 from envbuilder.verdict import GpuSeen, HostRef, Verdict
 from envbuilder.workspace import Workspace
 

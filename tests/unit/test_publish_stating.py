@@ -19,7 +19,7 @@ from envbuilder.matrix import Budgets
 from envbuilder.publish.publish import publish
 from envbuilder.publish.stating import Terms
 from envbuilder.registry.reference import Reference
-from envbuilder.validation.checks import suite_plan
+from envbuilder.validation import suite_plan
 from envbuilder.verdict import GpuSeen, HostRef, Verdict
 
 HOST = HostRef(driver="535.104.05", gpus=(H100,))

@@ -14,14 +14,13 @@ from probe_messages import lines as sealed_lines
 
 from envbuilder.finding import Code
 from envbuilder.probes.suite.channel import MARK, sealed
-from envbuilder.validation.checks import suite_plan
-from envbuilder.validation.checks.code_text import code_only
-from envbuilder.validation.checks.specification import Check
-from envbuilder.validation.checks.suite_plan import Facts, digest_of
-from envbuilder.validation.checks.suite_table import CHECKS, GROUPS, HOST_GROUPS
+from envbuilder.validation import suite_plan
+from envbuilder.validation.checks import CHECKS, GROUPS, HOST_GROUPS, Check
+from envbuilder.validation.code_text import code_only
 from envbuilder.validation.events import Progress, Session, Unfinished
 from envbuilder.validation.host_checks import LOOKS
 from envbuilder.validation.older_python import without_annotations
+from envbuilder.validation.suite_plan import Facts, digest_of
 from envbuilder.verdict import TIERS
 
 ROOT = Path(__file__).parents[2]

@@ -23,7 +23,7 @@ from envbuilder.probes.omit import digest_of_rows
 from envbuilder.pypi.answer_cache import Cache
 from envbuilder.pypi.package_index import DistFile, IndexUnavailableError, Member
 from envbuilder.support import decoding
-from envbuilder.validation.checks.suite_table import CHECKS
+from envbuilder.validation.checks import CHECKS
 from envbuilder.validation.host_checks import check_outside
 from envbuilder.validation.installed_files import files
 from envbuilder.validation.outside import Outside

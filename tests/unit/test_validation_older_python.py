@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from envbuilder.validation.checks.suite_plan import probe_files
 from envbuilder.validation.older_python import without_annotations
+from envbuilder.validation.suite_plan import probe_files
 
 SUITE = Path(__file__).parents[2] / "envbuilder" / "probes" / "suite"
 MODULES = sorted(name for name in probe_files() if name.endswith(".py"))

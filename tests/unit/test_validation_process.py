@@ -14,12 +14,12 @@ from misbehaving import MISBEHAVE
 
 from envbuilder.errors import InfrastructureError
 from envbuilder.finding import Code
-from envbuilder.validation.checks import suite_plan
-from envbuilder.validation.checks.specification import Check
-from envbuilder.validation.checks.suite_plan import Facts, probe_files
+from envbuilder.validation import suite_plan
+from envbuilder.validation.checks import Check
 from envbuilder.validation.events import Session
 from envbuilder.validation.launcher import PROBES, here
 from envbuilder.validation.process import follow
+from envbuilder.validation.suite_plan import Facts, probe_files
 
 LIMIT_S = 1.0
 SLACK_S = 8.0

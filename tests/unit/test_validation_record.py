@@ -10,8 +10,7 @@ from factories import environment, verdict
 
 from envbuilder.engine.fake import FakeEngine
 from envbuilder.matrix import Budgets
-from envbuilder.validation import record
-from envbuilder.validation.checks import suite_plan
+from envbuilder.validation import record, suite_plan
 from envbuilder.validation.history import History
 from envbuilder.validation.record import validate_and_record
 from envbuilder.validation.validate import ValidationRequest

@@ -12,8 +12,7 @@ import pytest
 from envbuilder.engine.fake import FakeEngine, Script
 from envbuilder.engine.port import ContainerSpec
 from envbuilder.finding import Code
-from envbuilder.validation.checks.specification import Check
-from envbuilder.validation.checks.suite_table import CHECKS
+from envbuilder.validation.checks import CHECKS, Check
 from envbuilder.validation.user_start import check_user_start
 from envbuilder.verdict import CheckResult
 

@@ -12,9 +12,8 @@ from typing import Literal
 import msgspec
 
 from envbuilder.environment import Flavor
-from envbuilder.validation.checks.code_text import code_only
-from envbuilder.validation.checks.specification import Check, Profile
-from envbuilder.validation.checks.suite_table import CHECKS, GROUPS
+from envbuilder.validation.checks import CHECKS, GROUPS, Check, Profile
+from envbuilder.validation.code_text import code_only
 from envbuilder.validation.older_python import without_annotations
 from envbuilder.verdict import TIERS
 from envbuilder.workspace import packaged, packaged_in
@@ -106,7 +105,7 @@ def plan(checks: tuple[Check, ...], facts: Facts) -> bytes:
         {
             "name": group.name,
             "lane": group.lane,
-            "env": dict(group.env),
+            "env": group.env,
             "bounded": group.bounded,
             "times": _HERE_TIMES if facts.place == "here" else 1.0,
             "checks": [_order(check) for check in checks if check.group == group.name],

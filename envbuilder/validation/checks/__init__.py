@@ -1,1 +1,0 @@
-"""What is checked: the table of checks, and the plan made from it for one environment."""
