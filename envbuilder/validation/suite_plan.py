@@ -145,6 +145,7 @@ def _probe_sources() -> Mapping[str, bytes]:
     return {item.name: packaged(item) for item in packaged_in(folder) if item.name.endswith((".py", ".sh"))}
 
 
+@cache
 def digest() -> str:
     """Return the digest of the suite (``sha256:…``), which every verdict names.
 
