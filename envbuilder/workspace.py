@@ -410,7 +410,7 @@ def packaged_yaml(source: Traversable, kind: type[_Document]) -> _Document:
     import yaml  # noqa: PLC0415, TID251 - not the user's own file; 20 ms that not every command needs
 
     loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return decode.converted(yaml.load(packaged(source), Loader=loader), kind, f"{source.name} is damaged")  # noqa: S506
+    return decoding.converted(yaml.load(packaged(source), Loader=loader), kind, f"{source.name} is damaged")  # noqa: S506
 
 
 def folders_in(folder: Path) -> tuple[Path, ...]:

@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from envbuilder.errors import decode
 from envbuilder.finding import Code
+from envbuilder.support import decoding
 from envbuilder.verdict import Tier
 from envbuilder.workspace import packaged_yaml
 
@@ -83,7 +83,7 @@ def _load() -> tuple[tuple[Group, ...], tuple[Check, ...]]:
 
 def _check(row: dict[str, Any]) -> Check:
     pairs = {key: tuple(row[key].items()) for key in ("arguments", "at_least") if key in row}
-    return decode.converted(row | pairs, Check, "checks.yaml is damaged")
+    return decoding.converted(row | pairs, Check, "checks.yaml is damaged")
 
 
 GROUPS, CHECKS = _load()
