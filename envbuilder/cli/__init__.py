@@ -55,13 +55,13 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     (
         "upgrade",
         "Compare two TensorFlow versions and decide whether to adopt the new one",
-        "upgrade.upgrade_document:UpgradeDocument",
+        "upgrade.document:UpgradeDocument",
         "upgrade.bisect:BisectDocument",
     ),
     (
         "reproduce",
         "From a user's report to the environment, the cause and the fix",
-        "reproduce.reproduction:ReproduceDocument",
+        "reproduce.document:ReproduceDocument",
     ),
     ("capture", "Describe the environment this runs in, for a report", "reproduce.report.captured:CaptureDocument"),
     ("doctor", "Describe this host and say which environments it can run", "jobs.doctor:Diagnosis"),

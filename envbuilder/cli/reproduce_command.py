@@ -34,9 +34,8 @@ def command(report: str, *, dry_run: bool, prove: bool, form: str) -> None:
     """
     from envbuilder.catalog.store import load
     from envbuilder.cli.output import finish
+    from envbuilder.reproduce.render import as_markdown, as_text
     from envbuilder.reproduce.reproduce_request import ReproduceOptions, reproduce_report
-    from envbuilder.reproduce.reproduction_reply import as_markdown
-    from envbuilder.reproduce.reproduction_text import as_text
     from envbuilder.support.console import Console
     from envbuilder.workspace import Workspace
 

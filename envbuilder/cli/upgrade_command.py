@@ -78,8 +78,8 @@ def command(
     from envbuilder.cli.output import finish
     from envbuilder.support.console import Console
     from envbuilder.upgrade import bisect as bisection
-    from envbuilder.upgrade import upgrade_text
-    from envbuilder.upgrade.upgrade_job import UpgradeOptions, bisect_versions, compare_versions
+    from envbuilder.upgrade import text
+    from envbuilder.upgrade.job import UpgradeOptions, bisect_versions, compare_versions
 
     options = UpgradeOptions(
         old=old,
@@ -104,4 +104,4 @@ def command(
         found = bisect_versions(options, Path.cwd(), Console(), load())
         finish(found, form, bisection.as_text, bisection.as_markdown)
     document = compare_versions(options, Path.cwd(), Console(), load())
-    finish(document, form, upgrade_text.as_text, upgrade_text.as_markdown)
+    finish(document, form, text.as_text, text.as_markdown)

@@ -13,7 +13,7 @@ from envbuilder.environment import Environment, Rejection
 from envbuilder.image.build import ImageRecord, LayerSize
 from envbuilder.matrix import Excluded
 from envbuilder.report.formats.titles import name_of
-from envbuilder.upgrade.upgrade_document import UpgradeDocument
+from envbuilder.upgrade.document import UpgradeDocument
 from envbuilder.validation.history import History
 from envbuilder.validation.stored import read_verdict
 from envbuilder.verdict import ImageStanding, Verdict

@@ -23,8 +23,8 @@ from envbuilder.report.grid import (
     left_out,
 )
 from envbuilder.report.runs import RunGroup, RunView, every_run, findings, grouped, search_words
-from envbuilder.upgrade.upgrade_document import UpgradeDocument
-from envbuilder.upgrade.upgrade_text import WHOLE, sections
+from envbuilder.upgrade.document import UpgradeDocument
+from envbuilder.upgrade.text import WHOLE, sections
 from envbuilder.verdict import TIERS, CheckResult, ImageStanding, Verdict
 from envbuilder.versions import key
 

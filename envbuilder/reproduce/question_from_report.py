@@ -10,8 +10,7 @@ from envbuilder import versions
 from envbuilder.catalog.model import DISTRIBUTIONS, Catalog
 from envbuilder.catalog.rows import TensorflowRelease
 from envbuilder.compat.question import Install, Question
-from envbuilder.reproduce.messages.message import Symptom
-from envbuilder.reproduce.messages.recognise import get
+from envbuilder.reproduce.messages.catalog import Symptom, get
 from envbuilder.reproduce.report.reported import Reported, Trust
 
 SHARED = ("numpy", "protobuf", "keras", "tf-keras", "h5py", "ml-dtypes", "typing-extensions")

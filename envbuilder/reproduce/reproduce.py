@@ -9,15 +9,10 @@ import msgspec
 from envbuilder import versions
 from envbuilder.finding import Code, Severity
 from envbuilder.image import lockfile
-from envbuilder.reproduce.foresight import Foreseen, foresee, with_command
-from envbuilder.reproduce.reproduction import (
-    Proof,
-    ReproduceDocument,
-    Run,
-)
-from envbuilder.reproduce.standins import needed
-from envbuilder.reproduce.symptom_comparison import compare, gone, telling
-from envbuilder.reproduce.trial import (
+from envbuilder.reproduce.analysis import Foreseen, foresee, with_command
+from envbuilder.reproduce.compare import compare, gone, telling
+from envbuilder.reproduce.document import Proof, ReproduceDocument, Run
+from envbuilder.reproduce.reproduction_run import (
     Place,
     Seen,
     Tools,
@@ -25,6 +20,7 @@ from envbuilder.reproduce.trial import (
     environment_image,
     image_of,
     lock_of,
+    needed,
     observe,
 )
 

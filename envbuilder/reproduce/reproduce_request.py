@@ -9,9 +9,9 @@ from pathlib import Path
 from envbuilder import host
 from envbuilder.catalog.model import Catalog
 from envbuilder.errors import InputError, Problem
-from envbuilder.reproduce.foresight import foresee, with_command
-from envbuilder.reproduce.report_text import read_text
-from envbuilder.reproduce.reproduction import ReproduceDocument
+from envbuilder.reproduce.analysis import foresee, with_command
+from envbuilder.reproduce.document import ReproduceDocument
+from envbuilder.reproduce.transcript import read_text
 from envbuilder.support.console import Console
 from envbuilder.workspace import Workspace
 
@@ -47,6 +47,6 @@ def reproduce_report(
     # The engine, the suite and what they import are half of a start, and a dry run needs none of them.
     from envbuilder.engine.docker import connect  # noqa: PLC0415
     from envbuilder.reproduce.reproduce import Options, reproduce  # noqa: PLC0415
-    from envbuilder.reproduce.trial import Tools  # noqa: PLC0415
+    from envbuilder.reproduce.reproduction_run import Tools  # noqa: PLC0415
 
     return reproduce(text, Tools(catalog, workspace, connect(), console.say), Options(prove=options.prove), driver)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from envbuilder import versions
 from envbuilder.finding import Code, Finding, Severity
-from envbuilder.reproduce.messages.message import Symptom
+from envbuilder.reproduce.messages.catalog import Symptom
 from envbuilder.reproduce.report.reported import Pause, Reported
 
 _BEFORE_AMPERE = (9, 10)

@@ -12,17 +12,16 @@ from envbuilder.engine.port import Engine
 from envbuilder.environment import Environment
 from envbuilder.image.build import Built
 from envbuilder.support.console import Console
-from envbuilder.upgrade.differences import Evidence
-from envbuilder.upgrade.kept import Kept, key_of
-from envbuilder.upgrade.maker import LockedSide, described
+from envbuilder.upgrade.build import LockedSide, described
+from envbuilder.upgrade.cache import Kept, key_of
+from envbuilder.upgrade.compare import THE_RUN, Evidence, compare_tests, to_run_again
+from envbuilder.upgrade.document import ModelExchange
 from envbuilder.upgrade.measure import measure
 from envbuilder.upgrade.model_exchange import exchange
 from envbuilder.upgrade.observe import Place, observe
 from envbuilder.upgrade.observed import Observed, UserTest
-from envbuilder.upgrade.outcomes import THE_RUN, compare_tests, to_run_again
+from envbuilder.upgrade.request import Propose, UpgradeRequest
 from envbuilder.upgrade.statistics import Samples
-from envbuilder.upgrade.upgrade_document import ModelExchange
-from envbuilder.upgrade.upgrade_request import Propose, UpgradeRequest
 from envbuilder.upgrade.user_tests import UserSuite, run_again, run_suite
 from envbuilder.verdict import Verdict
 from envbuilder.workspace import Workspace

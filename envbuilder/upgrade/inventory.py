@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from packaging.requirements import InvalidRequirement, Requirement
 
 from envbuilder import versions
+from envbuilder.upgrade.document import FactChange, LayerChange, PackageChange, Presence, SetChange, Side
 from envbuilder.upgrade.observed import Inventory, Package
-from envbuilder.upgrade.upgrade_document import FactChange, LayerChange, PackageChange, Presence, SetChange, Side
 
 LIBRARIES: tuple[tuple[str, str], ...] = (
     ("NCCL", r"nvidia-nccl(-cu\d+)?"),

@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 
 from envbuilder.support.console import Task
-from envbuilder.upgrade.kept import Kept, Rounds, key_of
+from envbuilder.upgrade.cache import Kept, Rounds, key_of
 from envbuilder.upgrade.observe import Gap, Place, ask
 from envbuilder.upgrade.observed import Timed
 from envbuilder.upgrade.statistics import Samples

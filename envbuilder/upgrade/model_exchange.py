@@ -8,9 +8,9 @@ from pathlib import PurePosixPath
 
 from envbuilder.engine.port import FILES_AT
 from envbuilder.support import decoding
+from envbuilder.upgrade.document import ModelExchange
 from envbuilder.upgrade.observe import Gap, Place, ask
 from envbuilder.upgrade.observed import Loaded, Saved
-from envbuilder.upgrade.upgrade_document import ModelExchange
 
 PROBE = "upgrade_models"
 

@@ -8,10 +8,9 @@ from typing import Annotated
 import msgspec
 
 from envbuilder.matrix import NameText
-from envbuilder.upgrade.figures import Figures, Sides
-from envbuilder.upgrade.quantities import QUANTITIES, ClauseName
+from envbuilder.upgrade.document import Clause, ClauseState, Decision, Otherwise
+from envbuilder.upgrade.quantities import QUANTITIES, ClauseName, Figures, Sides
 from envbuilder.upgrade.statistics import Settings
-from envbuilder.upgrade.upgrade_document import Clause, ClauseState, Decision, Otherwise
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

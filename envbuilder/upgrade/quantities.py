@@ -1,18 +1,201 @@
-"""The quantities that a policy's clauses bound: how each is read from two sides and their differences."""
+"""The quantities that a policy's clauses compare: name, unit, value and how it is shown."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Literal
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple
 
 from envbuilder import versions
-from envbuilder.upgrade import inventory, outcomes
-from envbuilder.upgrade import measured_quantities as measured
-from envbuilder.upgrade import outcome_quantities as answers
-from envbuilder.upgrade.figures import Figures, Sides, count, not_asked, unknown
+from envbuilder.upgrade import compare, inventory
+from envbuilder.upgrade.document import Differences, HostChange, MemoryChange, OutcomeChange, PackageChange, Side
 from envbuilder.upgrade.inventory import spdx
+from envbuilder.upgrade.statistics import Interval, Measured
 from envbuilder.upgrade.surface import folded
-from envbuilder.upgrade.upgrade_document import HostChange, PackageChange
+
+
+class Figures(NamedTuple):
+    """What a quantity came to: bounds on its value (equal where it is counted), a text, and its details.
+
+    ``low`` None: it could not be found out. ``asked`` False: nothing was asked that it could answer.
+    """
+
+    low: float | None
+    high: float | None
+    found: str
+    details: tuple[str, ...] = ()
+    asked: bool = True
+
+
+class Sides(NamedTuple):
+    """What the quantities are read from."""
+
+    old: Side
+    new: Side
+    differences: Differences
+
+
+def count(details: Sequence[str], *, nothing: str = "none") -> Figures:
+    """Count details; nothing is said in words."""
+    return Figures(len(details), len(details), str(len(details)) if details else nothing, tuple(details))
+
+
+def unknown(why: str) -> Figures:
+    """Say why something could not be found out."""
+    return Figures(None, None, why)
+
+
+def not_asked(why: str) -> Figures:
+    """Say why there was nothing to find out."""
+    return Figures(None, None, why, asked=False)
+
+
+def duration(sides: Sides, *names: str) -> Figures:
+    """Bound the longest of the durations whose names begin so."""
+    timings = sides.differences.timings
+    rows = [row for row in timings or () if row.name.startswith(names)]
+    if not rows:
+        return unknown("not measured")
+    return _worst(rows, tuple(map(_timing, rows)))
+
+
+def _worst(rows: Sequence[Measured | MemoryChange], details: tuple[str, ...]) -> Figures:
+    """Bound the largest ratio: surely at least, and at most where every interval is known."""
+    worst = max(rows, key=lambda row: row.ratio.value)
+    highs = [row.ratio.high for row in rows]
+    lows = [row.ratio.low for row in rows if row.ratio.low is not None and row.change == "slower"]
+    return Figures(
+        max(lows, default=None),
+        None if None in highs else max(high for high in highs if high is not None),
+        f"{ratio_text(worst.ratio)} {worst.name}",
+        details,
+    )
+
+
+def ratio_text(ratio: Interval) -> str:
+    """Write a ratio with its interval: ``1.03 x (0.99 to 1.07)``."""
+    if ratio.low is None or ratio.high is None:
+        return f"{ratio.value:.2f} x (too few rounds for an interval)"
+    return f"{ratio.value:.2f} x ({ratio.low:.2f} to {ratio.high:.2f})"
+
+
+def drifted(old: Interval, new: Interval, ratio: Interval) -> bool:
+    """Tell whether two medians, each over all rounds, say something else than the ratio within rounds.
+
+    That is so where the machine was faster in some rounds than in others; the ratio alone can then be read.
+    """
+    plain = new.value / old.value
+    return ratio.low is not None and ratio.high is not None and not ratio.low <= plain <= ratio.high
+
+
+DRIFTED = "the machine's speed changed meanwhile: read the ratio, not the medians"
+
+
+def _timing(row: Measured) -> str:
+    said = f"{row.name}: {ratio_text(row.ratio)} within rounds, {row.change}"
+    medians = f"medians {row.old_s.value:.4g} s and {row.new_s.value:.4g} s"
+    return f"{said}; {DRIFTED if drifted(row.old_s, row.new_s, row.ratio) else medians}"
+
+
+def slower(sides: Sides) -> Figures:
+    """Count the durations that are surely longer, whatever their limits say."""
+    rows = sides.differences.timings
+    if not rows:
+        return unknown("not measured")
+    if any(row.ratio.low is None for row in rows):
+        return unknown("too few rounds to claim anything")
+    found = [row for row in rows if row.change == "slower"]
+    return count([_timing(row) for row in found], nothing=f"none of {len(rows)}")
+
+
+def memory(sides: Sides) -> Figures:
+    """Bound the largest growth of a process's peak memory."""
+    rows = sides.differences.memory
+    if not rows:
+        return unknown("not measured")
+    sizes = ((row, f"{row.old.value / 1e6:.0f} MB → {row.new.value / 1e6:.0f} MB") for row in rows)
+    return _worst(rows, tuple(f"{row.name}: {text}, {ratio_text(row.ratio)}" for row, text in sizes))
+
+
+def size(sides: Sides) -> Figures:
+    """Read the images' sizes."""
+    ratio = sides.differences.size_ratio
+    if ratio is None or sides.old.image is None or sides.new.image is None:
+        return unknown("an image is missing")
+    sizes = f"{sides.old.image.size / 1e6:.0f} MB → {sides.new.image.size / 1e6:.0f} MB"
+    return Figures(ratio, ratio, f"{ratio:.3f} x ({sizes})")
+
+
+def verdict(sides: Sides) -> Figures:
+    """Read the new side's verdict."""
+    match sides.new.verdict:
+        case "PASSED":
+            return Figures(0, 0, "PASSED")
+        case "FAILED":
+            return Figures(1, 1, "FAILED", sides.new.reasons)
+        case "INCONCLUSIVE":
+            return Figures(None, None, "INCONCLUSIVE", sides.new.reasons)
+        case None:
+            return unknown("not validated")
+
+
+def checks(sides: Sides) -> Figures:
+    """Count the checks that newly fail."""
+    changes = sides.differences.checks
+    return unknown("one side has no verdict") if changes is None else count(_failures(changes))
+
+
+def _failures(changes: Sequence[OutcomeChange]) -> list[str]:
+    rows = compare.newly_failed(changes)
+    return [f"{_change(c)}: {c.message}{c.again and ' (' + c.again + ')'}" for c in rows]
+
+
+def _change(change: OutcomeChange) -> str:
+    return f"{change.name}: {change.old or 'absent'} → {change.new or 'absent'}"
+
+
+def newly_failing_tests(sides: Sides) -> Figures:
+    """Count the user's tests that newly fail; a suite of which nothing passed on the old side can say nothing."""
+    changes, counted = sides.differences.tests, sides.differences.tests_counted
+    total = sides.differences.tests_run
+    if total is None:
+        return not_asked("no --suite given")
+    if changes is None or not total:
+        return unknown("no test gave an answer")
+    failed = _failures(changes)
+    both = f", {counted.passed_both} of {total} pass on both" if counted else ""
+    if failed:
+        return Figures(len(failed), len(failed), f"{len(failed)} of {total} tests{both}", tuple(failed))
+    if counted is not None and not counted.passed_old:
+        return Figures(None, None, f"none of {total} passed on the old side", counted.failed_before)
+    if counted is not None and not counted.ended:
+        return Figures(None, None, f"the run did not come to its end{both}", counted.failed_before)
+    return Figures(0, 0, f"none of {total}{both}")
+
+
+def failed_before(sides: Sides) -> Figures:
+    """Count the user's tests that did not run and pass on the old side: nothing can be concluded from them."""
+    counted = sides.differences.tests_counted
+    if counted is None:
+        return not_asked("no --suite given") if sides.differences.tests_run is None else unknown("nothing was counted")
+    return count(counted.failed_before, nothing=f"none of {counted.total}")
+
+
+def flaky(sides: Sides) -> Figures:
+    """Count the user's tests that fail now and then, as running them again showed."""
+    changes = sides.differences.tests
+    if changes is None:
+        return not_asked("no --suite given")
+    return count([f"{_change(c)}: {c.again}: {c.message}" for c in changes if c.flaky])
+
+
+def models(sides: Sides, saved_by: str) -> Figures:
+    """Count the formats that one side saved and the other does not load, or predicts otherwise from."""
+    rows = sides.differences.models
+    if rows is None:
+        return unknown("not exchanged")
+    own = [row for row in rows if row.saved_by == saved_by]
+    return count([f"{row.name}: {row.wrong}" for row in own if row.wrong], nothing=f"none of {len(own)} formats")
+
 
 ClauseName = Literal[
     "verdict",
@@ -83,7 +266,7 @@ def _numerics(sides: Sides, *, outside: bool) -> Figures:
     changes = sides.differences.numerics
     if changes is None:
         return unknown("not computed on one side")
-    rows = outcomes.newly_outside(changes) if outside else changes
+    rows = compare.newly_outside(changes) if outside else changes
     return count(
         [f"{row.operation}: {_error(row.old)} → {_error(row.new)}{row.message and ': ' + row.message}" for row in rows]
     )
@@ -142,11 +325,11 @@ def _warnings(sides: Sides) -> Figures:
 
 
 def _start_up(sides: Sides) -> Figures:
-    return measured.duration(sides, "start.total")
+    return duration(sides, "start.total")
 
 
 def _work(sides: Sides) -> Figures:
-    return measured.duration(sides, "work.")
+    return duration(sides, "work.")
 
 
 def _licences(sides: Sides) -> Figures:
@@ -186,9 +369,9 @@ def _major(version: str) -> int | None:
 
 
 QUANTITIES: dict[ClauseName, tuple[str, Callable[[Sides], Figures]]] = {
-    "verdict": ("the new image passes its validation", answers.verdict),
-    "checks-newly-failed": ("checks that fail now and did not before", answers.checks),
-    "tests-newly-failed": ("your tests that fail now and did not before", answers.newly_failing_tests),
+    "verdict": ("the new image passes its validation", verdict),
+    "checks-newly-failed": ("checks that fail now and did not before", checks),
+    "tests-newly-failed": ("your tests that fail now and did not before", newly_failing_tests),
     "hosts-lost": (
         "GPUs of the fleet that are served now and would not be any more",
         lambda sides: _hosts(sides, wanted="lost", serving=("native", "ptx")),
@@ -205,13 +388,13 @@ QUANTITIES: dict[ClauseName, tuple[str, Callable[[Sides], Figures]]] = {
     "minimum-driver-raised": ("the minimum driver is raised", _driver),
     "start-up-ratio": (
         "time from nothing to the first results, new over old",
-        lambda s: measured.duration(s, "start.total"),
+        lambda s: duration(s, "start.total"),
     ),
     "work-ratio": (
         "time of matmul, convolution and step, new over old, the worst",
-        lambda s: measured.duration(s, "work."),
+        lambda s: duration(s, "work."),
     ),
-    "size-ratio": ("size of the image, new over old", measured.size),
+    "size-ratio": ("size of the image, new over old", size),
     "numerics-outside": (
         "operations whose error leaves its precision's tolerance",
         lambda sides: _numerics(sides, outside=True),
@@ -227,18 +410,18 @@ QUANTITIES: dict[ClauseName, tuple[str, Callable[[Sides], Figures]]] = {
     "packages-new-major": ("packages with a new major version", _majors),
     "outputs-outside": ("operations whose results, on the same inputs, are not those of the old side", _outputs),
     "random-streams-changed": ("random generators that give something else for the same seed", _streams),
-    "durations-slower": ("durations that are surely longer, within their limits or not", measured.slower),
-    "memory-ratio": ("peak memory of a process, new over old, the worst", measured.memory),
+    "durations-slower": ("durations that are surely longer, within their limits or not", slower),
+    "memory-ratio": ("peak memory of a process, new over old, the worst", memory),
     "models-not-loading": (
         "formats of models saved by the old side that the new one does not load",
-        lambda sides: answers.models(sides, "old"),
+        lambda sides: models(sides, "old"),
     ),
     "models-not-loading-back": (
         "formats of models saved by the new side that the old one does not load",
-        lambda sides: answers.models(sides, "new"),
+        lambda sides: models(sides, "new"),
     ),
     "names-deprecated": ("public names that are newly deprecated", _deprecated),
-    "tests-failed-before": ("your tests that did not run and pass on the old side", answers.failed_before),
-    "tests-flaky": ("your tests that fail now and then", answers.flaky),
+    "tests-failed-before": ("your tests that did not run and pass on the old side", failed_before),
+    "tests-flaky": ("your tests that fail now and then", flaky),
 }
 """Every quantity: the sentence that a clause is shown by, and how it is read."""

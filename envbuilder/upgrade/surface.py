@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from envbuilder.upgrade.document import MemberChange, SignatureChange, SurfaceChange
 from envbuilder.upgrade.observed import Name, Parameter, Surface
-from envbuilder.upgrade.upgrade_document import MemberChange, SignatureChange, SurfaceChange
 
 EXAMPLES = 8
 """Classes that are named of the many that share a change of one member."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from envbuilder.upgrade.figures import Sides
-from envbuilder.upgrade.measured_quantities import ratio_text
+from envbuilder.upgrade.document import Clause
+from envbuilder.upgrade.quantities import Sides, ratio_text
 from envbuilder.upgrade.statistics import Interval, Measured
-from envbuilder.upgrade.upgrade_document import Clause
 
 FEWEST = 8
 """Rounds with fewer than which nothing can be claimed of all durations together."""

@@ -13,16 +13,16 @@ import msgspec
 
 from envbuilder.image.bases import BaseUnavailableError
 from envbuilder.image.build import span
-from envbuilder.upgrade.differences import differences
-from envbuilder.upgrade.figures import Sides
+from envbuilder.upgrade.build import Maker
+from envbuilder.upgrade.compare import differences
+from envbuilder.upgrade.document import UpgradeDocument
 from envbuilder.upgrade.gather import Gathered, Made, Tools, gather
-from envbuilder.upgrade.maker import Maker
+from envbuilder.upgrade.pairs import Pair, pairs
 from envbuilder.upgrade.policy import judge
+from envbuilder.upgrade.quantities import Sides
+from envbuilder.upgrade.request import UpgradeRequest, hosts
+from envbuilder.upgrade.text import as_markdown
 from envbuilder.upgrade.undecided import would_decide
-from envbuilder.upgrade.upgrade_document import UpgradeDocument
-from envbuilder.upgrade.upgrade_request import UpgradeRequest, hosts
-from envbuilder.upgrade.upgrade_rows import Pair, pairs
-from envbuilder.upgrade.upgrade_text import as_markdown
 from envbuilder.upgrade.user_tests import UserSuite, read_suite
 from envbuilder.workspace import temporary_folder, write_atomically, write_document
 

@@ -15,9 +15,9 @@ from envbuilder.engine.port import FILES_AT
 from envbuilder.errors import InfrastructureError, UsageError
 from envbuilder.image.lock import uv_binary
 from envbuilder.support import decoding, subprocesses
+from envbuilder.upgrade.compare import THE_RUN
 from envbuilder.upgrade.observe import Output, Place, run_probe
 from envbuilder.upgrade.observed import UserTest
-from envbuilder.upgrade.outcomes import THE_RUN
 from envbuilder.workspace import cache_dir, content_key, folder_contents, temporary_folder, writing
 
 PROBE = "upgrade_tests"

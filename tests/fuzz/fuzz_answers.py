@@ -25,7 +25,7 @@ from envbuilder.matrix import Matrix
 from envbuilder.publish import journal
 from envbuilder.support import decoding
 from envbuilder.support.yaml_reader import parse_yaml, read_yaml
-from envbuilder.upgrade import outputs, user_tests
+from envbuilder.upgrade import compare, user_tests
 from envbuilder.upgrade.observe import Output
 from envbuilder.upgrade.observed import Operation
 from envbuilder.upgrade.policy import Policy
@@ -114,7 +114,7 @@ def _outputs(data: bytes) -> None:
             Operation(name="a", precision=precision, error=0.0, values=text)
             for text in (decoding.lossy(data), base64.b64encode(zlib.compress(data)).decode())
         )
-        outputs.drift_of(outputs._values(old), outputs._values(new))
+        compare.drift_of(compare._values(old), compare._values(new))
 
 
 def _claims(data: bytes) -> None:

@@ -59,7 +59,8 @@ from envbuilder.reproduce.transcript import clean
 from envbuilder.simulated import profile
 from envbuilder.support import decoding
 from envbuilder.support.yaml_reader import read_yaml
-from envbuilder.upgrade import kept, model_exchange, observe
+from envbuilder.upgrade import cache as upgrade_cache
+from envbuilder.upgrade import model_exchange, observe
 from envbuilder.upgrade.observed import Loaded, Saved
 from envbuilder.validation import assembled_code, expectations, file_records, file_secrets, layer_scan, user_start
 from envbuilder.validation.events import Identity
@@ -83,7 +84,7 @@ def _kept(data: bytes) -> None:
     matrix = place() / "own.yaml"
     image = f"registry.example/base@{DIGEST}"
     matrix.write_text(f"name: x\naxes: {{tensorflow: ['2.20.0'], os: [own]}}\nbases: {{own: {{image: {image!r}}}}}\n")
-    answers = kept.Kept(space.root / "upgrade")
+    answers = upgrade_cache.Kept(space.root / "upgrade")
 
     def put(path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -116,7 +117,7 @@ def _kept_seeds() -> list[bytes]:
     )  # fmt: skip
     answer = {"key": "key", "value": {"saved": {"h5": {"a": "YQ=="}}}}
     facts = dict.fromkeys(BaseFacts.__struct_fields__)
-    documents = (record, verdict(), kept.Rounds(key="key"), answer, facts)
+    documents = (record, verdict(), upgrade_cache.Rounds(key="key"), answer, facts)
     return [*map(msgspec.json.encode, documents), msgspec.msgpack.encode(evidence.Evidence(libraries=1))]
 
 

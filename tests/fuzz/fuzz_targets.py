@@ -42,8 +42,8 @@ from envbuilder.pypi import index_config, lazyzip, pages
 from envbuilder.refresh import ptx_text, section_table
 from envbuilder.registry import credentials, reference, referrers
 from envbuilder.report.formats import FORMATS
-from envbuilder.reproduce import reproduction_reply, reproduction_text
-from envbuilder.reproduce.foresight import foresee
+from envbuilder.reproduce import render
+from envbuilder.reproduce.analysis import foresee
 from envbuilder.reproduce.report import captured
 from envbuilder.support import decoding, terminal_text
 from envbuilder.support.yaml_reader import parse_yaml
@@ -94,8 +94,8 @@ def _whole_rows(lines: list[bytes]) -> bytes:
 def _report(data: bytes) -> None:
     text = decoding.lossy(data)
     document = foresee(text, store.load()).document
-    reproduction_text.as_text(flattened(document))
-    shown = reproduction_reply.as_markdown(flattened(document))
+    render.as_text(flattened(document))
+    shown = render.as_markdown(flattened(document))
     assert "\x1b" not in terminal_text.text(shown)
     json.loads(as_json(document))
 

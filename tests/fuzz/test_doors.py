@@ -24,7 +24,7 @@ BY_OTHERS = {
     ("pypi/simple_api.py", "Client._page"): "index",
     ("pypi/simple_api.py", "_as_ours"): "wheel",
     ("upgrade/bisect.py", "bisect"): "document",
-    ("upgrade/upgrade_job.py", "read_policy"): "policy",
+    ("upgrade/job.py", "read_policy"): "policy",
     ("validation/record.py", "validate_and_record"): "document",
     ("validation/validate_request.py", "_built"): "kept",
     ("engine/docker.py", "connect"): "asked",  # and 41 strange answers over a socket: tests/unit/test_engine_faults.py

@@ -10,7 +10,7 @@ import pytest
 import threads
 
 from envbuilder.catalog.store import load
-from envbuilder.reproduce.foresight import foresee
+from envbuilder.reproduce.analysis import foresee
 
 pytestmark = [pytest.mark.network, pytest.mark.timeout(900)]
 

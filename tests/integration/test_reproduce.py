@@ -13,9 +13,9 @@ from envbuilder.cli import exit_codes
 from envbuilder.engine.docker import connect
 from envbuilder.engine.port import Engine
 from envbuilder.finding import Code
+from envbuilder.reproduce.document import ReproduceDocument
 from envbuilder.reproduce.reproduce import Options, reproduce
-from envbuilder.reproduce.reproduction import ReproduceDocument
-from envbuilder.reproduce.trial import Tools
+from envbuilder.reproduce.reproduction_run import Tools
 from envbuilder.workspace import Workspace
 
 ROOT = Path(__file__).parents[2]

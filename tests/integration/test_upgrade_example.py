@@ -17,7 +17,7 @@ import pytest
 from upgrades import USERS_TESTS
 
 from envbuilder.engine.docker import connect
-from envbuilder.upgrade.upgrade_document import UpgradeDocument
+from envbuilder.upgrade.document import UpgradeDocument
 
 ROOT = Path(__file__).parents[2]
 WRITTEN = [

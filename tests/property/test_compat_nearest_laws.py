@@ -29,9 +29,9 @@ from envbuilder.compat.works import IMAGES, Buildable, Installable, images_besid
 from envbuilder.environment import Change, Combination, Environment, Rejection
 from envbuilder.finding import compatible
 from envbuilder.matrix import Include, Matrix, Targets
-from envbuilder.reproduce.foresight import foresee
-from envbuilder.reproduce.messages.recognise import find
-from envbuilder.reproduce.nearest_environment import HINDRANCES
+from envbuilder.reproduce.analysis import foresee
+from envbuilder.reproduce.fix import HINDRANCES
+from envbuilder.reproduce.messages.catalog import find
 from envbuilder.reproduce.question_from_report import question_of
 from envbuilder.reproduce.report.read import cleaned, read
 

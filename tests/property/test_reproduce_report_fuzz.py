@@ -11,13 +11,12 @@ from pathlib import Path
 import pytest
 
 from envbuilder.catalog.store import load
-from envbuilder.reproduce.foresight import foresee
-from envbuilder.reproduce.messages.recognise import SIGNATURES, find, match
+from envbuilder.reproduce.analysis import foresee
+from envbuilder.reproduce.messages.catalog import SIGNATURES, find, match
+from envbuilder.reproduce.render import as_markdown, as_text
 from envbuilder.reproduce.report.grammar import fits
 from envbuilder.reproduce.report.read import cleaned, read
 from envbuilder.reproduce.report.reported import SCALARS, Reported
-from envbuilder.reproduce.reproduction_reply import as_markdown
-from envbuilder.reproduce.reproduction_text import as_text
 
 CATALOG = load()
 CORPUS = Path(__file__).parents[1] / "corpus"

@@ -14,9 +14,9 @@ from packaging.specifiers import SpecifierSet
 from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.store import load
 from envbuilder.finding import Code, Severity
-from envbuilder.reproduce.foresight import foresee
+from envbuilder.reproduce.analysis import foresee
+from envbuilder.reproduce.document import ReproduceDocument
 from envbuilder.reproduce.report.reported import SCALARS, Reported
-from envbuilder.reproduce.reproduction import ReproduceDocument
 
 _IMPLIED = frozenset({"platform", "arch", "build", "distribution"})
 """Follow from what else is said: right or wrong where the truth has them, and never invented."""

@@ -14,7 +14,7 @@ from envbuilder.catalog import store
 from envbuilder.compat.resolve import resolve
 from envbuilder.environment import Combination, Environment
 from envbuilder.finding import Code, Finding, Severity
-from envbuilder.upgrade.upgrade_document import Clause, Differences, PackageChange, Side, UpgradeDocument
+from envbuilder.upgrade.document import Clause, Differences, PackageChange, Side, UpgradeDocument
 from envbuilder.verdict import CheckResult, EngineRef, GpuSeen, HostRef, ImageRef, Measurement, Phase, Verdict
 from envbuilder.workspace import Workspace
 

@@ -24,13 +24,13 @@ from envbuilder.engine.docker import DockerEngine, connect
 from envbuilder.engine.port import BuildRequest
 from envbuilder.support.console import Console
 from envbuilder.support.yaml_reader import read_yaml
+from envbuilder.upgrade.build import Maker
+from envbuilder.upgrade.document import UpgradeDocument
 from envbuilder.upgrade.gather import Made, Tools
-from envbuilder.upgrade.maker import Maker
+from envbuilder.upgrade.pairs import Pair
 from envbuilder.upgrade.policy import Policy
+from envbuilder.upgrade.request import UpgradeRequest
 from envbuilder.upgrade.upgrade import decided
-from envbuilder.upgrade.upgrade_document import UpgradeDocument
-from envbuilder.upgrade.upgrade_request import UpgradeRequest
-from envbuilder.upgrade.upgrade_rows import Pair
 from envbuilder.upgrade.user_tests import read_suite
 from envbuilder.workspace import Workspace, shipped, write_atomically
 

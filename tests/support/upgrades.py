@@ -9,10 +9,10 @@ from envbuilder.compat.resolve import resolve
 from envbuilder.environment import Combination, Environment
 from envbuilder.support.yaml_reader import read_yaml
 from envbuilder.upgrade import statistics
-from envbuilder.upgrade.figures import Sides
+from envbuilder.upgrade.document import Clause, Differences, MemoryChange, Side, SurfaceChange, TestCounts
 from envbuilder.upgrade.policy import Policy, judge
+from envbuilder.upgrade.quantities import Sides
 from envbuilder.upgrade.statistics import Samples, Settings
-from envbuilder.upgrade.upgrade_document import Clause, Differences, MemoryChange, Side, SurfaceChange, TestCounts
 from envbuilder.verdict import ImageRef
 from envbuilder.workspace import shipped
 

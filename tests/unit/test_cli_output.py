@@ -72,14 +72,13 @@ from envbuilder.publish.verify_document import Verification
 from envbuilder.refresh import agreement, propose
 from envbuilder.refresh.agreement import Comparison, VerifyDocument
 from envbuilder.refresh.propose import RefreshDocument
-from envbuilder.reproduce import reproduction_text
-from envbuilder.reproduce.foresight import foresee, with_command
-from envbuilder.reproduce.reproduction import Proof, ReproduceDocument, Run
-from envbuilder.upgrade import bisect, upgrade_text
+from envbuilder.reproduce import render
+from envbuilder.reproduce.analysis import foresee, with_command
+from envbuilder.reproduce.document import Proof, ReproduceDocument, Run
+from envbuilder.upgrade import bisect, text
 from envbuilder.upgrade.bisect import Asked, BisectDocument
 from envbuilder.upgrade.bisect_search import Answer, Result
-from envbuilder.upgrade.statistics import Interval, Measured
-from envbuilder.upgrade.upgrade_document import (
+from envbuilder.upgrade.document import (
     Differences,
     FactChange,
     HostChange,
@@ -92,6 +91,7 @@ from envbuilder.upgrade.upgrade_document import (
     SignatureChange,
     SurfaceChange,
 )
+from envbuilder.upgrade.statistics import Interval, Measured
 from envbuilder.validation import validate_request
 from envbuilder.verdict import HostRef, ImageRef, KindStanding
 
@@ -563,10 +563,10 @@ def cases(folder: Path) -> Iterator[Case]:
     for did in (STOOD, ATTACHED):
         yield Case(("fleet", "prove"), did, prove.as_text)
     yield Case(("fleet", "make"), PUBLISHED, publish_text.as_text)
-    yield Case(("upgrade",), DIFFERENT, upgrade_text.as_text)
+    yield Case(("upgrade",), DIFFERENT, text.as_text)
     yield Case(("upgrade",), BISECTED, bisect.as_text)
     for document in (foreseen("01"), foreseen("53"), followed("28")):
-        yield Case(("reproduce",), document, reproduction_text.as_text)
+        yield Case(("reproduce",), document, render.as_text)
     yield Case(("doctor",), WHOLE, doctor_text.as_text)
     yield Case(("doctor",), BARE, doctor_text.as_text)
     yield Case(("clean",), CLEANED, clean_text.as_text)
@@ -687,7 +687,7 @@ COMMANDS: tuple[tuple[str, type[msgspec.Struct], Callable[[Any], str]], ...] = (
     ("controls --list", controls_text.ControlListDocument, controls_text.list_text),
     ("catalog list", listing.CatalogDocument, partial(listing.as_text, table=None)),
     ("catalog list gpus", listing.CatalogDocument, partial(listing.as_text, table="gpus")),
-    (f"reproduce {next(CORPUS.glob('01-*.txt'))} --dry-run", ReproduceDocument, reproduction_text.as_text),
+    (f"reproduce {next(CORPUS.glob('01-*.txt'))} --dry-run", ReproduceDocument, render.as_text),
 )
 
 

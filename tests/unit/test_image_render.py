@@ -16,7 +16,7 @@ from envbuilder.environment import Environment
 from envbuilder.image import render
 from envbuilder.image.context import templates
 from envbuilder.image.render import render_context, required_cuda, with_host
-from envbuilder.reproduce import dockerfiles
+from envbuilder.reproduce import rebuild
 from envbuilder.workspace import shipped
 
 LOCK = lock(numpy="2.1.3", nvidia_cublas_cu12="12.5.3.2", tensorflow="2.20.0")
@@ -128,9 +128,9 @@ def network_steps() -> dict[str, str]:
     return {
         "an environment": render_context(GPU, LOCK, templates())["Dockerfile"].decode(),
         "a control": dockerfile(next(one for one in CONTROLS if one.name == "numpy-2"), "3.11", LOCK),
-        "a reproduction": dockerfiles.on_top(("numpy==2.0.0",)),
-        "a published image": dockerfiles.on_image("nvidia/cuda:12.5.1-base", "tensorflow==2.20.0", (), ()),
-        "a published image's own": dockerfiles.on_image("tensorflow/tensorflow:2.15.0", "", ("numpy==2.0.0",), ()),
+        "a reproduction": rebuild.on_top(("numpy==2.0.0",)),
+        "a published image": rebuild.on_image("nvidia/cuda:12.5.1-base", "tensorflow==2.20.0", (), ()),
+        "a published image's own": rebuild.on_image("tensorflow/tensorflow:2.15.0", "", ("numpy==2.0.0",), ()),
     }
 
 

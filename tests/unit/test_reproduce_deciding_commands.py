@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from envbuilder.reproduce.deciding_commands import deciding_commands
+from envbuilder.reproduce.diagnosis import deciding_commands
 from envbuilder.reproduce.report.reported import Reported
 
 

@@ -6,9 +6,9 @@ import pytest
 
 from envbuilder.catalog.store import load
 from envbuilder.finding import Code, Severity
-from envbuilder.reproduce.foresight import foresee
-from envbuilder.reproduce.messages.nearly import find_all
-from envbuilder.reproduce.report.complaints import complaints
+from envbuilder.reproduce.analysis import foresee
+from envbuilder.reproduce.messages.fuzzy import find_all
+from envbuilder.reproduce.report.context import complaints
 from envbuilder.reproduce.report.read import read
 from envbuilder.reproduce.transcript import clean
 

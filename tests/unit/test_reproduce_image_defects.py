@@ -9,11 +9,11 @@ import pytest
 
 from envbuilder.catalog.store import load
 from envbuilder.finding import Code, Severity
-from envbuilder.reproduce.foresight import foresee
-from envbuilder.reproduce.image_defects import ImageDefect, day_of, image_defect_rows
-from envbuilder.reproduce.messages.recognise import get, match
+from envbuilder.reproduce.analysis import foresee
+from envbuilder.reproduce.causes import ImageDefect, day_of, image_defect_rows
+from envbuilder.reproduce.document import ReproduceDocument
+from envbuilder.reproduce.messages.catalog import get, match
 from envbuilder.reproduce.report.read import read
-from envbuilder.reproduce.reproduction import ReproduceDocument
 
 ROWS = image_defect_rows()
 APT = (

@@ -14,8 +14,8 @@ import yaml
 from envbuilder.catalog.store import load
 from envbuilder.choice import read_matrix
 from envbuilder.matrix import Matrix
-from envbuilder.reproduce.dockerfiles import on_image, on_top, requirement, word
-from envbuilder.reproduce.foresight import foresee
+from envbuilder.reproduce.analysis import foresee
+from envbuilder.reproduce.rebuild import on_image, on_top, requirement, word
 from envbuilder.reproduce.report.read import read
 from envbuilder.simulated import profile
 

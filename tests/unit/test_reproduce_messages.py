@@ -7,8 +7,7 @@ import time
 import pytest
 
 from envbuilder.finding import Severity
-from envbuilder.reproduce.messages.message import Signature
-from envbuilder.reproduce.messages.recognise import SIGNATURES, get, match
+from envbuilder.reproduce.messages.catalog import SIGNATURES, Signature, get, match
 
 IDS = [signature.id for signature in SIGNATURES]
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from envbuilder.reproduce.messages.recognise import match
+from envbuilder.reproduce.messages.catalog import match
 from envbuilder.reproduce.report.read import read
 from envbuilder.reproduce.report.reported import SCALARS
 

@@ -11,11 +11,10 @@ import pytest
 
 from envbuilder.catalog.store import load
 from envbuilder.errors import UsageError
-from envbuilder.reproduce import report_text
-from envbuilder.reproduce.foresight import foresee
-from envbuilder.reproduce.messages.nearly import find_all
-from envbuilder.reproduce.report_text import LARGEST, encoding_of, read_text, shortened
-from envbuilder.reproduce.transcript import clean
+from envbuilder.reproduce import transcript
+from envbuilder.reproduce.analysis import foresee
+from envbuilder.reproduce.messages.fuzzy import find_all
+from envbuilder.reproduce.transcript import LARGEST, clean, encoding_of, read_text, shortened
 
 MISSING = (
     "W dso_loader.cc:64] Could not load dynamic library 'libcudnn.so.8'; dlerror: libcudnn.so.8: cannot open shared "
@@ -142,7 +141,7 @@ def test_forms_in_other_scripts(text: str) -> None:
 
 def test_a_text_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """A device, or a program that never stops, is told in good time, in one line or in many."""
-    monkeypatch.setattr(report_text, "MOST", 1 << 20)
+    monkeypatch.setattr(transcript, "MOST", 1 << 20)
     for data in (b"\0" * (2 << 20), b"y\n" * (1 << 20)):
         with pytest.raises(UsageError, match="larger than 1 MB"):
-            report_text.read_text(io.BytesIO(data))
+            transcript.read_text(io.BytesIO(data))

@@ -17,15 +17,14 @@ from envbuilder.cli import exit_codes
 from envbuilder.cli.reproduce_command import command
 from envbuilder.errors import InputError
 from envbuilder.finding import Code, Finding, Severity
-from envbuilder.reproduce.foresight import foresee, with_command
-from envbuilder.reproduce.messages.recognise import match
+from envbuilder.reproduce.analysis import foresee, with_command
+from envbuilder.reproduce.compare import compare, gone
+from envbuilder.reproduce.document import Proof, ReproduceDocument, Run
+from envbuilder.reproduce.messages.catalog import match
 from envbuilder.reproduce.question_from_report import release_of
+from envbuilder.reproduce.render import as_markdown, as_text
 from envbuilder.reproduce.reproduce import deviated, proof
-from envbuilder.reproduce.reproduction import Proof, ReproduceDocument, Run
-from envbuilder.reproduce.reproduction_reply import as_markdown
-from envbuilder.reproduce.reproduction_text import as_text
-from envbuilder.reproduce.symptom_comparison import compare, gone
-from envbuilder.reproduce.trial import Seen
+from envbuilder.reproduce.reproduction_run import Seen
 from envbuilder.verdict import Word
 from envbuilder.workspace import Workspace
 

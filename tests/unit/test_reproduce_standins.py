@@ -14,8 +14,8 @@ import pytest
 from envbuilder.catalog.store import load
 from envbuilder.compat.resolve import resolve
 from envbuilder.environment import Combination, Environment
-from envbuilder.reproduce.messages.recognise import match
-from envbuilder.reproduce.standins import REPLACED, needed, stand_ins
+from envbuilder.reproduce.messages.catalog import match
+from envbuilder.reproduce.reproduction_run import REPLACED, needed, stand_ins
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None and shutil.which("gcc") is None, reason="no C compiler")
 

@@ -18,10 +18,10 @@ from envbuilder.environment import Environment
 from envbuilder.errors import BuildFailedError, InfrastructureError
 from envbuilder.image import debian
 from envbuilder.image.names import BASE_KEY_LABEL
-from envbuilder.reproduce import trial
+from envbuilder.reproduce import reproduction_run
+from envbuilder.reproduce.document import Recipe
 from envbuilder.reproduce.report.captured import SCHEMA
-from envbuilder.reproduce.reproduction import Recipe
-from envbuilder.reproduce.trial import Place, Seen, Tools, Unavailable, environment_image, image_of, lock_of
+from envbuilder.reproduce.reproduction_run import Place, Seen, Tools, Unavailable, environment_image, image_of, lock_of
 from envbuilder.workspace import Workspace
 
 
@@ -35,7 +35,9 @@ def observe(printed: str, tmp_path: Path) -> Seen:
 
     engine = FakeEngine(script=script)
     engine.add("ours:1")
-    return trial.observe("ours:1", None, Place(""), Tools(load(), Workspace(tmp_path), engine, lambda _: None))
+    return reproduction_run.observe(
+        "ours:1", None, Place(""), Tools(load(), Workspace(tmp_path), engine, lambda _: None)
+    )
 
 
 @pytest.mark.parametrize(

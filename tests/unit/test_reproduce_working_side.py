@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 
 from envbuilder.catalog.store import load
-from envbuilder.reproduce.foresight import foresee
+from envbuilder.reproduce.analysis import foresee
+from envbuilder.reproduce.document import ReproduceDocument
+from envbuilder.reproduce.render import as_markdown, as_text
 from envbuilder.reproduce.report.read import read
-from envbuilder.reproduce.reproduction import ReproduceDocument
-from envbuilder.reproduce.reproduction_reply import as_markdown
-from envbuilder.reproduce.reproduction_text import as_text
 
 WINDOWS = """\
 GPU not found after upgrading

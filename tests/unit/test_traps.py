@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from console_pages import Shown, output_of, rerun, shown
 
-from envbuilder.reproduce.messages import recognise
+from envbuilder.reproduce.messages import catalog
 
 PAGE = (Path(__file__).parents[2] / "docs" / "traps.md").read_text()
 TRAPS: dict[str, str] = dict(re.findall(r"^## (\d+)\. [^\n]+\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL))
@@ -50,4 +50,4 @@ def test_every_fence_of_commands_is_run() -> None:
 def test_a_message_leads_here_from_a_report(number: str) -> None:
     """Whoever has the message is told the same by `reproduce`: it knows every one, with a code."""
     (message,) = re.findall(r"^```text\n(.*?)^```$", TRAPS[number], re.MULTILINE | re.DOTALL)
-    assert any(recognise.get(symptom.signature).code is not None for symptom in recognise.match(message)), message
+    assert any(catalog.get(symptom.signature).code is not None for symptom in catalog.match(message)), message

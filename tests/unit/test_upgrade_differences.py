@@ -15,7 +15,8 @@ from envbuilder.catalog import store
 from envbuilder.compat.fleet import FleetHost
 from envbuilder.compat.resolve import resolve
 from envbuilder.environment import Combination, Environment, Flavor
-from envbuilder.upgrade import hosts, inventory, outcomes, outputs, surface
+from envbuilder.upgrade import compare, inventory, surface
+from envbuilder.upgrade.document import LayerSeen, Side, SignatureChange
 from envbuilder.upgrade.observed import (
     Inventory,
     Name,
@@ -28,7 +29,6 @@ from envbuilder.upgrade.observed import (
     Surface,
     UserTest,
 )
-from envbuilder.upgrade.upgrade_document import LayerSeen, Side, SignatureChange
 from envbuilder.verdict import CheckResult, Outcome
 
 
@@ -173,7 +173,7 @@ def test_newly_failed_checks_are_those_that_did_not_fail_before() -> None:
     """A check that fails on both sides is no news; one that passed, was skipped or was absent before is."""
     old = (check("both", "failed"), check("passed", "passed"), check("skipped", "skipped"))
     new = (*(check(name, "failed") for name in ("both", "passed", "skipped")), check("new", "error"))
-    failed = outcomes.newly_failed(outcomes.checks(old, new))
+    failed = compare.newly_failed(compare.checks(old, new))
     assert [change.name for change in failed] == ["passed", "skipped", "new"]
     assert failed[0].message == "because"
 
@@ -181,9 +181,9 @@ def test_newly_failed_checks_are_those_that_did_not_fail_before() -> None:
 def test_a_test_that_vanishes_counts_as_failed() -> None:
     """A user's test that passed and gives no answer any more is newly failed; a repaired one is a change only."""
     old = (UserTest(name="t", outcome="passed"), UserTest(name="r", outcome="failed", message="was broken"))
-    changes = outcomes.compare_tests(old, (UserTest(name="r", outcome="passed"),))
+    changes = compare.compare_tests(old, (UserTest(name="r", outcome="passed"),))
     assert {change.name for change in changes} == {"t", "r"}
-    assert [change.name for change in outcomes.newly_failed(changes)] == ["t"]
+    assert [change.name for change in compare.newly_failed(changes)] == ["t"]
 
 
 def runs(*outcomes_: str) -> tuple[tuple[UserTest, ...], ...]:
@@ -205,9 +205,9 @@ def test_a_newly_failing_test_is_flaky_where_it_does_not_always_fail(
     old_again: tuple[str, ...], new_again: tuple[str, ...], *, flaky: bool
 ) -> None:
     """Flaky is what passed on the new side or failed on the old one when it was run again; how often is counted."""
-    (change,) = outcomes.compare_tests(runs("passed")[0], runs("failed")[0], runs(*old_again), runs(*new_again))
+    (change,) = compare.compare_tests(runs("passed")[0], runs("failed")[0], runs(*old_again), runs(*new_again))
     assert change.flaky is flaky
-    assert bool(outcomes.newly_failed([change])) is not flaky
+    assert bool(compare.newly_failed([change])) is not flaky
     bad = sum(outcome != "passed" for outcome in new_again) + 1
     assert change.again == "" if not new_again else change.again.startswith(f"failed {bad} of {len(new_again) + 1} ")
 
@@ -226,18 +226,18 @@ def test_a_test_that_failed_before_alone_is_repaired_or_flaky(
 ) -> None:
     """What always fails on the old side and passes on the new one is repaired; else it is flaky, and named as that."""
     old, new = runs("failed")[0], runs("passed")[0]
-    (change,) = outcomes.compare_tests(old, new, runs(*old_again), runs(*new_again))
-    assert outcomes.to_run_again([change]) == {"t"}
+    (change,) = compare.compare_tests(old, new, runs(*old_again), runs(*new_again))
+    assert compare.to_run_again([change]) == {"t"}
     assert change.flaky is flaky
-    assert outcomes.newly_failed([change]) == ()
-    assert bool(outcomes.count_tests(old, new, [change]).failed_before) is not flaky
+    assert compare.newly_failed([change]) == ()
+    assert bool(compare.count_tests(old, new, [change]).failed_before) is not flaky
 
 
 def test_tests_are_counted_by_where_they_passed() -> None:
     """Counts are over both sides; what failed on the old side is named, and a run without an end is no test."""
     old = (UserTest(name="a", outcome="passed"), UserTest(name="b", outcome="failed", message="no"))
     new = (UserTest(name="a", outcome="passed"), UserTest(name="(the run)", outcome="error"))
-    found = outcomes.count_tests(old, new)
+    found = compare.count_tests(old, new)
     assert (found.total, found.passed_both, found.passed_old, found.ended) == (2, 1, 1, False)
     assert found.failed_before == ("b: failed on the old side: no",)
 
@@ -271,7 +271,7 @@ def test_an_operation_that_is_wrong_in_every_precision_alike_is_found() -> None:
             results_of(names[4], off, "new"),
         )
     )
-    rows, compared = outputs.compare_outputs(old, new)
+    rows, compared = compare.compare_outputs(old, new)
     assert compared == len(names)
     assert {row.operation: row.outside for row in rows} == {
         "gelu.float32": True,
@@ -284,18 +284,18 @@ def test_an_operation_that_is_wrong_in_every_precision_alike_is_found() -> None:
 
 def test_results_that_cannot_be_compared_are_outside() -> None:
     """Another shape, or nothing finite, has no drift; other inputs are no comparison at all."""
-    assert outputs.drift_of(array("f", [1]), array("f", [1, 2])) is None
-    assert outputs.drift_of(array("f", [1]), array("f", [float("nan")])) is None
+    assert compare.drift_of(array("f", [1]), array("f", [1, 2])) is None
+    assert compare.drift_of(array("f", [1]), array("f", [float("nan")])) is None
     one = Numerics(operations=(results_of("x.float32", [1.0], "a"),))
     other = Numerics(operations=(replace(one.operations[0], inputs="j", outputs="b"),))
-    assert outputs.compare_outputs(one, other) == ((), 0)
+    assert compare.compare_outputs(one, other) == ((), 0)
 
 
 def test_other_numbers_for_the_same_seed_are_named() -> None:
     """A generator whose stream changed, or that raises now, is named; without one side there is no answer."""
     old, new = Numerics(streams={"a": "1", "b": "2", "c": "3"}), Numerics(streams={"a": "1", "b": "9", "c": ""})
-    assert outputs.streams(old, new) == ("b", "c")
-    assert outputs.streams(old, Numerics()) is None
+    assert compare.streams(old, new) == ("b", "c")
+    assert compare.streams(old, Numerics()) is None
 
 
 def test_one_function_under_several_names_is_one_change() -> None:
@@ -325,22 +325,22 @@ def test_numerics_tell_noise_from_a_wrong_kernel() -> None:
     """Equal errors are silent, a tenfold error within tolerance is a change, one outside tolerance is outside."""
     old = operations(same=1e-7, worse=1e-7, wrong=1e-7, raises=1e-7, mended=None)
     new = operations(same=1.1e-7, worse=1e-6, wrong=1e-3, raises=None, mended=1e-7)
-    changes = outcomes.numerics(old, new)
+    changes = compare.numerics(old, new)
     assert [change.operation for change in changes] == [f"{n}.float32" for n in ("worse", "wrong", "raises", "mended")]
-    assert [change.operation for change in outcomes.newly_outside(changes)] == ["wrong.float32", "raises.float32"]
+    assert [change.operation for change in compare.newly_outside(changes)] == ["wrong.float32", "raises.float32"]
 
 
 def test_numerics_on_other_inputs_are_not_compared() -> None:
     """Where the inputs' digests differ the errors say nothing, and that is outside."""
     new = Numerics(operations=(Operation(name="x.float32", precision="float32", error=1e-7, inputs="other"),))
-    (change,) = outcomes.numerics(operations(x=1e-7), new)
+    (change,) = compare.numerics(operations(x=1e-7), new)
     assert change.outside
     assert "not comparable" in change.message
 
 
 def test_warnings_are_compared_as_sets_of_lines() -> None:
     """A line that both sides print, at import or later, is no news."""
-    assert outcomes.warnings(Printed(imported=("a",), used=("b",)), Printed(used=("a", "c"))) == (("c",), ("b",))
+    assert compare.warnings(Printed(imported=("a",), used=("b",)), Printed(used=("a", "c"))) == (("c",), ("b",))
 
 
 def test_hosts_of_a_fleet_fall_to_ptx_or_are_lost() -> None:
@@ -350,7 +350,7 @@ def test_hosts_of_a_fleet_fall_to_ptx_or_are_lost() -> None:
         FleetHost(name="fine", driver="580.65.06", gpus=("NVIDIA H100 80GB HBM3",)),
         FleetHost(name="ancient", driver="450.80.02", gpus=("Tesla T4",)),
     )
-    rows = {row.host: row for row in hosts.compare_hosts(old, new, fleet, store.load())}
+    rows = {row.host: row for row in compare.compare_hosts(old, new, fleet, store.load())}
     assert rows["fine"].new == "native"
     assert rows["ancient"].new == "lost"
     assert rows["ancient"].findings

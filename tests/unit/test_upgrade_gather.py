@@ -19,9 +19,9 @@ from envbuilder.engine.port import ContainerSpec
 from envbuilder.image.build import Built, ImageRecord
 from envbuilder.support.console import Console
 from envbuilder.upgrade import user_tests
+from envbuilder.upgrade.build import LockedSide
 from envbuilder.upgrade.gather import Gathered, Made, Tools, gather
-from envbuilder.upgrade.maker import LockedSide
-from envbuilder.upgrade.upgrade_request import UpgradeRequest
+from envbuilder.upgrade.request import UpgradeRequest
 from envbuilder.upgrade.user_tests import UserSuite
 from envbuilder.verdict import EngineRef
 from envbuilder.workspace import Workspace

@@ -10,7 +10,7 @@ import pytest
 from envbuilder.engine.fake import FakeEngine, Script
 from envbuilder.engine.port import ContainerSpec
 from envbuilder.support.console import Console
-from envbuilder.upgrade.kept import Kept, Rounds, key_of
+from envbuilder.upgrade.cache import Kept, Rounds, key_of
 from envbuilder.upgrade.measure import measure
 from envbuilder.upgrade.observe import Place
 from envbuilder.upgrade.statistics import Samples

@@ -16,7 +16,7 @@ from envbuilder.environment import Environment
 from envbuilder.image import debian, lockfile
 from envbuilder.image.names import BASE_KEY_LABEL
 from envbuilder.support.console import Console
-from envbuilder.upgrade.maker import LockedSide, Maker
+from envbuilder.upgrade.build import LockedSide, Maker
 from envbuilder.workspace import Workspace, folder_contents
 
 ROOT = Path(__file__).parents[2]

@@ -11,9 +11,9 @@ import pytest
 
 from envbuilder.engine.fake import FakeEngine, Script
 from envbuilder.engine.port import ContainerSpec
+from envbuilder.upgrade.document import ModelExchange
 from envbuilder.upgrade.model_exchange import exchange
 from envbuilder.upgrade.observe import Place, probe_files
-from envbuilder.upgrade.upgrade_document import ModelExchange
 
 
 def packed(content: bytes) -> str:

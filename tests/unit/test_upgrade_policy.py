@@ -13,13 +13,8 @@ from upgrades import CALM, POLICY, judged, occupied, side, suite, timed
 from envbuilder.catalog import store
 from envbuilder.support.yaml_reader import read_yaml
 from envbuilder.upgrade import statistics
-from envbuilder.upgrade.differences import Evidence, differences
-from envbuilder.upgrade.figures import Sides
-from envbuilder.upgrade.observed import Inventory, Numerics, Observed, Printed, Surface
-from envbuilder.upgrade.policy import Policy, Rule, decide, judge
-from envbuilder.upgrade.quantities import QUANTITIES, ClauseName
-from envbuilder.upgrade.statistics import Samples, Settings
-from envbuilder.upgrade.upgrade_document import (
+from envbuilder.upgrade.compare import Evidence, differences
+from envbuilder.upgrade.document import (
     Clause,
     Differences,
     HostChange,
@@ -28,6 +23,10 @@ from envbuilder.upgrade.upgrade_document import (
     OutputChange,
     SurfaceChange,
 )
+from envbuilder.upgrade.observed import Inventory, Numerics, Observed, Printed, Surface
+from envbuilder.upgrade.policy import Policy, Rule, decide, judge
+from envbuilder.upgrade.quantities import QUANTITIES, ClauseName, Sides
+from envbuilder.upgrade.statistics import Samples, Settings
 
 
 def test_the_shipped_policy_names_every_quantity_once() -> None:

@@ -21,11 +21,8 @@ from envbuilder.matrix import Axes, Matrix, Targets
 from envbuilder.support.console import Console
 from envbuilder.support.yaml_reader import read_yaml
 from envbuilder.upgrade.bisect import Unbuildable
-from envbuilder.upgrade.bisect_trial import candidates, of_check, resolved
-from envbuilder.upgrade.measure import measure
-from envbuilder.upgrade.observe import Output, Place, observe
-from envbuilder.upgrade.policy import Policy
-from envbuilder.upgrade.upgrade_document import (
+from envbuilder.upgrade.bisect_runs import candidates, of_check, resolved
+from envbuilder.upgrade.document import (
     Clause,
     Differences,
     OutcomeChange,
@@ -34,9 +31,12 @@ from envbuilder.upgrade.upgrade_document import (
     SurfaceChange,
     UpgradeDocument,
 )
-from envbuilder.upgrade.upgrade_request import UpgradeRequest, hosts
-from envbuilder.upgrade.upgrade_rows import pair, pinned_row
-from envbuilder.upgrade.upgrade_text import as_markdown, as_text
+from envbuilder.upgrade.measure import measure
+from envbuilder.upgrade.observe import Output, Place, observe
+from envbuilder.upgrade.pairs import pair, pinned_row
+from envbuilder.upgrade.policy import Policy
+from envbuilder.upgrade.request import UpgradeRequest, hosts
+from envbuilder.upgrade.text import as_markdown, as_text
 from envbuilder.upgrade.user_tests import read_suite, results
 from envbuilder.verdict import CheckResult, ImageRef
 from envbuilder.workspace import shipped

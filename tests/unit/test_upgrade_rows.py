@@ -17,11 +17,11 @@ from envbuilder.image.bases import BaseUnavailableError
 from envbuilder.image.names import BASE_KEY_LABEL
 from envbuilder.support.console import Console
 from envbuilder.support.yaml_reader import read_yaml
-from envbuilder.upgrade.maker import Maker
+from envbuilder.upgrade.build import Maker
+from envbuilder.upgrade.pairs import Pair, pair, pairs
 from envbuilder.upgrade.policy import Policy
+from envbuilder.upgrade.request import UpgradeRequest
 from envbuilder.upgrade.upgrade import buildable
-from envbuilder.upgrade.upgrade_request import UpgradeRequest
-from envbuilder.upgrade.upgrade_rows import Pair, pair, pairs
 from envbuilder.workspace import Workspace, shipped
 
 POLICY: Policy = read_yaml(shipped("policies") / "upgrade-policy.yaml", Policy)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from msgspec.structs import replace
 from upgrades import CALM, side
 
+from envbuilder.upgrade.document import Clause, SignatureChange, SurfaceChange, UpgradeDocument
 from envbuilder.upgrade.surface import folded
-from envbuilder.upgrade.upgrade_document import Clause, SignatureChange, SurfaceChange, UpgradeDocument
-from envbuilder.upgrade.upgrade_text import DECIDES, OPEN, REJECTS, as_markdown, as_text, sections
+from envbuilder.upgrade.text import DECIDES, OPEN, REJECTS, as_markdown, as_text, sections
 
 LONG = [f"operation-{number}: {'x' * 150}" for number in range(40)]
 

@@ -10,12 +10,11 @@ from msgspec.structs import replace
 from upgrades import CALM, judged, side, suite
 
 from envbuilder.upgrade import statistics
-from envbuilder.upgrade.figures import Sides
-from envbuilder.upgrade.maker import reasons
-from envbuilder.upgrade.measured_quantities import DRIFTED, drifted
+from envbuilder.upgrade.build import reasons
+from envbuilder.upgrade.document import Differences
+from envbuilder.upgrade.quantities import DRIFTED, Sides, drifted
 from envbuilder.upgrade.statistics import Interval, Samples, Settings
 from envbuilder.upgrade.undecided import MOST, needed, would_decide
-from envbuilder.upgrade.upgrade_document import Differences
 from envbuilder.verdict import CheckResult, Verdict
 
 

@@ -18,9 +18,9 @@ from envbuilder.image import system_lock
 from envbuilder.image.context import write_context
 from envbuilder.image.system_lock import CUDNN_LOCK, SYSTEM_LOCK
 from envbuilder.support.console import Console
-from envbuilder.upgrade.maker import LockedSide, Maker
-from envbuilder.upgrade.upgrade_job import UpgradeOptions, read_request
-from envbuilder.upgrade.upgrade_rows import Pair, pair, pinned_row
+from envbuilder.upgrade.build import LockedSide, Maker
+from envbuilder.upgrade.job import UpgradeOptions, read_request
+from envbuilder.upgrade.pairs import Pair, pair, pinned_row
 from envbuilder.workspace import Workspace, write_atomically
 
 CATALOG = load()

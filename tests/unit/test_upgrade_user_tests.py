@@ -13,8 +13,8 @@ import pytest
 from envbuilder.engine.fake import FakeEngine, Script
 from envbuilder.engine.port import ContainerSpec
 from envbuilder.upgrade import user_tests
+from envbuilder.upgrade.compare import compare_tests, newly_failed
 from envbuilder.upgrade.observe import Place
-from envbuilder.upgrade.outcomes import compare_tests, newly_failed
 from envbuilder.upgrade.user_tests import AGAIN, UserSuite, read_suite, run_again, run_suite
 
 FILES = {"test_a.py": b"def test_x(): pass", "test_b.py": b"def test_y(): pass", "job.sh": b"true", "data.txt": b"1"}

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import msgspec
 
+from envbuilder.reproduce.report.context import elsewhere, side_of, without_addresses
 from envbuilder.reproduce.report.gpu_names import GPU, ON_MACOS, count_around, systems
 from envbuilder.reproduce.report.grammar import CUDNN, PYTHON, RELEASE, TOOLKIT, VERSION, tidy_gpu
 from envbuilder.reproduce.report.reported import Evidence, Trust
-from envbuilder.reproduce.report.scope import elsewhere, side_of, without_addresses
 from envbuilder.reproduce.transcript import Transcript
 
 _FROZEN = re.compile(

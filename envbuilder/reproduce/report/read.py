@@ -1,23 +1,30 @@
-"""Read a report: run every recogniser over the cleaned text, refuse what no grammar allows, weigh what remains."""
+"""Read the fields of a report and decide between contradicting values."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from envbuilder.reproduce.report import blocks, captured, form
-from envbuilder.reproduce.report.complaints import complaints
+from envbuilder.reproduce.report import blocks, captured, forms
+from envbuilder.reproduce.report.context import (
+    clause,
+    complaints,
+    other_sides,
+    pauses,
+    present,
+    side_of,
+    title_line,
+    without_addresses,
+)
 from envbuilder.reproduce.report.gpu_names import platform_of
 from envbuilder.reproduce.report.grammar import CONVERSIONS, fits
 from envbuilder.reproduce.report.recognisers import TABLE, TAG, Recogniser
-from envbuilder.reproduce.report.reported import RANK, Evidence, Reported, Trust
-from envbuilder.reproduce.report.scope import clause, other_sides, present, side_of, title_line, without_addresses
-from envbuilder.reproduce.report.timing import pauses
-from envbuilder.reproduce.report.weigh import gpus, scalars, trimmed, without_former
+from envbuilder.reproduce.report.reported import RANK, SCALARS, Contradiction, Evidence, Reported, Trust
 from envbuilder.reproduce.transcript import Transcript, clean
 from envbuilder.support import decoding
+from envbuilder.versions import is_prefix, names_line, numbers
 
 _MOST_HITS = 80
 _MOST_EVIDENCE = 1_000
@@ -93,8 +100,8 @@ def _statements(transcript: Transcript, text: str) -> Iterator[Evidence]:
     means_other: dict[tuple[tuple[str, ...], int], bool] = {}
     for row in TABLE:
         yield from _recognised(row, transcript, means_other)
-    yield from form.statements(transcript)
-    yield from form.settings(transcript)
+    yield from forms.statements(transcript)
+    yield from forms.settings(transcript)
     yield from blocks.packages(transcript)
     yield from blocks.version_files(transcript)
     yield from blocks.cudnn_packages(transcript)
@@ -169,3 +176,168 @@ def _group(group: str, statements: list[Evidence]) -> dict[str, str]:
 
 
 __all__ = ["Trust", "cleaned", "read"]
+
+
+_VERSIONS = {"tensorflow", "python", "cuda", "cudnn", "driver", "driver_cuda"}
+_MODEL = re.compile(r"nvidia|geforce|tesla|quadro|graphics|[^a-z0-9]")
+_MOST_GPUS = 16
+
+
+def scalar(field: str, statements: Sequence[Evidence]) -> tuple[Evidence | None, tuple[Contradiction, ...]]:
+    """Choose one field's statement: by trust, then by order, then made more exact by what agrees with it.
+
+    A title comes after every other sentence: it names what somebody thought at first, and is often left as it was.
+    """
+    own = [statement for statement in statements if statement.field == field]
+    if not own:
+        return None, ()
+    best = min(own, key=lambda row: (-RANK[row.trust], row.title, row.source == TAG, row.line))
+    if field in _VERSIONS and not (field == "driver" and names_line(best.value)):
+        best = _sharpened(best, own)
+    against = {
+        statement.value: statement for statement in reversed(own) if not _agree(field, best.value, statement.value)
+    }
+    dropped = sorted(against.values(), key=lambda statement: (-RANK[statement.trust], statement.line))
+    return best, tuple(Contradiction(field=field, kept=best, dropped=statement) for statement in dropped[:8])
+
+
+def _sharpened(best: Evidence, own: Sequence[Evidence]) -> Evidence:
+    """Take 8.1.0 for 8.1 where somebody said both: they agree, and one says more."""
+    finer = [other for other in own if other.value != best.value and _extends(best.value, other.value)]
+    return min(finer, key=lambda other: (-RANK[other.trust], other.line)) if finer else best
+
+
+def _extends(short: str, full: str) -> bool:
+    return _same_line(short, full) and len(numbers(full)) > len(numbers(short))
+
+
+def _same_line(short: str, full: str) -> bool:
+    try:
+        return is_prefix(short, full) and _suffix(short) in {"", _suffix(full)}
+    except ValueError:
+        return False
+
+
+def _suffix(text: str) -> str:
+    return re.sub(r"^[0-9.]+", "", text).strip("-._").lower()
+
+
+def _agree(field: str, one: str, other: str) -> bool:
+    if field in _VERSIONS:
+        return one == other or _same_line(one, other) or _same_line(other, one)
+    if field in {"os", "image"}:
+        return _loosely(one, other)
+    if field in {"install", "build", "distribution", "origin"}:
+        return True
+    return one == other
+
+
+def _loosely(one: str, other: str) -> bool:
+    """Tell whether two names of a system can be the same: their words or their numbers meet."""
+    first, second = (set(re.findall(r"[a-z]+|[0-9]+", text.lower())) for text in (one, other))
+    return (
+        first <= second or second <= first or bool({"wsl"} & (first | second)) or platform_of(one) != platform_of(other)
+    )
+
+
+def gpus(statements: Iterable[Evidence]) -> tuple[tuple[str, ...], tuple[Evidence, ...], tuple[Contradiction, ...]]:
+    """Merge what was said of GPUs: what a driver or program listed, else what a form says, else what prose mentions.
+
+    Each model counts as often as its best witness says. Weaker witnesses complete names that ``nvidia-smi`` cut; a
+    form that names another model contradicts.
+    """
+    own = sorted((s for s in statements if s.field == "gpus"), key=lambda s: (-RANK[s.trust], s.line))
+    tiers = [[s for s in own if RANK[s.trust] in ranks] for ranks in ({4, 5}, {2, 3}, {1})]
+    base = next((tier for tier in tiers if tier), [])
+    names: dict[str, str] = {}
+    seen: dict[str, dict[str, set[int]]] = {}
+    said: dict[str, int] = {}
+    for statement in sorted(base, key=lambda s: s.value.endswith(_CUT)):
+        model = _known_as(statement.value, names)
+        names.setdefault(model, statement.value)
+        seen.setdefault(model, {}).setdefault(statement.source, set()).add(statement.index)
+        said[model] = max(said.get(model, 1), statement.count)
+    others = [statement for statement in own if statement not in base]
+    names = {model: _completed(name, others) for model, name in names.items()}
+    listed = [n for model, n in names.items() for _ in range(max(said[model], *(len(i) for i in seen[model].values())))]
+    return tuple(listed[:_MOST_GPUS]), tuple(own), _against(base, others, names)
+
+
+def without_former(statements: Sequence[Evidence], works: Sequence[Evidence]) -> list[Evidence]:
+    """Drop what sentences say of a GPU that was taken out for another, where another is named."""
+    former = {_plain(row.value) for row in works if row.field == "gpus"}
+    others = [row for row in statements if row.field == "gpus" and not _is_one_of(row, former)]
+    if not former or not others:
+        return list(statements)
+    return [row for row in statements if row.field != "gpus" or not _is_one_of(row, former)]
+
+
+def _is_one_of(row: Evidence, models: set[str]) -> bool:
+    model = _plain(row.value)
+    return row.trust is Trust.MENTIONED and any(known.endswith(model) or model.endswith(known) for known in models)
+
+
+_CUT = "..."
+
+
+def _plain(name: str) -> str:
+    return _MODEL.sub("", name.lower())
+
+
+def _completed(name: str, others: Sequence[Evidence]) -> str:
+    """Replace a name that ``nvidia-smi`` cut by the one that somebody wrote in full."""
+    if not name.endswith(_CUT):
+        return name
+    return next((other.value for other in others if _plain(other.value).startswith(_plain(name))), name)
+
+
+def _against(base: Sequence[Evidence], others: Sequence[Evidence], names: dict[str, str]) -> tuple[Contradiction, ...]:
+    known = {_plain(name): name for name in names.values()}
+    stated = [other for other in others if RANK[other.trust] > 1]
+    strange = [other for other in stated if _known_as(other.value, known) not in known]
+    return tuple(Contradiction(field="gpus", kept=base[0], dropped=other) for other in strange[:4])
+
+
+def _known_as(name: str, names: dict[str, str]) -> str:
+    """Find the model that was named before with more or fewer words: 3090 and RTX 3090, A100 and A100-SXM4-80GB."""
+    model = _plain(name)
+    for known in names:
+        if known == model or known.endswith(model) or model.endswith(known):
+            return known
+        longer, shorter = (known, model) if len(known) > len(model) else (model, known)
+        rest = longer.removeprefix(shorter)
+        if rest != longer and (name.endswith(_CUT) or _FORM_FACTOR.match(rest)):
+            return known
+    return model
+
+
+_FORM_FACTOR = re.compile(r"(?:pcie|sxm|nvl|[0-9]{2,3}gb|laptopgpu|mobile|withmaxq)")
+
+
+def trimmed(statements: Iterable[Evidence]) -> list[Evidence]:
+    """Drop what a weaker recogniser read on a line where a stronger one read the same field."""
+    best: dict[tuple[str, int], int] = {}
+    rows = list(statements)
+    for row in rows:
+        key = (row.field, row.line)
+        best[key] = max(best.get(key, 0), RANK[row.trust])
+    seen: set[tuple[str, str, int, int]] = set()
+    kept: list[Evidence] = []
+    for row in rows:
+        mark = (row.field, row.value, row.line, row.index)
+        if RANK[row.trust] == best[row.field, row.line] and mark not in seen:
+            seen.add(mark)
+            kept.append(row)
+    return sorted(kept, key=lambda row: row.line)
+
+
+def scalars(statements: Sequence[Evidence]) -> tuple[dict[str, Evidence], tuple[Contradiction, ...]]:
+    """Choose every scalar field that anything was said about."""
+    chosen: dict[str, Evidence] = {}
+    against: list[Contradiction] = []
+    for field in (*SCALARS, "origin"):
+        best, contradictions = scalar(field, statements)
+        if best is not None:
+            chosen[field] = best
+        against.extend(contradictions)
+    return chosen, tuple(against)

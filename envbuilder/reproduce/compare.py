@@ -1,12 +1,11 @@
-"""Compare what was reported with what was seen: reproduced, not reproduced, or not to be known here."""
+"""Compare the messages of a reproduction run with those of the report."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from envbuilder.finding import Finding, Severity
-from envbuilder.reproduce.messages.message import Signature, Symptom
-from envbuilder.reproduce.messages.recognise import get
+from envbuilder.reproduce.messages.catalog import Signature, Symptom, get
 
 _NEEDS = {
     "gpu": "a GPU",

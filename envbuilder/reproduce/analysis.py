@@ -1,4 +1,4 @@
-"""What is known of a report before anything is built: what it says, its cause, how it would be rebuilt, what works."""
+"""Analyse a report: transcript, fields, messages, causes, and the closest compatible environment."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import msgspec
 from envbuilder.catalog.model import Catalog
 from envbuilder.environment import Environment
 from envbuilder.errors import InputError, Problem
+from envbuilder.reproduce.causes import predict
 from envbuilder.reproduce.diagnosis import diagnose
-from envbuilder.reproduce.messages.nearly import find_all
-from envbuilder.reproduce.nearest_environment import mend
-from envbuilder.reproduce.predict import predict
+from envbuilder.reproduce.document import POSTED, Nearest, ReproduceDocument, build_command, matrix_path
+from envbuilder.reproduce.fix import mend
+from envbuilder.reproduce.messages.fuzzy import find_all
 from envbuilder.reproduce.question_from_report import question_of
 from envbuilder.reproduce.rebuild import Rebuild, plan
 from envbuilder.reproduce.report.read import cleaned, read
-from envbuilder.reproduce.report_text import LARGEST, shortened
-from envbuilder.reproduce.reproduction import POSTED, Nearest, ReproduceDocument, build_command, matrix_path
+from envbuilder.reproduce.transcript import LARGEST, shortened
 from envbuilder.workspace import Workspace, write_atomically
 
 

@@ -1,4 +1,4 @@
-"""Keep what was measured and observed: an upgrade that was interrupted, or asked for more, goes on from there."""
+"""Cached answers of an image's probes, so that an interrupted upgrade resumes."""
 
 from __future__ import annotations
 

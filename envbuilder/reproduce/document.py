@@ -1,4 +1,4 @@
-"""The answer of ``envbuilder reproduce``."""
+"""The document that reproduce prints."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from envbuilder.compat.check import EnvironmentAnswer
 from envbuilder.environment import Predicate
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.reproduce.diagnosis import Diagnosis
-from envbuilder.reproduce.messages.message import Symptom
+from envbuilder.reproduce.messages.catalog import Symptom
 from envbuilder.reproduce.report.reported import Evidence, Reported
 from envbuilder.verdict import Word
 from envbuilder.workspace import Workspace

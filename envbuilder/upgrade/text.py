@@ -1,4 +1,4 @@
-"""Write an upgrade's document for people: a table for the terminal, Markdown for a pull request."""
+"""Render an upgrade's document as text."""
 
 from __future__ import annotations
 
@@ -6,11 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from envbuilder.support import terminal_text
 from envbuilder.support.console import table
-from envbuilder.upgrade.inventory import spdx
-from envbuilder.upgrade.measured_quantities import DRIFTED, drifted
-from envbuilder.upgrade.statistics import Interval, Measured
-from envbuilder.upgrade.surface import folded
-from envbuilder.upgrade.upgrade_document import (
+from envbuilder.upgrade.document import (
     Clause,
     Differences,
     HostChange,
@@ -21,6 +17,10 @@ from envbuilder.upgrade.upgrade_document import (
     SurfaceChange,
     UpgradeDocument,
 )
+from envbuilder.upgrade.inventory import spdx
+from envbuilder.upgrade.quantities import DRIFTED, drifted
+from envbuilder.upgrade.statistics import Interval, Measured
+from envbuilder.upgrade.surface import folded
 
 Rows = Sequence[tuple[str, ...]]
 Section = tuple[str, tuple[str, ...], Rows]

@@ -1,29 +1,31 @@
-"""The nearest environment that works: what changes, how to get it by hand, and the matrix that builds it."""
+"""The closest compatible environment for a report, and other ways to fix it."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from itertools import groupby
 
 import msgspec
+from packaging.requirements import InvalidRequirement, Requirement
 
 from envbuilder import versions
 from envbuilder.catalog.model import Catalog
+from envbuilder.catalog.rows import TensorflowRelease
 from envbuilder.compat.check import check
 from envbuilder.compat.check_text import change_text, new_text
 from envbuilder.compat.nearest import Near, nearest
 from envbuilder.compat.question import Question
 from envbuilder.compat.resolve import resolve
-from envbuilder.compat.works import Installable
+from envbuilder.compat.works import Installable, Works
 from envbuilder.environment import Change, Combination, Environment, Predicate, Rejection
 from envbuilder.finding import Code
+from envbuilder.reproduce.causes import FIRST_WITHOUT_WINDOWS_GPU
 from envbuilder.reproduce.diagnosis import Diagnosis
-from envbuilder.reproduce.mending_commands import mending_commands
-from envbuilder.reproduce.other_ways import finishes, other_way
-from envbuilder.reproduce.predict import FIRST_WITHOUT_WINDOWS_GPU
-from envbuilder.reproduce.question_from_report import SHARED
+from envbuilder.reproduce.document import Nearest
+from envbuilder.reproduce.fix_commands import mending_commands
+from envbuilder.reproduce.question_from_report import SHARED, release_of
 from envbuilder.reproduce.report.reported import Evidence, Reported
-from envbuilder.reproduce.reproduction import Nearest
-from envbuilder.reproduce.working_side import working_side
 
 MATRIX = "nearest"
 
@@ -224,3 +226,166 @@ def matrix_of(wish: Combination, environment: Environment) -> str:
     body = [f"{name}: {json.dumps(value)}" for name, value in rows.items() if value]
     lines += [f"  {'  ' if index else '- '}{text}" for index, text in enumerate(body)]
     return "\n".join(lines) + "\n"
+
+
+_PACKAGE = {Code.PROTOBUF_ABI: "protobuf", Code.NUMPY_ABI: "numpy", Code.KERAS_MISMATCH: "keras"}
+_NOT_FOUND = frozenset({Code.MISSING_LIBRARY, Code.LIBRARY_PATH, Code.CUDA_MISMATCH, Code.CUDNN_MISMATCH})
+_UPPER = frozenset({"<", "<=", "==", "~="})
+
+
+def other_way(lead: Code, question: Question, works: Works[Question], catalog: Catalog) -> Near[Question] | None:
+    """Return the way, or None where there is none that is known to mend this cause."""
+    if lead in _PACKAGE:
+        return _bounded(_PACKAGE[lead], question, works, catalog)
+    if lead in _NOT_FOUND and question.gpu and question.install == "system":
+        return _with_wheels(question, works)
+    if lead is Code.CPU_FEATURE_MISSING:
+        return _without_need(question, works, catalog)
+    if lead is Code.PYTHON_UNSUPPORTED and question.python is None:
+        return _with_python(question, works, catalog)
+    return None
+
+
+def _bounded(name: str, question: Question, works: Works[Question], catalog: Catalog) -> Near[Question] | None:
+    """Give a package the bounds that the release needs, where all else may stay as it is."""
+    version = catalog.version(question.tensorflow)
+    rows = catalog.distributions(version) if version else ()
+    release = next((row for row in rows if question.package in {None, row.package}), None)
+    bounds = _bounds(name, release) if release is not None else None
+    held = versions.pins(question.packages)
+    others = tuple(text for text, package in zip(question.packages, held, strict=True) if package != name)
+    found = nearest(msgspec.structs.replace(question, packages=others), works)
+    if bounds is None or found is None or found.changes:
+        return None
+    change = Change(name, held.get(name, "as installed"), bounds.removeprefix(name))
+    wish = msgspec.structs.replace(found.wish, packages=(*found.wish.packages, bounds))
+    return found._replace(wish=wish, changes=(change,))
+
+
+def _bounds(name: str, release: TensorflowRelease) -> str | None:
+    """Return the bounds with an upper end, a cap before what the wheel says itself; None where neither has one."""
+    for text in (*release.caps, *release.requires):
+        try:
+            row = Requirement(text)
+        except InvalidRequirement:
+            continue
+        if row.name == name and row.marker is None and any(part.operator in _UPPER for part in row.specifier):
+            return f"{name}{row.specifier}"
+    return None
+
+
+def _with_wheels(question: Question, works: Works[Question]) -> Near[Question] | None:
+    """Take CUDA from wheels, where nothing else has to change for it but a pre-release to its release."""
+    plain = msgspec.structs.replace(question, install="plain", cuda=None, cudnn=None)
+    found = nearest(plain, works)
+    if found is None or "install" not in {change.field for change in found.changes}:
+        return None
+    others = tuple(change for change in found.changes if change.field != "install")
+    if not all(finishes(change) for change in others):
+        return None
+    return found._replace(changes=(*others, Change("install", "CUDA of the system", None)))
+
+
+def _without_need(question: Question, works: Works[Question], catalog: Catalog) -> Near[Question] | None:
+    """Leave a release whose wheels alone ask for more of the processor than those around it."""
+    rows = catalog.processor_needs_of(question.tensorflow)
+    after = next((row.after for row in rows if row.after is not None and catalog.version(row.after)), None)
+    if after is None:
+        return None
+    found = nearest(msgspec.structs.replace(question, tensorflow=after), works)
+    if found is None or found.changes:
+        return None
+    return found._replace(changes=(Change("tensorflow", question.tensorflow, after),))
+
+
+def finishes(change: Change) -> bool:
+    """Tell whether a change only leads from a pre-release to its release: the same kernels, the same libraries."""
+    both = change.field == "tensorflow" and change.new is not None
+    return both and versions.numbers(change.old) == versions.numbers(str(change.new))
+
+
+def _with_python(question: Question, works: Works[Question], catalog: Catalog) -> Near[Question] | None:
+    """Name the newest Python that the release has wheels for, where an installer found none for the one that runs."""
+    version = catalog.version(question.tensorflow)
+    release = next(iter(catalog.distributions(version)), None) if version else None
+    if release is None or not release.pythons:
+        return None
+    python = release.pythons[-1]
+    found = nearest(msgspec.structs.replace(question, python=python), works)
+    if found is None or found.changes:
+        return None
+    return found._replace(changes=(Change("python", "as installed", python),))
+
+
+_FIELDS = ("tensorflow", "python", "cuda", "cudnn")
+"""What of a working side can be had on the failing one: its driver, GPU and system are another machine's."""
+
+_Said = dict[str, tuple[str, Evidence]]
+
+
+def working_side(
+    reported: Reported, question: Question, works: Works[Question], catalog: Catalog, *, as_it_is: bool
+) -> tuple[Near[Question], tuple[Evidence, ...]] | None:
+    """Return what the report has working, where the rules find it possible on the failing host, and who says so.
+
+    None where nothing is said to work, where it is what failed, and where the rules forbid it. ``as_it_is`` allows no
+    change but those to what worked; else what the report does not say of the working side may give way to it.
+    """
+    for said in _sides(reported.works, catalog):
+        new = {name: value for name, (value, _) in said.items() if _differs(getattr(question, name), value)}
+        if not new:
+            continue
+        found = nearest(msgspec.structs.replace(question, **new), works)
+        if found is None or (as_it_is and found.changes):
+            continue
+        if any(_differs(getattr(found.wish, name), value) for name, (value, _) in said.items()):
+            continue  # it could be had only without what worked
+        changes = tuple(
+            Change(name, getattr(question, name), value) for name, value in new.items() if _has(question, name)
+        )
+        rest = tuple(change for change in found.changes if change.field not in new)
+        if changes:
+            return found._replace(changes=(*changes, *rest)), tuple(said[name][1] for name in new)
+    return None
+
+
+def _has(question: Question, name: str) -> bool:
+    return getattr(question, name) is not None
+
+
+def _differs(old: str | None, new: str) -> bool:
+    """Tell whether a version is another one: 2.10 is no other than 2.10.1, of which somebody said less."""
+    return old is None or not (versions.is_prefix(new, old) or versions.is_prefix(old, new))
+
+
+def _sides(rows: tuple[Evidence, ...], catalog: Catalog) -> Iterator[_Said]:
+    """List the working sides: one where each field has one value, else what each line says."""
+    told = [row for row in rows if row.field in _FIELDS]
+    if all(len({row.value for row in told if row.field == name}) <= 1 for name in _FIELDS):
+        yield _known(told, catalog)
+        return
+    for _, line in groupby(told, key=lambda row: row.line):
+        yield _known(list(line), catalog)
+
+
+def _known(rows: list[Evidence], catalog: Catalog) -> _Said:
+    """Keep what the catalogue has a row for, as questions write it; of two values in one line neither is known."""
+    said: _Said = {}
+    for name in _FIELDS:
+        own = [row for row in rows if row.field == name]
+        value = _written(name, own[0].value, catalog) if len({row.value for row in own}) == 1 else None
+        if value is not None:
+            said[name] = (value, own[0])
+    return said
+
+
+def _written(name: str, value: str, catalog: Catalog) -> str | None:
+    match name:
+        case "tensorflow":
+            return catalog.version(release_of(value))
+        case "python":
+            return versions.minor(value) if versions.names_line(value) else None
+        case "cuda":
+            return value if versions.names_line(value) and catalog.toolkit(value) else None
+        case _:
+            return value if not versions.names_line(value) or catalog.cudnn_row(value) else None

@@ -1,4 +1,4 @@
-"""What ``envbuilder upgrade`` was asked for: read its files and run the stage; one document comes back."""
+"""The upgrade job: from options to a decision."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from envbuilder.support.console import Console
 from envbuilder.support.yaml_reader import read_yaml
 from envbuilder.upgrade import bisect as bisecting
 from envbuilder.upgrade.bisect import Asked, Axis, BisectDocument
-from envbuilder.upgrade.bisect_trial import ImageTrial, candidates
+from envbuilder.upgrade.bisect_runs import ImageTrial, candidates
+from envbuilder.upgrade.build import Maker
+from envbuilder.upgrade.document import UpgradeDocument
 from envbuilder.upgrade.gather import Tools
-from envbuilder.upgrade.maker import Maker
+from envbuilder.upgrade.pairs import pinned_row
 from envbuilder.upgrade.policy import Policy
+from envbuilder.upgrade.request import ROUNDS, UpgradeRequest
 from envbuilder.upgrade.upgrade import upgrade
-from envbuilder.upgrade.upgrade_document import UpgradeDocument
-from envbuilder.upgrade.upgrade_request import ROUNDS, UpgradeRequest
-from envbuilder.upgrade.upgrade_rows import pinned_row
 from envbuilder.upgrade.user_tests import read_files
 from envbuilder.workspace import Workspace, content_key, find_matrix, shipped
 

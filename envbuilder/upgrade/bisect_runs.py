@@ -14,8 +14,8 @@ from envbuilder.engine.port import ContainerSpec
 from envbuilder.environment import Combination, Environment
 from envbuilder.errors import BuildFailedError, UnsatisfiableError, UsageError
 from envbuilder.upgrade.bisect import Axis, Ran, Unbuildable
-from envbuilder.upgrade.maker import Maker
-from envbuilder.upgrade.upgrade_request import UpgradeRequest
+from envbuilder.upgrade.build import Maker
+from envbuilder.upgrade.request import UpgradeRequest
 from envbuilder.verdict import CheckResult
 
 _KEPT = 64_000

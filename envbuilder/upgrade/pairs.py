@@ -1,4 +1,4 @@
-"""The row that an upgrade is judged on: two environments that differ in their release alone, offered ones first."""
+"""Pairs of environments that differ in their TensorFlow only."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from envbuilder.compat.selectors import select
 from envbuilder.environment import Combination, Environment, Rejection
 from envbuilder.errors import UnsatisfiableError, UsageError
 from envbuilder.matrix import expand
-from envbuilder.upgrade.upgrade_request import Propose, UpgradeRequest
+from envbuilder.upgrade.request import Propose, UpgradeRequest
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The commands that mend an installation by hand, for the reporter's system: one line for every change."""
+"""Commands that install the closest compatible environment."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from envbuilder.catalog.runpath import EVERY, loader_folders
 from envbuilder.compat.question import Question
 from envbuilder.environment import Environment
 from envbuilder.image.render import needs_nvrtc_link
-from envbuilder.reproduce.dockerfiles import PUBLISHED, requirement, word
+from envbuilder.reproduce.rebuild import PUBLISHED, requirement, word
 from envbuilder.reproduce.report.reported import Reported
 
 _LINK_NVRTC = (

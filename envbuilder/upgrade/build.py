@@ -1,4 +1,4 @@
-"""Take one side of an upgrade from its environment to a validated image, the new side as close to the old as can be."""
+"""Build and validate the images of both TensorFlow versions."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from envbuilder.image.lockfile import LOCK
 from envbuilder.image.names import after
 from envbuilder.pypi.open_index import open_index
 from envbuilder.support.console import Console, steps
-from envbuilder.upgrade.upgrade_document import LayerSeen, Side
-from envbuilder.upgrade.upgrade_request import UpgradeRequest
+from envbuilder.upgrade.document import LayerSeen, Side
+from envbuilder.upgrade.request import UpgradeRequest
 from envbuilder.validation.record import validate_and_record
 from envbuilder.validation.validate import ValidationRequest
 from envbuilder.verdict import ImageRef, Verdict

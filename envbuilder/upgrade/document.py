@@ -1,4 +1,4 @@
-"""The upgrade document: two sides, what differs between them, the policy's clauses and the decision."""
+"""The document that upgrade prints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Find known messages in a text: a literal first, then a bounded regular expression on that line alone."""
+"""Known log messages of TensorFlow and the libraries below it, and their matches in a transcript."""
 
 from __future__ import annotations
 
@@ -6,14 +6,62 @@ import re
 from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
-from typing import Any
+from typing import Any, Literal
 
+import msgspec
 import yaml
 
-from envbuilder.reproduce.messages.message import Signature, Symptom
+from envbuilder.finding import Code, Severity
 from envbuilder.reproduce.transcript import Transcript, clean
 from envbuilder.support import decoding
 from envbuilder.workspace import packaged, packaged_in
+
+Proof = Literal["image", "driver", "gpu", "architecture", "host", "other-system"]
+"""What it takes to see it again: an image alone, a driver of another age (which can be simulated), any GPU, a GPU of
+one architecture, a state of the host that no image brings about, or a system that is not Linux."""
+
+Layer = Literal[
+    "container", "driver", "loader", "cudnn", "cublas", "architecture", "xla", "python", "install", "cpu", "system",
+    "memory", "speed", "distribution", "symptom", "fact", "noise",
+]  # fmt: skip
+
+
+class Signature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One known message.
+
+    ``literals`` are texts of which a line must hold one (any case) before ``regex`` is tried on it (``re`` syntax,
+    ASCII, case as written). ``versions`` says where it occurs; ``code`` is the finding that it is evidence of (None
+    for facts and noise). ``prose`` is true of what people write, which no program printed. ``samples`` are lines of
+    ours in the form that the program prints.
+    """
+
+    id: str
+    layer: Layer
+    severity: Severity
+    proof: Proof
+    literals: tuple[str, ...]
+    regex: str
+    cause: str
+    fix: str
+    versions: str
+    samples: tuple[str, ...]
+    code: Code | None = None
+    prose: bool = False
+    sources: tuple[str, ...] = ()
+
+
+class Symptom(msgspec.Struct, frozen=True, kw_only=True):
+    """A signature seen in a text: ``line`` counts from 1, ``values`` are what the message names (a library, say).
+
+    ``exact`` is false where the line only resembles the message: misspelt, or cut.
+    """
+
+    signature: str
+    line: int
+    text: str
+    values: dict[str, str] = {}
+    exact: bool = True
+
 
 MOST_PER_SIGNATURE = 8
 """Symptoms kept of one signature with different values: a loader prints one line a library, never hundreds."""

@@ -1,4 +1,4 @@
-"""Known messages that a report brings damaged: wrapped by a terminal or a mail, cut, or typed by hand."""
+"""Matches of messages that were retyped, translated in part or cut."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from functools import cache
 from itertools import accumulate
 
 from envbuilder.finding import Severity
-from envbuilder.reproduce.messages.message import Signature, Symptom
-from envbuilder.reproduce.messages.recognise import SIGNATURES, find, get
-from envbuilder.reproduce.messages.traced import traced
+from envbuilder.reproduce.messages.catalog import SIGNATURES, Signature, Symptom, find, get
 from envbuilder.reproduce.transcript import Transcript
 
 _MOST_LINES = 4_000
@@ -117,3 +115,48 @@ def _nearest(line: str) -> Signature | None:
         if held >= _FEWEST_WORDS and held >= _ENOUGH * len(core) and (best is None or held > best[0]):
             best = held, row
     return best[1] if best is not None else None
+
+
+_FRAME = re.compile(
+    r"(?:site|dist)-packages[\\/](?P<package>[A-Za-z0-9_]{2,40})(?:[\\/](?P<below>[A-Za-z0-9_]{2,40}))?[^\n]{0,200}\.(?:py|so|pyd)\b"
+)
+_RAISED = re.compile(
+    r"^\s{0,4}(?:E +)?(?P<kind>(?:Import|ModuleNotFound|Attribute|Type|System|Key|Runtime|Value)Error)\b:?"
+)
+_NAMES_OTHER = re.compile(r"DLL load failed|No module named|\.so\b|\.dll\b|GLIBC|undefined symbol", re.IGNORECASE)
+_STOPPED_IN = {
+    "google": "stopped_in_protobuf", "numpy": "stopped_in_numpy", "h5py": "stopped_in_h5py",
+}  # fmt: skip
+_WIDEST_TRACE = 60
+"""Lines from one frame of a traceback to the next, source code and carets between them."""
+
+_LONGEST = 400
+
+
+def traced(transcript: Transcript, known: tuple[Symptom, ...]) -> Iterator[Symptom]:
+    """Yield a symptom (not exact) for each traceback through TensorFlow that ends in another package's files.
+
+    A traceback whose last line is a known message is left to that.
+    """
+    if "-packages" not in transcript.lowered:
+        return
+    explained = {row.line for row in known}
+    through, package, seen = False, "", -_WIDEST_TRACE
+    named: set[str] = set()
+    for number, line in enumerate(transcript.lines, start=1):
+        frame = _FRAME.search(line[:_LONGEST])
+        if number > seen + _WIDEST_TRACE:
+            through, package = False, ""
+        if frame is not None:
+            package, seen = frame["package"].lower(), number
+            through = through or package.startswith(("tensorflow", "keras"))
+            continue
+        raised = _RAISED.match(line)
+        if raised is None or not package:
+            continue
+        signature = _STOPPED_IN.get(package)
+        told = number in explained or _NAMES_OTHER.search(line) is not None
+        if through and signature is not None and signature not in named and not told:
+            named.add(signature)
+            yield Symptom(signature=signature, line=number, text=line.strip()[:_LONGEST], exact=False)
+        through, package = False, ""

@@ -1,0 +1,333 @@
+"""Fields of issue forms: labels, values and their normal form."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+from envbuilder.reproduce.report.gpu_names import GPU_IN_FIELD, count_around, systems
+from envbuilder.reproduce.report.grammar import CUDNN, DRIVER, PYTHON, RELEASE, VARIABLES, VERSION, tidy_gpu
+from envbuilder.reproduce.report.reported import Evidence, Trust
+from envbuilder.reproduce.transcript import Transcript
+from envbuilder.versions import major, numbers
+
+_HEADING = re.compile(r"^\s{0,3}#{1,6}\s|^\s{0,3}\*\*[^*]{2,80}\*\*\s{0,4}:?\s{0,4}$")
+_INSIDE = re.compile(r"\((pip|conda|docker)\)", re.IGNORECASE)
+"""The answer that some write over the question's own hint."""
+
+_NOTHING = re.compile(r"^[\s*_-]*(?:no response|n/?a\*?|none|no|yes|unknown|-)?[\s*_.-]*$", re.IGNORECASE)
+
+
+def statements(transcript: Transcript) -> Iterator[Evidence]:
+    """Yield what labelled values state, in the order of the lines."""
+    for number in dict.fromkeys(transcript.matching(BEGINNING, 500)):
+        line = transcript.line(number)
+        match = LABEL.match(line)
+        if match is None:
+            continue
+        target = field_of(match["label"])
+        if target is None:
+            continue
+        value = match["value"]
+        if value is not None:
+            yield from _evidence(target, value, number, line)
+        elif target == "install" and (inside := _INSIDE.search(match["label"])) is not None:
+            yield from _evidence(target, inside[1], number, line)
+        elif _is_heading(line, match["label"]) and not match["label"].lower().startswith("installed version"):
+            for following in _following(transcript, number):
+                yield from _evidence(target, transcript.line(following), following, transcript.line(following))
+
+
+def _is_heading(line: str, label: str) -> bool:
+    """Tell a label whose value stands below from a sentence that happens to begin like one."""
+    return bool(_HEADING.match(line)) or line.rstrip().endswith(":") or (line.lstrip()[:1] in "-*" and len(label) > 1)
+
+
+def _following(transcript: Transcript, number: int) -> Iterator[int]:
+    """Yield the lines of a value that stands below its label: up to three, ending at a blank, bullet or heading."""
+    taken, last = 0, min(number + 6, len(transcript.lines))
+    for candidate in range(number + 1, last + 1):
+        text = transcript.line(candidate).strip()
+        if not text or text.startswith("```"):
+            if taken:
+                return
+            continue
+        if text.startswith(("#", "- ", "* ", "+-", "|", "<", "**")):
+            return
+        yield candidate
+        taken += 1
+        most = 3
+        if taken == most:
+            return
+
+
+_ADDRESS = re.compile(r"https?://\S+")
+_OF_THE_DRIVER = re.compile(r"CUDA Version\s{2,60}:|UMD Version")
+"""``nvidia-smi -q`` aligns its colons; what it calls the CUDA version is what the driver serves."""
+
+
+def _evidence(target: str, value: str, number: int, line: str) -> Iterator[Evidence]:
+    if _NOTHING.match(value) or ".cc:" in value or _OF_THE_DRIVER.search(line):
+        return
+    value = _ADDRESS.sub(" ", value)
+    reader = READERS.get(target.partition(".")[0])
+    if reader is None:
+        return
+    for name, text, count in reader(target, value[:300]):
+        # "source" is the first answer of a list that many leave as it stands: any other statement outweighs it.
+        trust = Trust.MENTIONED if (name, text) == ("install", "source") else Trust.STATED
+        yield Evidence(
+            field=name, value=text, line=number, text=line.strip()[:1_000], source="form", trust=trust, count=count
+        )
+
+
+_NAMES = "|".join(VARIABLES)
+_SETTING = re.compile(
+    rf"(?<![\w])(?P<name>{_NAMES})(?:[\"']?\] ?= ?|[\"'] ?[:,] ?| ?= ?)"
+    rf"(?:\"(?P<double>[^\"]{{0,1000}})\"|'(?P<single>[^']{{0,1000}})'"
+    rf"|(?P<bare>[^\s\"',;)]{{1,1000}}))|^\s{{0,4}}(?:ENV )?(?P<name_2>{_NAMES}) (?P<rest>\S{{1,1000}})$",
+    re.ASCII,
+)
+
+
+def settings(transcript: Transcript) -> Iterator[Evidence]:
+    """Yield the environment variables that a recipe, a shell or a script sets."""
+    for needle in ("tf_", "cuda_", "xla_flags", "ld_library_path", "nvidia_", "hermetic_"):
+        for number in transcript.numbers(needle, 200):
+            line = transcript.line(number)
+            match = _SETTING.search(line)
+            if match is None or "environment variable" in line:
+                continue
+            name = match["name"] or match["name_2"]
+            value = next(text for text in (*match.group("double", "single", "bare", "rest"), "") if text is not None)
+            yield Evidence(
+                field=f"environment.{name}", value=value.strip(), line=number, text=line.strip()[:400],
+                source="setting", trust=Trust.ORDERED,
+            )  # fmt: skip
+
+
+# ruff: noqa: E501 - a label's spellings stand in one row.
+
+
+PACKAGES = ("numpy", "protobuf", "keras", "tensorboard", "h5py", "ml-dtypes", "tf-keras")
+"""Python packages that forms and people name beside TensorFlow."""
+
+LABEL = re.compile(
+    r"^[\s|*_#\"'>+-]{0,12}(?P<label>[A-Za-z][A-Za-z0-9 /_.?'()-]{1,70}?)[\s*_\"'|]{0,6}(?:(?:[:=]|\||(?<=\s)-(?=\s))[\s*_|]{0,40}(?P<value>\S.{0,300})?)?$",
+    re.ASCII,
+)
+
+
+@dataclass(frozen=True)
+class Label:
+    """A label that forms use, as it begins in lower case, and the field that its value is for."""
+
+    begins: tuple[str, ...]
+    field: str
+
+
+LABELS = (
+    Label(("tensorflow installed", "source", "install method", "installed using", "installed from", "installation"), "install"),
+    Label(("tensorflow version", "tf version", "tensorflow-gpu version", "tensorflow_version", "tf_version", "tensorflow gpu version", "tensorflow", "tf.version.version", "tf"), "tensorflow"),
+    Label(("python version", "python_version", "python"), "python"),
+    Label(("cuda/cudnn", "cuda / cudnn", "cuda and cudnn", "cuda, cudnn"), "cuda and cudnn"),
+    Label(("cuda toolkit", "cuda version", "cuda_version", "cuda runtime version", "hermetic_cuda_version", "cuda"), "cuda"),
+    Label(("cudnn version", "cudnn_version", "hermetic_cudnn_version", "cudnn"), "cudnn"),
+    Label(("nvidia driver", "gpu driver", "driver version", "driver_version", "graphics driver", "driver"), "driver"),
+    Label(("gpu model", "gpu models", "gpu type", "gpu name", "gpus", "gpu", "graphics card", "graphic card", "device name"), "gpus"),
+    Label(("os platform", "operating system", "linux distribution", "linux os distribution", "os/platform", "distribution", "os_platform", "platform", "os release", "host os", "os name", "system", "os", "ubuntu", "windows"), "os"),
+    Label(("docker image", "container image", "image"), "image"),
+    Label(("machine", "architecture"), "arch"),
+    Label(("bazel version",), "origin"),
+    Label(("compute capability", "compute_capability"), "compute_capabilities"),
+)  # fmt: skip
+"""Labels by field, longest beginnings first within a row; the first row that fits wins."""
+
+BEGINNING = re.compile(
+    r"(?m)^[ \t|*_#\"'>+-]{0,12}(?:tensorflow|tf|python|cuda|cudnn|nvidia|gpu|driver|graphic|os\b|os[ /_]|operating|linux|"
+    r"distribution|platform|host os|system|docker|container|image|machine|architecture|compute|source|install|device name|"
+    r"hermetic|bazel|installed version of cuda|" + "|".join(PACKAGES) + ")",
+    re.ASCII,
+)
+"""Where a label may begin, searched for in lower case before anything finer is tried."""
+
+_EXACT = {"tensorflow", "tf", "python", "cuda", "cudnn", "driver", "gpu", "gpus", "system", "os", "source", "image",
+          "distribution", "platform", "machine", "architecture", "installation"}  # fmt: skip
+
+
+@lru_cache(maxsize=4_096)
+def field_of(label: str) -> str | None:
+    """Return the field that a label is for; None where it is no label of ours."""
+    words = " ".join(label.lower().replace("*", "").replace("_version", " version").split()).strip(" .?'")
+    if words.startswith(("cuda", "installed version of cuda")) and "cudnn" in words:
+        return "cuda and cudnn"
+    for row in LABELS:
+        for begins in row.begins:
+            if words == begins or (begins not in _EXACT and words.startswith(begins)):
+                return row.field
+    return next((f"packages.{name}" for name in PACKAGES if words in {name, f"{name} version"}), None)
+
+
+_SOURCES = {"conda": "conda", "pip": "pip", "docker": "docker", "source": "source", "container": "docker"}
+_ASIDE = re.compile(r"\([^)]{0,120}\)")
+
+Found = Iterator[tuple[str, str, int]]
+"""Fields, values, and how many of them are said to be there."""
+
+
+def _plain(pattern: str, *, aside: bool = True) -> re.Pattern[str]:
+    return re.compile(rf"(?<![\w.])v?({pattern})" if aside else pattern, re.ASCII | re.IGNORECASE)
+
+
+_RELEASE, _PYTHON = _plain(RELEASE), _plain(PYTHON)
+_PREFIXED_RELEASE = re.compile(rf"(?<![\w.])(?:r|v|tf|tensorflow)?v?[ -]?({RELEASE})", re.ASCII | re.IGNORECASE)
+_ORIGIN = re.compile(rf"g[0-9a-f]{{7,12}}\S{{0,3}} ['\"]?({RELEASE})", re.ASCII)
+_DESCRIBED = re.compile(r"\s{0,4}v[0-9.]{3,9}(?:-rc[0-9])?-[0-9]{1,7}-g[0-9a-f]{7,12}\s{0,4}\Z", re.ASCII)
+"""What Git calls a build: after which release it was made, and not which it is."""
+
+_DRIVER = _plain(DRIVER + r"|[2-9][0-9]{2}(?![0-9.])")
+_NUMBER = re.compile(
+    r"(?<![\w.+-])(?:v|V)?([0-9]{1,3}(?:\.[0-9]{1,3}){0,3})(?![0-9]|\.[0-9])(?! ?GB)(?:-[0-9])?", re.ASCII
+)
+_NAMED_CUDNN = re.compile(
+    r"cu ?dnn[^0-9/]{0,16}([4-9](?:\.[0-9]{1,2}){0,3})(?![0-9]|\.[0-9])", re.IGNORECASE | re.ASCII
+)
+_NAMED_CUDA = re.compile(
+    r"cuda(?!/)[^0-9/,;]{0,16}((?:[4-9]|1[0-5])(?:\.[0-9]{1,3}){0,2})(?![0-9]|\.[0-9])", re.IGNORECASE | re.ASCII
+)
+_BUILT_FOR = re.compile(r"\+cuda[0-9.]{2,6}")
+
+
+def _tensorflow(_: str, value: str) -> Found:
+    found = _ORIGIN.search(value) or (None if _DESCRIBED.match(value) else _PREFIXED_RELEASE.search(value))
+    if found is not None:
+        yield "tensorflow", found[1], 1
+
+
+def _python(_: str, value: str) -> Found:
+    found = _PYTHON.search(value)
+    if found is not None:
+        yield "python", found[1], 1
+
+
+def _cuda(_: str, value: str) -> Found:
+    yield from (row for row in _toolkit("cuda", value) if row[0] != "cudnn" or "dnn" in value.lower())
+
+
+def _toolkit(_: str, value: str) -> Found:
+    """Read "11.2/8.1", "CUDA 11.2, cuDNN 8.1", "10.2 and 7.6.5" or one number of either."""
+    text = _ASIDE.sub(" ", _BUILT_FOR.sub("", value))
+    named = {
+        name: match[1]
+        for name, match in (("cuda", _NAMED_CUDA.search(text)), ("cudnn", _NAMED_CUDNN.search(text)))
+        if match
+    }
+    if named:
+        yield from ((name, number, 1) for name, number in named.items())
+        rest = [n for n in _NUMBER.findall(text) if n not in named.values()]
+        other = "cudnn" if "cuda" in named else "cuda"
+        if len(named) == 1 and rest and "/" in text and _looks(rest[0]) == other:
+            yield other, rest[0], 1
+        return
+    numbers = _NUMBER.findall(text)[:2]
+    kinds = [_looks(number) for number in numbers]
+    if kinds and kinds[0] == "driver":
+        yield "driver", numbers[0], 1
+        return
+    apart = bool({"/", ",", ";", "|", "&", "+"} & set(text)) or " and " in text
+    if len(numbers) > 1 and apart:
+        first, second = numbers
+        swapped = major(first) < 10 <= major(second)  # noqa: PLR2004 - cuDNN has one digit
+        yield "cuda", second if swapped else first, 1
+        yield "cudnn", first if swapped else second, 1
+    elif numbers:
+        yield kinds[0], numbers[0], 1
+
+
+def _looks(number: str) -> str:
+    """Tell a lone number's kind by its shape: 7.6.5 and 8.4.1.50 are cuDNN's, 9.0.176 CUDA's, 460.32.03 a driver's."""
+    parts = numbers(number)
+    first_driver, cudnn_majors, smallest_cuda_build, parts_of_a_build = 200, range(5, 10), 27, 3
+    if parts[0] >= first_driver:
+        return "driver"
+    if len(parts) > parts_of_a_build:
+        return "cudnn"
+    triple = len(parts) == parts_of_a_build and parts[0] in cudnn_majors
+    return "cudnn" if triple and parts[2] < smallest_cuda_build else "cuda"
+
+
+def _cudnn(_: str, value: str) -> Found:
+    found = re.search(rf"(?<![\w.])v?({CUDNN}|[5-9](?![0-9.]))", _ASIDE.sub(" ", value), re.ASCII)
+    if found is not None:
+        yield "cudnn", found[1], 1
+
+
+def _driver(_: str, value: str) -> Found:
+    found = _DRIVER.search(value)
+    if found is not None:
+        yield "driver", found[1], 1
+
+
+def _gpus(_: str, value: str) -> Found:
+    for match in GPU_IN_FIELD.finditer(value[:200]):
+        yield "gpus", tidy_gpu(match[0]), count_around(value, match.start(), match.end())
+
+
+_KERNELS = {"linux": "linux", "windows": "windows", "darwin": "macos"}
+
+
+def _os(_: str, value: str) -> Found:
+    kernel = _KERNELS.get(value.strip(" \"',").lower())
+    if kernel is not None or "linux" in value.lower():
+        yield "platform", kernel or "linux", 1
+    listed = value.startswith("(")
+    system = systems(" ".join(re.sub(r"[('\",)]+", " ", value).split()) if listed else value)
+    if system is not None:
+        yield "os", system, 1
+
+
+def _install(_: str, value: str) -> Found:
+    lowered = value.lower()
+    positions = {word: lowered.find(word) for word in _SOURCES if word in lowered}
+    if positions:
+        yield "install", _SOURCES[min(positions, key=lambda word: (word == "source", positions[word]))], 1
+    yield from (row for row in _tensorflow("", value) if "tensorflow" in lowered)
+
+
+def _image(_: str, value: str) -> Found:
+    found = re.search(r"([a-z0-9][a-z0-9._/-]{2,80}:[A-Za-z0-9_][A-Za-z0-9_.-]{0,80})", value, re.ASCII)
+    if found is not None:
+        yield "image", found[1], 1
+
+
+def _arch(_: str, value: str) -> Found:
+    found = re.search(r"\b(x86_64|aarch64|arm64|ppc64le)\b", value, re.ASCII)
+    if found is not None:
+        yield "arch", found[1], 1
+
+
+def _capability(_: str, value: str) -> Found:
+    found = re.search(r"(?<![\w.])([1-9][0-9]?\.[0-9])(?![0-9.])", value, re.ASCII)
+    if found is not None:
+        yield "compute_capabilities", found[1], 1
+
+
+def _bazel(_: str, value: str) -> Found:
+    """Who names the tool that builds TensorFlow may have built it."""
+    if re.search(r"[0-9]\.[0-9]", value):
+        yield "origin", "source", 1
+
+
+def _package(target: str, value: str) -> Found:
+    found = re.search(rf"(?<![\w.])({VERSION})", value, re.ASCII)
+    if found is not None:
+        yield target, found[1], 1
+
+
+READERS: dict[str, Callable[[str, str], Found]] = {
+    "tensorflow": _tensorflow, "python": _python, "cuda and cudnn": _toolkit, "cuda": _cuda, "cudnn": _cudnn,
+    "driver": _driver, "gpus": _gpus, "os": _os, "install": _install, "image": _image, "arch": _arch,
+    "compute_capabilities": _capability, "origin": _bazel, "packages": _package,
+}  # fmt: skip

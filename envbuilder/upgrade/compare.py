@@ -1,0 +1,361 @@
+"""Differences between the observations of the old and the new image."""
+
+from __future__ import annotations
+
+import base64
+import math
+import zlib
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import msgspec
+
+from envbuilder.catalog.model import Catalog
+from envbuilder.compat.fleet import FleetHost, findings_on
+from envbuilder.environment import Environment
+from envbuilder.finding import Code, Finding, compatible
+from envbuilder.support import decoding
+from envbuilder.upgrade import inventory, statistics, surface
+from envbuilder.upgrade.document import (
+    Differences,
+    HostChange,
+    HostState,
+    MemoryChange,
+    ModelExchange,
+    NumericChange,
+    OutcomeChange,
+    OutputChange,
+    Side,
+    TestCounts,
+)
+from envbuilder.upgrade.observed import Numerics, Observed, Operation, Precision, Printed, UserTest
+from envbuilder.upgrade.statistics import Samples, Settings
+from envbuilder.verdict import CheckResult
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """All that is known of one side; ``checks`` is None where it has no verdict."""
+
+    side: Side
+    observed: Observed
+    checks: tuple[CheckResult, ...] | None = None
+
+
+def differences(
+    old: Evidence,
+    new: Evidence,
+    samples: Sequence[Samples],
+    fleet: Sequence[FleetHost],
+    catalog: Catalog,
+    settings: Settings,
+    models: tuple[ModelExchange, ...] | None = None,
+) -> Differences:
+    """Compare two sides in every respect for which both have evidence; the rest is None, never "no difference"."""
+    one, other = old.observed, new.observed
+    warned = warnings(one.printed, other.printed) if one.printed and other.printed else None
+    outputs, compared = compare_outputs(one.numerics, other.numerics) if one.numerics and other.numerics else (None, 0)
+    gpu = new.side.environment.flavor == "gpu"
+    tests = (
+        compare_tests(one.tests, other.tests, one.again, other.again)
+        if one.tests is not None and other.tests is not None
+        else None
+    )
+    return Differences(
+        packages=inventory.packages(one.inventory, other.inventory) if one.inventory and other.inventory else None,
+        requirements=inventory.requirements(one.inventory, other.inventory)
+        if one.inventory and other.inventory
+        else None,
+        platform=inventory.platform(old.side, new.side, one.inventory, other.inventory),
+        sets=inventory.sets(old.side, new.side),
+        hosts=compare_hosts(old.side.environment, new.side.environment, fleet, catalog) if fleet and gpu else None,
+        size_ratio=inventory.size_ratio(old.side, new.side),
+        layers=inventory.layers(old.side, new.side),
+        timings=statistics.compare([one for one in samples if one.unit == "s"], settings) if samples else None,
+        numerics=numerics(one.numerics, other.numerics) if one.numerics and other.numerics else None,
+        warnings_new=warned[0] if warned else None,
+        warnings_gone=warned[1] if warned else (),
+        surface=surface.compare_surfaces(one.surface, other.surface) if one.surface and other.surface else None,
+        checks=checks(old.checks, new.checks) if old.checks is not None and new.checks is not None else None,
+        tests=tests,
+        tests_run=_run(one, other),
+        tests_counted=count_tests(one.tests, other.tests, tests or ())
+        if one.tests is not None and other.tests is not None
+        else None,
+        outputs=outputs,
+        outputs_compared=compared,
+        streams_changed=streams(one.numerics, other.numerics) if one.numerics and other.numerics else None,
+        memory=_memory(samples, settings),
+        models=models,
+    )
+
+
+def _memory(samples: Sequence[Samples], settings: Settings) -> tuple[MemoryChange, ...] | None:
+    """Judge peaks of memory as durations are, in a family of their own; None where none were read."""
+    rows = statistics.compare([one for one in samples if one.unit == "B"], settings)
+    return (
+        tuple(
+            MemoryChange(
+                name=row.name, rounds=row.rounds, old=row.old_s, new=row.new_s, ratio=row.ratio, change=row.change
+            )
+            for row in rows
+        )
+        or None
+    )
+
+
+def _run(one: Observed, other: Observed) -> int | None:
+    """Count the tests that ran on either side; None where none were asked for."""
+    if one.tests is None and other.tests is None:
+        return None
+    return len({test.name for test in (*(one.tests or ()), *(other.tests or ()))} - {THE_RUN})
+
+
+def compare_hosts(
+    old: Environment, new: Environment, fleet: Iterable[FleetHost], catalog: Catalog
+) -> tuple[HostChange, ...]:
+    """List every GPU of every host with how both sides are served there, changed or not."""
+    rows = []
+    for host in fleet:
+        for gpu in dict.fromkeys(host.gpus):
+            before = findings_on(old, host.driver, (gpu,), catalog, host.arch)
+            after = findings_on(new, host.driver, (gpu,), catalog, host.arch)
+            rows.append(
+                HostChange(
+                    host=host.name,
+                    gpu=gpu,
+                    driver=host.driver or "none",
+                    old=state(before),
+                    new=state(after),
+                    findings=after,
+                )
+            )
+    return tuple(rows)
+
+
+def state(findings: Sequence[Finding]) -> HostState:
+    """Name how a GPU is served: by its own machine code, after compiling PTX, not at all, or no claim."""
+    answer = compatible(tuple(findings))
+    if answer is None:
+        return "unknown"
+    if not answer:
+        return "lost"
+    return "ptx" if any(finding.code is Code.PTX_JIT for finding in findings) else "native"
+
+
+FAILURES = frozenset({"failed", "error", "timeout"})
+THE_RUN = "(the run)"
+"""The entry of a run of tests that did not come to its end."""
+
+TOLERANCE: Mapping[Precision, float] = {"float32": 2e-5, "float16": 2e-2, "bfloat16": 1e-1, "float64": 1e-9}
+"""The largest relative error that a sound kernel of this precision makes on the probe's operations.
+
+Read on TensorFlow 2.15.1 and 2.16.2: the worst were 8.4e-7, 4.3e-3 and 5.3e-2 (a cumulative sum of 1024 values).
+Double precision is its own reference; its tolerance is for results across the sides.
+"""
+
+RELEVANT = 2.0
+"""An error has changed when it is this many times larger or smaller."""
+
+
+def checks(old: Sequence[CheckResult], new: Sequence[CheckResult]) -> tuple[OutcomeChange, ...]:
+    """List the checks whose outcomes differ, in the new side's order."""
+    before = {check.name: check for check in old}
+    after = {check.name: check for check in new}
+    return tuple(
+        OutcomeChange(
+            name=name, old=_outcome(before.get(name)), new=_outcome(after.get(name)), message=_said(after.get(name))
+        )
+        for name in (*after, *(name for name in before if name not in after))
+        if _outcome(before.get(name)) != _outcome(after.get(name))
+    )
+
+
+def _outcome(result: CheckResult | UserTest | None) -> str:
+    return result.outcome if result else ""
+
+
+def _said(check: CheckResult | None) -> str:
+    if check is None or check.outcome == "passed":
+        return ""
+    return "; ".join(f"{finding.code}: {finding.message}" for finding in check.findings) or check.observed
+
+
+Runs = Sequence[Sequence[UserTest]]
+"""Further runs of a side, each with its tests."""
+
+
+def compare_tests(
+    old: Sequence[UserTest], new: Sequence[UserTest], old_again: Runs = (), new_again: Runs = ()
+) -> tuple[OutcomeChange, ...]:
+    """List the user's tests whose outcomes differ, by name; the message is that of the side where it fails.
+
+    A test that fails on one side, and in further runs ends otherwise on either, is flaky.
+    """
+    before = {test.name: test for test in old}
+    after = {test.name: test for test in new}
+    changes = []
+    for name in sorted(before.keys() | after.keys()):
+        one, other = before.get(name), after.get(name)
+        if _outcome(one) != _outcome(other):
+            message = other.message if other and other.outcome != "passed" else one.message if one else ""
+            change = OutcomeChange(name=name, old=_outcome(one), new=_outcome(other), message=message)
+            changes.append(_rerun(change, old_again, new_again) if _in_doubt(change) else change)
+    return tuple(changes)
+
+
+def _rerun(change: OutcomeChange, old_again: Runs, new_again: Runs) -> OutcomeChange:
+    """Say of a test that fails on one side how often it fails, counting its first run."""
+    sides = [
+        [first, *(_outcome(_named(run, change.name)) for run in runs)]
+        for first, runs in ((change.old, old_again), (change.new, new_again))
+    ]
+    if len(sides[0]) + len(sides[1]) == 2:  # noqa: PLR2004 - one run of each side: never run again
+        return change
+    bad = [sum(outcome != "passed" for outcome in outcomes) for outcomes in sides]
+    flaky = any("passed" in outcomes and set(outcomes) != {"passed"} for outcomes in sides)
+    said = f"failed {bad[1]} of {len(sides[1])} runs on the new side, {bad[0]} of {len(sides[0])} on the old"
+    return msgspec.structs.replace(change, flaky=flaky, again=said)
+
+
+def to_run_again(changes: Sequence[OutcomeChange]) -> frozenset[str]:
+    """Name the tests of which one run does not say whether they always end so."""
+    return frozenset(change.name for change in changes if _in_doubt(change)) - {THE_RUN}
+
+
+def _in_doubt(change: OutcomeChange) -> bool:
+    return _newly(change) or (change.old in FAILURES and change.new == "passed")
+
+
+def _named(run: Sequence[UserTest], name: str) -> UserTest | None:
+    return next((test for test in run if test.name == name), None)
+
+
+def count_tests(old: Sequence[UserTest], new: Sequence[UserTest], changes: Sequence[OutcomeChange] = ()) -> TestCounts:
+    """Count the user's tests, and name those that failed on the old side already: they say nothing of the new one.
+
+    One that is flaky, as the ``changes`` say, is named as that and not here.
+    """
+    flaky = {change.name for change in changes if change.flaky}
+    passed = [{test.name for test in side if test.outcome == "passed"} for side in (old, new)]
+    names = {test.name for test in (*old, *new)} - {THE_RUN}
+    return TestCounts(
+        total=len(names),
+        passed_both=len(passed[0] & passed[1]),
+        passed_old=len(passed[0]),
+        failed_before=tuple(
+            f"{test.name}: {test.outcome} on the old side: {test.message}"
+            for test in old
+            if test.outcome in FAILURES and test.name not in flaky
+        ),
+        ended=not any(test.name == THE_RUN for test in (*old, *new)),
+    )
+
+
+def newly_failed(changes: Sequence[OutcomeChange]) -> tuple[OutcomeChange, ...]:
+    """Keep what failed on the new side and did not on the old one, unless flaky; what vanished counts as failed."""
+    return tuple(change for change in changes if _newly(change) and not change.flaky)
+
+
+def _newly(change: OutcomeChange) -> bool:
+    return change.old not in FAILURES and (change.new in FAILURES or (change.old == "passed" and change.new == ""))
+
+
+def numerics(old: Numerics, new: Numerics) -> tuple[NumericChange, ...]:
+    """List operations whose error changed relevantly, or is outside its precision's tolerance on either side."""
+    before = {operation.name: operation for operation in old.operations}
+    found = [_numeric(before.get(operation.name), operation) for operation in new.operations]
+    return tuple(change for change in found if change is not None)
+
+
+def _numeric(old: Operation | None, new: Operation) -> NumericChange | None:
+    tolerance = TOLERANCE[new.precision]
+    was = old.error if old else None
+    outside = new.error is None or new.error > tolerance
+    message = new.failure
+    if old is not None and old.inputs != new.inputs:
+        message, outside = "the inputs differ: not comparable", True
+    elif _alike(was, new.error, tolerance):
+        return None
+    return NumericChange(
+        operation=new.name, old=was, new=new.error, tolerance=tolerance, outside=outside, message=message
+    )
+
+
+def _alike(old: float | None, new: float | None, tolerance: float) -> bool:
+    """Tell whether two errors are within tolerance and not relevantly different; raising on both sides is alike."""
+    if old is None or new is None:
+        return old is new
+    low, high = sorted((old, new))
+    return high <= tolerance and high <= RELEVANT * max(low, tolerance / 100)
+
+
+def newly_outside(changes: Sequence[NumericChange]) -> tuple[NumericChange, ...]:
+    """Keep the operations that are outside tolerance, or raise, on the new side alone."""
+    return tuple(
+        change for change in changes if change.outside and change.old is not None and change.old <= change.tolerance
+    )
+
+
+def warnings(old: Printed, new: Printed) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the lines that are newly printed, and those that no longer are."""
+    before, after = {*old.imported, *old.used}, {*new.imported, *new.used}
+    return tuple(sorted(after - before)), tuple(sorted(before - after))
+
+
+def compare_outputs(old: Numerics, new: Numerics) -> tuple[tuple[OutputChange, ...], int]:
+    """List the operations whose results differ on the same inputs, and count those that could be compared."""
+    before = {operation.name: operation for operation in old.operations}
+    rows = [
+        _change(before[one.name], one)
+        for one in new.operations
+        if one.name in before and comparable(before[one.name], one)
+    ]
+    return tuple(row for row in rows if row is not None), len(rows)
+
+
+def comparable(old: Operation, new: Operation) -> bool:
+    """Tell whether both sides gave results, and on the same inputs; raising is told of elsewhere."""
+    return bool(old.values and new.values and old.inputs == new.inputs)
+
+
+def _change(old: Operation, new: Operation) -> OutputChange | None:
+    if old.outputs == new.outputs:
+        return None
+    tolerance = 2 * TOLERANCE[new.precision]  # either side may be off by one tolerance
+    drift = drift_of(_values(old), _values(new))
+    return OutputChange(
+        operation=new.name, drift=drift, tolerance=tolerance, outside=drift is None or drift > tolerance
+    )
+
+
+def _values(operation: Operation) -> array[float]:
+    """Read little-endian results; the probe writes doubles for double precision, single ones else.
+
+    Empty, and so without a comparison, where they are damaged or larger than any operation's.
+    """
+    kind = "d" if operation.precision == "float64" else "f"
+    with suppress(decoding.DamagedError), decoding.damaged("no results"):
+        return array(kind, zlib.decompressobj().decompress(base64.b64decode(operation.values), _MOST_BYTES))
+    return array(kind)
+
+
+_MOST_BYTES = 64 << 20
+
+
+def drift_of(old: array[float], new: array[float]) -> float | None:
+    """Return the largest difference relative to the largest old result; None for other shapes, or nothing finite."""
+    if len(old) != len(new) or not old:
+        return None
+    scale = max(map(abs, old)) or 1.0
+    drift = max(abs(one - other) for one, other in zip(old, new, strict=True)) / scale
+    return drift if math.isfinite(drift) else None
+
+
+def streams(old: Numerics, new: Numerics) -> tuple[str, ...] | None:
+    """Name the generators that give something else for the same seed now; None where one side was not asked."""
+    if not old.streams or not new.streams:
+        return None
+    return tuple(name for name, digest in old.streams.items() if digest != new.streams.get(name, ""))
