@@ -33,7 +33,7 @@ class Foreseen:
 def foresee(text: str, catalog: Catalog, driver_here: str | None = None) -> Foreseen:
     """Read a report and say what must go wrong, how it would be rebuilt, and what works instead.
 
-    Raises InputError for a text that is no report: an empty one.
+    Raises InputError for an empty text.
     """
     if not text.strip():
         raise InputError(

@@ -40,11 +40,11 @@ _HIDDEN_BY = {
     Code.PYTHON_UNSUPPORTED: frozenset({Code.NOT_INSTALLABLE}),
     Code.API_MISMATCH: frozenset({Code.PACKAGE_CONFLICT, Code.KERAS_MISMATCH}),
 }
-"""What follows from something else that the lines prove, and is no cause beside it."""
+"""Codes that follow from another proved code; they are not causes of their own."""
 
 
 def predict(reported: Reported, symptoms: tuple[Symptom, ...], catalog: Catalog) -> tuple[Finding, ...]:
-    """List what must go wrong, the cause first: what lines prove, what the rules foresee, what pauses tell."""
+    """List the possible causes, the most likely first: proved by lines, predicted by rules, suggested by pauses."""
     stops = any(get(row.signature).code in _AT_IMPORT for row in symptoms if row.exact)
     symptoms = tuple(row for row in symptoms if not is_aside(row, reported, stops=stops))
     shown = _proved(symptoms)
@@ -82,7 +82,7 @@ _HOST = frozenset({Code.DRIVER_MISMATCH, Code.STUB_LIBCUDA, Code.GPU_NOT_VISIBLE
 
 
 def _said_by(code: Code, codes: set[Code]) -> bool:
-    """Tell whether the rules say what a line proves; they say it with the versions."""
+    """Return True if the rules say what a line proves; they say it with the versions."""
     return code in codes or (code is Code.MISSING_LIBRARY and bool(codes & _OF_LIBRARIES))
 
 
@@ -166,7 +166,7 @@ def _other_system(reported: Reported, symptoms: tuple[Symptom, ...]) -> tuple[Fi
                 severity=Severity.INFO,
                 subject=reported.arch,
                 message=f"No wheel on the package index is for {reported.arch}, so this build is the reporter's own.",
-                fix="Compare with an x86-64 machine, or ask whoever made the build.",
+                fix="Compare with an x86-64 machine, or ask the people who made the build.",
             ),
         )
     return ()
@@ -236,7 +236,7 @@ _EXPLAINED: dict[Complaint, frozenset[Code]] = {
 
 
 def explains(code: Code, reported: Reported) -> bool:
-    """Tell whether a cause can be what is complained of; anything can where the report does not say what that is."""
+    """Return True if a cause can be what is complained of; anything can where the report does not say what that is."""
     if code in _LIBRARIES and reported.install == "conda":
         return False  # it may be conda's build, which opens the libraries that conda chose for it
     if not reported.complaints or code in {Code.OTHER_BUILD, Code.UNKNOWN}:
@@ -246,7 +246,7 @@ def explains(code: Code, reported: Reported) -> bool:
 
 
 def _opens_at_import(reported: Reported) -> bool:
-    """Tell whether a missing CUDA stops the import: before 1.14, and where nobody knows which release it is."""
+    """Return True if a missing CUDA stops the import: before 1.14, and where nobody knows which release it is."""
     return reported.tensorflow is None or not at_least(release_of(reported.tensorflow), _OPENS_AT_USE)
 
 
@@ -265,7 +265,7 @@ def _is_first(reported: Reported) -> bool:
 
 
 def is_aside(symptom: Symptom, reported: Reported, *, stops: bool = False) -> bool:
-    """Tell whether a line is about another matter: a GPU where only an import fails, or another TensorFlow.
+    """Return True if a line is about another matter: a GPU where only an import fails, or another TensorFlow.
 
     ``stops`` is true where another line shows what stops the import.
     """
@@ -405,7 +405,7 @@ def day_of(reported: Reported, symptoms: tuple[Symptom, ...]) -> str | None:
 
 
 def _is_of_its_time(row: ImageDefect, image: str, day: str) -> bool:
-    """Tell whether a log can be of the defect: an image that stays has it ever after, one that moves until its end."""
+    """Return True if the image had the defect that day. A fixed tag keeps it for ever, a moving one until it was fixed."""
     return row.since <= day <= (row.until or day) if _moves(image) else True
 
 
@@ -414,7 +414,7 @@ def _moves(image: str) -> bool:
 
 
 def _shows(row: ImageDefect, symptom: Symptom, image: str) -> bool:
-    """Tell whether a line is a message of this defect: about this image, this library, where it names one."""
+    """Return True if a line is a message of this defect: about this image, this library, where it names one."""
     if symptom.signature not in row.shows or not symptom.exact:
         return False
     own = [value for name, value in symptom.values.items() if name.startswith("image")]

@@ -94,6 +94,6 @@ def _twin(wanted: Symptom, seen: tuple[Symptom, ...]) -> Symptom | None:
 
 
 def gone(reported: tuple[Symptom, ...], seen: tuple[Symptom, ...]) -> tuple[Symptom, ...]:
-    """List the reported messages that came again (none: what was changed mends it)."""
+    """List the reported messages that occurred again. None means that the change fixes it."""
     names = {row.signature for row in telling(reported)}
     return tuple(row for row in seen if row.signature in names)

@@ -11,11 +11,11 @@ from envbuilder.reproduce.messages.catalog import Symptom, get
 from envbuilder.reproduce.report.reported import Reported
 
 Confidence = Literal["certain", "likely", "unsure"]
-"""A line proves it; the rules foresee it from what is stated; it cannot be known from the report."""
+"""A line proves it; the rules predict it from stated versions; or the report does not decide it."""
 
 Place = Literal["versions", "installation", "host", "build", "unknown"]
-"""Where the cause lies, and with it what can mend it: other versions, another step of installing, the host (its driver,
-its container's options, its processor), or whoever made the build."""
+"""Where the cause is, and with it the kind of fix: other versions, another installation step, the host (driver,
+container options, processor), or the people who made the build."""
 
 _PLACES: dict[Place, frozenset[Code]] = {
     "versions": frozenset(
@@ -42,12 +42,11 @@ _PLACES: dict[Place, frozenset[Code]] = {
 
 
 class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
-    """What is wrong, in one sentence (``cause``), and how sure that is.
+    """The cause in one sentence, and its confidence.
 
-    ``codes`` are the findings that it rests on, the leading one first; none where it is ``unsure``. ``line`` and
-    ``quote`` are the report's line that decides (0 and '' where none does). ``fix`` mends it, in one sentence.
-    ``harmless`` says of lines that look bad what they are. ``ask`` are commands whose output would decide, where that
-    is needed.
+    ``codes`` are the findings behind it, the leading one first; empty if ``unsure``. ``line`` and ``quote`` are the
+    deciding line of the report (0 and '' if there is none). ``fix`` is one sentence. ``harmless`` explains lines that
+    look like errors. ``ask`` lists commands whose output would decide.
     """
 
     cause: str
@@ -105,7 +104,7 @@ def _decisive(lead: Finding, symptoms: tuple[Symptom, ...]) -> Symptom | None:
 
 
 def _made_of(lead: Finding, symptom: Symptom) -> bool:
-    """Tell whether a finding holds this very line as what was found, and not a version that a rule compared."""
+    """Return True if a finding holds this very line as what was found, and not a version that a rule compared."""
     return bool(lead.found) and symptom.text.startswith(lead.found)
 
 

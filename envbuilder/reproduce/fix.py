@@ -36,12 +36,12 @@ def mend(
     diagnosis: Diagnosis,
     catalog: Catalog,
 ) -> tuple[Nearest, Environment | None] | None:
-    """Find what works near a report; None where nothing that is known would mend it.
+    """Find the closest compatible environment for a report; None if no known one would fix it.
 
-    The driver, the GPU and the system stay as they are. Where the cause lies with the host, with the steps of
-    installing or with another build, other versions mend nothing and none are named; nor is the environment that
-    failed, nor one that the same or another warning about the GPU holds for. What the report has working comes first;
-    where nothing is known of the cause, it alone. The environment is None where no wheels can make it.
+    Driver, GPU and system stay unchanged. If the cause is the host, the installation steps or an unofficial build,
+    other versions fix nothing and none is named. The failing environment is never proposed, nor one with a warning
+    about the GPU. Versions that the report says work come first; if the cause is unknown, only those are proposed. The
+    environment is None if no wheels exist for it.
     """
     if question is None or not _lies_with_versions(diagnosis):
         return None
@@ -60,7 +60,7 @@ def mend(
     made = resolve(wish, catalog)
     environment = None if isinstance(made, Rejection) else made
     if environment is None and any(change.field == "install" and change.new is None for change in changes):
-        return None  # it would be mended by CUDA wheels, and there are none for it
+        return None  # CUDA wheels would fix it, and there are none for this release
     answer = check(near, catalog).environment
     return (
         Nearest(
@@ -80,7 +80,7 @@ _Way = tuple[Question, tuple[Change, ...], Predicate]
 
 
 def _lies_with_versions(diagnosis: Diagnosis) -> bool:
-    """Tell whether another version can mend it, or nobody knows: whose build it is decides what its versions mean."""
+    """Return True if another version can fix it, or if that is unknown because the build is not an official one."""
     if Code.OTHER_BUILD in diagnosis.codes:
         return False
     return not diagnosis.codes or diagnosis.place == "versions" or diagnosis.codes[:1] in _ELSEWHERE
@@ -107,7 +107,7 @@ def _way(found: Near[Question], reported: Reported, diagnosis: Diagnosis, asked:
 
 
 def _answerable(question: Question, catalog: Catalog) -> Question:
-    """Leave out what the catalogue has no row for: it can say nothing about it, and changes nothing of it.
+    """Leave out versions without a catalogue row: nothing is known about them, and nothing about them changes.
 
     What is built to prove an answer holds no forward-compatibility package, so that one cannot help either.
     """
@@ -150,20 +150,20 @@ _MENDED_BY = {
 
 
 _ELSEWHERE = ((Code.NOT_INSTALLABLE,), (Code.CPU_FEATURE_MISSING,))
-"""Causes that do not lie with the versions, and that another version can mend all the same."""
+"""Causes that are not about versions, and that another version can still fix."""
 
 _OF_ANSWERS = frozenset({Code.NOT_INSTALLABLE, Code.PYTHON_UNSUPPORTED})
-"""Causes that a release can mend where its pre-release could not be installed."""
+"""Causes that a release can fix if its pre-release could not be installed."""
 
 
 def _before_all(question: Question, catalog: Catalog) -> bool:
-    """Tell whether a release is older than all that are known: years lie between it and whatever would be named."""
+    """Return True if a release is older than all that are known: years lie between it and whatever would be named."""
     known = versions.key_or_none(question.tensorflow)
     return known is None or known < versions.key(catalog.final_versions[0])
 
 
 def _mends(diagnosis: Diagnosis, changes: tuple[Change, ...], question: Question) -> bool:
-    """Tell whether a way out touches what is wrong, and whether enough is known to say so."""
+    """Return True if a way out touches what is wrong, and whether enough is known to say so."""
     if not diagnosis.codes:
         return True  # nothing is known of the cause: the report's own word is what there is
     lead = diagnosis.codes[0]
@@ -171,7 +171,7 @@ def _mends(diagnosis: Diagnosis, changes: tuple[Change, ...], question: Question
     if lead in _MENDED_BY and not fields & _MENDED_BY[lead]:
         return False
     if fields == {"system"} and not (lead == Code.NOT_A_GPU_BUILD and question.gpu):
-        return False  # another system alone gives a GPU to those who ask for one, and mends nothing else
+        return False  # another system only gives access to a GPU; it fixes nothing else
     if lead not in _OF_ANSWERS and all(finishes(change) for change in changes):
         return False
     if lead in {Code.DRIVER_TOO_OLD, Code.CONTAINER_REQUIREMENT}:
@@ -234,7 +234,7 @@ _UPPER = frozenset({"<", "<=", "==", "~="})
 
 
 def other_way(lead: Code, question: Question, works: Works[Question], catalog: Catalog) -> Near[Question] | None:
-    """Return the way, or None where there is none that is known to mend this cause."""
+    """Return the fix, or None if no fix for this cause is known."""
     if lead in _PACKAGE:
         return _bounded(_PACKAGE[lead], question, works, catalog)
     if lead in _NOT_FOUND and question.gpu and question.install == "system":
@@ -299,7 +299,7 @@ def _without_need(question: Question, works: Works[Question], catalog: Catalog) 
 
 
 def finishes(change: Change) -> bool:
-    """Tell whether a change only leads from a pre-release to its release: the same kernels, the same libraries."""
+    """Return True if a change only leads from a pre-release to its release: the same kernels, the same libraries."""
     both = change.field == "tensorflow" and change.new is not None
     return both and versions.numbers(change.old) == versions.numbers(str(change.new))
 
@@ -354,7 +354,7 @@ def _has(question: Question, name: str) -> bool:
 
 
 def _differs(old: str | None, new: str) -> bool:
-    """Tell whether a version is another one: 2.10 is no other than 2.10.1, of which somebody said less."""
+    """Return True if the versions differ; 2.10 and 2.10.1 do not: the shorter text is a prefix."""
     return old is None or not (versions.is_prefix(new, old) or versions.is_prefix(old, new))
 
 

@@ -77,7 +77,7 @@ def forecast(reported: Reported, symptoms: tuple[Symptom, ...], catalog: Catalog
 
 
 def _stated(finding: Finding, reported: Reported) -> bool:
-    """Tell whether a finding is about something that somebody said: what was chosen in its place is not judged."""
+    """Return True if a finding is about something that somebody said: what was chosen in its place is not judged."""
     if finding.code in {Code.CUDNN_MISMATCH, Code.TWO_CUDA_STACKS}:
         return reported.cudnn is not None or any("cudnn" in name for name in reported.packages)
     if finding.code is Code.PYTHON_UNSUPPORTED:
@@ -86,7 +86,7 @@ def _stated(finding: Finding, reported: Reported) -> bool:
 
 
 def _runs(reported: Reported) -> bool:
-    """Tell whether TensorFlow is there and was started: an installer found a wheel of it, whatever was read."""
+    """Return True if TensorFlow is there and was started: an installer found a wheel of it, whatever was read."""
     places = ("site-packages/tensorflow", "dist-packages/tensorflow", "site-packages\\tensorflow")
     return any(place in row.text for row in reported.evidence for place in places)
 
@@ -158,7 +158,7 @@ def _for_windows(finding: Finding, reported: Reported) -> Finding:
 
 
 def _refuted(finding: Finding, reported: Reported, symptoms: tuple[Symptom, ...]) -> bool:
-    """Tell whether the report's own log went further than this finding allows."""
+    """Return True if the report's own log went further than this finding allows."""
     if any(get(row.signature).code is finding.code for row in symptoms):
         return False
     texts = (*(row.text for row in reported.evidence), *(row.text for row in symptoms))
@@ -169,7 +169,7 @@ def _refuted(finding: Finding, reported: Reported, symptoms: tuple[Symptom, ...]
         return False
     installing = any(get(row.signature).layer == "install" for row in symptoms)
     if finding.code is Code.PYTHON_UNSUPPORTED and not installing and (symptoms or means_gpu(reported, symptoms)):
-        return True  # whoever asks why a GPU is not used has a TensorFlow that was installed
+        return True  # a question about an unused GPU implies that TensorFlow was installed
     if finding.code in _OF_PACKAGES and not _OF_PACKAGES[finding.code] & reported.packages.keys():
         return True  # true of an unpinned installation made today; the report does not say that it is one
     return any(mark in text for text in texts for mark in _AFTER_IMPORT)
@@ -267,7 +267,7 @@ def _against_claim(reported: Reported, symptoms: tuple[Symptom, ...], catalog: C
 
 
 def _only_claim(reported: Reported) -> bool:
-    """Tell whether the report names one TensorFlow: of two, the other may have printed the log."""
+    """Return True if the report names one TensorFlow: of two, the other may have printed the log."""
     return not any(row.field == "tensorflow" for row in reported.contradictions)
 
 

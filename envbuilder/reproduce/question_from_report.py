@@ -78,7 +78,7 @@ def gpus_of(reported: Reported) -> tuple[str, ...]:
 
 
 def means_gpu(reported: Reported, symptoms: tuple[Symptom, ...]) -> bool:
-    """Tell whether the report is about a GPU at all."""
+    """Return True if the report is about a GPU at all."""
     stated = (reported.gpus, reported.driver, reported.driver_cuda, reported.cuda, reported.cudnn)
     return any(stated) or any(get(row.signature).layer in _GPU_LAYERS for row in symptoms)
 
@@ -102,7 +102,7 @@ def install_of(reported: Reported, symptoms: tuple[Symptom, ...], release: Tenso
 
 
 def _nothing_found(symptoms: tuple[Symptom, ...]) -> bool:
-    """Tell whether the log may be of a TensorFlow without any CUDA: where it names what is missing, the run time is."""
+    """Return True if the log may come from a TensorFlow without CUDA: every library that it misses is the CUDA runtime."""
     named = [row.values["library"] for row in symptoms if row.signature in LIBRARY_SYMPTOMS and "library" in row.values]
     opened = any(row.signature == "opened_library" and "cuda.so" not in row.values["library"] for row in symptoms)
     return not opened and (not named or any(name.startswith(("libcudart", "cudart")) for name in named))
@@ -115,7 +115,7 @@ def pins_of(reported: Reported) -> tuple[str, ...]:
 
 
 def is_version(text: str) -> bool:
-    """Tell whether a package index could hold this version (PEP 440)."""
+    """Return True if a package index could hold this version (PEP 440)."""
     try:
         Version(text)
     except InvalidVersion:
@@ -137,7 +137,7 @@ def _loaded(field: str, reported: Reported) -> str | None:
 
 
 def _is_open(field: str, value: str | None, reported: Reported) -> bool:
-    """Tell whether sentences alone name a version, beside another that is said to work.
+    """Return True if sentences alone name a version, beside another that is said to work.
 
     A title names the version that failed at first, and the text below tells how it went on: which of them the
     environment has is not known.

@@ -153,7 +153,7 @@ def _from_image(
 
 
 def _brings(has: str | None, wanted: str | None) -> bool:
-    """Tell whether an image's version is of the line that is wanted: 8.1.1.33 serves 8.1, and 8."""
+    """Return True if an image's version is of the line that is wanted: 8.1.1.33 serves 8.1, and 8."""
     return wanted is None or (has is not None and versions.is_prefix(versions.line(wanted), has))
 
 
@@ -202,7 +202,7 @@ PUBLISHED = "tensorflow/tensorflow"
 
 
 def holds_tensorflow(image: str) -> bool:
-    """Tell whether an image brings TensorFlow, because it is one of TensorFlow's own."""
+    """Return True if an image brings TensorFlow, because it is one of TensorFlow's own."""
     return image.partition(":")[0] == PUBLISHED
 
 

@@ -99,7 +99,7 @@ def _nearest(document: ReproduceDocument) -> list[str]:
     if near is None:
         if document.diagnosis.place == "host":
             return ["nearest that works: none; changing versions will not help"]
-        return ["nearest that works: none is known that would mend this"]
+        return ["nearest that works: none is known that would fix this"]
     lines = [f"nearest that works: {', '.join(near.changes)}"]
     lines += [f"  the report has it working: {row.field} {row.value} (line {row.line})" for row in near.worked]
     lines += [f"  {line}" for line in near.diff]
@@ -145,7 +145,7 @@ def _decisive(diagnosis: Diagnosis) -> list[str]:
 
 
 def _fix(document: ReproduceDocument) -> list[str]:
-    """Name one fix: the commands where other versions mend it, else the sentence."""
+    """Write one fix: commands if other versions fix it, otherwise the sentence."""
     near, diagnosis = document.nearest, document.diagnosis
     lines = [f"**Fix:** {terminal_text.markdown(diagnosis.fix)}"] if diagnosis.fix else []
     if near is None:
@@ -169,7 +169,7 @@ def _beside(near: Nearest, commands: list[str], present: str | None) -> list[str
     cudnn = f" and cuDNN {terminal_text.code(found.cudnn)}" if found.cudnn else ""
     both = f"CUDA {terminal_text.code(found.cuda or '')}{cudnn}"
     image = "; the image brings both" if any(row.startswith("docker run") for row in commands) else ""
-    return ["", f"This TensorFlow runs with {both}, which pip does not bring here: install them beside it{image}."]
+    return ["", f"This TensorFlow runs with {both}, which pip does not install here: install them as well{image}."]
 
 
 def _harmless(diagnosis: Diagnosis) -> list[str]:

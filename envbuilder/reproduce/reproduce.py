@@ -107,7 +107,7 @@ def _prove(document: ReproduceDocument, foreseen: Foreseen, tools: Tools) -> Pro
 
 
 def proof(document: ReproduceDocument, seen: Seen) -> Proof:
-    """Say whether what was seen in the nearest environment proves that it mends what was reported."""
+    """Return whether the messages of the closest environment prove that it fixes the report."""
     reproduced = document.run is not None and document.run.reproduced is True and _compares(document)
     again, others = gone(document.symptoms, seen.symptoms), _errors(seen)
     expected = {finding.code for finding in document.predicted if finding.severity is Severity.ERROR}

@@ -230,7 +230,7 @@ class StandIns:
 
 
 def needed(symptoms: tuple[Symptom, ...]) -> bool:
-    """Tell whether a report quotes a message that only shows with a run time."""
+    """Return True if a report quotes a message that only shows with a run time."""
     return any(row.signature in SHOWN_BY for row in symptoms)
 
 

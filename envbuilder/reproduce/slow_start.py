@@ -125,7 +125,7 @@ def _several_gpus(case: Case) -> Iterator[Finding]:
         Code.SLOW_PHASE,
         f"{count} GPUs",
         f"Each of the {count} GPUs gets a context and its kernels when TensorFlow starts, one after another; without "
-        "the persistence daemon the driver also starts each anew.",
+        "the persistence daemon the driver also starts each of them again.",
         "Compare with CUDA_VISIBLE_DEVICES=0, and run nvidia-persistenced on the host.",
         severity=Severity.INFO,
     )

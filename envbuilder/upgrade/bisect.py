@@ -71,7 +71,7 @@ class Unbuildable:
 
 
 class Trial(Protocol):
-    """Runs the command with one version; raises InfrastructureError where the engine fails, which is no answer."""
+    """Run the command with one version. Raises InfrastructureError if the engine fails: neither good nor bad."""
 
     def __call__(self, candidate: str) -> Ran | Unbuildable:
         """Build and run one version."""

@@ -106,7 +106,7 @@ class Maker:
         return LockedSide(environment, text, committed=False)
 
     def built(self, side: LockedSide) -> Built:
-        """Build a side's image, unless it stands."""
+        """Build an image, unless it exists."""
         with self.console.task(side.environment.id) as task:
             return ensure(
                 side.environment,

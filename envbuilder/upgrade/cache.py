@@ -44,7 +44,7 @@ def key_of(*places: Place, more: Mapping[str, bytes] | None = None) -> str:
 
 @dataclass(frozen=True)
 class Kept:
-    """What is kept in a folder; with ``fresh`` nothing of it is used, and all of it is made anew."""
+    """Cached answers in a folder; ``fresh`` ignores them and computes all again."""
 
     folder: Path
     fresh: bool = False
@@ -70,7 +70,7 @@ class Kept:
         path = self.folder / f"{name}.json"
         kept = None if self.fresh else read_document(path, _Answer)
         if kept is not None and kept.key == key:
-            with suppress(decoding.DamagedError):  # of another version of ours
+            with suppress(decoding.DamagedError):  # written by another version of envbuilder
                 return decoding.from_json(bytes(kept.value), kind)
         value = make()
         if whole(value):

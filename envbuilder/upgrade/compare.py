@@ -285,7 +285,7 @@ def _numeric(old: Operation | None, new: Operation) -> NumericChange | None:
 
 
 def _alike(old: float | None, new: float | None, tolerance: float) -> bool:
-    """Tell whether two errors are within tolerance and not relevantly different; raising on both sides is alike."""
+    """Return True if two errors are within tolerance and not relevantly different; raising on both sides is alike."""
     if old is None or new is None:
         return old is new
     low, high = sorted((old, new))
@@ -317,7 +317,7 @@ def compare_outputs(old: Numerics, new: Numerics) -> tuple[tuple[OutputChange, .
 
 
 def comparable(old: Operation, new: Operation) -> bool:
-    """Tell whether both sides gave results, and on the same inputs; raising is told of elsewhere."""
+    """Return True if both sides gave results, and on the same inputs; raising is told of elsewhere."""
     return bool(old.values and new.values and old.inputs == new.inputs)
 
 

@@ -44,7 +44,7 @@ LICENCES: tuple[tuple[str, str], ...] = (
     (r"mozilla public license 2\.0 \(mpl 2\.0\)|mpl[ -]2\.0", "MPL-2.0"),
     (r"isc( licen[cs]e)?( \(iscl\))?", "ISC"),
 )
-"""Ways in which metadata writes a licence, and its SPDX identifier: writing it otherwise is no other licence."""
+"""Spellings of a licence in metadata, and its SPDX identifier: another spelling is not another licence."""
 
 
 def spdx(licence: str) -> str:

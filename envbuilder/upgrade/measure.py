@@ -38,7 +38,7 @@ def measure(
     taken = kept.rounds(key) if kept else Rounds(key=key)
     known = len(taken.old)
     if known:
-        task.update(f"{min(known, rounds)} rounds were measured before (--fresh measures anew)")
+        task.update(f"{min(known, rounds)} rounds were measured before (--fresh measures again)")
     for round_ in range(known - 1, rounds) if known < rounds else ():
         counted = round_ >= known
         task.update(f"round {round_ + 1} of {rounds}" if counted else "warming up")

@@ -58,7 +58,7 @@ def _files(saved: Saved, formats: dict[str, str]) -> Iterator[tuple[str, bytes]]
     for name, files in saved.saved.items():
         for path, text in files.items():
             if PurePosixPath(path).is_absolute() or not {"", ".", ".."}.isdisjoint(path.split("/")):
-                # One side's image wrote this, and it is brought to the other's: beside its models lie our probes.
+                # One image wrote this path, and the file is copied into the other image, next to the probes.
                 raise decoding.DamagedError(f"{path} leads out of its folder")
             with decoding.damaged(f"{path} is not base64"):
                 yield f"models/{formats[name]}/{path}", base64.b64decode(text, validate=True)

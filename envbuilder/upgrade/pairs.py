@@ -47,9 +47,9 @@ def pair(request: UpgradeRequest, catalog: Catalog, propose: Propose) -> Pair:
 def pairs(request: UpgradeRequest, catalog: Catalog, propose: Propose) -> tuple[Pair, ...]:
     """Resolve both versions in every row that serves both, the row to judge first.
 
-    Rows in which the matrix offers both versions stand before those that it offers one of, and those before rows that
-    are in no matrix. Within each: the whole form (what another leaves out would be derived for each side anew), systems
-    that can be bootstrapped anywhere, the newest Python.
+    Rows for which the matrix offers both versions come before those with one version, and those before rows that
+    are in no matrix. Within each group: the ``devel`` variant, systems that can be bootstrapped anywhere, the newest
+    Python.
 
     Raises UnsatisfiableError with the rules' sentences where there is none, NothingSelectedError where the selectors
     leave none.
@@ -97,7 +97,7 @@ def _both_offered(request: UpgradeRequest, offered: Iterable[Environment]) -> It
 
 
 def alike(old: Environment, new: Environment) -> bool:
-    """Tell whether two environments differ in their release alone: same Python, system, distribution and form."""
+    """Return True if two environments differ in their release alone: same Python, system, distribution and form."""
     same = (old.python, old.os, old.package, old.arch, old.form)
     return same == (new.python, new.os, new.package, new.arch, new.form)
 
@@ -193,7 +193,7 @@ def pinned_row(request: UpgradeRequest, catalog: Catalog) -> Combination:
 
 
 def resolved_on(row: Combination, environment: Environment, catalog: Catalog) -> bool:
-    """Tell whether a row, with this release, is this environment."""
+    """Return True if a row, with this release, is this environment."""
     found = resolve(msgspec.structs.replace(row, tensorflow=environment.tensorflow), catalog)
     return isinstance(found, Environment) and found.id == environment.id
 

@@ -79,7 +79,7 @@ def ratio_text(ratio: Interval) -> str:
 
 
 def drifted(old: Interval, new: Interval, ratio: Interval) -> bool:
-    """Tell whether two medians, each over all rounds, say something else than the ratio within rounds.
+    """Return True if two medians, each over all rounds, say something else than the ratio within rounds.
 
     That is so where the machine was faster in some rounds than in others; the ratio alone can then be read.
     """

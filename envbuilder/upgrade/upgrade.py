@@ -84,7 +84,7 @@ def buildable(rows: tuple[Pair, ...], maker: Maker) -> Pair:
 
 
 def _make(maker: Maker, both: Pair, request: UpgradeRequest) -> tuple[Made, Made]:
-    """Build both images before either is validated: a build beside it would disturb what is timed.
+    """Build both images before validating either: a concurrent build would disturb timings.
 
     What the matrix offers is judged as it is offered; what it does not offer yet is proposed close to the old side.
     """

@@ -512,7 +512,7 @@ PHRASES: dict[tuple[str, ...], str] = {
     "Why it is rejected new/old within rounds median note x not tried cannot be built "
     "nobody tell them nothing is skipped",
     ("reproduce",): "$ weight nothing stated TensorFlow Python GPUs GPU with system on not dry-run rebuilt as a "
-    "simulated suite stand-ins no cannot be known here that works none would mend this",
+    "simulated suite stand-ins no cannot be known here that works none would fix this",
     (
         "doctor",
     ): "processor GPUs GPU runtime for at free here x AVX GB there none installed not answers asked does runs claim "

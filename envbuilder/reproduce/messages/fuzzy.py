@@ -90,7 +90,7 @@ def _names(row: Signature) -> frozenset[str]:
 
 
 def _holds_names(row: Signature, line: str) -> bool:
-    """Tell whether a line names the file that a message is about, as written or nearly, where it is about one."""
+    """Return True if a line names the file that a message is about, as written or nearly, where it is about one."""
     names, alike = _names(row), 0.93
     return not names or any(get_close_matches(name, _FILE.findall(line), 1, alike) for name in names)
 

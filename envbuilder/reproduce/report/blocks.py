@@ -134,7 +134,7 @@ _NEARBY = (
     ("tf.__version__", "tensorflow", _PRINTED, "printed version", Trust.PROVED, 1),
     ("tensorflow.__version__", "tensorflow", _PRINTED, "printed version", Trust.PROVED, 1),
 )
-"""What to look for, the field it is about, and the value that stands on that line or on the next two."""
+"""Pattern, field, and the value on that line or on the next two."""
 
 
 def _shown(transcript: Transcript) -> Iterator[Evidence]:

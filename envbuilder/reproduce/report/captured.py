@@ -92,7 +92,7 @@ def parse(text: str) -> CaptureDocument | None:
 
 
 def _fitting(field: msgspec.structs.FieldInfo, value: object) -> object:
-    """Return a field's value: as it stands, or the entries of a list or mapping that fit, or the field's default."""
+    """Return a field's value: unchanged, or the valid entries of a list or mapping, or the field's default."""
     for candidate in (value, _texts(value)):
         with suppress(decoding.DamagedError):
             return decoding.converted(candidate, field.type)
@@ -100,7 +100,7 @@ def _fitting(field: msgspec.structs.FieldInfo, value: object) -> object:
 
 
 def _texts(value: object) -> object:
-    """Leave out of a list or a mapping what is no text."""
+    """Remove entries of a list or mapping that are not text."""
     if isinstance(value, dict):
         return {name: each for name, each in value.items() if isinstance(each, str)}
     return [each for each in value if isinstance(each, str)] if isinstance(value, list) else value

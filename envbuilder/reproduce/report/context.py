@@ -67,7 +67,7 @@ def side_of(line: str, start: int, end: int) -> Side:
 
 
 def elsewhere(line: str, start: int, end: int) -> bool:
-    """Tell whether the clause around a mention says that it works there, or what something asks for."""
+    """Return True if the clause around a mention says that it works there, or what something asks for."""
     return side_of(line, start, end) != "fails"
 
 

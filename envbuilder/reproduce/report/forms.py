@@ -46,7 +46,7 @@ def _is_heading(line: str, label: str) -> bool:
 
 
 def _following(transcript: Transcript, number: int) -> Iterator[int]:
-    """Yield the lines of a value that stands below its label: up to three, ending at a blank, bullet or heading."""
+    """Yield the lines of a value below its label: up to three, ending at a blank line, bullet or heading."""
     taken, last = 0, min(number + 6, len(transcript.lines))
     for candidate in range(number + 1, last + 1):
         text = transcript.line(candidate).strip()
@@ -76,7 +76,7 @@ def _evidence(target: str, value: str, number: int, line: str) -> Iterator[Evide
     if reader is None:
         return
     for name, text, count in reader(target, value[:300]):
-        # "source" is the first answer of a list that many leave as it stands: any other statement outweighs it.
+        # "source" is the preselected answer of a form: any other statement outweighs it.
         trust = Trust.MENTIONED if (name, text) == ("install", "source") else Trust.STATED
         yield Evidence(
             field=name, value=text, line=number, text=line.strip()[:1_000], source="form", trust=trust, count=count
@@ -159,7 +159,7 @@ _EXACT = {"tensorflow", "tf", "python", "cuda", "cudnn", "driver", "gpu", "gpus"
 
 @lru_cache(maxsize=4_096)
 def field_of(label: str) -> str | None:
-    """Return the field that a label is for; None where it is no label of ours."""
+    """Return the field that a label is for; None for an unknown label."""
     words = " ".join(label.lower().replace("*", "").replace("_version", " version").split()).strip(" .?'")
     if words.startswith(("cuda", "installed version of cuda")) and "cudnn" in words:
         return "cuda and cudnn"

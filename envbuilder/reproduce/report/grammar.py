@@ -60,7 +60,7 @@ VARIABLES = (
 
 @lru_cache(maxsize=16_384)
 def fits(field: str, value: str) -> bool:
-    """Tell whether a value may leave a report as this field."""
+    """Return True if a value may leave a report as this field."""
     kind, _, name = field.partition(".")
     if kind == "packages":
         return _PACKAGE.match(name) is not None and _VERSION.match(value) is not None

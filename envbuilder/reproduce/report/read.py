@@ -88,7 +88,7 @@ def read(text: str, transcript: Transcript | None = None) -> Reported:
 
 
 def _only_bazel(chosen: dict[str, Evidence]) -> bool:
-    """Tell whether nothing but an answer about Bazel makes it a build of one's own: many answer who built nothing."""
+    """Return True if only an answer about Bazel suggests a custom build: many people answer that without building."""
     return "origin" in chosen and chosen["origin"].source in {"form", "Bazel"}
 
 
@@ -144,7 +144,7 @@ def _around(line: str, match: re.Match[str]) -> str:
 
 
 def _bus(transcript: Transcript, number: int) -> int:
-    """Tell a log's devices apart by their place on the bus, which stands on the same line or on the next."""
+    """Distinguish the devices of a log by their bus address, on the same line or the next."""
     near = transcript.lines[number - 1 : number + 1]
     found = next((match for line in near if (match := _BUS.search(line[:1_500])) is not None), None)
     return int(re.sub(r"[:.]", "", found[1]), 16) if found else -1
@@ -233,7 +233,7 @@ def _agree(field: str, one: str, other: str) -> bool:
 
 
 def _loosely(one: str, other: str) -> bool:
-    """Tell whether two names of a system can be the same: their words or their numbers meet."""
+    """Return True if two names of a system can be the same: their words or their numbers meet."""
     first, second = (set(re.findall(r"[a-z]+|[0-9]+", text.lower())) for text in (one, other))
     return (
         first <= second or second <= first or bool({"wsl"} & (first | second)) or platform_of(one) != platform_of(other)
