@@ -405,7 +405,7 @@ def day_of(reported: Reported, symptoms: tuple[Symptom, ...]) -> str | None:
 
 
 def _is_of_its_time(row: ImageDefect, image: str, day: str) -> bool:
-    """Return True if the image had the defect that day. A fixed tag keeps it for ever, a moving one until it was fixed."""
+    """Return True if the image had the defect that day: a fixed tag keeps it, a moving one has it until the fix."""
     return row.since <= day <= (row.until or day) if _moves(image) else True
 
 

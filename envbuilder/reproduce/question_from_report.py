@@ -102,7 +102,7 @@ def install_of(reported: Reported, symptoms: tuple[Symptom, ...], release: Tenso
 
 
 def _nothing_found(symptoms: tuple[Symptom, ...]) -> bool:
-    """Return True if the log may come from a TensorFlow without CUDA: every library that it misses is the CUDA runtime."""
+    """Return True if the log may come from a TensorFlow without CUDA: all that it misses is the CUDA runtime."""
     named = [row.values["library"] for row in symptoms if row.signature in LIBRARY_SYMPTOMS and "library" in row.values]
     opened = any(row.signature == "opened_library" and "cuda.so" not in row.values["library"] for row in symptoms)
     return not opened and (not named or any(name.startswith(("libcudart", "cudart")) for name in named))
