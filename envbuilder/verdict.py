@@ -10,12 +10,12 @@ import msgspec
 from envbuilder.environment import Environment, Flavor
 from envbuilder.finding import Finding, Severity
 
-Tier = Literal["static", "load", "cpu", "gpu", "multi-gpu"]
+CheckLevel = Literal["static", "load", "cpu", "gpu", "multi-gpu"]
 Level = Literal["none", "static", "load", "cpu", "gpu", "multi-gpu"]
 Outcome = Literal["passed", "failed", "skipped", "error", "timeout"]
 Word = Literal["PASSED", "FAILED", "INCONCLUSIVE"]
 
-TIERS: tuple[Tier, ...] = ("static", "load", "cpu", "gpu", "multi-gpu")
+LEVELS: tuple[CheckLevel, ...] = ("static", "load", "cpu", "gpu", "multi-gpu")
 
 SCHEMA = "envbuilder/verdict/v1"
 """What a verdict calls itself."""
@@ -32,7 +32,7 @@ class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
     """What one check answered. ``expected`` and ``observed`` are texts that a person can compare."""
 
     name: str
-    tier: Tier
+    level: CheckLevel = msgspec.field(name="tier")
     outcome: Outcome
     duration_s: float = 0.0
     expected: str = ""
@@ -171,7 +171,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     simulated: bool = False
     verdict: Word
     level: Level
-    requires: tuple[Tier, ...]
+    requires: tuple[CheckLevel, ...]
     checks: tuple[CheckResult, ...]
     timeline: tuple[Phase, ...] = ()
     findings: tuple[Finding, ...] = ()
@@ -185,38 +185,38 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         return self.simulated or any_simulated(self.host.gpus)
 
 
-def required_tiers(flavor: Flavor, gpus: int) -> tuple[Tier, ...]:
-    """Name the tiers that an image must pass: a GPU image its GPU tier, with several GPUs seen the multi-GPU tier."""
+def required_levels(flavor: Flavor, gpus: int) -> tuple[CheckLevel, ...]:
+    """Return the levels that an image must pass: with several GPUs also the multi-GPU level."""
     match flavor:
         case "cpu":
-            return TIERS[:3]
+            return LEVELS[:3]
         case "gpu":
-            return TIERS if gpus > 1 else TIERS[:4]
+            return LEVELS if gpus > 1 else LEVELS[:4]
         case _:
             assert_never(flavor)
 
 
-def word_of(checks: tuple[CheckResult, ...], requires: tuple[Tier, ...], *, simulated: bool) -> Word:
+def word_of(checks: tuple[CheckResult, ...], requires: tuple[CheckLevel, ...], *, simulated: bool) -> Word:
     """Return the word that results come to.
 
     FAILED where a required check failed, crashed, ran out of time, or passed in spite of an error that it names;
-    PASSED only where every required check passed, every required tier has one, and nothing was simulated.
+    PASSED only where every required check passed, every required level has one, and nothing was simulated.
     """
-    required = [check for check in checks if check.tier in requires]
+    required = [check for check in checks if check.level in requires]
     if any(check.outcome != "skipped" and not is_passed(check) for check in required):
         return "FAILED"
-    is_whole = all(is_passed(check) for check in required) and {check.tier for check in required} == set(requires)
+    is_whole = all(is_passed(check) for check in required) and {check.level for check in required} == set(requires)
     return "PASSED" if is_whole and requires and not simulated else "INCONCLUSIVE"
 
 
 def level_of(checks: tuple[CheckResult, ...], *, simulated: bool) -> Level:
-    """Return the highest tier up to which all passed without a gap; on a simulated driver none of the GPU's."""
+    """Return the highest level up to which all passed without a gap; on a simulated driver none of the GPU's."""
     level: Level = "none"
-    for tier in TIERS[:3] if simulated else TIERS:
-        made = [check for check in checks if check.tier == tier]
+    for next_level in LEVELS[:3] if simulated else LEVELS:
+        made = [check for check in checks if check.level == next_level]
         if not made or not all(is_passed(check) for check in made):
             return level
-        level = tier
+        level = next_level
     return level
 
 
@@ -232,7 +232,7 @@ def contradiction(verdict: Verdict) -> str:
     CUDA was given it says itself (CUDA_VISIBLE_DEVICES): with one, nothing speaks of several, and its level is lower.
     """
     flavor = verdict.environment.flavor if verdict.environment else "gpu" if "gpu" in verdict.requires else "cpu"
-    requires = required_tiers(flavor, gpus=2 if "multi-gpu" in verdict.requires else 1)
+    requires = required_levels(flavor, gpus=2 if "multi-gpu" in verdict.requires else 1)
     word = word_of(verdict.checks, requires, simulated=verdict.simulated)
     level = level_of(verdict.checks, simulated=verdict.simulated)
     if (word, level) == (verdict.verdict, verdict.level):

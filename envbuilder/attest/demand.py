@@ -11,7 +11,7 @@ import msgspec
 
 from envbuilder import versions
 from envbuilder.support import decoding
-from envbuilder.verdict import TIERS, Level, Verdict, contradiction
+from envbuilder.verdict import LEVELS, Level, Verdict, contradiction
 from envbuilder.versions import DOTTED, is_prefix
 
 CLOCK_SKEW = timedelta(minutes=5)
@@ -154,7 +154,7 @@ _GPUS: Mapping[Level, int] = {"gpu": 1, "multi-gpu": 2}
 
 def rank(level: Level) -> int:
     """Return how high a level is, from 0 for ``none``."""
-    return 0 if level == "none" else 1 + TIERS.index(level)
+    return 0 if level == "none" else 1 + LEVELS.index(level)
 
 
 def moment(text: str) -> datetime:

@@ -71,7 +71,7 @@ def add_up(
 ) -> tuple[Added, ...]:
     """Decide about a digest for each kind of host: by the rule for one, so that no sum says more than its parts.
 
-    A FAILED in the gpu tiers counts for its own kind, one below them for all of them.
+    A FAILED in the gpu levels counts for its own kind, one below them for all of them.
     """
     return tuple(
         _added(

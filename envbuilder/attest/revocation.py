@@ -5,15 +5,15 @@ from __future__ import annotations
 from datetime import datetime
 
 from envbuilder.attest.demand import CLOCK_SKEW, Demand, SameGpu, driver_branch, inconsistent, moment, rank
-from envbuilder.verdict import TIERS, Tier, Verdict
+from envbuilder.verdict import LEVELS, CheckLevel, Verdict
 
 _ON_GPU = ("gpu", "multi-gpu")
 
 
-def failed_tiers(verdict: Verdict) -> tuple[Tier, ...]:
-    """Return the tiers in which a verdict's checks failed, crashed or ran out of time, lowest first."""
-    failed = {check.tier for check in verdict.checks if check.outcome in ("failed", "error", "timeout")}
-    return tuple(tier for tier in TIERS if tier in failed)
+def failed_levels(verdict: Verdict) -> tuple[CheckLevel, ...]:
+    """Return the levels in which a verdict's checks failed, crashed or ran out of time, lowest first."""
+    failed = {check.level for check in verdict.checks if check.outcome in ("failed", "error", "timeout")}
+    return tuple(level for level in LEVELS if level in failed)
 
 
 def concerns(verdict: Verdict, demand: Demand, same_gpu: SameGpu) -> bool:
@@ -22,8 +22,8 @@ def concerns(verdict: Verdict, demand: Demand, same_gpu: SameGpu) -> bool:
     What fails before a GPU is touched fails for everybody, whoever's host it was. What fails on a GPU speaks about that
     kind of host: its GPU model and its driver's branch. A demand that names no kind means all of them.
     """
-    failed, host = failed_tiers(verdict), verdict.host
-    if not failed or any(tier not in _ON_GPU for tier in failed) or not host.gpus or host.driver is None:
+    failed, host = failed_levels(verdict), verdict.host
+    if not failed or any(level not in _ON_GPU for level in failed) or not host.gpus or host.driver is None:
         return True
     other_gpu = demand.gpu is not None and not any(same_gpu(demand.gpu, gpu.name) for gpu in host.gpus)
     other_driver = demand.driver is not None and driver_branch(demand.driver) != driver_branch(host.driver)
@@ -36,10 +36,10 @@ def supersedes(passed: Verdict, failed: Verdict, now: datetime) -> bool:
         return False
     if not moment(failed.finished) < moment(passed.finished) <= now + CLOCK_SKEW:
         return False
-    tiers = failed_tiers(failed)
+    levels = failed_levels(failed)
     reached = rank(passed.level)
-    as_far = reached >= rank(tiers[-1]) if tiers else reached > rank(failed.level)
-    on_gpu = any(tier in _ON_GPU for tier in tiers)
+    as_far = reached >= rank(levels[-1]) if levels else reached > rank(failed.level)
+    on_gpu = any(level in _ON_GPU for level in levels)
     return as_far and (not on_gpu or _kind(passed) == _kind(failed))
 
 

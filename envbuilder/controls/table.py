@@ -147,7 +147,7 @@ CONTROLS: tuple[Control, ...] = (
         extra=(
             Check(
                 name="control-hangs",
-                tier="static",
+                level="static",
                 group="static",
                 probe="misbehave:hang",
                 proves="nothing: it never answers",
@@ -164,7 +164,7 @@ CONTROLS: tuple[Control, ...] = (
         extra=(
             Check(
                 name="control-segfaults",
-                tier="static",
+                level="static",
                 group="static",
                 probe="misbehave:segfault",
                 proves="nothing: its process dies",
@@ -225,7 +225,7 @@ CONTROLS: tuple[Control, ...] = (
         extra=(
             Check(
                 name="control-illegal",
-                tier="static",
+                level="static",
                 group="static",
                 probe="misbehave:illegal",
                 proves="nothing: its process dies",

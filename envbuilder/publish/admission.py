@@ -15,7 +15,7 @@ from envbuilder.attest.kinds import Kind
 from envbuilder.attest.statement import VERDICT
 from envbuilder.errors import UsageError
 from envbuilder.support import decoding
-from envbuilder.verdict import TIERS, Level
+from envbuilder.verdict import LEVELS, Level
 
 CONTROLLERS = ("kyverno", "sigstore-policy-controller")
 FULCIO, REKOR = "https://fulcio.sigstore.dev", "https://rekor.sigstore.dev"
@@ -120,7 +120,7 @@ def _rego(kind: Kind, level: Level) -> str:
 
 
 def _levels(level: Level) -> list[str]:
-    return [tier for tier in TIERS if rank(tier) >= rank(level)]
+    return [one for one in LEVELS if rank(one) >= rank(level)]
 
 
 def _kyverno(asked: Admission) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from envbuilder.report.grid import (
 from envbuilder.report.runs import RunGroup, RunView, every_run, findings, grouped, search_words
 from envbuilder.upgrade.document import UpgradeDocument
 from envbuilder.upgrade.text import WHOLE, sections
-from envbuilder.verdict import TIERS, CheckResult, ImageStanding, Verdict
+from envbuilder.verdict import LEVELS, CheckResult, ImageStanding, Verdict
 from envbuilder.versions import key
 
 
@@ -170,11 +170,11 @@ def _environment(name: str, runs: tuple[Verdict, ...], material: Material) -> En
 
 def _tiers(verdict: Verdict) -> tuple[TierView, ...]:
     def of(tier: str) -> list[CheckResult]:
-        return [check for check in verdict.checks if check.tier == tier]
+        return [check for check in verdict.checks if check.level == tier]
 
     return tuple(
         TierView(tier, sum(check.outcome == "passed" for check in of(tier)), len(of(tier)), tier in verdict.requires)
-        for tier in TIERS
+        for tier in LEVELS
         if of(tier) or tier in verdict.requires
     )
 

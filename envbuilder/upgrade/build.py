@@ -170,7 +170,7 @@ def reasons(verdict: Verdict) -> tuple[str, ...]:
 
     The verdict has one reason for each required check that did not pass, in their order, and further ones after them.
     """
-    missing = [check for check in verdict.checks if check.tier in verdict.requires and check.outcome != "passed"]
+    missing = [check for check in verdict.checks if check.level in verdict.requires and check.outcome != "passed"]
     if len(missing) > len(verdict.reasons) or verdict.verdict != "FAILED":
         return verdict.reasons
     paired = tuple(zip(missing, verdict.reasons, strict=False))

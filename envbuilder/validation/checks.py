@@ -9,7 +9,7 @@ import msgspec
 
 from envbuilder.finding import Code
 from envbuilder.support import decoding
-from envbuilder.verdict import Tier
+from envbuilder.verdict import CheckLevel
 from envbuilder.workspace import packaged_yaml
 
 Profile = Literal["quick", "full"]
@@ -41,7 +41,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """
 
     name: str
-    tier: Tier = msgspec.field(name="level")
+    level: CheckLevel
     group: str
     probe: str = ""
     proves: str
@@ -59,12 +59,12 @@ class Check(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     @property
     def is_paced(self) -> bool:
         """Return True if its limit follows from this run's import time: each of these takes less than the import."""
-        return self.tier == "cpu" and self.profile == "quick"
+        return self.level == "cpu" and self.profile == "quick"
 
     @property
     def reads_much(self) -> bool:
         """Return True if its limit leaves room for slow storage: it computes and waits no longer than a paced check."""
-        return self.tier in ("static", "load") and self.profile == "quick" and self.name not in _IMPORT
+        return self.level in ("static", "load") and self.profile == "quick" and self.name not in _IMPORT
 
 
 class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -16,7 +16,7 @@ from envbuilder.probes.suite.channel import Reader
 from envbuilder.support import decoding, terminal_text
 from envbuilder.validation.checks import HOST_GROUPS, Check
 from envbuilder.validation.protocol import Rules
-from envbuilder.verdict import TIERS, CheckResult, GpuSeen, Measurement, Outcome, Phase, every_on
+from envbuilder.verdict import LEVELS, CheckResult, GpuSeen, Measurement, Outcome, Phase, every_on
 
 SILENCE_S, REST_S = 60.0, 8.0
 """How long nothing may come from a run: where no check is at work (its start, an image's own words), and beyond what
@@ -258,7 +258,7 @@ class Session:
         made += [
             CheckResult(
                 name=check.name,
-                tier=check.tier,
+                level=check.level,
                 outcome="timeout" if missing.code is Code.PROBE_TIMEOUT else "error",
                 observed=missing.why,
                 findings=(_unanswered(check, missing),),
@@ -266,7 +266,7 @@ class Session:
             for check in self._checks
             if check.name not in self._results and check.group not in HOST_GROUPS
         ]
-        return tuple(sorted(made, key=lambda result: (TIERS.index(result.tier), order[result.name])))
+        return tuple(sorted(made, key=lambda result: (LEVELS.index(result.level), order[result.name])))
 
     def violations(self, why: Unfinished | None = None) -> tuple[str, ...]:
         """Return what is amiss with the run's messages, now that it is over for ``why``; nothing for an honest one."""
@@ -320,7 +320,7 @@ def check_protocol(session: Session, why: Unfinished | None, check: Check) -> Ch
     )
     return CheckResult(
         name=check.name,
-        tier=check.tier,
+        level=check.level,
         outcome="failed" if violations else "passed",
         expected="messages that are sealed, whole and in order",
         observed=terminal_text.line("; ".join(violations[:_SHOWN])) or "so they are",
@@ -350,7 +350,7 @@ def _unanswered(check: Check, why: Unfinished) -> Finding:
 def _checked(result: _Result, check: Check) -> CheckResult:
     return CheckResult(
         name=result.name,
-        tier=check.tier,
+        level=check.level,
         outcome=result.outcome,
         duration_s=round(result.duration_s, 4),
         expected=terminal_text.line(result.expected),

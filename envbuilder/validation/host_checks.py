@@ -60,7 +60,7 @@ def _check(subject: Outside, check: Check) -> tuple[CheckResult, Looked]:
     failed = any(finding.severity is Severity.ERROR for finding in looked.findings)
     result = CheckResult(
         name=check.name,
-        tier=check.tier,
+        level=check.level,
         outcome="failed" if failed else "skipped" if looked.undecided else "passed",
         duration_s=round(time.monotonic() - begun, 3),
         expected=looked.expected,

@@ -11,15 +11,15 @@ from envbuilder.environment import Flavor
 from envbuilder.finding import Code, Finding, Severity, worst_first
 from envbuilder.matrix import Budgets
 from envbuilder.verdict import (
+    CheckLevel,
     CheckResult,
     Level,
     Measurement,
     Outcome,
-    Tier,
     Word,
     is_passed,
     level_of,
-    required_tiers,
+    required_levels,
     word_of,
 )
 
@@ -31,7 +31,7 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
 
     verdict: Word
     level: Level
-    requires: tuple[Tier, ...]
+    requires: tuple[CheckLevel, ...]
     findings: tuple[Finding, ...]
     reasons: tuple[str, ...]
 
@@ -40,12 +40,12 @@ def judge(results: tuple[CheckResult, ...], *, flavor: Flavor, gpus: int = 0, si
     """Judge every check's result.
 
     FAILED where a required check failed, crashed, or ran out of time; PASSED only where every required check
-    passed and nothing was simulated; INCONCLUSIVE between. A tier without any check is not passed.
+    passed and nothing was simulated; INCONCLUSIVE between. A level without any check is not passed.
     """
-    requires = required_tiers(flavor, gpus)
-    required = [result for result in results if result.tier in requires]
+    requires = required_levels(flavor, gpus)
+    required = [result for result in results if result.level in requires]
     reasons = [_reason(result) for result in required if not is_passed(result)]
-    reasons += [f"no check of the {tier} tier was made" for tier in requires if not _of(required, tier)]
+    reasons += [f"no check of the {level} level was made" for level in requires if not _of(required, level)]
     if simulated:
         reasons.append("the driver was simulated: nothing was computed on a GPU")
     word = word_of(results, requires, simulated=simulated)
@@ -58,15 +58,15 @@ def _reason(result: CheckResult) -> str:
     what = "; ".join(f"{finding.code}: {finding.message}" for finding in result.findings) or result.observed
     match result.outcome:
         case "skipped":
-            return f"{result.tier}: {result.name} was not run: {result.observed}"
+            return f"{result.level}: {result.name} was not run: {result.observed}"
         case "failed" | "error" | "timeout" | "passed":
-            return f"{result.tier}: {result.name} {result.outcome}: {what}"
+            return f"{result.level}: {result.name} {result.outcome}: {what}"
         case _:
             assert_never(result.outcome)
 
 
-def _of(results: Iterable[CheckResult], tier: Tier) -> list[CheckResult]:
-    return [result for result in results if result.tier == tier]
+def _of(results: Iterable[CheckResult], level: CheckLevel) -> list[CheckResult]:
+    return [result for result in results if result.level == level]
 
 
 def _distinct(findings: Iterable[Finding]) -> tuple[Finding, ...]:
@@ -77,7 +77,7 @@ def _distinct(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 class _Bound(NamedTuple):
-    """A field of `Budgets`, the check that holds it, the tier that it belongs to, its unit and its words.
+    """A field of `Budgets`, the check that holds it, the level that it belongs to, its unit and its words.
 
     ``measurement`` is the measurement that it bounds; '' is the image's own size.
     """
@@ -85,7 +85,7 @@ class _Bound(NamedTuple):
     field: str
     check: str
     measurement: str
-    tier: Tier
+    level: CheckLevel
     unit: str
     words: str
 
@@ -120,11 +120,13 @@ def budget_results(results: tuple[CheckResult, ...], budgets: Budgets, size: int
 def _budget(row: _Bound, value: float | None, bound: float) -> CheckResult:
     expected = f"at most {bound:g} {row.words}"
     if value is None:
-        return CheckResult(name=row.check, tier=row.tier, outcome="skipped", expected=expected, observed="not measured")
+        return CheckResult(
+            name=row.check, level=row.level, outcome="skipped", expected=expected, observed="not measured"
+        )
     outcome: Outcome = "passed" if value <= bound else "failed"
     return CheckResult(
         name=row.check,
-        tier=row.tier,
+        level=row.level,
         outcome=outcome,
         expected=expected,
         observed=f"{value:.3g} {row.words}",

@@ -1,6 +1,6 @@
 """The order that an honest run's messages keep; whatever departs from it is named, and no such run is PASSED.
 
-The host holds the plan: which checks there are, and their tiers, are never taken from a message.
+The host holds the plan: which checks there are, and their levels, are never taken from a message.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ class SideChecks:
         if self._passed.issuperset(check.needs) and not self._hung:
             return None
         why = _HUNG if self._passed.issuperset(check.needs) else _NEEDS.format(check.needs[0])
-        return CheckResult(name=check.name, tier=check.tier, outcome="skipped", observed=why)
+        return CheckResult(name=check.name, level=check.level, outcome="skipped", observed=why)
 
     def _limited(self, check: Check) -> Check:
         """Give a start the time of some of this run's own imports: it does one, and a hang is known the sooner."""

@@ -15,7 +15,7 @@ from envbuilder.environment import Flavor
 from envbuilder.validation.checks import CHECKS, GROUPS, Check, Profile
 from envbuilder.validation.code_text import code_only
 from envbuilder.validation.older_python import without_annotations
-from envbuilder.verdict import TIERS
+from envbuilder.verdict import LEVELS
 from envbuilder.workspace import packaged, packaged_in
 
 _HERE_TIMES = 2.0
@@ -119,7 +119,7 @@ def plan(checks: tuple[Check, ...], facts: Facts) -> bytes:
 def _order(check: Check) -> dict[str, object]:
     return {
         "name": check.name,
-        "tier": check.tier,
+        "tier": check.level,
         "group": check.group,
         "probe": check.probe,
         "limit_s": check.limit_s,
@@ -180,11 +180,11 @@ def digest_of(checks: tuple[Check, ...], files: Mapping[str, bytes]) -> str:
 
 
 def as_markdown() -> str:
-    """Write the table for ``docs/suite.md``: per tier, every check, when it runs, what it proves and can find."""
+    """Write the table for ``docs/suite.md``: per level, every check, when it runs, what it proves and can find."""
     lines = []
-    for tier in TIERS:
-        lines += [f"## {tier}", "", "| check | profile | proves that | findings |", "|---|---|---|---|"]
-        lines += [_row(check) for check in CHECKS if check.tier == tier]
+    for level in LEVELS:
+        lines += [f"## {level}", "", "| check | profile | proves that | findings |", "|---|---|---|---|"]
+        lines += [_row(check) for check in CHECKS if check.level == level]
         lines.append("")
     return "\n".join(lines)
 

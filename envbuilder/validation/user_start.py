@@ -105,7 +105,7 @@ def check_user_start(engine: Engine, image: Image, check: Check, stopped: thread
     )
     return CheckResult(
         name=check.name,
-        tier=check.tier,
+        level=check.level,
         outcome="failed" if wrong else "passed",
         duration_s=round(time.monotonic() - begun, 4),
         expected="TensorFlow computes when the image is started by its own entrypoint",

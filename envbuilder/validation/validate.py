@@ -54,7 +54,7 @@ from envbuilder.validation.side_checks import SideChecks
 from envbuilder.validation.suite_plan import Facts
 from envbuilder.validation.system_locked import carried
 from envbuilder.validation.user_start import check_user_start
-from envbuilder.verdict import TIERS, CheckResult, EngineRef, HostRef, ImageRef, Verdict, any_simulated
+from envbuilder.verdict import LEVELS, CheckResult, EngineRef, HostRef, ImageRef, Verdict, any_simulated
 
 if TYPE_CHECKING:
     from envbuilder.image.build import Built
@@ -373,7 +373,7 @@ def _run(
         _checked_here(result, session, right, Kernel(nonce, facts.built_cuda)) for result in session.results(why)
     )
     results += tuple(check_protocol(session, why, check) for check in checks if check.group == "protocol")
-    return session, tuple(sorted(results, key=lambda result: TIERS.index(result.tier)))
+    return session, tuple(sorted(results, key=lambda result: LEVELS.index(result.level)))
 
 
 def _checked_here(

@@ -132,10 +132,10 @@ _SHOWN = 100
 def as_text(verdict: Verdict) -> str:
     """Write a verdict for people: every check, the reasons, the findings with their fixes, the word and the level."""
     rows = [
-        (check.tier, check.name, check.outcome, f"{check.duration_s:.2f} s", " ".join(check.observed.split())[:_SHOWN])
+        (check.level, check.name, check.outcome, f"{check.duration_s:.2f} s", " ".join(check.observed.split())[:_SHOWN])
         for check in verdict.checks
     ]
-    lines = [table(("tier", "check", "outcome", "time", "observed"), rows), ""]
+    lines = [table(("level", "check", "outcome", "time", "observed"), rows), ""]
     timed = ((phase.phase, sorted(phase.cold_s or phase.warm_s)) for phase in verdict.timeline)
     lines += [f"  {name:<34}{samples[len(samples) // 2]:10.4f} s" for name, samples in timed if samples]
     lines += [""] * bool(verdict.timeline)

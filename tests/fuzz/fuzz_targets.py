@@ -375,7 +375,7 @@ def _result_seeds() -> list[bytes]:
     for check in CHECKS[:6]:
         result = {
             "name": check.name,
-            "tier": check.tier,
+            "tier": check.level,
             "outcome": "failed",
             "duration_s": 1.0,
             "observed": "x",

@@ -143,7 +143,7 @@ def test_what_failed_is_never_run_until_it_passes(tmp_path: Path, cluster: DaskC
     """A FAILED is an answer, on whichever worker; the exit code is that of a failure, and no log asks for the key."""
     world = fleet_world(tmp_path / "world", registry, hosts=HOSTS)
     name = world.choice.environments[0].id
-    world.answer(name, failed_verdict(checks=(check("matmul", "failed", tier="gpu"),), level="cpu"))
+    world.answer(name, failed_verdict(checks=(check("matmul", "failed", level="gpu"),), level="cpu"))
     for node in HOSTS:
         start_worker(cluster, world, node)
     code, document, err = ended(begin(world, cluster))

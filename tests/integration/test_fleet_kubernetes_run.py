@@ -145,7 +145,7 @@ def test_two_environments_on_three_kinds_with_a_node_lost_in_mid_job(
 def test_what_failed_is_never_run_until_it_passes(world: FleetWorld, cluster: tuple[Cluster, dict[str, str]]) -> None:
     """A FAILED is an answer: the Job ends with it at once, and neither cluster nor controller begins it again."""
     name = world.choice.environments[0].id
-    world.answer(name, failed_verdict(checks=(check("matmul", "failed", tier="gpu"),), level="cpu"))
+    world.answer(name, failed_verdict(checks=(check("matmul", "failed", level="gpu"),), level="cpu"))
     code, document, _ = ended(begin(world, cluster[1], *RUN))
     assert code == 1
     assert sorted(states(document).values()) == ["failed"] * 3 + ["passed"] * 3

@@ -83,7 +83,7 @@ def test_two_environments_on_three_kinds_with_a_node_lost_in_mid_job(world: Flee
 def test_what_failed_is_never_run_until_it_passes(world: FleetWorld, cluster: Cluster) -> None:
     """A FAILED is an answer: once on its kind, not again by the next run, and the exit code is that of a failure."""
     name = world.choice.environments[0].id
-    world.answer(name, failed_verdict(checks=(check("matmul", "failed", tier="gpu"),), level="cpu"))
+    world.answer(name, failed_verdict(checks=(check("matmul", "failed", level="gpu"),), level="cpu"))
     code, document, _ = ended(begin(world, cluster.environment, "--slurm"))
     assert code == 1
     assert sorted(states(document).values()) == ["failed"] * 3 + ["passed"] * 3

@@ -137,7 +137,7 @@ def test_an_image_by_its_name_alone_is_known_by_what_it_carries(
     """Without being told, the environment and the lock are those that the image carries, and are held against it."""
     stopped = Check(
         name="extra",
-        tier="cpu",
+        level="cpu",
         group="framework",
         probe="misbehave:well",
         proves="nothing",
@@ -202,7 +202,7 @@ def test_a_container_that_is_killed_leaves_no_check_unsaid(
 ) -> None:
     """When the container's own limit is reached, what was answered stands and every other check is an error."""
     checks = tuple(
-        Check(name=name, tier="static", group="static", probe=f"misbehave:{name}", proves="x", codes=(), limit_s=600)
+        Check(name=name, level="static", group="static", probe=f"misbehave:{name}", proves="x", codes=(), limit_s=600)
         for name in ("well", "hang", "throw")
     )
     files = {f"probes/{name}": content for name, content in MISBEHAVE.items()}
@@ -221,7 +221,7 @@ def test_stalls_are_told_apart_and_a_healthy_loop_raises_nothing(
     """Every loop written to stall is named by its own cause alone; twenty runs of a healthy one by none."""
     controls = Check(
         name="stall-controls",
-        tier="cpu",
+        level="cpu",
         group="steps",
         probe="steps:controls",
         proves="the detector works",

@@ -207,9 +207,9 @@ def deep(depth: int = 60_000) -> str:
     return "[" * depth + "]" * depth
 
 
-def failed(*tiers: Any, host: HostRef = H100_HOST, finished: str = LATER, **given: Any) -> Verdict:
-    """Make a FAILED whose checks failed in these tiers."""
-    checks = tuple(result(f"check-{tier}", "failed", tier=tier) for tier in tiers)
+def failed(*levels: Any, host: HostRef = H100_HOST, finished: str = LATER, **given: Any) -> Verdict:
+    """Make a FAILED whose checks failed in these levels."""
+    checks = tuple(result(f"check-{level}", "failed", level=level) for level in levels)
     return failed_verdict(host=host, finished=finished, checks=checks, environment=gpu_environment(), **given)
 
 
@@ -644,8 +644,8 @@ STATEMENTS = [
 ]
 
 NEWER = [
-    (f"a newer {name}", failed(*tiers), demand)
-    for name, tiers in (
+    (f"a newer {name}", failed(*levels), demand)
+    for name, levels in (
         ("FAILED in static", ("static",)),
         ("FAILED in load", ("load",)),
         ("FAILED in cpu", ("cpu",)),
@@ -661,19 +661,19 @@ FAILURES = [
     Row("a FAILED by the second trusted key", after_good(says(failed("cpu"), "bob")), "FAILED"),
     *[
         Row(
-            f"a FAILED in {tier} of a host without a driver, {name} demanded",
-            after_good(says(failed(tier, host=BARE))),
+            f"a FAILED in {level} of a host without a driver, {name} demanded",
+            after_good(says(failed(level, host=BARE))),
             "FAILED",
             demand,
         )
-        for tier in ("static", "load", "cpu")
+        for level in ("static", "load", "cpu")
         for name, demand in (
             ("a driver", Demand(level="gpu", driver="535")),
             ("a GPU", Demand(level="gpu", gpu="H100")),
             ("a lower level", Demand(level="static")),
             ("everything", ON_H100),
         )
-        if tier != "cpu" or name in ("everything", "a GPU")
+        if level != "cpu" or name in ("everything", "a GPU")
     ],
     Row("a GPU FAILED of the same kind of host", after_good(says(failed("gpu"))), "FAILED", ON_H100),
     Row(
@@ -1092,7 +1092,7 @@ def trusting(*names: str, then: Callable[[Stage], Any]) -> Callable[[Stage], Any
 
 
 CPUS, WORD = '"cpus":64', '"verdict":"PASSED"'
-CRASHED = result("kernels", "error", tier="gpu")
+CRASHED = result("kernels", "error", level="gpu")
 HUNG = result("import", "timeout")
 MEANING = [
     Row("a verdict that says FAILED and PASSED", signs((WORD, f'"verdict":"FAILED",{WORD}')), "UNREADABLE"),
@@ -1181,7 +1181,7 @@ MEANING = [
     Row("PASSED that required nothing", says(gpu_verdict(requires=(), checks=())), "INCONSISTENT"),
     Row(
         "PASSED although a required check was skipped",
-        says(gpu_verdict(checks=(*gpu_verdict().checks, result("m", "skipped", tier="gpu")))),
+        says(gpu_verdict(checks=(*gpu_verdict().checks, result("m", "skipped", level="gpu")))),
         "INCONSISTENT",
     ),
     Row(

@@ -10,17 +10,17 @@ from hypothesis import strategies as st
 
 from envbuilder.environment import Flavor
 from envbuilder.validation.judge import judge
-from envbuilder.verdict import TIERS, CheckResult, Outcome
+from envbuilder.verdict import LEVELS, CheckResult, Outcome
 
 OUTCOMES: tuple[Outcome, ...] = ("passed", "failed", "skipped", "error", "timeout")
 WORTH = {"FAILED": 0, "INCONCLUSIVE": 1, "PASSED": 2}
-LEVELS = ("none", *TIERS)
+REACHED = ("none", *LEVELS)
 
 RESULTS = st.lists(
     st.builds(
         CheckResult,
         name=st.sampled_from(["a", "b", "c"]),
-        tier=st.sampled_from(TIERS),
+        level=st.sampled_from(LEVELS),
         outcome=st.sampled_from(OUTCOMES),
     ),
     max_size=14,
@@ -47,7 +47,7 @@ def test_a_pass_turned_into_anything_else_never_improves(
     before = judge(results, flavor=flavor, gpus=gpus, simulated=simulated)
     after = judge(worse, flavor=flavor, gpus=gpus, simulated=simulated)
     assert WORTH[after.verdict] <= WORTH[before.verdict]
-    assert LEVELS.index(after.level) <= LEVELS.index(before.level)
+    assert REACHED.index(after.level) <= REACHED.index(before.level)
 
 
 @given(RESULTS, FLAVORS, GPUS, st.booleans())
@@ -57,9 +57,9 @@ def test_passed_means_that_every_required_check_passed(
     gpus: int,
     simulated: bool,  # noqa: FBT001
 ) -> None:
-    """PASSED: nothing simulated, a passed check in every required tier, and no other outcome in any of them."""
+    """PASSED: nothing simulated, a passed check in every required level, and no other outcome in any of them."""
     told = judge(results, flavor=flavor, gpus=gpus, simulated=simulated)
-    outcomes = {tier: {result.outcome for result in results if result.tier == tier} for tier in told.requires}
+    outcomes = {level: {result.outcome for result in results if result.level == level} for level in told.requires}
     complete = all(found == {"passed"} for found in outcomes.values())
     assert (told.verdict == "PASSED") == (complete and not simulated)
     assert (told.verdict == "PASSED") == (not told.reasons)
@@ -72,7 +72,7 @@ def test_simulated_is_never_better(results: tuple[CheckResult, ...], flavor: Fla
     assert simulated.verdict != "PASSED"
     assert simulated.level in ("none", "static", "load", "cpu")
     assert WORTH[simulated.verdict] <= WORTH[real.verdict]
-    assert LEVELS.index(simulated.level) <= LEVELS.index(real.level)
+    assert REACHED.index(simulated.level) <= REACHED.index(real.level)
 
 
 @given(RESULTS, FLAVORS, GPUS, st.randoms())

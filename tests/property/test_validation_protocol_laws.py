@@ -18,20 +18,25 @@ from envbuilder.validation.causes import Causes, told_once
 from envbuilder.validation.checks import Check
 from envbuilder.validation.events import Session, Unfinished, check_protocol
 from envbuilder.validation.judge import Judgement, judge
-from envbuilder.verdict import TIERS, CheckResult, Tier
+from envbuilder.verdict import LEVELS, CheckLevel, CheckResult
 
 WORTH = {"FAILED": 0, "INCONCLUSIVE": 1, "PASSED": 2}
-LEVELS = ("none", *TIERS)
-PLAN: tuple[tuple[str, Tier], ...] = (("files", "static"), ("import", "load"), ("product", "cpu"), ("keras", "cpu"))
+REACHED = ("none", *LEVELS)
+PLAN: tuple[tuple[str, CheckLevel], ...] = (
+    ("files", "static"),
+    ("import", "load"),
+    ("product", "cpu"),
+    ("keras", "cpu"),
+)
 
 
-def check(name: str, tier: Tier, **given: Any) -> Check:
+def check(name: str, level: CheckLevel, **given: Any) -> Check:
     """Make a check of a plan."""
-    return Check(name=name, tier=tier, group="framework", probe="m:f", proves="x", codes=(), **given)
+    return Check(name=name, level=level, group="framework", probe="m:f", proves="x", codes=(), **given)
 
 
-PROTOCOL = Check(name="protocol", tier="static", group="protocol", probe="m:f", proves="x", codes=())
-CHECKS = tuple(check(name, tier) for name, tier in PLAN)
+PROTOCOL = Check(name="protocol", level="static", group="protocol", probe="m:f", proves="x", codes=())
+CHECKS = tuple(check(name, level) for name, level in PLAN)
 ERROR = {"code": "WRONG_NUMBERS", "severity": "error", "subject": "it", "message": "so"}
 
 
@@ -56,7 +61,7 @@ def judged(printed: bytes, *, why: Unfinished | None = None, plan: tuple[Check, 
 
 def no_better(found: Judgement, honest: Judgement) -> bool:
     """Compare two judgements by word and level."""
-    return WORTH[found.verdict] <= WORTH[honest.verdict] and LEVELS.index(found.level) <= LEVELS.index(honest.level)
+    return WORTH[found.verdict] <= WORTH[honest.verdict] and REACHED.index(found.level) <= REACHED.index(honest.level)
 
 
 OUTCOMES = st.tuples(*[st.sampled_from(["passed", "passed", "passed", "failed", "skipped", "error", "timeout"])] * 4)
@@ -307,8 +312,8 @@ def test_a_cause_takes_no_failure_away(
 ) -> None:
     """What is told once is told of the cause: no outcome changes, and no verdict is better for it."""
     results = tuple(
-        CheckResult(name=name, tier=tier, outcome=outcome, findings=tuple(found))  # type: ignore[arg-type]
-        for (name, tier), outcome in zip(PLAN, outcomes, strict=True)
+        CheckResult(name=name, level=level, outcome=outcome, findings=tuple(found))  # type: ignore[arg-type]
+        for (name, level), outcome in zip(PLAN, outcomes, strict=True)
     )
     told = told_once(results, Causes(tuple(one for one in causes if one.severity is Severity.ERROR), files))
     assert [one.outcome for one in told] == [one.outcome for one in results]

@@ -133,7 +133,7 @@ def gpu_environment(**given: Any) -> Environment:
 
 def check(name: str = "import", outcome: str = "passed", **given: Any) -> CheckResult:
     """Make one check's result."""
-    values: dict[str, Any] = {"tier": "cpu", "duration_s": 1.5, "expected": "imports", "observed": "imports"}
+    values: dict[str, Any] = {"level": "cpu", "duration_s": 1.5, "expected": "imports", "observed": "imports"}
     return CheckResult(name=name, outcome=outcome, **{**values, **given})  # type: ignore[arg-type]
 
 
@@ -150,8 +150,8 @@ def verdict(**given: Any) -> Verdict:
         "level": "cpu",
         "requires": ("static", "load", "cpu"),
         "checks": (
-            check("labels", tier="static", duration_s=0.01),
-            check("libraries", tier="load", duration_s=0.1),
+            check("labels", level="static", duration_s=0.01),
+            check("libraries", level="load", duration_s=0.1),
             check("import", measurements={"import": Measurement(3.2, "s"), "peak": Measurement(6e8, "B")}),
         ),
         "timeline": (
@@ -171,7 +171,7 @@ def gpu_verdict(**given: Any) -> Verdict:
         "host": HostRef(driver="535.104.05", gpus=(H100,), kernel="6.1.0", cpus=64),
         "level": "gpu",
         "requires": ("static", "load", "cpu", "gpu"),
-        "checks": (*verdict().checks, check("matmul", tier="gpu")),
+        "checks": (*verdict().checks, check("matmul", level="gpu")),
     }
     return verdict(**{**values, **given})
 
@@ -183,7 +183,7 @@ def failed_verdict(**given: Any) -> Verdict:
         "verdict": "FAILED",
         "level": "static",
         "checks": (
-            check("labels", tier="static"),
+            check("labels", level="static"),
             check("import", "failed", observed="ImportError: no", findings=(found,), log="Traceback <&>"),
         ),
         "findings": (found,),
@@ -200,9 +200,9 @@ def inconclusive_verdict(**given: Any) -> Verdict:
         "level": "load",
         "requires": ("static", "load", "gpu"),
         "checks": (
-            check("libraries", tier="load"),
-            check("matmul", "skipped", tier="gpu", observed="no GPU on this host"),
-            check("conv", "timeout", tier="gpu", observed="no answer in 60 s"),
+            check("libraries", level="load"),
+            check("matmul", "skipped", level="gpu", observed="no GPU on this host"),
+            check("conv", "timeout", level="gpu", observed="no answer in 60 s"),
         ),
         "reasons": ("matmul was skipped: no GPU on this host",),
     }

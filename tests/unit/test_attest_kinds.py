@@ -40,9 +40,9 @@ def passed(kind: str, **given: object) -> Verdict:
     return gpu_verdict(host=HOSTS[kind], **given)
 
 
-def failed(kind: str, tier: str, **given: object) -> Verdict:
+def failed(kind: str, level: str, **given: object) -> Verdict:
     values = {"host": HOSTS[kind], "level": "static", "finished": "2026-11-20T20:00:00+00:00"}
-    return failed_verdict(checks=(check("broken", "failed", tier=tier),), **{**values, **given})
+    return failed_verdict(checks=(check("broken", "failed", level=level),), **{**values, **given})
 
 
 def evidence(value: Verdict) -> Evidence:
@@ -67,18 +67,18 @@ def test_a_pass_on_each_kind_is_demanded() -> None:
     assert states(passed("H100/535"), passed("A100/550")) == ["passed", "passed"]
 
 
-@pytest.mark.parametrize("tier", ["gpu", "multi-gpu"])
-def test_a_failure_on_a_gpu_is_its_own_kinds(tier: str) -> None:
+@pytest.mark.parametrize("level", ["gpu", "multi-gpu"])
+def test_a_failure_on_a_gpu_is_its_own_kinds(level: str) -> None:
     """It takes nothing from another kind's PASSED, and its own kind is failed however it passed before."""
-    assert states(passed("H100/535"), failed("A100/550", tier)) == ["passed", "failed"]
-    assert states(passed("H100/535"), passed("A100/550"), failed("A100/550", tier)) == ["passed", "failed"]
-    assert states(passed("H100/535"), passed("A100/550"), failed("A100/535", tier)) == ["passed", "passed"]
+    assert states(passed("H100/535"), failed("A100/550", level)) == ["passed", "failed"]
+    assert states(passed("H100/535"), passed("A100/550"), failed("A100/550", level)) == ["passed", "failed"]
+    assert states(passed("H100/535"), passed("A100/550"), failed("A100/535", level)) == ["passed", "passed"]
 
 
-@pytest.mark.parametrize(("tier", "where"), list(product(["static", "load", "cpu"], HOSTS)))
-def test_a_failure_below_the_gpu_revokes_all(tier: str, where: str) -> None:
+@pytest.mark.parametrize(("level", "where"), list(product(["static", "load", "cpu"], HOSTS)))
+def test_a_failure_below_the_gpu_revokes_all(level: str, where: str) -> None:
     """The image itself is at fault: every kind is failed, those that have no verdict among them."""
-    bad = failed(where, tier)
+    bad = failed(where, level)
     assert states(passed("H100/535"), passed("A100/550"), bad) == ["failed", "failed"]
     assert states(bad) == ["failed", "failed"]
     newer = passed("A100/550", finished="2026-11-20T22:00:00+00:00")
@@ -146,8 +146,8 @@ def test_a_longer_name_is_another_model() -> None:
 
 
 VERDICTS = st.builds(
-    lambda kind, word, tier, days, simulated: msgspec.structs.replace(
-        failed(kind, tier) if word == "FAILED" else passed(kind, verdict=word),
+    lambda kind, word, level, days, simulated: msgspec.structs.replace(
+        failed(kind, level) if word == "FAILED" else passed(kind, verdict=word),
         simulated=simulated,
         finished=(NOW - timedelta(days=days)).isoformat(),
     ),

@@ -94,7 +94,7 @@ def test_a_later_failure_revokes_an_earlier_pass() -> None:
 def test_a_failure_on_another_gpu_does_not_count() -> None:
     """What fails on a T4 may be deployed on an H100, where the H100 was asked for."""
     host = HostRef(driver="535.104.05", gpus=(GpuSeen(name="Tesla T4", compute_capability="7.5"),))
-    on_gpu = (check("matmul", "failed", tier="gpu"),)
+    on_gpu = (check("matmul", "failed", level="gpu"),)
     failed = failed_verdict(host=host, finished="2026-11-20T20:00:00+00:00", level="cpu", checks=on_gpu)
     both = (evidence(gpu_verdict()), evidence(failed))
     assert decide(SUBJECT, both, Demand(level="gpu", gpu="H100"), NOW).accepted
@@ -106,7 +106,7 @@ HONEST = {
     "cpu": verdict(),
     "gpu": gpu_verdict(),
     "multi-gpu": gpu_verdict(
-        level="multi-gpu", host=TWO, checks=(*gpu_verdict().checks, check("all-reduce", tier="multi-gpu"))
+        level="multi-gpu", host=TWO, checks=(*gpu_verdict().checks, check("all-reduce", level="multi-gpu"))
     ),
 }
 LEVELS = ("none", "static", "load", "cpu", "gpu", "multi-gpu")

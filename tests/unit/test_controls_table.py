@@ -81,7 +81,7 @@ def control(code: Code | None = Code.MISSING_LIBRARY, **given: object) -> Contro
 def check(name: str, outcome: Outcome, *codes: Code, severity: Severity = Severity.ERROR) -> CheckResult:
     """Make a check's result with findings of these codes."""
     findings = tuple(Finding(code=code, severity=severity, subject="it", message="so") for code in codes)
-    return CheckResult(name=name, tier="static", outcome=outcome, findings=findings)
+    return CheckResult(name=name, level="static", outcome=outcome, findings=findings)
 
 
 def verdict(word: Word, *checks: CheckResult, simulated: bool = False) -> Verdict:

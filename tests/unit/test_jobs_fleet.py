@@ -154,7 +154,7 @@ def test_hosts_do_what_fits_them_and_nothing_twice(team: Team) -> None:
 def test_a_failure_is_not_run_until_it_passes(team: Team) -> None:
     """A FAILED by this suite stands, on its kind alone where it is a GPU's: the next run does nothing there."""
     gpu = next(one.id for one in team.choice.environments if one.flavor == "gpu")
-    team.answers[gpu] = failed_verdict(checks=(check("matmul", "failed", tier="gpu"),), level="cpu")
+    team.answers[gpu] = failed_verdict(checks=(check("matmul", "failed", level="gpu"),), level="cpu")
     document = team.run(AMPERE)
     assert states(document)["A100/550.54.15"] == ("failed", False, True)
     assert exit_codes.of(document) == 1

@@ -134,7 +134,7 @@ def test_a_failure_on_one_kind_is_its_own_and_is_shown(world: World) -> None:
     """A FAILED is attached as well: its kind is failed, another's PASSED stands, and who asks for that sees it."""
     world.hopper.attach()
     broken = failed_verdict(
-        checks=(check("matmul", "failed", tier="gpu"),), level="cpu", finished=datetime.now(UTC).isoformat()
+        checks=(check("matmul", "failed", level="gpu"),), level="cpu", finished=datetime.now(UTC).isoformat()
     )
     assert world.ampere.attach(broken).verdict == "FAILED"
     assert states(world.verify()) == ["passed", "failed"]

@@ -144,8 +144,8 @@ def test_verify_refuses_words_that_do_not_fit(tmp_path, words, message) -> None:
 def workspace(tmp_path, monkeypatch) -> Workspace:
     monkeypatch.chdir(tmp_path)
     made = Workspace(tmp_path)
-    tiers = (check("labels", tier="static"), check("libraries", tier="load"), check())
-    unproved = inconclusive_verdict(level="cpu", checks=(*tiers, check("matmul", "skipped", tier="gpu")))
+    levels = (check("labels", level="static"), check("libraries", level="load"), check())
+    unproved = inconclusive_verdict(level="cpu", checks=(*levels, check("matmul", "skipped", level="gpu")))
     for one in (verdict(), unproved):
         assert one.environment is not None
         write_document(made.results(one.environment.id) / "verdict.json", one)

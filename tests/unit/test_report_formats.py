@@ -38,7 +38,7 @@ from envbuilder.verdict import ImageRef, Measurement, Verdict
 
 SCHEMAS = Path(__file__).parents[1] / "support" / "schemas"
 NASTY = "<b>&\"'\x00\x1b[31m | `x` \\ \n# *y* ]]> {} é 漢"
-STATIC = check("labels", "failed", tier="static", findings=(finding(Code.IMAGE_CLAIM, message=NASTY, subject=NASTY),))
+STATIC = check("labels", "failed", level="static", findings=(finding(Code.IMAGE_CLAIM, message=NASTY, subject=NASTY),))
 EVERY = (
     verdict(),
     gpu_verdict(),
@@ -157,7 +157,7 @@ def test_units_are_base_units() -> None:
 def test_any_text_survives_every_format(name: str, text: str, outcome: str) -> None:
     """No text in a verdict breaks a format."""
     found = finding(message=text, subject=name)
-    made = failed_verdict(checks=(check(name, outcome, tier="static", observed=text, log=text, findings=(found,)),))
+    made = failed_verdict(checks=(check(name, outcome, level="static", observed=text, log=text, findings=(found,)),))
     xml_schemas()[0].validate(junit((made,)))
     jsonschema.validate(json.loads(sarif((made,))), sarif_schemas()[0])
     assert markdown((made,)).count("\n| tf2") == 1

@@ -166,7 +166,7 @@ def test_signatures_are_written_as_python_does() -> None:
 
 
 def check(name: str, outcome: Outcome) -> CheckResult:
-    return CheckResult(name=name, tier="cpu", outcome=outcome, observed="because")
+    return CheckResult(name=name, level="cpu", outcome=outcome, observed="because")
 
 
 def test_newly_failed_checks_are_those_that_did_not_fail_before() -> None:

@@ -249,7 +249,7 @@ def test_candidates_are_final_releases_and_known_lines() -> None:
 def test_a_check_can_be_bisected() -> None:
     """A check that passed is good, one that failed is bad with its codes, one that was skipped says nothing."""
     checks = tuple(
-        CheckResult(name=name, tier="cpu", outcome=name, observed="seen") for name in ("passed", "failed", "skipped")
+        CheckResult(name=name, level="cpu", outcome=name, observed="seen") for name in ("passed", "failed", "skipped")
     )
     assert [type(of_check(checks, name)).__name__ for name in ("passed", "failed", "skipped")] == [
         "Ran",

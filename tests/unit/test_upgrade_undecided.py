@@ -84,8 +84,8 @@ def test_a_cascade_of_checks_is_one_reason() -> None:
     """What failed stands first; checks that were not run because of it are counted and named in one line."""
     names = [f"c{number}" for number in range(9)]
     checks = (
-        *(CheckResult(name=name, tier="cpu", outcome="skipped", observed="needs matmul") for name in names),
-        CheckResult(name="matmul", tier="cpu", outcome="failed", observed="wrong"),
+        *(CheckResult(name=name, level="cpu", outcome="skipped", observed="needs matmul") for name in names),
+        CheckResult(name="matmul", level="cpu", outcome="failed", observed="wrong"),
     )
     told = (*(f"cpu: {name} was not run: needs matmul" for name in names), "cpu: matmul failed: wrong")
     verdict: Verdict = replace(failed_verdict(), checks=checks, requires=("static", "load", "cpu"), reasons=told)

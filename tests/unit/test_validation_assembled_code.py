@@ -14,7 +14,7 @@ from envbuilder.probes.suite.kernel_text import Kernel
 from envbuilder.validation.assembled_code import check_assembled
 from envbuilder.verdict import CheckResult
 
-PASSED = CheckResult(name="xla-assembles", tier="load", outcome="passed", observed="ptxas 12.5.82")
+PASSED = CheckResult(name="xla-assembles", level="load", outcome="passed", observed="ptxas 12.5.82")
 KERNEL = Kernel("nonce", "12.5")
 
 

@@ -20,7 +20,7 @@ def error(code: Code, subject: str = "x") -> Finding:
 
 def result(*findings: Finding, name: str = "import") -> CheckResult:
     """Make the failed result of a check."""
-    return CheckResult(name=name, tier="load", outcome="failed", findings=findings)
+    return CheckResult(name=name, level="load", outcome="failed", findings=findings)
 
 
 def left(effect: Finding, cause: Finding, *files: str) -> list[Code]:
@@ -79,7 +79,7 @@ def test_no_verdict_becomes_better() -> None:
     codes = (Code.PROBE_CRASHED, Code.USER_START, Code.FILES_DIFFER, Code.IMAGE_CONFIGURATION, Code.MISSING_LIBRARY)
     for one, other in itertools.product(codes, repeat=2):
         cause = error(other, "WORKDIR")
-        named = msgspec.structs.replace(result(cause, name="files"), tier="static")
+        named = msgspec.structs.replace(result(cause, name="files"), level="static")
         results = (named, result(error(one, "WORKDIR")))
         told = told_once(results, Causes((cause,), frozenset({"WORKDIR"})))
         before, after = judge(results, flavor="cpu"), judge(told, flavor="cpu")

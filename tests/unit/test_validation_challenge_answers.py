@@ -15,12 +15,12 @@ from envbuilder.validation.challenge_answers import ANSWERS, check_answers, righ
 from envbuilder.verdict import CheckResult
 
 RIGHT = right_answers("a nonce")
-SAID = CheckResult(name="challenge", tier="cpu", outcome="passed", observed="50 answers")
+SAID = CheckResult(name="challenge", level="cpu", outcome="passed", observed="50 answers")
 
 
 def held(data: object, outcome: Any = "passed") -> CheckResult:
     """Hold answers to the right ones."""
-    return check_answers(CheckResult(name="challenge", tier="cpu", outcome=outcome), data, RIGHT)
+    return check_answers(CheckResult(name="challenge", level="cpu", outcome=outcome), data, RIGHT)
 
 
 def test_image_and_host_have_the_same_tasks() -> None:

@@ -21,7 +21,7 @@ from envbuilder.validation.events import Progress, Session, Unfinished
 from envbuilder.validation.host_checks import LOOKS
 from envbuilder.validation.older_python import without_annotations
 from envbuilder.validation.suite_plan import Facts, digest_of
-from envbuilder.verdict import TIERS
+from envbuilder.verdict import LEVELS
 
 ROOT = Path(__file__).parents[2]
 SUITE = ROOT / "envbuilder" / "probes" / "suite"
@@ -53,10 +53,10 @@ def test_each_check_can_run(check: Check) -> None:
         assert need.profile == "quick" or check.profile == "full"
 
 
-def test_names_are_unique_and_every_tier_has_checks() -> None:
-    """A verdict can be read by names, and no tier is empty."""
+def test_names_are_unique_and_every_level_has_checks() -> None:
+    """A verdict can be read by names, and no level is empty."""
     assert len({check.name for check in CHECKS}) == len(CHECKS)
-    assert {check.tier for check in CHECKS} == set(TIERS)
+    assert {check.level for check in CHECKS} == set(LEVELS)
 
 
 def test_selection() -> None:
@@ -70,7 +70,7 @@ def test_selection() -> None:
     assert {check.name for check in CHECKS if check.of_files} <= {check.name for check in here}
     assert set(quick) < set(full)
     cpu = suite_plan.select(Facts(flavor="cpu", profile="full"))
-    assert {check.tier for check in cpu} == {"static", "load", "cpu"}
+    assert {check.level for check in cpu} == {"static", "load", "cpu"}
     assert not {"locked", "claims"} & {check.name for check in cpu}
     assert "secrets" not in {check.name for check in suite_plan.select(Facts(flavor="cpu", place="here"))}
 
@@ -163,7 +163,7 @@ def session(*lines: object) -> tuple[Session, list[Progress]]:
 
 def test_a_session_keeps_results_and_names_what_is_missing() -> None:
     """A check without an answer is an error with a finding that says why, never absent."""
-    first = {"name": CHECKS[0].name, "tier": CHECKS[0].tier, "outcome": "passed"}
+    first = {"name": CHECKS[0].name, "tier": CHECKS[0].level, "outcome": "passed"}
     made, heard = session({"event": "begin", "name": CHECKS[0].name}, {"event": "result", "result": first})
     results = made.results(Unfinished("not run: the container ran out of memory"))
     assert [(one.name, one.outcome) for one in results] == [(CHECKS[0].name, "passed"), (CHECKS[1].name, "error")]

@@ -54,7 +54,7 @@ def test_a_build_without_cuda_in_a_gpu_environment_is_called_that(flavor: str, n
     findings = list(without_cuda(subject))
     assert [one.code for one in findings] == [Code.NOT_A_GPU_BUILD] * found
     libraries = Finding(code=Code.LIBRARY_PATH, severity=Severity.ERROR, subject="libcudart.so.12", message="m")
-    red = CheckResult(name="libraries", tier="load", outcome="failed", findings=(libraries,))
+    red = CheckResult(name="libraries", level="load", outcome="failed", findings=(libraries,))
     (told,) = told_once((red,), Causes(tuple(findings)))
     assert told.outcome == "failed"
     assert told.findings[0].severity is (Severity.WARNING if found else Severity.ERROR)

@@ -7,12 +7,12 @@ import pytest
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.matrix import Budgets
 from envbuilder.validation.judge import budget_results, judge
-from envbuilder.verdict import CheckResult, Measurement, Outcome, Tier, required_tiers
+from envbuilder.verdict import CheckLevel, CheckResult, Measurement, Outcome, required_levels
 
 
-def result(tier: Tier, outcome: Outcome = "passed", name: str = "", **more: object) -> CheckResult:
+def result(level: CheckLevel, outcome: Outcome = "passed", name: str = "", **more: object) -> CheckResult:
     """Make one check's result."""
-    return CheckResult(name=name or f"{tier}-check", tier=tier, outcome=outcome, **more)  # type: ignore[arg-type]
+    return CheckResult(name=name or f"{level}-check", level=level, outcome=outcome, **more)  # type: ignore[arg-type]
 
 
 CPU = (result("static"), result("load"), result("cpu"))
@@ -20,7 +20,7 @@ GPU = (*CPU, result("gpu"))
 
 
 def test_everything_passed_is_passed() -> None:
-    """A CPU image needs three tiers, a GPU image four, several GPUs five; then it is PASSED at the last of them."""
+    """A CPU image needs three levels, a GPU image four, several GPUs five; then it is PASSED at the last of them."""
     assert (judge(CPU, flavor="cpu").verdict, judge(CPU, flavor="cpu").level) == ("PASSED", "cpu")
     assert (judge(GPU, flavor="gpu").verdict, judge(GPU, flavor="gpu").level) == ("PASSED", "gpu")
     every = (*GPU, result("multi-gpu"))
@@ -28,7 +28,7 @@ def test_everything_passed_is_passed() -> None:
         "PASSED",
         "multi-gpu",
     )
-    assert required_tiers("cpu", 8) == ("static", "load", "cpu")
+    assert required_levels("cpu", 8) == ("static", "load", "cpu")
 
 
 def test_a_gpu_image_without_a_gpu_is_inconclusive() -> None:
@@ -41,7 +41,7 @@ def test_a_gpu_image_without_a_gpu_is_inconclusive() -> None:
 
 @pytest.mark.parametrize("outcome", ["failed", "error", "timeout"])
 def test_what_is_not_success_fails(outcome: Outcome) -> None:
-    """A failed, crashed or hanging check of a required tier fails the image and ends its level below that tier."""
+    """A failed, crashed or hanging check of a required level fails the image and ends its level below that level."""
     told = judge((result("static"), result("load", outcome), result("cpu")), flavor="cpu")
     assert (told.verdict, told.level) == ("FAILED", "static")
 
@@ -60,7 +60,7 @@ def test_simulated_is_never_passed() -> None:
 
 
 def test_nothing_checked_is_not_passed() -> None:
-    """A tier in which no check was made keeps an image from PASSED."""
+    """A level in which no check was made keeps an image from PASSED."""
     assert judge((), flavor="cpu").verdict == "INCONCLUSIVE"
     assert judge((), flavor="cpu").level == "none"
     assert judge(CPU[:2], flavor="cpu").verdict == "INCONCLUSIVE"
@@ -83,7 +83,7 @@ def test_budgets_add_a_result_each() -> None:
     timed = result("load", measurements={"import": Measurement(3.0, "s")})
     budgets = Budgets(size_gb=2.0, import_s=2.5, first_op_s=1.0)
     size, importing, first_op = budget_results((timed,), budgets, 1_900_000_000)
-    assert (size.name, size.outcome, size.tier) == ("budget-size", "passed", "static")
+    assert (size.name, size.outcome, size.level) == ("budget-size", "passed", "static")
     assert (importing.name, importing.outcome) == ("budget-import", "failed")
     assert [found.code for found in importing.findings] == [Code.BUDGET_EXCEEDED]
     assert (first_op.name, first_op.outcome) == ("budget-first-op", "skipped")

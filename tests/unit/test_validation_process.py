@@ -124,7 +124,7 @@ def test_an_error_of_the_reader_ends_the_process(tmp_path: Path) -> None:
 def checks(*names: str) -> tuple[Check, ...]:
     """Make checks of the suite's own controls, each allowed more time than the run."""
     return tuple(
-        Check(name=name, tier="static", group="static", probe=f"misbehave:{name}", proves="x", codes=(), limit_s=600)
+        Check(name=name, level="static", group="static", probe=f"misbehave:{name}", proves="x", codes=(), limit_s=600)
         for name in names
     )
 

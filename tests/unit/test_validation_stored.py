@@ -22,14 +22,14 @@ from envbuilder.workspace import Workspace, read_document, write_document
 
 def test_sound_verdicts_are_believed() -> None:
     """PASSED and FAILED verdicts that follow from their results contradict nothing."""
-    gpu = check("matmul", tier="gpu")
+    gpu = check("matmul", level="gpu")
     for sound in (verdict(), failed_verdict(level="static"), gpu_verdict(checks=(*verdict().checks, gpu))):
         assert contradiction(sound) == ""
 
 
 def test_a_host_may_give_cuda_one_of_its_gpus() -> None:
     """Judged with one GPU of two (CUDA_VISIBLE_DEVICES), it is a PASSED at level gpu, and none of several."""
-    gpu = check("matmul", tier="gpu")
+    gpu = check("matmul", level="gpu")
     two = HostRef(driver="535.104.05", gpus=(H100, H100))
     one_used = gpu_verdict(checks=(*verdict().checks, gpu), host=two)
     assert contradiction(one_used) == ""
@@ -46,7 +46,7 @@ def test_a_host_may_give_cuda_one_of_its_gpus() -> None:
         verdict(simulated=True),
         gpu_verdict(checks=verdict().checks),
     ],
-    ids=["a word", "a softer word", "a level", "no results", "simulated", "a tier without a check"],
+    ids=["a word", "a softer word", "a level", "no results", "simulated", "a level without a check"],
 )
 def test_a_word_that_its_results_do_not_bear_is_not_believed(
     altered: Verdict, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -57,7 +57,7 @@ def _properties(verdict: Verdict) -> tuple[tuple[str, str], ...]:
 
 def _case(check: CheckResult) -> ET.Element:
     case = ET.Element(
-        "testcase", name=terminal_text.line(check.name), classname=check.tier, time=f"{check.duration_s:.3f}"
+        "testcase", name=terminal_text.line(check.name), classname=check.level, time=f"{check.duration_s:.3f}"
     )
     match check.outcome:
         case "passed":

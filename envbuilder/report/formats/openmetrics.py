@@ -11,7 +11,7 @@ from datetime import datetime
 
 from envbuilder.report.formats.titles import name_of
 from envbuilder.support import terminal_text
-from envbuilder.verdict import TIERS, Verdict
+from envbuilder.verdict import LEVELS, Verdict
 
 _WORDS = ("PASSED", "FAILED", "INCONCLUSIVE")
 _OUTCOMES = ("passed", "failed", "skipped", "error", "timeout")
@@ -78,7 +78,7 @@ def _add(families: dict[str, _Family], labels: Labels, verdict: Verdict) -> None
     put("environment", 1, ("digest", verdict.image.digest or ""), ("driver", verdict.host.driver or ""))
     for word in _WORDS:
         put("verdict", float(verdict.verdict == word), ("envbuilder_verdict", word))
-    put("level", 0 if verdict.level == "none" else 1 + TIERS.index(verdict.level))
+    put("level", 0 if verdict.level == "none" else 1 + LEVELS.index(verdict.level))
     put("simulated", float(verdict.simulated))
     for outcome in _OUTCOMES:
         put("checks", sum(check.outcome == outcome for check in verdict.checks), ("outcome", outcome))

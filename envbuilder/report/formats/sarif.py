@@ -37,7 +37,7 @@ def sarif(verdicts: tuple[Verdict, ...]) -> str:
 
 def static_findings(verdict: Verdict) -> tuple[Finding, ...]:
     """Return the findings that static checks made, or that hold of the environment as planned; each once."""
-    found = [finding for check in verdict.checks if check.tier == "static" for finding in check.findings]
+    found = [finding for check in verdict.checks if check.level == "static" for finding in check.findings]
     found += verdict.environment.findings if verdict.environment else ()
     return tuple(dict.fromkeys(found))
 
