@@ -55,18 +55,13 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 
 
 class ImageRef(msgspec.Struct, frozen=True, kw_only=True):
-    """The image that was judged; ``digest`` is the registry's manifest digest (None before a push), size in bytes.
-
-    ``repacked`` is the digest that the suite ran on, where ``digest`` is the same image with its layers packed in
-    another way: the configuration, which is the id, is the same, and each layer was seen to unpack to what that names.
-    """
+    """The validated image; ``digest`` is the registry's manifest digest (None before a push), size in bytes."""
 
     id: str
     digest: str | None = None
     size: Count = 0
     reference: str = ""
     base: str = ""
-    repacked: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class EngineRef(msgspec.Struct, frozen=True, kw_only=True):

@@ -201,16 +201,12 @@ def same_model(model_of: Callable[[str], str | None]) -> SameGpu:
 
 
 def _is_asked(verdict: Verdict, demand: Demand) -> bool:
-    """Tell whether a verdict is about the environment that is meant; a tag of ours may end with the image's id.
-
-    One of an image whose layers were packed in zstd says that at its end, and no other does.
-    """
+    """Return True if a verdict is about the demanded environment; a tag of envbuilder may end with the image's id."""
     environment = verdict.environment
     if environment is None:
         return demand.environment is None and demand.tensorflow is None
     wanted = demand.environment or environment.id
-    form = "(?:-zstd)?" if verdict.image.repacked else ""
-    named = re.fullmatch(re.escape(environment.id) + r"(?:-[0-9a-f]{12})?" + form, wanted) is not None
+    named = re.fullmatch(re.escape(environment.id) + r"(?:-[0-9a-f]{12})?", wanted) is not None
     return named and (demand.tensorflow is None or is_prefix(demand.tensorflow, environment.tensorflow))
 
 

@@ -42,9 +42,9 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     (
         "publish",
         "Push, validate by digest and promote images, with signed statements",
-        "publish.publish_document:PublishDocument",
+        "publish.results:PublishDocument",
     ),
-    ("verify", "Decide whether an image has a trusted verdict", "publish.verify_document:Verification"),
+    ("verify", "Decide whether an image has a trusted verdict", "publish.verification:Verification"),
     (
         "fleet",
         "Which environment is proven on which kind of host, what is left, and do it here",

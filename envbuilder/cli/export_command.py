@@ -90,7 +90,7 @@ def _policy(
     from envbuilder.catalog.store import load
     from envbuilder.errors import UsageError
     from envbuilder.publish.admission import CONTROLLERS, Admission, policy
-    from envbuilder.publish.tag_names import destination
+    from envbuilder.publish.tags import destination
     from envbuilder.verdict import Level
 
     if len(names) != 1 or names[0] not in CONTROLLERS:

@@ -235,7 +235,7 @@ def _proven(order: BinaryIO, signers: tuple[Path, ...], beside: Path | None, *, 
     from envbuilder.jobs.prove import prove as do
     from envbuilder.publish.proven import check_believed, registrar_of
     from envbuilder.publish.publish_all import sealer_of
-    from envbuilder.publish.tag_names import destination
+    from envbuilder.publish.tags import destination
     from envbuilder.support import decoding
     from envbuilder.support.console import Console
     from envbuilder.validation import suite_plan
@@ -288,7 +288,7 @@ def make(order: Any, signers: tuple[Path, ...], keyless: bool, form: str) -> Non
     from envbuilder.errors import UsageError
     from envbuilder.jobs.fleet_make import MakeOrder, lay_out
     from envbuilder.publish.publish_all import sealer_of
-    from envbuilder.publish.publish_text import as_text
+    from envbuilder.publish.results import as_text
     from envbuilder.support import decoding
     from envbuilder.support.console import Console
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from envbuilder.jobs.fleet_task import Executor, Task
     from envbuilder.jobs.served_suite import Runtime
     from envbuilder.publish.proven import Registrar
-    from envbuilder.publish.publish_document import PublishDocument
+    from envbuilder.publish.results import PublishDocument
     from envbuilder.registry.reference import Reference
     from envbuilder.validation.checks import Profile
     from envbuilder.verdict import HostRef, Verdict
@@ -123,7 +123,7 @@ def prepared(
     from envbuilder.host import describe
     from envbuilder.jobs.fleet_proofs import Survey
     from envbuilder.publish.proven import registrar_of
-    from envbuilder.publish.tag_names import destination
+    from envbuilder.publish.tags import destination
     from envbuilder.publish.verify_request import duration, openers_of
     from envbuilder.validation import suite_plan
     from envbuilder.workspace import Workspace
@@ -177,16 +177,14 @@ def attacher(
 ) -> Callable[[str], Verdict]:
     """Return what validates a digest on this host and attaches the verdict; a rehearsal where a driver is played."""
     from envbuilder.engine.docker import connect
-    from envbuilder.publish.attach_verdict import Attachment, attach_verdict, tools_for
-    from envbuilder.publish.publish_all import Session
-    from envbuilder.publish.stating import Terms
+    from envbuilder.publish.attestation import Attachment, PublishSession, ValidationTerms, attach_verdict, tools_for
     from envbuilder.support.console import Console
     from envbuilder.validation.validate_request import ValidateOptions, validate_target
     from envbuilder.workspace import Workspace
 
     workspace, console = Workspace(Path.cwd()), Console()
-    session = Session(connect(), workspace, console.say, dict(os.environ), host)
-    terms, rehearsal = Terms(host, profile, gpus), simulate is not None
+    session = PublishSession(connect(), workspace, console.say, dict(os.environ), host)
+    terms, rehearsal = ValidationTerms(host, profile, gpus), simulate is not None
 
     def attach(digest: str) -> Verdict:
         reference = registrar.repository.reference.at(digest)
@@ -272,9 +270,10 @@ def made(order: MakeOrder, choice: Choice, workspace: Workspace, sealer: Sealer)
     from envbuilder.engine.docker import connect
     from envbuilder.host import describe
     from envbuilder.jobs.run import RunOptions, build_rows
-    from envbuilder.publish.publish_all import Session, Wish, publish_all
-    from envbuilder.publish.publish_document import PublishDocument, PublishRow
-    from envbuilder.publish.tag_names import destination
+    from envbuilder.publish.attestation import PublishSession
+    from envbuilder.publish.publish_all import PublishOptions, publish_all
+    from envbuilder.publish.results import PublishDocument, PublishRow
+    from envbuilder.publish.tags import destination
     from envbuilder.pypi.open_index import open_index
     from envbuilder.registry.client import Repository
     from envbuilder.support.console import Console
@@ -288,8 +287,10 @@ def made(order: MakeOrder, choice: Choice, workspace: Workspace, sealer: Sealer)
     built = build_rows(choice, workspace, engine, console, RunOptions(index=open_index())).rows[0]
     if built.error:
         return PublishDocument(rows=(replace(bare, error=built.error, exit_code=built.exit_code),))
-    wish = Wish(to, allow=("inconclusive",), profile="full" if order.profile == "full" else "quick", gpus=order.gpus)
-    session = Session(engine, workspace, console.say, dict(os.environ), describe())
+    wish = PublishOptions(
+        to, allow=("inconclusive",), profile="full" if order.profile == "full" else "quick", gpus=order.gpus
+    )
+    session = PublishSession(engine, workspace, console.say, dict(os.environ), describe())
     return publish_all(choice, wish, sealer, session)
 
 
@@ -299,10 +300,8 @@ def attacher_beside(
     """Return what has the container beside this one run the suite, judges what it says, and attaches the verdict."""
     from envbuilder.errors import PublishError
     from envbuilder.host import describe
-    from envbuilder.publish.attach_verdict import Attachment, attach_verdict, tools_for
-    from envbuilder.publish.publish_all import Session
+    from envbuilder.publish.attestation import Attachment, PublishSession, ValidationTerms, attach_verdict, tools_for
     from envbuilder.publish.registry_image import RegistryImages
-    from envbuilder.publish.stating import Terms
     from envbuilder.registry.client import Repository
     from envbuilder.support.console import Console
     from envbuilder.validation.validate import validate_beside
@@ -322,8 +321,8 @@ def attacher_beside(
             return validate_beside(exchange, image, str(asked), digest, profile=chosen, gpus=gpus)
 
         # Stating looks an image up and pulls it, and does nothing else with an engine.
-        session = Session(cast("Engine", images), workspace, console.say, dict(os.environ), describe())
-        attachment = Attachment(reference, workspace.attached(digest), Terms(session.host, profile))
+        session = PublishSession(cast("Engine", images), workspace, console.say, dict(os.environ), describe())
+        attachment = Attachment(reference, workspace.attached(digest), ValidationTerms(session.host, profile))
         return attach_verdict(attachment, tools_for(reference, session, sealer, judge))
 
     return attach

@@ -22,28 +22,25 @@ from envbuilder.cli.options import (
 @matrix_argument
 @select_option
 @format_option
-@click.option("--to", "to", required=True, metavar="HOST/REPOSITORY", help="Where the images go.")
+@click.option("--to", "to", required=True, metavar="HOST/REPOSITORY", help="Push the images to this repository.")
 @sign_option
 @keyless_option
-@click.option("--moving", multiple=True, metavar="TAG", help="A further tag that moves to this image, such as latest.")
+@click.option("--moving", multiple=True, metavar="TAG", help="Move this further tag to the image, such as latest.")
 @click.option(
     "--allow",
     multiple=True,
     type=click.Choice(["inconclusive"]),
-    help="Publish although the verdict is INCONCLUSIVE. The statement says so; verify still refuses it.",
+    help="Publish even if the verdict is INCONCLUSIVE. The statement says so; verify still refuses it.",
 )
 @profile_option
 @gpus_option
-@click.option("--no-sbom", is_flag=True, help="Leave the bill of materials out: it means reading the whole image.")
+@click.option("--no-sbom", is_flag=True, help="Do not attach a bill of materials; making one reads the complete image.")
 @click.option(
-    "--zstd",
-    is_flag=True,
-    help="Publish the same image with its layers in zstd too, under each of its tags with -zstd behind it.",
-)
-@click.option(
-    "--zstd-level",
-    type=click.IntRange(1, 19),
-    help="How hard zstd tries: a higher level is smaller, and slower.  [default: 12]",
+    "--compression",
+    type=click.Choice(["gzip", "zstd"]),
+    default="gzip",
+    show_default=True,
+    help="Compress layers in zstd: a quarter smaller, for containerd 1.5 and Docker 23 or later.",
 )
 @click.option("--dry-run", is_flag=True, help="Show the tags and where they point now; change nothing.")
 def command(
@@ -58,58 +55,51 @@ def command(
     profile: str,
     gpus: str,
     no_sbom: bool,  # noqa: FBT001
-    zstd: bool,  # noqa: FBT001
-    zstd_level: int | None,
+    compression: str,
     dry_run: bool,  # noqa: FBT001
 ) -> None:
-    r"""Push built images aside, validate each by its digest, attach signed statements, and only then tag it in public.
+    r"""Push images, validate each by its digest, attach signed statements, then tag it.
 
-    An image gets a tag of its own (ID-<image id>), which never moves, and its environment's id, which moves last.
-    A run that was killed leaves no public tag on an unvalidated image; the same command completes it.
-
-    Engines push layers in gzip. With --zstd each layer is then packed in zstd as well, read back from the registry and
-    held to the image that was judged: a second manifest of it, smaller to pull, for containerd 1.5 and Docker 23 on.
+    Each image gets a tag that never moves (ID-<image id>). The tag of its environment's id moves to it last.
+    If the command is killed, no public tag points at an unvalidated image; run it again to complete it.
 
     \b
     Examples:
       envbuilder publish --to registry.example.org/ml/tensorflow --key ~/.envbuilder/envbuilder.key
       envbuilder publish -s flavor=cpu --to registry.example.org/ml/tensorflow --key k --moving latest
       envbuilder publish -s flavor=gpu --to registry.example.org/ml/tensorflow --key k --allow inconclusive
-      envbuilder publish -s form=runtime --to registry.example.org/ml/tensorflow --key k --zstd
+      envbuilder publish -s form=runtime --to registry.example.org/ml/tensorflow --key k --compression zstd
       envbuilder publish --to registry.example.org/ml/tensorflow --dry-run
     """
     from envbuilder.catalog.store import load
     from envbuilder.choice import choose
     from envbuilder.cli.output import finish
     from envbuilder.engine.docker import connect
-    from envbuilder.errors import UsageError
     from envbuilder.host import describe
-    from envbuilder.publish.publish_all import Session, Wish, allowance, plan_all, publish_all, sealer_of
-    from envbuilder.publish.publish_text import as_text
-    from envbuilder.publish.tag_names import check_moving, destination
-    from envbuilder.publish.zstd_form import LEVEL
+    from envbuilder.publish.attestation import PublishSession
+    from envbuilder.publish.publish_all import PublishOptions, allowance, plan_all, publish_all, sealer_of
+    from envbuilder.publish.results import as_text
+    from envbuilder.publish.tags import check_moving, destination
     from envbuilder.support.console import Console
     from envbuilder.workspace import Workspace
 
-    if zstd_level is not None and not zstd:
-        raise UsageError("--zstd-level says how --zstd packs", hint="add --zstd")
     check_moving(moving)
     workspace = Workspace(Path.cwd())
     choice = choose(matrix, selectors, workspace, load())
-    wish = Wish(
+    options = PublishOptions(
         to=destination(to),
         moving=moving,
         allow=allowance(allow),
         profile="full" if profile == "full" else "quick",
         gpus=gpus,
         sbom=not no_sbom,
-        zstd=(zstd_level or LEVEL) if zstd else None,
+        compression="zstd" if compression == "zstd" else "gzip",
     )
     say = Console().say
-    session = Session(connect(), workspace, say, dict(os.environ), describe())
+    session = PublishSession(connect(), workspace, say, dict(os.environ), describe())
     if dry_run:
-        document = plan_all(choice, wish, session)
+        document = plan_all(choice, options, session)
     else:
         sealer = sealer_of(keys, keyless=keyless, environment=os.environ, say=say)
-        document = publish_all(choice, wish, sealer, session)
+        document = publish_all(choice, options, sealer, session)
     finish(document, form, as_text)

@@ -68,9 +68,15 @@ def command(
     from envbuilder.engine.docker import connect
     from envbuilder.errors import UsageError
     from envbuilder.host import describe
-    from envbuilder.publish.attach_verdict import Attachment, attach_verdict, by_digest, tools_for
-    from envbuilder.publish.publish_all import Session, sealer_of
-    from envbuilder.publish.stating import Terms
+    from envbuilder.publish.attestation import (
+        Attachment,
+        PublishSession,
+        ValidationTerms,
+        attach_verdict,
+        by_digest,
+        tools_for,
+    )
+    from envbuilder.publish.publish_all import sealer_of
     from envbuilder.support.console import Console
     from envbuilder.validation.validate_request import ValidateOptions, as_text, validate_target
     from envbuilder.workspace import Workspace
@@ -85,8 +91,8 @@ def command(
         raise UsageError("only what ran on a real driver, in an image with a digest, is attached", hint=_REAL)
     reference = by_digest(target)
     sealer = sealer_of(keys, keyless=keyless, environment=os.environ, say=console.say)
-    session = Session(connect(), workspace, console.say, dict(os.environ), describe())
-    terms = Terms(session.host, profile, gpus)
+    session = PublishSession(connect(), workspace, console.say, dict(os.environ), describe())
+    terms = ValidationTerms(session.host, profile, gpus)
     attachment = Attachment(reference, workspace.attached(reference.digest), terms, fresh)
     tools = tools_for(
         reference,

@@ -61,7 +61,7 @@ def command(
     """
     from envbuilder.catalog.store import load
     from envbuilder.cli.output import finish
-    from envbuilder.publish.verify_document import as_text
+    from envbuilder.publish.verification import as_text
     from envbuilder.publish.verify_request import VerifyOptions, verify_image
 
     options = VerifyOptions(

@@ -15,10 +15,10 @@ from envbuilder.errors import InfrastructureError, PublishError
 from envbuilder.support import decoding
 from envbuilder.workspace import read_kept
 
-Step = Literal["staged", "validated", "stated", "pinned", "moving", "moved", "done", "repacked"]
+Step = Literal["staged", "validated", "stated", "pinned", "moving", "moved", "done"]
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class JournalEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One finished step; ``tags`` are tag → digest (before a move: where they pointed, '' for a new tag).
 
     ``terms`` names what a verdict was reached under; '' where an older version of ours wrote it.
@@ -38,11 +38,11 @@ class Journal:
         self.path = path
         self.entries = _read(path)
 
-    def last(self, step: Step) -> Entry | None:
+    def last(self, step: Step) -> JournalEntry | None:
         """Return the newest entry of a step; None where it was never finished."""
         return next((entry for entry in reversed(self.entries) if entry.step == step), None)
 
-    def note(self, entry: Entry) -> None:
+    def note(self, entry: JournalEntry) -> None:
         """Write that a step is finished; returns when the disk has it."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -73,11 +73,11 @@ def exclusively(folder: Path) -> Iterator[None]:
         yield
 
 
-def _read(path: Path) -> tuple[Entry, ...]:
+def _read(path: Path) -> tuple[JournalEntry, ...]:
     entries = []
     for line in (read_kept(path) or b"").splitlines():
         with suppress(decoding.DamagedError):  # a line that a kill cut short: its step was not finished
-            entries.append(decoding.from_json(line, Entry))
+            entries.append(decoding.from_json(line, JournalEntry))
     return tuple(entries)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import assert_never
 
@@ -11,14 +11,11 @@ import msgspec
 
 from envbuilder.attest.predicates import Allowance
 from envbuilder.engine.port import Image
-from envbuilder.errors import EnvbuilderError, ExitCode, InfrastructureError, PublishError, UsageError
-from envbuilder.publish.journal import Entry, Journal, exclusively
-from envbuilder.publish.layer_manifest import compressed
-from envbuilder.publish.promotion import FORGETS, Mover, check_immutable, confirm_tags, pin
-from envbuilder.publish.publish_document import PublishRow, Tag, ZstdForm
-from envbuilder.publish.stating import Terms, Tools, state, validated
-from envbuilder.publish.tag_names import staging_tag
-from envbuilder.publish.zstd_form import SUFFIX, Work, check_ours
+from envbuilder.errors import ExitCode, PublishError
+from envbuilder.publish.attestation import PublishTools, ValidationTerms, state, validated
+from envbuilder.publish.journal import Journal, JournalEntry, exclusively
+from envbuilder.publish.results import PublishRow, Tag
+from envbuilder.publish.tags import FORGETS, Mover, check_immutable, confirm_tags, pin, staging_tag
 from envbuilder.registry.client import Manifest
 from envbuilder.registry.reference import Reference
 from envbuilder.registry.shapes import config_digest
@@ -38,56 +35,46 @@ class Publication:
     tags: tuple[str, ...]
     moving: tuple[str, ...]
     folder: Path
-    terms: Terms
+    terms: ValidationTerms
     allow: tuple[Allowance, ...] = ()
 
 
-def publish(publication: Publication, tools: Tools) -> PublishRow:
+def publish(publication: Publication, tools: PublishTools) -> PublishRow:
     """Publish one image, or say why its verdict forbids it. Safe to kill at any moment, and to run again.
 
     A public tag is moved only to a digest whose statement is already attached. Raises PublishError and
-    InfrastructureError; moving tags are then where they were. What goes wrong with the same image in zstd is in the
-    row: the image in gzip is published by then, and stays so.
+    InfrastructureError; moving tags are then where they were.
     """
-    second = _named_second(publication)
-    _check_tags(publication, second if tools.repacker else None)
+    for tag in (*publication.tags, *publication.moving):
+        publication.to.at(tag)  # refuses a tag that no registry accepts, before anything is pushed
     image = tools.engine.image(publication.image)
     if image is None:
         raise PublishError(f"the engine has no image {publication.image}", hint="envbuilder build makes it")
     with exclusively(publication.folder):
-        journal = Journal(publication.folder / f"{_key(publication, image)}.jsonl")
+        journal = Journal(publication.folder / f"{_key(publication, image, tools.compression)}.jsonl")
         manifest = _stage(publication, tools, image, journal)
         check_immutable(tools.repository, publication.tags, manifest.digest)
         verdict = validated(publication.folder, publication.to, manifest, journal, tools, publication.terms)
         refusal = _unfit(verdict, publication.allow)
         further = tools.describe(publication.to.name, manifest.digest, image)
         statements = state(publication.to.name, manifest, verdict, tools, publication.allow, further)
-        row = _row(publication, manifest, verdict, statements)
+        row = PublishRow(
+            environment=publication.environment,
+            repository=publication.to.name,
+            digest=manifest.digest,
+            compression=tools.compression,
+            verdict=verdict.verdict,
+            level=verdict.level,
+            allowed=publication.allow,
+            statements=statements,
+        )
         if refusal:
             code = ExitCode.FAILED if verdict.verdict == "FAILED" else ExitCode.NO_CLAIM
             return msgspec.structs.replace(row, error=refusal, exit_code=code)
-        journal.note(Entry(step="stated", digest=manifest.digest))
+        journal.note(JournalEntry(step="stated", digest=manifest.digest))
         _promote(publication, tools, manifest, journal)
         _tidy(publication, tools, image)
-        row = msgspec.structs.replace(row, published=True, tags=_row_tags(publication))
-        if tools.repacker is None:
-            return row
-        try:
-            return msgspec.structs.replace(row, zstd=_in_zstd(second, tools, image, manifest, verdict, journal))
-        except EnvbuilderError as error:
-            text = f"published in gzip; in zstd not: {error.message}" + (f" (next: {error.hint})" if error.hint else "")
-            failed = error.exit_code if isinstance(error, InfrastructureError) else ExitCode.PUBLISH_FAILED
-            return msgspec.structs.replace(row, error=text, exit_code=failed)
-
-
-def _check_tags(publication: Publication, second: Publication | None) -> None:
-    """Refuse a tag that no registry takes, or that is meant for both forms, before anything is pushed."""
-    first = (*publication.tags, *publication.moving)
-    others = (*second.tags, *second.moving) if second else ()
-    for tag in (*first, *others):
-        publication.to.at(tag)
-    for tag in sorted({*first} & {*others}):
-        raise UsageError(f"{tag} is the name of {tag.removesuffix(SUFFIX)} in zstd", hint="--moving without it")
+        return msgspec.structs.replace(row, published=True, tags=_row_tags(publication))
 
 
 def _row_tags(publication: Publication) -> tuple[Tag, ...]:
@@ -95,69 +82,13 @@ def _row_tags(publication: Publication) -> tuple[Tag, ...]:
     return (*tags, *(Tag(name=name, moving=True) for name in publication.moving))
 
 
-def _named_second(publication: Publication) -> Publication:
-    """Name the same image's other form: each tag of the first has one."""
-    tags, moving = ((f"{name}{SUFFIX}" for name in names) for names in (publication.tags, publication.moving))
-    return replace(publication, tags=tuple(tags), moving=tuple(moving))
-
-
-def _in_zstd(
-    second: Publication, tools: Tools, image: Image, manifest: Manifest, verdict: Verdict, journal: Journal
-) -> ZstdForm:
-    """Publish the judged image with its layers in zstd: repacked, read back, then stated, and tagged last.
-
-    The verdict is stated about this manifest only because it is of the same configuration, which is the image, and
-    every layer was seen to unpack to what that names. Raises PublishError and InfrastructureError.
-    """
-    assert tools.repacker is not None, "asked for"  # noqa: S101 - for the type checker
-    config = config_digest(manifest)
-    if not config or verdict.image.id not in (config, manifest.digest):
-        raise PublishError(
-            f"the verdict is about {verdict.image.id}, and {manifest.digest} is {config or 'no single image'}",
-            hint="publish from an engine whose images are named by their configuration or their manifest",
-        )
-    check_ours(tools.repository, second.moving)
-    kept = journal.last("repacked")
-    work = Work(
-        repository=tools.repository,
-        judged=manifest,
-        pin=second.tags[0],
-        folder=second.folder,
-        most=2 * image.size + _BESIDES,
-        say=tools.say,
-        earlier=(kept.digest,) if kept else (),
-    )
-    made = tools.repacker.repacked(work)
-    if config_digest(made) != config:
-        raise PublishError(f"{made.digest} is not the image that was judged ({config})")
-    journal.note(Entry(step="repacked", digest=made.digest))
-    told = msgspec.structs.replace(
-        verdict.image, id=config, digest=made.digest, reference=str(second.to.at(made.digest)), repacked=manifest.digest
-    )
-    restated = msgspec.structs.replace(verdict, image=told)
-    further = tools.describe(second.to.name, made.digest, image)
-    statements = state(second.to.name, made, restated, tools, second.allow, further)
-    _promote(second, tools, made, journal)
-    return ZstdForm(
-        digest=made.digest,
-        tags=_row_tags(second),
-        statements=statements,
-        compressed=compressed(made),
-        gzip=compressed(manifest),
-    )
-
-
-_BESIDES = 1 << 30
-"""What a layer may have beside twice what the engine says of the whole image's files (bytes): headers, padding."""
-
-
-def _key(publication: Publication, image: Image) -> str:
+def _key(publication: Publication, image: Image, compression: str) -> str:
     """Name the journal: by everything that makes this publication another one."""
-    parts = (image.id, str(publication.to), publication.tags, publication.moving, publication.allow)
+    parts = (image.id, str(publication.to), publication.tags, publication.moving, publication.allow, compression)
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
 
-def _stage(publication: Publication, tools: Tools, image: Image, journal: Journal) -> Manifest:
+def _stage(publication: Publication, tools: PublishTools, image: Image, journal: Journal) -> Manifest:
     """Push under the staging tag, unless that was done, and check that the registry holds this very image."""
     kept = journal.last("staged")
     if kept is not None:
@@ -165,16 +96,20 @@ def _stage(publication: Publication, tools: Tools, image: Image, journal: Journa
         if manifest is not None and not tools.repository.lacking(manifest):
             tools.say(f"already pushed: {manifest.digest}")
             return manifest
-    staged = str(publication.to.at(staging_tag(publication.environment)))
+    tag = staging_tag(publication.environment)
+    staged = str(publication.to.at(tag))
     tools.say(f"pushing {staged}")
-    tools.engine.tag(image.id, staged)
-    digest = tools.engine.push(staged)
+    if tools.zstd is not None:
+        digest = tools.zstd.push(tools.engine, image, tag)
+    else:
+        tools.engine.tag(image.id, staged)
+        digest = tools.engine.push(staged)
     manifest = tools.repository.manifest(digest)
     if manifest is None:
         raise PublishError(f"{staged} was pushed as {digest}, but the registry does not have that", hint=FORGETS)
-    if image.id not in (manifest.digest, config_digest(manifest)):
+    if tools.zstd is None and image.id not in (manifest.digest, config_digest(manifest)):
         raise PublishError(f"{staged} holds another image than the one that was pushed ({image.id})", hint=_ONE)
-    journal.note(Entry(step="staged", digest=digest))
+    journal.note(JournalEntry(step="staged", digest=digest))
     return manifest
 
 
@@ -197,7 +132,7 @@ def _unfit(verdict: Verdict, allow: tuple[Allowance, ...]) -> str:
             assert_never(never)
 
 
-def _promote(publication: Publication, tools: Tools, manifest: Manifest, journal: Journal) -> None:
+def _promote(publication: Publication, tools: PublishTools, manifest: Manifest, journal: Journal) -> None:
     """Give the validated digest its public names: the immutable ones first, the moving ones last.
 
     Raises PublishError where the registry has lost a part of the image since it was pushed: nobody could pull it.
@@ -207,30 +142,18 @@ def _promote(publication: Publication, tools: Tools, manifest: Manifest, journal
     for tag in publication.tags:
         pin(tools.repository, tag, manifest)
         tools.say(f"tagged {publication.to.at(tag)}")
-    journal.note(Entry(step="pinned", digest=manifest.digest))
+    journal.note(JournalEntry(step="pinned", digest=manifest.digest))
     mover = Mover(tools.repository, publication.moving)
-    journal.note(Entry(step="moving", digest=manifest.digest, tags=mover.before))
+    journal.note(JournalEntry(step="moving", digest=manifest.digest, tags=mover.before))
     mover.move(manifest)
     for tag in publication.moving:
         tools.say(f"moved {publication.to.at(tag)}")
     confirm_tags(tools.repository, (*publication.tags, *publication.moving))
-    journal.note(Entry(step="done", digest=manifest.digest))
+    journal.note(JournalEntry(step="done", digest=manifest.digest))
 
 
-def _tidy(publication: Publication, tools: Tools, image: Image) -> None:
+def _tidy(publication: Publication, tools: PublishTools, image: Image) -> None:
     """Take the staging name out of the engine again, where the image keeps another."""
     staged = str(publication.to.at(staging_tag(publication.environment)))
     if any(tag != staged for tag in image.tags):
         tools.engine.remove(staged)
-
-
-def _row(publication: Publication, manifest: Manifest, verdict: Verdict, statements: tuple[str, ...]) -> PublishRow:
-    return PublishRow(
-        environment=publication.environment,
-        repository=publication.to.name,
-        digest=manifest.digest,
-        verdict=verdict.verdict,
-        level=verdict.level,
-        allowed=publication.allow,
-        statements=statements,
-    )

@@ -18,15 +18,15 @@ from envbuilder.attest.sbom_contents import Contents, read
 from envbuilder.attest.sigstore import SigstoreSealer
 from envbuilder.attest.statement import CYCLONEDX, Statement, about
 from envbuilder.choice import Choice
-from envbuilder.engine.port import Engine, Image
+from envbuilder.engine.port import Image
 from envbuilder.environment import Environment
 from envbuilder.errors import EnvbuilderError, ExitCode, InfrastructureError, PublishError, UsageError
 from envbuilder.image import lockfile, omissions
 from envbuilder.image.build import Built, digests_of, standing
+from envbuilder.publish.attestation import PublishSession, PublishTools, ValidationTerms
 from envbuilder.publish.publish import Publication, publish
-from envbuilder.publish.publish_document import PublishDocument, PublishRow, Tag
-from envbuilder.publish.stating import Terms, Tools
-from envbuilder.publish.zstd_form import SUFFIX, Repacker
+from envbuilder.publish.results import Compression, PublishDocument, PublishRow, Tag
+from envbuilder.publish.zstd_push import ZstdPusher
 from envbuilder.pypi.open_index import open_index
 from envbuilder.registry.client import Repository
 from envbuilder.registry.reference import Reference
@@ -35,16 +35,13 @@ from envbuilder.validation.checks import Profile
 from envbuilder.validation.history import History
 from envbuilder.validation.image_files import read_image
 from envbuilder.validation.validate import ValidationRequest, validate
-from envbuilder.verdict import HostRef, Verdict
-from envbuilder.workspace import Workspace, content_key, folder_contents
+from envbuilder.verdict import Verdict
+from envbuilder.workspace import content_key, folder_contents
 
 
 @dataclass(frozen=True)
-class Wish:
-    """What a publish was asked for: where to, further moving tags, what is allowed, and how to validate.
-
-    ``zstd`` is the level at which layers are packed for a second manifest; None for no such one.
-    """
+class PublishOptions:
+    """Where to publish, further moving tags, what is allowed, how to validate and how to compress."""
 
     to: Reference
     moving: tuple[str, ...] = ()
@@ -52,30 +49,21 @@ class Wish:
     profile: Profile = "quick"
     gpus: str = "auto"
     sbom: bool = True
-    zstd: int | None = None
+    compression: Compression = "gzip"
 
 
-@dataclass(frozen=True)
-class Session:
-    """The ports that a publish uses, and the host that it runs on; ``say`` takes progress."""
-
-    engine: Engine
-    workspace: Workspace
-    say: Callable[[str], None]
-    environment: Mapping[str, str]
-    host: HostRef
-
-
-def publish_all(choice: Choice, wish: Wish, sealer: Sealer, session: Session) -> PublishDocument:
+def publish_all(choice: Choice, options: PublishOptions, sealer: Sealer, session: PublishSession) -> PublishDocument:
     """Publish every chosen environment's image. A failure of one is its row; the others go on."""
-    repacker = Repacker(wish.zstd) if wish.zstd is not None else None
+    repository = Repository(options.to, session.environment)
+    folder = session.workspace.out
+    pusher = ZstdPusher(repository, folder, session.say) if options.compression == "zstd" else None
     session.engine.sweep()  # what an earlier run left that was killed
     rows = []
     for environment in choice.environments:
         try:
-            rows.append(_publish_one(environment, choice, wish, sealer, session, repacker))
+            rows.append(_publish_one(environment, choice, options, sealer, session, pusher))
         except EnvbuilderError as error:
-            rows.append(_failed(environment, wish, error))
+            rows.append(_failed(environment, options, error))
     return PublishDocument(rows=tuple(rows))
 
 
@@ -99,24 +87,24 @@ def sealer_of(
     return KeySealer(first, others=tuple(others))
 
 
-def plan_all(choice: Choice, wish: Wish, session: Session) -> PublishDocument:
+def plan_all(choice: Choice, options: PublishOptions, session: PublishSession) -> PublishDocument:
     """Say what a publish would do: which image would get which tags, and where those point now. Changes nothing."""
-    repository = Repository(wish.to, session.environment)
+    repository = Repository(options.to, session.environment)
     rows = []
     for environment in choice.environments:
         try:
-            tags = [*_tags(_built(environment, session)), *((tag, True) for tag in wish.moving)]
-            tags += [(f"{tag}{SUFFIX}", moving) for tag, moving in tags] if wish.zstd is not None else []
+            tags = [*_tags(_built(environment, session)), *((tag, True) for tag in options.moving)]
             rows.append(
                 PublishRow(
                     environment=environment.id,
-                    repository=wish.to.name,
-                    allowed=wish.allow,
+                    repository=options.to.name,
+                    compression=options.compression,
+                    allowed=options.allow,
                     tags=tuple(_planned(repository, name, moving=moving) for name, moving in tags),
                 )
             )
         except EnvbuilderError as error:
-            rows.append(_failed(environment, wish, error))
+            rows.append(_failed(environment, options, error))
     return PublishDocument(dry_run=True, rows=tuple(rows))
 
 
@@ -134,38 +122,40 @@ def _tags(built: Built) -> tuple[tuple[str, bool], ...]:
 def _publish_one(
     environment: Environment,
     choice: Choice,
-    wish: Wish,
+    options: PublishOptions,
     sealer: Sealer,
-    session: Session,
-    repacker: Repacker | None,
+    session: PublishSession,
+    pusher: ZstdPusher | None,
 ) -> PublishRow:
     built = _built(environment, session)
     tags = _tags(built)
     publication = Publication(
         environment=environment.id,
         image=built.record.image,
-        to=wish.to,
+        to=options.to,
         tags=tuple(name for name, moving in tags if not moving),
-        moving=tuple(name for name, moving in tags if moving) + wish.moving,
+        moving=tuple(name for name, moving in tags if moving) + options.moving,
         folder=session.workspace.publication(environment.id),
-        terms=Terms(session.host, wish.profile, wish.gpus, choice.matrix.budgets),
-        allow=wish.allow,
+        terms=ValidationTerms(session.host, options.profile, options.gpus, choice.matrix.budgets),
+        allow=options.allow,
     )
-    describe = _Describe(built, session, sbom=wish.sbom)
-    tools = Tools(
+    describe = _Describe(built, session, sbom=options.sbom)
+    tools = PublishTools(
         engine=session.engine,
-        repository=Repository(wish.to, session.environment),
+        repository=Repository(options.to, session.environment),
         sealer=sealer,
-        validate=_validator(built, choice, wish, session),
+        validate=_validator(built, choice, options, session),
         now=lambda: datetime.now(UTC),
         describe=describe,
         say=lambda text: session.say(f"{environment.id}: {text}"),
-        repacker=repacker,
+        zstd=pusher,
     )
     return publish(publication, tools)
 
 
-def _validator(built: Built, choice: Choice, wish: Wish, session: Session) -> Callable[[Reference], Verdict]:
+def _validator(
+    built: Built, choice: Choice, options: PublishOptions, session: PublishSession
+) -> Callable[[Reference], Verdict]:
     """Return what validates a reference by digest, and keeps the verdict in the history."""
 
     def judge(reference: Reference) -> Verdict:
@@ -173,9 +163,9 @@ def _validator(built: Built, choice: Choice, wish: Wish, session: Session) -> Ca
         request = ValidationRequest.of(
             built,
             image=name,
-            profile=wish.profile,
+            profile=options.profile,
             budgets=choice.matrix.budgets,
-            gpus=wish.gpus,
+            gpus=options.gpus,
             index=open_index(),
         )
         image = session.engine.image(name)
@@ -194,7 +184,7 @@ class _Describe:
     """States what is in an image and where it came from; one image, which is read once, by each of its digests."""
 
     built: Built
-    session: Session
+    session: PublishSession
     sbom: bool
     _contents: Contents | None = None
 
@@ -239,7 +229,7 @@ class _Describe:
         )
 
 
-def _built(environment: Environment, session: Session) -> Built:
+def _built(environment: Environment, session: PublishSession) -> Built:
     """Return what was built. Raises PublishError where it is not what the context of today would give.
 
     What is stated about an image must be what it was made from, and not what has become of that since.
@@ -255,10 +245,10 @@ def _built(environment: Environment, session: Session) -> Built:
     return built
 
 
-def _failed(environment: Environment, wish: Wish, error: EnvbuilderError) -> PublishRow:
+def _failed(environment: Environment, options: PublishOptions, error: EnvbuilderError) -> PublishRow:
     text = f"{error.message} (next: {error.hint})" if error.hint else error.message
     code = error.exit_code if isinstance(error, InfrastructureError) else ExitCode.PUBLISH_FAILED
-    return PublishRow(environment=environment.id, repository=wish.to.name, error=text, exit_code=code)
+    return PublishRow(environment=environment.id, repository=options.to.name, error=text, exit_code=code)
 
 
 def allowance(words: tuple[str, ...]) -> tuple[Allowance, ...]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -13,11 +14,12 @@ from envbuilder.attest import statement
 from envbuilder.attest.demand import Demand, Refusal, Refused, SameGpu, age_s, gpu_matches
 from envbuilder.attest.envelope import Opener, Rejected, UnknownFormError
 from envbuilder.attest.kinds import Kind, add_up
+from envbuilder.attest.predicates import VerdictPredicate
 from envbuilder.attest.trust import Decision, Evidence, decide
 from envbuilder.errors import EnvbuilderError, InfrastructureError, PublishError
-from envbuilder.publish.restated import judged_as, verdicts_of
-from envbuilder.publish.verify_document import Verification
+from envbuilder.publish.verification import Verification
 from envbuilder.publish.verify_kinds import answer
+from envbuilder.registry.bounded_json import MalformedError, parsed
 from envbuilder.registry.client import Manifest, Repository
 from envbuilder.registry.deadline import within
 from envbuilder.registry.faults import Fault, RegistryFailedError, RegistryRefusedError
@@ -96,9 +98,6 @@ def _verify(repository: Repository, openers: tuple[Opener, ...], question: Quest
     evidence, demand, threshold = tuple(_evidence(found)), question.demand, question.threshold
     unknown = tuple(one.refusal for one in found if one.refusal and one.unknown)
     passed_over = tuple(one.refusal for one in found if one.refusal and not one.unknown)
-    first, other = judged_as(manifest, evidence)
-    against = (refusal for digest in first for refusal in _against(repository, openers, digest, question, now))
-    unknown = (*unknown, *other, *against)
     if question.on:
         added = add_up(
             manifest.digest, evidence, demand, question.on, now, threshold=threshold, same_gpu=question.same_gpu
@@ -113,25 +112,6 @@ def _verify(repository: Repository, openers: tuple[Opener, ...], question: Quest
     if not refusals:
         refusals = (_nothing(repository, manifest, attached=bool(found)),)
     return msgspec.structs.replace(_refused(repository, question, refusals), digest=manifest.digest)
-
-
-def _against(
-    repository: Repository, openers: tuple[Opener, ...], digest: str, question: Question, now: datetime
-) -> tuple[Refusal, ...]:
-    """Return what forbids an image in another form: what was said, and stands, of the digest that the suite ran on.
-
-    It is the same image. A FAILED of it is attached there by hosts that know nothing of its other form.
-    """
-    said = said_of(repository, openers, digest)
-    if said is None:
-        return ()
-    demand, same = question.demand, question.same_gpu
-    if question.on:
-        added = add_up(digest, said.evidence, demand, question.on, now, same_gpu=same)
-        failures = [refusal for one in added for refusal in one.decision.failures]
-    else:
-        failures = list(decide(digest, said.evidence, demand, now, same_gpu=same).failures)
-    return tuple(dict.fromkeys((*said.unknown, *failures)))
 
 
 @dataclass(frozen=True)
@@ -153,11 +133,6 @@ def said_of(repository: Repository, openers: tuple[Opener, ...], target: str) ->
     return Said(manifest.digest, tuple(_evidence(found)), unknown)
 
 
-def published_verdicts(repository: Repository, openers: tuple[Opener, ...]) -> tuple[Verdict, ...]:
-    """Return every trusted verdict in a repository, about whatever its tags and its lists of statements lead to."""
-    return published(repository, openers).verdicts
-
-
 def published(repository: Repository, openers: tuple[Opener, ...]) -> Published:
     """Collect the trusted verdicts of a repository. Raises PublishError where there is no such repository.
 
@@ -175,8 +150,16 @@ def published(repository: Repository, openers: tuple[Opener, ...]) -> Published:
         evidence |= {digest: said} if said else {}
         for item in said:
             signed.update(one.name for one in item.signed_by)
-        verdicts |= dict(verdicts_of(said))
+        verdicts |= dict(_verdicts_of(said))
     return Published(tuple(verdicts.values()), evidence, signed)
+
+
+def _verdicts_of(evidence: Iterable[Evidence]) -> Iterator[tuple[str, Verdict]]:
+    """Yield every verdict that this version can read, with the digest that it is stored under."""
+    for item in evidence:
+        if item.statement.predicate_type == statement.VERDICT:
+            with suppress(MalformedError):
+                yield item.stored, parsed(item.statement.predicate, VerdictPredicate, "a verdict").verdict
 
 
 def _digests(repository: Repository, tags: Iterable[str]) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ import msgspec
 from envbuilder.attest.demand import Refusal, rank
 from envbuilder.attest.kinds import Added, reasons
 from envbuilder.attest.trust import ELSEWHERE
-from envbuilder.publish.verify_document import Verification
+from envbuilder.publish.verification import Verification
 from envbuilder.verdict import KindStanding, Verdict
 
 

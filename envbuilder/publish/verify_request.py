@@ -16,9 +16,9 @@ from envbuilder.attest.keys import load_public_keys
 from envbuilder.attest.kinds import add_up, parse_kinds
 from envbuilder.attest.sigstore import SigstoreOpener
 from envbuilder.errors import UsageError
-from envbuilder.publish.tag_names import meant_by
+from envbuilder.publish.tags import meant_by
+from envbuilder.publish.verification import Verification
 from envbuilder.publish.verify import Published, Question, published, verify
-from envbuilder.publish.verify_document import Verification
 from envbuilder.registry.client import Repository
 from envbuilder.registry.deadline import Deadline
 from envbuilder.registry.reference import parse

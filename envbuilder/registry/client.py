@@ -180,17 +180,6 @@ class Repository:
         """Store a file of any size as a blob, unless it is there already; the registry holds it to its digest."""
         self._upload(digest, file, again=False)  # of a long upload that broke off, the registry may keep a part
 
-    def download(self, digest: str, size: int, into: BinaryIO) -> None:
-        """Fetch a blob of any size into a file, in the place of what that held; it stands at its beginning then.
-
-        Raises RegistryRefusedError where the blob is absent, or is not of this digest and size (bytes).
-        """
-        self.transport.send("GET", f"{self._path}blobs/{digest}", expect=(_OK,), limit=size, into=into)
-        held = into.seek(0, os.SEEK_END)
-        if held != size:
-            raise RegistryRefusedError(Fault.ALTERED, f"blob {digest} has {held:,} bytes, and not the {size:,} stated")
-        _agree(digest_of_file(into), digest, "blob")
-
     def _upload(self, digest: str, body: bytes | BinaryIO, *, again: bool) -> None:
         if self.has_blob(digest):
             return

@@ -14,7 +14,6 @@ from urllib.parse import urljoin, urlsplit
 import urllib3
 from urllib3.exceptions import HTTPError, LocationValueError, SSLError, TimeoutError  # noqa: A004 - urllib3's own
 
-from envbuilder.errors import of_system
 from envbuilder.registry.deadline import Deadline
 from envbuilder.registry.faults import Fault, RegistryFailedError, RegistryRefusedError
 
@@ -59,12 +58,10 @@ class Exchange:
         body: bytes | BinaryIO | None = None,
         limit: int,
         again: bool = True,
-        into: BinaryIO | None = None,
     ) -> Answer:
         """Send a request, ``again`` where it is busy and that is harmless; ``limit`` bounds the answer (bytes).
 
-        A body may be a file, which is sent from its beginning. What a success brings goes ``into`` a file where one is
-        given, in the place of all that it held.
+        A body may be a file, which is sent from its beginning.
 
         Raises RegistryFailedError where nobody answers in time, RegistryRefusedError for an answer beyond the bounds.
         """
@@ -72,7 +69,7 @@ class Exchange:
         for attempt in range(attempts):
             last = attempt == attempts - 1
             try:
-                answer = self._follow(method, address, headers, body, limit, into)
+                answer = self._follow(method, address, headers, body, limit)
             except RegistryFailedError as error:
                 if last or attempt or error.fault is not Fault.UNREACHABLE:
                     raise
@@ -107,12 +104,11 @@ class Exchange:
         headers: Mapping[str, str],
         body: bytes | BinaryIO | None,
         limit: int,
-        into: BinaryIO | None,
     ) -> Answer:
         """Send, and follow redirects within bounds. Credentials stay with the host that they are for."""
         here, sent = address, dict(headers)
         for _ in range(MAX_REDIRECTS + 1):
-            answer = self._once(method, here, sent, body, limit, into)
+            answer = self._once(method, here, sent, body, limit)
             if answer.status not in _REDIRECTS or "Location" not in answer.headers:
                 return answer
             following = self._redirected(here, answer.headers["Location"])
@@ -144,7 +140,6 @@ class Exchange:
         headers: Mapping[str, str],
         body: bytes | BinaryIO | None,
         limit: int,
-        into: BinaryIO | None,
     ) -> Answer:
         timeout = urllib3.Timeout(connect=self.deadline.left(CONNECT_S), read=self.deadline.left(SILENCE_S))
         # Compression is neither asked for nor undone: a small answer must not become a large one here.
@@ -162,7 +157,7 @@ class Exchange:
                 decode_content=False,
             )
             try:
-                content = b"" if method == "HEAD" else self._read(answer, limit, into)
+                content = b"" if method == "HEAD" else b"".join(self._pieces(answer, limit))
             except BaseException:
                 answer.close()  # what has not been read would be taken for the next answer
                 raise
@@ -181,18 +176,6 @@ class Exchange:
         except ValueError as error:  # a header that cannot be sent: made of what the registry answered
             raise RegistryRefusedError(Fault.BAD_ANSWER, f"{self._host}: {error}") from error
         return Answer(answer.status, answer.headers, content, address)
-
-    def _read(self, answer: urllib3.BaseHTTPResponse, limit: int, into: BinaryIO | None) -> bytes:
-        content = bytearray()
-        if into is None or answer.status >= 300:  # noqa: PLR2004 - HTTP's class of success
-            for chunk in self._pieces(answer, limit):
-                content += chunk
-            return bytes(content)
-        into.seek(0)
-        into.truncate()
-        for chunk in self._pieces(answer, limit):
-            _keep(into, chunk)
-        return b""
 
     def _pieces(self, answer: urllib3.BaseHTTPResponse, limit: int) -> Iterator[bytes]:
         bound = limit if answer.status < 300 else max(limit, MAX_ERROR)  # noqa: PLR2004 - HTTP's class of success
@@ -233,14 +216,6 @@ class Exchange:
         """Close every connection."""
         for pool in self._pools.values():
             pool.clear()
-
-
-def _keep(file: BinaryIO, piece: bytes) -> None:
-    """Write to a file of ours. A disk that is full is no fault of the registry's, nor is it asked again for that."""
-    try:
-        file.write(piece)
-    except OSError as error:
-        raise of_system(error, f"write {file.name}") from error
 
 
 def _length(body: bytes | BinaryIO | None) -> dict[str, str]:

@@ -63,7 +63,6 @@ class Transport:
         scope: str = "pull",
         limit: int = SMALL,
         again: bool = True,
-        into: BinaryIO | None = None,
     ) -> Answer:
         """Send a request below ``/v2/`` (or to a full address) and return an answer whose status was expected.
 
@@ -82,7 +81,6 @@ class Transport:
                 body=body,
                 limit=limit,
                 again=again,
-                into=into,
             )
 
         answer = once()

@@ -19,10 +19,10 @@ from envbuilder.attest.demand import Demand
 from envbuilder.attest.envelope import KeyOpener
 from envbuilder.attest.keys import create
 from envbuilder.errors import EnvbuilderError
-from envbuilder.publish import promotion
+from envbuilder.publish import tags
 from envbuilder.publish.publish import publish
+from envbuilder.publish.verification import Verification
 from envbuilder.publish.verify import Question, verify
-from envbuilder.publish.verify_document import Verification
 from envbuilder.registry import referrers
 
 STEPS = ("pushing", "validating", "attaching", "attaching", "tagged", "moved", "moved")
@@ -65,7 +65,7 @@ class Bench:
 @pytest.fixture
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     """Give a registry of which everything can be taken away, and what publishes into it, without long pauses."""
-    for module in (promotion, referrers):
+    for module in (tags, referrers):
         monkeypatch.setattr(module, "PAUSE_S", 0.005)
     with modern_registry() as (address, state):
         state.strict = True

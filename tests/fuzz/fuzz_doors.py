@@ -46,7 +46,7 @@ from envbuilder.jobs import fleet_kubernetes, fleet_make, kubernetes_executor
 from envbuilder.jobs.fleet_task import ProofOrder, Task
 from envbuilder.matrix import Matrix
 from envbuilder.probes.suite import kernel_text
-from envbuilder.publish import layer_manifest, packing, registry_image, restated
+from envbuilder.publish import registry_image
 from envbuilder.pypi.package_index import DistFile
 from envbuilder.refresh import artefact, evidence
 from envbuilder.registry import referrers, shapes
@@ -66,7 +66,6 @@ from envbuilder.validation import assembled_code, expectations, file_records, fi
 from envbuilder.validation.events import Identity
 from envbuilder.validation.keras_settings import keras_settings
 from envbuilder.validation.stored import read_verdict
-from envbuilder.verdict import ImageRef
 from envbuilder.workspace import Workspace
 
 DIGEST = "sha256:" + "a" * 64
@@ -172,9 +171,6 @@ def _shapes(data: bytes) -> None:
     client.lacking(manifest)
     for ask in (
         lambda: registry_image.described(repository, manifest, "a@b"),
-        lambda: layer_manifest.read_judged(repository, manifest),
-        lambda: layer_manifest.compressed(manifest),
-        lambda: _again(manifest),
         lambda: referrers._described(repository, "tag"),
         lambda: referrers.document(repository, DIGEST, DIGEST, "application/x"),
         lambda: transport._token({"realm": "https://registry.example/token"}, None, "pull"),
@@ -184,34 +180,11 @@ def _shapes(data: bytes) -> None:
             ask()
 
 
-def _again(manifest: Manifest) -> None:
-    """Write a manifest in zstd anew, as it is looked at whether a tag names the image."""
-    layers = layer_manifest.zstd_layers(manifest)
-    if layers:
-        layer_manifest.written(layers[0], layers)
-
-
-def _layers(data: bytes) -> None:
-    """Unpack the same bytes as a layer in gzip and in zstd, up to a bound."""
-    for how in (packing.gunzipped, packing.unpacked):
-        with contextlib.suppress(decoding.DamagedError):
-            tally = packing.Tally(1 << 22)
-            for _ in tally.of(how(io.BytesIO(data))):
-                pass
-
-
-def _layers_seeds() -> list[bytes]:
-    packed = io.BytesIO()
-    packing.pack(iter((b"a layer " * 500, bytes(1 << 16))), 3, packed)
-    return [_gzip(b"a layer " * 500) + _gzip(b"in two"), packed.getvalue()]
-
-
 def _shapes_seeds() -> list[bytes]:
     config = {"mediaType": "application/vnd.oci.image.config.v1+json", "digest": DIGEST, "size": 5}
     layer = {"mediaType": "application/x", "digest": DIGEST, "size": 7}
     settings = {"User": "u", "Env": ["A=b"], "Labels": {"a": "b"}}
-    named = {"org.envbuilder.diff-id": DIGEST, "org.envbuilder.packer": "zstd"}
-    zstd = {**layer, "mediaType": "application/vnd.oci.image.layer.v1.tar+zstd", "annotations": named}
+    zstd = {**layer, "mediaType": "application/vnd.oci.image.layer.v1.tar+zstd"}
     gzip = {**layer, "mediaType": "application/vnd.oci.image.layer.v1.tar+gzip"}
     platform = {"os": "linux", "architecture": "amd64"}
     return [
@@ -241,8 +214,6 @@ def _trusted(data: bytes) -> None:
     )
     with contextlib.suppress(EnvbuilderError):
         decide(about, items, Demand(level="cpu"), now)
-    config = json.dumps({"config": {"digest": DIGEST}}).encode()
-    restated.judged_as(Manifest("", config, about), items)
     with contextlib.suppress(EnvbuilderError):
         add_up(about, items, Demand(level="gpu"), (Kind(gpu="A100", driver="535"),), now)
 
@@ -258,8 +229,7 @@ def _about(data: bytes) -> str:
 def _trusted_seeds() -> list[bytes]:
     from factories import failed_verdict, gpu_verdict, verdict  # noqa: PLC0415
 
-    again = gpu_verdict(image=ImageRef(id=DIGEST, digest=DIGEST, repacked=DIGEST))
-    return [msgspec.json.encode({"verdict": one}) for one in (verdict(), failed_verdict(), gpu_verdict(), again)]
+    return [msgspec.json.encode({"verdict": one}) for one in (verdict(), failed_verdict(), gpu_verdict())]
 
 
 def _bundle(data: bytes) -> None:
@@ -500,7 +470,6 @@ DOORS: tuple[Target, ...] = (
     Target("kept", _kept_seeds, _kept),
     Target("orders", _orders_seeds, _orders),
     Target("shapes", _shapes_seeds, _shapes),
-    Target("layers", _layers_seeds, _layers),
     Target("trusted", _trusted_seeds, _trusted),
     Target("bundle", _bundle_seeds, _bundle),
     Target("asked", lambda: [b'{"message": "no space left on device", "Id": "x"}', base64.b64encode(b"\x0a\x02\x0a\x00")], _asked),

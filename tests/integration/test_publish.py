@@ -28,8 +28,9 @@ from envbuilder.engine.docker import connect
 from envbuilder.errors import InfrastructureError, PublishError, UsageError
 from envbuilder.publish.journal import Journal, exclusively
 from envbuilder.publish.publish import publish
-from envbuilder.publish.verify import Question, published_verdicts, verify
-from envbuilder.publish.verify_document import Verification
+from envbuilder.publish.verification import Verification
+from envbuilder.publish.verify import Question, verify
+from envbuilder.publish.verify import published as read_repository
 from envbuilder.registry.client import Repository
 from envbuilder.registry.reference import Reference
 from envbuilder.registry.referrers import attach, attached, document
@@ -287,10 +288,10 @@ def test_people_share_their_history_through_the_registry(world) -> None:
     """Every trusted verdict of a repository is found, once, whoever published it; another key's are not."""
     published(world, "first")
     published(world, "second", validate=answering(finished="2026-11-20T11:00:00+00:00"))
-    found = published_verdicts(world.client(), (KeyOpener((world.key.public,)),))
+    found = read_repository(world.client(), (KeyOpener((world.key.public,)),)).verdicts
     assert sorted(one.finished[11:16] for one in found) == ["10:03", "11:00"]
     other = create(world.folder / "other")
-    assert published_verdicts(world.client(), (KeyOpener((other.public,)),)) == ()
+    assert read_repository(world.client(), (KeyOpener((other.public,)),)).verdicts == ()
 
 
 def test_a_tag_that_no_registry_takes_is_refused_before_any_push(world) -> None:

@@ -26,8 +26,9 @@ from envbuilder.engine.docker import connect
 from envbuilder.errors import InfrastructureError
 from envbuilder.image.build import ImageRecord, standing
 from envbuilder.matrix import Matrix
-from envbuilder.publish.publish_all import Session, Wish, _Describe, plan_all, publish_all
-from envbuilder.publish.publish_text import as_text
+from envbuilder.publish.attestation import PublishSession
+from envbuilder.publish.publish_all import PublishOptions, _Describe, plan_all, publish_all
+from envbuilder.publish.results import as_text
 from envbuilder.registry.client import Repository
 from envbuilder.registry.reference import parse
 from envbuilder.registry.referrers import subject_of
@@ -46,7 +47,7 @@ FILES = {
 
 
 @pytest.fixture
-def session(tmp_path) -> Iterator[Session]:
+def session(tmp_path) -> Iterator[PublishSession]:
     """Yield a workspace in which one environment is built: as an image of three files."""
     engine, workspace = connect(), Workspace(tmp_path)
     tar = tmp_path / "image.tar"
@@ -77,7 +78,7 @@ def session(tmp_path) -> Iterator[Session]:
     )
     write_document(workspace.results(ENVIRONMENT.id) / "image.json", record)
     said: list[str] = []
-    yield Session(engine, workspace, said.append, {"HOME": str(tmp_path)}, HostRef())
+    yield PublishSession(engine, workspace, said.append, {"HOME": str(tmp_path)}, HostRef())
     with suppress(InfrastructureError):
         engine.remove(TAG)
 
@@ -114,15 +115,15 @@ def test_the_bill_and_the_provenance_of_a_real_image(session) -> None:
 def test_a_dry_run_changes_nothing_and_an_unfit_image_is_never_public(session, choice, tmp_path) -> None:
     """The dry run names the tags and pushes nothing; an image without TensorFlow is FAILED, stated, and not public."""
     with docker_registry(tmp_path / "registry") as host:
-        wish = Wish(to=parse(f"{host}/team/image"), moving=("latest",))
-        repository = Repository(wish.to, {})
-        planned = plan_all(choice, wish, session)
+        options = PublishOptions(to=parse(f"{host}/team/image"), moving=("latest",))
+        repository = Repository(options.to, {})
+        planned = plan_all(choice, options, session)
         names = [tag.name for tag in planned.rows[0].tags]
         assert names[1:] == [ENVIRONMENT.id, "latest"]
         assert names[0].startswith(f"{ENVIRONMENT.id}-")
         assert [tag.before for tag in planned.rows[0].tags] == ["", "", ""]
         assert repository.tags() == ()
-        done = publish_all(choice, wish, KeySealer(create(tmp_path / "keys")), session)
+        done = publish_all(choice, options, KeySealer(create(tmp_path / "keys")), session)
         assert (done.rows[0].published, done.rows[0].verdict, exit_codes.of(done)) == (False, "FAILED", 1)
         tags = set(repository.tags())
         lists = {tag for tag in tags if subject_of(tag) == done.rows[0].digest}
@@ -130,13 +131,13 @@ def test_a_dry_run_changes_nothing_and_an_unfit_image_is_never_public(session, c
         assert tags - lists == {f"staging-{ENVIRONMENT.id}"}
         assert as_text(done).splitlines()[1].split()[1] == "refused"
         assert " would publish " in as_text(planned).splitlines()[1]
-        session.engine.remove(f"{wish.to.name}:staging-{ENVIRONMENT.id}")
+        session.engine.remove(f"{options.to.name}:staging-{ENVIRONMENT.id}")
 
 
 def test_what_is_not_built_is_said(session, choice, tmp_path) -> None:
     """An environment without an image is a row with its next step, not a crash."""
     Path(session.workspace.results(ENVIRONMENT.id) / "image.json").unlink()
-    wish = Wish(to=parse("127.0.0.1:1/team/image"))
-    row = publish_all(choice, wish, KeySealer(create(tmp_path / "keys")), session).rows[0]
+    options = PublishOptions(to=parse("127.0.0.1:1/team/image"))
+    row = publish_all(choice, options, KeySealer(create(tmp_path / "keys")), session).rows[0]
     assert "envbuilder build" in row.error
     assert row.exit_code == 7

@@ -32,8 +32,8 @@ from envbuilder.attest.keys import PrivateKey, create
 from envbuilder.attest.predicates import VerdictPredicate
 from envbuilder.cli import exit_codes
 from envbuilder.cli.output import as_json
+from envbuilder.publish.verification import Verification, as_text
 from envbuilder.publish.verify import Question, verify
-from envbuilder.publish.verify_document import Verification, as_text
 from envbuilder.registry.client import OCI_MANIFEST, Descriptor, Manifest, Repository, digest_of
 from envbuilder.registry.deadline import Deadline
 from envbuilder.registry.reference import Reference

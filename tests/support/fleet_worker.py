@@ -27,7 +27,7 @@ from envbuilder.cli import main
 from envbuilder.engine.fake import FakeEngine
 from envbuilder.engine.port import Image
 from envbuilder.jobs.run import RunDocument, RunRow
-from envbuilder.publish.publish_document import PublishDocument, PublishRow
+from envbuilder.publish.results import PublishDocument, PublishRow
 from envbuilder.registry.reference import parse
 from envbuilder.validation import suite_plan
 from envbuilder.verdict import SIMULATED_GPU, GpuSeen, HostRef, ImageRef, Verdict

@@ -6,6 +6,8 @@ import gzip
 import io
 import json
 import tarfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from envbuilder.engine.fake import FakeEngine
@@ -20,12 +22,7 @@ CONFIG = "application/vnd.docker.container.image.v1+json"
 def layer(text: str, size: int = 200_000) -> bytes:
     """Write a layer: a tar of one file, of about so many bytes."""
     data = (text * (size // len(text) + 1)).encode()
-    made = io.BytesIO()
-    with tarfile.open(fileobj=made, mode="w") as archive:
-        info = tarfile.TarInfo(text)
-        info.size = len(data)
-        archive.addfile(info, io.BytesIO(data))
-    return made.getvalue()
+    return tar_of([(text, data)])
 
 
 def configuration(layers: tuple[bytes, ...]) -> bytes:
@@ -34,16 +31,37 @@ def configuration(layers: tuple[bytes, ...]) -> bytes:
     return json.dumps({"architecture": "amd64", "os": "linux", "rootfs": root}).encode()
 
 
+def tar_of(files: Iterable[tuple[str, bytes]], links: Mapping[str, str] | None = None) -> bytes:
+    """Write an archive of files and symbolic links."""
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w") as archive:
+        for name, target in (links or {}).items():
+            info = tarfile.TarInfo(name)
+            info.type, info.linkname = tarfile.SYMTYPE, target
+            archive.addfile(info)
+        for name, data in files:
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+    return made.getvalue()
+
+
+def saved(layers: tuple[bytes, ...], **given: bytes) -> bytes:
+    """Write an image as Docker 25 and later save it."""
+    files = {f"blobs/sha256/{digest_of(one)[7:]}": one for one in layers}
+    config = configuration(layers)
+    index = [
+        {"Config": "config.json", "RepoTags": None, "Layers": [f"blobs/sha256/{digest_of(one)[7:]}" for one in layers]}
+    ]
+    return tar_of({**files, "config.json": config, "manifest.json": json.dumps(index).encode(), **given}.items())
+
+
 @dataclass
 class LayeredEngine(FakeEngine):
-    """Holds images of ``layers``, by their tag; ``packed`` replaces what is pushed for one, by its diff id.
-
-    ``pushed`` are layers that are pushed in the place of an image's own, by its tag, behind its configuration.
-    """
+    """Holds images of ``layers``, by their id; ``archive`` writes what `docker save` gives of an image."""
 
     layers: dict[str, tuple[bytes, ...]] = field(default_factory=dict)
-    packed: dict[str, bytes] = field(default_factory=dict)
-    pushed: dict[str, tuple[bytes, ...]] = field(default_factory=dict)
+    archive: Callable[[tuple[bytes, ...]], bytes] = saved
 
     def have(self, tag: str, *layers: bytes) -> Image:
         """Put an image of these layers into the store."""
@@ -68,10 +86,8 @@ class LayeredEngine(FakeEngine):
         repository = Repository(parse(name), {})
         config = repository.put_blob(configuration(self.layers[image.id]), CONFIG)
         described = [{"mediaType": config.media_type, "digest": config.digest, "size": config.size}]
-        replaced = [self.pushed[tag] for tag in image.tags if tag in self.pushed]
-        for one in replaced[0] if replaced else self.layers[image.id]:
-            data = self.packed.get(digest_of(one), gzip.compress(one, mtime=0))
-            blob = repository.put_blob(data, GZIP_LAYER)
+        for one in self.layers[image.id]:
+            blob = repository.put_blob(gzip.compress(one, mtime=0), GZIP_LAYER)
             described.append({"mediaType": GZIP_LAYER, "digest": blob.digest, "size": blob.size})
         manifest = {
             "schemaVersion": 2,
@@ -82,6 +98,13 @@ class LayeredEngine(FakeEngine):
         content = json.dumps(manifest).encode()
         repository.put_manifest(tag, content, DOCKER_MANIFEST)
         return digest_of(content)
+
+    @contextmanager
+    def export(self, reference: str) -> Iterator[Iterable[bytes]]:
+        """Stream the image's archive in small pieces."""
+        image = self._required(reference, "save")
+        data = self.archive(self.layers[image.id])
+        yield (data[start : start + 65_537] for start in range(0, len(data), 65_537))
 
     def pull(self, reference: str) -> Image:
         """Have what was pushed."""

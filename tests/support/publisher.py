@@ -19,8 +19,8 @@ from envbuilder.attest.keys import load_private
 from envbuilder.engine.fake import FakeEngine
 from envbuilder.engine.port import Image
 from envbuilder.errors import EnvbuilderError
+from envbuilder.publish.attestation import PublishTools
 from envbuilder.publish.publish import publish
-from envbuilder.publish.stating import Tools
 from envbuilder.registry.client import OCI_MANIFEST, Repository, digest_of
 from envbuilder.registry.reference import Reference
 
@@ -76,7 +76,7 @@ def main(host: str, folder: Path, number: int) -> int:
         moving=(f"e{number}", "latest"),
         folder=folder / f"publish{number}",
     )
-    tools: Tools = world.tools(
+    tools: PublishTools = world.tools(
         answering(failed_verdict if failing else gpu_verdict, finished=datetime.now(UTC).isoformat()),
         say=lambda text: print(text, flush=True),  # noqa: T201 - by its lines the killer knows how far it is
     )

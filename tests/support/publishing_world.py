@@ -16,8 +16,8 @@ from factories import digest, gpu_verdict
 from envbuilder.attest.envelope import KeySealer
 from envbuilder.attest.keys import PrivateKey
 from envbuilder.engine.port import Engine
+from envbuilder.publish.attestation import PublishTools, ValidationTerms
 from envbuilder.publish.publish import Publication
-from envbuilder.publish.stating import Terms, Tools
 from envbuilder.registry.client import Repository
 from envbuilder.registry.reference import Reference
 from envbuilder.verdict import ImageRef, Verdict
@@ -80,20 +80,20 @@ class World:
             "tags": (f"pin-{image.rpartition(':')[2]}",),
             "moving": (ENVIRONMENT, "latest"),
             "folder": self.folder / "publish",
-            "terms": Terms(gpu_verdict().host),
+            "terms": ValidationTerms(gpu_verdict().host),
         }
         return Publication(**{**values, **given})
 
-    def tools(self, validate: Callable[[Reference], Verdict] | None = None, **given: Any) -> Tools:
+    def tools(self, validate: Callable[[Reference], Verdict] | None = None, **given: Any) -> PublishTools:
         """Bring the ports together."""
-        tools = Tools(
+        tools = PublishTools(
             engine=self.engine,
             repository=self.client(),
             sealer=KeySealer(self.key),
             validate=validate or answering(),
             now=lambda: NOW,
         )
-        return Tools(**{**{name: getattr(tools, name) for name in Tools.__dataclass_fields__}, **given})
+        return PublishTools(**{**{name: getattr(tools, name) for name in PublishTools.__dataclass_fields__}, **given})
 
     def push(self, text: str, tag: str) -> str:
         """Push an image past the project, as anybody could; returns its digest."""

@@ -18,8 +18,8 @@ from envbuilder.cli.schema_command import DOCUMENTS, schema_of
 from envbuilder.errors import ExitCode
 from envbuilder.jobs.clean import CleanDocument, ImageGone
 from envbuilder.jobs.run import RunDocument, RunRow
-from envbuilder.publish.publish_document import PublishDocument, PublishRow
-from envbuilder.publish.verify_document import Verification
+from envbuilder.publish.results import PublishDocument, PublishRow
+from envbuilder.publish.verification import Verification
 from envbuilder.refresh.agreement import Comparison, VerifyDocument
 from envbuilder.upgrade.bisect import Asked, BisectDocument
 from envbuilder.upgrade.bisect_search import Result

@@ -25,9 +25,8 @@ from envbuilder.jobs.fleet_document import FleetDocument
 from envbuilder.jobs.fleet_proofs import Survey, is_left, survey
 from envbuilder.jobs.fleet_run import run_here
 from envbuilder.jobs.fleet_text import as_text
-from envbuilder.publish.attach_verdict import Attachment, attach_verdict
+from envbuilder.publish.attestation import Attachment, PublishTools, ValidationTerms, attach_verdict, state
 from envbuilder.publish.proven import Registrar, check_believed, registrar_of
-from envbuilder.publish.stating import Terms, Tools, state
 from envbuilder.publish.verify_request import openers_of
 from envbuilder.registry.client import OCI_MANIFEST, Repository
 from envbuilder.registry.reference import Reference, parse
@@ -95,8 +94,10 @@ class Team:
 
         engine = FakeEngine()
         engine._store[str(reference)] = engine.add(str(reference))
-        tools = Tools(engine, Repository(reference, {}), KeySealer(self.key), judge, self.registrar.now)
-        return attach_verdict(Attachment(reference, self.folder / "out" / f"{digest[7:19]}", Terms(host)), tools)
+        tools = PublishTools(engine, Repository(reference, {}), KeySealer(self.key), judge, self.registrar.now)
+        return attach_verdict(
+            Attachment(reference, self.folder / "out" / f"{digest[7:19]}", ValidationTerms(host)), tools
+        )
 
 
 @pytest.fixture
@@ -193,7 +194,9 @@ def test_a_simulated_verdict_that_somebody_signed_proves_nothing(team: Team) -> 
     real = msgspec.structs.replace(answering(environment=gpu)(team.to.at(digest)), host=AMPERE)
     forging = _Forging(KeySealer(team.key))
     for sealer, expected in ((forging, ("missing", True, False)), (forging.sealer, ("passed", False, False))):
-        state(team.to.name, manifest, real, Tools(FakeEngine(), client, sealer, lambda _: real, team.registrar.now))
+        state(
+            team.to.name, manifest, real, PublishTools(FakeEngine(), client, sealer, lambda _: real, team.registrar.now)
+        )
         assert states(team.status())["A100/550.54.15"] == expected
 
 

@@ -21,12 +21,18 @@ from envbuilder.catalog.store import load
 from envbuilder.engine.fake import FakeEngine
 from envbuilder.engine.port import Image
 from envbuilder.errors import InfrastructureError, PublishError, UsageError
-from envbuilder.publish import attach_verdict as attaching
-from envbuilder.publish import verify_document
-from envbuilder.publish.attach_verdict import Attachment, attach_verdict, by_digest, tools_for
-from envbuilder.publish.publish_all import Session, sealer_of
-from envbuilder.publish.stating import Terms, Tools
-from envbuilder.publish.verify_document import Verification
+from envbuilder.publish import attestation, verification
+from envbuilder.publish.attestation import (
+    Attachment,
+    PublishSession,
+    PublishTools,
+    ValidationTerms,
+    attach_verdict,
+    by_digest,
+    tools_for,
+)
+from envbuilder.publish.publish_all import sealer_of
+from envbuilder.publish.verification import Verification
 from envbuilder.publish.verify_request import VerifyOptions, fetch, standings, verify_image
 from envbuilder.registry.client import OCI_MANIFEST, Manifest, Repository
 from envbuilder.registry.reference import Reference, parse
@@ -53,11 +59,13 @@ class Host:
     judged: list[str] = field(default_factory=list)
     ids: dict[str, str] = field(default_factory=dict)
 
-    def tools(self, verdict: Verdict | None = None, **given: Any) -> Tools:
+    def tools(self, verdict: Verdict | None = None, **given: Any) -> PublishTools:
         """Bring the ports together, with a suite that answers ``verdict``."""
         name = str(self.reference)
         image = Image(digest("image"), (name,), (name,), 1, {}, {}, "", "amd64")
-        session = Session(FakeEngine(registry={name: image}), Workspace(self.folder), lambda _: None, {}, self.host)
+        session = PublishSession(
+            FakeEngine(registry={name: image}), Workspace(self.folder), lambda _: None, {}, self.host
+        )
         answer = verdict or gpu_verdict(finished=datetime.now(UTC).isoformat())
         fitting = msgspec.structs.replace(answer, host=self.host, suite=suite_plan.digest())
 
@@ -70,7 +78,7 @@ class Host:
 
     def attach(self, verdict: Verdict | None = None, *, fresh: bool = False, **given: Any) -> Verdict:
         """Validate here and attach."""
-        attachment = Attachment(self.reference, self.folder / "attached", Terms(self.host), fresh=fresh)
+        attachment = Attachment(self.reference, self.folder / "attached", ValidationTerms(self.host), fresh=fresh)
         return attach_verdict(attachment, self.tools(verdict, **given))
 
 
@@ -118,7 +126,7 @@ def test_hosts_that_share_only_the_registry_add_up(world: World) -> None:
     world.hopper.attach()
     found = world.verify()
     assert (states(found), found.accepted) == (["passed", "missing"], False)
-    text = verify_document.as_text(found)
+    text = verification.as_text(found)
     assert "\n  A100/550: missing\n  KIND_MISSING: A100/550: " in text
     assert "\n  H100/535: passed at level gpu " in text
     world.ampere.attach()
@@ -140,8 +148,8 @@ def test_a_failure_on_one_kind_is_its_own_and_is_shown(world: World) -> None:
     assert states(world.verify()) == ["passed", "failed"]
     alone = world.verify("H100/535")
     assert alone.accepted
-    assert "passed over: FAILED" in verify_document.as_text(alone)
-    assert "A100" in verify_document.as_text(alone)
+    assert "passed over: FAILED" in verification.as_text(alone)
+    assert "A100" in verification.as_text(alone)
 
 
 def test_a_failure_below_the_gpu_revokes_every_kind(world: World) -> None:
@@ -171,7 +179,7 @@ def test_an_interrupted_attachment_goes_on_without_a_second_run(world: World, mo
     broken = failed_verdict(finished=datetime.now(UTC).isoformat())
     gone = InfrastructureError("the registry does not answer")
     with monkeypatch.context() as patch:
-        patch.setattr(attaching, "state", lambda *_: (_ for _ in ()).throw(gone))
+        patch.setattr(attestation, "state", lambda *_: (_ for _ in ()).throw(gone))
         with pytest.raises(InfrastructureError):
             world.hopper.attach(broken)
     assert world.hopper.attach().verdict == "FAILED", "what was reached counts: no run until it passes"
@@ -183,7 +191,7 @@ def test_an_interrupted_attachment_goes_on_without_a_second_run(world: World, mo
 def test_a_driver_that_changed_means_another_run(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was reached on the driver of before is not attached as if it were of now."""
     with monkeypatch.context() as patch:
-        patch.setattr(attaching, "state", lambda *_: (_ for _ in ()).throw(InfrastructureError("gone")))
+        patch.setattr(attestation, "state", lambda *_: (_ for _ in ()).throw(InfrastructureError("gone")))
         with pytest.raises(InfrastructureError):
             world.hopper.attach()
     world.hopper.host = HostRef(driver="550.54.15", gpus=(H100,))

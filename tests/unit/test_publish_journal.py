@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from envbuilder.attest.keys import PRIVATE, PUBLIC
 from envbuilder.cli import root
 from envbuilder.errors import EnvbuilderError, PublishError, UsageError
-from envbuilder.publish.journal import Entry, Journal
+from envbuilder.publish.journal import Journal, JournalEntry
 from envbuilder.publish.publish_all import allowance, sealer_of
-from envbuilder.publish.tag_names import staging_tag
+from envbuilder.publish.tags import staging_tag
 from envbuilder.publish.verify_request import duration
 from envbuilder.registry.client import Manifest
 from envbuilder.registry.reference import parse
@@ -30,7 +30,11 @@ def test_a_line_that_a_kill_cut_short_is_not_there(tmp_path_factory, cut: int) -
     """Cut anywhere, the journal holds the whole lines before the cut, and the next entry is read back."""
     path = tmp_path_factory.mktemp("journal") / "j.jsonl"
     journal = Journal(path)
-    steps = [Entry(step="staged", digest="a"), Entry(step="validated", digest="a"), Entry(step="done", digest="a")]
+    steps = [
+        JournalEntry(step="staged", digest="a"),
+        JournalEntry(step="validated", digest="a"),
+        JournalEntry(step="done", digest="a"),
+    ]
     for entry in steps:
         journal.note(entry)
     data = path.read_bytes()
@@ -38,9 +42,9 @@ def test_a_line_that_a_kill_cut_short_is_not_there(tmp_path_factory, cut: int) -
     left = Journal(path)
     whole = data[:cut].count(b"\n") + (data[:cut].endswith(b"}") if cut < len(data) else 0)
     assert left.entries == tuple(steps[:whole])
-    left.note(Entry(step="pinned", digest="b"))
-    assert Journal(path).entries == (*steps[:whole], Entry(step="pinned", digest="b"))
-    assert Journal(path).last("pinned") == Entry(step="pinned", digest="b")
+    left.note(JournalEntry(step="pinned", digest="b"))
+    assert Journal(path).entries == (*steps[:whole], JournalEntry(step="pinned", digest="b"))
+    assert Journal(path).last("pinned") == JournalEntry(step="pinned", digest="b")
 
 
 def test_a_staging_tag_is_a_valid_tag() -> None:

@@ -4,29 +4,23 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
-import click
 import msgspec
 import pytest
-from click.testing import CliRunner
-from registries import modern_registry
 
 from envbuilder.attest.sbom_contents import Contents
 from envbuilder.attest.statement import PROVENANCE
 from envbuilder.catalog.store import load
 from envbuilder.choice import choose
-from envbuilder.cli import root
 from envbuilder.engine.fake import FakeEngine
-from envbuilder.errors import UsageError
 from envbuilder.image import debian
 from envbuilder.image.build import Built
 from envbuilder.image.ensure import ensure
 from envbuilder.image.names import BASE_KEY_LABEL
-from envbuilder.publish import packing, publish_all
-from envbuilder.publish.publish_all import Session, Wish, _Describe, plan_all
-from envbuilder.publish.zstd_form import LEVEL
+from envbuilder.publish import publish_all
+from envbuilder.publish.attestation import PublishSession
+from envbuilder.publish.publish_all import PublishOptions, _Describe, plan_all
 from envbuilder.registry.reference import parse
 from envbuilder.verdict import HostRef
 from envbuilder.workspace import Workspace, write_document
@@ -36,23 +30,23 @@ DIGEST = "sha256:" + "d" * 64
 
 
 @pytest.fixture
-def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
+def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PublishSession:
     """Make a session whose engine holds the base, and a workspace with the quickstart's context."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     (environment,) = choose("quickstart", (), Workspace(ROOT), load()).environments
     shutil.copytree(ROOT / "images" / environment.id, Workspace(tmp_path).context(environment.id))
     engine = FakeEngine()
     engine.add("envbuilder/base:debian-bookworm", b"root", {BASE_KEY_LABEL: debian.recipe("bookworm")})
-    return Session(engine, Workspace(tmp_path), lambda _: None, {}, HostRef())
+    return PublishSession(engine, Workspace(tmp_path), lambda _: None, {}, HostRef())
 
 
-def built(session: Session) -> Built:
+def built(session: PublishSession) -> Built:
     """Build the quickstart's image."""
     (environment,) = choose("quickstart", (), Workspace(ROOT), load()).environments
     return ensure(environment, load(), session.workspace, session.engine, lambda _: None)
 
 
-def tools_stated(what: Built, session: Session) -> dict[str, str]:
+def tools_stated(what: Built, session: PublishSession) -> dict[str, str]:
     """Return the versions of tools that the statement of an image's origin holds."""
     image = session.engine.image(what.record.image)
     assert image is not None
@@ -62,7 +56,7 @@ def tools_stated(what: Built, session: Session) -> dict[str, str]:
     return versions
 
 
-def test_the_origin_names_the_engine_and_its_builder(session: Session) -> None:
+def test_the_origin_names_the_engine_and_its_builder(session: PublishSession) -> None:
     """Each part of the engine's name is stated as the engine gave it, a blank in its version included."""
     what = built(session)
     stated = tools_stated(what, session)
@@ -74,7 +68,7 @@ def test_the_origin_names_the_engine_and_its_builder(session: Session) -> None:
     assert tools_stated(other, session) | {"fake": "27.1 beta", "builder": "buildkit"} == tools_stated(other, session)
 
 
-def test_an_older_record_is_stated_as_far_as_it_goes(session: Session) -> None:
+def test_an_older_record_is_stated_as_far_as_it_goes(session: PublishSession) -> None:
     """A record that holds the engine as a phrase alone gives that phrase, and nothing is guessed from it."""
     what = built(session)
     older = Built(what.environment, msgspec.structs.replace(what.record, engine=None), what.lock)
@@ -83,34 +77,20 @@ def test_an_older_record_is_stated_as_far_as_it_goes(session: Session) -> None:
     assert "fake" not in stated
 
 
-def test_what_was_never_built_is_said(session: Session) -> None:
+def test_what_was_never_built_is_said(session: PublishSession) -> None:
     """A record is what publishing starts from; without one, the row says what to do."""
     choice = choose("quickstart", (), Workspace(ROOT), load())
-    (row,) = plan_all(choice, Wish(to=parse("127.0.0.1:1/team/image")), session).rows
+    (row,) = plan_all(choice, PublishOptions(to=parse("127.0.0.1:1/team/image")), session).rows
     assert "envbuilder build" in row.error
     what = built(session)
     write_document(
         session.workspace.image_record(what.environment.id), msgspec.structs.replace(what.record, engine=None)
     )
-    (row,) = plan_all(choice, Wish(to=parse("127.0.0.1:1/team/image")), session).rows
+    (row,) = plan_all(choice, PublishOptions(to=parse("127.0.0.1:1/team/image")), session).rows
     assert "is not built" not in row.error
 
 
-def test_a_dry_run_names_the_tags_of_both_forms(session: Session) -> None:
-    """With zstd each tag has its other form, behind it, as immutable or as moving; without it there is none."""
-    choice = choose("quickstart", (), Workspace(ROOT), load())
-    built(session)
-    with modern_registry() as (host, _):
-        wish = Wish(to=parse(f"{host}/team/image"), moving=("latest",))
-        (plain,) = plan_all(choice, wish, session).rows
-        (both,) = plan_all(choice, replace(wish, zstd=12), session).rows
-    assert not both.error
-    assert both.tags[: len(plain.tags)] == plain.tags
-    second = [(tag.name, tag.moving) for tag in both.tags[len(plain.tags) :]]
-    assert second == [(f"{tag.name}-zstd", tag.moving) for tag in plain.tags]
-
-
-def test_an_image_is_read_once_for_the_bills_of_both_forms(session: Session, monkeypatch) -> None:
+def test_an_image_is_read_once_for_the_bills_of_both_forms(session: PublishSession, monkeypatch) -> None:
     """Reading an image takes long: what is in it is stated about each digest, and read for the first alone."""
     what = built(session)
     image = session.engine.image(what.record.image)
@@ -123,24 +103,3 @@ def test_an_image_is_read_once_for_the_bills_of_both_forms(session: Session, mon
     about = [[one.subject[0].digest["sha256"] for one in describe("a.b/c", name, image)] for name in (DIGEST, other)]
     assert about == [["d" * 64] * 2, ["e" * 64] * 2]
     assert len(reads) == 1
-
-
-def test_a_level_alone_packs_nothing() -> None:
-    """A level without zstd would be passed over in silence, and one that readers refuse is no level."""
-    words = ("publish", "--to", "127.0.0.1:1/team/image", "--dry-run", "--zstd-level")
-    alone = CliRunner().invoke(root, [*words, "9"], standalone_mode=False).exception
-    assert isinstance(alone, UsageError)
-    assert "--zstd" in alone.hint
-    for level in ("0", "20"):
-        beyond = CliRunner().invoke(root, [*words, level, "--zstd"], standalone_mode=False).exception
-        assert "not in the range" in str(beyond)
-    assert (click_range().min, click_range().max) == packing.LEVELS
-
-
-def click_range() -> click.IntRange:
-    command = root.get_command(click.Context(root), "publish")
-    assert command is not None
-    (option,) = (one for one in command.params if one.name == "zstd_level")
-    assert isinstance(option.type, click.IntRange)
-    assert f"[default: {LEVEL}]" in str(option.to_info_dict()["help"])
-    return option.type

@@ -16,14 +16,14 @@ from registries import modern_registry
 
 from envbuilder.attest.keys import create
 from envbuilder.matrix import Budgets
+from envbuilder.publish.attestation import ValidationTerms
 from envbuilder.publish.publish import publish
-from envbuilder.publish.stating import Terms
 from envbuilder.registry.reference import Reference
 from envbuilder.validation import suite_plan
 from envbuilder.verdict import GpuSeen, HostRef, Verdict
 
 HOST = HostRef(driver="535.104.05", gpus=(H100,))
-TERMS = Terms(HOST)
+TERMS = ValidationTerms(HOST)
 
 
 @dataclass
@@ -33,7 +33,7 @@ class Publisher:
     world: World
     judged: list[str] = field(default_factory=list)
 
-    def publish(self, terms: Terms = TERMS, **tools: Any) -> None:
+    def publish(self, terms: ValidationTerms = TERMS, **tools: Any) -> None:
         """Publish under these terms."""
 
         def judge(reference: Reference) -> Verdict:
@@ -63,25 +63,27 @@ def publisher(tmp_path: Path) -> Iterator[Publisher]:
 def test_the_same_terms_are_not_asked_again(publisher: Publisher) -> None:
     """Publishing again within the day runs no suite."""
     publisher.publish()
-    publisher.publish(Terms(HostRef(driver=HOST.driver, gpus=HOST.gpus, kernel="another", cpus=7)))
+    publisher.publish(ValidationTerms(HostRef(driver=HOST.driver, gpus=HOST.gpus, kernel="another", cpus=7)))
     assert len(publisher.judged) == 1
 
 
 @pytest.mark.parametrize(
     "terms",
     [
-        Terms(HostRef(driver="550.54.15", gpus=(H100,))),
-        Terms(HostRef(driver=None, gpus=(H100,))),
-        Terms(HostRef(driver=HOST.driver, gpus=())),
-        Terms(HostRef(driver=HOST.driver, gpus=(H100, H100))),
-        Terms(HostRef(driver=HOST.driver, gpus=(GpuSeen(name="NVIDIA A100-SXM4-80GB", compute_capability="8.0"),))),
+        ValidationTerms(HostRef(driver="550.54.15", gpus=(H100,))),
+        ValidationTerms(HostRef(driver=None, gpus=(H100,))),
+        ValidationTerms(HostRef(driver=HOST.driver, gpus=())),
+        ValidationTerms(HostRef(driver=HOST.driver, gpus=(H100, H100))),
+        ValidationTerms(
+            HostRef(driver=HOST.driver, gpus=(GpuSeen(name="NVIDIA A100-SXM4-80GB", compute_capability="8.0"),))
+        ),
         replace(TERMS, profile="full"),
         replace(TERMS, gpus="none"),
         replace(TERMS, budgets=Budgets(import_s=1.0)),
     ],
     ids=["driver", "no driver", "no GPU", "two GPUs", "another GPU", "profile", "--gpus", "budgets"],
 )
-def test_other_terms_are_another_run(publisher: Publisher, terms: Terms) -> None:
+def test_other_terms_are_another_run(publisher: Publisher, terms: ValidationTerms) -> None:
     """A verdict of another driver, kind of GPU, profile or budget is published as none of this host's."""
     publisher.publish(terms)
     assert len(publisher.judged) == 2

@@ -10,7 +10,7 @@ from registries import modern_registry
 from envbuilder.attest.keys import PUBLIC, create
 from envbuilder.errors import InfrastructureError, PublishError, UsageError
 from envbuilder.publish.journal import exclusively
-from envbuilder.publish.tag_names import check_moving, destination, meant_by
+from envbuilder.publish.tags import check_moving, destination, meant_by
 from envbuilder.publish.verify_request import fetch
 from envbuilder.registry.client import OCI_MANIFEST, Repository
 from envbuilder.registry.reference import parse

@@ -1,11 +1,13 @@
-"""Point public tags at a validated digest: by writing the same manifest under another name, never by a rebuild."""
+"""The tags of a repository: their names, and pointing them at a validated digest."""
 
 from __future__ import annotations
 
+import re
 import time
 
-from envbuilder.errors import EnvbuilderError, InfrastructureError, PublishError
+from envbuilder.errors import EnvbuilderError, InfrastructureError, PublishError, UsageError
 from envbuilder.registry.client import Manifest, Repository
+from envbuilder.registry.reference import Reference, parse
 
 ATTEMPTS = 5
 PAUSE_S = 0.1
@@ -21,7 +23,7 @@ def check_immutable(repository: Repository, tags: tuple[str, ...], digest: str) 
         if found is not None and found.digest != digest:
             raise PublishError(
                 f"{repository.reference.at(tag)} exists with another digest ({found.digest}) and is never overwritten",
-                hint="publish under another tag, or as a moving tag with --moving",
+                hint="it may have been published with another --compression; publish under another tag with --moving",
             )
 
 
@@ -100,3 +102,44 @@ class Mover:
         if stuck:
             return f"{', '.join(stuck)} could not be put back: they point at the validated digest; run again to finish"
         return "moving tags are where they were"
+
+
+_STAGING = "staging-"
+_LISTS = re.compile(r"sha(?:256|384|512)-")
+_OURS = re.compile(r"(?:staging-)?(tf[0-9][0-9A-Za-z.]*-py[0-9]+-[A-Za-z0-9_.-]+)\Z")
+
+
+def staging_tag(environment_id: str) -> str:
+    """Name the tag under which an environment's image waits for its verdict."""
+    return f"{_STAGING}{environment_id}"[:128]
+
+
+def meant_by(tag: str) -> str | None:
+    """Return the environment that a tag names, where it is an id of ours; None for any other tag."""
+    found = _OURS.match(tag)
+    return found[1] if found else None
+
+
+def check_moving(tags: tuple[str, ...]) -> None:
+    """Refuse moving tags that have a meaning of their own: they would overwrite what others rely on."""
+    for tag in tags:
+        if _LISTS.match(tag):
+            raise UsageError(f"{tag} is where a registry keeps the list of an image's statements", hint=_ANOTHER)
+        if tag.startswith(_STAGING):
+            raise UsageError(f"{tag} is a name for images that were not validated yet", hint=_ANOTHER)
+        if meant_by(tag):
+            raise UsageError(f"{tag} is an environment's own tag and moves with its image alone", hint=_ANOTHER)
+
+
+def destination(text: str) -> Reference:
+    """Read where images go. Raises UsageError for a tag or digest: publish makes the tags itself."""
+    reference = parse(text)
+    if reference.tag or reference.digest:
+        raise UsageError(
+            f"{text!r} names more than a repository",
+            hint=f"--to {reference.name}" + (f" --moving {reference.tag}" if reference.tag else ""),
+        )
+    return reference
+
+
+_ANOTHER = "choose another tag, such as latest"

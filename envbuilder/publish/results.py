@@ -1,0 +1,71 @@
+"""The document that `publish` prints, and its table for people."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from envbuilder.attest.predicates import Allowance
+from envbuilder.support.console import table
+from envbuilder.verdict import Level, Word
+
+Compression = Literal["gzip", "zstd"]
+"""How the layers of a published image are compressed."""
+
+
+class Tag(msgspec.Struct, frozen=True, kw_only=True):
+    """One public tag; a moving one follows the newest image that was published under it."""
+
+    name: str
+    moving: bool
+    before: str = ""
+
+
+class PublishRow(msgspec.Struct, frozen=True, kw_only=True):
+    """The result for one image. ``statements`` are the digests under which they are attached."""
+
+    environment: str
+    repository: str
+    published: bool = False
+    digest: str = ""
+    compression: Compression = "gzip"
+    verdict: Word | None = None
+    level: Level | None = None
+    allowed: tuple[Allowance, ...] = ()
+    tags: tuple[Tag, ...] = ()
+    statements: tuple[str, ...] = ()
+    error: str = ""
+    exit_code: int = 0
+
+
+class PublishDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of `publish`, image by image; a plan if ``dry_run``."""
+
+    schema: str = "envbuilder/publish/v1"
+    dry_run: bool = False
+    rows: tuple[PublishRow, ...]
+
+
+def as_text(document: PublishDocument) -> str:
+    """Write a table with one row for each image."""
+    rows = [
+        (row.environment, _result(row, document), row.verdict or "-", row.digest[:19] or "-", _details(row, document))
+        for row in document.rows
+    ]
+    return table(("environment", "result", "verdict", "digest", "tags"), rows)
+
+
+def _result(row: PublishRow, document: PublishDocument) -> str:
+    if row.error:
+        return "refused" if row.verdict else "failed"
+    return "would publish" if document.dry_run else "published"
+
+
+def _details(row: PublishRow, document: PublishDocument) -> str:
+    if row.error:
+        return row.error.splitlines()[0]
+    if document.dry_run:
+        return ", ".join(f"{tag.name} ({tag.before[:19] or 'new'})" for tag in row.tags)
+    allowed = f" (allowed: {', '.join(row.allowed)})" if row.allowed else ""
+    return ", ".join(tag.name for tag in row.tags) + allowed
