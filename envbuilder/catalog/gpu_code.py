@@ -1,4 +1,4 @@
-"""What follows from a release's kernels: the capabilities of its GPU code in sum, and which code serves which GPU."""
+"""GPU code of a release: the capabilities of its kernels, and which code runs on which GPU."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ def ptx(kernels: Iterable[Kernels]) -> tuple[str, ...]:
 
 
 def capability(one: Ptx) -> str:
-    """Return the compute capability of a PTX target: ``sm_90a`` is ``9.0``; '' where it could not be read."""
+    """Return the compute capability of a PTX target: ``sm_90a`` is ``9.0``; '' for an unreadable one."""
     found = _TARGET.fullmatch(one.target or "")
     return f"{found[1]}.{found[2]}" if found else ""
 
 
 def runs_cubin(built: str, device: str) -> bool:
-    """Tell whether machine code for ``built`` runs on ``device``: same major, minor not newer (8.0 code on 8.6)."""
+    """Return True if machine code for ``built`` runs on ``device``: same major, minor not newer (8.0 code on 8.6)."""
     code, silicon = versions.numbers(built), versions.numbers(device)
     return code[0] == silicon[0] and code[1:] <= silicon[1:]
 
 
 def compiles_for(one: Ptx, device: str) -> bool:
-    """Tell whether a driver that knows this PTX's ISA compiles it for ``device``; see `Ptx` for what a letter means."""
+    """Return True if a driver that accepts this PTX's ISA compiles it for ``device``; see `Ptx` for the letters."""
     found = _TARGET.fullmatch(one.target or "")
     if found is None:
         return False
@@ -48,7 +48,7 @@ def compiles_for(one: Ptx, device: str) -> bool:
 
 
 def is_alone(one: Ptx) -> bool:
-    """Tell whether PTX is compiled for its own capability and no other: ``sm_90a``."""
+    """Return True if PTX is compiled for its own capability only: ``sm_90a``."""
     found = _TARGET.fullmatch(one.target or "")
     return found is not None and found[3] == "a"
 

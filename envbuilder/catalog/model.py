@@ -1,18 +1,19 @@
-"""The catalogue: every fact as one value, with the one index over its rows.
+"""The catalogue: every fact as one value, with the lookups over its rows.
 
-Whoever loads a catalogue passes it on; the index lives in it, and each part is built at the first question for it.
+A catalogue is loaded once and passed on. Lookups keep their answers in it.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
+from typing import Concatenate, ParamSpec, TypeVar, cast
 
 import msgspec
 
 from envbuilder import versions
-from envbuilder.catalog.gpu_spellings import GpuNames
+from envbuilder.catalog.gpu_names import GpuNames
 from envbuilder.catalog.image_names import ImageNames, PlainImage
 from envbuilder.catalog.rows import (
     BaseImage,
@@ -40,14 +41,20 @@ DISTRIBUTIONS = ("tensorflow", "tensorflow-gpu", "tensorflow-cpu")
 _DRIVER = re.compile(r"^[Rr]?(\d{3,4})(?:\.|\Z)")
 
 Bounds = tuple[tuple[str, str], ...]
-
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _SLICE = re.compile(r"\bMIG[ -]((?:\d+c\.)?\d+g\.\d+gb(?:[.+]me)?)", re.IGNORECASE)
-"""A slice of a GPU, as NVML names it (``MIG 1g.5gb``) and as Kubernetes' labels do (``-MIG-1g.5gb``)."""
+"""A slice of a GPU in NVML (``MIG 1g.5gb``) and in labels of Kubernetes (``-MIG-1g.5gb``)."""
 
 
-def _meant(text: str, known: tuple[str, ...]) -> str | None:
-    """Return the one of these versions, oldest first, that a text means."""
+def _memoized(lookup: Callable[Concatenate[Catalog, P], T]) -> cached_property[Callable[P, T]]:
+    """Keep the answers of a lookup in its catalogue."""
+    return cached_property(lambda catalog: cast("Callable[P, T]", cache(partial(lookup, catalog))))
+
+
+def _matching(text: str, known: Iterable[str]) -> str | None:
+    """Return the known version (oldest first) that a text means: itself, or the newest final one that it shortens."""
     wanted = versions.key_or_none(text)
     if wanted is None:
         return None
@@ -59,7 +66,7 @@ def _meant(text: str, known: tuple[str, ...]) -> str | None:
 
 
 def _with_packages(below: OperatingSystem, row: SystemCuda) -> OperatingSystem:
-    """Return a system with the CUDA of its own packages: it brings what an image with these files would."""
+    """Return a system with the CUDA of its own packages, described like an image with these files."""
     brings = BaseImage(
         name=row.name,
         cuda=row.cuda,
@@ -82,7 +89,7 @@ def _with_packages(below: OperatingSystem, row: SystemCuda) -> OperatingSystem:
 class Catalog(Tables, frozen=True, kw_only=True, dict=True):
     """Every fact, as one value; its methods find rows by the words that people use for them."""
 
-    # None, or an empty tuple, is where the catalogue is silent; no text makes a lookup raise.
+    # None, or an empty tuple, means no claim; no text makes a lookup raise.
 
     @cached_property
     def versions(self) -> tuple[str, ...]:
@@ -91,7 +98,7 @@ class Catalog(Tables, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def final_versions(self) -> tuple[str, ...]:
-        """Every TensorFlow version that is no pre-release, oldest first."""
+        """Every TensorFlow version except pre-releases, oldest first."""
         return tuple(text for text in self.versions if versions.is_final(text))
 
     @cached_property
@@ -109,21 +116,20 @@ class Catalog(Tables, frozen=True, kw_only=True, dict=True):
                 found[row.compute_capability] = min(known, row.minimum_driver, key=versions.key)
         return found
 
-    @cached_property
-    def version(self) -> Callable[[str], str | None]:
-        """Return the full version that a text means: itself, or the newest final one that it abbreviates."""
-        return cache(lambda text: _meant(text, self.versions))
+    @_memoized
+    def version(self, text: str) -> str | None:
+        """Return the full version that a text means: itself, or the newest final one that it shortens."""
+        return _matching(text, self.versions)
 
     def version_then(self, text: str, package: str | None, day: str | None) -> str | None:
-        """Return the full version that a text means of one distribution (None: any), on a day (None: any).
+        """Return the full version that a text means for one distribution (None: any) on a day (None: any).
 
-        A short one is the newest that the index held then; one that came later is returned all the same where it is
-        the only one.
+        A short version is the newest one on the index on that day, or the newest of all if there was none yet.
         """
         rows = [row for row in self.tensorflow if package in {None, row.package}]
         there = {row.version for row in rows if day is None or not row.released or row.released <= day}
         known = sorted({row.version for row in rows}, key=versions.key)
-        return _meant(text, tuple(one for one in known if one in there)) or _meant(text, tuple(known))
+        return _matching(text, tuple(one for one in known if one in there)) or _matching(text, tuple(known))
 
     def release(self, version: str, package: str = "tensorflow") -> TensorflowRelease | None:
         """Return the row of one distribution at exactly this version (``2.20.0``; ``2.20`` means ``2.20.0``)."""
@@ -146,22 +152,17 @@ class Catalog(Tables, frozen=True, kw_only=True, dict=True):
         )
         return tuple(row for row in rows if gpu is None or row.gpu is gpu)
 
+    @_memoized
     def toolkit(self, text: str | None) -> CudaToolkit | None:
-        """Return the toolkit line that a CUDA version belongs to: ``11.2``, ``11.2.152`` and ``V11.2.67`` alike."""
+        """Return the toolkit line of a CUDA version: ``11.2``, ``11.2.152`` and ``V11.2.67`` are the same."""
         if text is None or versions.key_or_none(text.lstrip("vV")) is None:
             return None
-        return self._toolkits.get(versions.minor(text.lstrip("vV")))
+        line = versions.minor(text.lstrip("vV"))
+        return next((row for row in self.cuda if row.version == line), None)
 
-    @cached_property
-    def _toolkits(self) -> dict[str, CudaToolkit]:
-        return {row.version: row for row in self.cuda}
-
-    @cached_property
-    def compiler(self) -> Callable[[str], CudaToolkit | None]:
-        """Return the oldest toolkit whose compiler, which its own driver brings too, takes a PTX ISA (``8.3``)."""
-        return cache(self._compiler)
-
-    def _compiler(self, isa: str) -> CudaToolkit | None:
+    @_memoized
+    def compiler(self, isa: str) -> CudaToolkit | None:
+        """Return the oldest toolkit whose compiler, and so its driver's, accepts a PTX ISA (``8.3``)."""
         rows = [row for row in self.cuda if row.ptx_isa and versions.at_least(row.ptx_isa, isa)]
         return min(rows, key=lambda row: versions.key(row.version), default=None)
 
@@ -170,39 +171,43 @@ class Catalog(Tables, frozen=True, kw_only=True, dict=True):
         rows = [row for row in self.cuda if versions.major(row.version) == major]
         return max(rows, key=lambda row: versions.key(row.version), default=None)
 
+    @_memoized
     def cudnn_row(self, text: str | None) -> Cudnn | None:
-        """Return the row of a cuDNN version, or of its line where it has no row of its own: ``8.1.1.33 -> 8.1``.
+        """Return the row of a cuDNN version, or of its line if it has none: ``8.1.1.33 -> 8.1``.
 
-        A major alone (``8``) says too little to name one.
+        A major alone (``8``) has no row.
         """
         wanted = versions.key_or_none(text) if text is not None else None
         if text is None or wanted is None or len(versions.numbers(text)) < 2:  # noqa: PLR2004 - see above
             return None
-        return self._cudnns.get(".".join(map(str, wanted[0]))) or self._cudnns.get(versions.minor(text))
+        rows = {row.version: row for row in self.cudnn}
+        return rows.get(".".join(map(str, wanted[0]))) or rows.get(versions.minor(text))
 
-    @cached_property
-    def _cudnns(self) -> dict[str, Cudnn]:
-        return {row.version: row for row in self.cudnn}
-
+    @_memoized
     def branch(self, driver: str | None) -> DriverBranch | None:
-        """Return the branch of a driver: ``535.104.05``, ``535`` and ``R535`` alike, and Windows' ``537.58``."""
+        """Return the branch of a driver: ``535.104.05``, ``535``, ``R535``, and ``537.58`` of Windows."""
         found = _DRIVER.match(driver.strip()) if driver is not None else None
-        return self._branches.get(found[1]) if found else None
+        named = [row for row in self.drivers if found and found[1] in (row.branch, *row.windows)]
+        return min(named, key=lambda row: row.branch != found[1], default=None) if found else None
 
     @cached_property
-    def _branches(self) -> dict[str, DriverBranch]:
-        windows = {number: row for row in self.drivers for number in row.windows}
-        return windows | {row.branch: row for row in self.drivers}
+    def _gpu_names(self) -> GpuNames:
+        return GpuNames(self.gpus)
 
-    @cached_property
-    def gpu(self) -> Callable[[str], Gpu | None]:
+    @_memoized
+    def gpu(self, text: str) -> Gpu | None:
         """Return the GPU that a text names, as its vendor, ``nvidia-smi`` or a person writes it (see `GpuNames`)."""
-        return cache(self._gpu_names.find)
+        return self._gpu_names.find(text)
+
+    @_memoized
+    def possible_gpus(self, text: str) -> tuple[Gpu, ...]:
+        """Return every GPU that a text may name: several if the name is ambiguous."""
+        return self._gpu_names.possible(text)
 
     def gpu_model(self, text: str) -> str | None:
-        """Return the name of the one GPU that a text means; None where it means none, or several.
+        """Return the name of the one GPU that a text means; None for no GPU or several.
 
-        A slice of a GPU (MIG) is a device of its own, with its own share of memory and processors: ``A100 MIG 1g.5gb``.
+        A slice of a GPU (MIG) is a separate device with a share of memory and processors: ``A100 MIG 1g.5gb``.
         """
         row = self.gpu(text)
         part = _SLICE.search(text)
@@ -211,17 +216,8 @@ class Catalog(Tables, frozen=True, kw_only=True, dict=True):
         return f"{row.name} MIG {part[1].lower().replace('.me', '+me')}"
 
     @cached_property
-    def gpus_meant(self) -> Callable[[str], tuple[Gpu, ...]]:
-        """Return every GPU that a text may name: several where the name alone does not tell them apart."""
-        return cache(self._gpu_names.meant)
-
-    @cached_property
-    def _gpu_names(self) -> GpuNames:
-        return GpuNames(self.gpus)
-
-    @cached_property
     def capabilities(self) -> dict[str, str]:
-        """Every compute capability that a GPU or toolkit has, and the one machine of its GPUs ('': any, or unknown)."""
+        """Every compute capability of a GPU or toolkit, with the CPU architecture that it requires ('': any)."""
         machines: dict[str, set[str]] = {text: set() for row in self.cuda for text in row.capabilities}
         for row in self.gpus:
             machines.setdefault(row.compute_capability, set()).add(row.arch)
@@ -231,46 +227,47 @@ class Catalog(Tables, frozen=True, kw_only=True, dict=True):
     def system(self, name: str) -> OperatingSystem | None:
         """Return a system by its name (``debian-bookworm``, ``debian-12``), its short name (``bookworm``) or its image.
 
-        A published image that brings CUDA is one too: the system that it stands on, and what it brings. So is a system
-        with the CUDA of its own packages (``debian-bookworm-cuda``).
+        A published image with CUDA is a system too, and so is a system with CUDA in its own packages
+        (``debian-bookworm-cuda``).
         """
-        found = self._systems.get(name.strip().lower()) or self._packaged.get(name.strip().lower())
-        return found or self._bases.get(name) or self._bearing(name) or self._tagged(name)
+        text = name.strip().lower()
+        return self._systems.get(text) or self._bases.get(name) or self._with_image(name) or self._tagged(text)
 
     @cached_property
-    def _packaged(self) -> dict[str, OperatingSystem]:
-        return {row.name: _with_packages(self._systems[row.os], row) for row in self.system_cuda}
+    def _systems(self) -> dict[str, OperatingSystem]:
+        found: dict[str, OperatingSystem] = {}
+        for row in self.systems:
+            for name in (row.name, row.short, row.image):
+                found.setdefault(name, row)
+        return {row.name: _with_packages(found[row.os], row) for row in self.system_cuda} | found
 
     @cached_property
     def _bases(self) -> dict[str, OperatingSystem]:
         return {}
 
     def with_bases(self, rows: Iterable[OperatingSystem]) -> Catalog:
-        """Return a catalogue that knows a matrix's own bases too; they are in no table, and found by name alone."""
+        """Return a catalogue with a matrix's own bases; they are in no table, and found by name only."""
         known: Catalog = msgspec.structs.replace(self)
         known.__dict__["_bases"] = {row.name: row for row in rows}
         return known
 
     def with_releases(self, rows: Iterable[TensorflowRelease]) -> Catalog:
-        """Return a catalogue that knows these releases too, and the bases that this one knows."""
+        """Return a catalogue with these releases as well; it has the same bases."""
         known: Catalog = msgspec.structs.replace(self, tensorflow=(*self.tensorflow, *rows))
         return known.with_bases(self._bases.values())
 
-    @cached_property
-    def _bearing(self) -> Callable[[str], OperatingSystem | None]:
-        return cache(self._find_bearing)
-
     def _tagged(self, name: str) -> OperatingSystem | None:
         """Return a system by its vendor's name and one of its image's tags: ``debian-12``, ``ubuntu-jammy``."""
-        vendor, _, tag = name.strip().lower().partition("-")
+        vendor, _, tag = name.partition("-")
         plain = self.plain_image(f"{vendor}:{tag}") if tag else None
         return plain.system if plain is not None and vendor != "python" else None
 
-    def _find_bearing(self, name: str) -> OperatingSystem | None:
+    @_memoized
+    def _with_image(self, name: str) -> OperatingSystem | None:
         image = self.image(name)
         below = self._systems.get(image.os) if image is not None else None
         if image is None or below is None or image.name != name.strip():
-            return None  # by another registry's name it may be another image
+            return None  # the same name on another registry may be another image
         return msgspec.structs.replace(
             below,
             name=image.name,
@@ -283,20 +280,12 @@ class Catalog(Tables, frozen=True, kw_only=True, dict=True):
             brings=image,
         )
 
-    @cached_property
-    def _systems(self) -> dict[str, OperatingSystem]:
-        found: dict[str, OperatingSystem] = {}
-        for row in self.systems:
-            for name in (row.name, row.short, row.image):
-                found.setdefault(name, row)
-        return found
-
     def image(self, name: str) -> BaseImage | None:
-        """Return a published image that brings CUDA, by its reference (see `ImageNames.cuda`)."""
+        """Return a published image with CUDA, by its reference (see `ImageNames.cuda`)."""
         return self._image_names.cuda(name)
 
     def plain_image(self, name: str) -> PlainImage | None:
-        """Return what an official image without CUDA is, by its reference (see `ImageNames.plain`)."""
+        """Return the system and Python of an official image without CUDA, by its reference (see `ImageNames.plain`)."""
         return self._image_names.plain(name)
 
     @cached_property
@@ -304,7 +293,7 @@ class Catalog(Tables, frozen=True, kw_only=True, dict=True):
         return ImageNames(self.images, self.systems, self.other_systems)
 
     def flavor(self, image: BaseImage) -> ImageFlavor | None:
-        """Return what images of this image's flavour hold; of one that was looked into, what was found."""
+        """Return the content of images of this flavour; for an inspected image, its own content."""
         return image.holds or next((row for row in self.image_flavors if row.name == image.flavor), None)
 
     def other_system(self, name: str) -> OtherSystem | None:
@@ -312,7 +301,7 @@ class Catalog(Tables, frozen=True, kw_only=True, dict=True):
         return next((row for row in self.other_systems if name.strip().lower().startswith(row.name)), None)
 
     def report(self, release: TensorflowRelease, capability: str) -> FieldReport | None:
-        """Find what users report of a release on a compute capability."""
+        """Find the report of users about a release on a compute capability."""
         wanted = versions.key(release.version)
         for row in self.reports:
             inside = versions.key(row.first) <= wanted <= versions.key(row.last)
@@ -321,7 +310,7 @@ class Catalog(Tables, frozen=True, kw_only=True, dict=True):
         return None
 
     def processor_needs_of(self, version: str) -> tuple[ProcessorNeed, ...]:
-        """List the instruction sets that a release's wheels use without asking, whether or not it has a row here."""
+        """List the instruction sets that a release's wheels need; the release may have no row."""
         wanted = versions.key_or_none(version)
         if wanted is None:
             return ()
@@ -332,25 +321,17 @@ class Catalog(Tables, frozen=True, kw_only=True, dict=True):
         )
 
     def wheel_line(self, package: str) -> CudnnWheel | None:
-        """Return the versions of a cuDNN wheel line (``nvidia-cudnn-cu12``) that the index was seen to hold."""
-        return self._wheel_lines.get(package)
-
-    @cached_property
-    def _wheel_lines(self) -> dict[str, CudnnWheel]:
-        return {row.package: row for row in self.cudnn_wheels}
+        """Return the row of a cuDNN wheel line (``nvidia-cudnn-cu12``)."""
+        return next((row for row in self.cudnn_wheels if row.package == package), None)
 
     def wheel_versions(self, package: str) -> tuple[str, ...]:
-        """List the versions of a cuDNN wheel that the index held, oldest first."""
+        """List the versions of a cuDNN wheel on the index, oldest first."""
         row = self.wheel_line(package)
         return row.versions if row is not None else ()
 
-    @cached_property
-    def newest_wheel(self) -> Callable[[str, Bounds], str | None]:
-        """Return the newest version of a CUDA wheel that the index held and that the bounds admit."""
-        return cache(self.newest_wheel_on)
-
-    def newest_wheel_on(self, package: str, bounds: Bounds, day: str | None = None) -> str | None:
-        """Return the newest version of a CUDA wheel that the bounds admit and the index held on a day (None: now)."""
+    @_memoized
+    def newest_wheel(self, package: str, bounds: Bounds, day: str | None = None) -> str | None:
+        """Return the newest version of a CUDA wheel within bounds that was on the index on a day (None: now)."""
         row = self.wheel_line(package)
         if row is None:
             return None
@@ -360,21 +341,18 @@ class Catalog(Tables, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def read_on(self) -> str:
-        """The day on which the index was last read for a release or a CUDA wheel: what came later is not known."""
+        """The day on which the index was last read for a release or a CUDA wheel; later uploads are unknown."""
         rows: tuple[Row, ...] = (*self.tensorflow, *self.cudnn_wheels)
         return max((row.verified[:10] for row in rows if row.verified[:1].isdigit()), default="")
 
     @cached_property
     def first_beyond(self) -> dict[str, PackageRelease]:
-        """The first release of a package beyond each of the bounds that wheels lack (``numpy<2``)."""
+        """The first release of a package beyond each bound that wheels lack (``numpy<2``)."""
         return {row.bound: row for row in self.package_releases}
 
-    @cached_property
-    def wheel_kinds(self) -> Callable[[str, Bounds], tuple[str, ...]]:
-        """Return the newest wheel inside the bounds for each range of GPUs that cuDNN's rows tell apart."""
-        return cache(self._wheel_kinds)
-
-    def _wheel_kinds(self, package: str, bounds: Bounds) -> tuple[str, ...]:
+    @_memoized
+    def wheel_kinds(self, package: str, bounds: Bounds) -> tuple[str, ...]:
+        """Return the newest wheel within bounds for each range of GPUs that cuDNN's rows distinguish."""
         kinds: dict[object, str] = {}
         for text in sorted(self.wheel_versions(package), key=versions.key):
             if versions.admits(bounds, text):

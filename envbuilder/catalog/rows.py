@@ -1,7 +1,7 @@
 """The rows of the catalogue: facts about releases, toolkits, drivers and GPUs, each with its source.
 
-Unknown is ``None`` or an empty tuple and means "no claim"; it is never a default that a rule may rely on.
-Versions are texts as their vendors print them; compute capabilities are texts such as ``"8.6"``.
+``None`` or an empty tuple means "no claim"; no rule may rely on it as a default. Versions are texts as their vendors
+print them; compute capabilities are texts such as ``"8.6"``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ KernelOrigin = Literal["hand-written", "generated"]
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What every fact carries: where it was read, and when and how it was checked (``2026-11-20 wheel metadata``)."""
+    """Fields of every fact: its source, and when and how it was verified (``2026-11-20 wheel metadata``)."""
 
     source: tuple[str, ...]
     verified: str
@@ -25,7 +25,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class WheelSet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Wheels of one release for one machine: their Pythons (``"3.11"``) and the oldest glibc that loads them."""
+    """Wheels of one release for one CPU architecture: their Pythons (``"3.11"``) and the oldest glibc for them."""
 
     arch: str
     pythons: tuple[str, ...]
@@ -34,17 +34,17 @@ class WheelSet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Search(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What one library of a wheel names in its RUNPATH: the folders under ``nvidia`` of the CUDA wheels."""
+    """The RUNPATH of one library of a wheel: the folders under ``nvidia`` of the CUDA wheels."""
 
     object: str
     folders: tuple[str, ...]
 
 
 class Ptx(msgspec.Struct, frozen=True, order=True, forbid_unknown_fields=True):
-    """A PTX text's target (``sm_90a``) and ISA (``8.5``). ``target`` is None where the text cannot be read.
+    """A PTX text's target (``sm_90a``) and ISA (``8.5``). ``target`` is None for an unreadable text.
 
-    A target with an ``a`` is compiled for that capability alone, one with an ``f`` for its major's from there on, one
-    without a letter for it and all later ones.
+    A target with an ``a`` is compiled for that capability only, one with an ``f`` for it and later ones of its major,
+    one without a letter for it and all later ones.
     """
 
     target: str | None
@@ -52,12 +52,12 @@ class Ptx(msgspec.Struct, frozen=True, order=True, forbid_unknown_fields=True):
 
 
 class Kernels(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the fat binaries of one origin hold, over every shared object of a wheel.
+    """The fat binaries of one origin in all shared objects of a wheel.
 
-    Hand-written ones were compiled by nvcc; generated ones, of which most element-wise operations are made, by MLIR.
-    ``cubins`` are the compute capabilities with machine code, and ``ptx`` the PTX, in *every* one of ``fat_binaries``:
-    a program needs each. ``without_ptx`` of them hold machine code alone, although the others hold PTX (programs that
-    were linked on the device, such as NCCL's); they do not count for ``ptx``.
+    Hand-written ones were compiled by nvcc; generated ones, most element-wise operations, by MLIR. ``cubins`` are the
+    compute capabilities with machine code, and ``ptx`` the PTX, in *every* one of ``fat_binaries``: a program needs
+    each. ``without_ptx`` of them hold machine code only, although the others hold PTX (device-linked programs, such as
+    NCCL's); they do not count for ``ptx``.
     """
 
     origin: KernelOrigin
@@ -68,10 +68,10 @@ class Kernels(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Contradiction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A place where the artefact or the documentation disagrees with what is true; recorded, not mended.
+    """A wrong statement of the artefact or the documentation about one ``field`` of the row; recorded, not corrected.
 
-    ``field`` is the row's field that it is about; ``says`` is what the artefact says there, word for word as
-    ``catalog verify`` prints it, so that an artefact that says something else is a new disagreement.
+    ``says`` is the artefact's statement exactly as ``catalog verify`` prints it, so that any other statement is a new
+    disagreement.
     """
 
     says: str
@@ -83,18 +83,18 @@ class Contradiction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 class TensorflowRelease(Row, frozen=True, kw_only=True):
     """One distribution on the index: ``tensorflow``, ``tensorflow-gpu`` or ``tensorflow-cpu`` at one version.
 
-    ``cuda`` and ``cudnn`` are what it was compiled with. ``kernels`` is its GPU code by origin, read from every shared
-    object of the wheel; where it is empty, nobody read it. ``cubins`` and ``ptx`` are what the wheel says in sum: the
-    compute capabilities of machine code in some fat binary, and of the PTX of hand-written kernels. ``searches`` are
-    the folders of CUDA wheels that its libraries look into, by library; ``openers`` are CUDA's libraries that the one
-    which opens them has functions for (`opener.FOLDERS`). ``finds_cuda`` is what follows for
-    ``libraries`` (`runpath.finds_cuda`): ``system`` (found on the loader's path only), ``wheels`` (all in the nvidia-*
-    packages too), ``partly`` (there all but some), ``unfindable`` (the run time there at most, although it declares the
-    wheels). ``and_cuda`` are the extra's requirements as the wheel states them;
-    ``cuda_wheels`` what it was built and tested with, exactly pinned, with what those load in turn (cuDNN 8 for CUDA 11
-    loads NVRTC, which no extra brings). ``libraries`` are the sonames opened at run time. ``caps`` are bounds that its
-    own metadata lacks and that it needs to import. ``extra_fails_on`` are the Pythons on which no installer can resolve
-    the extra ``and-cuda`` (its pins are gone from the index), and ``extra_fails_because`` says why.
+    - ``cuda``, ``cudnn``: compiled with these.
+    - ``kernels``: its GPU code by origin, read from all shared objects; empty if not read. ``cubins`` and ``ptx`` are
+      the sums: capabilities of machine code in some fat binary, and of the PTX of hand-written kernels.
+    - ``searches``: the folders of CUDA wheels that its libraries search; ``openers``: the libraries that it has a
+      function to open (`library_search.WHEEL_FOLDERS`); ``libraries``: the sonames opened at start.
+    - ``finds_cuda`` follows from these (`library_search.finds_cuda`): ``system`` (on the loader's path only),
+      ``wheels`` (all in the nvidia-* packages as well), ``partly`` (some there), ``unfindable`` (at most the run time).
+    - ``and_cuda``: the extra's requirements in the wheel; ``cuda_wheels``: the set it was built and tested with,
+      exactly pinned, with its dependencies (cuDNN 8 for CUDA 11 loads NVRTC, which is in no extra).
+    - ``caps``: bounds that it needs to import, but that its metadata lacks.
+    - ``extra_fails_on``: Pythons on which no installer can resolve the extra (its pins are gone from the index), with
+      the reason in ``extra_fails_because``.
     """
 
     package: str
@@ -126,7 +126,7 @@ class TensorflowRelease(Row, frozen=True, kw_only=True):
 
     @property
     def pythons(self) -> tuple[str, ...]:
-        """Every Python that some machine's wheel exists for, oldest first."""
+        """Every Python with a wheel, oldest first."""
         every = {python for wheels in self.wheels for python in wheels.pythons}
         return tuple(sorted(every, key=versions.key))
 
@@ -134,11 +134,11 @@ class TensorflowRelease(Row, frozen=True, kw_only=True):
 class CudaToolkit(Row, frozen=True, kw_only=True):
     """One CUDA release line (``12.5``).
 
-    ``driver`` is its own driver (Linux), the floor for compiling its PTX (None where no source names it);
-    ``minimum_driver`` the floor with minor-version compatibility; ``windows_driver`` and ``windows_minimum_driver`` are
-    the same on Windows and WSL 2 (None where the release notes name none). ``forward_compat`` names the driver branches
-    on which its compatibility package works. ``first_capability`` and ``last_capability`` bound the GPUs that its
-    libraries have kernels for; ``sonames`` are the file names that programs built with it open.
+    ``driver`` is its own driver (Linux), the oldest that compiles its PTX; ``minimum_driver`` the oldest with
+    minor-version compatibility; ``windows_driver`` and ``windows_minimum_driver`` are the same on Windows and WSL 2.
+    ``forward_compat`` lists the driver branches on which its compatibility package works. ``first_capability`` and
+    ``last_capability`` bound the GPUs with kernels in its libraries; ``sonames`` are the file names that programs built
+    with it open.
     """
 
     version: str
@@ -155,7 +155,7 @@ class CudaToolkit(Row, frozen=True, kw_only=True):
 
 
 class Cudnn(Row, frozen=True, kw_only=True):
-    """One cuDNN release (``8.9.7`` or a line such as ``8.9``), the CUDA majors and GPUs that it serves."""
+    """One cuDNN release (``8.9.7`` or a line such as ``8.9``), with its CUDA majors and GPUs."""
 
     version: str
     cuda: tuple[str, ...]
@@ -165,9 +165,9 @@ class Cudnn(Row, frozen=True, kw_only=True):
 
 
 class CudnnWheel(Row, frozen=True, kw_only=True):
-    """The versions of one CUDA wheel line that the index holds, oldest first, read on the row's date.
+    """The versions of one CUDA wheel line on the index, oldest first, read on the row's date.
 
-    ``uploaded`` are the days on which they came (``2025-06-05``), in the same order; none where nobody read them.
+    ``uploaded`` are their upload dates (``2025-06-05``), in the same order; empty if not read.
     """
 
     package: str
@@ -176,10 +176,10 @@ class CudnnWheel(Row, frozen=True, kw_only=True):
 
 
 class PackageRelease(Row, frozen=True, kw_only=True):
-    """A release that TensorFlow wheels without an upper bound cannot load: the first that ``bound`` refuses.
+    """A release that TensorFlow wheels without an upper bound cannot load.
 
-    ``bound`` is the ``caps`` entry that it is about (``numpy<2``), ``version`` the first final release beyond it,
-    ``released`` the day on which the index got it, ``python`` the oldest Python that it installs on.
+    ``bound`` is the ``caps`` entry (``numpy<2``), ``version`` the first final release beyond it, ``released`` its
+    upload date, ``python`` the oldest Python that it installs on.
     """
 
     bound: str
@@ -189,11 +189,11 @@ class PackageRelease(Row, frozen=True, kw_only=True):
 
 
 class DriverBranch(Row, frozen=True, kw_only=True):
-    """One driver branch (``535``): the CUDA that it brings, and the GPUs it knows, oldest to newest.
+    """One driver branch (``535``): its CUDA, and the range of GPUs that it supports.
 
-    ``releases`` are those that are known, oldest first, and ``betas`` the ones among them that were never called
-    production releases (a toolkit's own driver often is a beta). ``windows`` are the first numbers of its drivers for
-    Windows (``537``), which WSL 2 shows too.
+    ``releases`` are the known ones, oldest first; ``betas`` those of them that were never production releases (a
+    toolkit's own driver often is a beta). ``windows`` are the first numbers of its drivers for Windows (``537``), which
+    WSL 2 shows too.
     """
 
     branch: str
@@ -209,17 +209,16 @@ class DriverBranch(Row, frozen=True, kw_only=True):
 
     @property
     def production(self) -> tuple[str, ...]:
-        """The production releases that are known, oldest first: what people mean who name the branch alone."""
+        """The known production releases, oldest first; a branch without a release means these."""
         return tuple(release for release in self.releases if release not in self.betas)
 
 
 class Gpu(Row, frozen=True, kw_only=True):
-    """One GPU model: its marketing name, what ``nvidia-smi`` prints for it, and other ways people write it.
+    """One GPU model: its marketing name, its names in ``nvidia-smi``, and other spellings.
 
-    ``shared`` are names that GPUs of other compute capabilities are called by as well (``RTX 6000``), ``variants``
-    other compute capabilities that were sold under its name. ``arch`` is the one machine that it is built into
-    (``aarch64``), '' where it fits into any. ``minimum_driver`` is inferred: the driver of the first toolkit that knows
-    its compute capability.
+    ``shared`` are names that GPUs of other compute capabilities have too (``RTX 6000``), ``variants`` other compute
+    capabilities that were sold under its name. ``arch`` is the only CPU architecture that it comes with (``aarch64``),
+    or ''. ``minimum_driver`` is inferred: the driver of the first toolkit with its compute capability.
     """
 
     name: str
@@ -237,10 +236,10 @@ class Gpu(Row, frozen=True, kw_only=True):
 
 
 class ImageFlavor(Row, frozen=True, kw_only=True):
-    """What the images of one flavour hold of their toolkit, cuDNN apart.
+    """The part of a toolkit in the images of one flavour, without cuDNN.
 
-    ``libraries`` are the beginnings of the file names that they hold (``libcudart.``); none: every one. ``tools`` says
-    whether they hold ptxas and libdevice.
+    ``libraries`` are the beginnings of their file names (``libcudart.``); empty means all. ``tools`` is True if they
+    have ptxas and libdevice.
     """
 
     name: str
@@ -249,12 +248,11 @@ class ImageFlavor(Row, frozen=True, kw_only=True):
 
 
 class BaseImage(Row, frozen=True, kw_only=True):
-    """A published image that brings CUDA: its contents and its start-up requirement.
+    """An image with CUDA: its contents and its start-up requirement.
 
-    ``cudnn`` is None where it holds none, a major alone (``9``) where more is not known. ``require_cuda`` is its
-    ``NVIDIA_REQUIRE_CUDA`` (spaces are OR, commas are AND). ``flavor`` is the name of an `ImageFlavor`; ``holds`` is
-    what was found in an image of one's own, in place of what a flavour says. ``forward_compat`` is whether CUDA's
-    forward-compatibility package is in it.
+    ``cudnn`` is None if it has none, a major alone (``9``) if no more is known. ``require_cuda`` is its
+    ``NVIDIA_REQUIRE_CUDA`` (spaces are OR, commas are AND). ``flavor`` is the name of an `ImageFlavor`; ``holds``
+    replaces it for an inspected image. ``forward_compat`` is True if it has CUDA's forward-compatibility package.
     """
 
     name: str
@@ -270,13 +268,12 @@ class BaseImage(Row, frozen=True, kw_only=True):
 
 
 class SystemCuda(Row, frozen=True, kw_only=True):
-    """CUDA as a distribution packages it: a system of its own name (``debian-bookworm-cuda``) on the one called ``os``.
+    """CUDA as packages of a distribution, under the name of another system (``debian-bookworm-cuda``) based on ``os``.
 
-    ``component`` is the part of the archive that holds the ``packages``, or ``repository`` the name under which the
-    user's configuration has the one that does; ``folders`` are those of theirs that the loader has to be told of.
-    ``libraries`` are the sonames that the packages bring where it looks then. ``cudnn_wheel`` is the wheel line that
-    cuDNN comes from, because no distribution has the files (its own package, where there is one, fetches them while it
-    is installed).
+    ``component`` is the part of the archive with the ``packages``, or ``repository`` the name of their archive in the
+    user's configuration; ``folders`` have to be on the loader's path. ``libraries`` are the sonames found then.
+    ``cudnn_wheel`` is the wheel line for cuDNN: no distribution has its files (its packages download them during
+    installation).
     """
 
     name: str
@@ -293,13 +290,12 @@ class SystemCuda(Row, frozen=True, kw_only=True):
 
 
 class OperatingSystem(Row, frozen=True, kw_only=True):
-    """A system that images are built on: its Python, its glibc, and where it comes from.
+    """A system that images are built on: its Python, its glibc and its origin.
 
-    ``name`` is ``debian-bookworm``. ``image`` is the registry reference; ``suite`` the Debian suite that
-    bootstraps it where no registry is reachable ('' where that cannot be done). ``tags`` are other words by which the
-    tags of its images name it (``12``, ``jammy``). ``offers`` are further Pythons that its packages bring, and
-    ``brings`` is the CUDA that stands in it already, or that its own ``packages`` bring: then no CUDA wheels are
-    installed.
+    ``name`` is ``debian-bookworm``. ``image`` is the registry reference; ``suite`` the Debian suite to bootstrap it
+    without a registry, or ''. ``tags`` are other words for it in tags of images (``12``, ``jammy``). ``offers`` are
+    further Pythons in its packages. ``brings`` is the CUDA in the system itself or in its ``packages``: then no CUDA
+    wheels are installed.
     """
 
     name: str
@@ -316,21 +312,21 @@ class OperatingSystem(Row, frozen=True, kw_only=True):
 
     @property
     def pythons(self) -> tuple[str, ...]:
-        """Every Python that it can have: its own first."""
+        """Every Python of the system and its packages, its own first."""
         return (self.python, *self.offers)
 
 
 class OtherSystem(Row, frozen=True, kw_only=True):
-    """A system on which no official wheel loads: ``name`` is the word in its images' names, ``libc`` its C library."""
+    """A system without official wheels: ``name`` is the word in its images' names, ``libc`` its C library."""
 
     name: str
     libc: str
 
 
 class FieldReport(Row, frozen=True, kw_only=True):
-    """What users report of builds on GPUs where the vendors' tables give no answer; ``works`` None is undecided.
+    """Reports of users about builds on GPUs for which the vendors' tables have no answer; ``works`` None is undecided.
 
-    It holds for TensorFlow versions from ``first`` to ``last`` (both included) on these compute capabilities.
+    They are about TensorFlow versions from ``first`` to ``last`` (both included) on these compute capabilities.
     """
 
     first: str
@@ -341,10 +337,9 @@ class FieldReport(Row, frozen=True, kw_only=True):
 
 
 class ProcessorNeed(Row, frozen=True, kw_only=True):
-    """An instruction set that the x86-64 wheels from ``first`` to ``last`` use without asking (both included).
+    """An instruction set that the x86-64 wheels from ``first`` to ``last`` (both included; None: all later) need.
 
-    ``last`` is None where every later wheel needs it. ``before`` is the newest release without the need below it,
-    ``after`` the oldest above it.
+    ``before`` is the newest release below without the need, ``after`` the oldest above.
     """
 
     feature: str
@@ -355,7 +350,7 @@ class ProcessorNeed(Row, frozen=True, kw_only=True):
 
 
 class Tables(msgspec.Struct, frozen=True, kw_only=True):
-    """Every kind of fact under the name of its table, which is its key in the YAML files."""
+    """Every kind of fact under the name of its table, the key in the YAML files."""
 
     tensorflow: tuple[TensorflowRelease, ...] = ()
     cuda: tuple[CudaToolkit, ...] = ()

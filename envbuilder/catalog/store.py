@@ -1,4 +1,4 @@
-"""Read the catalogue's YAML files into one value, fast: what was parsed once is kept by the files' own digest."""
+"""Read the catalogue's YAML files into one value; the result is cached by the digest of the files."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _FORMAT = b"2"
 def load() -> Catalog:
     """Return the catalogue that ships with the package.
 
-    Reads every YAML file of this folder; parses them only where no copy with their digest lies in the user's cache
-    (``XDG_CACHE_HOME``). A cache that cannot be read or written is passed over.
+    Reads every YAML file of this folder, and parses them if the user's cache (``XDG_CACHE_HOME``) has no copy with
+    their digest. An unusable cache is ignored.
     """
     texts = tuple((path.name, packaged(path)) for path in files())
     folder = _cache_folder()
@@ -41,8 +41,8 @@ def load() -> Catalog:
 def parse(texts: tuple[tuple[str, bytes], ...]) -> Catalog:
     """Turn the files' texts into a catalogue.
 
-    Scalars stay text until a field wants a number or a truth value. Raises DamagedError for a row that does
-    not fit, ValueError for what is no YAML, a key given twice and a table that `Tables` does not have.
+    Scalars stay text until a field needs a number or a truth value. Raises DamagedError for a row that does not fit,
+    ValueError for invalid YAML, a key given twice and a table that `Tables` does not have.
     """
     tables: dict[str, Any] = {}
     for name, text in texts:
@@ -56,19 +56,19 @@ def parse(texts: tuple[tuple[str, bytes], ...]) -> Catalog:
 
 
 def files() -> tuple[Path, ...]:
-    """List the files, each a mapping from a table's name to its rows; the distributions' come in their own order."""
+    """List the files, each a mapping from a table's name to its rows; those of distributions come first, in order."""
     order = {f"{name}.yaml": place for place, name in enumerate(DISTRIBUTIONS)}
     every = Path(__file__).parent.glob("*.yaml")
     return tuple(sorted(every, key=lambda path: (order.get(path.name, len(order)), path.name)))
 
 
 def path_of(name: str) -> Path:
-    """Return where a file of the catalogue lies, beside this module."""
+    """Return the path of a file of the catalogue."""
     return Path(__file__).with_name(name)
 
 
 def digest(texts: tuple[tuple[str, bytes], ...]) -> str:
-    """Name the files' content and the shape of the rows: two equal digests decode alike."""
+    """Return a digest of the files' content and of the types of the rows."""
     total = hashlib.blake2b(_FORMAT, digest_size=16)
     for module in ("rows.py", "model.py"):
         total.update(packaged(path_of(module)))
@@ -78,12 +78,12 @@ def digest(texts: tuple[tuple[str, bytes], ...]) -> str:
 
 
 def _yaml(name: str, text: bytes) -> dict[str, list[Any]]:
-    import yaml  # noqa: PLC0415 - 20 ms that a cached start does not pay
+    import yaml  # noqa: PLC0415 - 20 ms, saved by a cached start
 
     base: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 
     class Loader(base):  # type: ignore[misc]
-        """Every scalar as text, and no key twice."""
+        """Reads every scalar as text, and refuses duplicate keys."""
 
         def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:  # noqa: ANN401, FBT001, FBT002
             found: dict[Any, Any] = super().construct_mapping(node, deep=deep)
@@ -101,7 +101,7 @@ def _yaml(name: str, text: bytes) -> dict[str, list[Any]]:
 
 
 def _cache_folder() -> Path | None:
-    """Return the user's cache folder; None for a user without a home, such as a bare number in a container."""
+    """Return the user's cache folder; None for a user without a home, such as a plain number in a container."""
     try:
         return cache_dir()
     except RuntimeError:

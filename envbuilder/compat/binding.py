@@ -10,7 +10,7 @@ from envbuilder.catalog.rows import BaseImage, OperatingSystem, OtherSystem, Ten
 from envbuilder.compat import machine, missing, phrases, software
 from envbuilder.compat.candidate import Candidate, candidate
 from envbuilder.compat.question import Install, Question
-from envbuilder.compat.requirement import Bound, exact_pin, parse
+from envbuilder.compat.requirement import exact_pin, parse
 from envbuilder.environment import Flavor
 from envbuilder.finding import Finding
 
@@ -211,24 +211,16 @@ def _extra(question: Question, release: TensorflowRelease, catalog: Catalog) -> 
     major = versions.major(release.cuda)
     runtime = bounds.get(f"nvidia-cuda-runtime-cu{major}")
     pinned = runtime is None or any(operator == "==" for operator, _ in runtime.bounds)
-    newest = None if pinned or runtime is None else _newest(runtime, question.as_of, catalog)
+    newest = None if pinned or runtime is None else catalog.newest_wheel(runtime.name, runtime.bounds, question.as_of)
     cuda = release.cuda if newest is None else versions.minor(newest)
     line = bounds.get(f"nvidia-cudnn-cu{major}")
     if line is None:
         return _Libraries(cuda, release.cudnn, both)
     exact = next((version for operator, version in line.bounds if operator == "=="), None)
-    cudnn = exact or _newest(line, question.as_of, catalog)
+    cudnn = exact or catalog.newest_wheel(line.name, line.bounds, question.as_of)
     if cudnn is None:
         when = f" on {question.as_of}" if question.as_of is not None else ""
         sentence = f"The catalogue does not know which {line.name} an index held{when}."
         fix = "Give --cudnn with the version that is installed."
         return _Libraries(cuda, None, both, (phrases.unknown(line.name, sentence, fix=fix),))
     return _Libraries(cuda, cudnn, both)
-
-
-def _newest(wheel: Bound, day: str | None, catalog: Catalog) -> str | None:
-    return (
-        catalog.newest_wheel(wheel.name, wheel.bounds)
-        if day is None
-        else catalog.newest_wheel_on(wheel.name, wheel.bounds, day)
-    )

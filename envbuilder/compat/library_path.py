@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from envbuilder import versions
-from envbuilder.catalog import opener, runpath
+from envbuilder.catalog import library_search
 from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import BaseImage, TensorflowRelease
 from envbuilder.compat import phrases
@@ -86,12 +86,12 @@ def _not_searched(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]:
     """
     release, image = candidate.release, candidate.image
     brought = _of_image(image, catalog) if image is not None else frozenset()
-    lost = [soname for soname in runpath.unfound(release.libraries, release.searches) if soname not in brought]
+    lost = [soname for soname in library_search.unfound(release.libraries, release.searches) if soname not in brought]
     if not lost or (image is not None and candidate.install is None):
         return
-    folders = phrases.words([f"nvidia/{folder}/lib" for folder in dict.fromkeys(map(runpath.folder_of, lost))])
+    folders = phrases.words([f"nvidia/{folder}/lib" for folder in dict.fromkeys(map(library_search.folder_of, lost))])
     does = f"{phrases.name(release)} opens {phrases.words(lost)} and does not look into {folders}"
-    requires, found = f"{folders} on the loader's path", f"a RUNPATH of {runpath.OPENER} without that"
+    requires, found = f"{folders} on the loader's path", f"a RUNPATH of {library_search.OPENER} without that"
     if candidate.install is None:
         yield phrases.info(
             Code.LIBRARY_PATH,
@@ -129,8 +129,8 @@ def _opened_when_asked(release: TensorflowRelease) -> Iterator[Finding]:
 
     A GPU is used without it, so it is worth knowing and no more.
     """
-    needed = {runpath.folder_of(soname) for soname in release.libraries}
-    lost = [folder for folder in opener.unsearched(release, release.and_cuda) if folder not in needed]
+    needed = {library_search.folder_of(soname) for soname in release.libraries}
+    lost = [folder for folder in library_search.unsearched(release, release.and_cuda) if folder not in needed]
     if not lost or release.finds_cuda not in {"wheels", "partly"}:
         return
     folders = phrases.words([f"nvidia/{folder}/lib" for folder in lost])
@@ -141,7 +141,7 @@ def _opened_when_asked(release: TensorflowRelease) -> Iterator[Finding]:
         f"{phrases.name(release)} does not look into {folders}, where its extra brings what it opens when asked for: "
         f"{fails}. Computing on the GPU needs none of it.",
         requires=f"{folders} on the loader's path",
-        found=f"a RUNPATH of {runpath.OPENER} without that",
+        found=f"a RUNPATH of {library_search.OPENER} without that",
         fix=f"Nothing to do for computing; otherwise put {_by_hand(folders)}. Environments made by envbuilder do that.",
         rows=(release,),
     )

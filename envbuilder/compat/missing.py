@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from datetime import date
 
 from envbuilder import versions
-from envbuilder.catalog import gpu_text
+from envbuilder.catalog import gpu_names
 from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import Gpu, TensorflowRelease
 from envbuilder.compat import phrases
@@ -167,16 +167,16 @@ def _no_capability(text: str, catalog: Catalog) -> Finding:
 
 def _look(name: str, catalog: Catalog) -> tuple[Device | None, Finding | None]:
     """Find one GPU: its row, or what a log line that names it says that it computes as."""
-    row, rows = catalog.gpu(name), catalog.gpus_meant(name)
+    row, rows = catalog.gpu(name), catalog.possible_gpus(name)
     capabilities = {text for one in rows for text in (one.compute_capability, *one.variants)}
-    if row is not None and len(capabilities) == 1 and not gpu_text.has_more(name):
+    if row is not None and len(capabilities) == 1 and not gpu_names.may_be_virtual(name):
         return Device(row.name, row.compute_capability, row), None
-    told = gpu_text.read(name)
+    told = gpu_names.read(name)
     if len(capabilities) > 1:
         return _told_apart(name, told.capability, rows)
     if row is not None:
         return Device(row.name, row.compute_capability, row), no_cuda(row, told.series) if told.series else None
-    if vendor := gpu_text.other_vendor(name):
+    if vendor := gpu_names.other_vendor(name):
         return None, not_nvidia(name, vendor)
     if told.capability:
         return Device(told.names[-1], told.capability), None

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import msgspec
 
 from envbuilder import versions
+from envbuilder.catalog.library_search import loader_folders
 from envbuilder.catalog.model import Catalog
-from envbuilder.catalog.opener import loader_folders
 from envbuilder.catalog.rows import OperatingSystem, TensorflowRelease
 from envbuilder.compat import missing
 from envbuilder.compat.binding import distributions

@@ -13,9 +13,9 @@ from typing import TypeVar
 
 import msgspec
 
-from envbuilder.catalog import runpath
+from envbuilder.catalog import library_search
+from envbuilder.catalog.library_search import OBJECTS, OPENER, RunpathReader
 from envbuilder.catalog.rows import Kernels, Search
-from envbuilder.catalog.runpath import OBJECTS, OPENER, Watch
 from envbuilder.probes.suite import fatbin
 from envbuilder.pypi.answer_cache import Cache
 from envbuilder.pypi.package_index import DistFile, Member, PackageIndex
@@ -106,7 +106,7 @@ class Reader:
         return Opening(names=openers.names, bytes_read=packed, seconds=round(time.monotonic() - began, 1))
 
     def _read(self, file: DistFile) -> Evidence:
-        watches: dict[str, Watch] = {}
+        readers: dict[str, RunpathReader] = {}
         openers, packed = Openers(), 0
 
         def watched(member: Member, pieces: Iterator[bytes]) -> Iterator[bytes]:
@@ -115,8 +115,8 @@ class Reader:
             name = member.name.rpartition("/")[2]
             if not name.startswith(OBJECTS):
                 return pieces
-            watches[name] = Watch()
-            return watches[name].over(openers.over(pieces) if name.startswith(OPENER) else pieces)
+            readers[name] = RunpathReader()
+            return readers[name].over(openers.over(pieces) if name.startswith(OPENER) else pieces)
 
         began = time.monotonic()
         libraries = wheel_code.read(file, self._index, self._progress, watched)
@@ -127,14 +127,14 @@ class Reader:
             fat_binaries=sum(group.fat_binaries for library in libraries for group in library.groups),
             libraries=len(libraries),
             kernels=device_code.kernels(libraries),
-            searches=tuple(Search(object=name, folders=watches[name].folders or ()) for name in sorted(watches)[::-1]),
+            searches=tuple(Search(object=name, folders=readers[name].folders or ()) for name in sorted(readers)[::-1]),
             bytes_read=packed,
             seconds=round(time.monotonic() - began, 1),
         )
 
 
 def _reader() -> str:
-    return _digest("evidence", (fatbin, device_code, ptx_text, section_table, wheel_code, runpath))
+    return _digest("evidence", (fatbin, device_code, ptx_text, section_table, wheel_code, library_search))
 
 
 def _openers_reader() -> str:

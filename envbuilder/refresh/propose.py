@@ -12,9 +12,9 @@ from packaging.requirements import Requirement
 
 from envbuilder import versions
 from envbuilder.catalog import gpu_code
+from envbuilder.catalog.library_search import finds_cuda
 from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import Contradiction, CudaToolkit, Cudnn, CudnnWheel, Row, TensorflowRelease, WheelSet
-from envbuilder.catalog.runpath import finds_cuda
 from envbuilder.errors import NoClaimError, UsageError
 from envbuilder.pypi.answer_cache import Cache
 from envbuilder.pypi.package_index import DistFile, PackageIndex

@@ -10,9 +10,9 @@ import msgspec
 from packaging.requirements import Requirement
 
 from envbuilder import versions
+from envbuilder.catalog.library_search import finds_cuda
 from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import CudnnWheel, TensorflowRelease
-from envbuilder.catalog.runpath import finds_cuda
 from envbuilder.errors import NoClaimError, UsageError
 from envbuilder.pypi.answer_cache import Cache
 from envbuilder.pypi.package_index import DistFile, IndexUnavailableError, PackageIndex

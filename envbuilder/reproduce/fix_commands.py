@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from envbuilder import versions
+from envbuilder.catalog.library_search import EVERY, loader_folders
 from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import TensorflowRelease
-from envbuilder.catalog.runpath import EVERY, loader_folders
 from envbuilder.compat.question import Question
 from envbuilder.environment import Environment
 from envbuilder.image.render import needs_nvrtc_link

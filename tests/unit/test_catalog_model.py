@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from packaging.requirements import Requirement
 
 from envbuilder import versions
-from envbuilder.catalog import gpu_code, runpath, store
+from envbuilder.catalog import gpu_code, library_search, store
 from envbuilder.catalog.model import DISTRIBUTIONS, Catalog
 from envbuilder.catalog.rows import Gpu, Ptx, Tables, TensorflowRelease
 from envbuilder.jobs import listing
@@ -95,7 +95,7 @@ def test_gpu_builds_are_complete(row: TensorflowRelease) -> None:
     toolkit = CATALOG.toolkit(row.cuda)
     assert toolkit is not None
     assert CATALOG.cudnn_row(row.cudnn) is not None
-    assert row.finds_cuda == runpath.finds_cuda(row.libraries, row.searches)
+    assert row.finds_cuda == library_search.finds_cuda(row.libraries, row.searches)
     assert bool(row.searches) == (row.finds_cuda != "system")
     assert set(row.ptx) <= set(row.cubins)
     assert row.kernels
@@ -127,7 +127,7 @@ def test_cuda_wheels_are_what_it_was_built_with(row: TensorflowRelease) -> None:
     assert versions.minor(pins[f"nvidia-cuda-runtime-cu{major}"]) == row.cuda
     assert versions.is_prefix(row.cudnn or "", pins[f"nvidia-cudnn-cu{major}"])
     brought = {re.sub(r"^nvidia-|-cu\d+$", "", name).replace("-", "_") for name in pins}
-    assert {runpath.folder_of(soname) for soname in row.libraries} <= brought
+    assert {library_search.folder_of(soname) for soname in row.libraries} <= brought
 
 
 def test_the_vetted_releases_are_pinned() -> None:
@@ -146,7 +146,7 @@ def test_known_facts() -> None:
     assert "libcusolver.so.11" in release["2.5.0"].libraries
     assert release["2.16.1"].finds_cuda == "unfindable"
     assert [version for version, row in release.items() if row.finds_cuda == "partly"] == ["2.21.0"]
-    assert runpath.unfound(release["2.21.0"].libraries, release["2.21.0"].searches) == ("libcusolver.so.11",)
+    assert library_search.unfound(release["2.21.0"].libraries, release["2.21.0"].searches) == ("libcusolver.so.11",)
     assert release["2.15.0"].extra_fails_on == ("3.9", "3.10", "3.11")
     assert release["2.14.1"].extra_fails_on == ("3.11",)
     assert not release["2.0.0"].gpu

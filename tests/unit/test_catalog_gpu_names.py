@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envbuilder.catalog import gpu_text, store
+from envbuilder.catalog import gpu_names, store
 from envbuilder.catalog.rows import Gpu
 
 CATALOG = store.load()
@@ -71,14 +71,14 @@ def test_a_word_that_nobody_knows_is_part_of_the_name(text: str) -> None:
 )
 def test_another_vendor_is_named_only_where_the_text_says_so(text: str, vendor: str | None) -> None:
     """A definite no needs a vendor's own words; what is merely unknown stays unknown."""
-    assert gpu_text.other_vendor(text) == vendor
+    assert gpu_names.other_vendor(text) == vendor
 
 
 @given(row=st.sampled_from(CATALOG.gpus))
 def test_no_gpu_of_the_catalogue_is_another_vendors(row: Gpu) -> None:
     """No name of a row looks like another vendor's once it has been looked up."""
     for name in (row.name, *row.smi_names, *row.aliases):
-        assert CATALOG.gpu(name) is not None or gpu_text.other_vendor(name) is None
+        assert CATALOG.gpu(name) is not None or gpu_names.other_vendor(name) is None
 
 
 @pytest.mark.parametrize(
@@ -98,11 +98,11 @@ def test_no_gpu_of_the_catalogue_is_another_vendors(row: Gpu) -> None:
 )
 def test_the_series_of_a_virtual_gpu_says_whether_it_has_cuda(text: str, series: str) -> None:
     """C and Q have CUDA, A and B have none; on the oldest boards the largest type of Q alone."""
-    assert gpu_text.read(text).series == series
+    assert gpu_names.read(text).series == series
 
 
 @given(st.text(max_size=300))
 def test_any_text_is_read(text: str) -> None:
     """No text makes reading raise, or take longer than a name is worth."""
-    assert gpu_text.read(text).names or not text.strip()
-    gpu_text.other_vendor(text)
+    assert gpu_names.read(text).names or not text.strip()
+    gpu_names.other_vendor(text)

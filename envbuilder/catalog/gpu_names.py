@@ -1,0 +1,266 @@
+"""GPU names as vendors, tools and people write them, in logs, labels and lists, and the row that each one means."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property, lru_cache, partial
+from typing import NamedTuple
+
+from envbuilder.catalog.rows import Gpu
+
+
+class GpuText(NamedTuple):
+    """Spellings of the GPU's name in a text, the most specific first, and details from the text.
+
+    ``capability`` is the compute capability in a log line, or ''; ``series`` the letter of a virtual GPU's type without
+    CUDA, or ''.
+    """
+
+    names: tuple[str, ...]
+    capability: str = ""
+    series: str = ""
+
+
+@lru_cache(maxsize=4096)
+def read(text: str) -> GpuText:
+    """Parse a text. A name alone is its only spelling."""
+    found = dict.fromkeys([text.strip()])
+    for shorten in _LAYERS:
+        for name in tuple(found):
+            found.update(dict.fromkeys(one.strip(" \"'|,;") for one in shorten(name)))
+    names = tuple(name for name in found if name)
+    stated = _search(_CAPABILITY, text)
+    return GpuText(
+        names=names,
+        capability=".".join(part for part in stated.groups() if part) if stated else "",
+        series=next((letter for name in names if (letter := _without_cuda(name))), "") if may_be_virtual(text) else "",
+    )
+
+
+def may_be_virtual(text: str) -> bool:
+    """Return True if the text may name a virtual GPU: the names of their types have a dash."""
+    return "-" in text
+
+
+@lru_cache(maxsize=4096)
+def other_vendor(text: str) -> str | None:
+    """Return the vendor of a GPU if the text names one other than NVIDIA."""
+    if _search(_NVIDIA, text):
+        return None
+    return next((vendor for vendor, pattern in _OTHERS if _search(pattern, text)), None)
+
+
+_CAPABILITY = r"compute ?capability:?\s*(\d{1,2})\.(\d)\b|\bmajor:\s*(\d{1,2})\s+minor:\s*(\d)\b"
+"""In TensorFlow's log lines: ``compute capability: 7.5``, before 2.1 ``major: 6 minor: 1``."""
+
+_LINES = (
+    r"\bname:\s*([^,:\n]+?)(?=,|\s+major:|\s+computeCapability:|\s+pci|\s*$)",
+    r"StreamExecutor device \(\d+\):\s*([^,]+)",
+    r"^\s*GPU \d+:\s*(.+?)\s*(?:\(UUID:.*)?$",
+    r"^\s*(.+?)\s*\(UUID:.*$",
+    r"^\|\s*\d+\s+(.+?)\s+(?:On|Off|N/A)\s*\|",
+    r"^\s*\d+,\s*([^,]+),",
+    r"^([^,:=]+),",
+)
+"""Lines with a name: of TensorFlow, XLA, ``nvidia-smi -L``, its table and its lists."""
+
+_LABELS = (
+    r"gpu[.\w-]*\.product[\"']?\s*[=:]\s*(.+)$",
+    r"^[a-z0-9.-]+/[\w.-]+\s*[=:]\s*(.+)$",
+    r"^(?:gres/)?gpu:([\w.-]+?)(?:[:=]\d+)?$",
+)
+"""Labels of Kubernetes (a key and its value), and Slurm's resources (``gpu:a100:4``)."""
+
+_SHARES = r"-(?:SHARED|MIG-\d+(?:c\.\d+)?g\.\d+gb(?:\.me)?)\b"
+"""The end of a label for a part of a GPU: a time slice, a MIG profile."""
+
+_COUNTS = (
+    r"^\s*\d{1,4}\s*[x\u00d7*]\s*(?=\D)(.+)$",
+    r"^\s*\d{1,2}\s+(?=[a-z])(.+)$",
+    r"^(?:dual|twin|two|quad|four|eight)\s+(.+)$",
+    r"^(.+?)\s*\(\s*[x\u00d7]?\s*\d{1,4}\s*[x\u00d7]?\s*\)$",
+    r"^(.+?)\s+[x\u00d7*]\s*\d{1,4}$",
+    r"^(.*\d\S*)[x\u00d7]\d{1,2}$",
+)
+"""The number of boards: ``2x RTX 3090``, ``RTX 3090 (x2)``, ``A100x8``."""
+
+_VIRTUAL = (
+    r"^(?:(?:nvidia|grid|tesla|quadro)[ -])*(?P<board>[a-z0-9][a-z0-9 -]*?)"
+    r"-(?:\d-)?(?P<memory>\d{1,3})(?P<series>[ABCQ])(?:ME|NOME|GFX|MEGFX)?\d?$"
+)
+"""A virtual GPU's type: the board, memory in GB, and the series (NVIDIA's vGPU user guide): ``GRID A100D-3-40C``."""
+
+_BOARD = r"^(.*\d)[a-z]{1,2}$"
+"""Letters after a board's number give its form and memory: ``A100D``, ``A100DX``, ``V100D``, ``H100XM``."""
+
+_COMPUTE_SERIES = frozenset("CQ")
+_LARGEST_ONLY = frozenset({"M6", "M10", "M60"})
+"""Boards on which only the type ``8Q`` has CUDA."""
+
+_LARGEST = "8"
+
+_PARTNERS = (
+    r"\b(?:asus|rog|strix|tuf|proart|phoenix|turbo|astral|prime|msi|ventus|suprim|armor|aero|vanguard|expert|inspire"
+    r"|gaming(?: ?(?:x|z|pro|plus|oc))?|trio|slim|evga|ftw ?\d?|xc ?\d?|sc ?\d?|kingpin|k\|?ngp\|?n|hybrid|hydro|copper"
+    r"|gigabyte|aorus|eagle|windforce|vision|master|elite|xtreme|extreme|zotac|trinity|twin|edge|amp|holo|solid"
+    r"|pny|verto|epic-?x|xlr8|revel|palit|game ?rock|gamingpro|stormx|jetstream|kalmx|infinity|gainward|phantom"
+    r"|ghost|panther|python|pegasus|inno3d|ichill|frostbite|x[234]|kfa2|galax|galaxy|hof|ex|1-click|colorful|igame|vulcan"
+    r"|neptune|ultra w?|ultra|battleax|leadtek|winfast|manli|gallardo|maxsun|icraft|terminator|yeston|afox|biostar"
+    r"|point of view|club ?3d|sparkle|onda|soyo|hp|dell|lenovo|acer|predator|bifrost|founders|edition|fe|oc(?:ed)?"
+    r"|overclocked|factory|advanced|lhr|v[23]|rev\.? ?[\da-z]|o\d{1,2}g|[dh]gx|\d{1,2}-gpu|dev(?:eloper)? ?kit"
+    r"|dual|[234]x|\d ?fans?|triple fan|rgb|argb|white|black|silver|gold"
+    r"|gddr\dx?|\d{2,3}-?bit|card|video|desktop|mega)\b"
+)
+"""Board partners and their product words. Any other word may belong to another model."""
+
+_NVIDIA = r"\b(?:nvidia|geforce|quadro|tesla|rtx|gtx|cuda|jetson)\b"
+
+_OTHERS: tuple[tuple[str, str], ...] = (
+    ("AMD", r"\b(?:amd|ati|radeon|instinct|firepro|vega|navi|mi\d{2,3}[ax]?|rx ?\d{3,4}|gfx\d{3,4}\w?)\b"),
+    ("Apple", r"\bapple\b|\bm[1-9] (?:pro|max|ultra)\b|^m[1235]$"),
+    ("Intel", r"\b(?:intel|arc ?(?:pro )?[ab]\d{2,3}m?|iris|uhd|gaudi ?\d?|ponte vecchio)\b"),
+    ("Google", r"\btpu\b"),
+    ("Qualcomm", r"\badreno\b"),
+    ("Arm", r"\bmali\b"),
+    ("Huawei", r"\bascend\b"),
+    ("Moore Threads", r"\b(?:moore threads|mtt s\d+)\b"),
+    ("Amazon", r"\b(?:trainium|inferentia)\d?\b"),
+)
+"""Vendors without CUDA, and the words that identify them."""
+
+
+def _search(pattern: str, text: str) -> re.Match[str] | None:
+    """Search without regard to case. A pattern is compiled at its first use; most commands use few."""
+    return re.search(pattern, text, re.IGNORECASE)
+
+
+def _inside(patterns: tuple[str, ...], text: str) -> Iterator[str]:
+    yield from (found[1] for pattern in patterns if (found := _search(pattern, text)))
+
+
+def _without_share(text: str) -> Iterator[str]:
+    if _search(_SHARES, text):
+        yield re.sub(_SHARES, "", text, flags=re.IGNORECASE)
+
+
+def _boards(text: str) -> Iterator[str]:
+    found = _search(_VIRTUAL, text)
+    if found is None:
+        return
+    board = found["board"]
+    shorter = _search(_BOARD, board)
+    for name in (board, *((shorter[1],) if shorter else ())):
+        if name.upper().startswith("RTX") and "ADA" not in name.upper():  # Ada's boards have it in their name
+            yield f"Quadro {name}"
+        yield name
+
+
+def _without_partner(text: str) -> Iterator[str]:
+    plain = re.sub(_PARTNERS, " ", text, flags=re.IGNORECASE)
+    if plain != text:
+        yield " ".join(plain.split())
+
+
+_LAYERS: tuple[Callable[[str], Iterator[str]], ...] = (
+    partial(_inside, _LINES),
+    partial(_inside, _LABELS),
+    _without_share,
+    partial(_inside, _COUNTS),
+    _boards,
+    _without_partner,
+)
+"""Text around a name, from the outside in."""
+
+
+def _without_cuda(name: str) -> str:
+    """Return the series of a virtual GPU without CUDA; '' for any other name."""
+    found = _search(_VIRTUAL, name)
+    if found is None:
+        return ""
+    series = found["series"].upper()
+    small = found["board"].upper() in _LARGEST_ONLY and found["memory"] != _LARGEST
+    return series if series not in _COMPUTE_SERIES or small else ""
+
+
+_NOISE = re.compile(
+    r"\((?:r|tm)\)|\bnvidia\b|\bcorporation\b|\bgraphics\b|\bgpu\b|\bmig\b.*$|\b(?:super)?micro\b", re.IGNORECASE
+)
+_BRANDS = re.compile(r"\b(?:geforce|tesla|quadro|grid)\b", re.IGNORECASE)
+_FORMS = re.compile(
+    r"\b(?:sxm\d?|pci-?e|nvl|hbm\d?e?|fhhl|dgxs|hgx|active|sse2|\d+\s?gi?b?)\b|\blaptop\b|\bmobile\b"
+    r"|\b(?:with\s+)?max[- ]?q(?:\s+design)?\b",
+    re.IGNORECASE,
+)
+_MODEL = re.compile(r"\[([^\]]+)\]")
+"""The model in the output of ``lspci``: ``GP104 [GeForce GTX 1080] (rev a1)``."""
+_JOINED = re.compile(r"[^a-z0-9]+")
+
+Spellings = dict[str, tuple[Gpu, ...]]
+
+
+class GpuNames:
+    """GPUs by the vendor's names, and by these names without brands and model lines."""
+
+    def __init__(self, gpus: tuple[Gpu, ...]) -> None:
+        self._gpus = gpus
+
+    @cached_property
+    def _exact(self) -> Spellings:
+        names = [(name, row) for row in self._gpus for name in _written(row)]
+        return _index([*names, *((_NOISE.sub(" ", name), row) for name, row in names)])
+
+    @cached_property
+    def _loose(self) -> Spellings:
+        forms = [(text, row) for row in self._gpus for name in _written(row) for text in _forms(name)]
+        return _index([*forms, *((text, row) for row in self._gpus for text in _without_line(row.name))])
+
+    def find(self, text: str) -> Gpu | None:
+        """Return the GPU that a text names; None for no GPU, or several with different compute capabilities."""
+        rows = self.possible(text)
+        if len({row.compute_capability for row in rows}) != 1:
+            return None
+        return min(rows, key=lambda row: (len(row.name), row.name))  # the plainest name
+
+    def possible(self, text: str) -> tuple[Gpu, ...]:
+        """Return every GPU that a text may name: the complete text, or a name inside it (see `read`)."""
+        return self._named(text) or next((rows for name in read(text).names[1:] if (rows := self._named(name))), ())
+
+    def _named(self, text: str) -> tuple[Gpu, ...]:
+        """Look the text up as it is, then without the vendor's words, form factors and memory sizes."""
+        spellings = list(_forms(text))
+        exact = next((rows for spelling in spellings if (rows := self._exact.get(spelling))), ())
+        return exact or next((rows for spelling in spellings if (rows := self._loose.get(spelling))), ())
+
+
+def _written(row: Gpu) -> tuple[str, ...]:
+    return row.name, *row.smi_names, *row.aliases, *row.shared
+
+
+def _index(spellings: Iterable[tuple[str, Gpu]]) -> Spellings:
+    found: dict[str, dict[str, Gpu]] = {}
+    for text, row in spellings:
+        found.setdefault(_squeeze(text), {})[row.name] = row
+    return {text: tuple(rows.values()) for text, rows in found.items()}
+
+
+def _squeeze(text: str) -> str:
+    return _JOINED.sub("", text.lower())
+
+
+def _forms(text: str) -> Iterator[str]:
+    """Yield ever shorter spellings of a GPU's name, the most specific first."""
+    named = _MODEL.search(text)
+    text = named[1] if named else text
+    plain = _NOISE.sub(" ", text)
+    bare = _FORMS.sub(" ", re.sub(r"[-/_]", " ", plain))
+    for spelling in (text, plain, bare, _BRANDS.sub(" ", plain), _BRANDS.sub(" ", bare)):
+        if squeezed := _squeeze(spelling):
+            yield squeezed
+
+
+def _without_line(name: str) -> Iterator[str]:
+    """Yield the name of a GeForce without ``RTX`` or ``GTX``, as people write it: ``2080ti``."""
+    squeezed = _squeeze(_BRANDS.sub(" ", _NOISE.sub(" ", name)))
+    if name.startswith("GeForce") and re.match(r"^(?:rtx|gtx|gt)\d", squeezed):
+        yield re.sub(r"^(?:rtx|gtx|gt)", "", squeezed)

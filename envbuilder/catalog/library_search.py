@@ -1,0 +1,132 @@
+"""Where a build searches for CUDA's libraries: the ``nvidia/<folder>/lib`` entries in the RUNPATH of its own libraries.
+
+The loader searches for a library opened by name (``dlopen``) in the RUNPATH of the object with the call only: ld.so(8),
+dlopen(3). So the RUNPATH of `OPENER` decides. It has a function for each library (``GetCuptiDsoHandle``). Some are
+called on demand only (CUPTI by the profiler), so these libraries are not among a row's ``libraries``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+
+from envbuilder.catalog.rows import FindsCuda, Search, TensorflowRelease
+from envbuilder.support import decoding
+
+_TEXT = re.compile(rb"\$ORIGIN[\x20-\x7e]*\0")
+_BEGUN = re.compile(rb"\$(?:O(?:R(?:I(?:G(?:I(?:N[\x20-\x7e]*)?)?)?)?)?)?\Z")
+_FOLDER = re.compile(rb"/nvidia/([a-z0-9_]+)/lib")
+
+OPENER = "libtensorflow_framework.so"
+"""The library that opens CUDA's. In 2.16.1 the RUNPATH of `libtensorflow_cc` has the folders, so none is searched."""
+
+OBJECTS = (OPENER, "libtensorflow_cc.so")
+"""The libraries whose RUNPATH is in a row; beginnings of file names."""
+
+EVERY = "*"
+"""Stands for every folder of the wheels."""
+
+_RUN_TIME = "cuda_runtime"
+
+_FOLDERS = {"libcudart": _RUN_TIME, "libcublasLt": "cublas"}
+"""Libraries in a folder of another name; ``libcufft.so.11`` is in ``nvidia/cufft/lib``."""
+
+WHEEL_FOLDERS: Mapping[str, str | None] = {
+    "CudaDriver": None,
+    "CudaRuntime": "cuda_runtime",
+    "Cublas": "cublas",
+    "CublasLt": "cublas",
+    "Cudnn": "cudnn",
+    "Cufft": "cufft",
+    "Cupti": "cuda_cupti",
+    "Curand": "curand",
+    "Cusolver": "cusolver",
+    "Cusparse": "cusparse",
+    "Nccl": "nccl",
+    "NvInfer": None,
+    "NvInferPlugin": None,
+    "Nvml": None,
+    "Nvrtc": "cuda_nvrtc",
+    "Nvshmem": "nvshmem",
+}
+"""Functions of the opener, and the folder under ``nvidia`` with their library; None if no CUDA wheel has it."""
+
+
+class RunpathReader:
+    """Passes a file's pieces on unchanged and reads the first RUNPATH in them.
+
+    The first is the file's own: the dynamic loader's names come before a program's other texts. ``folders`` is None
+    until the RUNPATH is complete.
+    """
+
+    def __init__(self) -> None:
+        self.folders: tuple[str, ...] | None = None
+
+    def over(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
+        tail = b""
+        for piece in pieces:
+            if self.folders is None:
+                text = tail + piece
+                found = _TEXT.search(text)
+                if found:
+                    self.folders = tuple(sorted({decoding.lossy(name) for name in _FOLDER.findall(found.group())}))
+                begun = _BEGUN.search(text)
+                tail = text[begun.start() :] if begun else b""
+            yield piece
+
+
+def folder_of(soname: str) -> str:
+    """Return the folder under ``nvidia`` in which wheels have a library."""
+    stem = soname.partition(".so")[0]
+    return _FOLDERS.get(stem, stem.removeprefix("lib"))
+
+
+def opener_folders(searches: Iterable[Search]) -> tuple[str, ...]:
+    """Return the folders that `OPENER` searches."""
+    return next((one.folders for one in searches if one.object.startswith(OPENER)), ())
+
+
+def unfound(libraries: Iterable[str], searches: Iterable[Search]) -> tuple[str, ...]:
+    """List the libraries that a build opens without searching their wheels."""
+    known = opener_folders(searches)
+    return tuple(soname for soname in libraries if folder_of(soname) not in known)
+
+
+def finds_cuda(libraries: Iterable[str], searches: Iterable[Search]) -> FindsCuda | None:
+    """Classify where a build finds the libraries that it opens; None if these are not known.
+
+    Their own dependencies are found by their own RUNPATH.
+    """
+    needed = {folder_of(soname) for soname in libraries}
+    known = needed.intersection(opener_folders(searches))
+    if not needed:
+        return None
+    if not known:
+        return "system"
+    if known == needed:
+        return "wheels"
+    return "unfindable" if known == {_RUN_TIME} else "partly"
+
+
+def unsearched(release: TensorflowRelease, wheels: Iterable[str]) -> tuple[str, ...]:
+    """List the folders of ``wheels`` with a library that a build opens, on demand too, but does not search."""
+    folders = set(map(_wheel_folder, wheels)) - set(opener_folders(release.searches))
+    wanted = dict.fromkeys(WHEEL_FOLDERS.get(name) for name in release.openers)
+    return tuple(folder for folder in wanted if folder is not None and folder in folders)
+
+
+def loader_folders(release: TensorflowRelease, wheels: Iterable[str] = ()) -> tuple[str, ...]:
+    """List the folders of CUDA wheels that have to be on the loader's path, because this release does not search them.
+
+    With ``wheels``, those of libraries that are opened on demand are included.
+    """
+    if release.finds_cuda in {"system", "unfindable"}:
+        return (EVERY,)
+    partly = unfound(release.libraries, release.searches) if release.finds_cuda == "partly" else ()
+    return tuple(sorted({*map(folder_of, partly), *unsearched(release, wheels)}))
+
+
+def _wheel_folder(pin: str) -> str:
+    """Return the folder under ``nvidia`` of a CUDA wheel: ``nvidia-cuda-cupti-cu12==12.5.82`` is in ``cuda_cupti``."""
+    name = re.split(r"[=<>!~]", pin, maxsplit=1)[0]
+    return re.sub(r"-cu\d+$", "", name.removeprefix("nvidia-")).replace("-", "_")
