@@ -331,7 +331,7 @@ def attacher_beside(
 @contextmanager
 def closing_beside(exchange: Path | None) -> Iterator[None]:
     """Tell the container beside this one that it is over, however this ends: it waits for a word."""
-    from envbuilder.validation.launcher import close
+    from envbuilder.validation.suite_launcher import close
 
     try:
         yield

@@ -14,20 +14,16 @@ from envbuilder.workspace import packaged_yaml
 
 Profile = Literal["quick", "full"]
 
-_IMPORT = ("import",)
-
 
 class Group(msgspec.Struct, frozen=True):
     """Checks that share a process, and with it the import. Lanes run in parallel, groups of a lane in turn.
 
-    The host makes the checks of lane ``host``; no container is involved. In a ``bounded`` group all paced checks
-    together have a time limit as well (`probes/suite/pace`).
+    The host makes the checks of lane ``host``; no container is involved.
     """
 
     name: str
     lane: Literal["main", "side", "host"]
     env: dict[str, str] = {}
-    bounded: bool = False
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -55,16 +51,6 @@ class Check(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     arguments: tuple[tuple[str, str], ...] = ()
     at_least: tuple[tuple[str, float], ...] = ()
     of_files: bool = False
-
-    @property
-    def is_paced(self) -> bool:
-        """Return True if its limit follows from this run's import time: each of these takes less than the import."""
-        return self.level == "cpu" and self.profile == "quick"
-
-    @property
-    def reads_much(self) -> bool:
-        """Return True if its limit leaves room for slow storage: it computes and waits no longer than a paced check."""
-        return self.level in ("static", "load") and self.profile == "quick" and self.name not in _IMPORT
 
 
 class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

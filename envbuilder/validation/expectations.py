@@ -15,10 +15,10 @@ from envbuilder.finding import Code
 from envbuilder.image import lockfile
 from envbuilder.support import decoding
 from envbuilder.validation.checks import Profile
-from envbuilder.validation.events import Identity
 from envbuilder.validation.image_claims import ENVIRONMENT_LABEL, LOCK_LABEL, carried_lock, contradicts_itself
 from envbuilder.validation.image_files import ImageFiles
 from envbuilder.validation.suite_plan import Facts
+from envbuilder.validation.suite_session import Identity
 
 
 def of_environment(environment: Environment, lock: str, image: Image, *, profile: Profile, simulated: bool) -> Facts:

@@ -15,9 +15,9 @@ from envbuilder.image.wheel_pins import add_pins
 from envbuilder.image.wheel_records import WheelRecords
 from envbuilder.support import decoding
 from envbuilder.validation import suite_plan
-from envbuilder.validation.events import Progress
 from envbuilder.validation.history import History
 from envbuilder.validation.stored import read_verdict
+from envbuilder.validation.suite_session import Progress
 from envbuilder.validation.validate import ValidationRequest, validate
 from envbuilder.verdict import Verdict
 from envbuilder.workspace import (

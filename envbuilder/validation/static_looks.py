@@ -13,10 +13,10 @@ from envbuilder.probes.suite import closure, packages, stacks, xlatools
 from envbuilder.probes.suite.answer import Answer
 from envbuilder.support import decoding
 from envbuilder.validation.driver_files import baked_in
-from envbuilder.validation.events import plain_finding
 from envbuilder.validation.image_files import ImageFiles
 from envbuilder.validation.image_loader import ImagePython, ImageSearch
 from envbuilder.validation.outside import Looked, Outside
+from envbuilder.validation.suite_session import plain_finding
 from envbuilder.validation.system_locked import unlocked
 from envbuilder.validation.wheel_tags import of_another_python
 from envbuilder.verdict import Measurement

@@ -106,8 +106,6 @@ def plan(checks: tuple[Check, ...], facts: Facts) -> bytes:
             "name": group.name,
             "lane": group.lane,
             "env": group.env,
-            "bounded": group.bounded,
-            "times": _HERE_TIMES if facts.place == "here" else 1.0,
             "checks": [_order(check) for check in checks if check.group == group.name],
         }
         for group in GROUPS
@@ -123,8 +121,6 @@ def _order(check: Check) -> dict[str, object]:
         "group": check.group,
         "probe": check.probe,
         "limit_s": check.limit_s,
-        "paced": check.is_paced,
-        "reads": check.reads_much,
         "needs": check.needs,
         "quiet": check.quiet,
         "arguments": dict(check.arguments),

@@ -30,10 +30,10 @@ from envbuilder.simulated.compiler import Simulation
 from envbuilder.validation import expectations as facts_of
 from envbuilder.validation import suite_plan
 from envbuilder.validation.assembled_code import check_assembled
+from envbuilder.validation.background_checks import BackgroundChecks
 from envbuilder.validation.causes import told_once
 from envbuilder.validation.challenge_answers import Numbers, check_answers, right_answers
 from envbuilder.validation.checks import Check, Profile
-from envbuilder.validation.events import Identity, Progress, Session, Unfinished, check_protocol
 from envbuilder.validation.host_checks import check_outside
 from envbuilder.validation.image_claims import (
     DOCUMENT,
@@ -48,10 +48,10 @@ from envbuilder.validation.image_claims import (
 )
 from envbuilder.validation.image_files import ImageFiles, read_image
 from envbuilder.validation.judge import budget_results, judge
-from envbuilder.validation.launcher import PROBES, Place, beside, here, in_container, lay_out
 from envbuilder.validation.outside import Outside
-from envbuilder.validation.side_checks import SideChecks
+from envbuilder.validation.suite_launcher import PROBES, Place, beside, here, in_container, lay_out
 from envbuilder.validation.suite_plan import Facts
+from envbuilder.validation.suite_session import Identity, Progress, Session, Unfinished, check_protocol
 from envbuilder.validation.system_locked import carried
 from envbuilder.validation.user_start import check_user_start
 from envbuilder.verdict import LEVELS, CheckResult, EngineRef, HostRef, ImageRef, Verdict, any_simulated
@@ -168,7 +168,7 @@ def validate(
         system_is_carried=has_no_word,
         locked_above=0 if told is None or told.on_registry_base or told.added.template else below,
     )
-    with SideChecks(
+    with BackgroundChecks(
         users,
         lambda check, stopped: check_user_start(engine, image, check, stopped),
         lambda: check_outside(outside, [check for check in selected if check.group == "host"]),
@@ -180,7 +180,7 @@ def validate(
             lambda plan, session: subject.silent or in_container(engine, place, plan, session),
         )
         results = (*results, *beside.results())
-        looked, causes = beside.looked()
+        looked, causes = beside.inspected()
     results = told_once(_in_order(selected, results, looked), causes)
     results += budget_results(results, request.budgets, image.size)
     info = engine.info()

@@ -63,9 +63,9 @@ from envbuilder.upgrade import cache as upgrade_cache
 from envbuilder.upgrade import model_exchange, observe
 from envbuilder.upgrade.observed import Loaded, Saved
 from envbuilder.validation import assembled_code, expectations, file_records, file_secrets, layer_scan, user_start
-from envbuilder.validation.events import Identity
 from envbuilder.validation.keras_settings import keras_settings
 from envbuilder.validation.stored import read_verdict
+from envbuilder.validation.suite_session import Identity
 from envbuilder.workspace import Workspace
 
 DIGEST = "sha256:" + "a" * 64

@@ -37,7 +37,6 @@ from envbuilder.errors import EnvbuilderError
 from envbuilder.image import lockfile
 from envbuilder.matrix import Matrix
 from envbuilder.probes.suite import elf, fatbin
-from envbuilder.probes.suite.channel import sealed
 from envbuilder.pypi import index_config, lazyzip, pages
 from envbuilder.refresh import ptx_text, section_table
 from envbuilder.registry import credentials, reference, referrers
@@ -49,9 +48,9 @@ from envbuilder.support import decoding, terminal_text
 from envbuilder.support.yaml_reader import parse_yaml
 from envbuilder.validation import validate_request
 from envbuilder.validation.checks import CHECKS
-from envbuilder.validation.events import Session
 from envbuilder.validation.history import History
 from envbuilder.validation.stored import users_verdict
+from envbuilder.validation.suite_session import Session
 from envbuilder.verdict import Verdict, contradiction
 from envbuilder.workspace import read_document, write_document
 
@@ -359,10 +358,10 @@ def _archive_seeds() -> list[bytes]:
 
 
 def _results(data: bytes) -> None:
-    """Follow a run whose messages are sealed right and say anything, one a line."""
-    session = Session(CHECKS[:6], lambda _: None, key="k")
-    for number, payload in enumerate(data.split(b"\n")[:200]):
-        session.feed(sealed(b"k", number, payload))
+    """Follow a run whose messages have the right token and any content, one a line."""
+    session = Session(CHECKS[:6], lambda _: None, token="k")
+    for payload in data.split(b"\n")[:200]:
+        session.feed(b"k " + payload + b"\n")
     session.results()
     session.violations()
     session.timeline()
@@ -371,7 +370,7 @@ def _results(data: bytes) -> None:
 
 
 def _result_seeds() -> list[bytes]:
-    events: list[dict[str, Any]] = [{"event": "start", "python": "3.11", "executable": "/p", "sealed": True}]
+    events: list[dict[str, Any]] = [{"event": "start", "python": "3.11", "executable": "/p"}]
     for check in CHECKS[:6]:
         result = {
             "name": check.name,

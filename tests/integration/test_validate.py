@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 from misbehaving import MISBEHAVE
-from probe_messages import opened, order
+from suite_messages import events_of, order
 
 from envbuilder.catalog.store import load
 from envbuilder.choice import choose
@@ -24,10 +24,10 @@ from envbuilder.image.ensure import ensure
 from envbuilder.upgrade import observe
 from envbuilder.validation import suite_plan
 from envbuilder.validation.checks import Check
-from envbuilder.validation.events import Session
-from envbuilder.validation.launcher import Place, in_container
 from envbuilder.validation.record import validate_and_record
+from envbuilder.validation.suite_launcher import Place, in_container
 from envbuilder.validation.suite_plan import Facts
+from envbuilder.validation.suite_session import Session
 from envbuilder.validation.validate import ValidationRequest, validate, validate_here
 from envbuilder.workspace import Workspace, cache_dir
 
@@ -108,7 +108,7 @@ def test_probes_run_on_every_python(engine: DockerEngine, name: str, version: st
     assert ended.exit_code == 0, (printed + log).decode()
     first, _, told = bytes(printed).partition(b"\n")
     assert json.loads(first)["python"] == [int(part) for part in version.split(".")]
-    events = opened(told)
+    events = events_of(told)
     results = {event["result"]["name"]: event["result"] for event in events if event["event"] == "result"}
     outcomes = {key: result["outcome"] for key, result in results.items()}
     wrong = {"segfault": "error", "hang": "timeout", "throw": "error", "driver": "skipped"}

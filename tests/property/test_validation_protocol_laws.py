@@ -8,16 +8,17 @@ from random import Random
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from probe_messages import END, KEY, START, lines
+from suite_messages import END, START, TOKEN, lines
 
 from envbuilder.finding import Code, Finding, Severity
-from envbuilder.probes.suite import pace
+from envbuilder.probes.suite.watchdog import Limits
 from envbuilder.validation.causes import Causes, told_once
 from envbuilder.validation.checks import Check
-from envbuilder.validation.events import Session, Unfinished, check_protocol
 from envbuilder.validation.judge import Judgement, judge
+from envbuilder.validation.suite_session import Session, Unfinished, check_protocol
 from envbuilder.verdict import LEVELS, CheckLevel, CheckResult
 
 WORTH = {"FAILED": 0, "INCONCLUSIVE": 1, "PASSED": 2}
@@ -54,7 +55,7 @@ def events(outcomes: tuple[str, ...]) -> list[dict[str, Any]]:
 def judged(printed: bytes, *, why: Unfinished | None = None, plan: tuple[Check, ...] = CHECKS) -> Judgement:
     """Judge what a runner printed."""
     clock = iter(range(1_000_000))
-    session = Session((*plan, PROTOCOL), lambda _: None, key=KEY, clock=lambda: float(next(clock)))
+    session = Session((*plan, PROTOCOL), lambda _: None, token=TOKEN, clock=lambda: float(next(clock)))
     session.feed(printed)
     return judge((*session.results(why), check_protocol(session, why, PROTOCOL)), flavor="cpu")
 
@@ -107,29 +108,30 @@ MUTATIONS: tuple[Callable[[list[Any], Random], list[Any]], ...] = (reordered, du
 @given(OUTCOMES)
 def test_an_honest_run_is_judged_by_its_results(outcomes: tuple[str, ...]) -> None:
     """No rule of the protocol finds anything in an honest run: four passes are PASSED, a failure alone is FAILED."""
-    found = judged(lines(KEY, *events(outcomes)))
+    found = judged(lines(*events(outcomes)))
     assert Code.PROTOCOL_VIOLATION not in [finding.code for finding in found.findings]
     assert (found.verdict == "PASSED") is (set(outcomes) == {"passed"})
     assert (found.verdict == "FAILED") is bool({"failed", "error", "timeout"} & set(outcomes))
 
 
-@settings(max_examples=300)
-@given(OUTCOMES, st.lists(st.sampled_from(MUTATIONS), min_size=1, max_size=4), st.integers(0, 1 << 30), st.booleans())
-def test_moved_messages_never_help(
-    outcomes: tuple[str, ...],
-    mutations: list[Callable[[list[Any], Random], list[Any]]],
-    seed: int,
-    sealed_anew: bool,  # noqa: FBT001
-) -> None:
-    """Reordered, doubled or lost: no better than the honest run, even where the forger holds the key."""
-    told: list[Any] = events(outcomes)
-    honest = judged(lines(KEY, *told))
-    moved = told if sealed_anew else lines(KEY, *told).splitlines(keepends=True)
+MOVES = st.lists(st.sampled_from(MUTATIONS), min_size=1, max_size=4)
+
+
+def moved(messages: list[Any], mutations: list[Callable[[list[Any], Random], list[Any]]], seed: int) -> list[Any]:
+    """Move messages, as long as there are some left."""
     for mutate in mutations:
-        if len(moved) > 1:  # there is something left to move
-            moved = mutate(moved, Random(seed)) or moved
-    found = judged(lines(KEY, *moved) if sealed_anew else b"".join(moved))
-    assert no_better(found, honest)
+        messages = (mutate(messages, Random(seed)) if len(messages) > 1 else messages) or messages
+    return messages
+
+
+@settings(max_examples=300)
+@given(OUTCOMES, MOVES, st.integers(0, 1 << 30))
+def test_moved_messages_never_help(
+    outcomes: tuple[str, ...], mutations: list[Callable[[list[Any], Random], list[Any]]], seed: int
+) -> None:
+    """Reordered, duplicated or lost messages: the verdict is not better than that of the honest run."""
+    honest = judged(lines(*events(outcomes)))
+    assert no_better(judged(lines(*moved(events(outcomes), mutations, seed))), honest)
 
 
 @settings(max_examples=300)
@@ -137,16 +139,16 @@ def test_moved_messages_never_help(
 def test_invented_messages_never_help(outcomes: tuple[str, ...], invented: dict[str, Any], seed: int) -> None:
     """A message of no plan, a second answer, an answer without a beginning: worse, even under the right key."""
     told: list[Any] = events(outcomes)
-    honest = judged(lines(KEY, *told))
+    honest = judged(lines(*told))
     told.insert(Random(seed).randrange(1, len(told)), invented)
-    assert no_better(judged(lines(KEY, *told)), honest)
+    assert no_better(judged(lines(*told)), honest)
 
 
 @settings(max_examples=300)
 @given(OUTCOMES, st.integers(0, 1 << 30), st.binary(min_size=1, max_size=40))
 def test_altered_bytes_never_help(outcomes: tuple[str, ...], seed: int, patch: bytes) -> None:
     """Whatever is written over any place of the stream, the verdict is not better."""
-    printed = bytearray(lines(KEY, *events(outcomes)))
+    printed = bytearray(lines(*events(outcomes)))
     honest = judged(bytes(printed))
     at = Random(seed).randrange(len(printed))
     printed[at : at + len(patch)] = patch
@@ -154,11 +156,11 @@ def test_altered_bytes_never_help(outcomes: tuple[str, ...], seed: int, patch: b
 
 
 @given(OUTCOMES, st.integers(0, 1 << 30))
-def test_another_key_says_nothing(outcomes: tuple[str, ...], seed: int) -> None:
-    """Lines sealed with another key are a log: put among the honest ones anywhere, they change nothing at all."""
-    told = lines(KEY, *events(outcomes)).splitlines(keepends=True)
+def test_lines_with_another_token_change_nothing(outcomes: tuple[str, ...], seed: int) -> None:
+    """They are only a log, wherever they are between the honest ones."""
+    told = lines(*events(outcomes)).splitlines(keepends=True)
     honest = judged(b"".join(told))
-    forged = lines("another key", *events(("passed",) * 4))
+    forged = lines(*events(("passed",) * 4), token="another token")
     told.insert(Random(seed).randrange(len(told) + 1), forged)
     assert judged(b"".join(told)) == honest
 
@@ -166,7 +168,7 @@ def test_another_key_says_nothing(outcomes: tuple[str, ...], seed: int) -> None:
 @given(OUTCOMES, st.sampled_from([Unfinished("killed", Code.PROBE_TIMEOUT), Unfinished("died")]), st.integers(0, 10))
 def test_a_stopped_run_is_never_passed(outcomes: tuple[str, ...], why: Unfinished, kept: int) -> None:
     """A run that ended for a reason has an answer missing, or its end: FAILED, whatever was answered until then."""
-    assert judged(lines(KEY, *events(outcomes)[:kept]), why=why).verdict == "FAILED"
+    assert judged(lines(*events(outcomes)[:kept]), why=why).verdict == "FAILED"
 
 
 @given(st.sampled_from([-0.05, float(1 << 40), 0.0]))
@@ -175,49 +177,45 @@ def test_impossible_times_are_no_pass(seconds: float) -> None:
     plan = (*CHECKS[:1], check("import", "load", at_least=(("import", 0.1),)), *CHECKS[2:])
     told = events(("passed",) * 4)
     told[4]["result"]["measurements"] = {"import": {"value": 0.5, "unit": "s"}}
-    assert judged(lines(KEY, *told), plan=plan).verdict == "PASSED"
+    assert judged(lines(*told), plan=plan).verdict == "PASSED"
     told[4]["result"]["measurements"] = {"import": {"value": seconds, "unit": "s"}}
-    assert judged(lines(KEY, *told), plan=plan).verdict == "FAILED"
+    assert judged(lines(*told), plan=plan).verdict == "FAILED"
 
 
 @settings(max_examples=200)
-@given(OUTCOMES, st.lists(st.sampled_from(MUTATIONS), max_size=3), st.integers(0, 1 << 30))
+@given(OUTCOMES, MOVES, st.integers(0, 1 << 30))
 def test_moved_messages_of_a_stopped_run_never_help(
     outcomes: tuple[str, ...], mutations: list[Callable[[list[Any], Random], list[Any]]], seed: int
 ) -> None:
-    """However its messages are moved, under the right key: a run that was stopped is FAILED."""
-    told: list[Any] = events(outcomes)
-    for mutate in mutations:
-        if len(told) > 1:  # there is something left to move
-            told = mutate(told, Random(seed)) or told
-    assert judged(lines(KEY, *told), why=Unfinished("killed", Code.PROBE_TIMEOUT)).verdict == "FAILED"
+    """A run that was stopped is FAILED, however its messages are moved."""
+    printed = lines(*moved(events(outcomes), mutations, seed))
+    assert judged(printed, why=Unfinished("killed", Code.PROBE_TIMEOUT)).verdict == "FAILED"
 
 
 @given(OUTCOMES, st.integers(0, 1 << 30))
 def test_a_flood_after_the_last_message_is_no_pass(outcomes: tuple[str, ...], before: int) -> None:
     """What is printed counts to the end: a run that floods its log is not PASSED for having said all before."""
-    session = Session((*CHECKS, PROTOCOL), lambda _: None, key=KEY, clock=lambda: 100.0)
+    session = Session((*CHECKS, PROTOCOL), lambda _: None, token=TOKEN, clock=lambda: 100.0)
     session.noise(before % 1000)
-    session.feed(lines(KEY, *events(outcomes)))
+    session.feed(lines(*events(outcomes)))
     session.noise(65 << 20)
     assert session.stopped is not None
     results = (*session.results(session.stopped), check_protocol(session, session.stopped, PROTOCOL))
     assert judge(results, flavor="cpu").verdict == "FAILED"
 
 
-@given(OUTCOMES, st.integers(1, 5))
-def test_a_check_begins_twice_at_most(outcomes: tuple[str, ...], more: int) -> None:
-    """Among others and once more alone is honest; a third time is not."""
-    told = events(outcomes)
-    again = judged(lines(KEY, *told[:2], *[told[1]] * more, *told[2:]))
-    assert (Code.PROTOCOL_VIOLATION in [one.code for one in again.findings]) is (more > 1)
+@given(OUTCOMES)
+def test_second_begin_of_a_check_is_a_violation(outcomes: tuple[str, ...]) -> None:
+    messages = events(outcomes)
+    found = judged(lines(*messages[:2], messages[1], *messages[2:]))
+    assert Code.PROTOCOL_VIOLATION in [one.code for one in found.findings]
 
 
 @given(OUTCOMES)
 def test_what_needs_another_s_success_passes_with_it_alone(outcomes: tuple[str, ...]) -> None:
     """The runner skips a check whose need did not pass: a pass of such a one is made up, and red."""
     plan = (*CHECKS[:2], check("product", "cpu", needs=("import",)), CHECKS[3])
-    found = judged(lines(KEY, *events(outcomes)), plan=plan)
+    found = judged(lines(*events(outcomes)), plan=plan)
     made_up = outcomes[2] == "passed" and outcomes[1] != "passed"
     assert (Code.PROTOCOL_VIOLATION in [one.code for one in found.findings]) is made_up
     if made_up:
@@ -228,14 +226,14 @@ def test_a_pass_with_an_error_is_none() -> None:
     """A result that says passed and holds a finding of severity error is a contradiction, and red."""
     told = events(("passed",) * 4)
     told[4]["result"]["findings"] = [ERROR]
-    found = judged(lines(KEY, *told))
+    found = judged(lines(*told))
     assert found.verdict == "FAILED"
     assert any("passed with an error" in reason for reason in found.reasons)
 
 
 def test_a_flood_costs_bounded_memory_and_linear_time() -> None:
     """A line without an end is cut, its bytes are counted, and the run is to be stopped past the bound."""
-    session = Session(CHECKS, lambda _: None, key=KEY)
+    session = Session(CHECKS, lambda _: None, token=TOKEN)
     piece = b"x" * (1 << 20)
     for _ in range(70):
         session.feed(piece)
@@ -244,17 +242,20 @@ def test_a_flood_costs_bounded_memory_and_linear_time() -> None:
     assert len(msgspec.json.encode(session.strange)) < 100_000
 
 
-def test_a_runner_that_falls_silent_is_stopped_by_what_its_import_took() -> None:
-    """A paced check at work is waited for as long as the runner would let it, and a moment more: not its own limit."""
+@pytest.mark.parametrize(("import_s", "limit_s"), [(3.0, 30.0), (20.0, 60.0)])
+def test_silent_runner_is_stopped_after_the_limit_of_its_check(import_s: float, limit_s: float) -> None:
+    """The limit is doubled after a slow import, as in the runner."""
     now = 0.0
-    plan = (CHECKS[1], check("product", "cpu", limit_s=120.0))
-    session = Session(plan, lambda _: None, key=KEY, clock=lambda: now)
-    told = [START, {"event": "begin", "name": "import"}]
-    told.append({"event": "result", "result": {"name": "import", "outcome": "passed", "duration_s": 3.0}})
+    session = Session(
+        (CHECKS[1], check("product", "cpu", limit_s=30.0)), lambda _: None, token=TOKEN, clock=lambda: now
+    )
+    result = {"name": "import", "outcome": "passed", "duration_s": import_s}
     session.overdue()
-    now = 4.0
-    session.feed(lines(KEY, *told, {"event": "begin", "name": "product"}))
-    now = 4.0 + pace.check_limit(120.0, 3.0) + 7.0
+    now = 40.0
+    begin, end = {"event": "begin", "name": "import"}, {"event": "result", "result": result}
+    session.feed(lines(START, begin, end, {"event": "begin", "name": "product"}))
+    assert Limits().scaled(30.0, import_s) == limit_s
+    now += limit_s + 7.0
     assert not session.overdue()
     now += 2.0
     assert session.overdue()
@@ -264,14 +265,14 @@ def test_a_runner_that_falls_silent_is_stopped_by_what_its_import_took() -> None
 @given(OUTCOMES, st.lists(st.integers(1, 400), max_size=20))
 def test_how_messages_are_cut_changes_nothing(outcomes: tuple[str, ...], cuts: list[int]) -> None:
     """A stream comes in pieces of any size: what it says is the same."""
-    printed = lines(KEY, *events(outcomes))
-    session = Session((*CHECKS, PROTOCOL), lambda _: None, key=KEY, clock=lambda: 100.0)
+    printed = lines(*events(outcomes))
+    session = Session((*CHECKS, PROTOCOL), lambda _: None, token=TOKEN, clock=lambda: 100.0)
     for size in cuts:
         session.feed(printed[:size])
         printed = printed[size:]
     session.feed(printed)
     found = judge((*session.results(None), check_protocol(session, None, PROTOCOL)), flavor="cpu")
-    assert found == judged(lines(KEY, *events(outcomes)))
+    assert found == judged(lines(*events(outcomes)))
 
 
 @given(OUTCOMES, st.randoms(use_true_random=False))
@@ -282,19 +283,15 @@ def test_lanes_that_run_beside_each_other_are_honest(outcomes: tuple[str, ...], 
     mixed: list[Any] = []
     while any(lanes):
         mixed.append(random.choice([lane for lane in lanes if lane]).pop(0))
-    assert judged(lines(KEY, START, *mixed, END)) == judged(lines(KEY, *events(outcomes)))
+    assert judged(lines(START, *mixed, END)) == judged(lines(*events(outcomes)))
 
 
 @given(OUTCOMES, st.sampled_from(range(4)))
-def test_a_check_that_begins_again_alone_is_honest_and_answered_again_is_not(
-    outcomes: tuple[str, ...], again: int
-) -> None:
-    """After a crash among others a check begins once more; a second answer is never taken, whichever is better."""
-    told = events(outcomes)
-    begin, result = told[1 + 2 * again], told[2 + 2 * again]
-    assert judged(lines(KEY, *told[: 1 + 2 * again], begin, *told[1 + 2 * again :])) == judged(lines(KEY, *told))
-    better = {"event": "result", "result": {**result["result"], "outcome": "passed", "findings": []}}
-    assert judged(lines(KEY, *told[:-1], better, END)).verdict == "FAILED"
+def test_second_result_is_never_taken(outcomes: tuple[str, ...], which: int) -> None:
+    messages = events(outcomes)
+    result = messages[2 + 2 * which]["result"]
+    better = {"event": "result", "result": {**result, "outcome": "passed", "findings": []}}
+    assert judged(lines(*messages[:-1], better, END)).verdict == "FAILED"
 
 
 ERRORS = st.builds(

@@ -25,8 +25,8 @@ from envbuilder.errors import UsageError
 from envbuilder.jobs.fleet_kubernetes import OURS, Cluster, manifests, pod, write_manifests
 from envbuilder.jobs.fleet_task import ProofOrder, Task, proof_task
 from envbuilder.jobs.served_suite import SERVE
-from envbuilder.validation.events import Session
-from envbuilder.validation.launcher import beside, close, lay_out
+from envbuilder.validation.suite_launcher import beside, close, lay_out
+from envbuilder.validation.suite_session import Session
 
 LABELS = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB", "nvidia.com/cuda.driver-version.full": "550.54.15"}
 FLEET = (FleetHost(name="bare"), FleetHost(name="ampere", labels=LABELS))

@@ -90,7 +90,7 @@ def test_logins_are_found_by_host(tmp_path) -> None:
         {"auths": {"https://one.example.org/v2/": {"auth": encoded}, "two.example.org": {"identitytoken": "t"}}},
     )
     assert find("one.example.org", environment) == Login("ann", "a:b")
-    assert find("two.example.org", environment) == Login(identity_token="t")  # noqa: S106 - a test's
+    assert find("two.example.org", environment) == Login(identity_token="t")
     assert find("example.org", environment) is None
     assert find("one.example.org", {"DOCKER_CONFIG": str(tmp_path / "none")}) is None
 

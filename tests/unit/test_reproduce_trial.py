@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from factories import IDENTITY
-from probe_messages import answer_to
+from suite_messages import answer_to
 
 from envbuilder.catalog.store import load
 from envbuilder.choice import choose

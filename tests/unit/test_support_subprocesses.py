@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from envbuilder.errors import ExitCode
-from envbuilder.probes.suite import lifetime
+from envbuilder.probes.suite import watchdog
 from envbuilder.support import lifeline, subprocesses
 from envbuilder.support.subprocesses import ProgramError, run, started
 
@@ -151,8 +151,8 @@ def test_both_who_end_descendants_find_the_same() -> None:
             until = time.monotonic() + 20
             while len(lifeline._below(shell.pid)) < 3 and time.monotonic() < until:
                 time.sleep(0.02)
-            assert sorted(lifeline._below(shell.pid)) == sorted(lifetime.descendants(shell.pid))
-            assert len(lifetime.descendants(shell.pid)) == 3
+            assert sorted(lifeline._below(shell.pid)) == sorted(watchdog.descendants(shell.pid))
+            assert len(watchdog.descendants(shell.pid)) == 3
         finally:
-            for pid in (*lifetime.descendants(shell.pid), shell.pid):
+            for pid in (*watchdog.descendants(shell.pid), shell.pid):
                 os.kill(pid, signal.SIGKILL)

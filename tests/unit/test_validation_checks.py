@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import ast
-import hmac
 import json
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
-from probe_messages import START
-from probe_messages import lines as sealed_lines
+from suite_messages import START
+from suite_messages import lines as message_lines
 
 from envbuilder.finding import Code
-from envbuilder.probes.suite.channel import MARK, sealed
 from envbuilder.validation import suite_plan
 from envbuilder.validation.checks import CHECKS, GROUPS, HOST_GROUPS, Check
 from envbuilder.validation.code_text import code_only
-from envbuilder.validation.events import Progress, Session, Unfinished
 from envbuilder.validation.host_checks import LOOKS
 from envbuilder.validation.older_python import without_annotations
 from envbuilder.validation.suite_plan import Facts, digest_of
+from envbuilder.validation.suite_session import Progress, Session, Unfinished
 from envbuilder.verdict import LEVELS
 
 ROOT = Path(__file__).parents[2]
@@ -152,11 +151,11 @@ def test_documentation_lists_every_check() -> None:
     assert suite_plan.as_markdown().rstrip() in text
 
 
-def session(*lines: object) -> tuple[Session, list[Progress]]:
+def session(*lines: dict[str, Any]) -> tuple[Session, list[Progress]]:
     """Feed a session with the runner's lines, byte by byte."""
     heard: list[Progress] = []
-    made = Session((CHECKS[0], CHECKS[1]), heard.append, key="k")
-    for byte in b'"noise"\n' + sealed_lines("k", START, *lines):
+    made = Session((CHECKS[0], CHECKS[1]), heard.append, token="k")
+    for byte in b'"noise"\n' + message_lines(START, *lines, token="k"):
         made.feed(bytes([byte]))
     return made, heard
 
@@ -193,23 +192,13 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("payload", HOSTILE.values(), ids=HOSTILE.keys())
-def test_a_sealed_message_of_any_shape_is_a_violation(payload: bytes) -> None:
+def test_message_of_another_shape_is_a_violation(payload: bytes) -> None:
     """Whoever holds the key and writes nonsense ends no command in a traceback: the run's messages are amiss."""
-    made = Session((CHECKS[0],), lambda _: None, key="k")
-    made.feed(sealed(b"k", 0, b'{"event":"start"}') + sealed(b"k", 1, payload))
+    made = Session((CHECKS[0],), lambda _: None, token="k")
+    made.feed(b'k {"event":"start"}\nk ' + payload + b"\n")
     assert any("cannot be read" in text for text in made.violations())
     assert made.driver().count == 0
     assert made.identity is None
-
-
-def test_a_number_of_thousands_of_digits_is_no_message() -> None:
-    """A message's number has at most 18 digits: a longer one makes its line a log."""
-    made = Session((CHECKS[0],), lambda _: None, key="k")
-    text = b"9" * 5000 + b' {"event":"start"}'
-    made.feed(MARK + hmac.new(b"k", text, "sha256").hexdigest().encode() + b" " + text + b"\n")
-    made.feed(sealed(b"k", 0, b'{"event":"start"}'))
-    assert len(made.strange) == 1
-    assert not any("was due" in text for text in made.violations())
 
 
 def test_a_base_that_was_accepted_without_tools_is_not_asked_to_assemble() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 from factories import IDENTITY
-from probe_messages import answer_to
+from suite_messages import answer_to
 
 from envbuilder.catalog.store import load
 from envbuilder.engine.fake import FakeEngine, Script
@@ -98,7 +98,7 @@ def test_an_image_that_has_hung_is_not_started_once_more_for_its_users() -> None
     who = {"event": "identity", "identity": IDENTITY}
     verdict, starts = told(who, *ended("import", "passed"), *ended("first-op", "timeout"))
     (start,) = (check for check in verdict.checks if check.name == "user-start")
-    assert (start.outcome, "hung" in start.observed, start.findings) == ("skipped", True, ())
+    assert (start.outcome, "timed out" in start.observed, start.findings) == ("skipped", True, ())
     healthy, more = told(who, *ended("import", "passed"), *ended("first-op", "passed"))
     (start,) = (check for check in healthy.checks if check.name == "user-start")
     assert start.outcome == "failed", "it was made, and this engine computes nothing"

@@ -1,7 +1,6 @@
-"""Start the probes from any folder and any Python, without putting this folder's names in the framework's way.
+"""Start the probes from any folder, with any Python from 3.6 on: ``python -I -S <this folder>``.
 
-``python -I -S <this folder>`` reads an order (a key and a plan, as JSON) from standard input and answers with sealed
-messages on what was its standard output.
+Standard input has an order (a token and a plan, as JSON); the messages go to the original standard output.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ PACKAGE = "envbuilder_probes"
 
 
 def load_package() -> None:
-    """Make this folder a package of its own name, so that no module here can shadow another of that name."""
+    """Import this folder as a package, so that its modules do not shadow modules of the framework."""
     if sys.path and os.path.abspath(sys.path[0] or ".") == HERE:
         del sys.path[0]
     package = types.ModuleType(PACKAGE)
@@ -28,18 +27,13 @@ def load_package() -> None:
 
 
 def main(arguments: list[str]) -> Any:
-    """Run as the runner, which may have to look for its Python first, or as one of its workers or samples."""
+    """Run as the runner, as one of its workers, or as a sample of the start-up."""
     load_package()
     if arguments[:1] == ["--worker"]:
-        worker = importlib.import_module(PACKAGE + ".worker")
-        return worker.main(int(arguments[1]))
+        return importlib.import_module(PACKAGE + ".worker").main(int(arguments[1]))
     if arguments[:1] == ["--sample"]:
         return importlib.import_module(PACKAGE + ".sample").main(int(arguments[1]), STARTED)
-    if arguments[:1] == ["--seek"]:
-        importlib.import_module(PACKAGE + ".seek").settle(int(arguments[1]), arguments[2:])
-    code = importlib.import_module(PACKAGE + ".runner").main()
-    importlib.import_module(PACKAGE + ".seek").end_all_others()
-    return code
+    return importlib.import_module(PACKAGE + ".runner").main()
 
 
 if __name__ == "__main__":

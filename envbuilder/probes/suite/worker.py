@@ -1,9 +1,8 @@
-"""One process that runs the checks of a group in turn and answers on a descriptor of its own.
+"""Run the checks of a group in this process and send the results on a private descriptor.
 
-Frameworks print where they like; nothing that they print can be taken for an answer, because answers travel on a
-descriptor that only this module knows, under a key that came with the order. The order is read before anything of the
-image's own (``site``, ``.pth`` files, ``sitecustomize``) runs. The log's markers tell the runner which
-check printed what.
+Frameworks print to any stream. Their output is never taken for a result: results have a descriptor of their own and the
+token of the order. The order is read before code of the image runs (``site``, ``.pth`` files, ``sitecustomize``).
+Markers in the log show which check printed what.
 """
 
 from __future__ import annotations
@@ -24,19 +23,19 @@ from .channel import Writer
 
 
 def main(descriptor: int) -> NoReturn:
-    """Read the group from standard input, run it, answer on ``descriptor``; exits without tearing anything down."""
+    """Run the group on standard input and exit without any clean-up: frameworks may hang or crash in it."""
     os.set_inheritable(descriptor, False)
     order = json.loads(sys.stdin.buffer.read().decode())
-    writer = Writer(descriptor, order.pop("key"))
     token = order.pop("token")
+    writer = Writer(descriptor, token)
     if sys.flags.no_site:
-        site.main()  # from here on this Python is the image's own
+        site.main()  # from here on, code of the image runs
     outcomes = dict(order["outcomes"])
     facts = order["facts"]
     facts["worker"] = {"started": time.monotonic(), "spawned": order["spawned"], "group": order["group"]}
     for check in order["checks"]:
         _mark(token, "begin", check["name"])
-        writer.send({"event": "begin", "name": check["name"]})
+        writer.send({"event": "begin", "name": check["name"], "at": time.monotonic()})
         result = _run(check, facts, outcomes)
         result["name"] = check["name"]
         outcomes[check["name"]] = result["outcome"]
@@ -46,7 +45,7 @@ def main(descriptor: int) -> NoReturn:
 
 
 def blocked_by(check: Order, outcomes: Mapping[str, str]) -> str | None:
-    """Name the first check that this one needs and that did not pass; None where it can run."""
+    """Return the first check that this one needs and that did not pass; None if it can run."""
     return next((name for name in check.get("needs", ()) if outcomes.get(name, "passed") != "passed"), None)
 
 
@@ -58,9 +57,9 @@ def _run(check: Order, facts: Facts, outcomes: Mapping[str, str]) -> Answer:
     try:
         older.prepare(str(facts.get("tensorflow") or ""), facts["worker"]["group"], check["probe"])
         probe = importlib.import_module("." + module, __package__)
-        told: Answer = getattr(probe, function)(facts, **check.get("arguments", {}))
-        return told
-    except BaseException as error:  # SystemExit and KeyboardInterrupt from a framework are answers too
+        result: Answer = getattr(probe, function)(facts, **check.get("arguments", {}))
+        return result
+    except BaseException as error:  # a framework's SystemExit or KeyboardInterrupt is a result
         text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
         sys.stderr.write(text[-6000:])
         result = answer.failed(observed="{0}: {1}".format(type(error).__name__, error))

@@ -1,4 +1,4 @@
-"""Tell a known cause from what a framework raised or printed; the rest stays a crash without a name."""
+"""Find the known cause of an error in what a framework raised or printed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 from .answer import Answer, finding
 
-# (pattern, code, what it means, what mends it); the first that matches names the cause.
+# (pattern, code, meaning, fix); the first match names the cause.
 CAUSES = (
     (
         r"compiled using NumPy 1\.x cannot be run in|_ARRAY_API not found"
@@ -21,7 +21,7 @@ CAUSES = (
         r"|'(MessageFactory|SymbolDatabase)' object has no attribute 'GetPrototype'|runtime_version.*protobuf"
         r"|Detected incompatible Protobuf",
         "PROTOBUF_ABI",
-        "the generated code and the installed protobuf do not belong together",
+        "the generated code does not match the installed protobuf",
         "install the protobuf that this release was made for",
     ),
     (
@@ -64,7 +64,7 @@ CAUSES = (
 
 
 def classify(result: Answer) -> Answer:
-    """Add the finding that a failed answer's text points to; a result that explains itself stays as it is."""
+    """Add the finding for the text of an error; a result that has a finding already does not change."""
     if result["outcome"] in ("passed", "skipped"):
         return result
     known = [found["code"] for found in result["findings"]]

@@ -1,10 +1,13 @@
-"""Run the probes: in a closed container, or in a process of this host where there is no container."""
+"""Run the suite in a closed container, or in a process of this host."""
 
 from __future__ import annotations
 
 import os
+import selectors
+import signal
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,23 +15,26 @@ from pathlib import Path
 from envbuilder.engine.port import FILES_AT, OWN_END_S, ContainerSpec, Ended, Engine
 from envbuilder.errors import InfrastructureError, UsageError
 from envbuilder.finding import Code
-from envbuilder.support import terminal_text
-from envbuilder.validation.events import FLOODED, Session, Unfinished
-from envbuilder.validation.process import follow
+from envbuilder.probes.suite.watchdog import descendants
+from envbuilder.support import subprocesses, terminal_text
 from envbuilder.validation.suite_plan import probe_files
+from envbuilder.validation.suite_session import FLOODED, Session, Unfinished
 from envbuilder.workspace import temporary_folder, write_atomically, writing
 
 PROBES = "probes"
-"""The suite's folder there; a probe that is no part of the suite is put beside the suite's own."""
+"""The folder of the suite in a container; probes of other files are put next to the suite's."""
+
 _STDERR_KEPT = 8000
+_NO_TENSORFLOW, _NO_PYTHON = 3, 4
+"""The exit codes of start.sh if no Python of the image has TensorFlow, and if its Python does not start."""
 
 
 @dataclass(frozen=True)
 class Place:
     """How to run in a container: which image, with which GPUs, files and variables, within how many seconds.
 
-    ``called`` is what the user calls the image. ``is_known`` says that TensorFlow is meant to be in it: where it is
-    not, or the image does not start, that is a finding and no mistake of the user's.
+    ``called`` is the user's name of the image. ``is_known`` means that TensorFlow has to be in it: if it is missing, or
+    the image does not start, that is a finding and not a wrong argument.
     """
 
     image: str
@@ -41,10 +47,10 @@ class Place:
 
 
 def in_container(engine: Engine, place: Place, plan: bytes, session: Session) -> Unfinished | None:
-    """Run a plan in a fresh container; return None where it ran to its end, else why it did not.
+    """Run a plan in a fresh container; return why it did not run to its end, None if it did.
 
-    Raises InfrastructureError where the engine cannot run it, UsageError where an image that is not known has no
-    TensorFlow, or cannot start.
+    Raises InfrastructureError if the engine cannot run it, UsageError if an image that is not known has no TensorFlow
+    or cannot start.
     """
     files = {f"{PROBES}/{name}": content for name, content in probe_files().items()}
     stderr = bytearray()
@@ -67,41 +73,30 @@ def in_container(engine: Engine, place: Place, plan: bytes, session: Session) ->
     return session.stopped or _why(place, ended, stderr.decode(errors="replace"))
 
 
-_NO_TENSORFLOW = 3
-"""The exit code by which start.sh says that no Python of the image has TensorFlow."""
-
-_NO_PYTHON = 4
-"""The exit code by which start.sh says that the image's Python does not start."""
-
-
 def _why(place: Place, ended: Ended, stderr: str) -> Unfinished | None:
-    called = place.called or place.image
     refused = _refusal(ended)
     if refused is not None and not place.is_known:
         why, hint = refused
-        raise UsageError(f"{called}: {why}", hint=hint)
-    reasons = (
-        (ended.flooded, FLOODED),
-        (ended.timed_out, Unfinished("not run: the container's time limit was reached", Code.PROBE_TIMEOUT)),
-        # A check that was killed for its memory is told as a check that died; the run itself has come to its end.
-        (ended.out_of_memory and ended.exit_code != 0, Unfinished("not run: the container ran out of memory")),
-        (refused is not None, Unfinished(f"not run: {refused[0] if refused else ''}")),
-        (
-            ended.exit_code == _NO_PYTHON,
-            Unfinished(f"not run: the image's Python does not start: {terminal_text.line(stderr[:1000])}"),
-        ),
-        (
-            ended.exit_code != 0,
-            Unfinished(
-                f"not run: the runner ended with exit code {ended.exit_code}: {terminal_text.line(stderr[-1000:])}"
-            ),
-        ),
+        raise UsageError(f"{place.called or place.image}: {why}", hint=hint)
+    if ended.flooded:
+        return FLOODED
+    if ended.timed_out:
+        return Unfinished("not run: the container's time limit was reached", Code.PROBE_TIMEOUT)
+    if ended.exit_code == 0 and refused is None:
+        return None  # a check that was killed for its memory is a crashed check: the run itself came to its end
+    if ended.out_of_memory:
+        return Unfinished("not run: the container ran out of memory")
+    if refused is not None:
+        return Unfinished(f"not run: {refused[0]}")
+    if ended.exit_code == _NO_PYTHON:
+        return Unfinished(f"not run: the image's Python does not start: {terminal_text.line(stderr[:1000])}")
+    return Unfinished(
+        f"not run: the runner ended with exit code {ended.exit_code}: {terminal_text.line(stderr[-1000:])}"
     )
-    return next((why for holds, why in reasons if holds), None)
 
 
 def _refusal(ended: Ended) -> tuple[str, str] | None:
-    """Say why nothing of the suite ran at all, and what mends it; None where something did."""
+    """Return why nothing of the suite ran, and a fix; None if something did."""
     if ended.flooded or ended.timed_out or ended.out_of_memory:
         return None
     if ended.exit_code == _NO_TENSORFLOW:
@@ -119,10 +114,10 @@ def here(
     files: Mapping[str, bytes] | None = None,
     time_limit: float = 1800.0,
 ) -> Unfinished | None:
-    """Run a plan with a Python of this host; return None where it ran to its end, else why it did not.
+    """Run a plan with a Python of this host; return why it did not run to its end, None if it did.
 
-    ``time_limit``, in seconds, bounds the whole run as a container's does; ``files`` are put beside the suite's, by
-    their paths. Raises InfrastructureError where that Python cannot be started.
+    ``time_limit``, in seconds, bounds the run as for a container; ``files`` are put next to the suite's, by their
+    paths. Raises InfrastructureError if that Python cannot be started.
     """
     with temporary_folder("here") as folder:
         probes = folder / PROBES
@@ -136,9 +131,9 @@ def here(
 
 
 def _followed(command: Sequence[str], plan: bytes, session: Session, time_limit: float, *, hint: str) -> int | None:
-    """Run a program of this host that answers a session; its exit code, None where it did not end in time.
+    """Run a program that sends messages to a session; return its exit code, None if it did not end in time.
 
-    Raises InfrastructureError with ``hint`` where it cannot be started.
+    Raises InfrastructureError with ``hint`` if it cannot be started.
     """
     try:
         return follow(
@@ -156,6 +151,76 @@ def _unfinished(code: int | None) -> Unfinished | None:
     if code is None:
         return Unfinished("not run: the run's time limit was reached", Code.PROBE_TIMEOUT)
     return None if code == 0 else Unfinished(f"not run: the runner ended with exit code {code}")
+
+
+_POLL_S = 0.2
+_REST_S = 1.0
+"""How long the output of a process that has ended may still come: another process may keep its pipe open."""
+
+
+def follow(
+    command: Sequence[str],
+    on_output: Callable[[bytes], None],
+    *,
+    time_limit: float,
+    stdin: bytes = b"",
+    overdue: Callable[[], bool] = lambda: False,
+) -> int | None:
+    """Run a command, pass on its standard output as it comes, and return its exit code.
+
+    Returns None if it did not end within ``time_limit`` seconds, or was ``overdue``. At the end, its process group and
+    all its descendants are killed; also if this process is killed. Raises OSError if it cannot be started.
+    """
+    deadline = time.monotonic() + time_limit
+    with subprocesses.started(
+        command, patience=0.0, start_new_session=True, bufsize=0, stdin=subprocesses.PIPE, stdout=subprocesses.PIPE
+    ) as process:
+        threading.Thread(target=_give, args=(process, stdin), daemon=True).start()  # it may never read
+        try:
+            for data in _output(process, deadline, overdue):
+                on_output(data)
+            while process.poll() is None and not overdue() and time.monotonic() < deadline:
+                time.sleep(_POLL_S / 10)
+            return process.poll()
+        finally:
+            _end(process)
+
+
+def _give(process: subprocesses.Process, data: bytes) -> None:
+    assert process.stdin is not None  # noqa: S101 - requested at the start
+    with suppress(OSError, ValueError), process.stdin as stream:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(stream.fileno(), view) :]
+
+
+def _output(process: subprocesses.Process, deadline: float, overdue: Callable[[], bool]) -> Iterator[bytes]:
+    """Yield output until its end, the deadline, the end of the process and a moment more, or until it is overdue."""
+    assert process.stdout is not None  # noqa: S101 - requested at the start
+    with process.stdout as stream, selectors.DefaultSelector() as selector:
+        selector.register(stream, selectors.EVENT_READ)
+        has_ended = False
+        while (left := deadline - time.monotonic()) > 0 and not overdue():
+            if not has_ended and process.poll() is not None:
+                has_ended, deadline = True, min(deadline, time.monotonic() + _REST_S)
+            if selector.select(min(left, _POLL_S)):
+                data = os.read(stream.fileno(), 1 << 16)
+                if not data:
+                    return
+                yield data
+
+
+def _end(process: subprocesses.Process) -> None:
+    """Kill a process, its group, and descendants in other sessions: every check has a session of its own."""
+    if process.poll() is None:
+        with suppress(ProcessLookupError):
+            process.send_signal(signal.SIGSTOP)  # so that it starts nothing more meanwhile
+        for pid in descendants(process.pid):
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 PIPES = ("go", "order", "said", "errors", "ended")

@@ -1,0 +1,66 @@
+"""Time limits of a run, and an end to it if the process that started it was killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+TOO_LATE = 124
+
+
+class Limits(NamedTuple):
+    """Seconds that hold for a whole run; the limit of a check is in the table of checks.
+
+    ``start_s``: until a worker begins its first check, and from one check to the next.
+    ``rest_s``: what is left of the run after the first check that timed out.
+    ``slow_import_s``: a longer import doubles the limits of all checks. No quick check takes longer than the import.
+    """
+
+    start_s: float = 45.0
+    rest_s: float = 20.0
+    slow_import_s: float = 15.0
+
+    def scaled(self, limit_s: float, import_s: float) -> float:
+        """Return the limit of a check on a host where importing TensorFlow took ``import_s`` seconds."""
+        return 2 * limit_s if import_s > self.slow_import_s else limit_s
+
+
+def end_after(seconds: float) -> None:
+    """End this process and its descendants after so many seconds.
+
+    A signal is not enough: the kernel does not deliver it to the first process of a container.
+    """
+    timer = threading.Timer(seconds, _end)
+    timer.daemon = True
+    timer.start()
+
+
+def _end() -> None:
+    kill_descendants()
+    os._exit(TOO_LATE)
+
+
+def kill_descendants() -> None:
+    """Kill every process below this one. Outside a container, nothing else does."""
+    for pid in descendants(os.getpid()):
+        with suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def descendants(pid: int) -> list[int]:
+    """Return the processes below one, without that one; none if the system has no ``/proc``."""
+    children: dict[int, list[int]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError, ValueError, IndexError):  # it may end during the read
+            parent = int(stat.read_text(errors="replace").rpartition(")")[2].split()[1])
+            children.setdefault(parent, []).append(int(stat.parent.name))
+    found: list[int] = []
+    new = [pid]
+    while new:
+        new = [child for parent in new for child in children.get(parent, ())]
+        found += new
+    return found

@@ -1,0 +1,34 @@
+"""The messages between runner and host in tests: write what a runner would send, and read what one sent."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from envbuilder.probes.suite.channel import Reader, message
+
+TOKEN = "token-of-a-test"  # noqa: S105 - it is not a secret
+START = {"event": "start", "python": "3.11.9", "executable": "/opt/venv/bin/python"}
+END = {"event": "end"}
+
+
+def answer_to(stdin: bytes, *events: dict[str, Any]) -> bytes:
+    """Write what the runner that read ``stdin`` would: these events between its start and its end."""
+    return lines(START, *events, END, token=json.loads(stdin)["token"])
+
+
+def lines(*events: dict[str, Any], token: str = TOKEN) -> bytes:
+    return b"".join(message(token, event) for event in events)
+
+
+def order(plan: object, **more: object) -> bytes:
+    """Write what a runner reads on its standard input."""
+    return json.dumps({"token": TOKEN, "plan": plan, **more}).encode()
+
+
+def events_of(printed: bytes) -> list[dict[str, Any]]:
+    """Return the events of what a runner printed, and check that it printed nothing else."""
+    reader = Reader(TOKEN)
+    events = [json.loads(document) for document in reader.feed(printed)]
+    assert not reader.strange
+    return events

@@ -1,0 +1,241 @@
+"""A run of the suite in a container or on this host: why it did not come to its end, and that nothing of it is left."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from misbehaving import MISBEHAVE, write_suite
+
+from envbuilder.engine.fake import FakeEngine, Script
+from envbuilder.errors import InfrastructureError, UsageError
+from envbuilder.finding import Code
+from envbuilder.validation import suite_plan
+from envbuilder.validation.checks import Check
+from envbuilder.validation.suite_launcher import PROBES, Place, follow, here, in_container
+from envbuilder.validation.suite_plan import Facts
+from envbuilder.validation.suite_session import Session, Unfinished
+
+LIMIT_S = 0.5
+SLACK_S = 8.0
+"""How late a result may come on a busy machine; without a limit each of these processes takes minutes."""
+
+
+def run(script: Script, place: Place | None = None) -> Unfinished | None:
+    """Run a plan in a container that ends as the script says."""
+    engine = FakeEngine(script=lambda _: script)
+    engine.add("some:image")
+    return in_container(
+        engine, place or Place("some:image", time_limit=10.0), b"{}", Session((), lambda _: None, token="secret")
+    )
+
+
+KNOWN = Place("some:image", is_known=True, time_limit=10.0)
+
+
+@pytest.mark.parametrize(
+    ("script", "place", "text", "code"),
+    [
+        (Script(exit_code=127, stderr=b"gone"), None, "not run: the runner ended with exit code 127: gone", None),
+        (Script(seconds=11.0), None, "time limit", Code.PROBE_TIMEOUT),
+        (Script(exit_code=137, out_of_memory=True), None, "out of memory", None),
+        (Script(stderr=b"\n" * 1_000_001), None, "a million lines", Code.PROTOCOL_VIOLATION),
+        (Script(exit_code=4, stderr=b"No module named 'encodings'"), None, "No module named 'encodings'", None),
+        (Script(exit_code=3), KNOWN, "no Python in it has TensorFlow", None),
+        (Script(refusal="no such file"), KNOWN, "cannot start", None),
+    ],
+)
+def test_run_that_did_not_end_well_has_its_reason(
+    script: Script, place: Place | None, text: str, code: Code | None
+) -> None:
+    why = run(script, place)
+    assert why is not None
+    assert text in why.why
+    assert why.code is (code or Code.PROBE_CRASHED)
+
+
+def test_run_that_ends_well_needs_no_reason() -> None:
+    """The engine reports out of memory for any process: a check that was killed for it is a result of the run."""
+    assert run(Script()) is None
+    assert run(Script(exit_code=0, out_of_memory=True)) is None
+
+
+@pytest.mark.parametrize(
+    ("script", "text", "hint"),
+    [
+        (
+            Script(exit_code=127, refusal="no /bin/sh for start.sh\n"),
+            r"\Amine:latest: the container cannot start: no /bin/sh for start\.sh",
+            "the image needs /bin/sh",
+        ),
+        (
+            Script(exit_code=3),
+            r"\Amine:latest: no Python in it has TensorFlow",
+            "validate an image that brings TensorFlow",
+        ),
+    ],
+)
+def test_unknown_image_that_cannot_run_the_suite_is_a_usage_error(script: Script, text: str, hint: str) -> None:
+    """The error has the name that the user gave, not the id of the image."""
+    with pytest.raises(UsageError, match=text) as caught:
+        run(script, Place("some:image", called="mine:latest"))
+    assert caught.value.hint == hint
+
+
+def test_token_is_only_on_standard_input() -> None:
+    engine = FakeEngine(script=lambda _: Script())
+    engine.add("some:image")
+    in_container(engine, Place("some:image"), b"{}", Session((), lambda _: None, token="the-token-of-the-run"))
+    (spec,) = engine.runs
+    assert b"the-token-of-the-run" in spec.stdin
+    assert "the-token-of-the-run" not in repr((spec.command, spec.env, spec.files, spec.labels, spec.mounts))
+
+
+def is_gone(pid: int) -> bool:
+    """Wait until a killed process has ended; one that nobody waits for yet has ended too."""
+    until = time.monotonic() + SLACK_S
+    while time.monotonic() < until:
+        try:
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                return True
+        except OSError:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def with_child(tmp_path: Path, how: str, then: str) -> list[str]:
+    """Return a program that starts a long-lived child, writes its id to a file, and goes on."""
+    program = (
+        "import subprocess, sys, time\n"
+        f"child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(300)'], {how})\n"
+        f"open({str(tmp_path / 'pid')!r}, 'w').write(str(child.pid))\n"
+        f"print('begun', flush=True)\n{then}\n"
+    )
+    return [sys.executable, "-c", program]
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "import time; print('begun', flush=True); time.sleep(300)",
+        "import os, time; print('begun', flush=True); os.close(1); time.sleep(300)",
+        "import sys\nprint('begun')\nwhile True: sys.stdout.write('x' * 4096)",
+        "import signal, time; signal.signal(15, signal.SIG_IGN); print('begun', flush=True); time.sleep(300)",
+    ],
+    ids=["silent", "closes its output", "prints without end", "ignores signals"],
+)
+def test_limit_ends_every_process(program: str) -> None:
+    output = bytearray()
+    began = time.monotonic()
+    assert follow([sys.executable, "-c", program], output.extend, time_limit=LIMIT_S) is None
+    assert LIMIT_S <= time.monotonic() - began < LIMIT_S + SLACK_S
+    assert output.startswith(b"begun")
+
+
+@pytest.mark.parametrize("how", ["", "start_new_session=True"], ids=["its group", "a session of its own"])
+def test_limit_ends_the_children_too(tmp_path: Path, how: str) -> None:
+    assert follow(with_child(tmp_path, how, "time.sleep(300)"), lambda _: None, time_limit=LIMIT_S) is None
+    assert is_gone(int((tmp_path / "pid").read_text()))
+
+
+def test_child_that_keeps_the_pipe_open_does_not_delay_the_exit_code(tmp_path: Path) -> None:
+    output = bytearray()
+    began = time.monotonic()
+    assert follow(with_child(tmp_path, "", "sys.exit(4)"), output.extend, time_limit=300) == 4
+    assert time.monotonic() - began < 60
+    assert output == b"begun\n"
+    assert is_gone(int((tmp_path / "pid").read_text()))
+
+
+def test_output_is_complete_and_the_exit_code_its_own() -> None:
+    output = bytearray()
+    program = "import sys; sys.stdout.write('y' * 3_000_000); sys.exit(7)"
+    assert follow([sys.executable, "-c", program], output.extend, time_limit=60) == 7
+    assert len(output) == 3_000_000
+
+
+def test_error_of_the_reader_ends_the_process(tmp_path: Path) -> None:
+    def refuse(_: bytes) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        follow(with_child(tmp_path, "", "time.sleep(300)"), refuse, time_limit=60)
+    assert is_gone(int((tmp_path / "pid").read_text()))
+
+
+def checks(*names: str) -> tuple[Check, ...]:
+    """Make checks of the suite's own controls, each with more time than the run."""
+    return tuple(
+        Check(name=name, level="static", group="static", probe=f"misbehave:{name}", proves="x", codes=(), limit_s=600)
+        for name in names
+    )
+
+
+def test_run_here_ends_at_its_limit_like_a_container() -> None:
+    """A result from before the limit stays; every other check has the time limit as its reason."""
+    session = Session(checks("well", "hang", "throw"), lambda _: None)
+    plan = suite_plan.plan(checks("well", "hang", "throw"), Facts(flavor="cpu"))
+    began = time.monotonic()
+    files = {f"{PROBES}/{name}": content for name, content in MISBEHAVE.items()}
+    why = here(sys.executable, plan, session, files=files, time_limit=3)
+    assert time.monotonic() - began < 3 + SLACK_S
+    found = {one.name: one for one in session.results(why)}
+    assert {name: one.outcome for name, one in found.items()} == {
+        "well": "passed",
+        "hang": "timeout",
+        "throw": "timeout",
+    }
+    assert [one.code for one in found["hang"].findings] == [Code.PROBE_TIMEOUT]
+    assert session.violations(why) == ()
+    assert "time limit was reached" in found["hang"].observed
+
+
+@pytest.mark.parametrize(
+    ("program", "text"),
+    [
+        ("exec >&-; sleep 300", "the run's time limit was reached"),
+        ("exit 9", "the runner ended with exit code 9"),
+        ("sleep 300", "the run's time limit was reached"),
+    ],
+)
+def test_program_in_place_of_python_is_reported(tmp_path: Path, program: str, text: str) -> None:
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\n{program}\n")
+    python.chmod(0o755)
+    why = here(str(python), b"{}", Session((), lambda _: None), time_limit=LIMIT_S)
+    assert why is not None
+    assert why.why == f"not run: {text}"
+
+
+def test_missing_python_is_an_error_with_a_hint(tmp_path: Path) -> None:
+    with pytest.raises(InfrastructureError, match="cannot run"):
+        here(os.fspath(tmp_path / "none"), b"{}", Session((), lambda _: None))
+
+
+def test_runner_without_a_host_ends_itself(tmp_path: Path) -> None:
+    """If the host process was killed, the first process of a container ends at the time in its order."""
+    session = Session(checks("hang"), lambda _: None)
+    order = session.order(suite_plan.plan(checks("hang"), Facts(flavor="cpu")), 2.0)
+    assert json.loads(order)["limit_s"] == 2.0
+    began = time.monotonic()
+    command = [sys.executable, "-I", "-S", str(write_suite(tmp_path / "probes"))]
+    done = subprocess.run(command, input=order, capture_output=True, timeout=60, check=False)
+    session.feed(done.stdout)
+    assert done.returncode == 124
+    assert 1.5 < time.monotonic() - began < 2 + SLACK_S
+    assert session.began == ["hang"]
+    left = [path for path in Path("/proc").glob("[0-9]*/cmdline") if bytes(tmp_path) in _read(path)]
+    assert all(is_gone(int(path.parent.name)) for path in left)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
