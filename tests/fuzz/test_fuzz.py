@@ -1,74 +1,96 @@
-"""A few thousand hostile inputs for each parser, and every input that once ended wrong; `make fuzz` tries a million."""
+"""Every parser of untrusted bytes refuses damaged input with an error of its own, in bounded time and memory."""
 
 from __future__ import annotations
 
-import sys
-import time
+import contextlib
+import io
 from pathlib import Path
 
 import pytest
-from fuzz import MOST_BYTES, TRACED, run, tried
-from fuzz_target import CORPUS, Target
-from fuzz_targets import TARGETS
-from mutations import LARGEST, case
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from strategies import damaged
+from target import CORPUS, MEMORY, PROCESSOR_S, Target, fault
+from targets import TARGETS
 
 from envbuilder.errors import UsageError
 
-CASES, SECONDS = 3000, 1.0
-"""How many cases of each parser are tried in every run of the tests, within how many seconds each."""
-
-KEPT = sorted(path for path in CORPUS.rglob("*") if path.is_file())
 BY_NAME = {target.name: target for target in TARGETS}
+FIXED = sorted(path for path in CORPUS.rglob("*") if path.is_file() and not path.name.startswith("seed-"))
+
+
+def test_corpus_belongs_to_targets() -> None:
+    assert {path.name for path in CORPUS.iterdir()} <= BY_NAME.keys()
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
-def test_hostile_input_ends_well(target: Target) -> None:
-    """No input ends in anything but an error of ours, in a second of the processor and 300 MB."""
-    count, wrong = run(target, 0, CASES, SECONDS)
-    assert count > 0
-    assert not [one.why for one in wrong]
+def test_parser_accepts_honest_input(target: Target) -> None:
+    """A parser that refuses its seeds would not be fuzzed beyond its first check."""
+    seeds = target.seeds()
+    assert seeds
+    for seed in seeds:
+        with contextlib.redirect_stderr(io.StringIO()):
+            target.run(seed)
 
 
-@pytest.mark.parametrize("path", KEPT, ids=lambda path: f"{path.parent.name}-{path.name}")
-def test_what_once_ended_wrong_ends_well(path: Path) -> None:
-    """Every input of the corpus, which holds what was mended, each in its parser's folder."""
-    assert tried(BY_NAME[path.parent.name], path.read_bytes()) == ""
+def fuzz(target: Target, examples: int) -> None:
+    """Try so many damaged inputs."""
+
+    @settings(max_examples=examples, suppress_health_check=list(HealthCheck), database=None)
+    @given(damaged(target.seeds()))
+    def case(data: bytes) -> None:
+        assert not fault(target, data)
+
+    case()
 
 
-def test_a_case_is_the_same_everywhere() -> None:
-    """A number names an input: who reads one in a report can make it again. No case is larger than its bound."""
-    seeds = [b'{"a": [1, 2]}', b"- x: y\n"]
-    made = [case("a", number, seeds) for number in range(500)]
-    assert made == [case("a", number, seeds) for number in range(500)]
-    assert len(set(made)) > 400
-    assert max(map(len, made)) <= LARGEST
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+def test_parser_survives_damaged_input(target: Target) -> None:
+    fuzz(target, 40)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+def test_parser_survives_much_damaged_input(target: Target) -> None:
+    fuzz(target, 500)
+
+
+@pytest.mark.parametrize("path", FIXED, ids=lambda path: f"{path.parent.name}-{path.name}")
+def test_input_of_a_fixed_bug_stays_fixed(path: Path) -> None:
+    assert not fault(BY_NAME[path.parent.name], path.read_bytes())
+
+
+def test_edits_break_documents() -> None:
+    """The strategy makes many different inputs, and keeps them below the limit of size."""
+    made = set()
+
+    @settings(max_examples=300, suppress_health_check=list(HealthCheck), database=None)
+    @given(damaged([b'{"a": [1, 2]}', b"- x: y\n"]), st.none())
+    def collect(data: bytes, _: None) -> None:
+        made.add(data)
+
+    collect()
+    assert len(made) > 150
 
 
 def slow(_: bytes) -> None:
-    """Take more than a case may of the processor, measured or not."""
-    until = time.process_time() + 1.2 * (TRACED if sys.gettrace() else 1)
-    while time.process_time() < until:
-        pass
+    sum(range(int(1e8 * PROCESSOR_S)))
 
 
 def fail(data: bytes) -> None:
-    """Raise what no parser may."""
     raise KeyError(data[:1])
 
 
 def refuse(_: bytes) -> None:
-    """Raise what a parser should."""
     raise UsageError("no")
 
 
 def grow(_: bytes) -> None:
-    """Take more memory than a case may."""
-    len(b"x" * (MOST_BYTES + (50 << 20)))
+    len(b"x" * (MEMORY + (50 << 20)))
 
 
-@pytest.mark.parametrize(("parser", "why"), [(slow, "slow"), (fail, "KeyError"), (refuse, ""), (grow, "large")])
-def test_what_is_wrong_is_seen(parser: object, why: str) -> None:
-    """The measure itself: another exception, too much time and too much memory are each told."""
-    found = tried(Target("x", lambda: [b"a"], parser), b"a")  # type: ignore[arg-type]
-    assert found.startswith(why)
-    assert bool(found) == bool(why)
+@pytest.mark.parametrize(("parser", "expected"), [(slow, "slow"), (fail, "KeyError"), (refuse, ""), (grow, "large")])
+def test_fault_names_exceptions_time_and_memory(parser: object, expected: str) -> None:
+    found = fault(Target("x", parser), b"a")  # type: ignore[arg-type]
+    assert found.startswith(expected)
+    assert bool(found) == bool(expected)

@@ -1,0 +1,645 @@
+"""Every parser of untrusted bytes: what users write, indexes, registries, engines, images and signers send."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import io
+import json
+import re
+import sqlite3
+import sys
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+from unittest import mock
+
+import factories
+import msgspec
+from made_images import SITE, image_of, outside, package, record
+from target import REFUSED, REPOSITORY, Target, each, file, folder
+
+from envbuilder.attest import envelope, keys, predicates, statement
+from envbuilder.attest.demand import Demand
+from envbuilder.attest.envelope import KeyOpener, KeySealer, SignedBy
+from envbuilder.attest.kinds import Kind, add_up, parse_kinds
+from envbuilder.attest.sbom_contents import read as read_contents
+from envbuilder.attest.sigstore import SigstoreOpener
+from envbuilder.attest.trust import Evidence, decide
+from envbuilder.catalog import store
+from envbuilder.choice import read_known
+from envbuilder.cli.output import as_json, flattened
+from envbuilder.compat.check import check
+from envbuilder.compat.fleet import FleetHost
+from envbuilder.compat.plan import plan
+from envbuilder.compat.selectors import select
+from envbuilder.compat.words import Words, question
+from envbuilder.engine import calls, engine_choice, images, layer_files
+from envbuilder.engine.buildkit import Trace
+from envbuilder.image import apt_sources, build, lockfile, mirrors, omissions, system_lock, wheel_records
+from envbuilder.image.lockfile import Locked
+from envbuilder.jobs import fleet_hosts
+from envbuilder.matrix import Matrix
+from envbuilder.probes.suite import elf, fatbin, kernel_text
+from envbuilder.publish import journal, registry_image
+from envbuilder.pypi import index_config, lazyzip, pages
+from envbuilder.pypi.package_index import DistFile
+from envbuilder.refresh import artefact, ptx_text, section_table
+from envbuilder.registry import credentials, reference, referrers, shapes
+from envbuilder.registry.client import Manifest, Repository
+from envbuilder.report import collect
+from envbuilder.report.formats import FORMATS
+from envbuilder.reproduce import render
+from envbuilder.reproduce.analysis import foresee
+from envbuilder.reproduce.report import captured
+from envbuilder.reproduce.transcript import clean
+from envbuilder.simulated import profile
+from envbuilder.support import decoding, terminal_text
+from envbuilder.support.yaml_reader import parse_yaml, read_yaml
+from envbuilder.upgrade import compare, user_tests
+from envbuilder.upgrade.observe import Output
+from envbuilder.upgrade.observed import Operation
+from envbuilder.upgrade.policy import Policy
+from envbuilder.validation import (
+    assembled_code,
+    file_records,
+    file_secrets,
+    image_claims,
+    image_files,
+    layer_scan,
+    validate_request,
+)
+from envbuilder.validation.checks import CHECKS
+from envbuilder.validation.history import History
+from envbuilder.validation.keras_settings import keras_settings
+from envbuilder.validation.stored import read_verdict, users_verdict
+from envbuilder.validation.suite_session import Session
+from envbuilder.verdict import Verdict, contradiction
+from envbuilder.workspace import Workspace, read_document, shipped, write_document
+
+DIGEST = "sha256:" + "a" * 64
+NOW = datetime(2026, 11, 22, tzinfo=UTC)
+
+
+def files(*patterns: str) -> Callable[[], list[bytes]]:
+    """Take files of the repository as honest inputs."""
+    return lambda: [path.read_bytes() for pattern in patterns for path in sorted(REPOSITORY.glob(pattern))]
+
+
+def documents(*values: object) -> list[bytes]:
+    return [msgspec.json.encode(value) for value in values]
+
+
+def pieces(data: bytes, size: int) -> list[bytes]:
+    return [data[at : at + size] for at in range(0, len(data), size)]
+
+
+def verdicts() -> list[Verdict]:
+    return [factories.verdict(), factories.failed_verdict(), factories.gpu_verdict()]
+
+
+# Files of the user
+
+
+def matrix(data: bytes) -> None:
+    found = parse_yaml(data, "m.yaml", Matrix)
+    if len(data) < 300:  # the number of combinations has a limit and tests of its own
+        plan(found, store.load())
+
+
+def fleet(data: bytes) -> None:
+    parse_yaml(data, "f.yaml", tuple[FleetHost, ...])
+
+
+def policy(data: bytes) -> None:
+    parse_yaml(data, "p.yaml", Policy)
+
+
+def nodes(data: bytes) -> None:
+    each(
+        *(
+            lambda read=read: fleet_hosts.as_yaml(read(data).fleet)
+            for read in (fleet_hosts.of_kubernetes, fleet_hosts.of_slurm)
+        )
+    )
+
+
+def lock(data: bytes) -> None:
+    text = decoding.lossy(data)
+    for parse in (lockfile.parse, system_lock.parse):
+        with contextlib.suppress(ValueError):
+            parse(text)
+
+
+def verdict(data: bytes) -> None:
+    found = users_verdict(file("v.json", data))
+    contradiction(found)
+    for form in FORMATS.values():
+        form((found,))
+    terminal_text.text(validate_request.as_text(flattened(found)))
+
+
+def configuration(data: bytes) -> None:
+    """Read the same bytes as settings of pip, uv and Docker."""
+    path = str(file("uv.toml", data))
+    for environ in ({"UV_CONFIG_FILE": path}, {"PIP_CONFIG_FILE": path, "UV_NO_CONFIG": "1"}):
+        with contextlib.suppress(*REFUSED):
+            found = index_config.configured({**environ, "HOME": str(folder())}, folder=folder(), prefix=folder())
+            index_config.for_uv(found, {})
+    file("config.json", data)
+    docker = {"DOCKER_CONFIG": str(folder())}
+    each(lambda: credentials.find("registry.example.org", docker), lambda: engine_choice.resolved(docker))
+
+
+def apt_settings(data: bytes) -> None:
+    file("envbuilder/config.toml", data)
+    apt_sources.repository("nvidia-bookworm", {"XDG_CONFIG_HOME": str(folder())})
+
+
+def apt_seeds() -> list[bytes]:
+    key = file("key.asc", b"-----BEGIN PGP PUBLIC KEY BLOCK-----\n\nmQ==\n-----END PGP PUBLIC KEY BLOCK-----\n")
+    text = f"""[apt]
+debian = "https://m.example.org/d"
+[apt.repositories.nvidia-bookworm]
+url = "https://p.example.org/c"
+key = "{key}"
+"""
+    return [text.encode()]
+
+
+def mirror_settings(data: bytes) -> None:
+    file("envbuilder/config.toml", data)
+    mirrors.mirrors({"XDG_CONFIG_HOME": str(folder())})
+
+
+def key_files(data: bytes) -> None:
+    path = file("k.pem", data)
+    path.chmod(0o600)
+    each(lambda: keys.load_public_keys(path), lambda: keys.load_private(path))
+
+
+@cache
+def private_key() -> keys.PrivateKey:
+    return keys.create(folder() / "keys")
+
+
+def key_seeds() -> list[bytes]:
+    private_key()
+    return [path.read_bytes() for path in sorted((folder() / "keys").iterdir())]
+
+
+# Words of the command line
+
+MANY = ("gpus", "capabilities", "packages")
+
+
+def asked(data: bytes) -> None:
+    """Ask a question: each line is a field and its words."""
+    lines = (decoding.lossy(line)[:400].partition(" ") for line in data.split(b"\n"))
+    words = {name: text for name, _, text in lines if name in Words.__struct_fields__ and text}
+    given: dict[str, Any] = {name: (text,) if name in MANY else text for name, text in words.items()}
+    for name, value in (("avx", True), ("install", None), ("arch", None), ("thin", ())):
+        if name in given:
+            given[name] = value
+    check(question(Words(**{"tensorflow": "2.20.0", **given})), store.load())
+
+
+def selector(data: bytes) -> None:
+    text = decoding.lossy(data)[:2000]
+    environments = plan(read_yaml(shipped("matrices") / "quickstart.yaml", Matrix), store.load()).environments
+    each(
+        lambda: select(environments, (text,)),
+        lambda: parse_kinds(text, lambda name: name or None),
+        lambda: reference.parse(text[:300]),
+    )
+
+
+def driver_profile(data: bytes) -> None:
+    profile.parse(decoding.lossy(data)[:500], store.load())
+
+
+# Reports
+
+
+def report(data: bytes) -> None:
+    document = foresee(decoding.lossy(data), store.load()).document
+    render.as_text(flattened(document))
+    assert "\x1b" not in terminal_text.text(render.as_markdown(flattened(document)))
+    json.loads(as_json(document))
+
+
+def capture(data: bytes) -> None:
+    captured.parse(decoding.lossy(data))
+
+
+def transcript(data: bytes) -> None:
+    clean(decoding.lossy(data))
+
+
+# Package indexes
+
+
+def wheel(data: bytes) -> None:
+    """Read the directory of a wheel, and the beginning of each file."""
+
+    def read(start: int, end: int) -> bytes:
+        return data[max(0, start) : max(0, end)]
+
+    with decoding.damaged("a wheel"):
+        for member in lazyzip.directory(read, len(data))[:50]:
+            start = lazyzip.content_at(read, member)
+            for _ in zip(lazyzip.unpack(member, iter([read(start, start + member.packed)])), range(40), strict=False):
+                pass
+
+
+def index(data: bytes) -> None:
+    for kind in ("text/html", pages.JSON_TYPE):
+        with contextlib.suppress(*REFUSED), decoding.damaged("a page"):
+            pages.parse("numpy", data, kind, "https://index.example/simple/numpy/")
+
+
+class Index:
+    """An index that serves one wheel."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    def size(self, _: DistFile) -> int:
+        return len(self.data)
+
+    def whole(self, _: DistFile) -> list[bytes]:
+        return [self.data]
+
+
+def locked_wheel(data: bytes) -> None:
+    """Read the RECORD of a wheel that has the locked hash."""
+    wanted = DistFile(project="a", filename="a-1-py3-none-any.whl", url="x", sha256=hashlib.sha256(data).hexdigest())
+    wheel_records._read(cast("Any", Index(data)), wanted, Locked("a", "1", (), "a==1"))
+
+
+# Binaries
+
+
+def shared_object(data: bytes) -> None:
+    with contextlib.suppress(elf.NotElfError):
+        elf.Elf(str(file("x.so", data)))
+
+
+def object_seeds() -> list[bytes]:
+    """Take the smallest shared objects of this Python."""
+    found = sorted((path.stat().st_size, path) for path in Path(sys.prefix).rglob("*.so"))
+    return [path.read_bytes() for _, path in found[:5]]
+
+
+def fat_binary(data: bytes) -> None:
+    stream = pieces(data, 777)
+    fatbin.architectures(stream)
+    for one in fatbin.fat_binaries(stream):
+        for entry in one.entries[:20]:
+            if entry.kind == fatbin.PTX:
+                ptx_text.read(entry)
+    table = section_table.SectionWatch()
+    for _ in table.over(stream):
+        pass
+    table.sections()
+
+
+def fat_seeds() -> list[bytes]:
+    return [path.read_bytes()[:60_000] for path in sorted((REPOSITORY / "tests/data").rglob("*")) if path.is_file()]
+
+
+# Engines
+
+
+def engine(data: bytes) -> None:
+    answer: object = decoding.from_json(data, object)
+    inspected = answer.get("inspected", answer) if isinstance(answer, dict) else answer
+    history = answer.get("history", []) if isinstance(answer, dict) else []
+    images.to_image(inspected, history)
+
+
+class Response:
+    """A streaming answer of the engine."""
+
+    ok = True
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    def iter_content(self, _: int) -> Iterator[bytes]:
+        return iter(pieces(self.data, 1000))
+
+
+def build_log(data: bytes) -> None:
+    """Read a build's messages, and the same bytes as the content of one."""
+    trace = Trace()
+    for one in calls.records("build", cast("Any", Response(data))):
+        with contextlib.suppress(*REFUSED), decoding.damaged("a trace"):
+            list(trace.feed(base64.b64decode(one.aux or "")))
+
+
+def trace(data: bytes) -> None:
+    found = Trace()
+    with contextlib.suppress(*REFUSED), decoding.damaged("a trace"):
+        list(found.feed(data))
+    list(found.finish())
+    found.failure()
+
+
+def archive(data: bytes) -> None:
+    for stream in layer_files.from_archive(pieces(data, 5000)):
+        for number, one in enumerate(stream.files):
+            if one.kind == "file" and number < 100:
+                for _ in one.pieces():
+                    pass
+
+
+# Registries and signers
+
+
+class Registry:
+    """A repository that answers everything with the same bytes."""
+
+    reference = reference.parse("registry.example/a:b")
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    def manifest(self, _: str) -> Manifest:
+        return Manifest("application/vnd.oci.image.manifest.v1+json", self.data, DIGEST)
+
+    def blob(self, _: str) -> bytes:
+        return self.data
+
+
+def manifests(data: bytes) -> None:
+    """Read the same bytes as a manifest of every shape, as a configuration and as a list of referrers."""
+    repository = cast("Repository", Registry(data))
+    manifest = repository.manifest(DIGEST)
+    assert manifest is not None
+    shapes.ambiguity(manifest)
+    shapes.platforms(manifest)
+    shapes.config_digest(manifest)
+    each(
+        lambda: registry_image.described(repository, manifest, "a@b"),
+        lambda: referrers.document(repository, DIGEST, DIGEST, "application/x"),
+    )
+
+
+def sealed_envelope(data: bytes) -> None:
+    opened = KeyOpener((keys.load_public(folder() / "keys" / keys.PUBLIC),)).open(data)
+    if not isinstance(opened, envelope.Rejected):
+        statement.parse(opened.payload)
+
+
+def statement_seeds() -> list[bytes]:
+    return [statement.encode(predicates.verdict_statement("registry.example/a", one)) for one in verdicts()]
+
+
+def envelope_seeds() -> list[bytes]:
+    return [KeySealer(private_key()).seal(payload) for payload in statement_seeds()]
+
+
+def trusted(data: bytes) -> None:
+    """Judge the same bytes as a statement, and as predicates, that a trusted key signed."""
+    about = _about(data)
+    kinds = (statement.VERDICT, statement.REHEARSAL)
+    found = [
+        statement.Statement(subject=(statement.resource("a", about),), predicate_type=kind, predicate=msgspec.Raw(data))
+        for kind in kinds
+    ]
+    with contextlib.suppress(*REFUSED):
+        found.append(statement.parse(data))
+    signed = (SignedBy(name="k", expires=""),)
+    items = tuple(Evidence(stored=DIGEST, statement=one, signed_by=signed) for one in found)
+    each(
+        lambda: decide(about, items, Demand(level="cpu"), NOW),
+        lambda: add_up(about, items, Demand(level="gpu"), (Kind(gpu="A100", driver="535"),), NOW),
+    )
+
+
+def _about(data: bytes) -> str:
+    """Return the digest that a predicate names, so that the predicate is relevant."""
+    with contextlib.suppress(*REFUSED):
+        found = decoding.from_json(data, predicates.VerdictPredicate).verdict.image.digest or ""
+        return found if re.fullmatch("sha256:[0-9a-f]{64}", found) else DIGEST
+    return DIGEST
+
+
+def trusted_seeds() -> list[bytes]:
+    return [*statement_seeds(), *documents(*({"verdict": one} for one in verdicts()))]
+
+
+def bundle(data: bytes) -> None:
+    """Open a Sigstore bundle; no case reaches Sigstore's trust root."""
+    import sigstore.errors  # noqa: PLC0415 - slow to import
+    import sigstore.verify  # noqa: PLC0415
+
+    verifier = mock.Mock()
+    verifier.verify_dsse.side_effect = sigstore.errors.VerificationError("not verified")
+    with mock.patch.object(sigstore.verify.Verifier, "production", return_value=verifier):
+        SigstoreOpener("a@example.org", "https://issuer.example").open(data)
+
+
+# Images
+
+
+def results(data: bytes) -> None:
+    """Follow a run: each line is the content of a message."""
+    session = Session(CHECKS[:6], lambda _: None, token="k")
+    for payload in data.split(b"\n")[:200]:
+        session.feed(b"k " + payload + b"\n")
+    session.results()
+    session.violations()
+    session.timeline()
+    session.driver()
+    session.feed(data)
+
+
+def result_seeds() -> list[bytes]:
+    finding = {"code": "UNKNOWN", "severity": "error", "subject": "s", "message": "m"}
+    more = {
+        "findings": [finding],
+        "measurements": {"a": {"value": 1.0, "unit": "s"}},
+        "phases": {"p": {"cold_s": [1.0]}},
+    }
+    events: list[dict[str, Any]] = [{"event": "start", "python": "3.11", "executable": "/p"}]
+    for one in CHECKS[:6]:
+        result = {"name": one.name, "tier": one.level, "outcome": "failed", "duration_s": 1.0, "observed": "x"}
+        events += [{"event": "begin", "name": one.name}, {"event": "result", "result": {**result, **more}}]
+    driver = {"driver": "535.1", "cuda": "12.2", "count": 1, "gpus": [{"name": "A100", "uuid": "u", "memory": 1}]}
+    events.append({"event": "result", "result": {"name": "driver", "tier": "gpu", "outcome": "passed", "data": driver}})
+    return [b"\n".join(documents(*events, {"event": "end"})), *documents(*events[-3:])]
+
+
+def claims(data: bytes) -> None:
+    """Read the document and the lock that an image carries."""
+    carried = cast("image_files.ImageFiles", SimpleNamespace(content=lambda _: data))
+    document = image_claims.document(carried)
+    if document is not None:
+        image_claims.contradicts_itself(document)
+    if text := image_claims.carried_lock(carried):
+        lockfile.parse(text)
+
+
+def installed_records(data: bytes) -> None:
+    """Read a RECORD as an image and as a wheel have it."""
+    listed = {f"{SITE}/a-1.dist-info/RECORD": data}
+    file_records.distributions(image_of(package("a", "1", {"a/__init__.py": b""}), listed))
+    tuple(file_records.parse(data, "site"))
+    file_records.of_wheel(data, file_records.Distribution("site", "a-1.dist-info", "a", "1", frozenset(), {}))
+
+
+def image_packages(data: bytes) -> None:
+    """Read what an SBOM is made of: dpkg's status, METADATA, os-release."""
+
+    class Files:
+        def content(self, path: str) -> bytes | None:
+            return data if path.endswith("os-release") else None
+
+        def kept(self) -> Iterable[tuple[str, bytes]]:
+            yield "var/lib/dpkg/status", data
+            yield "usr/lib/python3.11/site-packages/a-1.dist-info/METADATA", data
+
+        def __getattr__(self, name: str) -> Any:
+            return ()
+
+    read_contents(cast("Any", Files()))
+
+
+def single_files(data: bytes) -> None:
+    """Read single files of an image: assembled machine code, a shared object's header, settings, a build's facts."""
+    text = decoding.lossy(data)
+    assembled_code._wrong(text, kernel_text.Kernel("nonce", "12.5"))
+    layer_scan._dynamic(data)
+    file_secrets.FileSecrets("app/.env").take(data)
+    tuple(keras_settings(outside(image_of({"root/.keras/keras.json": data, "etc/passwd": data})), {"HOME": "/root"}))
+    artefact.build_info(text)
+    with contextlib.suppress(*REFUSED):
+        omissions.parse(text)
+
+
+def test_results(data: bytes) -> None:
+    """Read the lines of the runner of a user's tests."""
+    user_tests.results(cast("Output", SimpleNamespace(stdout=decoding.lossy(data), wrong="")))
+
+
+def operation_results(data: bytes) -> None:
+    """Compare numbers that two images computed."""
+    for precision in ("float64", "float32"):
+        old, new = (
+            Operation(name="a", precision=precision, error=0.0, values=text)
+            for text in (decoding.lossy(data), base64.b64encode(zlib.compress(data)).decode())
+        )
+        compare.drift_of(compare._values(old), compare._values(new))
+
+
+# Files that envbuilder keeps
+
+
+def stored_document(data: bytes) -> None:
+    """Read every document that a workspace keeps; damaged ones are set aside."""
+    space = Workspace(folder() / "kept")
+    environment = factories.environment(id="x")
+    with contextlib.redirect_stderr(io.StringIO()):
+        found = read_document(file("d.json", data), Verdict)
+        if found is not None:
+            write_document(folder() / "e.json", found)
+        for path, read in (
+            (space.image_record("x"), lambda: build.standing(environment, space)),
+            (space.image_record("x"), lambda: collect._layers(space)),
+            (space.root / "out" / "upgrades" / "a" / "upgrade.json", lambda: collect._upgrades(space)),
+            (space.verdict("x"), lambda: read_verdict(space.verdict("x"))),
+            (space.base(DIGEST), lambda: read_known(_own_base(), space.root, store.load())),
+        ):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+            each(read)
+
+
+def _own_base() -> str:
+    image = f"registry.example/base@{DIGEST}"
+    text = f"name: x\naxes: {{tensorflow: ['2.20.0'], os: [own]}}\nbases: {{own: {{image: {image!r}}}}}\n"
+    return str(file("own.yaml", text.encode()))
+
+
+def history(data: bytes) -> None:
+    for suffix in ("-wal", "-shm"):
+        (folder() / f"h.sqlite3{suffix}").unlink(missing_ok=True)
+    found = History(file("h.sqlite3", data))
+    each(found.since, found.count, lambda: found.add(verdicts()[:1]))
+
+
+def history_seeds() -> list[bytes]:
+    path = folder() / "seed.sqlite3"
+    History(path).add(verdicts())
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        connection.execute("PRAGMA journal_mode = DELETE")
+    return [path.read_bytes()]
+
+
+def publication(data: bytes) -> None:
+    """Read the journal of an interrupted publication."""
+    for entry in journal._read(file("journal.jsonl", data)):
+        assert entry.step
+
+
+def layer_record(data: bytes) -> None:
+    """Read the cached record of a layer, compressed or not."""
+    for kept in (data, zlib.compress(data, 1)):
+        image_files._unpacked(kept)
+
+
+def layer_record_seeds() -> list[bytes]:
+    packed = msgspec.msgpack.encode(record(package("a", "1", {"a/__init__.py": b"x = 1\n"})))
+    return [packed, zlib.compress(packed, 1)]
+
+
+TARGETS: tuple[Target, ...] = (
+    Target("matrix", matrix, files("matrices/*.yaml")),
+    Target("fleet", fleet, files("**/fleets/*.yaml")),
+    Target("policy", policy, files("**/policies/*.yaml")),
+    Target("nodes", nodes),
+    Target("lock", lock, files("images/*cpu*/requirements.lock")),
+    Target("verdict", verdict, lambda: documents(*verdicts())),
+    Target("configuration", configuration),
+    Target("repositories", apt_settings, apt_seeds),
+    Target("mirrors", mirror_settings),
+    Target("keys", key_files, key_seeds),
+    Target("question", asked),
+    Target("selector", selector),
+    Target("profile", driver_profile),
+    Target("report", report, files("tests/corpus/*.txt")),
+    Target("capture", capture),
+    Target("transcript", transcript),
+    Target("wheel", wheel),
+    Target("index", index),
+    Target("locked-wheel", locked_wheel),
+    Target("elf", shared_object, object_seeds),
+    Target("fat-binary", fat_binary, fat_seeds),
+    Target("engine", engine),
+    Target("records", build_log),
+    Target("trace", trace),
+    Target("archive", archive),
+    Target("shapes", manifests),
+    Target("envelope", sealed_envelope, envelope_seeds),
+    Target("trusted", trusted, trusted_seeds),
+    Target("bundle", bundle),
+    Target("results", results, result_seeds),
+    Target("claims", claims, files("images/*cpu*/environment.json", "images/*cpu*/requirements.lock")),
+    Target("record-rows", installed_records),
+    Target("packages", image_packages),
+    Target("in-image", single_files),
+    Target("user-tests", test_results),
+    Target("outputs", operation_results),
+    Target("stored", stored_document, lambda: documents(*verdicts()[:2])),
+    Target("history", history, history_seeds),
+    Target("journal", publication),
+    Target("record", layer_record, layer_record_seeds),
+)
