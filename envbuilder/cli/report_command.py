@@ -55,8 +55,8 @@ def command(
     from envbuilder.choice import VETTED
     from envbuilder.errors import UsageError
     from envbuilder.publish.verify_request import fetch, standings
-    from envbuilder.report.collect import collect
     from envbuilder.report.page import write
+    from envbuilder.report.report_data import collect
     from envbuilder.support.console import Console
     from envbuilder.validation.history import History, moment
     from envbuilder.workspace import Workspace

@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass
 
 from envbuilder.environment import WHOLE, Combination, Environment
-from envbuilder.report.collect import Material
+from envbuilder.report.report_data import Material
 from envbuilder.versions import Key, key, order
 
 UNKNOWN, REJECTED, EXCLUDED = "NOT RUN", "IMPOSSIBLE", "EXCLUDED"

@@ -14,8 +14,8 @@ from markupsafe import Markup
 from envbuilder import __version__
 from envbuilder.errors import InfrastructureError
 from envbuilder.report import drawing
-from envbuilder.report.collect import Material
 from envbuilder.report.grid import SIGNS
+from envbuilder.report.report_data import Material
 from envbuilder.report.view import view
 from envbuilder.workspace import shipped, write_atomically, write_document
 

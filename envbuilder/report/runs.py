@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 from envbuilder.finding import Finding, worst_first
 from envbuilder.report import drawing
-from envbuilder.report.collect import Material
-from envbuilder.report.formats.titles import name_of
 from envbuilder.report.grid import anchor_of
+from envbuilder.report.report_data import Material, name_of
 from envbuilder.verdict import Verdict
 
 

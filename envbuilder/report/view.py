@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from envbuilder.environment import Environment
 from envbuilder.finding import Finding
 from envbuilder.report import drawing
-from envbuilder.report.collect import Material
 from envbuilder.report.grid import (
     EXCLUDED,
     REJECTED,
@@ -22,6 +21,7 @@ from envbuilder.report.grid import (
     kind_of,
     left_out,
 )
+from envbuilder.report.report_data import Material
 from envbuilder.report.runs import RunGroup, RunView, every_run, findings, grouped, search_words
 from envbuilder.upgrade.document import UpgradeDocument
 from envbuilder.upgrade.text import WHOLE, sections

@@ -123,7 +123,7 @@ DISKS = [
     Fault("report: the page is a folder", "mkdir -p page/index.html; $E report -o page", (5,), "next:"),
     Fault(
         "export: the target is a folder",
-        "mkdir v.xml; $E export bake -o v.xml --to r.example/x",
+        "mkdir v.xml; $E export junit -o v.xml",
         (2,),
         "is a directory",
     ),

@@ -121,7 +121,6 @@ SLOWLY = [
         ("a context", "/images/", "$E render quickstart -s flavor=cpu --check", (0,)),
         ("the cache", "/cache/envbuilder", f"{CHECK}", (0,)),
         ("keys", "/k/", "$E keys new k", (0,)),
-        ("an export", "/v.xml", "$E export bake -o v.xml --to r.example/x", (0,)),
     )
 ] + [
     Fault(f"a killed command on a slow disk, after {after} s", f"{MADE}{LYING} LIE_SLOW=100 LIE_ABOUT=/out/ timeout -s KILL {after} $E report; find out -name '.*.tmp' -exec touch -d @0 {{}} +; $E report && ! ls -A out | grep tmp", (0,))
@@ -133,7 +132,6 @@ QUOTAS = [
         ("the cache", "/cache/envbuilder", "", f"{CHECK}", (0,), ""),
         ("out", "/out/", "", "$E report", TROUBLE, "quota"),
         ("a context", "/images/", f"echo x >images/{QUICK}/Dockerfile; ", "$E render quickstart -s flavor=cpu", TROUBLE, "quota"),
-        ("an export", "/.v.xml", "", "$E export bake -o v.xml --to r.example/x", (2, 5), "next:"),
         ("a capture", "/.c.json", "", "$E capture --output c.json", (2, 5), "next:"),
     )
 ] + [
@@ -142,7 +140,6 @@ QUOTAS = [
     for name, line, codes, says in (
         ("the cache", f"XDG_CACHE_HOME=$PWD/a/b/c {CHECK} >/dev/null", (0,), ""),
         ("keys", "$E keys new k; r=$?; [ $r = 0 ] || { [ ! -e k/envbuilder.key ] && exit $r; }", (0, 5), ""),
-        ("an export", "mkdir a b; $E export bake -o v.xml --to r.example/x", (0, 2, 5), ""),
         ("a context", "$E render quickstart -s flavor=cpu", (2, 4, 5), "next:"),
     )
 ]  # fmt: skip

@@ -25,8 +25,8 @@ from factories import (
 from envbuilder.environment import Combination, Rejection
 from envbuilder.finding import Code
 from envbuilder.image.build import LayerSize
-from envbuilder.report.collect import Material
 from envbuilder.report.page import write
+from envbuilder.report.report_data import Material
 from envbuilder.verdict import Verdict
 
 pytestmark = pytest.mark.slow  # and needs Chromium, which `scripts/setup browser` installs

@@ -326,7 +326,6 @@ COMMANDS: tuple[Command, ...] = (
     Command(("render", "quickstart", "-s", "flavor=cpu"), contexts(QUICK, stale=True), tree),
     Command(("report",), results, both),
     Command(("export", "junit", "-o", "v.xml"), results, both),
-    Command(("export", "bake", "-o", "bake.hcl", "--to", "r.example/x"), nothing, tree, weight=2),
     Command(("capture", "--output", "c.json"), nothing, names, weight=2),
     Command(("keys", "new", "k"), nothing, names, weight=2),
     Command(("plan", "tensorflow", "--format", "json"), nothing, tree, weight=2),

@@ -37,8 +37,8 @@ from envbuilder.publish.verify_request import VerifyOptions, fetch, standings, v
 from envbuilder.registry.client import OCI_MANIFEST, Manifest, Repository
 from envbuilder.registry.reference import Reference, parse
 from envbuilder.registry.referrers import listing
-from envbuilder.report.collect import Material
 from envbuilder.report.page import write
+from envbuilder.report.report_data import Material
 from envbuilder.validation import suite_plan
 from envbuilder.verdict import GpuSeen, HostRef, Verdict
 from envbuilder.workspace import Workspace

@@ -38,9 +38,9 @@ from envbuilder.image.omissions import write as write_list
 from envbuilder.image.render import render_context
 from envbuilder.matrix import Excluded
 from envbuilder.report import drawing
-from envbuilder.report.collect import Material, collect
 from envbuilder.report.grid import EXCLUDED, REJECTED, UNKNOWN
 from envbuilder.report.page import write
+from envbuilder.report.report_data import Material, collect
 from envbuilder.report.view import view
 from envbuilder.validation.history import History
 from envbuilder.verdict import ImageRef, Phase, Verdict

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import assert_never
 from xml.etree import ElementTree as ET
 
-from envbuilder.report.formats.titles import name_of
+from envbuilder.report.report_data import name_of
 from envbuilder.support import terminal_text
 from envbuilder.verdict import CheckResult, Verdict
 

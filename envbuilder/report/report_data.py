@@ -12,7 +12,6 @@ from envbuilder.choice import choose
 from envbuilder.environment import Environment, Rejection
 from envbuilder.image.build import ImageRecord, LayerSize
 from envbuilder.matrix import Excluded
-from envbuilder.report.formats.titles import name_of
 from envbuilder.upgrade.document import UpgradeDocument
 from envbuilder.validation.history import History
 from envbuilder.validation.stored import read_verdict
@@ -63,6 +62,13 @@ def collect(
         upgrades=_upgrades(workspace),
         unreadable=history.count(since) - len(kept),
     )
+
+
+def name_of(verdict: Verdict) -> str:
+    """Return the environment's id; for a foreign image its reference or id."""
+    if verdict.environment is not None:
+        return verdict.environment.id
+    return verdict.image.reference or verdict.image.id or "unnamed"
 
 
 def current_verdicts(workspace: Workspace) -> tuple[Verdict, ...]:

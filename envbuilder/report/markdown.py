@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from envbuilder.finding import Finding, worst_first
-from envbuilder.report.formats.titles import name_of
+from envbuilder.report.report_data import name_of
 from envbuilder.support import terminal_text
 from envbuilder.verdict import Verdict
 
