@@ -52,8 +52,8 @@ from envbuilder.pypi.package_index import DistFile
 from envbuilder.refresh import artefact, ptx_text, section_table
 from envbuilder.registry import credentials, reference, referrers, shapes
 from envbuilder.registry.client import Manifest, Repository
-from envbuilder.report import collect
-from envbuilder.report.formats import FORMATS
+from envbuilder.report import report_data
+from envbuilder.report.export import FORMATS
 from envbuilder.reproduce import render
 from envbuilder.reproduce.analysis import foresee
 from envbuilder.reproduce.report import captured
@@ -552,8 +552,8 @@ def stored_document(data: bytes) -> None:
             write_document(folder() / "e.json", found)
         for path, read in (
             (space.image_record("x"), lambda: build.standing(environment, space)),
-            (space.image_record("x"), lambda: collect._layers(space)),
-            (space.root / "out" / "upgrades" / "a" / "upgrade.json", lambda: collect._upgrades(space)),
+            (space.image_record("x"), lambda: report_data._layers(space)),
+            (space.root / "out" / "upgrades" / "a" / "upgrade.json", lambda: report_data._upgrades(space)),
             (space.verdict("x"), lambda: read_verdict(space.verdict("x"))),
             (space.base(DIGEST), lambda: read_known(_own_base(), space.root, store.load())),
         ):
