@@ -36,8 +36,8 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     (
         "controls",
         "Run the negative controls: images broken on purpose, each of which must fail as it should",
-        "controls.control_run:ControlsDocument",
-        "controls.controls_text:ControlListDocument",
+        "controls.run:ControlsDocument",
+        "controls.text:ControlListDocument",
     ),
     (
         "publish",

@@ -30,9 +30,9 @@ def command(names: tuple[str, ...], listed: bool, profile: str, form: str) -> No
 
     from envbuilder.catalog.store import load
     from envbuilder.cli.output import finish
-    from envbuilder.controls import controls_text
-    from envbuilder.controls.control_run import Controller
-    from envbuilder.controls.table import named
+    from envbuilder.controls import text
+    from envbuilder.controls.control import named
+    from envbuilder.controls.run import Controller
     from envbuilder.engine.docker import connect
     from envbuilder.pypi.open_index import open_index
     from envbuilder.support.console import Console
@@ -41,7 +41,7 @@ def command(names: tuple[str, ...], listed: bool, profile: str, form: str) -> No
 
     controls = named(names)
     if listed:
-        finish(controls_text.listed(controls), form, controls_text.list_text)
+        finish(text.listed(controls), form, text.list_text)
     workspace = Workspace(Path.cwd())
     controller = Controller(workspace, connect(), open_index(), load(), Console(), cast("Profile", profile))
-    finish(controller.run(controls), form, controls_text.as_text)
+    finish(controller.run(controls), form, text.as_text)

@@ -1,4 +1,4 @@
-"""How a control's image is made from the good one: a Dockerfile, and the lock that tells the truth about it."""
+"""The build of a control's image: its Dockerfile, and locks that agree with its changes."""
 
 from __future__ import annotations
 
@@ -7,25 +7,23 @@ from collections.abc import Mapping
 from importlib.resources import files
 from typing import assert_never
 
-from envbuilder.controls.control import Control, Copy, Entrypoint, Env, Run
+from envbuilder.controls.control import Control, Copy, Entrypoint, Env, FromWheel, Run, Step
 from envbuilder.image import lockfile, system_lock
 from envbuilder.image.lockfile import LOCK
 from envbuilder.image.render import with_host
 from envbuilder.image.system_lock import CUDNN_LOCK, SYSTEM_LOCK
 from envbuilder.workspace import packaged
 
-_SITE = "/opt/venv/lib/python{python}/site-packages"
-
 
 def dockerfile(control: Control, python: str, lock: str, system: Mapping[str, str] | None = None) -> str:
-    """Write the Dockerfile that breaks the image given as ``BASE``; ``python`` is its minor version (``3.11``).
+    """Write the Dockerfile that breaks the image ``BASE``; ``python`` is its minor version (``3.11``).
 
-    Where the control replaces or adds packages, the image gets the ``lock`` that names them, and its claim with it; so
-    it does with the locks of what the ``system`` brings.
+    If the control changes packages, the image gets the ``lock`` (and the locks of its ``system``) with that change, and
+    the labels that name them.
     """
-    site = _SITE.format(python=python)
+    site = f"/opt/venv/lib/python{python}/site-packages"
     lines = [f"# Negative control: {control.broken}.", "ARG BASE", "FROM ${BASE}", "USER root"]
-    lines += [_instruction(step, site) for step in control.steps]
+    lines += [_instruction(step).replace("{site}", site) for step in control.steps]
     if control.changes_lock:
         lines += [f"COPY {LOCK} /opt/envbuilder/{LOCK}", f'LABEL org.envbuilder.lock="{lockfile.digest(lock)}"']
     if control.changes_system and system:
@@ -34,12 +32,14 @@ def dockerfile(control: Control, python: str, lock: str, system: Mapping[str, st
     return "\n".join([*lines, "USER envbuilder", ""])
 
 
-def _instruction(step: Run | Copy | Env | Entrypoint, site: str) -> str:
+def _instruction(step: Step) -> str:
     match step:
-        case Run(command, network):
-            return "RUN " + (f"{with_host()}\n    " if network else "") + command.replace("{site}", site)
-        case Copy(source, to):
-            return f"COPY {source} {to.replace('{site}', site)}"
+        case Run(command, network, folder, tool):
+            mounts = f"{with_host()}\n    " if network else ""
+            mounts += f"--mount=type=bind,source={tool},target=/run/{tool} " if tool else ""
+            return f"RUN {mounts}{f'cd {folder} && ' if folder else ''}{command}"
+        case Copy() | FromWheel():
+            return f"COPY {step.source} {step.to}"
         case Env(name, value):
             return f"ENV {name}={value}"
         case Entrypoint(program):
@@ -49,36 +49,37 @@ def _instruction(step: Run | Copy | Env | Entrypoint, site: str) -> str:
 
 
 def defect_probes(control: Control) -> dict[str, bytes]:
-    """Return the files of the control's own checks, by name: they ship with the controls, never with the suite."""
+    """Return the probes of the control's own checks by file name; the suite never includes them."""
     folder = files("envbuilder.controls") / "defects"
     names = {check.probe.partition(":")[0] + ".py" for check in control.extra}
     return {name: packaged(folder / name) for name in sorted(names)}
 
 
 def broken_system(control: Control, system: Mapping[str, str]) -> dict[str, str]:
-    """Return the locks of what the system brings, as the control leaves it; a version that it changes has no hash."""
-    told = dict(system)
+    """Return the system's locks with the control's change; a changed version has no hash."""
+    locks = dict(system)
     for name in control.unlocked:
-        kept = [line for line in told[SYSTEM_LOCK].splitlines(keepends=True) if f"  {name}_" not in line]
-        if len(kept) == len(told[SYSTEM_LOCK].splitlines()):
-            raise ValueError(f"{control.name} takes away what the system's lock does not hold: {name}")
-        told[SYSTEM_LOCK] = "".join(kept)
+        lines = locks[SYSTEM_LOCK].splitlines(keepends=True)
+        kept = [line for line in lines if f"  {name}_" not in line]
+        if len(kept) == len(lines):
+            raise ValueError(f"{control.name} removes a package that the system's lock does not name: {name}")
+        locks[SYSTEM_LOCK] = "".join(kept)
     if control.cudnn:
-        (package,) = lockfile.parse(told[CUDNN_LOCK])
-        told[CUDNN_LOCK] = f"{package.name}=={control.cudnn}\n"
-    return told
+        (package,) = lockfile.parse(locks[CUDNN_LOCK])
+        locks[CUDNN_LOCK] = f"{package.name}=={control.cudnn}\n"
+    return locks
 
 
 def broken_lock(control: Control, lock: str) -> str:
-    """Return the lock with the versions that the control installs; hashes are dropped where a version changes."""
-    replaced, swapped = dict(control.locked), dict(control.swapped)
+    """Return the lock with the control's change; a changed package has no hash."""
+    packages = lockfile.parse(lock)
+    unknown = (control.locked.keys() | control.swapped.keys()) - {package.name for package in packages}
+    if unknown:
+        raise ValueError(f"{control.name} replaces packages that the lock does not name: {', '.join(sorted(unknown))}")
     blocks = []
-    for package in lockfile.parse(lock):
-        version, name = replaced.get(package.name), swapped.get(package.name)
-        told = f"{name or package.name}=={version or package.version}"
-        blocks.append(told if version or name else package.text)
-    missing = (replaced.keys() | swapped.keys()) - {package.name for package in lockfile.parse(lock)}
-    if missing:
-        raise ValueError(f"{control.name} replaces what the lock does not hold: {', '.join(sorted(missing))}")
-    blocks += [f"{name}=={version}" for name, version in control.added]
+    for package in packages:
+        version, name = control.locked.get(package.name), control.swapped.get(package.name)
+        pin = f"{name or package.name}=={version or package.version}"
+        blocks.append(pin if version or name else package.text)
+    blocks += [f"{name}=={version}" for name, version in control.added.items()]
     return re.sub(r"\n?\Z", "\n", "\n".join(blocks)) if control.changes_lock else lock

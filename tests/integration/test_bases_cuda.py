@@ -14,8 +14,8 @@ from registries import docker_registry
 
 from envbuilder.catalog.store import load
 from envbuilder.choice import choose
-from envbuilder.controls.control import Control, Copy, FromWheel, Run
-from envbuilder.controls.control_run import Controller
+from envbuilder.controls.control import Control, FromWheel, Run
+from envbuilder.controls.run import Controller
 from envbuilder.engine.docker import connect
 from envbuilder.engine.port import BuildRequest
 from envbuilder.finding import Code, Severity
@@ -158,15 +158,17 @@ def broken(case: Case) -> tuple[Control, ...]:
             Run(ON_TOP, network=True),
             Run("echo {site}/nvidia/cuda_runtime/lib > /etc/ld.so.conf.d/00-wheels.conf && ldconfig"),
         ),
-        added=(("nvidia-cuda-runtime-cu11", "11.7.99"),),
+        added={"nvidia-cuda-runtime-cu11": "11.7.99"},
     )
     swapped = Control(
         name="base-cudnn-swapped",
         base="system-gpu",
         code=Code.CUDNN_MISMATCH,
         broken="an older minor of cuDNN is in the place of the base's",
-        wheels=tuple(FromWheel("nvidia-cudnn-cu11", "8.5.0.96", f"nvidia/cudnn/lib/{name}", name) for name in CUDNN),
-        steps=tuple(Copy(name, f"/usr/lib/x86_64-linux-gnu/{name}") for name in CUDNN),
+        steps=tuple(
+            FromWheel("nvidia-cudnn-cu11", "8.5.0.96", f"nvidia/cudnn/lib/{name}", f"/usr/lib/x86_64-linux-gnu/{name}")
+            for name in CUDNN
+        ),
     )
     return (gone, on_top, swapped) if case.cuda == "11.8" else (gone, on_top)
 

@@ -13,9 +13,8 @@ import pytest
 from envbuilder.catalog.store import load
 from envbuilder.choice import choose
 from envbuilder.cli import exit_codes
-from envbuilder.controls.control import Base, Control
-from envbuilder.controls.control_run import MATRIX, Controller, ControlRow
-from envbuilder.controls.table import CONTROLS
+from envbuilder.controls.control import Base, Control, controls
+from envbuilder.controls.run import MATRIX, Controller, ControlRow
 from envbuilder.engine.docker import connect
 from envbuilder.environment import Environment
 from envbuilder.image.build import Built
@@ -24,6 +23,8 @@ from envbuilder.image.ensure import Given, ensure
 from envbuilder.pypi.open_index import open_index
 from envbuilder.support.console import Console
 from envbuilder.workspace import Workspace
+
+CONTROLS = controls()
 
 pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.slow, pytest.mark.timeout(1800)]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from envbuilder.catalog.store import load
-from envbuilder.controls.control_run import Controller
+from envbuilder.controls.run import Controller
 from envbuilder.engine.docker import connect
 from envbuilder.engine.port import ContainerSpec, Engine
 from envbuilder.image.build import Built

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 from factories import lock
 
+from envbuilder.controls.control import named
 from envbuilder.controls.recipe import dockerfile
-from envbuilder.controls.table import CONTROLS
 from envbuilder.environment import Environment
 from envbuilder.image import render
 from envbuilder.image.context import templates
@@ -127,7 +127,7 @@ def network_steps() -> dict[str, str]:
     """Return every kind of Dockerfile that we write with steps that reach the network, by where it is from."""
     return {
         "an environment": render_context(GPU, LOCK, templates())["Dockerfile"].decode(),
-        "a control": dockerfile(next(one for one in CONTROLS if one.name == "numpy-2"), "3.11", LOCK),
+        "a control": dockerfile(named(("numpy-2",))[0], "3.11", LOCK),
         "a reproduction": rebuild.on_top(("numpy==2.0.0",)),
         "a published image": rebuild.on_image("nvidia/cuda:12.5.1-base", "tensorflow==2.20.0", (), ()),
         "a published image's own": rebuild.on_image("tensorflow/tensorflow:2.15.0", "", ("numpy==2.0.0",), ()),

@@ -1,4 +1,4 @@
-"""Run the negative controls: build each broken image for real, validate it, and demand exactly its one code."""
+"""Run the negative controls: build each broken image, validate it, and compare the findings with its one code."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import msgspec
 
 from envbuilder.catalog.model import Catalog
 from envbuilder.choice import choose
-from envbuilder.controls.control import Base, Control, Copy, FromWheel
-from envbuilder.controls.control_verdict import answer
+from envbuilder.controls.control import Base, Control, FromWheel
+from envbuilder.controls.evaluate import answer
 from envbuilder.controls.recipe import broken_lock, broken_system, defect_probes, dockerfile
 from envbuilder.engine.port import BuildRequest, Engine, Step
 from envbuilder.environment import Environment
@@ -32,14 +32,18 @@ from envbuilder.validation.checks import Profile
 from envbuilder.validation.record import record
 from envbuilder.validation.validate import ValidationRequest, validate
 from envbuilder.verdict import Word
-from envbuilder.workspace import Workspace, folder_contents, packaged, packaged_in, write_atomically, writing
+from envbuilder.workspace import Workspace, folder_contents, packaged, write_atomically, writing
 
 MATRIX = "negative-controls"
+
+STUB = "libcuda.so"
+"""The compiled link-time stub of the driver, in the build context."""
+
 _NUMPY_1 = "2.15.1"
 
 
 class ControlRow(msgspec.Struct, frozen=True, kw_only=True):
-    """How one control fared: what it must lead to, what it led to, and why that is not right ('' where it is)."""
+    """The result of one control: the expected and the found codes, and what is wrong ('' if nothing is)."""
 
     control: str
     environment: str
@@ -56,7 +60,7 @@ class ControlRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ControlsDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """What the controls showed."""
+    """The results of all controls that ran."""
 
     schema: str = "envbuilder/controls/v1"
     rows: tuple[ControlRow, ...]
@@ -64,7 +68,7 @@ class ControlsDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass
 class Controller:
-    """Builds good environments once and breaks them as asked; ``index`` gives single files of wheels."""
+    """Builds each good environment once and adds the defects; ``index`` provides single files of wheels."""
 
     workspace: Workspace
     engine: Engine
@@ -75,7 +79,7 @@ class Controller:
     _good: dict[Base, Built] = field(default_factory=dict)
 
     def run(self, controls: tuple[Control, ...]) -> ControlsDocument:
-        """Run every control. Raises BuildFailedError or InfrastructureError: those say nothing about the suite."""
+        """Run every control. BuildFailedError and InfrastructureError say nothing about the suite."""
         with self.console.live():
             self.engine.sweep()
             rows = []
@@ -84,11 +88,11 @@ class Controller:
                     task.update("building")
                     row = self._row(control, self.good(control.base))
                 rows.append(row)
-                self.console.say(f"{control.name}: {row.wrong or 'as it must'}")
+                self.console.say(f"{control.name}: {row.wrong or 'ok'}")
         return ControlsDocument(rows=tuple(rows))
 
     def good(self, base: Base) -> Built:
-        """Return the good environment that controls of this kind break, built where it is not yet."""
+        """Return a good environment; it is built if it is not there yet."""
         if base not in self._good:
             choice = choose(MATRIX, (), self.workspace, self.catalog)
             environment = environment_of(base, choice.environments)
@@ -113,21 +117,21 @@ class Controller:
             index=self.index,
             simulate=compiler.simulation(profiles.parse(control.simulate, self.catalog)) if control.simulate else None,
         )
-        budgets = msgspec.structs.replace(request.budgets, **dict(control.budgets))
+        budgets = msgspec.structs.replace(request.budgets, **control.budgets)
         verdict = validate(self.engine, replace(request, budgets=budgets))
         record(self.workspace.control(control.name), verdict)
-        judged = answer(control, verdict)
+        result = answer(control, verdict)
         return ControlRow(
             control=control.name,
             environment=good.environment.id,
             broken=control.broken,
             expected=control.code,
-            found=judged.codes,
-            red=judged.red,
+            found=result.codes,
+            red=result.red,
             verdict=verdict.verdict,
             simulated=verdict.simulated,
-            right=not judged.wrong,
-            wrong=judged.wrong,
+            right=not result.wrong,
+            wrong=result.wrong,
             build_s=round(built - started, 1),
             validate_s=round(time.monotonic() - built, 1),
         )
@@ -158,23 +162,19 @@ class Controller:
             files[LOCK] = lock.encode()
         if control.changes_system:
             files |= {name: text.encode() for name, text in system.items()}
-        for wheel in control.wheels:
-            files[wheel.source] = from_wheel(self.index, wheel)
-        if control.stub:
-            files["libcuda.so"] = compiler.stub()
-        copied = {step.source for step in control.steps if isinstance(step, Copy)}
-        for item in packaged_in(package_files("envbuilder.controls") / "defects"):
-            if item.name in copied:
-                files[item.name] = packaged(item)
+        files |= {step.source: from_wheel(self.index, step) for step in control.steps if isinstance(step, FromWheel)}
+        defects = package_files("envbuilder.controls") / "defects"
+        for name in control.sources:
+            files[name] = compiler.stub() if name == STUB else packaged(defects / name)
         return files
 
 
 def _ignore(_: Step) -> None:
-    """Follow nothing: a broken image's build is seconds."""
+    """Show no progress: the build of a broken image takes seconds."""
 
 
 def environment_of(base: Base, environments: tuple[Environment, ...]) -> Environment:
-    """Find the good environment that a control breaks. Raises UnsatisfiableError where the matrix has none."""
+    """Return the good environment that a control breaks. Raises UnsatisfiableError if the matrix has none."""
     for environment in environments:
         match base:
             case "numpy-1":
@@ -184,9 +184,8 @@ def environment_of(base: Base, environments: tuple[Environment, ...]) -> Environ
             case "system-gpu":
                 fits = environment.packaged_cuda is not None
             case "cpu" | "gpu":
-                told = environment.loader_folders or environment.packaged_cuda
-                own = environment.tensorflow != _NUMPY_1 and not told
-                fits = environment.flavor == base and own
+                special = environment.loader_folders or environment.packaged_cuda or environment.tensorflow == _NUMPY_1
+                fits = environment.flavor == base and not special
             case _:
                 assert_never(base)
         if fits:
@@ -195,7 +194,7 @@ def environment_of(base: Base, environments: tuple[Environment, ...]) -> Environ
 
 
 def from_wheel(index: PackageIndex, wanted: FromWheel) -> bytes:
-    """Read one file out of the Linux x86-64 wheel of a version. Raises InfrastructureError where there is none."""
+    """Read one file of the Linux x86-64 wheel of a version. Raises InfrastructureError if there is none."""
     start = f"{wanted.project.replace('-', '_')}-{wanted.version}-"
     for file in index.files(wanted.project):
         if file.filename.startswith(start) and file.filename.endswith("x86_64.whl"):

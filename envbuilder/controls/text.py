@@ -1,4 +1,4 @@
-"""The list of the negative controls as a document, and both of their documents written for people."""
+"""The documents of the negative controls as text, and the list of controls."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import msgspec
 
 from envbuilder.controls.control import Base, Control
-from envbuilder.controls.control_run import ControlsDocument
+from envbuilder.controls.run import ControlsDocument
 from envbuilder.finding import Code
 from envbuilder.support.console import table
 
 
 class ControlListed(msgspec.Struct, frozen=True, kw_only=True):
-    """One control: the good environment that it breaks, how, and the one finding that this must lead to."""
+    """One control: the good environment, the defect, and the one finding that it must lead to."""
 
     control: str
     base: Base
@@ -29,27 +29,24 @@ class ControlListDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def listed(controls: Sequence[Control]) -> ControlListDocument:
-    """List controls without running any."""
     rows = (ControlListed(control=one.name, base=one.base, expected=one.code, broken=one.broken) for one in controls)
     return ControlListDocument(controls=tuple(rows))
 
 
 def list_text(document: ControlListDocument) -> str:
-    """Write the list: control, what it breaks, what must be found, how it is broken."""
-    rows = [(one.control, one.base, one.expected or "nothing red", one.broken) for one in document.controls]
-    return table(("control", "of", "must find", "broken"), rows)
+    rows = [(one.control, one.base, one.expected or "no failures", one.broken) for one in document.controls]
+    return table(("control", "environment", "must find", "defect"), rows)
 
 
 def as_text(document: ControlsDocument) -> str:
-    """Write the table that ends a run of the controls."""
     rows = [
         (
             row.control,
-            row.expected or "nothing red",
-            ", ".join(row.found) or "nothing red",
+            row.expected or "no failures",
+            ", ".join(row.found) or "no failures",
             row.verdict,
             f"{row.build_s + row.validate_s:.0f} s",
-            row.wrong or "as it must",
+            row.wrong or "ok",
         )
         for row in document.rows
     ]

@@ -1,0 +1,301 @@
+"""Negative controls: the table, the image of a control, and the evaluation of its verdict."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import factories
+import pytest
+
+from envbuilder.catalog.store import load
+from envbuilder.choice import read_matrix
+from envbuilder.compat.plan import plan
+from envbuilder.controls import control as control_module
+from envbuilder.controls.control import RECORD_TOOL, Control, Copy, Env, FromWheel, Run, controls, named
+from envbuilder.controls.evaluate import answer
+from envbuilder.controls.recipe import broken_lock, dockerfile
+from envbuilder.controls.run import STUB, environment_of, from_wheel
+from envbuilder.errors import InfrastructureError, UnsatisfiableError, UsageError
+from envbuilder.finding import Code, Finding, Severity
+from envbuilder.image import lockfile
+from envbuilder.pypi.package_index import DistFile, Member
+from envbuilder.simulated import profile as profiles
+from envbuilder.validation.checks import CHECKS
+from envbuilder.verdict import CheckResult, Outcome, Verdict, Word
+
+LOCK = "absl-py==2.1.0 \\\n    --hash=sha256:" + "a" * 64 + "\nnumpy==1.26.4 \\\n    --hash=sha256:" + "b" * 64 + "\n"
+MATRIX = Path(__file__).parents[2] / "matrices" / "negative-controls.yaml"
+PACKAGE = Path(control_module.__file__).parents[1]
+DEFECTS = PACKAGE / "controls" / "defects"
+CONTROLS = controls()
+
+
+def control(code: Code | None = Code.MISSING_LIBRARY, **given: Any) -> Control:
+    return Control(**{"name": "a", "base": "cpu", "code": code, "broken": "it", **given})
+
+
+def check(name: str, outcome: Outcome, *codes: Code, severity: Severity = Severity.ERROR) -> CheckResult:
+    findings = tuple(Finding(code=code, severity=severity, subject="it", message="so") for code in codes)
+    return CheckResult(name=name, level="static", outcome=outcome, findings=findings)
+
+
+def warned(name: str, code: Code) -> CheckResult:
+    return check(name, "passed", code, severity=Severity.WARNING)
+
+
+def verdict(word: Word, *checks: CheckResult, simulated: bool = False) -> Verdict:
+    return factories.verdict(verdict=word, checks=checks, simulated=simulated)
+
+
+def written_codes() -> set[Code]:
+    """Return every code in the sources of the suite: an attribute on the host, a text in the probes."""
+    by_name = {code.value: code for code in Code}
+    sources = [*(PACKAGE / "validation").rglob("*.py"), *(PACKAGE / "probes" / "suite").glob("*.py")]
+    found = set()
+    for node in (node for path in sources for node in ast.walk(ast.parse(path.read_text()))):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "Code":
+            found.add(by_name[node.attr])
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in by_name:
+            found.add(by_name[node.value])
+    return found
+
+
+def test_every_code_that_the_suite_can_give_has_a_control() -> None:
+    """Add a row to controls.yaml for a new code: a check without a control has never been shown to fail."""
+    written = written_codes()
+    assert len(written) > 30
+    assert {code for one in CHECKS for code in one.codes} <= written
+    assert {one.code for one in CONTROLS if one.code is not None} == written
+
+
+def test_only_codes_that_are_never_errors_have_a_control_that_warns() -> None:
+    assert {one.code for one in CONTROLS if one.warned} == {Code.SLOW_PHASE, Code.PTX_JIT, Code.UNKNOWN}
+    for path in (PACKAGE / "probes" / "suite").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "finding" and node.args:
+                code = node.args[0]
+                if isinstance(code, ast.Constant) and code.value in ("SLOW_PHASE", "PTX_JIT", "UNKNOWN"):
+                    severity = {word.arg: word.value for word in node.keywords}.get("severity")
+                    assert isinstance(severity, ast.Constant), path.name
+                    assert severity.value == "warning", path.name
+
+
+def test_names_are_unique_and_each_kind_of_good_environment_is_a_control() -> None:
+    names = [one.name for one in CONTROLS]
+    assert len(set(names)) == len(names)
+    assert all(re.fullmatch(r"[a-z0-9-]+", name) for name in names), "names are tags and folders"
+    assert {one.base for one in CONTROLS if one.code is None} >= {"cpu", "gpu", "system-gpu"}
+
+
+@pytest.mark.parametrize("one", [one for one in CONTROLS if one.simulate], ids=lambda one: one.name)
+def test_simulated_hosts_of_controls_are_valid(one: Control) -> None:
+    assert profiles.parse(one.simulate, load()).text == one.simulate
+    assert one.base == "gpu"
+
+
+def test_every_copied_file_exists_and_every_locked_version_is_installed() -> None:
+    for one in CONTROLS:
+        assert all(name == STUB or (DEFECTS / name).is_file() for name in one.sources), one.name
+        installed = " ".join(step.command for step in one.steps if isinstance(step, Run))
+        repacked = any(isinstance(step, FromWheel) for step in one.steps) and " update " in installed
+        assert repacked or all(f"{name}=={version}" in installed for name, version in one.locked.items()), one.name
+
+
+def test_the_matrix_has_a_good_environment_for_every_control() -> None:
+    environments = plan(read_matrix(MATRIX), load()).environments
+    found = {one.base: environment_of(one.base, environments) for one in CONTROLS}
+    assert found["gpu"].flavor == "gpu"
+    assert found["cpu"].tensorflow == found["gpu"].tensorflow
+    assert found["numpy-1"].tensorflow == "2.15.1"
+    assert found["told-gpu"].loader_folders
+    assert not found["gpu"].loader_folders
+    with pytest.raises(UnsatisfiableError):
+        environment_of("gpu", (found["cpu"],))
+
+
+def test_a_dockerfile_runs_its_steps_as_root_and_restores_the_user() -> None:
+    steps = (
+        Copy("a.so", "{site}/a.so"),
+        Run("rm b", folder="{site}"),
+        FromWheel("x", "1", "lib/c.so", "/lib/c.so"),
+        Env("LD_LIBRARY_PATH", "/c"),
+    )
+    assert dockerfile(control(steps=steps), "3.13", LOCK).splitlines()[1:] == [
+        "ARG BASE",
+        "FROM ${BASE}",
+        "USER root",
+        "COPY a.so /opt/venv/lib/python3.13/site-packages/a.so",
+        "RUN cd /opt/venv/lib/python3.13/site-packages && rm b",
+        "COPY c.so /lib/c.so",
+        "ENV LD_LIBRARY_PATH=/c",
+        "USER envbuilder",
+    ]
+
+
+def test_only_steps_with_network_get_the_certificates_and_index_of_the_host() -> None:
+    text = dockerfile(control(steps=(Run("pip install x", network=True), Run("rm y"))), "3.11", LOCK)
+    steps = text.replace(" \\\n", " ").splitlines()  # as BuildKit reads it
+    with_network, without = (line for line in steps if line.startswith("RUN"))
+    assert "--mount=type=bind,source=host" in with_network
+    assert re.search(r";\s+pip install x\Z", with_network)
+    assert without == "RUN rm y"
+
+
+def test_record_tool_writes_the_record_of_a_new_package_and_updates_it(tmp_path: Path) -> None:
+    def record(*words: str) -> int:
+        command = [sys.executable, "-I", str(DEFECTS / RECORD_TOOL), *words]
+        return subprocess.run(command, cwd=tmp_path, check=False).returncode
+
+    (tmp_path / "mine.py").write_text("VERSION = 1\n")
+    assert record("package", "mine") == 0
+    path = tmp_path / "mine-1.0.dist-info" / "RECORD"
+    before = path.read_text().splitlines()
+    names = ["mine.py", "mine-1.0.dist-info/METADATA", "mine-1.0.dist-info/RECORD"]
+    assert [line.partition(",")[0] for line in before] == names
+    (tmp_path / "mine.py").write_text("VERSION = 2\n")
+    assert record("update", "mine.py") == 0
+    after = path.read_text().splitlines()
+    assert after[0] != before[0]
+    assert after[1:] == before[1:]
+    assert record("update", "nobody.py") == 1
+
+
+def test_changed_packages_are_in_the_lock_and_in_the_label() -> None:
+    broken = control(locked={"numpy": "2.0.2"})
+    lock = broken_lock(broken, LOCK)
+    before, after = lockfile.parse(LOCK), lockfile.parse(lock)
+    assert [(one.name, one.version) for one in after] == [("absl-py", "2.1.0"), ("numpy", "2.0.2")]
+    assert after[0] == before[0]
+    assert f'LABEL org.envbuilder.lock="{lockfile.digest(lock)}"' in dockerfile(broken, "3.11", lock)
+    assert broken_lock(control(), LOCK) == LOCK
+    assert "LABEL" not in dockerfile(control(), "3.11", LOCK)
+    swapped = broken_lock(control(swapped={"numpy": "numpy-cpu"}), LOCK)
+    assert [(one.name, one.version, one.hashes) for one in lockfile.parse(swapped)][1] == ("numpy-cpu", "1.26.4", ())
+
+
+@pytest.mark.parametrize("change", [{"locked": {"scipy": "1.0"}}, {"swapped": {"scipy": "scipy-cpu"}}])
+def test_a_package_that_the_lock_lacks_cannot_be_replaced(change: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="scipy"):
+        broken_lock(control(**change), LOCK)
+
+
+def test_a_control_is_right_if_its_code_is_the_only_error() -> None:
+    """Several checks may find it; warnings and skipped checks do not matter."""
+    found = verdict(
+        "FAILED",
+        check("libraries", "failed", Code.MISSING_LIBRARY),
+        check("closure", "error", Code.MISSING_LIBRARY),
+        warned("driver", Code.DRIVER_MINOR_COMPAT),
+        check("gpu", "skipped"),
+    )
+    result = answer(control(), found)
+    assert (result.wrong, result.codes, result.red) == ("", (Code.MISSING_LIBRARY,), ("libraries", "closure"))
+
+
+FOUND = check("a", "failed", Code.MISSING_LIBRARY)
+
+
+@pytest.mark.parametrize(
+    ("found", "why"),
+    [
+        (verdict("PASSED", check("libraries", "passed")), "MISSING_LIBRARY was not found; the verdict is PASSED"),
+        (verdict("FAILED", check("cudnn", "failed", Code.CUDNN_MISMATCH)), "with CUDNN_MISMATCH"),
+        (verdict("FAILED", FOUND, check("b", "failed", Code.IMAGE_CLAIM)), "next to MISSING_LIBRARY also IMAGE_CLAIM"),
+        (verdict("FAILED", FOUND, check("b", "timeout")), "failed without a finding: b"),
+        (verdict("FAILED", FOUND, check("b", "passed", Code.IMAGE_CLAIM)), "a check that did not fail: b"),
+        (verdict("INCONCLUSIVE", FOUND), "the verdict is INCONCLUSIVE"),
+        (verdict("FAILED", check("a", "failed", Code.MISSING_LIBRARY, Code.IMAGE_CLAIM)), "also IMAGE_CLAIM"),
+    ],
+)
+def test_a_control_with_another_result_is_wrong(found: Verdict, why: str) -> None:
+    assert why in answer(control(), found).wrong
+
+
+SLOW = warned("start-up", Code.SLOW_PHASE)
+NEW_WHEEL = warned("files", Code.UNKNOWN)
+
+
+def test_a_control_of_a_warning_is_right_if_it_is_the_only_warning() -> None:
+    slow = control(Code.SLOW_PHASE, warned=True, added={"mine": "1.0"})
+    result = answer(slow, verdict("PASSED", SLOW, NEW_WHEEL))
+    assert (result.wrong, result.codes) == ("", (Code.SLOW_PHASE,))
+    assert answer(control(Code.UNKNOWN, warned=True, added={"mine": "1.0"}), verdict("PASSED", NEW_WHEEL)).wrong == ""
+
+
+@pytest.mark.parametrize(
+    ("found", "why"),
+    [
+        (verdict("PASSED", NEW_WHEEL), "was not found"),
+        (verdict("FAILED", SLOW), "is FAILED"),
+        (verdict("PASSED", SLOW, warned("secrets", Code.IMAGE_CONFIGURATION)), "also IMAGE_CONFIGURATION"),
+        (verdict("FAILED", SLOW, check("matmul", "failed", Code.WRONG_NUMBERS)), "matmul failed"),
+        (verdict("FAILED", check("start-up", "failed", Code.SLOW_PHASE)), "became an error"),
+        (verdict("INCONCLUSIVE", check("start-up", "failed", Code.SLOW_PHASE)), "became an error"),
+    ],
+)
+def test_a_control_of_a_warning_with_another_result_is_wrong(found: Verdict, why: str) -> None:
+    assert why in answer(control(Code.SLOW_PHASE, warned=True, added={"mine": "1.0"}), found).wrong
+
+
+def test_a_good_environment_is_right_if_no_check_fails() -> None:
+    good = control(None)
+    assert answer(good, verdict("PASSED", check("a", "passed"))).wrong == ""
+    assert answer(good, verdict("INCONCLUSIVE", check("a", "skipped"))).wrong == ""
+    assert "failed: IMAGE_CLAIM" in answer(good, verdict("FAILED", check("a", "failed", Code.IMAGE_CLAIM))).wrong
+
+
+def test_a_verdict_of_a_simulated_host_must_say_so() -> None:
+    simulated = control(Code.DRIVER_TOO_OLD, simulate="driver=470.57.02,gpu=A100")
+    red = check("driver", "failed", Code.DRIVER_TOO_OLD)
+    assert "simulated" in answer(simulated, verdict("FAILED", red)).wrong
+    assert answer(simulated, verdict("FAILED", red, simulated=True)).wrong == ""
+
+
+def test_controls_are_selected_by_name_in_the_order_of_the_table() -> None:
+    assert named(()) == CONTROLS
+    assert [one.name for one in named(("no-ptxas", "good-cpu"))] == ["good-cpu", "no-ptxas"]
+    with pytest.raises(UsageError) as refused:
+        named(("older-cudn",))
+    assert "older-cudnn" in refused.value.hint
+
+
+class Shelf:
+    """An index of one project whose wheels hold one file."""
+
+    def files(self, project: str) -> tuple[DistFile, ...]:
+        names = ("nvidia_x_cu12-9.1.0-py3-none-manylinux2014_aarch64.whl", "nvidia_x_cu12-9.1.0-py3-none-x86_64.whl")
+        return tuple(DistFile(project=project, filename=name, url=name) for name in names)
+
+    def member(self, file: DistFile, name: str) -> bytes | None:
+        raise NotImplementedError
+
+    def members(self, file: DistFile) -> tuple[Member, ...]:
+        return (Member(name="lib/a.so", packed=1, size=len(file.filename), offset=0, method=0),)
+
+    def metadata(self, file: DistFile) -> str:
+        raise NotImplementedError
+
+    def stream(self, file: DistFile, member: Member) -> Iterator[bytes]:
+        yield from (file.filename[:9].encode(), file.filename[9 : member.size].encode())
+
+    def whole(self, file: DistFile) -> Iterator[bytes]:
+        raise NotImplementedError
+
+    def size(self, file: DistFile) -> int:
+        raise NotImplementedError
+
+
+def test_one_file_of_a_wheel_is_read_for_this_machine() -> None:
+    assert b"x86_64" in from_wheel(Shelf(), FromWheel("nvidia-x-cu12", "9.1.0", "lib/a.so", "/a.so"))
+
+
+@pytest.mark.parametrize(("version", "member"), [("9.1", "lib/a.so"), ("9.1.0", "b")])
+def test_an_unknown_file_of_a_wheel_is_an_error_of_the_index(version: str, member: str) -> None:
+    with pytest.raises(InfrastructureError, match="nvidia-x-cu12"):
+        from_wheel(Shelf(), FromWheel("nvidia-x-cu12", version, member, "/a.so"))
