@@ -1,0 +1,130 @@
+"""Adversarial images, built and validated for real: each has exactly its findings, in time, with no leftovers."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+import pytest
+
+from envbuilder.catalog.store import load
+from envbuilder.choice import choose
+from envbuilder.engine.docker import DockerEngine, connect
+from envbuilder.engine.port import BuildRequest
+from envbuilder.finding import Severity
+from envbuilder.image.ensure import ensure
+from envbuilder.pypi.open_index import open_index
+from envbuilder.support.yaml_reader import read_yaml
+from envbuilder.validation.validate import ValidationRequest, validate
+from envbuilder.verdict import Verdict
+from envbuilder.workspace import Workspace
+
+pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.full]
+
+SITE = "/opt/venv/lib/python3.11/site-packages"
+DIGEST = (
+    'import base64,hashlib,sys; print(base64.urlsafe_b64encode(hashlib.sha256(open(sys.argv[1],"rb").read()).digest())'
+    '.decode().rstrip("="))'
+)
+REPLACED = (
+    "RUN printf '%s\\n' '#!/bin/sh' '{0}' > /opt/fake && chmod 755 /opt/fake && rm -f /opt/venv/bin/python* "
+    "/usr/bin/python3* && for name in /opt/venv/bin/python /opt/venv/bin/python3 /usr/bin/python3; do "
+    "cp /opt/fake $name; done"
+)
+"""A shell script in place of every Python of the image."""
+NAME = f"envbuilder/adversarial-{os.environ.get('PYTEST_XDIST_WORKER', 'gw0')}"
+LIMIT_S = 90.0
+"""The longest time that a validation may take, whatever the image does."""
+
+CATALOG = load()
+
+
+class Image(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A row of images.yaml; its first lines explain the fields."""
+
+    name: str
+    dockerfile: str = ""
+    start: str = ""
+    imported: str = msgspec.field(name="import", default="")
+    python: str = ""
+    codes: tuple[str, ...] = ()
+    warns: tuple[str, ...] = ()
+    base: Literal["cpu", "gpu"] = "cpu"
+
+    @property
+    def steps(self) -> str:
+        """Return the Dockerfile after its first line."""
+        steps = self.dockerfile.rstrip("\n")
+        if self.start:
+            steps = (
+                f"RUN printf '{quoted(self.start)}\\n' > {SITE}/astray.py && echo 'import astray' > {SITE}/astray.pth"
+            )
+        elif self.imported:
+            steps = f"RUN printf '\\n{quoted(self.imported)}\\n' >> {SITE}/tensorflow/__init__.py"
+        elif self.python:
+            steps = REPLACED.format(quoted(self.python))
+        user = "" if "USER " in steps else "\nUSER envbuilder"
+        return f"USER root\n{steps.replace('{site}', SITE).replace('{digest}', DIGEST)}{user}\n"
+
+
+def quoted(code: str) -> str:
+    """Quote code for printf in a shell's single quotes."""
+    return code.rstrip("\n").replace("'", "'\\''").replace("\n", "\\n")
+
+
+IMAGES = read_yaml(Path(__file__).with_name("images.yaml"), tuple[Image, ...])
+
+
+@pytest.fixture(scope="module")
+def engine() -> DockerEngine:
+    return connect()
+
+
+@pytest.fixture(scope="module")
+def bases(engine: DockerEngine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """Build the good image of a flavour when it is first needed: the GPU image has 5 GB."""
+    workspace = Workspace(tmp_path_factory.mktemp("adversarial"))
+
+    class Bases(dict[str, str]):
+        def __missing__(self, flavor: str) -> str:
+            choice = choose("negative-controls", (), workspace, CATALOG)
+            wanted = next(one for one in choice.environments if one.flavor == flavor and one.python == "3.11")
+            built = ensure(wanted, choice.catalog, workspace, engine, lambda _: None)
+            self[flavor] = built.record.reference
+            return self[flavor]
+
+    yield Bases()
+    for tag in engine.names(NAME):
+        engine.remove(tag)
+
+
+def validated(engine: DockerEngine, base: str, image: Image, folder: Path) -> Verdict:
+    """Build an image and validate it as ``envbuilder validate`` does."""
+    (folder / "Dockerfile").write_text(f"FROM {base}\n{image.steps}")
+    built = engine.build(BuildRequest(context=folder, tag=f"{NAME}:{image.name}", network="none"), lambda _: None)
+    begun = time.monotonic()
+    verdict = validate(engine, ValidationRequest(built.tags[0], catalog=CATALOG, gpus="none", index=open_index()))
+    assert time.monotonic() - begun < LIMIT_S
+    engine.remove(built.tags[0])
+    return verdict
+
+
+def codes(verdict: Verdict, severity: Severity) -> set[str]:
+    return {one.code.value for one in verdict.findings if one.severity is severity}
+
+
+@pytest.mark.parametrize("image", IMAGES, ids=lambda image: image.name)
+def test_adversarial_image_has_its_findings_only(
+    engine: DockerEngine, bases: dict[str, str], image: Image, tmp_path: Path
+) -> None:
+    verdict = validated(engine, bases[image.base], image, tmp_path)
+    good = "INCONCLUSIVE" if image.base == "gpu" else "PASSED"
+    assert codes(verdict, Severity.ERROR) == set(image.codes), verdict.reasons
+    assert verdict.verdict == ("FAILED" if image.codes else good), verdict.reasons
+    assert set(image.warns) <= codes(verdict, Severity.WARNING)
+    assert not any(line.startswith("::") for reason in verdict.reasons for line in reason.splitlines())
+    assert engine.sweep() == 0
