@@ -3,7 +3,7 @@
 
     python benchmarks/suite.py [IMAGE] [ROUNDS]
 
-The bound is three (docs/suite.md). Rounds take turns, so that a busy host slows both alike.
+The bound is three (docs/explanation/validation.md). Rounds take turns, so that a busy host slows both alike.
 """
 
 from __future__ import annotations

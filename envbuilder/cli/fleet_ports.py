@@ -234,9 +234,7 @@ def cluster_of(given: dict[str, Any], executor: str, *, is_asked: bool) -> Clust
         check_ours(executor, _IN_CLUSTER)
     runner, key, login, claim, namespace = (given.pop(name) for name in _IN_CLUSTER)
     if is_asked and not runner:
-        raise UsageError(
-            "no image with envbuilder in it is named", hint="--runner IMAGE; docs/fleet.md shows how to make one"
-        )
+        raise UsageError("no image with envbuilder in it is named", hint="--runner IMAGE")
     return Cluster(runner, key, login, namespace, claim) if is_asked else None
 
 

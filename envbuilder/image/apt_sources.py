@@ -12,7 +12,7 @@ from envbuilder.errors import UsageError
 from envbuilder.image.user_config import config_file, section
 from envbuilder.workspace import read_users
 
-_HINT = 'write [apt], and below it debian = "https://mirror.example.org/debian"; docs/bases.md has all of it'
+_HINT = 'write [apt], and below it debian = "https://mirror.example.org/debian"; see docs/how-to/custom-bases.md'
 _URL = re.compile(
     r"https?://[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::[0-9]{1,5})?(?:/[A-Za-z0-9][A-Za-z0-9._~+-]*)*/?\Z"
 )

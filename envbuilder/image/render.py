@@ -170,7 +170,7 @@ def _readable(template: str) -> Iterator[None]:
         if not template:
             raise
         line = error.lineno if isinstance(error, jinja2.TemplateSyntaxError) else 0
-        hint = 'begin it with {% extends "Dockerfile.j2" %}, and fill its blocks: docs/bases.md'
+        hint = 'begin it with {% extends "Dockerfile.j2" %}, and fill its blocks: docs/how-to/custom-bases.md'
         raise InputError((Problem(template, line, "", terminal_text.text(error.message or "")),), hint=hint) from error
 
 

@@ -33,7 +33,7 @@ except ImportError:  # the extra `zstd`
     zstd = None  # type: ignore[assignment]
 
 LEVEL = 12
-"""Takes about as long as gzip, and makes GPU images a quarter smaller than that (docs/size.md)."""
+"""Takes about as long as gzip, and makes GPU images a quarter smaller than that (docs/explanation/image-design.md)."""
 
 ZSTD_LAYER = "application/vnd.oci.image.layer.v1.tar+zstd"
 _CONFIG = "application/vnd.oci.image.config.v1+json"

@@ -15,7 +15,6 @@ from envbuilder.environment import Flavor
 from envbuilder.validation.checks import CHECKS, GROUPS, Check, Profile
 from envbuilder.validation.code_text import code_only
 from envbuilder.validation.older_python import without_annotations
-from envbuilder.verdict import LEVELS
 from envbuilder.workspace import packaged, packaged_in
 
 _HERE_TIMES = 2.0
@@ -173,19 +172,3 @@ def digest_of(checks: tuple[Check, ...], files: Mapping[str, bytes]) -> str:
         hashed.update(f"{len(name)}:{name}:{len(code)}:".encode())
         hashed.update(code)
     return f"sha256:{hashed.hexdigest()}"
-
-
-def as_markdown() -> str:
-    """Write the table for ``docs/suite.md``: per level, every check, when it runs, what it proves and can find."""
-    lines = []
-    for level in LEVELS:
-        lines += [f"## {level}", "", "| check | profile | proves that | findings |", "|---|---|---|---|"]
-        lines += [_row(check) for check in CHECKS if check.level == level]
-        lines.append("")
-    return "\n".join(lines)
-
-
-def _row(check: Check) -> str:
-    codes = ", ".join(f"`{code}`" for code in check.codes)
-    where = f"{check.profile}, GPU builds" if check.flavor == "gpu" else check.profile
-    return f"| `{check.name}` | {where} | {check.proves} | {codes} |"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import click
@@ -13,11 +15,12 @@ from click.testing import CliRunner
 from envbuilder.cli import root
 
 TOP = Path(__file__).parents[2]
-PAGES = sorted([TOP / "README.md", TOP / "CONTRIBUTING.md", *(TOP / "docs").rglob("*.md")])
+GENERATED = {TOP / "docs" / "reference" / "cli.md"}
+PAGES = sorted({TOP / "README.md", TOP / "CONTRIBUTING.md", *(TOP / "docs").rglob("*.md")} - GENERATED)
 
 _SPAN = re.compile(r"`([^`\n]+)`")
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-_FOLDERS = "benchmarks|docs|envbuilder|fleets|images|matrices|policies|scripts|templates|tests"
+_FOLDERS = "benchmarks|docs|envbuilder|examples|images|matrices|policies|scripts|templates|tests"
 _PATH = re.compile(rf"^(?:{_FOLDERS})/(?!.*/v\d$)[\w./*<>{{}},-]*$")
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _TARGET = re.compile(r"^make ([a-z-]+)")
@@ -131,3 +134,35 @@ def test_make_targets_in_documents_exist() -> None:
     named = {found[1] for line in lines if (found := _TARGET.match(line))}
     assert named
     assert named <= targets
+
+
+def test_generated_pages_are_up_to_date() -> None:
+    checked = subprocess.run(
+        [sys.executable, TOP / "scripts" / "reference.py", "--check"], capture_output=True, text=True, check=False
+    )
+    assert checked.returncode == 0, f"run scripts/reference.py: {checked.stderr}"
+
+
+PHRASES = {
+    r"tell whether": "return True if",
+    r"of (?:ours|others|theirs|one's own)": "envbuilder's, untrusted, your own",
+    r"(?:it|that|which|image|there) stands": "is, exists",
+    r"(?:(?:the|that|its) )like of|in (?:the|its) place of": "similar to, instead of",
+    r"beside (?:it|them|each other)": "next to, with, as well",
+    r"laid (?:into|out|beside)|left away|made on the way|nothing of (?:it|them)": "put, left out, intermediate, none",
+    r"for want of|whoever|anew|mend(?:s|ed|ing)?|foresee\w*|strangers?": "see CONTRIBUTING.md, Style",
+}
+"""Phrases that people did not understand, and what to write instead. Samples of other people's text are exempt."""
+
+_PHRASE = re.compile("|".join(rf"\b(?:{phrase})\b" for phrase in PHRASES), re.IGNORECASE)
+WRITTEN_BY_US = sorted({*PAGES, TOP / "CHANGELOG.md", TOP / "SECURITY.md"})
+
+
+def test_no_page_or_module_uses_a_private_phrase() -> None:
+    found = [
+        f"{path.relative_to(TOP)}:{number}: {match.group()}"
+        for path in WRITTEN_BY_US
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if (match := _PHRASE.search(line))
+    ]
+    assert not found, "\n".join(found)

@@ -70,7 +70,7 @@ def test_a_page_of_the_documentation_names_the_code_that_it_explains(code: Code,
 def test_sources_are_addresses_or_pages() -> None:
     assert len(PAGES) >= 5
     for _, source in SOURCES:
-        assert re.fullmatch(r"(https://[a-z0-9.-]+/\S*|docs/[a-z-]+\.md(#[a-z-]+)?)", source), source
+        assert re.fullmatch(r"(https://[a-z0-9.-]+/\S*|docs/([a-z-]+/)?[a-z-]+\.md(#[a-z-]+)?)", source), source
 
 
 def test_no_two_codes_have_the_same_text() -> None:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from fleet_tasks import proof_of
 
@@ -183,18 +180,3 @@ def needed(words: tuple[str, ...]) -> set[tuple[str, str]]:
     if verb == "delete":
         verbs = {"delete", "get"} | (set() if "--wait=false" in rest else {"list", "watch"})
     return {(name, verb) for name in plural for verb in verbs}
-
-
-def test_the_documented_role_is_what_is_asked_for() -> None:
-    """The Role of docs/fleet.md allows every command that an executor calls, and nothing that none does."""
-    kubectl = Kubectl(job("Failed"), [pod(1)])
-    does = executor(kubectl)
-    does.ready()
-    does.begin(TASK)
-    kubectl.job = job("Failed")
-    assert does.over({NAME: TASK}) == {NAME: Ended(1, "said", "n1")}
-    text = (Path(__file__).parents[2] / "docs" / "fleet.md").read_text()
-    (role,) = (yaml for yaml in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) if "kind: Role" in yaml)
-    rules = msgspec.yaml.decode(role)["rules"]
-    allowed = {(of, verb) for rule in rules for of in rule["resources"] for verb in rule["verbs"]}
-    assert allowed == set().union(*map(needed, kubectl.asked))
