@@ -16,17 +16,16 @@ from envbuilder.errors import InfrastructureError
 from envbuilder.image import dpkg_status
 from envbuilder.pypi.answer_cache import Cache
 from envbuilder.support import decoding
+from envbuilder.validation.code_text import code_only
 from envbuilder.validation.layer_scan import FileRow, LayerRecord, scan
 from envbuilder.validation.system_packages import SystemPackages, is_list
 from envbuilder.workspace import cache_dir, packaged
 
 _SCANNER = (
     "validation/layer_scan.py",
-    "validation/credential_files.py",
-    "validation/file_secrets.py",
     "validation/library_versions.py",
-    "validation/packed_files.py",
-    "validation/secret_search.py",
+    "validation/secret_patterns.yaml",
+    "validation/secret_scan.py",
     "probes/suite/elf.py",
 )
 """What decides what a layer's record holds: another text of these, another record."""
@@ -256,7 +255,8 @@ def read_image(engine: Engine, image: Image, store: Cache | None = None) -> Imag
 def _scanner() -> str:
     hashed = hashlib.sha256()
     for name in _SCANNER:
-        hashed.update(packaged(resources.files("envbuilder").joinpath(name)))
+        content = packaged(resources.files("envbuilder").joinpath(name))
+        hashed.update(code_only(content) if name.endswith(".py") else content)
     return hashed.hexdigest()
 
 

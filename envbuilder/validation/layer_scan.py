@@ -15,9 +15,8 @@ from envbuilder.engine.port import FileKind, LayerFile, LayerStream
 from envbuilder.errors import InfrastructureError
 from envbuilder.probes.suite.elf import PT_DYNAMIC, DamagedElfError, Elf, NotElfError
 from envbuilder.support import decoding
-from envbuilder.validation.file_secrets import FileSecrets
 from envbuilder.validation.library_versions import own_version
-from envbuilder.validation.secret_search import Secret
+from envbuilder.validation.secret_scan import FileSecrets, Secret
 
 KEPT = re.compile(
     r"(?:^|/)(?:[^/]+\.(?:dist-info|egg-info)/(?:RECORD|WHEEL|METADATA|PKG-INFO|entry_points\.txt|INSTALLER|direct_url\.json"

@@ -151,16 +151,16 @@ def digest() -> str:
 
 @cache
 def outside_files() -> Mapping[str, bytes]:
-    """Return the sources of the checks that run on the host, sub-folders included."""
-    return dict(_python_files(resources.files("envbuilder") / "validation", "host/"))
+    """Return code and data of the checks that run on the host, sub-folders included; `CHECKS` is hashed as values."""
+    return dict(_source_files(resources.files("envbuilder") / "validation", "host/"))
 
 
-def _python_files(folder: Traversable, prefix: str) -> Iterator[tuple[str, bytes]]:
+def _source_files(folder: Traversable, prefix: str) -> Iterator[tuple[str, bytes]]:
     for item in packaged_in(folder):
-        if item.name.endswith(".py"):
+        if item.name.endswith((".py", ".yaml")) and item.name != "checks.yaml":
             yield prefix + item.name, packaged(item)
         elif item.is_dir() and item.name != "__pycache__":
-            yield from _python_files(item, f"{prefix}{item.name}/")
+            yield from _source_files(item, f"{prefix}{item.name}/")
 
 
 def digest_of(checks: tuple[Check, ...], files: Mapping[str, bytes]) -> str:

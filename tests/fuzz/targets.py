@@ -68,10 +68,10 @@ from envbuilder.upgrade.policy import Policy
 from envbuilder.validation import (
     assembled_code,
     file_records,
-    file_secrets,
     image_claims,
     image_files,
     layer_scan,
+    secret_scan,
     validate_request,
 )
 from envbuilder.validation.checks import CHECKS
@@ -517,7 +517,7 @@ def single_files(data: bytes) -> None:
     text = decoding.lossy(data)
     assembled_code._wrong(text, kernel_text.Kernel("nonce", "12.5"))
     layer_scan._dynamic(data)
-    file_secrets.FileSecrets("app/.env").take(data)
+    secret_scan.FileSecrets("app/.env").take(data)
     tuple(keras_settings(outside(image_of({"root/.keras/keras.json": data, "etc/passwd": data})), {"HOME": "/root"}))
     artefact.build_info(text)
     with contextlib.suppress(*REFUSED):

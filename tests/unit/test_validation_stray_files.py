@@ -10,9 +10,9 @@ import pytest
 from made_images import SITE, SYSTEM, Layer, cache_of, image_of, outside, package, row
 
 from envbuilder.finding import Code, Finding, Severity
-from envbuilder.validation.image_secrets import secrets
 from envbuilder.validation.installed_files import files
 from envbuilder.validation.layer_scan import Binary
+from envbuilder.validation.secret_checks import secrets
 from envbuilder.validation.stray_files import _led_astray
 
 EVIL = Path("/proc/self/exe").read_bytes()[:64] + bytes(4096) + b"evil"

@@ -1,18 +1,15 @@
-"""Credentials in an image: in every layer's files, variables, labels, history and commands; none is quoted."""
+"""The checks `secrets` and `layers`: credentials, authorities and permissions in an image; no value is quoted."""
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
 from made_images import SITE, image_of, outside, package
 
 from envbuilder.engine.port import LayerFile
-from envbuilder.finding import Code, Severity
-from envbuilder.validation.credential_files import in_text
-from envbuilder.validation.image_secrets import layers, secrets
-from envbuilder.validation.secret_search import in_instruction, in_variable
+from envbuilder.finding import Code, Finding, Severity
+from envbuilder.validation.secret_checks import layers, secrets
 
 PEM = b"-----BEGIN CERTIFICATE-----\nQUJD\n-----END CERTIFICATE-----\n"
 OTHER = b"-----BEGIN CERTIFICATE-----\nREVG\n-----END CERTIFICATE-----\n"
@@ -80,42 +77,6 @@ def test_no_message_quotes_a_secret() -> None:
     assert not [value for value in ("hunter", "ghp_", "hf_", "AKIA") if value in told]
 
 
-@pytest.mark.parametrize(
-    ("env", "names"),
-    [
-        ({"PATH": "/bin", "PYTHON_VERSION": "3.11", "GPG_KEY": "A035C8"}, []),
-        (
-            {"HF_TOKEN": "hf_x", "AWS_SECRET_ACCESS_KEY": "x", "DB_PASSWORD": "y"},
-            ["AWS_SECRET_ACCESS_KEY", "DB_PASSWORD", "HF_TOKEN"],
-        ),
-        ({"HTTPS_PROXY": "http://me:word@proxy.example.com:3128"}, ["HTTPS_PROXY"]),
-        ({"API_TOKEN": ""}, []),
-        ({"PGPASSWORD": "word", "MYSQL_PWD": "word", "TOKENIZERS_PARALLELISM": "false"}, ["MYSQL_PWD", "PGPASSWORD"]),
-        ({"HARMLESS": AWS.decode()}, ["HARMLESS"]),
-        ({"NPM_TOKEN_FILE": "/run/secrets/npm", "DB_PASSWORD": "$FROM_OUTSIDE"}, []),
-    ],
-)
-def test_variables(env: dict[str, str], names: list[str]) -> None:
-    """Variables that hold credentials are named; a fingerprint, an empty one or a reference is not."""
-    assert [name for name, value in sorted(env.items()) if in_variable(name, value)] == names
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("RUN |1 GH_TOKEN=abcdef1 /bin/sh -c git clone", True),
-        ("RUN /bin/sh -c curl -u me https://a:b@example.com/x", True),
-        ("RUN /bin/sh -c mysql --password=hunter2", True),
-        ("RUN --mount=type=secret,id=token pip install", False),
-        ("RUN /bin/sh -c TOKEN=$(cat /run/secrets/token) make", False),
-        ("COPY file:abc in /", False),
-    ],
-)
-def test_instructions(text: str, *, found: bool) -> None:
-    """A build argument or option that held a credential is found in the history; a mounted secret is none."""
-    assert bool(in_instruction(text)) is found
-
-
 def test_authorities_that_the_system_did_not_bring() -> None:
     """A certificate in the bundle and not in the system's package was added by somebody."""
     bundle, packaged = "etc/ssl/certs/ca-certificates.crt", "usr/share/ca-certificates/mozilla/a.crt"
@@ -157,19 +118,80 @@ def test_rights_that_nobody_needs_are_warnings() -> None:
     assert {one.severity for one in looked.findings} == {Severity.WARNING}
 
 
+def errors(**image: Any) -> list[Finding]:
+    """Judge an image of one file, and keep what makes it fail."""
+    told = secrets(outside(image_of({"srv/a": b"a"}), **image)).findings
+    return [one for one in told if one.severity is Severity.ERROR]
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        "ENV API_TOKEN=hunter2hunter2",
+        "/bin/sh -c #(nop)  ENV API_TOKEN=hunter2hunter2",
+        "LABEL note=ghp_" + "a1B2" * 9,
+        'CMD ["serve" "--token=hunter2hunter2"]',
+    ],
+)
+def test_a_value_that_was_set_anew_is_in_the_history(first: str) -> None:
+    """Emptying a variable takes nothing out of the instruction that gave it."""
+    (one,) = errors(history=(first, "ENV API_TOKEN=", 'CMD ["serve"]'), env={"API_TOKEN": ""}, command=("serve",))
+    assert (one.code, "history" in one.message) == (Code.SECRET_IN_IMAGE, True)
+
+
+def test_what_still_stands_is_told_once() -> None:
+    """A variable that was never set anew is a finding of its own."""
+    env = {"API_TOKEN": "hunter2hunter2"}
+    (one,) = errors(history=("ENV API_TOKEN=hunter2hunter2",), env=env)
+    assert one.subject == "API_TOKEN"
+
+
 @pytest.mark.parametrize(
     "text",
     [
-        b"-----BEGIN PRIVATE KEY-----" + b" " * 900_000,
-        b"password" * 120_000,
-        b"a" * 900_000,
-        b"a.b-c+" * 150_000,
-        b"eyJhbGciOi" * 90_000,
-        b"://" * 300_000,
+        "RUN curl -fsSL -u me:hunter2 https://example.com/a | sh",
+        "RUN curl -H 'PRIVATE-TOKEN: abcdefgh0123' https://example.com",
+        'RUN curl -H "X-JFrog-Art-Api: abcdefgh0123" https://example.com',
+        'RUN curl -H "Authorization: Bearer abcdefgh0123" https://example.com',
+        "RUN sshpass -p hunter2 scp a:/b .",
+        "RUN echo 'root:hunter2' | chpasswd",
+        "RUN |1 DB_PASS=hunter2 /bin/sh -c true",
+        "RUN |1 API_TOKEN_PROD=hunter2 /bin/sh -c true",
     ],
 )
-def test_a_hostile_text_costs_linear_time(text: bytes) -> None:
-    """A megabyte that was written to keep the search busy is searched in seconds."""
-    begun = time.monotonic()
-    in_text("app/.env", text)
-    assert time.monotonic() - begun < 10
+def test_a_build_step_that_holds_a_credential(text: str) -> None:
+    """As engineers write it: for curl, for ssh, for an account's password, as an argument of some stage."""
+    (one,) = errors(history=(text,))
+    assert one.code is Code.SECRET_IN_IMAGE
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "RUN curl -fsSL https://example.com/a:b -o /tmp/a",
+        'RUN curl -u "$USER:$PW" -H "Authorization: Bearer $TOKEN" https://example.com',
+        "RUN useradd -u 1000 a && chown 1000:1000 /srv",
+        "RUN |1 GPG_KEY=A035C8C1 TOKENIZERS_PARALLELISM=false BYPASS=1 /bin/sh -c true",
+        "ENV GPG_KEY=A035C8C19219BA821ECEA86B64E628F8D684696D",
+    ],
+)
+def test_a_build_step_that_holds_none(text: str) -> None:
+    """References to what is mounted, and what only looks alike."""
+    assert errors(history=(text,)) == []
+
+
+def test_an_authority_among_the_certificates_is_named() -> None:
+    """A file where packages leave links, and one more in the bundle whose sources a later layer took away."""
+    pem = b"-----BEGIN CERTIFICATE-----\nQUJD\n-----END CERTIFICATE-----\n"
+    own = {"usr/share/ca-certificates/a.crt": pem, "etc/ssl/certs/ca-certificates.crt": pem}
+    assert [one.code for one in secrets(outside(image_of(own, {"etc/ssl/certs/corp.pem": pem}))).findings] == [
+        Code.SECRET_IN_IMAGE
+    ]
+    hidden = {
+        "usr/share/ca-certificates": None,
+        "etc/ssl/certs/ca-certificates.crt": pem + pem.replace(b"QUJD", b"REVG"),
+    }
+    (one,) = secrets(outside(image_of(own, hidden))).findings
+    assert "1 authorities" in one.message
+    link = {"etc/ssl/certs/a.pem": "/usr/share/ca-certificates/a.crt"}
+    assert secrets(outside(image_of(own, link))).findings == ()
