@@ -1,4 +1,4 @@
-"""Write the report's folder: one page with its style and script inside, and the verdicts that it rests on."""
+"""Write the report's folder: one page with its style and script inside, and its verdicts as JSON."""
 
 from __future__ import annotations
 
@@ -13,27 +13,24 @@ from markupsafe import Markup
 
 from envbuilder import __version__
 from envbuilder.errors import InfrastructureError
-from envbuilder.report import drawing
-from envbuilder.report.grid import SIGNS
+from envbuilder.report import charts
+from envbuilder.report.page_content import SIGNS, PageContent, page_content
 from envbuilder.report.report_data import Material
-from envbuilder.report.view import view
+from envbuilder.upgrade.text import WHOLE
 from envbuilder.workspace import shipped, write_atomically, write_document
 
 
 def write(material: Material, folder: Path, now: datetime) -> Path:
-    """Write the page and its data into a folder; returns the page's path.
-
-    Files of other names in the folder are left alone.
-    """
-    page = view(material)
+    """Write the page and its data into a folder and return the page's path; other files there stay."""
+    page = page_content(material)
     for one in page.environments:
         write_document(folder / one.data, one.verdict)
     path = folder / "index.html"
-    write_atomically(path, _render(material, now).encode())
+    write_atomically(path, _render(page, now).encode())
     return path
 
 
-def _render(material: Material, now: datetime) -> str:
+def _render(page: PageContent, now: datetime) -> str:
     source = shipped("templates") / "report"
     try:
         style, script = (source / "style.css").read_text(), (source / "script.js").read_text()
@@ -46,14 +43,15 @@ def _render(material: Material, now: datetime) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    templates.filters |= {"bytes": drawing.size, "seconds": drawing.seconds}
+    templates.filters |= {"bytes": charts.size, "seconds": charts.seconds}
     return templates.get_template("page.html.j2").render(
-        page=view(material),
+        page=page,
         signs=SIGNS,
+        whole_sections=WHOLE,
         kind_class=_KIND_CLASS,
         generated=now.strftime("%Y-%m-%d %H:%M UTC"),
         version=__version__,
-        # Ours, from files that ship: marked as safe, and named by digest in the page's own security policy.
+        # Files of this package: marked as safe, and named by digest in the page's own security policy.
         style=Markup(style),  # noqa: S704
         script=Markup(script),  # noqa: S704
         style_digest=_digest(style),
@@ -69,7 +67,7 @@ _KIND_CLASS = {
     "refused": "w-inconclusive",
     "missing": "w-not-run",
 }
-"""How the page colours a state; its word is always written too."""
+"""The colour of a state; the page always writes its word too."""
 
 
 def _digest(text: str) -> str:

@@ -226,7 +226,7 @@ def test_a_report_adds_the_hosts_up(world: World, tmp_path: Path) -> None:
     assert [kind.state for kind in one.kinds] == states(world.verify())
     assert standings(published, None, "90d", load().gpu_model) == ()
     page = write(Material(verdicts={}, standings=(one,)), tmp_path / "page", datetime.now(UTC)).read_text()
-    assert all(word in page for word in ("Kinds of host", "A100/550", "missing", "passed"))
+    assert all(word in page for word in ("Host classes", "A100/550", "missing", "passed"))
 
 
 @pytest.mark.parametrize("target", ["registry.example.org/team/image:tag", "registry.example.org/team/image"])

@@ -37,11 +37,10 @@ from envbuilder.image.omissions import Omissions
 from envbuilder.image.omissions import write as write_list
 from envbuilder.image.render import render_context
 from envbuilder.matrix import Excluded
-from envbuilder.report import drawing
-from envbuilder.report.grid import EXCLUDED, REJECTED, UNKNOWN
+from envbuilder.report import charts
 from envbuilder.report.page import write
+from envbuilder.report.page_content import EXCLUDED, REJECTED, UNKNOWN, page_content
 from envbuilder.report.report_data import Material, collect
-from envbuilder.report.view import view
 from envbuilder.validation.history import History
 from envbuilder.verdict import ImageRef, Phase, Verdict
 from envbuilder.workspace import Workspace, write_document
@@ -69,7 +68,7 @@ LEFT_OUT = Excluded(combination=Combination(tensorflow="2.19.1"), reason="too ol
 
 def test_the_grid_holds_every_combination_in_its_place() -> None:
     """Judged, waiting, impossible and excluded combinations stand in the row of their release, newest first."""
-    page = view(
+    page = page_content(
         material(
             verdict(),
             inconclusive_verdict(),
@@ -92,28 +91,30 @@ def test_the_grid_holds_every_combination_in_its_place() -> None:
 def test_what_needs_attention_comes_first() -> None:
     """FAILED before INCONCLUSIVE before PASSED."""
     failed = failed_verdict(environment=environment(id="tf2.15.1-py39", tensorflow="2.15.1"))
-    page = view(material(verdict(), gpu_verdict(environment=gpu_environment(id="g")), inconclusive_verdict(), failed))
+    page = page_content(
+        material(verdict(), gpu_verdict(environment=gpu_environment(id="g")), inconclusive_verdict(), failed)
+    )
     assert [one.word for one in page.environments] == ["FAILED", "INCONCLUSIVE", "PASSED", "PASSED"]
 
 
 def test_the_newest_verdict_is_shown_and_all_are_in_the_history() -> None:
     """An environment's card speaks of its last run; the history lists every run, newest first."""
     runs = (verdict(), failed_verdict(finished="2026-11-20T11:00:00+00:00"))
-    page = view(material(*runs))
+    page = page_content(material(*runs))
     assert [one.word for one in page.environments] == ["FAILED"]
-    assert [run.verdict for run in page.history] == ["FAILED", "PASSED"]
-    course = page.environments[0].course
-    assert course is not None
-    assert [point.word for point in course.points] == ["PASSED", "FAILED"]
+    assert [run.verdict.verdict for run in page.runs[0].pages[0]] == ["FAILED", "PASSED"]
+    imports = page.environments[0].imports
+    assert imports is not None
+    assert [point.word for point in imports.points] == ["PASSED", "FAILED"]
 
 
 def test_a_simulation_never_stands_for_the_environment() -> None:
     """A later simulated verdict is in the history, but the card keeps speaking of the real one."""
     later = verdict(simulated=True, verdict="INCONCLUSIVE", finished="2026-11-20T11:00:00+00:00")
-    page = view(material(verdict(), later))
+    page = page_content(material(verdict(), later))
     assert [one.word for one in page.environments] == ["PASSED"]
-    assert [run.simulated for run in page.history] == [True, False]
-    assert view(material(later)).environments[0].verdict.simulated
+    assert [run.verdict.simulated for run in page.runs[0].pages[0]] == [True, False]
+    assert page_content(material(later)).environments[0].verdict.simulated
 
 
 times = st.floats(min_value=1e-6, max_value=1e4)
@@ -133,56 +134,53 @@ phases = st.lists(
 
 
 @given(phases)
-def test_bars_never_overlap_and_stay_in_the_picture(made: tuple[Phase, ...]) -> None:
-    """Phases follow each other without overlap; they and their parts, however long, stay inside the picture."""
-    picture = drawing.timeline(made)
-    assert (picture is None) == (not any(phase.cold_s or phase.warm_s for phase in made))
-    if picture is None:
+def test_bars_never_overlap_and_stay_in_the_chart(measured: tuple[Phase, ...]) -> None:
+    chart = charts.timeline(measured)
+    assert (chart is None) == (not any(phase.cold_s or phase.warm_s for phase in measured))
+    if chart is None:
         return
-    for y in {bar.y for bar in picture.bars}:
-        lane = [bar for bar in picture.bars if bar.y == y]
-        for left, right in itertools.pairwise(lane):
-            assert right.x >= left.x
-            assert left.x + left.width <= right.x + 0.76
-    assert all(bar.x >= drawing.LEFT and bar.x + bar.width <= picture.width + 1 for bar in picture.bars)
-    assert all(0 <= tick.x <= picture.width for tick in picture.ticks)
+    for lane in chart.lanes:
+        for nested in (False, True):
+            bars = [bar for bar in lane.bars if bar.nested == nested]
+            for left, right in itertools.pairwise(bars):
+                assert left.begin + left.width <= right.begin + 1e-9
+        assert all(bar.begin >= 0 and bar.begin + bar.width <= 1 + 1e-9 for bar in lane.bars)
+    assert all(0 <= at <= 1 + 1e-9 for at, _ in chart.ticks)
 
 
-def test_nested_phases_stand_under_their_parent() -> None:
-    """A phase ``import: …`` takes no room of its own in the sum and begins where its parent begins."""
-    made = (
-        Phase(phase="start", cold_s=(1.0,)),
-        Phase(phase="import", cold_s=(8.0,)),
-        Phase(phase="import: libraries", cold_s=(2.0,)),
-        Phase(phase="import: modules", cold_s=(6.0,)),
-        Phase(phase="first op", cold_s=(1.0,)),
+def test_nested_phases_begin_with_their_parent_and_count_once() -> None:
+    chart = charts.timeline(
+        (
+            Phase(phase="start", cold_s=(1.0,)),
+            Phase(phase="import", cold_s=(8.0,)),
+            Phase(phase="import: libraries", cold_s=(2.0,)),
+            Phase(phase="import: modules", cold_s=(6.0,)),
+            Phase(phase="first op", cold_s=(1.0,)),
+        )
     )
-    picture = drawing.timeline(made)
-    assert picture is not None
-    assert picture.lanes[0].total == "10 s"
-    bars = {bar.title.split(": ", 1)[0] if "import" not in bar.title else bar.title: bar for bar in picture.bars}
+    assert chart is not None
+    (lane,) = chart.lanes
+    assert lane.total == "10 s"
+    bars = {bar.title: bar for bar in lane.bars}
     parent, first = bars["import: 8 s"], bars["import: libraries: 2 s"]
-    assert first.x == pytest.approx(parent.x)
-    assert first.y > parent.y
-    assert bars["import: modules: 6 s"].x == pytest.approx(parent.x + parent.width / 4)
+    assert (parent.nested, first.nested, first.begin) == (False, True, parent.begin)
+    assert bars["import: modules: 6 s"].begin == pytest.approx(parent.begin + parent.width / 4)
 
 
-def test_layers_are_named_by_what_they_are_for() -> None:
-    """The base, the CUDA set and the lock are named; widths are in proportion to sizes."""
+def test_layers_are_named_by_their_purpose_and_drawn_in_proportion() -> None:
     layers = (
         LayerSize("a", 100, ""),
         LayerSize("b", 300, "RUN uv pip install -r /run/cuda.lock # buildkit"),
         LayerSize("c", 600, "RUN uv pip install -r /run/requirements.lock # buildkit"),
     )
-    picture = drawing.layer_bars(layers)
-    assert picture is not None
-    assert [bar.title for bar in picture.bars] == [
-        "base system: 100 B",
-        "CUDA libraries: 300 B",
-        "TensorFlow and the lock: 600 B",
+    chart = charts.layer_chart(layers)
+    assert chart is not None
+    assert [(bar.title, bar.width) for bar in chart.lanes[0].bars] == [
+        ("base system: 100 B", 0.1),
+        ("CUDA libraries: 300 B", 0.3),
+        ("TensorFlow and the lock: 600 B", 0.6),
     ]
-    assert picture.bars[2].width == pytest.approx(2 * picture.bars[1].width)
-    assert drawing.layer_bars(()) is None
+    assert charts.layer_chart(()) is None
 
 
 def test_layers_of_a_runtime_image_are_named_by_their_parts() -> None:
@@ -195,7 +193,7 @@ def test_layers_of_a_runtime_image_are_named_by_their_parts() -> None:
     lock = "".join(pin(name, "1.0") for name in names)
     text = render_context(more, lock, templates(), left_out=write_list(Omissions(required=("numpy",))))["Dockerfile"]
     steps = [step for step in re.split(r"\n(?=RUN )", text.decode()) if "uv pip install" in step]
-    assert [drawing.layer_name(LayerSize("x", 1, step), 1) for step in steps] == [
+    assert [charts.layer_name(LayerSize("x", 1, step), 1) for step in steps] == [
         "CUDA libraries",
         "NCCL",
         "TensorFlow",
@@ -304,12 +302,12 @@ def test_the_history_is_grouped_by_environment_and_paged() -> None:
     """Runs stand with their environment, the one that ran last first, ten at a time; none is lost or told twice."""
     many = tuple(verdict(finished=f"2026-10-{day:02d}T10:00:00+00:00") for day in range(1, 24))
     other = verdict(environment=environment(id="other"), finished="2026-11-01T10:00:00+00:00")
-    page = view(Material(verdicts={"many": many, "other": (other,)}))
+    page = page_content(Material(verdicts={"many": many, "other": (other,)}))
     assert [(group.name, [len(runs) for runs in group.pages]) for group in page.runs] == [
         ("other", [1]),
         ("many", [10, 10, 3]),
     ]
     flat = [run for group in page.runs for runs in group.pages for run in runs]
-    assert flat == list(page.history)
+    assert [run.verdict for run in flat] == [other, *reversed(many)]
     assert page.runs[1].words == (("PASSED", 23),)
-    assert page.runs[1].newest.finished.startswith("2026-10-23")
+    assert page.runs[1].pages[0][0].verdict.finished.startswith("2026-10-23")

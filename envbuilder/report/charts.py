@@ -1,0 +1,248 @@
+"""The data of the page's charts. Positions and widths are shares of the chart's width (0 to 1)."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from envbuilder.image.build import LayerSize
+from envbuilder.verdict import Phase, Verdict
+
+COLOURS = 10
+_SMALLEST_SHARE = 0.0007
+"""Half a unit of the picture: a smaller layer cannot be seen; the list of layers has it."""
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One rectangle; ``colour`` is a number of the page's palette. A nested one is drawn below its parent."""
+
+    name: str
+    title: str
+    colour: int
+    begin: float
+    width: float
+    nested: bool = False
+
+
+@dataclass(frozen=True)
+class Lane:
+    """One row of bars; ``total`` is their sum as text."""
+
+    name: str
+    total: str
+    bars: tuple[Bar, ...]
+
+
+@dataclass(frozen=True)
+class BarChart:
+    """Lanes of bars, marks on the axis (position and text), and a description in words."""
+
+    lanes: tuple[Lane, ...]
+    words: str
+    ticks: tuple[tuple[float, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class PhaseRow:
+    """One phase in numbers: median and range for cold and warm caches."""
+
+    phase: str
+    colour: int
+    cold: str
+    warm: str
+    nested: bool
+    short: str
+
+
+@dataclass(frozen=True)
+class Point:
+    """One run in the history's chart; ``y`` is a share of the height."""
+
+    x: float
+    y: float
+    word: str
+    title: str
+
+
+@dataclass(frozen=True)
+class ImportHistory:
+    """Import times over runs."""
+
+    points: tuple[Point, ...]
+    words: str
+
+
+def seconds(value: float) -> str:
+    """Write a time with three figures: ``12.3 s``, ``94 ms``."""
+    return f"{value:.3g} s" if value >= 1 else f"{value * 1000:.3g} ms"
+
+
+def size(value: float) -> str:
+    """Write bytes with decimal units, as disks and registries count: ``5.15 GB``."""
+    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if value >= factor:
+            return f"{value / factor:.3g} {unit}"
+    return f"{value:.0f} B"
+
+
+def timeline(phases: tuple[Phase, ...]) -> BarChart | None:
+    """Return a lane of phases for cold and one for warm caches; None if nothing was measured.
+
+    A phase named ``parent: part`` is nested in ``parent``.
+    """
+    medians = {name: _medians(phases, name) for name in ("cold", "warm")}
+    spans = {name: list(_spans(phases, values)) for name, values in medians.items() if values}
+    if not spans:
+        return None
+    longest = max(bar.begin + bar.width for bars in spans.values() for bar in bars) or 1.0
+    lanes = tuple(
+        Lane(
+            name=name,
+            total=seconds(sum(medians[name][bar.name] for bar in bars if not bar.nested)),
+            bars=tuple(
+                Bar(bar.name, bar.title, bar.colour, bar.begin / longest, bar.width / longest, bar.nested)
+                for bar in bars
+            ),
+        )
+        for name, bars in spans.items()
+    )
+    words = "; ".join(f"{lane.name}: {lane.total} in all" for lane in lanes)
+    return BarChart(lanes, f"Start-up, {words}", _ticks(longest))
+
+
+def _spans(phases: tuple[Phase, ...], values: dict[str, float]) -> Iterator[Bar]:
+    """Yield phases one after the other, in seconds, and parts one after the other from the begin of their parent.
+
+    Parts may come from another process than their parent: if they take longer in all, their bars are shortened in
+    proportion. A part whose parent was not measured is a phase of its own.
+    """
+    names = {phase.phase for phase in phases}
+    parents = {name: parent for name in values if (parent := _parent(name, names)) in values}
+    sums = {parent: sum(values[name] for name in parents if parents[name] == parent) for parent in parents.values()}
+    begins: dict[str | None, float] = {}
+    now = 0.0
+    for index, name in enumerate(phase.phase for phase in phases):
+        if name not in values:
+            continue
+        value, parent = values[name], parents.get(name)
+        title = f"{name}: {seconds(value)}"
+        if parent is None:
+            begins[name] = now
+            yield Bar(name, title, index % COLOURS, now, value)
+            now += value
+        elif parent in begins:
+            width = value * min(1.0, values[parent] / sums[parent])
+            yield Bar(name, title, index % COLOURS, begins[parent], width, nested=True)
+            begins[parent] += width
+
+
+def phase_rows(phases: tuple[Phase, ...]) -> tuple[PhaseRow, ...]:
+    """Return the figures of the same chart."""
+    names = {phase.phase for phase in phases}
+    return tuple(
+        PhaseRow(
+            phase.phase,
+            index % COLOURS,
+            _range(phase.cold_s),
+            _range(phase.warm_s),
+            _parent(phase.phase, names) is not None,
+            seconds(statistics.median(phase.cold_s or phase.warm_s)) if phase.cold_s or phase.warm_s else "",
+        )
+        for index, phase in enumerate(phases)
+    )
+
+
+def _parent(name: str, names: set[str]) -> str | None:
+    head, colon, _ = name.partition(": ")
+    return head if colon and head in names else None
+
+
+def _medians(phases: tuple[Phase, ...], caches: str) -> dict[str, float]:
+    samples = {phase.phase: phase.cold_s if caches == "cold" else phase.warm_s for phase in phases}
+    return {name: statistics.median(values) for name, values in samples.items() if values}
+
+
+def _range(samples: tuple[float, ...]) -> str:
+    if not samples:
+        return "not measured"
+    median = seconds(statistics.median(samples))
+    if len(samples) == 1:
+        return median
+    return f"{median} ({seconds(min(samples))} to {seconds(max(samples))}, n={len(samples)})"
+
+
+def _ticks(longest: float) -> tuple[tuple[float, str], ...]:
+    """Return four to nine marks at round seconds."""
+    rough = longest / 6
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough)
+    return tuple((n * step / longest, seconds(n * step) if n else "0") for n in range(int(longest / step) + 1))
+
+
+_LAYER_NAMES = (
+    ("cuda.lock", "CUDA libraries"),
+    ("/part/nvidia-", "CUDA libraries"),
+    ("/part/nccl.lock", "NCCL"),
+    ("/part/tensorflow.lock", "TensorFlow"),
+    ("/part/required.lock", "what TensorFlow requires"),
+    ("/part/added.lock", "what the matrix adds"),
+    ("requirements.lock #", "TensorFlow and the lock"),
+    ("requirements.lock /opt", "lock and description"),
+    ("useradd", "user"),
+    ("-m venv", "Python's environment"),
+    ("WORKDIR", "working folder"),
+)
+"""A part of an instruction, and the name of the layer that the instruction makes."""
+
+
+def layer_name(layer: LayerSize, index: int) -> str:
+    """Name a layer in few words, by its instruction."""
+    if index == 0:
+        return "base system"
+    known = next((name for mark, name in _LAYER_NAMES if mark in layer.created_by), None)
+    return known or " ".join(layer.created_by.split())[:60] or "unnamed"
+
+
+def layer_chart(layers: tuple[LayerSize, ...]) -> BarChart | None:
+    """Return an image's layers by size, lowest first; None for an image without any."""
+    total = sum(layer.size for layer in layers)
+    if not total:
+        return None
+    bars, begin = [], 0.0
+    for index, layer in enumerate(layers):
+        share, name = layer.size / total, layer_name(layer, index)
+        if share >= _SMALLEST_SHARE:
+            bars.append(Bar(name, f"{name}: {size(layer.size)}", index % COLOURS, begin, share))
+        begin += share
+    return BarChart((Lane("", "", tuple(bars)),), f"{size(total)} in {len(layers)} layers")
+
+
+def import_history(verdicts: tuple[Verdict, ...]) -> ImportHistory | None:
+    """Return the import time of an environment's runs in their order; None for fewer than two that measured it."""
+    measured = [(verdict, value) for verdict in verdicts if (value := import_seconds(verdict)) is not None]
+    if len(measured) < 2:  # noqa: PLR2004 - one point is not a course
+        return None
+    highest = max(value for _, value in measured) or 1.0
+    points = tuple(
+        Point(
+            index / (len(measured) - 1),
+            value / highest,
+            verdict.verdict,
+            f"{verdict.finished[:16]}: {verdict.verdict}, import {seconds(value)}",
+        )
+        for index, (verdict, value) in enumerate(measured)
+    )
+    first, last = seconds(measured[0][1]), seconds(measured[-1][1])
+    return ImportHistory(points, f"Import time over {len(points)} runs: first {first}, last {last}")
+
+
+def import_seconds(verdict: Verdict) -> float | None:
+    """Return the median import time with cold caches, else with warm ones; None if neither was measured."""
+    for phase in verdict.timeline:
+        if phase.phase == "import":
+            samples = phase.cold_s or phase.warm_s
+            return statistics.median(samples) if samples else None
+    return None
