@@ -13,7 +13,6 @@ import msgspec
 
 from envbuilder.engine.port import ContainerSpec, Ended, Engine, Image
 from envbuilder.finding import Code, Finding, Severity
-from envbuilder.probes.suite.draw import Draw
 from envbuilder.support import decoding, terminal_text
 from envbuilder.validation.checks import Check
 from envbuilder.verdict import CheckResult
@@ -81,9 +80,8 @@ class _Heard:
 def check_user_start(engine: Engine, image: Image, check: Check, stopped: threading.Event) -> CheckResult:
     """Start the image's own Python in it and hold its product to the right one. ``stopped`` ends it at once."""
     begun = time.monotonic()
-    drawn = Draw(secrets.token_hex(16))
-    left = [drawn.integers(f"left {row}", _INNER) for row in range(_SIZE)]
-    right = [drawn.integers(f"right {row}", _SIZE) for row in range(_INNER)]
+    left = [[secrets.randbelow(16) - 8 for _ in range(_INNER)] for _ in range(_SIZE)]
+    right = [[secrets.randbelow(16) - 8 for _ in range(_SIZE)] for _ in range(_INNER)]
     program = _PROGRAM.format(left=left, right=right, mark=decoding.lossy(_MARK))
     product = [sum(map(operator.mul, row, column)) for row in left for column in zip(*right, strict=True)]
     for python in ("python", "python3"):

@@ -6,7 +6,7 @@ import secrets
 import sys
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -24,15 +24,13 @@ from envbuilder.image.system_lock import needed
 from envbuilder.image.wheel_pins import Pin
 from envbuilder.image.wheel_records import WheelRecords
 from envbuilder.matrix import Budgets
-from envbuilder.probes.suite.kernel_text import Kernel
 from envbuilder.pypi.package_index import PackageIndex
 from envbuilder.simulated.compiler import Simulation
 from envbuilder.validation import expectations as facts_of
 from envbuilder.validation import suite_plan
-from envbuilder.validation.assembled_code import check_assembled
 from envbuilder.validation.background_checks import BackgroundChecks
 from envbuilder.validation.causes import told_once
-from envbuilder.validation.challenge_answers import Numbers, check_answers, right_answers
+from envbuilder.validation.challenge import check_product, product
 from envbuilder.validation.checks import Check, Profile
 from envbuilder.validation.host_checks import check_outside
 from envbuilder.validation.image_claims import (
@@ -266,8 +264,8 @@ def validate_beside(
 IDENTIFY_S = 60.0
 """How long a Python may take to say what it holds."""
 
-CHALLENGE, ASSEMBLED = "challenge", "xla-assembles"
-"""The checks whose answers, or whose bytes, the host holds against its own."""
+CHALLENGE = "challenge"
+"""The check whose product the host computes too."""
 
 Runner = Callable[[bytes, Session], Unfinished | None]
 
@@ -363,28 +361,20 @@ def _identify(run: Runner, subject: str) -> tuple[Identity, Unfinished | None]:
 def _run(
     checks: tuple[Check, ...], facts: Facts, on_progress: Callable[[Progress], None], run: Runner
 ) -> tuple[Session, tuple[CheckResult, ...]]:
-    """Run the checks of the container, and judge the run itself."""
+    """Run the checks of the container, and check the messages of the run."""
     session = Session(checks, on_progress)
     nonce = secrets.token_hex(16)
-    with ThreadPoolExecutor(1) as beside:
-        right = beside.submit(right_answers, nonce) if any(check.name == CHALLENGE for check in checks) else None
+    with ThreadPoolExecutor(1) as pool:
+        expected = pool.submit(product, nonce) if any(check.name == CHALLENGE for check in checks) else None
         why = run(suite_plan.plan(checks, msgspec.structs.replace(facts, challenge=nonce)), session)
-    results = tuple(
-        _checked_here(result, session, right, Kernel(nonce, facts.built_cuda)) for result in session.results(why)
-    )
+    results = session.results(why)
+    if expected is not None:
+        results = tuple(
+            check_product(result, session.data(CHALLENGE), expected.result()) if result.name == CHALLENGE else result
+            for result in results
+        )
     results += tuple(check_protocol(session, why, check) for check in checks if check.group == "protocol")
     return session, tuple(sorted(results, key=lambda result: LEVELS.index(result.level)))
-
-
-def _checked_here(
-    result: CheckResult, session: Session, right: Future[dict[str, Numbers]] | None, kernel: Kernel
-) -> CheckResult:
-    """Hold a result that brought evidence to what the host makes of that by itself."""
-    if result.name == CHALLENGE and right is not None:
-        return check_answers(result, session.data(CHALLENGE), right.result())
-    if result.name == ASSEMBLED:
-        return check_assembled(result, session.data(ASSEMBLED), kernel)
-    return result
 
 
 def _verdict(

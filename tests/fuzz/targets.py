@@ -45,7 +45,7 @@ from envbuilder.image import apt_sources, build, lockfile, mirrors, omissions, s
 from envbuilder.image.lockfile import Locked
 from envbuilder.jobs import fleet_hosts
 from envbuilder.matrix import Matrix
-from envbuilder.probes.suite import elf, fatbin, kernel_text
+from envbuilder.probes.suite import elf, fatbin
 from envbuilder.publish import journal, registry_image
 from envbuilder.pypi import index_config, lazyzip, pages
 from envbuilder.pypi.package_index import DistFile
@@ -66,7 +66,6 @@ from envbuilder.upgrade.observe import Output
 from envbuilder.upgrade.observed import Operation
 from envbuilder.upgrade.policy import Policy
 from envbuilder.validation import (
-    assembled_code,
     file_records,
     image_claims,
     image_files,
@@ -513,9 +512,8 @@ def image_packages(data: bytes) -> None:
 
 
 def single_files(data: bytes) -> None:
-    """Read single files of an image: assembled machine code, a shared object's header, settings, a build's facts."""
+    """Read single files of an image: a shared object's header, settings, a build's facts."""
     text = decoding.lossy(data)
-    assembled_code._wrong(text, kernel_text.Kernel("nonce", "12.5"))
     layer_scan._dynamic(data)
     secret_scan.FileSecrets("app/.env").take(data)
     tuple(keras_settings(outside(image_of({"root/.keras/keras.json": data, "etc/passwd": data})), {"HOME": "/root"}))

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import base64
+import mmap
 import os
 import re
+import struct
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 
 from . import tensorflow_files
-from .answer import Answer, Facts, Finding, finding, judged, passed, skipped
-from .kernel_text import Kernel
+from .answer import Answer, Facts, Finding, finding, judged, skipped
+from .elf import Elf, NotElfError
 
 # tsl/platform/default/cuda_root_path.cc: the wheel of nvcc beside TensorFlow's folder, the copy of libdevice in
 # TensorFlow's own wheel, then the toolkit's usual places; executables are looked up on PATH last.
@@ -52,45 +53,103 @@ def _runs(path: str) -> bool:
 
 RELEASE = re.compile(r"release (\d+\.\d+), V([\d.]+)")
 LIMIT_S = 40.0
-LARGEST = 1 << 20
+FIX = "reinstall the nvidia-cuda-nvcc package of this CUDA"
+
+CONSTANT = 0x4D5A1B37
+"""A number in the kernel below that its machine code has too."""
+
+KERNEL = """.version {isa}
+.target sm_{target}
+.address_size 64
+.visible .entry kernel(.param .u64 out)
+{{
+ .reg .b32 %r<3>;
+ .reg .b64 %rd<4>;
+ ld.param.u64 %rd1, [out];
+ cvta.to.global.u64 %rd2, %rd1;
+ mov.u32 %r1, %tid.x;
+ xor.b32 %r2, %r1, {constant};
+ mul.wide.u32 %rd3, %r1, 4;
+ add.s64 %rd2, %rd2, %rd3;
+ st.global.u32 [%rd2], %r2;
+ ret;
+}}
+"""
+
+
+def target(cuda: str | None) -> tuple[str, int]:
+    """Return the PTX version and the GPU of the kernel.
+
+    PTX 6.3 and Turing are known to every ptxas from CUDA 10.0 to 13; before, 6.0 and Volta.
+    """
+    return ("6.0", 70) if cuda and int(str(cuda).split(".")[0]) < 10 else ("6.3", 75)
 
 
 def assembled(facts: Facts) -> Answer:
-    """Run ptxas, and nvlink where there is one, on this run's kernel; the host looks at what they made."""
+    """Run ptxas, and nvlink if it is there, and look for the machine code of the kernel in what they write."""
     ptxas = tool("ptxas", _places(facts), _path(), _runs)
     if ptxas is None:
-        return skipped("ptxas is not there; the check of XLA's tools says so")
-    kernel = Kernel(facts.get("challenge") or "", facts.get("built_cuda"))
-    made = {}
+        return skipped("there is no ptxas; the check of XLA's tools reports it")
+    isa, gpu = target(facts.get("built_cuda"))
+    architecture = "-arch=sm_{0}".format(gpu)
+    tools = {}
     try:
-        release = RELEASE.search(_said([ptxas, "--version"]))
+        release = RELEASE.search(_output([ptxas, "--version"]))
         with tempfile.TemporaryDirectory() as folder:
             source, cubin, linked = (os.path.join(folder, name) for name in ("k.ptx", "k.cubin", "linked.cubin"))
             with open(source, "w") as stream:
-                stream.write(kernel.text)
-            architecture = "-arch=sm_{0}".format(kernel.target)
-            _said([ptxas, architecture, source, "-o", cubin])
-            made["ptxas"] = _content(cubin)
+                stream.write(KERNEL.format(isa=isa, target=gpu, constant=CONSTANT))
+            _output([ptxas, architecture, source, "-o", cubin])
+            tools["ptxas"] = problem(cubin, gpu)
             nvlink = os.path.join(os.path.dirname(ptxas), "nvlink")
             if _runs(nvlink):
-                _said([ptxas, "-c", architecture, source, "-o", cubin])  # nvlink takes relocatable code alone
-                _said([nvlink, architecture, cubin, "-o", linked])
-                made["nvlink"] = _content(linked)
+                _output([ptxas, "-c", architecture, source, "-o", cubin])  # nvlink only takes relocatable code
+                _output([nvlink, architecture, cubin, "-o", linked])
+                tools["nvlink"] = problem(linked, gpu)
     except (OSError, subprocess.SubprocessError) as error:
         text = "{0} does not work: {1}".format(ptxas, str(error)[:1000])
         return judged([finding("XLA_TOOLS_MISSING", "ptxas", text, "ptxas", ptxas, FIX)], "ptxas assembles", text)
     if release is None:
-        text = "{0} does not say which release it is: it is no ptxas".format(ptxas)
-        return judged([finding("XLA_TOOLS_MISSING", "ptxas", text, "ptxas", ptxas, FIX)], "ptxas assembles", text)
-    observed = "{0} {1}".format(ptxas, release.group(2))
-    return passed("machine code of this run's kernel", observed, data={"version": release.group(2), "made": made})
+        tools["ptxas"] = "it does not print a release of ptxas"
+    findings = [
+        finding("XLA_TOOLS_MISSING", name, "{0}: {1}".format(name, why), "machine code of the kernel", why, FIX)
+        for name, why in tools.items()
+        if why
+    ]
+    observed = "{0} {1}; {2}".format(ptxas, release and release.group(2), " and ".join(tools))
+    return judged(findings, "machine code of the kernel", observed)
 
 
-FIX = "install the nvidia-cuda-nvcc package of this CUDA anew"
+_EM_CUDA = "190"
+_FLAGS, _ABI = 48, 8
+"""Where an ELF header has its flags and its ABI version."""
+
+_NEW_ABI = 8
+"""From this ABI on, which CUDA 13 writes, the GPU is in the second byte of the flags."""
 
 
-def _said(command: Sequence[str]) -> str:
-    """Run a tool; return what it printed. Raises where it fails, hangs or cannot start."""
+def problem(path: str, gpu: int) -> str:
+    """Return why a file is not the machine code of the kernel for this GPU; '' if it is."""
+    try:
+        with open(path, "rb") as stream:
+            content = stream.read(1 << 20)
+            window = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+        elf = Elf(path, window)
+    except (OSError, ValueError, NotElfError):
+        return "its output is not an ELF file"
+    flags = int.from_bytes(content[_FLAGS : _FLAGS + 4], "little")
+    if elf.machine != _EM_CUDA:
+        return "its output is not for a GPU"
+    if (flags >> 8 if content[_ABI] >= _NEW_ABI else flags) & 0xFF != gpu:
+        return "its output is for another GPU"
+    offset, size = elf.sections.get(".text.kernel", (0, 0))
+    return (
+        "" if struct.pack("<I", CONSTANT) in window[offset : offset + size] else "its output has no code of the kernel"
+    )
+
+
+def _output(command: Sequence[str]) -> str:
+    """Run a tool and return what it printed. Raises if it fails, hangs or cannot start."""
     done = subprocess.run(
         command,
         check=False,
@@ -99,15 +158,10 @@ def _said(command: Sequence[str]) -> str:
         stderr=subprocess.STDOUT,
         timeout=LIMIT_S,
     )
-    said = done.stdout[:4000].decode("utf-8", "replace")
+    printed = done.stdout[:4000].decode("utf-8", "replace")
     if done.returncode != 0:
-        raise subprocess.SubprocessError("exit code {0}: {1}".format(done.returncode, said[-300:]))
-    return said
-
-
-def _content(path: str) -> str:
-    with open(path, "rb") as stream:
-        return base64.b64encode(stream.read(LARGEST)).decode()
+        raise subprocess.SubprocessError("exit code {0}: {1}".format(done.returncode, printed[-300:]))
+    return printed
 
 
 def tool(name: str, places: Iterable[str], on_path: Iterable[str], runs: Callable[[str], bool]) -> str | None:
