@@ -159,7 +159,7 @@ def test_only_the_message_that_needs_them_asks_for_them() -> None:
     assert not needed(match("Cannot dlopen some GPU libraries"))
 
 
-def test_they_stand_for_what_the_environment_opens(environment: Environment, tmp_path: Path) -> None:
+def test_they_stand_for_what_the_environment_opens(stub_environment: Environment, tmp_path: Path) -> None:
     """Run time, cuBLAS and cuDNN have a stand-in under the name that TensorFlow opens; the driver has none."""
     made = stand_ins(stub_environment, tmp_path)
     assert set(made.names) == {name for name in stub_environment.libraries if name.startswith(REPLACED)}
@@ -171,7 +171,7 @@ def test_they_stand_for_what_the_environment_opens(environment: Environment, tmp
 
 
 def test_the_version_is_the_real_librarys_word(
-    environment: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stub_environment: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The version is what the named library answers, and 0 where there is none."""
     made = stand_ins(stub_environment, tmp_path)
