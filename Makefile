@@ -32,9 +32,9 @@ test-full: setup ## Run what `make test` leaves out, in at most 45 minutes: all 
 	@scripts/setup browser slurm clock trace
 	@timeout --kill-after=60 45m $(PYTEST) -m full
 
-fuzz: setup ## Fuzz every parser, guided by coverage (MINUTES=20, ONLY=target)
+fuzz: setup ## Fuzz every parser, guided by coverage (MINUTES=20, TARGET=name)
 	@scripts/setup fuzz
-	@nice -n 19 $(PYTHON) -u tests/fuzz/fuzz.py --minutes $(or $(MINUTES),20) $(if $(ONLY),--only $(ONLY))
+	@nice -n 19 $(PYTHON) -u tests/fuzz/fuzz.py --minutes $(or $(MINUTES),20) --guided
 
 soak: setup ## Kill commands at random moments, run them again and compare the results (TRIALS=1000, POOL=host|tiny|all)
 	@$(PYTHON) tests/soak/soak.py --trials $(or $(TRIALS),1000) --pool $(or $(POOL),all)

@@ -47,9 +47,9 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("verify", "Decide whether an image has a trusted verdict", "publish.verification:Verification"),
     (
         "fleet",
-        "Which environment is proven on which kind of host, what is left, and do it here",
-        "jobs.fleet_document:FleetDocument",
-        "jobs.prove:ProofDocument",
+        "Validate environments on the host classes of a fleet, and show the state",
+        "jobs.fleet.document:FleetDocument",
+        "jobs.fleet.prove:ProofDocument",
     ),
     ("keys", "Make and show signing keys"),
     (

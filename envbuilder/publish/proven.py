@@ -48,6 +48,12 @@ class Registrar:
         )
 
 
+def published_digest(to: Reference, environment: str, variables: Mapping[str, str]) -> str | None:
+    """Return the digest under an environment's tag; None if the repository has no such tag."""
+    manifest = Repository(to, variables).manifest(environment)
+    return manifest.digest if manifest is not None else None
+
+
 def check_believed(sealer: Sealer, openers: tuple[Opener, ...]) -> None:
     """Refuse a key that is not among the trusted ones: what it signs would prove nothing, and each run do it all again.
 

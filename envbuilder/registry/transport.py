@@ -83,8 +83,9 @@ class Transport:
                 again=again,
             )
 
+        before = self._authorization.get(scope)  # another thread may log in while this request is on its way
         answer = once()
-        if answer.status == _UNAUTHORIZED and self._log_in(answer, scope):
+        if answer.status == _UNAUTHORIZED and self._log_in(answer, scope, before):
             answer = once()
         if answer.status not in expect:
             raise _refused(self._reference, method, path, answer, scope, excuse=self._excuse)
@@ -124,8 +125,8 @@ class Transport:
             return True
         return True
 
-    def _log_in(self, answer: Answer, scope: str) -> bool:
-        """Do what a 401 asks for; False where that is impossible or was done already."""
+    def _log_in(self, answer: Answer, scope: str, before: str | None) -> bool:
+        """Log in as a 401 asks for; return False if that is impossible, or gives the refused ``before`` again."""
         challenge = answer.headers.get("WWW-Authenticate", "")
         login = credentials.find(self._reference.host, self._environment)
         if login and login.excuse:  # it may be readable by everybody: only a refusal makes the helper's failure matter
@@ -137,7 +138,7 @@ class Transport:
             header = f"Bearer {self._token(dict(_PARAMETER.findall(challenge)), login, scope)}"
         else:
             return False
-        if self._authorization.get(scope) == header:
+        if header == before:
             return False
         self._authorization[scope] = header
         return True

@@ -1,24 +1,22 @@
-"""`fleet run --dask` on a real scheduler with four workers of different kinds, over TLS, verdicts in a real registry.
+"""`fleet run --dask` with a real scheduler, TLS, workers of three host classes and a real registry.
 
-GPUs, builds and the suite's answers are what the test says (`fleet_worker`); all between is the real thing.
+Only the hosts' GPUs, builds and the suite's answers come from the test (`fleet_worker`).
 """
 
 from __future__ import annotations
 
-import json
-import os
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 from dask_cluster import DaskCluster, dask_cluster, start_scheduler
 from factories import check, failed_verdict
+from fleet_commands import ended, start, states, until
 from fleet_world import KINDS, FleetWorld, fleet_world
-from registries import docker_registry
+from registries import docker_registry, free_port
 
 pytestmark = pytest.mark.engine  # docker-registry is installed with the engine
 
@@ -52,69 +50,36 @@ def start_worker(cluster: DaskCluster, world: FleetWorld, name: str) -> None:
 
 
 def begin(world: FleetWorld, cluster: DaskCluster, *words: str) -> subprocess.Popen[str]:
-    """Start a run of the fleet as a user does, in the folder of the world."""
-    command = (sys.executable, "-m", "envbuilder", "fleet", "run", *world.words, "--dask", cluster.address, *words)
-    variables = {**os.environ, **cluster.variables, "HOME": world.variables["HOME"]}
-    return subprocess.Popen(
-        (*command, "--format", "json"),
-        cwd=world.folder,
-        env=variables,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    variables = {**cluster.variables, "HOME": world.variables["HOME"]}
+    return start(world, "--dask", cluster.address, *words, variables=variables)
 
 
-def ended(process: subprocess.Popen[str], seconds: float = 150) -> tuple[int, dict[str, Any], str]:
-    try:
-        out, err = process.communicate(timeout=seconds)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        raise AssertionError(process.communicate()[1]) from None
-    assert out, err
-    return process.returncode, json.loads(out), err
-
-
-def until(world: FleetWorld, process: subprocess.Popen[str], what: str, nodes: tuple[str, ...]) -> str:
-    """Wait until something was begun on one of some workers; names it."""
-    end = time.monotonic() + 90
-    while True:
-        found = [node for node, said in world.runs() if node in nodes and said.startswith(what)]
-        if found:
-            return found[0]
-        assert process.poll() is None, process.communicate()
-        if time.monotonic() > end:
-            process.kill()
-            raise AssertionError(f"nothing of {what} on {nodes}: {world.runs()}, {process.communicate()}")
-        time.sleep(0.05)
-
-
-def test_two_matrices_with_workers_killed_in_mid_build_and_in_mid_validation(
+def test_two_matrices_are_complete_after_workers_were_killed_in_a_build_and_a_validation(
     tmp_path: Path, cluster: DaskCluster, registry: str
 ) -> None:
-    """Complete and right: four images, each built once and proven once a kind, but for what the dead had begun.
+    """Four images, each built once and validated once on each host class, except for the killed jobs.
 
-    Builds go to any worker, proofs to those of their kind; nothing that Dask kept or logged holds the key.
+    Nothing that Dask stored or logged holds the key.
     """
     one = fleet_world(tmp_path / "world", registry, hosts=HOSTS, published=False)
     two = fleet_world(tmp_path / "second", registry, matrix=SECOND, hosts=HOSTS, published=False)
     for path in (*two.folder.glob("verdict-*"), two.folder / "keys" / "envbuilder.pub"):
         place = one.folder / path.relative_to(two.folder)
         if path.parent == two.folder:
-            place.write_bytes(path.read_bytes())  # the workers are of one team: one key, all answers
+            place.write_bytes(path.read_bytes())  # the workers belong to one team: one key, all answers
     (two.folder / "keys" / "envbuilder.pub").write_bytes((one.folder / "keys" / "envbuilder.pub").read_bytes())
     for node in HOSTS:
         (one.folder / f"hold-make-{node}").touch()
         start_worker(cluster, one, node)
     runs = [begin(one, cluster, "--build"), begin(two, cluster, "--build")]
-    builder = until(one, runs[0], "make-", tuple(HOSTS))
+    builder = until(one, "make-", tuple(HOSTS), runs[0])
     cluster.kill(builder)
     for node in HOSTS:
         (one.folder / f"hold-make-{node}").unlink()
     (one.folder / "hold-n2").touch()
     (one.folder / "hold-n4").touch()
     start_worker(cluster, one, builder)
-    prover = until(one, runs[0], "sha256:", ("n2", "n4"))
+    prover = until(one, "sha256:", ("n2", "n4"), runs[0])
     cluster.kill(prover)
     for node in ("n2", "n4"):
         (one.folder / f"hold-{node}").unlink()
@@ -139,8 +104,7 @@ def test_two_matrices_with_workers_killed_in_mid_build_and_in_mid_validation(
     assert not [path for path in one.secrets_in(one.folder) if "keys" not in path.parts]
 
 
-def test_what_failed_is_never_run_until_it_passes(tmp_path: Path, cluster: DaskCluster, registry: str) -> None:
-    """A FAILED is an answer, on whichever worker; the exit code is that of a failure, and no log asks for the key."""
+def test_a_failure_is_not_repeated(tmp_path: Path, cluster: DaskCluster, registry: str) -> None:
     world = fleet_world(tmp_path / "world", registry, hosts=HOSTS)
     name = world.choice.environments[0].id
     world.answer(name, failed_verdict(checks=(check("matmul", "failed", level="gpu"),), level="cpu"))
@@ -155,18 +119,19 @@ def test_what_failed_is_never_run_until_it_passes(tmp_path: Path, cluster: DaskC
 
 
 @pytest.mark.full
-def test_a_scheduler_that_restarts_and_two_controllers(tmp_path: Path, cluster: DaskCluster, registry: str) -> None:
-    """Two runs of the same share their tasks; a scheduler that is killed and comes back is gone on with."""
+def test_two_controllers_go_on_after_the_scheduler_restarted(
+    tmp_path: Path, cluster: DaskCluster, registry: str
+) -> None:
     world = fleet_world(tmp_path / "world", registry, hosts=HOSTS)
     (world.folder / "hold-n1").touch()
     for node in HOSTS:
         start_worker(cluster, world, node)
     runs = [begin(world, cluster), begin(world, cluster)]
-    until(world, runs[0], "sha256:", ("n1",))
+    until(world, "sha256:", ("n1",), runs[0])
     cluster.kill("scheduler")
     (world.folder / "hold-n1").unlink()
     for name in HOSTS:
-        cluster.kill(name)  # a worker ends by itself some time after its scheduler
+        cluster.kill(name)  # a worker ends some time after its scheduler
     start_scheduler(cluster)
     for name in HOSTS:
         start_worker(cluster, world, name)
@@ -175,4 +140,40 @@ def test_a_scheduler_that_restarts_and_two_controllers(tmp_path: Path, cluster: 
         assert code == 0, (err, document)
     counted = world.runs()
     assert {node for node, _ in counted} <= set(HOSTS)
-    assert 6 <= sum(counted.values()) <= 6 + len(HOSTS), "what each worker was at when it was killed, and no more"
+    assert 6 <= sum(counted.values()) <= 6 + len(HOSTS), "only the killed jobs ran twice"
+
+
+def test_a_registry_that_is_away_loses_no_verdict(tmp_path: Path, cluster: DaskCluster) -> None:
+    """Verdicts are attached when it is back. No suite runs twice: that would repeat it until it passes."""
+    port, folder = free_port(), tmp_path / "registry"
+    with ExitStack() as up:
+        world = fleet_world(tmp_path / "world", up.enter_context(docker_registry(folder, port=port)))
+        for node in KINDS:
+            (world.folder / f"hold-{node}").touch()
+            start_worker(cluster, world, node)
+        running = begin(world, cluster)
+        for node in KINDS:
+            until(world, "sha256:", (node,), running)
+        up.close()
+        for node in KINDS:
+            (world.folder / f"hold-{node}").unlink()
+        time.sleep(6)
+        up.enter_context(docker_registry(folder, port=port))
+        code, document, err = ended(running, 200)
+        assert (code, set(states(document).values())) == (0, {"passed"}), err
+        assert sorted(world.runs().values()) == [1] * 6, world.runs()
+
+
+def test_a_local_worker_builds_and_validates_only_for_its_own_host(tmp_path: Path, registry: str) -> None:
+    """It needs no scheduler and opens no port; other host classes stay pending."""
+    world = fleet_world(tmp_path / "world", registry, published=False)
+    program = (str(world.folder / "bin" / "envbuilder"),)
+    variables = {**world.variables, "WORKER_NAME": "n2"}
+    run = start(world, "--dask", "local", "--build", variables=variables, program=program)
+    code, document, err = ended(run)
+    assert code == 8, err
+    found = states(document)
+    assert {state for (_, name), state in found.items() if name == "A100/550.54.15"} == {"passed"}
+    assert {state for (_, name), state in found.items() if name != "A100/550.54.15"} == {"missing"}
+    assert {node for node, _ in world.runs()} == {"n2"}
+    assert sum(world.runs().values()) == 4, "two builds and two validations"

@@ -1,23 +1,25 @@
-"""`fleet run --slurm` on a real Slurm with three nodes of three kinds, verdicts in a real registry on loopback.
+"""Jobs of `fleet export slurm` on a real Slurm with nodes of three host classes and a registry with a password.
 
-The hosts' GPUs and the suite's answers are what the test says (`fleet_worker`); all between is the real thing.
+Only the nodes' GPUs and the suite's answers come from the test (`fleet_worker`).
 """
 
 from __future__ import annotations
 
-import signal
+import base64
+import json
+import os
 import subprocess
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from factories import check, failed_verdict
-from fleet_commands import begin, ended, states, verified
-from fleet_world import FleetWorld, fleet_world
-from registries import docker_registry
+from fleet_commands import command, states, until
+from fleet_world import FleetWorld, fleet_world, manifest_of
+from registries import SECRET_BCRYPT, docker_registry, login
 from slurm_cluster import MISSING, Cluster, slurm_cluster
+
+from envbuilder.registry.client import OCI_MANIFEST, Repository
 
 pytestmark = [
     pytest.mark.engine,  # docker-registry is installed with the engine
@@ -34,116 +36,102 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def world(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetWorld]:
-    with docker_registry(tmp_path_factory.mktemp("registry")) as address:
-        yield fleet_world(tmp_path / "world", address)
+def world(tmp_path: Path) -> Iterator[FleetWorld]:
+    """Publish two images to a registry whose login is in the hosts' own Docker settings."""
+    (tmp_path / "users").write_text(f"ann:{SECRET_BCRYPT}\n")
+    extra = f"auth: {{htpasswd: {{realm: team, path: {tmp_path / 'users'}}}}}\n"
+    with docker_registry(tmp_path / "registry", extra=extra) as address:
+        world = fleet_world(tmp_path / "world", address, published=False)
+        settings = world.folder / "home" / ".docker"
+        settings.mkdir()
+        client = Repository(world.to, login(settings, address, "ann:secret"))
+        client.put_blob(b"{}", "text/json")
+        for environment in world.choice.environments:
+            client.put_manifest(environment.id, manifest_of(environment.id), OCI_MANIFEST)
+        yield world
 
 
-def until(world: FleetWorld, node: str, process: subprocess.Popen[str]) -> None:
-    """Wait until the suite was begun on a node."""
-    end = time.monotonic() + 60
-    while not any(where == node for where, _ in world.runs()):
-        assert process.poll() is None, process.communicate()
-        if time.monotonic() > end:
-            process.kill()
-            raise AssertionError(f"nothing runs on {node}: {world.runs()}, {process.communicate()}")
-        time.sleep(0.05)
+def submit(world: FleetWorld, cluster: Cluster) -> list[str]:
+    """Export what is pending and submit every script; return the jobs' numbers."""
+    exported = command(world, "fleet", "export", "slurm", *world.words, "-o", "jobs")
+    assert exported.returncode == 0, exported.stderr
+    variables = {**os.environ, **world.variables, **cluster.environment}
+    submitted = (
+        subprocess.run(
+            ("sbatch", "--parsable", path.name),
+            cwd=path.parent,
+            env=variables,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        for path in sorted((world.folder / "jobs").glob("*.sbatch"))
+    )
+    return [ended.stdout.strip() for ended in submitted]
 
 
-def test_two_environments_on_three_kinds_with_a_node_lost_in_mid_job(world: FleetWorld, cluster: Cluster) -> None:
-    """Complete and right: each digest is proven once on each kind, what the lost node had begun is begun again there.
+def wait(cluster: Cluster, jobs: list[str]) -> None:
+    end = time.monotonic() + 120
+    while cluster.ask("squeue", "-h", "-j", ",".join(jobs)).strip():
+        assert time.monotonic() < end, cluster.ask("squeue")
+        time.sleep(0.2)
 
-    `verify --on` then says yes for all three kinds. No file of Slurm's or of the run holds the key.
+
+def state(world: FleetWorld) -> tuple[int, dict[tuple[str, str], str]]:
+    shown = command(world, "fleet", "status", *world.words, "--format", "json")
+    return shown.returncode, states(json.loads(shown.stdout))
+
+
+def test_exported_jobs_reach_passed_on_every_host_class_after_a_node_was_lost(
+    world: FleetWorld, cluster: Cluster, tmp_path: Path
+) -> None:
+    """Slurm queues the lost node's task again; each other image is validated once on each host class.
+
+    The private key and the password are in no script, log, state of Slurm or upload.
     """
     (world.folder / "hold-n2").touch()
-    running = begin(world, cluster.environment, "--slurm")
-    until(world, "n2", running)
+    jobs = submit(world, cluster)
+    assert len(jobs) == 3
+    until(world, "sha256:", ("n2",))
     cluster.lose("n2")
     cluster.ask("scontrol", "update", "nodename=n2", "state=down", "reason=lost")
     (world.folder / "hold-n2").unlink()
     cluster.start_node("n2")
     cluster.ask("scontrol", "update", "nodename=n2", "state=resume")
-    code, document, err = ended(running)
-    assert code == 0, (err, document)
-    assert set(states(document).values()) == {"passed"}
-    assert len(states(document)) == 6
-    by_node = world.runs()
-    assert [sum(times for (node, _), times in by_node.items() if node == name) for name in NODES] == [2, 3, 2]
-    said = verified(world, world.choice.environments[0].id, "--on", "H100/535, A100/550, T4/545")
-    assert said.returncode == 0, said.stdout
-    assert "T4/545: passed at level gpu" in said.stdout
-    assert not world.secrets_in(world.folder)
-    assert not world.secrets_in(cluster.folder)
-    again, after, _ = ended(begin(world, cluster.environment, "--slurm"))
-    assert (again, after["ran"]) == (0, [])
-    assert world.runs() == by_node
+    wait(cluster, jobs)
+    code, found = state(world)
+    assert (code, set(found.values()), len(found)) == (0, {"passed"}, 6)
+    runs = world.runs()
+    assert [sum(times for (node, _), times in runs.items() if node == name) for name in NODES] == [2, 3, 2]
+    verified = command(
+        world,
+        *("verify", f"{world.to.name}:{world.choice.environments[0].id}", "--key", world.words[-1]),
+        *("--on", "H100/535, A100/550, T4/545"),
+    )
+    assert (verified.returncode, "T4/545: passed at level gpu" in verified.stdout) == (0, True), verified.stdout
+    assert submit(world, cluster) == [], "nothing is pending"
+    check_secrets(world, (world.folder, cluster.folder, tmp_path / "registry"))
+
+
+def check_secrets(world: FleetWorld, folders: tuple[Path, ...]) -> None:
+    words = (b"ann:secret", base64.b64encode(b"ann:secret"), SECRET_BCRYPT.encode())
+    files = [path for folder in folders for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
+    assert len(files) > 50
+    holding = [path for path in files if any(word in path.read_bytes() for word in words)]
+    assert holding == [world.folder / "home" / ".docker" / "config.json"]
+    assert not [folder for folder in folders if world.secrets_in(folder)]
 
 
 @pytest.mark.full
-def test_what_failed_is_never_run_until_it_passes(world: FleetWorld, cluster: Cluster) -> None:
-    """A FAILED is an answer: once on its kind, not again by the next run, and the exit code is that of a failure."""
-    name = world.choice.environments[0].id
-    world.answer(name, failed_verdict(checks=(check("matmul", "failed", level="gpu"),), level="cpu"))
-    code, document, _ = ended(begin(world, cluster.environment, "--slurm"))
-    assert code == 1
-    assert sorted(states(document).values()) == ["failed"] * 3 + ["passed"] * 3
-    before = world.runs()
-    assert max(before.values()) == 1
-    assert ended(begin(world, cluster.environment, "--slurm"))[0] == 1
-    assert world.runs() == before
-
-
-@pytest.mark.full
-def test_a_controller_that_is_killed_goes_on_where_its_jobs_are(world: FleetWorld, cluster: Cluster) -> None:
-    """Killed while jobs run, and started twice: jobs that are in the queue are joined, nothing runs a second time."""
-    (world.folder / "hold-n1").touch()
-    first = begin(world, cluster.environment, "--slurm")
-    until(world, "n1", first)
-    first.kill()
-    first.communicate()
-    both = [begin(world, cluster.environment, "--slurm"), begin(world, cluster.environment, "--slurm")]
-    threading.Timer(4.0, (world.folder / "hold-n1").unlink).start()
-    codes = [ended(one)[0] for one in both]
-    assert codes == [0, 0]
-    assert max(world.runs().values()) == 1, world.runs()
-
-
-@pytest.mark.full
-def test_slurms_controller_may_restart(world: FleetWorld, cluster: Cluster) -> None:
-    """While it is away nobody concludes anything; its jobs go on, and are found again when it is back."""
-    (world.folder / "hold-n3").touch()
-    running = begin(world, cluster.environment, "--slurm")
-    until(world, "n3", running)
-    cluster.stop("slurmctld", signal.SIGTERM)  # killed, Slurm itself forgets jobs of the last seconds
-    (world.folder / "hold-n3").unlink()
-    time.sleep(3)
-    cluster.start_controller()
-    code, document, err = ended(running)
-    assert code == 0, (err, document)
-    assert max(world.runs().values()) == 1
-
-
-@pytest.mark.full
-def test_a_node_that_is_not_what_slurm_says_runs_nothing(world: FleetWorld, cluster: Cluster) -> None:
-    """Its driver changed since the features were written: no verdict is attached, and the row says why."""
+def test_a_node_of_another_host_class_than_its_features_say_validates_nothing(
+    world: FleetWorld, cluster: Cluster
+) -> None:
     (world.folder / "host-n1.json").write_bytes((world.folder / "host-n3.json").read_bytes())
-    code, document, _ = ended(begin(world, cluster.environment, "--slurm"))
-    assert code == 5
-    rows = [row for row in document["rows"] if row["kind"] == "H100/535"]
-    assert {row["state"] for row in rows} == {"missing"}
-    assert all("H100/535 was asked for" in row["error"] for row in rows), rows
+    wait(cluster, submit(world, cluster))
+    code, found = state(world)
+    assert code == 8
+    assert {state for (_, name), state in found.items() if name == "H100/535"} == {"missing"}
     assert not any(node == "n1" for node, _ in world.runs())
-
-
-def test_a_rehearsal_goes_the_whole_way_and_proves_nothing(world: FleetWorld, cluster: Cluster) -> None:
-    """Every kind's driver is played, signed and attached as a rehearsal; `verify --on` says what is missing still."""
-    code, document, err = ended(begin(world, cluster.environment, "--slurm", "--rehearse"))
-    assert code == 8, err
-    assert set(states(document).values()) == {"missing"}
-    assert all(row["rehearsed"] and row["left"] and not row["error"] for row in document["rows"]), document["rows"]
-    before = world.runs()
-    assert ended(begin(world, cluster.environment, "--slurm", "--rehearse"))[0] == 8
-    assert world.runs() == before, "a rehearsal is not run twice either"
-    said = verified(world, world.choice.environments[0].id, "--on", "H100/535")
-    assert said.returncode == 7
-    assert "rehearsed with a simulated driver" in said.stdout
+    logs = [path.read_text() for path in (world.folder / "jobs").glob("envbuilder-h100-*.log")]
+    assert len(logs) == 2
+    assert all("the job needs H100/535, this host has Tesla T4" in text for text in logs)

@@ -1,23 +1,28 @@
-"""Commands of the fleet as a user starts them, in the folder of a world, and what they said."""
+"""Fleet commands, started as a user does in the folder of a `FleetWorld`, and their results."""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from typing import Any
 
 from fleet_world import FleetWorld
 
+PROGRAM = (sys.executable, "-m", "envbuilder")
 
-def begin(world: FleetWorld, variables: Mapping[str, str], *words: str) -> subprocess.Popen[str]:
-    """Start `fleet run` with the words of an executor."""
-    command = (sys.executable, "-m", "envbuilder", "fleet", "run", *world.words, *words, "--format", "json")
+
+def start(
+    world: FleetWorld, *words: str, variables: Mapping[str, str], program: tuple[str, ...] = PROGRAM
+) -> subprocess.Popen[str]:
+    """Start `fleet run` with an engine's words."""
     return subprocess.Popen(
-        command,
+        (*program, "fleet", "run", *world.words, *words, "--format", "json"),
         cwd=world.folder,
-        env={**world.variables, **variables},
+        env={**os.environ, **variables},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -25,20 +30,38 @@ def begin(world: FleetWorld, variables: Mapping[str, str], *words: str) -> subpr
 
 
 def ended(process: subprocess.Popen[str], seconds: float = 150) -> tuple[int, dict[str, Any], str]:
-    """Wait for its end: exit code, document, and what it told people."""
-    out, err = process.communicate(timeout=seconds)
+    """Wait for the end; return exit code, document and standard error."""
+    try:
+        out, err = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise AssertionError(process.communicate()[1]) from None
     assert out, err
     return process.returncode, json.loads(out), err
 
 
-def states(document: dict[str, Any]) -> dict[tuple[str, str], str]:
-    """Return the state of each proof by its environment and kind."""
-    return {(row["environment"], row["kind"]): row["state"] for row in document["rows"]}
+def until(world: FleetWorld, entry: str, nodes: tuple[str, ...], process: subprocess.Popen[str] | None = None) -> str:
+    """Wait until a run of the suite or a build starts on one of some nodes; return the node."""
+    end = time.monotonic() + 90
+    while True:
+        found = [node for node, name in world.runs() if node in nodes and name.startswith(entry)]
+        if found:
+            return found[0]
+        assert process is None or process.poll() is None, process.communicate()
+        assert time.monotonic() < end, f"no {entry} on {nodes}: {world.runs()}"
+        time.sleep(0.05)
 
 
-def verified(world: FleetWorld, environment: str, *words: str) -> subprocess.CompletedProcess[str]:
-    """Ask `verify` of an environment's image, by the world's key."""
-    command = (sys.executable, "-m", "envbuilder", "verify", f"{world.to.name}:{environment}", "--key", world.words[-1])
+def command(
+    world: FleetWorld, *words: str, variables: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a command of envbuilder in the folder of the world."""
+    environment = {**world.variables, **(variables or {})}
     return subprocess.run(
-        (*command, *words), cwd=world.folder, env=world.variables, capture_output=True, text=True, check=False
+        (*PROGRAM, *words), cwd=world.folder, env=environment, capture_output=True, text=True, check=False
     )
+
+
+def states(document: dict[str, Any]) -> dict[tuple[str, str], str]:
+    """Return the state of each row by environment and host class."""
+    return {(row["environment"], row["kind"]): row["state"] for row in document["rows"]}

@@ -15,22 +15,21 @@ from typing import Any
 
 import msgspec
 from factories import digest
-from fake_engine import FakeEngine
 from fleet_world import push
 
 import envbuilder.engine.docker
 import envbuilder.host
 import envbuilder.jobs.run
 import envbuilder.publish.publish_all
-import envbuilder.validation.validate
 import envbuilder.validation.validate_request
 from envbuilder.cli import main
+from envbuilder.engine.fake import FakeEngine
 from envbuilder.engine.port import Image
 from envbuilder.jobs.run import RunDocument, RunRow
 from envbuilder.publish.results import PublishDocument, PublishRow
 from envbuilder.registry.reference import parse
 from envbuilder.validation import suite_plan
-from envbuilder.verdict import SIMULATED_GPU, GpuSeen, HostRef, ImageRef, Verdict
+from envbuilder.verdict import HostRef, ImageRef, Verdict
 
 
 class _AnyImage(FakeEngine):
@@ -45,17 +44,12 @@ def node() -> str:
     return os.environ.get("SLURMD_NODENAME") or os.environ.get("WORKER_NAME") or "here"
 
 
-def judged(world: Path, target: str, simulate: str | None) -> Verdict:
+def judged(world: Path, target: str) -> Verdict:
     """Answer as the suite would, after a while where the test says so."""
     reference = parse(target)
     answer = msgspec.json.decode((world / f"verdict-{reference.digest[7:19]}.json").read_bytes(), type=Verdict)
-    noted(world, f"{reference.digest} {simulate or '-'}", f"hold-{node()}")
+    noted(world, reference.digest, f"hold-{node()}")
     host = envbuilder.host.describe()
-    if simulate is not None:
-        said = dict(part.split("=") for part in simulate.split(","))
-        gpu = GpuSeen(name=said["gpu"], compute_capability="8.0", uuid=f"{SIMULATED_GPU}0000")
-        host = msgspec.structs.replace(host, driver=said["driver"], gpus=(gpu,))
-        answer = msgspec.structs.replace(answer, simulated=True, verdict="INCONCLUSIVE", level="cpu")
     image = ImageRef(id=digest("image"), digest=reference.digest, reference=target)
     return msgspec.structs.replace(answer, host=host, suite=suite_plan.digest(), image=image)
 
@@ -78,7 +72,7 @@ def run(world: Path, words: list[str]) -> None:
         return msgspec.json.decode((world / f"host-{node()}.json").read_bytes(), type=HostRef)
 
     def validated(options: Any, *_: Any) -> Verdict:
-        return judged(world, options.target, options.simulate)
+        return judged(world, options.target)
 
     def built(choice: Any, *_: Any) -> RunDocument:
         environment = choice.environments[0].id
@@ -90,10 +84,6 @@ def run(world: Path, words: list[str]) -> None:
         push(wish.to, environment)
         return PublishDocument(rows=(PublishRow(environment=environment, repository=wish.to.name, published=True),))
 
-    def beside(*words: Any, **_: Any) -> Verdict:
-        return judged(world, words[2], None)
-
-    envbuilder.validation.validate.validate_beside = beside
     envbuilder.jobs.run.build_rows = built  # type: ignore[assignment]
     envbuilder.publish.publish_all.publish_all = published  # type: ignore[assignment]
     envbuilder.engine.docker.connect = connect  # type: ignore[assignment]

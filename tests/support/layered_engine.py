@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from fake_engine import FakeEngine
-
+from envbuilder.engine.fake import FakeEngine
 from envbuilder.engine.port import Image
 from envbuilder.registry.client import DOCKER_MANIFEST, Repository, digest_of
 from envbuilder.registry.reference import parse

@@ -53,17 +53,17 @@ from envbuilder.jobs import (
     clean_text,
     doctor_text,
     explain,
-    fleet_text,
     listing,
     plan_document,
     plan_matrix,
     plan_text,
-    prove,
     run_text,
 )
 from envbuilder.jobs.clean import CleanDocument, ImageGone
 from envbuilder.jobs.doctor import Diagnosis, Disk, EngineSeen, ToolSeen, Trouble
-from envbuilder.jobs.fleet_document import FleetDocument, ProofRow
+from envbuilder.jobs.fleet import prove
+from envbuilder.jobs.fleet.document import FleetDocument, FleetRow
+from envbuilder.jobs.fleet.document import as_text as fleet_text
 from envbuilder.jobs.plan_matrix import NewestOptions, PlanOptions
 from envbuilder.jobs.run import RunDocument, RunRow
 from envbuilder.publish import results, verification
@@ -290,7 +290,7 @@ PROOFS = FleetDocument(
     repository="registry.example.org/ml/tensorflow",
     suite=digest("suite"),
     rows=(
-        ProofRow(
+        FleetRow(
             environment="x",
             kind="H100/535",
             gpu="H100",
@@ -304,7 +304,7 @@ PROOFS = FleetDocument(
             finished="2026-11-20T10:03:00+00:00",
             here=True,
         ),
-        ProofRow(
+        FleetRow(
             environment="x",
             kind="A100/550",
             hosts=("c",),
@@ -315,7 +315,7 @@ PROOFS = FleetDocument(
             why="no real verdict is from this kind of host",
             exit_code=8,
         ),
-        ProofRow(
+        FleetRow(
             environment="y",
             kind="any host",
             hosts=("c",),
@@ -490,7 +490,7 @@ PHRASES: dict[tuple[str, ...], str] = {
     ("publish",): "result failed refused would new",
     ("fleet", "make"): "result failed refused",
     ("verify",): "ACCEPTED REFUSED at on by ago a host with seconds days signed over",
-    **dict.fromkeys(FLEET, "since or there in them for ran at"),
+    **dict.fromkeys(FLEET, "class since or there in them for ran at"),
     ("fleet", "prove"): "on none",
     (
         "upgrade",
@@ -546,7 +546,7 @@ def cases(folder: Path) -> Iterator[Case]:
     yield Case(("verify",), ON_KINDS, verification.as_text)
     yield Case(("verify",), PROVEN, verification.as_text)
     for words_ in FLEET:
-        yield Case(words_, PROOFS, fleet_text.as_text)
+        yield Case(words_, PROOFS, fleet_text)
     for did in (STOOD, ATTACHED):
         yield Case(("fleet", "prove"), did, prove.as_text)
     yield Case(("fleet", "make"), PUBLISHED, results.as_text)

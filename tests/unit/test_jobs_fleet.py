@@ -11,7 +11,6 @@ import msgspec
 import pytest
 from command_line import ran
 from factories import H100, check, failed_verdict, gpu_verdict, inconclusive_verdict, verdict
-from fake_engine import FakeEngine
 from publishing_world import answering
 from registries import State, modern_registry
 
@@ -20,11 +19,11 @@ from envbuilder.attest.keys import PRIVATE, PUBLIC, PrivateKey, create
 from envbuilder.catalog.store import load
 from envbuilder.choice import Choice, choose, read_fleet
 from envbuilder.cli import exit_codes
+from envbuilder.engine.fake import FakeEngine
 from envbuilder.errors import InfrastructureError
-from envbuilder.jobs.fleet_document import FleetDocument
-from envbuilder.jobs.fleet_proofs import Survey, is_left, survey
-from envbuilder.jobs.fleet_run import run_here
-from envbuilder.jobs.fleet_text import as_text
+from envbuilder.jobs.fleet.document import FleetDocument, as_text
+from envbuilder.jobs.fleet.run import run_here
+from envbuilder.jobs.fleet.survey import FleetQuery, is_pending, survey
 from envbuilder.publish.attestation import Attachment, PublishTools, ValidationTerms, attach_verdict, state
 from envbuilder.publish.proven import Registrar, check_believed, registrar_of
 from envbuilder.publish.verify_request import openers_of
@@ -68,16 +67,16 @@ class Team:
     def registrar(self) -> Registrar:
         return registrar_of(self.to, {}, openers_of((self.folder / PUBLIC,), None, None), CATALOG.gpu_model, 1e9)
 
-    def survey(self, host: HostRef = HOPPER, **given: object) -> Survey:
+    def query(self, host: HostRef = HOPPER, **given: object) -> FleetQuery:
         fleet = read_fleet(self.folder / "fleet.yaml")
-        return Survey(self.choice, fleet, self.to.name, suite_plan.digest(), host, "x86_64", **given)  # type: ignore[arg-type]
+        return FleetQuery(self.choice, fleet, self.to.name, suite_plan.digest(), host, "x86_64", **given)  # type: ignore[arg-type]
 
     def status(self, host: HostRef = HOPPER, **given: object) -> FleetDocument:
-        return survey("status", self.survey(host, **given), self.registrar.standing)
+        return survey("status", self.query(host, **given), self.registrar.standing)
 
     def run(self, host: HostRef = HOPPER, **given: object) -> FleetDocument:
         """Run what is left on a host, whose suite answers by the environment's flavour."""
-        return run_here(self.survey(host, **given), self.registrar.standing, lambda digest: self.attach(digest, host))
+        return run_here(self.query(host, **given), self.registrar.standing, lambda digest: self.attach(digest, host))
 
     def attach(self, digest: str, host: HostRef) -> Verdict:
         reference = self.to.at(digest)
@@ -122,7 +121,7 @@ def states(document: FleetDocument) -> dict[str, tuple[str, bool, bool]]:
 
 def test_a_plan_names_each_proof_once(team: Team) -> None:
     """A GPU environment on each kind that can run it, with the hosts counted; one for any host where no GPU is used."""
-    document = survey("plan", team.survey(), team.registrar.standing)
+    document = survey("plan", team.query(), team.registrar.standing)
     assert states(document) == {
         "H100/535": ("missing", True, True),
         "A100/550.54.15": ("missing", True, False),
@@ -221,7 +220,7 @@ def test_a_host_that_cannot_run_is_said_and_the_others_go_on(team: Team) -> None
             raise InfrastructureError("no space left on device")
         return team.attach(digest, HOPPER)
 
-    document = run_here(team.survey(), team.registrar.standing, attach)
+    document = run_here(team.query(), team.registrar.standing, attach)
     row = next(row for row in document.rows if row.kind == "H100/535")
     assert "no space left" in row.error
     assert row.left
@@ -248,8 +247,8 @@ def test_this_host_is_of_a_kind_by_its_facts(team: Team) -> None:
     ):
         rows = team.status(host).rows
         assert {row.kind for row in rows if row.here and row.gpu} == expected
-    asked = Survey(team.choice, read_fleet(team.folder / "fleet.yaml"), "x", "y", HOPPER, "aarch64")
-    assert not any(row.here for row in survey("plan", asked, team.registrar.standing).rows)
+    query = FleetQuery(team.choice, read_fleet(team.folder / "fleet.yaml"), "x", "y", HOPPER, "aarch64")
+    assert not any(row.here for row in survey("plan", query, team.registrar.standing).rows)
 
 
 @pytest.mark.parametrize(
@@ -268,8 +267,8 @@ def test_this_host_is_of_a_kind_by_its_facts(team: Team) -> None:
 )
 def test_what_is_left(state_: str, suites: tuple[str, ...], asked: str, expected: str) -> None:
     """No state is run twice under one suite but what is stale, and no FAILED is ever retried under its own."""
-    stands = KindStanding(kind="x", gpu="x", driver="1", state=state_, suites=suites)  # type: ignore[arg-type]
-    assert is_left(stands, "now", again=asked == "again") == (expected == "left")
+    standing = KindStanding(kind="x", gpu="x", driver="1", state=state_, suites=suites)  # type: ignore[arg-type]
+    assert is_pending(standing, "now", again=asked == "again") == (expected == "left")
 
 
 def test_an_environment_that_runs_nowhere_asks_nothing_of_the_registry(team: Team) -> None:
@@ -280,7 +279,7 @@ def test_an_environment_that_runs_nowhere_asks_nothing_of_the_registry(team: Tea
     def ask(environment: str, level: str, kinds: Iterable[tuple[str, str]]) -> None:
         asked.append(f"{environment} {level} {list(kinds)}")
 
-    assert {row.state for row in survey("plan", team.survey(), ask).rows} == {"impossible"}
+    assert {row.state for row in survey("plan", team.query(), ask).rows} == {"impossible"}
     assert asked == []
 
 
@@ -294,47 +293,6 @@ def test_the_commands_answer(team: Team, capsys: pytest.CaptureFixture[str]) -> 
     assert code == 8
     assert "A100/550.54.15" in out
     assert ran(capsys, "fleet", "status", *files)[0] == 2
-
-
-@pytest.mark.parametrize(
-    ("words", "option", "executor"),
-    [
-        (("run", "--slurm", "--runner", "image"), "--runner", "--kubernetes"),
-        (("run", "--namespace", "ml"), "--namespace", "--kubernetes"),
-        (("run", "--dask", "tcp://x:1", "--gpu-claim", "gpu"), "--gpu-claim", "--kubernetes"),
-        (("run", "--slurm", "--pull-secret", "login"), "--pull-secret", "--kubernetes"),
-        (("run", "--key-secret", "envbuilder-signing-key"), "--key-secret", "--kubernetes"),
-        (("run", "--in", "engine"), "--in", "--slurm"),
-        (("run", "--kubernetes", "--runner", "image", "--in", "pyxis"), "--in", "--slurm"),
-        (("export", "kubernetes", "--runner", "image", "--in", "pyxis"), "--in", "fleet export slurm"),
-        (("export", "slurm", "--key-secret", "key"), "--key-secret", "fleet export kubernetes"),
-    ],
-)
-def test_an_option_of_another_executor_is_refused(
-    words: tuple[str, ...], option: str, executor: str, team: Team, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Nothing would heed it: a usage error names it and whose it is, before anything is written or begun."""
-    command, *given = words
-    scheduler = (given.pop(0),) if command == "export" else ()
-    files = (str(team.folder / "matrix.yaml"), "--fleet", str(team.folder / "fleet.yaml"), "--from", team.to.name)
-    output = ("-o", str(team.folder / "jobs")) if command == "export" else ()
-    key = ("--key", str(team.folder / PUBLIC))
-    code, _, err = ran(capsys, "fleet", command, *scheduler, *files, *key, *given, *output)
-    assert code == 2
-    assert f"{option} is for {executor} alone" in err
-    assert not (team.folder / "jobs").exists()
-
-
-@pytest.mark.parametrize("order", [b"no order", b""])
-def test_a_proof_that_is_refused_lets_the_image_beside_it_go(
-    order: bytes, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    """It waits for a word, and holds its node: whatever refuses the order says that it is over."""
-    (tmp_path / "order").write_bytes(order)
-    beside = tmp_path / "exchange"
-    beside.mkdir()
-    assert ran(capsys, "fleet", "prove", str(tmp_path / "order"), "--beside", str(beside))[0] == 2
-    assert (beside / "over").exists()
 
 
 def test_a_key_that_nobody_trusts_signs_nothing(team: Team, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

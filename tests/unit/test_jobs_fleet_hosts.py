@@ -14,7 +14,7 @@ from envbuilder.catalog.store import load
 from envbuilder.choice import read_fleet
 from envbuilder.compat.fleet import advertised, asked_of, is_of_kind
 from envbuilder.errors import UsageError
-from envbuilder.jobs.fleet_hosts import as_yaml, of_dask, of_kubernetes, of_slurm
+from envbuilder.jobs.fleet.hosts import as_yaml, of_dask, of_kubernetes, of_slurm
 
 OLDER = {
     "kubernetes.io/arch": "amd64",
@@ -61,7 +61,7 @@ def test_nodes_of_kubernetes_are_kinds_with_selectors(tmp_path: Path) -> None:
         ({**OLDER, "nvidia.com/gpu.product": ""}, "GPU"),
         ({key: value for key, value in OLDER.items() if "driver" not in key}, "driver"),
         ({**OLDER, "kubernetes.io/arch": "s390x"}, "s390x"),
-        ({}, "not told"),
+        ({}, "unknown"),
     ],
 )
 def test_what_nobody_told_is_left_out_aloud(labels: dict[str, str], why: str) -> None:

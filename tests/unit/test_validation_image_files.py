@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from fake_engine import FakeEngine
 from made_images import SITE, Layer, entry, image_of, outside, record
 from made_objects import shared_object
 
+from envbuilder.engine.fake import FakeEngine
 from envbuilder.engine.port import LayerFile, LayerStream
 from envbuilder.errors import InfrastructureError
 from envbuilder.finding import Code
@@ -108,7 +108,8 @@ class Withholding(FakeEngine):
     """An engine whose archive holds a layer in a form that nobody can read, and so gives none."""
 
     @contextmanager
-    def layer_files(self, reference: str) -> Iterator[Iterator[LayerStream]]:  # noqa: ARG002
+    def layer_files(self, reference: str, known: Container[str]) -> Iterator[Iterator[LayerStream]]:  # noqa: ARG002
+        """Give nothing."""
         yield iter(())
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from factories import environment, verdict
-from fake_engine import FakeEngine
 
+from envbuilder.engine.fake import FakeEngine
 from envbuilder.matrix import Budgets
 from envbuilder.validation import record, suite_plan
 from envbuilder.validation.history import History

@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 from factories import IDENTITY
-from fake_engine import FakeEngine, Script
 from suite_messages import answer_to
 
 from envbuilder.catalog.store import load
+from envbuilder.engine.fake import FakeEngine, Script
 from envbuilder.engine.port import ContainerSpec
 from envbuilder.validation.validate import ValidationRequest, validate
 from envbuilder.verdict import HostRef, Verdict

@@ -1,0 +1,247 @@
+"""An engine in memory, held to the same contract tests as the real one: for tests of stages, never for verdicts."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import re
+import shlex
+import tarfile
+import time
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from envbuilder.engine.archive import MODIFIED, context_entries, stream
+from envbuilder.engine.meter import Meter
+from envbuilder.engine.port import (
+    BuildRequest,
+    ContainerSpec,
+    Ended,
+    EngineInfo,
+    Image,
+    Layer,
+    LayerFile,
+    LayerStream,
+    Step,
+)
+from envbuilder.errors import BuildFailedError, InfrastructureError
+
+
+@dataclass(frozen=True)
+class Script:
+    """What a container of a fake engine does: what it prints, how it exits, how long it says it took."""
+
+    stdout: bytes = b""
+    stderr: bytes = b""
+    exit_code: int = 0
+    seconds: float = 0.0
+    out_of_memory: bool = False
+    refusal: str = ""
+
+
+@dataclass
+class FakeEngine:
+    """An `Engine` whose containers follow ``script`` and whose registry is ``registry`` (reference → image).
+
+    ``builds`` and ``runs`` keep what was asked for, ``stages`` builds of one stage; ``files`` are what layers hold, by
+    diff id.
+
+    A Dockerfile is followed as far as its shape goes: FROM needs an
+    image that is there or an earlier stage, ``RUN echo …`` prints, ``RUN exit N`` fails, every other instruction
+    succeeds.
+    """
+
+    script: Callable[[ContainerSpec], Script] = lambda _: Script()
+    gpu_runtime: bool = False
+    registry: dict[str, Image] = field(default_factory=dict)
+    builds: list[BuildRequest] = field(default_factory=list)
+    stages: list[BuildRequest] = field(default_factory=list)
+    runs: list[ContainerSpec] = field(default_factory=list)
+    left_behind: int = 0
+    cache: int = 0
+    files: dict[str, tuple[LayerFile, ...]] = field(default_factory=dict)
+    _store: dict[str, Image] = field(default_factory=dict)
+
+    def info(self) -> EngineInfo:
+        """Describe the engine."""
+        return EngineInfo("fake", "1", "fake", self.gpu_runtime)
+
+    def add(self, tag: str, content: bytes = b"", labels: Mapping[str, str] | None = None) -> Image:
+        """Put an image into the store, its id made from its content."""
+        diff_id = _digest(content or tag.encode())
+        image = Image(
+            id=_digest(json.dumps([diff_id, dict(labels or {})], sort_keys=True).encode()),
+            tags=(tag,),
+            digests=(),
+            size=len(content),
+            labels=dict(labels or {}),
+            env={"PATH": "/usr/bin:/bin"},
+            user="",
+            architecture="amd64",
+            layers=(Layer(diff_id, len(content)),),
+        )
+        self._store[tag] = image
+        return self._named(image)
+
+    def image(self, reference: str) -> Image | None:
+        """Look an image up by tag, id or digest."""
+        for tag, image in self._store.items():
+            if reference in {tag, image.id, *image.digests} or f"{reference}:latest" == tag:
+                return self._named(image)
+        return None
+
+    def build(self, request: BuildRequest, on_step: Callable[[Step], None]) -> Image:
+        """Follow a Dockerfile and keep an image made from the whole context."""
+        (self.stages if request.target else self.builds).append(request)
+        entries = context_entries(request.context, request.extra)
+        arguments = dict(request.build_args)
+        stages: set[str] = set()
+        for line in _instructions((request.context / request.dockerfile).read_text()):
+            word, _, rest = line.partition(" ")
+            name, _, default = rest.partition("=")
+            if word == "ARG":
+                arguments.setdefault(name, default)
+            elif word == "FROM":
+                base, *named = rest.split()
+                if base not in stages:
+                    self._from(base, arguments)
+                stages.update(named[1:])
+            if word.isupper():
+                _follow(request, f"{word} {rest}", on_step)
+        return self.add(request.tag, b"".join(stream(entries)), request.labels)
+
+    def import_base(self, tar: Path, tag: str, labels: Mapping[str, str]) -> Image:
+        """Make an image of one layer from a tar."""
+        return self.add(tag, tar.read_bytes(), labels)
+
+    def reach(self, reference: str) -> None:
+        """Ask the fake registry."""
+        if reference not in self.registry:
+            raise InfrastructureError(f"the engine could not reach {reference}: no such host")
+
+    def pull(self, reference: str) -> Image:
+        """Fetch an image from the fake registry."""
+        if reference not in self.registry:
+            raise InfrastructureError(f"the engine could not pull {reference}: no such host")
+        self._store[reference] = self.registry[reference]
+        return self._named(self._store[reference])
+
+    def push(self, reference: str) -> str:
+        """Put a tag into the fake registry and return a digest of it."""
+        image = self._required(reference, "push")
+        digest = _digest(b"manifest " + image.id.encode())
+        by_digest = f"{reference.rpartition(':')[0]}@{digest}"
+        pushed = replace(image, digests=tuple(dict.fromkeys((*image.digests, by_digest))))
+        self.registry[reference] = self.registry[by_digest] = self._store[reference] = pushed
+        return digest
+
+    def tag(self, image: str, reference: str) -> None:
+        """Give an image a further name."""
+        self._store[reference] = self._required(image, "tag")
+
+    def remove(self, reference: str) -> None:
+        """Take a tag out of the store."""
+        self._store.pop(reference, None)
+
+    def run(self, spec: ContainerSpec, on_stdout: Callable[[bytes], None], on_stderr: Callable[[bytes], None]) -> Ended:
+        """Print what the script says; a script that takes longer than the time limit is killed, without waiting."""
+        self._required(spec.image, "create a container of")
+        if spec.gpus != "none" and not self.gpu_runtime:
+            raise InfrastructureError("this engine cannot hand GPUs over: could not select device driver")
+        self.runs.append(spec)
+        began, script = time.monotonic(), self.script(spec)
+        meter = Meter(spec)
+        for data, take in ((script.stdout, on_stdout), (script.stderr, on_stderr)):
+            if data and (taken := meter.take(data)):
+                take(taken)
+        if meter.full:
+            return Ended(137, seconds=script.seconds, flooded=True)
+        if script.seconds > spec.time_limit:
+            return Ended(137, timed_out=True, seconds=spec.time_limit)
+        return Ended(
+            script.exit_code,
+            out_of_memory=script.out_of_memory,
+            seconds=max(script.seconds, time.monotonic() - began),
+            refusal=script.refusal,
+        )
+
+    @contextmanager
+    def export(self, reference: str) -> Iterator[Iterable[bytes]]:
+        """Stream an archive that holds a manifest alone."""
+        image = self._required(reference, "save")
+        manifest = json.dumps([{"Config": image.id, "RepoTags": [reference], "Layers": []}]).encode()
+        buffer = io.BytesIO()
+        with tarfile.open(fileobj=buffer, mode="w") as archive:
+            entry = tarfile.TarInfo("manifest.json")
+            entry.size, entry.mtime = len(manifest), MODIFIED
+            archive.addfile(entry, io.BytesIO(manifest))
+        yield [buffer.getvalue()]
+
+    @contextmanager
+    def layer_files(self, reference: str, known: Container[str]) -> Iterator[Iterator[LayerStream]]:
+        """Yield the layers that `files` holds for the image: one with nothing in it where it holds none."""
+        image = self._required(reference, "read the files of")
+        streams = []
+        for layer in image.layers:
+            stream = LayerStream(iter(self.files.get(layer.diff_id, ())), layer.diff_id)
+            streams += [stream] if layer.diff_id not in known else []
+        yield iter(streams)
+
+    def sweep(self) -> int:
+        """Forget what an interrupted run left behind."""
+        count, self.left_behind = self.left_behind, 0
+        return count
+
+    def names(self, repository: str) -> tuple[str, ...]:
+        """List the tags of a repository that the store holds."""
+        return tuple(sorted(tag for tag in self._store if tag.rpartition(":")[0] == repository))
+
+    def prune(self, label: str) -> int:  # noqa: ARG002 - the port's signature
+        """Free nothing: an image here goes with its last tag."""
+        return 0
+
+    def trim_cache(self, keep: int) -> int:
+        """Trim the cache that ``cache`` says there is."""
+        freed = max(0, self.cache - keep)
+        self.cache -= freed
+        return freed
+
+    def _named(self, image: Image) -> Image:
+        return replace(image, tags=tuple(sorted(tag for tag, other in self._store.items() if other.id == image.id)))
+
+    def _required(self, reference: str, what: str) -> Image:
+        found = self.image(reference)
+        if found is None:
+            raise InfrastructureError(f"the engine could not {what} {reference}: no such image")
+        return found
+
+    def _from(self, word: str, arguments: Mapping[str, str]) -> None:
+        base = re.sub(r"\$\{(\w+)\}|\$(\w+)", lambda found: arguments.get(found[1] or found[2], ""), word)
+        if self.image(base) is None:
+            raise InfrastructureError(f"the base {base} is neither here nor in a registry that answers")
+
+
+def _instructions(text: str) -> list[str]:
+    """Split a Dockerfile into its instructions, each on one line."""
+    whole = re.sub(r"^\s*#.*\n", "", text, flags=re.MULTILINE)
+    return [line.strip() for line in re.sub(r"\\\n", " ", whole).splitlines() if line.strip()]
+
+
+def _follow(request: BuildRequest, instruction: str, on_step: Callable[[Step], None]) -> None:
+    """Report one instruction as BuildKit would. Raises BuildFailedError where it exits non-zero."""
+    on_step(Step("started", instruction))
+    words = shlex.split(instruction) if instruction.startswith(("RUN echo", "RUN exit")) else []
+    if words[:2] == ["RUN", "echo"]:
+        on_step(Step("log", instruction, text=" ".join(words[2:])))
+    if words[:2] == ["RUN", "exit"] and words[2:] != ["0"]:
+        error = f"exit code: {words[-1]}"
+        on_step(Step("failed", instruction, error=error))
+        raise BuildFailedError(f"{request.tag}: step {instruction} failed: {error}")
+    on_step(Step("done", instruction))
+
+
+def _digest(content: bytes) -> str:
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"

@@ -1,0 +1,143 @@
+"""Write pending validations as jobs of Slurm or Kubernetes, from templates.
+
+The results return through the registry: each job attaches its verdict to the image's digest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from envbuilder.errors import UsageError
+from envbuilder.jobs.fleet.job import Job, name_part
+from envbuilder.support import decoding
+from envbuilder.workspace import read_users, shipped, write_atomically, writing
+
+SLURM, KUBERNETES = "slurm", "kubernetes"
+
+_TEMPLATES = {SLURM: "slurm.sbatch.j2", KUBERNETES: "kubernetes-job.yaml.j2"}
+_ARCHS = {"x86_64": "amd64", "aarch64": "arm64"}
+
+_ANSWERS = (1, 2, 3, 4, 6, 8, 70)
+"""Exit codes of `fleet prove` after which another attempt is useless: an answer, a mistake, a bug."""
+
+
+class ClusterOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """A Kubernetes cluster: envbuilder's image, and names of the namespace and secrets ('' none).
+
+    ``key_secret`` holds the signing key as ``envbuilder.key``; ``pull_secret`` is the registry's login. ``gpu_claim``
+    is a ResourceClaimTemplate to use instead of the resource `nvidia.com/gpu`.
+    """
+
+    runner: str = ""
+    key_secret: str = "envbuilder-signing-key"  # noqa: S105 - a name
+    pull_secret: str = ""
+    gpu_claim: str = ""
+    namespace: str = ""
+
+
+def export_jobs(
+    scheduler: str, jobs: Iterable[Job], matrix: str, cluster: ClusterOptions, folder: Path
+) -> Iterator[Path]:
+    """Write one file for each host class into a folder, and yield the paths.
+
+    Files of an earlier export are removed if nothing is pending for their host class. Raises UsageError if the fleet
+    file does not say how the scheduler names a GPU's host class: any node would take the job.
+    """
+    if scheduler == KUBERNETES and not cluster.runner:
+        raise UsageError(
+            "Kubernetes needs an image that contains envbuilder",
+            hint="--runner IMAGE; docs/fleet.md shows how to build it",
+        )
+    files = render_jobs(scheduler, jobs, matrix, cluster)
+    marker = _marker(scheduler)
+    for old in folder.glob(f"*{_suffix(scheduler)}"):
+        if old.name not in files and marker in read_users(old)[:200]:
+            with writing(old):
+                old.unlink(missing_ok=True)
+    for name, content in files.items():
+        write_atomically(folder / name, content.encode())
+        yield folder / name
+
+
+def render_jobs(scheduler: str, jobs: Iterable[Job], matrix: str, cluster: ClusterOptions) -> dict[str, str]:
+    """Return the files by name."""
+    by_class: dict[str, list[Job]] = {}
+    for job in {job.name: job for job in jobs}.values():
+        by_class.setdefault(job.host_class, []).append(job)
+    templates = Environment(
+        loader=FileSystemLoader(shipped("templates")),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # noqa: S701 - the templates quote every value for a shell or YAML
+    )
+    templates.filters["quote"] = shlex.quote
+    template = templates.get_template(_TEMPLATES[scheduler])
+    files = {}
+    for host_class, same in by_class.items():
+        name = f"{_file_stem(host_class)}{_suffix(scheduler)}"
+        nodes = _slurm_nodes(same[0]) if scheduler == SLURM else _kubernetes_nodes(same[0])
+        files[name] = template.render(
+            file=name,
+            job_name=_job_name(same),
+            host_class=host_class,
+            matrix=matrix,
+            specs=[decoding.lossy(job.spec) for job in same],
+            gpu=bool(same[0].gpu),
+            nodes=nodes,
+            cluster=cluster,
+            answers=_ANSWERS,
+        )
+    return files
+
+
+def _marker(scheduler: str) -> bytes:
+    return f"Written by `envbuilder fleet export {scheduler}`".encode()
+
+
+def _suffix(scheduler: str) -> str:
+    return "." + _TEMPLATES[scheduler].split(".")[1]
+
+
+def _file_stem(host_class: str) -> str:
+    return "-".join("".join(char if char.isalnum() or char == "." else " " for char in host_class).split())
+
+
+def _job_name(jobs: Sequence[Job]) -> str:
+    """Name an array of jobs by its content: a scheduler that does not change a job takes the next export as well."""
+    key = hashlib.sha256("\n".join(job.name for job in jobs).encode()).hexdigest()[:12]
+    return f"envbuilder-{name_part(jobs[0].gpu)}-{key}"
+
+
+def _slurm_nodes(job: Job) -> str:
+    """Return the constraint of a host class, from the first row of the fleet file that has one."""
+    constraint = next((host.constraint for host in job.hosts if host.constraint), "")
+    if job.gpu and not constraint:
+        raise UsageError(
+            f"no row of the fleet file has a Slurm constraint for {job.host_class}",
+            hint=f"add one to {job.hosts[0].name if job.hosts else 'its hosts'}: constraint: a100&driver-535",
+        )
+    return constraint if job.gpu else ""
+
+
+def _kubernetes_nodes(job: Job) -> dict[str, str]:
+    """Return the node selector of a host class, from the first row of the fleet file that has labels."""
+    labels = next((host.labels for host in job.hosts if host.labels), {})
+    if " MIG " in job.gpu:
+        raise UsageError(
+            f"a pod cannot tell a MIG slice from its board, and {job.host_class} is a slice",
+            hint="run `envbuilder fleet run` on that node",
+        )
+    if job.gpu and not labels:
+        raise UsageError(
+            f"no row of the fleet file has Kubernetes labels for {job.host_class}",
+            hint="`kubectl get nodes -o json | envbuilder fleet hosts kubernetes -` writes rows with labels",
+        )
+    return {"kubernetes.io/arch": _ARCHS[job.arch], **(labels if job.gpu else {})}

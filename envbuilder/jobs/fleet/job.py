@@ -1,0 +1,108 @@
+"""A job of a fleet: its specification, its end, and the rule for repeating it. No key, login or path is in a job."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import msgspec
+
+from envbuilder.compat.fleet import FleetHost
+from envbuilder.errors import ExitCode, InfrastructureError
+from envbuilder.verdict import Level
+
+
+class ValidationSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One validation on one host class: the input of `envbuilder fleet prove`.
+
+    ``gpu`` and ``driver`` are the host class ('' any); ``suite`` is the digest of the suite to run. ``trusted`` are
+    public keys (PEM): a result that one of them signed is not repeated. ``max_age_s`` is the maximum age of a PASSED,
+    in seconds.
+    """
+
+    schema: str = "envbuilder/proof-order/v1"
+    repository: str
+    digest: str
+    environment: str
+    level: Level
+    arch: str
+    gpu: str = ""
+    driver: str = ""
+    suite: str
+    profile: str = "quick"
+    gpus: str = "auto"
+    again: bool = False
+    max_age_s: float
+    trusted: tuple[str, ...] = ()
+    identity: str = ""
+    issuer: str = ""
+
+
+@dataclass(frozen=True)
+class Job:
+    """``envbuilder ARGUMENTS`` with ``spec`` on its standard input, on a host of a class.
+
+    ``name`` depends only on the work: two controllers give the same work the same name. ``hosts`` are the fleet
+    file's rows of the class.
+    """
+
+    name: str
+    arguments: tuple[str, ...]
+    spec: bytes
+    gpu: str
+    driver: str
+    arch: str
+    hosts: tuple[FleetHost, ...] = ()
+
+    @property
+    def host_class(self) -> str:
+        return f"{self.gpu}/{self.driver}" if self.gpu else "any host"
+
+
+@dataclass(frozen=True)
+class JobEnd:
+    """Exit code of a job, its last output, and the worker's name."""
+
+    code: int
+    output: str = ""
+    worker: str = ""
+
+
+class LostJobError(InfrastructureError):
+    """A worker died during a job, or nothing is known about the job's end: no answer about the image."""
+
+
+_REPEATABLE = (ExitCode.INFRASTRUCTURE, ExitCode.PUBLISH_FAILED, ExitCode.INTERRUPTED)
+"""Exit codes that say nothing about an image."""
+
+_NOT_STARTED = (126, 127)
+"""A shell's exit codes for a program that is missing or not executable: another host may have envbuilder."""
+
+_FIRST_SIGNAL = 129
+
+
+def is_lost(code: int) -> bool:
+    """Return True if a process ended without an answer: a broken host, no envbuilder, or a signal."""
+    return code in (*_REPEATABLE, *_NOT_STARTED) or code < 0 or code >= _FIRST_SIGNAL
+
+
+def validation_job(spec: ValidationSpec, hosts: Iterable[FleetHost]) -> Job:
+    """Return the job of a validation, named by repository, digest, host class, suite and machine."""
+    identity = (spec.repository, spec.digest, spec.gpu, spec.driver, spec.suite, spec.arch)
+    key = hashlib.sha256("\n".join(identity).encode()).hexdigest()[:16]
+    return Job(
+        name=f"envbuilder-{name_part(spec.gpu)}-{key}",
+        arguments=("fleet", "prove", "-"),
+        spec=msgspec.json.encode(spec),
+        gpu=spec.gpu,
+        driver=spec.driver,
+        arch=spec.arch,
+        hosts=tuple(hosts),
+    )
+
+
+def name_part(text: str) -> str:
+    """Return a text as part of a name that every scheduler accepts: lower case, digits, dashes, at most 20."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:20].rstrip("-") or "any"

@@ -1,0 +1,218 @@
+"""Options of the fleet commands, and what each command does with them."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import msgspec
+
+from envbuilder.catalog.model import Catalog
+from envbuilder.choice import choose, read_fleet
+from envbuilder.compat.fleet import advertised
+from envbuilder.engine.docker import connect
+from envbuilder.errors import UsageError
+from envbuilder.host import describe
+from envbuilder.jobs.fleet.build import BuildSpec, build_and_publish, build_jobs
+from envbuilder.jobs.fleet.dask_engine import LOCAL, DaskEngine
+from envbuilder.jobs.fleet.document import FleetDocument
+from envbuilder.jobs.fleet.job import Job, ValidationSpec
+from envbuilder.jobs.fleet.prove import LocalHost, ProofDocument, check_host, prove
+from envbuilder.jobs.fleet.run import JobTerms, jobs_of, run_here, run_jobs
+from envbuilder.jobs.fleet.survey import FleetQuery, survey
+from envbuilder.publish.attestation import Attachment, PublishSession, ValidationTerms, attach_verdict, tools_for
+from envbuilder.publish.proven import Registrar, check_believed, registrar_of
+from envbuilder.publish.publish_all import sealer_of
+from envbuilder.publish.results import PublishDocument
+from envbuilder.publish.tags import destination
+from envbuilder.publish.verify_request import duration, openers_of
+from envbuilder.support import decoding
+from envbuilder.support.console import Console
+from envbuilder.validation import suite_plan
+from envbuilder.validation.validate_request import ValidateOptions, validate_target
+from envbuilder.verdict import HostRef, Verdict
+from envbuilder.workspace import Workspace, temporary_folder, users_text, write_atomically
+
+_Spec = TypeVar("_Spec", ValidationSpec, BuildSpec)
+
+SIGNING_KEY = "ENVBUILDER_SIGNING_KEY"
+"""The variable with the path of a host's private key."""
+
+
+class FleetOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of every command that reads a fleet's state."""
+
+    matrix: str | None = None
+    selectors: tuple[str, ...] = ()
+    fleet: Path
+    repository: str
+    keys: tuple[Path, ...] = ()
+    identity: str | None = None
+    issuer: str | None = None
+    max_age: str = "90d"
+    again: bool = False
+    profile: str = "quick"
+    gpus: str = "auto"
+
+    def terms(self, *, local: bool = False) -> JobTerms:
+        """Return the terms of each job: they include public keys, never a private one."""
+        return JobTerms(
+            max_age_s=duration(self.max_age),
+            trusted=tuple(users_text(path) for path in self.keys),
+            identity=self.identity or "",
+            issuer=self.issuer or "",
+            profile=self.profile,
+            gpus=self.gpus,
+            local=local,
+        )
+
+
+class FleetRunOptions(FleetOptions, frozen=True, kw_only=True):
+    """Options of `fleet run`."""
+
+    signers: tuple[Path, ...] = ()
+    keyless: bool = False
+    dask: str | None = None
+    build: bool = False
+
+
+def host_classes(catalog: Catalog) -> dict[str, int]:
+    """Return the host classes of this host, as a Dask worker advertises them."""
+    host = describe()
+    return advertised(host.driver, (gpu.name for gpu in host.gpus), platform.machine(), catalog)
+
+
+def show(asked: Literal["plan", "status"], options: FleetOptions, catalog: Catalog) -> FleetDocument:
+    query, registrar = _opened(options, catalog)
+    return survey(asked, query, registrar.standing)
+
+
+def pending_jobs(options: FleetOptions, catalog: Catalog) -> tuple[FleetDocument, tuple[Job, ...]]:
+    """Return a fleet's state and the jobs of its pending validations, for export."""
+    query, registrar = _opened(options, catalog)
+    document = survey("plan", query, registrar.standing)
+    return document, tuple(job for _, job in jobs_of(document, query, options.terms()))
+
+
+def run(options: FleetRunOptions, catalog: Catalog) -> FleetDocument:
+    """Run pending validations on this host, or on a Dask scheduler's workers. Raises UsageError for wrong options."""
+    if options.dask is None:
+        if options.build:
+            raise UsageError(
+                "--build needs --dask", hint="use --dask local, or run `envbuilder build` and `envbuilder publish`"
+            )
+        return _run_here(options, catalog)
+    if options.signers or options.keyless:
+        raise UsageError("with --dask the workers sign", hint=f"set {SIGNING_KEY} to the path of the key there")
+    if options.dask == LOCAL and not os.environ.get(SIGNING_KEY):
+        raise UsageError("no signing key for the local worker", hint=f"set {SIGNING_KEY} to the path of its key")
+    return _run_with_dask(options, options.dask, catalog)
+
+
+def _run_here(options: FleetRunOptions, catalog: Catalog) -> FleetDocument:
+    query, registrar = _opened(options, catalog)
+    signing = Signing(options.signers, options.keyless)
+    attach = _attacher(registrar, signing, query.host, query.choice.catalog, options)
+    return run_here(query, registrar.standing, attach)
+
+
+def _run_with_dask(options: FleetRunOptions, address: str, catalog: Catalog) -> FleetDocument:
+    query, registrar = _opened(options, catalog)
+    is_local = address == LOCAL
+
+    def builds(document: FleetDocument) -> Iterable[Job]:
+        jobs = build_jobs(document, query.choice, Path.cwd(), profile=options.profile, gpus=options.gpus)
+        return (job for job in jobs if not is_local or job.arch == query.arch)
+
+    with DaskEngine(address, host_classes(catalog) if is_local else {}) as engine:
+        return run_jobs(
+            engine.submit,
+            query,
+            registrar.standing,
+            options.terms(local=is_local),
+            say=Console().say,
+            build_jobs=builds if options.build else lambda _: (),
+        )
+
+
+def _opened(options: FleetOptions, catalog: Catalog) -> tuple[FleetQuery, Registrar]:
+    to = destination(options.repository)
+    openers = openers_of(options.keys, options.identity, options.issuer)
+    registrar = registrar_of(to, os.environ, openers, catalog.gpu_model, duration(options.max_age))
+    query = FleetQuery(
+        choose(options.matrix, options.selectors, Workspace(Path.cwd()), catalog),
+        read_fleet(options.fleet),
+        to.name,
+        suite_plan.digest(),
+        describe(),
+        platform.machine(),
+        options.again,
+    )
+    return query, registrar
+
+
+class Signing(msgspec.Struct, frozen=True):
+    """Keys that sign; without any, the key of this host's variable, or this CI job's identity with ``keyless``."""
+
+    signers: tuple[Path, ...] = ()
+    keyless: bool = False
+
+    @property
+    def keys(self) -> tuple[Path, ...]:
+        own = os.environ.get(SIGNING_KEY, "")
+        return self.signers or ((Path(own),) if own and not self.keyless else ())
+
+
+def prove_spec(data: bytes, signing: Signing, catalog: Catalog) -> ProofDocument:
+    """Run the validation of a job specification (JSON) on this host."""
+    spec = _spec(data, ValidationSpec)
+    host = describe()
+    with temporary_folder("trusted") as folder:
+        paths = tuple(folder / f"{number}.pub" for number in range(len(spec.trusted)))
+        for path, pem in zip(paths, spec.trusted, strict=True):
+            write_atomically(path, pem.encode())
+        openers = openers_of(paths, spec.identity or None, spec.issuer or None)
+    registrar = registrar_of(destination(spec.repository), os.environ, openers, catalog.gpu_model, spec.max_age_s)
+    local = LocalHost(host, platform.machine(), suite_plan.digest(), catalog)
+    check_host(spec, local)
+    attach = _attacher(registrar, signing, host, catalog, spec)
+    return prove(spec, local, registrar.standing, lambda: attach(spec.digest))
+
+
+def make_spec(data: bytes, signing: Signing, catalog: Catalog) -> PublishDocument:
+    """Build and publish the image of a job specification (JSON) on this host."""
+    return build_and_publish(_spec(data, BuildSpec), Path.cwd(), catalog, signing.keys, keyless=signing.keyless)
+
+
+def _spec(data: bytes, kind: type[_Spec]) -> _Spec:
+    try:
+        return decoding.from_json(data, kind)
+    except decoding.DamagedError as error:
+        raise UsageError(
+            f"not a job specification: {error}", hint="`envbuilder fleet run` and `envbuilder fleet export` write them"
+        ) from error
+
+
+def _attacher(
+    registrar: Registrar, signing: Signing, host: HostRef, catalog: Catalog, terms: FleetOptions | ValidationSpec
+) -> Callable[[str], Verdict]:
+    """Return a function that validates a digest on this host and attaches the verdict.
+
+    Raises UsageError if the key that signs is not among the trusted ones.
+    """
+    workspace, console = Workspace(Path.cwd()), Console()
+    sealer = sealer_of(signing.keys, keyless=signing.keyless, environment=os.environ, say=console.say)
+    check_believed(sealer, registrar.openers)
+    session = PublishSession(connect(), workspace, console.say, dict(os.environ), host)
+
+    def attach(digest: str) -> Verdict:
+        reference = registrar.repository.reference.at(digest)
+        options = ValidateOptions(str(reference), False, None, None, terms.profile, terms.gpus, None, False)
+        tools = tools_for(reference, session, sealer, lambda _: validate_target(options, workspace, console, catalog))
+        attachment = Attachment(reference, workspace.attached(digest), ValidationTerms(host, terms.profile, terms.gpus))
+        return attach_verdict(attachment, tools)
+
+    return attach

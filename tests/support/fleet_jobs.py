@@ -1,0 +1,31 @@
+"""Jobs of a fleet: the validation of an image on a host class."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from factories import digest
+
+from envbuilder.compat.fleet import FleetHost
+from envbuilder.jobs.fleet.job import Job, ValidationSpec, validation_job
+
+
+def spec(image: str = "image", host_class: str = "", **values: Any) -> ValidationSpec:
+    """Return the specification for an image on a host class (``A100/550.54.15``; '' any host)."""
+    gpu, _, driver = host_class.rpartition("/")
+    defaults = {
+        "repository": "registry.example.org/ml/tf",
+        "digest": digest(image),
+        "environment": image,
+        "level": "gpu" if gpu else "cpu",
+        "arch": "x86_64",
+        "gpu": gpu,
+        "driver": driver if gpu else "",
+        "suite": "s",
+        "max_age_s": 1.0,
+    }
+    return ValidationSpec(**{**defaults, **values})
+
+
+def job(image: str = "image", host_class: str = "", hosts: tuple[FleetHost, ...] = (), **values: Any) -> Job:
+    return validation_job(spec(image, host_class, **values), hosts)

@@ -1,0 +1,221 @@
+"""Exported jobs: the right nodes, valid manifests, no secret in a file, and nothing that a value can inject."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import msgspec
+import pytest
+import yaml
+from factories import digest
+from fleet_jobs import job
+
+from envbuilder.choice import read_fleet
+from envbuilder.compat.fleet import FleetHost
+from envbuilder.errors import InputError, UsageError
+from envbuilder.jobs.fleet.export import ClusterOptions, export_jobs, render_jobs
+from envbuilder.jobs.fleet.job import Job, ValidationSpec
+
+LABELS = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB", "nvidia.com/cuda.driver-version.full": "550.54.15"}
+AMPERE = "A100/550.54.15"
+FLEET = (
+    FleetHost(name="bare", driver="550.54.15", gpus=("A100",)),
+    FleetHost(name="ampere", driver="550.54.15", gpus=("A100",), constraint="a100&driver-550.54.15", labels=LABELS),
+)
+KEY = "a 'public' key\n$(touch injected)\n\"…\": {a: b}\n"
+CLUSTER = ClusterOptions(
+    runner="registry.example.org/ml/envbuilder@" + digest("runner"), pull_secret="registry-login", namespace="ml"
+)
+VERSIONS = ("1.35", "1.36", "1.37")
+"""The three newest versions with published schemas."""
+
+
+def gpu_job(image: str, hosts: tuple[FleetHost, ...] = FLEET) -> Job:
+    return job(image, AMPERE, hosts, trusted=(KEY,))
+
+
+JOBS = (gpu_job("one"), gpu_job("two"), gpu_job("one"), job("cpu", "", (FleetHost(name="plain"),)))
+
+
+def slurm(jobs: tuple[Job, ...] = JOBS) -> dict[str, str]:
+    return render_jobs("slurm", jobs, "m", ClusterOptions())
+
+
+def kubernetes(cluster: ClusterOptions = CLUSTER, jobs: tuple[Job, ...] = JOBS) -> dict[str, list[dict[str, Any]]]:
+    files = render_jobs("kubernetes", jobs, "m", cluster)
+    return {name: list(yaml.safe_load_all(text)) for name, text in files.items()}
+
+
+def test_each_host_class_has_one_script_and_each_image_one_task() -> None:
+    scripts = slurm()
+    assert sorted(scripts) == ["A100-550.54.15.sbatch", "any-host.sbatch"]
+    gpu, cpu = scripts["A100-550.54.15.sbatch"], scripts["any-host.sbatch"]
+    assert re.findall(r"sha256:[0-9a-f]{64}", gpu) == [digest("one"), digest("two")]
+    assert "#SBATCH --array=0-1\n" in gpu
+    assert "#SBATCH --constraint=a100&driver-550.54.15\n#SBATCH --gres=gpu:1\n" in gpu
+    assert "--constraint" not in cpu
+    for script in scripts.values():
+        head = script[: script.index("set -euo")]
+        assert all(line.startswith("#") for line in head.splitlines()), "Slurm reads directives before any command"
+
+
+@pytest.mark.parametrize(("scheduler", "text"), [("slurm", "no row .* Slurm"), ("kubernetes", "no row .* Kubernetes")])
+def test_a_host_class_without_a_constraint_or_labels_is_refused(scheduler: str, text: str) -> None:
+    """Any node would take the job, and report a result for the wrong host class."""
+    with pytest.raises(UsageError, match=text):
+        render_jobs(scheduler, (gpu_job("one", FLEET[:1]),), "m", CLUSTER)
+
+
+@pytest.mark.parametrize("text", ["a b", "a\nb", "$(id)", "a;b", "'", "a100 --wrap=x"])
+def test_a_constraint_with_a_command_is_an_error_of_the_fleet_file(text: str, tmp_path: Path) -> None:
+    (tmp_path / "fleet.yaml").write_bytes(b"- " + msgspec.json.encode({"name": "x", "constraint": text}) + b"\n")
+    with pytest.raises(InputError, match="constraint"):
+        read_fleet(tmp_path / "fleet.yaml")
+
+
+def run(script: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run a script as a node does, with an envbuilder that prints its arguments and its input."""
+    tools = folder / "bin"
+    tools.mkdir(exist_ok=True)
+    (tools / "envbuilder").write_text('#!/bin/sh\necho "$PWD" "$@"; cat ${3#-}\n')
+    (tools / "envbuilder").chmod(0o755)
+    environment = {"PATH": f"{tools}:{os.environ['PATH']}", "ENVBUILDER_WORK": str(folder / "work"), **variables}
+    return subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True, check=False)
+
+
+def test_a_slurm_task_passes_its_own_specification_byte_for_byte(tmp_path: Path) -> None:
+    script = slurm()["A100-550.54.15.sbatch"]
+    for number, image in enumerate(("one", "two")):
+        ended = run(script, tmp_path, SLURM_ARRAY_TASK_ID=str(number), ENVBUILDER_SIGNING_KEY="/k")
+        arguments, spec = ended.stdout.split("\n", 1)
+        assert arguments == f"{tmp_path / 'work'} fleet prove -", ended.stderr
+        assert spec.encode() == JOBS[number].spec
+        assert msgspec.json.decode(spec, type=ValidationSpec).digest == digest(image)
+    assert not list(tmp_path.rglob("injected"))
+    node = run(script, tmp_path, SLURM_ARRAY_TASK_ID="0", ENVBUILDER_SIGNING_KEY="/k", SLURMD_NODENAME="n1")
+    assert node.stdout.startswith(f"{tmp_path / 'work'}/n1 "), "nodes with a common disk use one folder each"
+    assert (tmp_path / "work").stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize(
+    ("variables", "reason"),
+    [
+        ({"SLURM_ARRAY_TASK_ID": "0"}, "ENVBUILDER_SIGNING_KEY"),
+        ({"SLURM_ARRAY_TASK_ID": "2", "ENVBUILDER_SIGNING_KEY": "/k"}, ""),
+    ],
+)
+def test_a_slurm_task_without_a_key_or_beyond_the_array_runs_nothing(
+    tmp_path: Path, variables: dict[str, str], reason: str
+) -> None:
+    ended = run(slurm()["A100-550.54.15.sbatch"], tmp_path, **variables)
+    assert ended.returncode != 0
+    assert not ended.stdout
+    assert reason in ended.stderr
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(
+    "cluster",
+    [CLUSTER, ClusterOptions(runner="runner"), ClusterOptions(runner="runner", gpu_claim="one-gpu")],
+    ids=["all", "least", "claim"],
+)
+def test_every_manifest_is_valid_by_the_published_schemas(version: str, cluster: ClusterOptions) -> None:
+    for documents in kubernetes(cluster).values():
+        for document in documents:
+            assert kubernetes_validate.validate(document, version, strict=True) == version
+
+
+def test_the_published_schemas_refuse_wrong_fields() -> None:
+    _, document = kubernetes()["any-host.yaml"]
+    for wrong in ({"backoffLimits": 1}, {"backoffLimitPerIndex": "three"}):
+        broken = {**document, "spec": {**document["spec"], **wrong}}
+        with pytest.raises(kubernetes_validate.ValidationError):
+            kubernetes_validate.validate(broken, VERSIONS[-1], strict=True)
+
+
+def pod(name: str, cluster: ClusterOptions = CLUSTER) -> dict[str, Any]:
+    spec: dict[str, Any] = kubernetes(cluster)[name][1]["spec"]["template"]["spec"]
+    return spec
+
+
+def test_an_index_of_a_kubernetes_job_passes_its_own_specification(tmp_path: Path) -> None:
+    """The very command of the container runs here; its volume of specifications is a folder."""
+    (config, document) = kubernetes()["A100-550.54.15.yaml"]
+    assert document["spec"]["completions"] == 2
+    assert config["data"] == {f"{number}.json": JOBS[number].spec.decode() for number in range(2)}
+    specs = tmp_path / "specs"
+    specs.mkdir()
+    for name, content in config["data"].items():
+        (specs / name).write_text(content)
+    (container,) = document["spec"]["template"]["spec"]["containers"]
+    script = container["command"][2].replace("/specs", str(specs))
+    for number in range(2):
+        ended = run(script, tmp_path, JOB_COMPLETION_INDEX=str(number))
+        assert ended.stdout.encode().endswith(JOBS[number].spec), ended.stderr
+
+
+def test_a_kubernetes_job_runs_on_nodes_of_its_host_class() -> None:
+    gpu, cpu = pod("A100-550.54.15.yaml"), pod("any-host.yaml")
+    assert gpu["nodeSelector"] == {"kubernetes.io/arch": "amd64", **LABELS}
+    assert gpu["tolerations"] == [{"key": "nvidia.com/gpu", "operator": "Exists"}]
+    assert cpu["nodeSelector"] == {"kubernetes.io/arch": "amd64"}
+    assert "tolerations" not in cpu
+    (term,) = gpu["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    template = kubernetes()["any-host.yaml"][1]["spec"]["template"]
+    assert term["labelSelector"]["matchLabels"] == template["metadata"]["labels"], "one validation on a node"
+
+
+@pytest.mark.parametrize(
+    ("name", "claim", "limit", "claims"),
+    [
+        ("A100-550.54.15.yaml", "", True, None),
+        ("A100-550.54.15.yaml", "one-gpu", False, [{"name": "gpu"}]),
+        ("any-host.yaml", "one-gpu", False, None),
+    ],
+)
+def test_a_gpu_is_requested_once(name: str, claim: str, limit: bool, claims: object) -> None:  # noqa: FBT001
+    spec = pod(name, ClusterOptions(runner="runner", gpu_claim=claim))
+    resources = spec["containers"][0]["resources"]
+    assert ("nvidia.com/gpu" in resources["limits"]) == limit
+    assert resources.get("claims") == claims
+    assert ("resourceClaims" in spec) == (claims is not None)
+
+
+def test_a_pod_has_no_more_rights_than_the_engine_needs() -> None:
+    spec = pod("any-host.yaml")
+    assert spec["automountServiceAccountToken"] is False
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & spec.keys()
+    security = spec["containers"][0]["securityContext"]
+    assert (security["allowPrivilegeEscalation"], security["readOnlyRootFilesystem"]) == (False, True)
+    assert security["capabilities"] == {"drop": ["ALL"]}
+    assert [one["hostPath"]["type"] for one in spec["volumes"] if "hostPath" in one] == ["Socket"]
+
+
+def test_an_answer_ends_an_index_and_a_lost_node_does_not() -> None:
+    """FAILED, INCONCLUSIVE and mistakes are not repeated; a drained node does not count as an attempt."""
+    spec = kubernetes()["any-host.yaml"][1]["spec"]
+    drained, answered = spec["podFailurePolicy"]["rules"]
+    assert set(answered["onExitCodes"]["values"]) == {1, 2, 3, 4, 6, 8, 70}
+    assert (answered["action"], drained["action"]) == ("FailIndex", "Ignore")
+    assert spec["backoffLimitPerIndex"] == 3
+    assert spec["template"]["spec"]["restartPolicy"] == "Never", "required by the policy"
+    assert "activeDeadlineSeconds" not in spec, "a queue may be long"
+
+
+@pytest.mark.parametrize(("scheduler", "suffix"), [("slurm", ".sbatch"), ("kubernetes", ".yaml")])
+def test_an_export_removes_files_without_pending_validations(tmp_path: Path, scheduler: str, suffix: str) -> None:
+    """Other files in the folder stay."""
+    (tmp_path / f"train{suffix}").write_text("# mine\n")
+    assert len(list(export_jobs(scheduler, JOBS, "m", CLUSTER, tmp_path))) == 2
+    list(export_jobs(scheduler, JOBS[3:], "m", CLUSTER, tmp_path))
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"any-host{suffix}", f"train{suffix}"]
+
+
+def test_kubernetes_without_an_image_of_envbuilder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="image that contains envbuilder"):
+        list(export_jobs("kubernetes", JOBS, "m", ClusterOptions(), tmp_path))
