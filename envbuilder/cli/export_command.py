@@ -34,7 +34,7 @@ def command(
       envbuilder export openmetrics --store /shared/history.sqlite3 -o /var/lib/node_exporter/envbuilder.prom
     """
     from envbuilder.report.export import VerdictSource, export_verdicts
-    from envbuilder.validation.history import moment
+    from envbuilder.validation.verdict_store import moment
     from envbuilder.workspace import Workspace, write_atomically
 
     workspace = Workspace(Path.cwd())

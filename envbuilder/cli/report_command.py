@@ -58,7 +58,7 @@ def command(
     from envbuilder.report.page import write
     from envbuilder.report.report_data import collect
     from envbuilder.support.console import Console
-    from envbuilder.validation.history import History, moment
+    from envbuilder.validation.verdict_store import History, moment
     from envbuilder.workspace import Workspace
 
     now = datetime.now(UTC)

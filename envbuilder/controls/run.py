@@ -29,8 +29,8 @@ from envbuilder.simulated import compiler
 from envbuilder.simulated import profile as profiles
 from envbuilder.support.console import Console, steps
 from envbuilder.validation.checks import Profile
-from envbuilder.validation.record import record
 from envbuilder.validation.validate import ValidationRequest, validate
+from envbuilder.validation.verdict_store import record
 from envbuilder.verdict import Word
 from envbuilder.workspace import Workspace, folder_contents, packaged, write_atomically, writing
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from envbuilder.catalog.base_facts import BaseFacts
 from envbuilder.catalog.model import Catalog
 from envbuilder.engine.port import Engine
-from envbuilder.validation.base_look import look
+from envbuilder.validation.base_inspection import look
 from envbuilder.workspace import Workspace, write_document
 
 

@@ -22,8 +22,8 @@ from envbuilder.image.ensure import ensure
 from envbuilder.pypi.open_index import open_index
 from envbuilder.pypi.package_index import PackageIndex
 from envbuilder.support.console import Console, steps
-from envbuilder.validation.record import validate_and_record
 from envbuilder.validation.validate import ValidationRequest
+from envbuilder.validation.verdict_store import validate_and_record
 from envbuilder.verdict import Level, Verdict, Word
 from envbuilder.workspace import Workspace, cache_dir
 

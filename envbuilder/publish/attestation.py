@@ -26,7 +26,7 @@ from envbuilder.registry.referrers import attach, confirm
 from envbuilder.registry.shapes import ambiguity, platforms
 from envbuilder.support import decoding
 from envbuilder.validation import suite_plan
-from envbuilder.validation.history import History
+from envbuilder.validation.verdict_store import History
 from envbuilder.verdict import HostRef, Verdict
 from envbuilder.workspace import Workspace, content_key, read_document, write_document
 

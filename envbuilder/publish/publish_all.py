@@ -32,9 +32,9 @@ from envbuilder.registry.client import Repository
 from envbuilder.registry.reference import Reference
 from envbuilder.support import decoding
 from envbuilder.validation.checks import Profile
-from envbuilder.validation.history import History
 from envbuilder.validation.image_files import read_image
 from envbuilder.validation.validate import ValidationRequest, validate
+from envbuilder.validation.verdict_store import History
 from envbuilder.verdict import Verdict
 from envbuilder.workspace import content_key, folder_contents
 

@@ -13,8 +13,7 @@ from envbuilder.report.junit import junit
 from envbuilder.report.markdown import markdown
 from envbuilder.report.metrics import openmetrics
 from envbuilder.report.report_data import current_verdicts, name_of
-from envbuilder.validation.history import History
-from envbuilder.validation.stored import users_verdict
+from envbuilder.validation.verdict_store import History, users_verdict
 from envbuilder.verdict import Verdict
 from envbuilder.workspace import Workspace
 

@@ -13,8 +13,7 @@ from envbuilder.environment import Environment, Rejection
 from envbuilder.image.build import ImageRecord, LayerSize
 from envbuilder.matrix import Excluded
 from envbuilder.upgrade.document import UpgradeDocument
-from envbuilder.validation.history import History
-from envbuilder.validation.stored import read_verdict
+from envbuilder.validation.verdict_store import History, read_verdict
 from envbuilder.verdict import ImageStanding, Verdict
 from envbuilder.workspace import Workspace, read_document
 

@@ -22,8 +22,8 @@ from envbuilder.pypi.open_index import open_index
 from envbuilder.support.console import Console, steps
 from envbuilder.upgrade.document import LayerSeen, Side
 from envbuilder.upgrade.request import UpgradeRequest
-from envbuilder.validation.record import validate_and_record
 from envbuilder.validation.validate import ValidationRequest
+from envbuilder.validation.verdict_store import validate_and_record
 from envbuilder.verdict import ImageRef, Verdict
 from envbuilder.workspace import Workspace, cache_dir, write_atomically
 

@@ -10,8 +10,8 @@ from typing import Self
 import msgspec
 
 from envbuilder.probes.suite.watchdog import Limits
-from envbuilder.validation.causes import Causes
 from envbuilder.validation.checks import Check
+from envbuilder.validation.judge import Causes
 from envbuilder.validation.suite_session import Progress
 from envbuilder.verdict import CheckResult
 

@@ -6,15 +6,15 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 
 from envbuilder.finding import Severity
-from envbuilder.validation.causes import Causes
 from envbuilder.validation.checks import Check
 from envbuilder.validation.image_binaries import binaries
 from envbuilder.validation.image_claims import claims
-from envbuilder.validation.image_variables import configuration, requirement
+from envbuilder.validation.image_context import Looked, Outside
+from envbuilder.validation.image_settings import configuration, requirement
 from envbuilder.validation.installed_files import files
-from envbuilder.validation.outside import Looked, Outside
+from envbuilder.validation.judge import Causes
 from envbuilder.validation.secret_checks import layers, secrets
-from envbuilder.validation.static_looks import complete, consistent, locked, no_stub, only_one, tools, versions
+from envbuilder.validation.static_checks import complete, consistent, locked, no_stub, only_one, tools, versions
 from envbuilder.verdict import CheckResult
 
 LOOKS: Mapping[str, Callable[[Outside], Looked]] = {

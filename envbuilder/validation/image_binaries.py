@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 from envbuilder.finding import Code, Finding
 from envbuilder.validation.image_claims import build_note, without_cuda
+from envbuilder.validation.image_context import OF_CUDA, Looked, Outside, error, listed, warning
 from envbuilder.validation.image_files import Seen
-from envbuilder.validation.outside import OF_CUDA, Looked, Outside, error, listed, warning
 from envbuilder.verdict import Measurement
 
 _MACHINES = {"amd64": "x86_64", "arm64": "aarch64", "386": "i386", "ppc64le": "ppc64le", "arm": "arm"}

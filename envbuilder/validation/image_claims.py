@@ -12,8 +12,8 @@ from envbuilder.image import lockfile, omissions, system_lock
 from envbuilder.support import decoding
 from envbuilder.validation import system_locked
 from envbuilder.validation.file_records import Distribution, distributions
+from envbuilder.validation.image_context import Looked, Outside, error, listed
 from envbuilder.validation.image_files import ImageFiles
-from envbuilder.validation.outside import Looked, Outside, error, listed
 from envbuilder.validation.suite_plan import Facts
 
 ENVIRONMENT_LABEL, LOCK_LABEL = "org.envbuilder.environment", "org.envbuilder.lock"

@@ -23,7 +23,6 @@ from envbuilder.workspace import cache_dir, packaged
 
 _SCANNER = (
     "validation/layer_scan.py",
-    "validation/library_versions.py",
     "validation/secret_patterns.yaml",
     "validation/secret_scan.py",
     "probes/suite/elf.py",

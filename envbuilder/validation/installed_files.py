@@ -1,4 +1,4 @@
-"""Hold every installed file against its distribution's RECORD, and that against the locked wheel's own."""
+"""Compare every installed file with its distribution's RECORD, and that with the RECORD of the locked wheel."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from envbuilder.image import lockfile, omissions
 from envbuilder.image.lockfile import Locked
 from envbuilder.image.omissions import OfDistribution, Omissions
 from envbuilder.image.wheel_records import WheelRecord
+from envbuilder.probes.omit import digest_of_rows, is_below
 from envbuilder.validation.file_records import Distribution, digest_of, distributions, made_by_installer, of_wheel
 from envbuilder.validation.image_claims import carried_list
+from envbuilder.validation.image_context import Looked, Outside, either, error, listed, warning
 from envbuilder.validation.layer_scan import KEPT
-from envbuilder.validation.omitted_files import left_of
-from envbuilder.validation.outside import Looked, Outside, either, error, listed, warning
 from envbuilder.validation.stray_files import missing_of_the_system, strays
 from envbuilder.validation.system_locked import beside, strangers
 from envbuilder.verdict import Measurement
@@ -304,3 +304,37 @@ def _unknown(why: str, names: list[str]) -> Finding:
     shown = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")  # noqa: PLR2004 - a line
     text = f"whether the files of {shown} are their locked wheels' is unknown: {why}"
     return warning(Code.UNKNOWN, "locked wheels", text, fix="validate where the package index can be asked")
+
+
+@dataclass(frozen=True)
+class Left:
+    """What is left of a wheel: path in the image → digest; the paths that went; and ``strange`` rows of the list.
+
+    Strange is a row that is not the wheel's own, file for file: it excuses nothing.
+    """
+
+    brought: dict[str, str]
+    gone: tuple[str, ...]
+    strange: tuple[str, ...]
+
+
+def left_of(brought: Mapping[str, str], omitted: OfDistribution, site: str) -> Left:
+    """Take from what a wheel brings below ``site`` what the list says that its distribution lacks."""
+    start = len(site) + 1
+    left, gone, strange = dict(brought), list[str](), list[str]()
+    for row in omitted.left_out:
+        listed = f"{site}/{row.path}"
+        below = [path for path in brought if is_below(path, listed) and not path.endswith(".pyc")]
+        if len(below) != row.files or digest_of_rows((path[start:], brought[path]) for path in below) != row.digest:
+            strange.append(listed)
+            continue
+        gone += below
+        for path in below:
+            left.pop(path, None)
+    for cut in omitted.cut:
+        path = f"{site}/{cut.path}"
+        if left.get(path) == cut.digest:
+            left[path] = cut.becomes
+        else:
+            strange.append(path)
+    return Left(left, tuple(gone), tuple(strange))

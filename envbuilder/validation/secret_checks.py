@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from envbuilder.finding import Code, Finding
 from envbuilder.validation.file_records import digest_of, distributions, site_of
-from envbuilder.validation.outside import Looked, Outside, error, listed, warning
+from envbuilder.validation.image_context import Looked, Outside, error, listed, warning
 from envbuilder.validation.secret_scan import in_instruction, in_variable
 from envbuilder.verdict import Measurement
 

@@ -10,8 +10,8 @@ from envbuilder.image.lockfile import Locked
 from envbuilder.image.system_lock import CUDNN_LOCK, SYSTEM_LOCK
 from envbuilder.support import decoding
 from envbuilder.validation.file_records import Distribution, distributions_at
+from envbuilder.validation.image_context import OBJECT, SHOWN, Outside, error, listed
 from envbuilder.validation.image_files import ImageFiles
-from envbuilder.validation.outside import OBJECT, SHOWN, Outside, error, listed
 
 BESIDE = "opt/cudnn"
 """Where cuDNN's wheel is laid on a system whose CUDA is its packages'."""

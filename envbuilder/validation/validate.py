@@ -29,9 +29,9 @@ from envbuilder.simulated.compiler import Simulation
 from envbuilder.validation import expectations as facts_of
 from envbuilder.validation import suite_plan
 from envbuilder.validation.background_checks import BackgroundChecks
-from envbuilder.validation.causes import told_once
 from envbuilder.validation.challenge import check_product, product
 from envbuilder.validation.checks import Check, Profile
+from envbuilder.validation.entrypoint_check import check_user_start
 from envbuilder.validation.host_checks import check_outside
 from envbuilder.validation.image_claims import (
     DOCUMENT,
@@ -44,14 +44,13 @@ from envbuilder.validation.image_claims import (
     libraries_left_out,
     unknown_left_out,
 )
+from envbuilder.validation.image_context import Outside
 from envbuilder.validation.image_files import ImageFiles, read_image
-from envbuilder.validation.judge import budget_results, judge
-from envbuilder.validation.outside import Outside
+from envbuilder.validation.judge import budget_results, judge, told_once
 from envbuilder.validation.suite_launcher import PROBES, Place, beside, here, in_container, lay_out
 from envbuilder.validation.suite_plan import Facts
 from envbuilder.validation.suite_session import Identity, Progress, Session, Unfinished, check_protocol
 from envbuilder.validation.system_locked import carried
-from envbuilder.validation.user_start import check_user_start
 from envbuilder.verdict import LEVELS, CheckResult, EngineRef, HostRef, ImageRef, Verdict, any_simulated
 
 if TYPE_CHECKING:

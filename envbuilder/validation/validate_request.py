@@ -21,8 +21,8 @@ from envbuilder.simulated import profile as profiles
 from envbuilder.support.console import Console, table
 from envbuilder.validation.checks import Profile
 from envbuilder.validation.image_claims import ENVIRONMENT_LABEL
-from envbuilder.validation.record import said, validate_and_record
 from envbuilder.validation.validate import ValidationRequest, validate, validate_here
+from envbuilder.validation.verdict_store import said, validate_and_record
 from envbuilder.verdict import Verdict
 from envbuilder.workspace import Workspace, read_document
 

@@ -74,10 +74,9 @@ from envbuilder.validation import (
     validate_request,
 )
 from envbuilder.validation.checks import CHECKS
-from envbuilder.validation.history import History
-from envbuilder.validation.keras_settings import keras_settings
-from envbuilder.validation.stored import read_verdict, users_verdict
+from envbuilder.validation.image_settings import keras_settings
 from envbuilder.validation.suite_session import Session
+from envbuilder.validation.verdict_store import History, read_verdict, users_verdict
 from envbuilder.verdict import Verdict, contradiction
 from envbuilder.workspace import Workspace, read_document, shipped, write_document
 

@@ -24,7 +24,7 @@ from envbuilder.image.ensure import ensure
 from envbuilder.image.names import CONTROLS
 from envbuilder.pypi.open_index import open_index
 from envbuilder.support.console import Console
-from envbuilder.validation.base_look import look
+from envbuilder.validation.base_inspection import look
 from envbuilder.validation.validate import ValidationRequest, validate
 from envbuilder.workspace import Workspace, write_document
 

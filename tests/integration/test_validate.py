@@ -24,11 +24,11 @@ from envbuilder.image.ensure import ensure
 from envbuilder.upgrade import observe
 from envbuilder.validation import suite_plan
 from envbuilder.validation.checks import Check
-from envbuilder.validation.record import validate_and_record
 from envbuilder.validation.suite_launcher import Place, in_container
 from envbuilder.validation.suite_plan import Facts
 from envbuilder.validation.suite_session import Session
 from envbuilder.validation.validate import ValidationRequest, validate, validate_here
+from envbuilder.validation.verdict_store import validate_and_record
 from envbuilder.workspace import Workspace, cache_dir
 
 pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.slow, pytest.mark.timeout(1800)]

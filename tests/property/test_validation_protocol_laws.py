@@ -15,9 +15,8 @@ from suite_messages import END, START, TOKEN, lines
 
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.probes.suite.watchdog import Limits
-from envbuilder.validation.causes import Causes, told_once
 from envbuilder.validation.checks import Check
-from envbuilder.validation.judge import Judgement, judge
+from envbuilder.validation.judge import Causes, Judgement, judge, told_once
 from envbuilder.validation.suite_session import Session, Unfinished, check_protocol
 from envbuilder.verdict import LEVELS, CheckLevel, CheckResult
 

@@ -134,7 +134,7 @@ def results(trial: Trial) -> None:
     """Begin with verdicts and a history."""
     from factories import failed_verdict, verdict  # noqa: PLC0415
 
-    from envbuilder.validation.history import History  # noqa: PLC0415
+    from envbuilder.validation.verdict_store import History  # noqa: PLC0415
     from envbuilder.workspace import Workspace, write_document  # noqa: PLC0415
 
     space = Workspace(trial.folder)

@@ -12,9 +12,9 @@ from typing import Any
 
 from envbuilder.engine.port import Image, LayerFile, LayerStream
 from envbuilder.image.wheel_records import WheelRecords
+from envbuilder.validation.image_context import Outside
 from envbuilder.validation.image_files import ImageFiles
 from envbuilder.validation.layer_scan import LayerRecord, scan
-from envbuilder.validation.outside import Outside
 from envbuilder.validation.suite_plan import Facts
 
 SITE = "opt/venv/lib/python3.11/site-packages"

@@ -41,7 +41,7 @@ from envbuilder.report import charts
 from envbuilder.report.page import write
 from envbuilder.report.page_content import EXCLUDED, REJECTED, UNKNOWN, page_content
 from envbuilder.report.report_data import Material, collect
-from envbuilder.validation.history import History
+from envbuilder.validation.verdict_store import History
 from envbuilder.verdict import ImageRef, Phase, Verdict
 from envbuilder.workspace import Workspace, write_document
 

@@ -16,7 +16,7 @@ from envbuilder.engine.fake import FakeEngine
 from envbuilder.engine.port import Image, LayerFile
 from envbuilder.errors import InfrastructureError
 from envbuilder.probes.suite import loader
-from envbuilder.validation.base_look import found_in, look
+from envbuilder.validation.base_inspection import found_in, look
 
 CATALOG = load()
 PINNED = "registry.example.org/team/base@sha256:" + "a" * 64

@@ -8,8 +8,7 @@ import msgspec
 import pytest
 
 from envbuilder.finding import Code, Finding, Severity
-from envbuilder.validation.causes import Causes, told_once
-from envbuilder.validation.judge import judge
+from envbuilder.validation.judge import Causes, judge, told_once
 from envbuilder.verdict import CheckResult
 
 

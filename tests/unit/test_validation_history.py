@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envbuilder.errors import InfrastructureError, UsageError
-from envbuilder.validation.history import History, moment
+from envbuilder.validation.verdict_store import History, moment
 
 ALL = (verdict(), failed_verdict(finished="2026-11-20T11:00:00+02:00"), gpu_verdict(), inconclusive_verdict())
 

@@ -12,7 +12,6 @@ from made_images import SITE, image_of, outside, package
 
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.image import lockfile, omissions
-from envbuilder.validation.causes import Causes, told_once
 from envbuilder.validation.image_claims import (
     FORM_LABEL,
     claims,
@@ -22,6 +21,7 @@ from envbuilder.validation.image_claims import (
     unknown_left_out,
     without_cuda,
 )
+from envbuilder.validation.judge import Causes, told_once
 from envbuilder.verdict import CheckResult
 
 

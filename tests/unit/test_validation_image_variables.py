@@ -9,7 +9,7 @@ from made_images import SITE, Layer, image_of, outside, package
 
 from envbuilder.engine.port import LayerFile
 from envbuilder.finding import Code, Severity
-from envbuilder.validation.image_variables import configuration, requirement
+from envbuilder.validation.image_settings import configuration, requirement
 
 ROOT: Layer = {
     "opt/venv/bin/python": b"#!",

@@ -9,6 +9,7 @@ import struct
 import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,8 @@ from envbuilder.pypi.package_index import DistFile, IndexUnavailableError, Membe
 from envbuilder.support import decoding
 from envbuilder.validation.checks import CHECKS
 from envbuilder.validation.host_checks import check_outside
+from envbuilder.validation.image_context import Outside
 from envbuilder.validation.installed_files import files
-from envbuilder.validation.outside import Outside
 
 CACHED = f"{SITE}/numpy/__pycache__/__init__.cpython-311.pyc"
 NUMPY = {"numpy/__init__.py": b"version = 2\n", "numpy/core.so": b"code"}
@@ -249,6 +250,7 @@ def test_what_a_build_keeps_serves_a_validation_without_an_index(tmp_path: Path)
     assert held_against(None, tmp_path, there) == []
 
 
+@cache
 def packed() -> bytes:
     """Pack the wheel's files and RECORD as a wheel is."""
     made = io.BytesIO()

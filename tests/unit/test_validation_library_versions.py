@@ -8,7 +8,7 @@ import struct
 import pytest
 
 from envbuilder.probes.suite.elf import Elf
-from envbuilder.validation.library_versions import own_version
+from envbuilder.validation.layer_scan import own_version
 
 
 def library(symbol: str, content: bytes, *, rodata: bytes = b"", section: bytes = b".rodata") -> mmap.mmap:

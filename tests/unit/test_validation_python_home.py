@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from made_images import SITE, SYSTEM, Layer, image_of, outside
 
-from envbuilder.validation.python_home import homes, interpreters, python_homes
+from envbuilder.validation.python_environment import homes, interpreters, python_homes
 
 EVIL = Path("/proc/self/exe").read_bytes()[:64] + bytes(4096) + b"evil"
 NOTE = "opt/venv/pyvenv.cfg"

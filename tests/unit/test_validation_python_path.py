@@ -6,7 +6,7 @@ import pytest
 from made_images import SITE, SYSTEM, Layer, image_of, outside, package
 
 from envbuilder.finding import Code
-from envbuilder.validation.python_path import entries, modules_in_front
+from envbuilder.validation.python_environment import entries, modules_in_front
 
 GOOD: Layer = {**SYSTEM, **package("numpy", "2.4.6", {"numpy/__init__.py": b"version = 2\n"})}
 

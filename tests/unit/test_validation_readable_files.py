@@ -7,7 +7,7 @@ from made_images import SITE, image_of, outside
 
 from envbuilder.engine.port import LayerFile
 from envbuilder.finding import Code
-from envbuilder.validation.image_variables import configuration
+from envbuilder.validation.image_settings import configuration
 
 PASSWD = {"etc/passwd": b"root:x:0:0::/root:/bin/sh\nenvbuilder:x:1000:1000::/home/e:/bin/sh\n"}
 

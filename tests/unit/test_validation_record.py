@@ -10,10 +10,9 @@ from factories import environment, verdict
 
 from envbuilder.engine.fake import FakeEngine
 from envbuilder.matrix import Budgets
-from envbuilder.validation import record, suite_plan
-from envbuilder.validation.history import History
-from envbuilder.validation.record import validate_and_record
+from envbuilder.validation import suite_plan, verdict_store
 from envbuilder.validation.validate import ValidationRequest
+from envbuilder.validation.verdict_store import History, validate_and_record
 from envbuilder.verdict import Verdict
 from envbuilder.workspace import Workspace
 
@@ -45,14 +44,14 @@ class Host:
 @pytest.fixture
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
     made = Host(tmp_path)
-    monkeypatch.setattr(record, "DRIVER_VERSION", tmp_path / "version")
-    monkeypatch.setattr(record, "GPUS", tmp_path / "gpus")
+    monkeypatch.setattr(verdict_store, "DRIVER_VERSION", tmp_path / "version")
+    monkeypatch.setattr(verdict_store, "GPUS", tmp_path / "gpus")
 
     def counted(engine: object, request: ValidationRequest, **more: object) -> Verdict:
         made.asked.append(request.image)
         return verdict()
 
-    monkeypatch.setattr(record, "validate", counted)
+    monkeypatch.setattr(verdict_store, "validate", counted)
     made.has("535.104.05", "NVIDIA H100", "NVIDIA A100")
     assert made.validate()
     return made
@@ -107,7 +106,7 @@ def test_what_is_interrupted_before_it_is_in_the_history_does_not_stand(
         raise KeyboardInterrupt
 
     before = History(Workspace(host.folder).history).count()
-    monkeypatch.setattr(record, "validate", lambda *_, **__: verdict(finished="2026-11-22T10:00:00+00:00"))
+    monkeypatch.setattr(verdict_store, "validate", lambda *_, **__: verdict(finished="2026-11-22T10:00:00+00:00"))
     assert host.validate(image="sha256:2")
     assert History(Workspace(host.folder).history).count() == before + 1
     with monkeypatch.context() as patch:

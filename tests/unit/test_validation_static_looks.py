@@ -13,9 +13,9 @@ from made_images import SITE, Layer, image_of, outside, package
 from envbuilder.engine.port import LayerFile
 from envbuilder.finding import Severity
 from envbuilder.probes.suite import loader
+from envbuilder.validation.image_context import Looked, Outside
 from envbuilder.validation.image_loader import ImagePython
-from envbuilder.validation.outside import Looked, Outside
-from envbuilder.validation.static_looks import complete, consistent, locked, no_stub, only_one, tools, versions
+from envbuilder.validation.static_checks import complete, consistent, locked, no_stub, only_one, tools, versions
 
 VENV = {"opt/venv/pyvenv.cfg": b"home = /usr/bin\nversion_info = 3.11.2\ninclude-system-site-packages = false\n"}
 FRAMEWORK: Layer = {

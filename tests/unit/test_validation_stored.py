@@ -12,10 +12,9 @@ from factories import H100, check, environment, failed_verdict, gpu_verdict, ver
 
 from envbuilder.engine.fake import FakeEngine
 from envbuilder.errors import InputError, UsageError
-from envbuilder.validation import record as recording
-from envbuilder.validation.record import Validated, validate_and_record
-from envbuilder.validation.stored import read_verdict, users_verdict
+from envbuilder.validation import verdict_store as recording
 from envbuilder.validation.validate import ValidationRequest
+from envbuilder.validation.verdict_store import Validated, read_verdict, users_verdict, validate_and_record
 from envbuilder.verdict import HostRef, Verdict, contradiction
 from envbuilder.workspace import Workspace, read_document, write_document
 

@@ -17,9 +17,9 @@ from envbuilder.image import lockfile, system_lock
 from envbuilder.image.system_lock import CUDNN_LOCK, SYSTEM_LOCK
 from envbuilder.validation import system_locked
 from envbuilder.validation.image_claims import claims
+from envbuilder.validation.image_context import Outside
 from envbuilder.validation.installed_files import files
-from envbuilder.validation.outside import Outside
-from envbuilder.validation.static_looks import locked
+from envbuilder.validation.static_checks import locked
 
 BASE = {"python3": "3.11.2-1+b1", "libc6": "2.36-9"}
 LOCKED = {"git": "1:2.39.5-0+deb12u3", "libcudart11.0": "11.8.89~11.8.0-5~deb12u1"}

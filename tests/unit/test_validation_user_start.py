@@ -13,7 +13,7 @@ from envbuilder.engine.fake import FakeEngine, Script
 from envbuilder.engine.port import ContainerSpec
 from envbuilder.finding import Code
 from envbuilder.validation.checks import CHECKS, Check
-from envbuilder.validation.user_start import check_user_start
+from envbuilder.validation.entrypoint_check import check_user_start
 from envbuilder.verdict import CheckResult
 
 OWN, FRESH = (next(check for check in CHECKS if check.name == name) for name in ("user-start", "fresh-user"))

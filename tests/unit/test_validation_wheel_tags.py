@@ -8,10 +8,10 @@ import pytest
 from made_images import SITE, SYSTEM, Layer, image_of, outside, package
 
 from envbuilder.finding import Code, Severity
-from envbuilder.validation.image_variables import configuration
+from envbuilder.validation.image_settings import configuration
 from envbuilder.validation.installed_files import files
 from envbuilder.validation.layer_scan import MAX_KEPT
-from envbuilder.validation.wheel_tags import of_another_python
+from envbuilder.validation.static_checks import of_another_python
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from envbuilder.probes.suite import xlatools
 from envbuilder.support import decoding
 from envbuilder.validation.image_files import ImageFiles, read_image
 from envbuilder.validation.image_loader import ImageSearch
-from envbuilder.validation.static_looks import cudnn_version
+from envbuilder.validation.static_checks import cudnn_version
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """Where programs are looked for in an image that does not say."""

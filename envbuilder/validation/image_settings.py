@@ -1,7 +1,8 @@
-"""Judge an image's configuration before anything of it runs: variables, start-up requirement, what it starts."""
+"""Check an image's configuration without running it: variables, start-up requirement, entry point and user."""
 
 from __future__ import annotations
 
+import codecs
 import posixpath
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -9,11 +10,11 @@ from collections.abc import Callable, Iterator, Mapping
 from envbuilder.compat.container import requirement_met
 from envbuilder.finding import Code, Finding
 from envbuilder.image.render import required_cuda
+from envbuilder.support import decoding
 from envbuilder.validation.file_records import distributions
-from envbuilder.validation.keras_settings import keras_settings
-from envbuilder.validation.outside import Looked, Outside, error, warning
-from envbuilder.validation.python_variables import bad, odd, python, shown
-from envbuilder.validation.readable_files import below, refused, unreadable, user_number
+from envbuilder.validation.image_context import Looked, Outside, error, listed, warning
+from envbuilder.validation.image_loader import ImagePython
+from envbuilder.validation.layer_scan import FileRow
 
 _CONDITION = re.compile(r"(?:(?:cuda|driver|arch)(?:=|!=|<|<=|>|>=)\d+(?:\.\d+)*|brand(?:=|!=)\w+)\Z")
 _BRANDS = ("tesla", "geforce", "quadro", "titan", "nvidia", "grid", "nvs", "quadrortx", "nvidiartx", "unknown")
@@ -263,18 +264,6 @@ def _program(subject: Outside, env: Mapping[str, str], word: str) -> str | None:
     return None
 
 
-_JUDGES: tuple[Callable[[Outside, Mapping[str, str]], Iterator[Finding]], ...] = (
-    python,
-    _loader,
-    _shell,
-    _tracing,
-    _framework,
-    _gpus,
-    _started,
-    _scratch,
-)
-
-
 def requirement(subject: Outside) -> Looked:
     """Read the image's start-up requirement as the container runtime does, and judge whom it admits."""
     env, built = subject.image.env, subject.facts.cuda or ""
@@ -321,3 +310,228 @@ def _requirement(name: str, value: str, built: str) -> Iterator[Finding]:
 
 def _admits(value: str, cuda: str, driver: str | None, brand: str | None) -> bool | None:
     return requirement_met(value, cuda=cuda, driver=driver, brand=brand, capability=None)
+
+
+_ELSEWHERE = ("PYTHONHOME", "PYTHONPLATLIBDIR", "PYTHONEXECUTABLE", "PYTHONUSERBASE")
+_CHANGED = ("PYTHONINSPECT", "PYTHONSTARTUP", "PYTHONMALLOC", "PYTHONDEVMODE", "PYTHONVERBOSE", "PYTHONTRACEMALLOC")
+_ALLOCATORS = frozenset(
+    ("default", "debug", "malloc", "malloc_debug", "pymalloc", "pymalloc_debug", "mimalloc", "mimalloc_debug")
+)
+_LEAST_DIGITS = 640
+"""The least limit on the digits of a number that Python takes, but for none at all."""
+
+
+def bad(name: str, text: str, fix: str = "") -> Finding:
+    """Return the finding that a variable, or what it names, breaks the image."""
+    return error(Code.IMAGE_CONFIGURATION, name, text, fix=fix or f"leave {name} out of the image")
+
+
+def odd(name: str, text: str) -> Finding:
+    """Return the finding that a variable changes what every program of the image does, and breaks nothing."""
+    return warning(Code.IMAGE_CONFIGURATION, name, text, fix=f"leave {name} out of the image")
+
+
+def shown(text: str) -> str:
+    """Write what an image says so that it fits a line of ours."""
+    return text.encode("unicode_escape").decode()[:80]
+
+
+def _number(value: str, least: int, most: int) -> bool:
+    return value.isdecimal() and len(value) < 12 and least <= int(value) <= most  # noqa: PLR2004 - digits of 2^32, and more
+
+
+def _encoding(value: str) -> bool:
+    name = value.partition(":")[0]
+    try:
+        return not name or bool(codecs.lookup(name))
+    except (LookupError, ValueError):
+        return False
+
+
+_TAKEN: Mapping[str, tuple[Callable[[str], bool], str]] = {
+    "PYTHONHASHSEED": (
+        lambda value: value == "random" or _number(value, 0, (1 << 32) - 1),
+        "neither random nor a number below 2^32",
+    ),
+    "PYTHONMALLOC": (lambda value: value in _ALLOCATORS, "no allocator of Python's"),
+    "PYTHONUTF8": (lambda value: value in ("0", "1"), "neither 0 nor 1"),
+    "PYTHONTRACEMALLOC": (lambda value: _number(value, 0, 65535), "no number of frames"),
+    "PYTHONINTMAXSTRDIGITS": (
+        lambda value: value == "0" or _number(value, _LEAST_DIGITS, (1 << 31) - 1),
+        f"neither 0 nor a number from {_LEAST_DIGITS} on",
+    ),
+    "PYTHONIOENCODING": (_encoding, "no encoding"),
+}
+"""Variables whose value Python must take to start at all (tried with 3.11), and what any other value is."""
+
+
+def python(subject: Outside, env: Mapping[str, str]) -> Iterator[Finding]:
+    """Find variables with which Python does not start, looks elsewhere for code, or runs otherwise than tried."""
+    for name in _ELSEWHERE:
+        if env.get(name):
+            yield bad(name, f"{name} sends Python elsewhere for its own files")
+    refused = {name for name, (takes, _) in _TAKEN.items() if env.get(name) and not takes(env[name])}
+    for name in sorted(refused):
+        yield bad(name, f"{name} is {_TAKEN[name][1]}: Python does not start")
+    if re.search(r"(?:^|,)error(?::|,|$)", env.get("PYTHONWARNINGS", "")):
+        yield bad("PYTHONWARNINGS", "PYTHONWARNINGS turns warnings into errors: TensorFlow's own imports warn")
+    if env.get("PYTHONOPTIMIZE", "0") not in ("", "0", "1"):
+        yield bad("PYTHONOPTIMIZE", "PYTHONOPTIMIZE takes the docstrings away: TensorFlow's own import needs them")
+    elif env.get("PYTHONOPTIMIZE"):
+        yield odd("PYTHONOPTIMIZE", "PYTHONOPTIMIZE changes how every Python of the image runs")
+    for name in _CHANGED:
+        if env.get(name) and name not in refused:
+            yield odd(name, f"{name} changes how every Python of the image runs")
+    yield from _byte_code(subject, env.get("PYTHONPYCACHEPREFIX", ""))
+
+
+def _byte_code(subject: Outside, prefix: str) -> Iterator[Finding]:
+    """Find byte code in the place of the sources': Python runs it wherever its header fits."""
+    folder = subject.files.resolve(prefix) if prefix.startswith("/") else ""
+    if folder and any(path.startswith(f"{folder}/") and path.endswith(".pyc") for path in subject.files.paths):
+        text = f"PYTHONPYCACHEPREFIX has Python run the byte code in {shown(prefix)} in the place of its sources"
+        yield bad("PYTHONPYCACHEPREFIX", text)
+    elif prefix:
+        yield odd("PYTHONPYCACHEPREFIX", f"PYTHONPYCACHEPREFIX has Python look for byte code in {shown(prefix)}")
+
+
+SUBJECT = "keras.json"
+"""What such findings are about: what a start shows of it follows from them."""
+
+_FIX = "leave keras.json out of the image"
+
+
+_USUAL = {"floatx": "float32", "image_data_format": "channels_last"}
+
+
+def keras_settings(subject: Outside, env: Mapping[str, str]) -> Iterator[Finding]:
+    """Find a backend that is not TensorFlow, and other numbers than Keras computes with by itself."""
+    path = _path(subject, env)
+    if subject.files.file(path) is None:
+        return
+    content = subject.files.content(path)
+    if content is None or len(content) > _MOST:
+        yield odd(SUBJECT, f"/{shown(path)} is there, and was not read: what Keras takes from it is unknown")
+        return
+    try:
+        told = decoding.from_loose_json(content)
+    except decoding.DamagedError as error:
+        yield odd(SUBJECT, f"/{shown(path)} is no JSON, and Keras passes over it: {shown(str(error))}")
+        return
+    if not isinstance(told, dict):
+        yield bad(SUBJECT, f"/{shown(path)} holds no settings: whoever imports Keras fails", _FIX)
+        return
+    yield from _judged(told, f"/{shown(path)}", env)
+
+
+def _judged(told: Mapping[str, object], path: str, env: Mapping[str, str]) -> Iterator[Finding]:
+    backend = told.get("backend") or "tensorflow"
+    if backend != "tensorflow" and not env.get("KERAS_BACKEND"):
+        yield bad(SUBJECT, f"{path} has Keras use {shown(str(backend))}, not TensorFlow", _FIX)
+    for name, usual in _USUAL.items():
+        value = told.get(name) or usual
+        if value != usual:
+            yield odd(SUBJECT, f"{path} has Keras compute with {name}={shown(str(value))}, not {usual}")
+
+
+_MOST = 1 << 20
+"""Bytes of such a file that are read: Keras writes a hundred."""
+
+
+def _path(subject: Outside, env: Mapping[str, str]) -> str:
+    """Name the file, no slash in front: below KERAS_HOME, else the home of the image's user."""
+    if folder := env.get("KERAS_HOME"):
+        return f"{folder}/keras.json".strip("/")
+    return f"{env.get('HOME') or _home(subject)}/.keras/keras.json".strip("/")
+
+
+def _home(subject: Outside) -> str:
+    user = subject.image.user.partition(":")[0] or "root"
+    accounts = (subject.files.content("etc/passwd") or b"").decode("utf-8", "replace").splitlines()
+    rows = (line.split(":") for line in accounts if line.count(":") > _HOME)
+    return next((row[_HOME] for row in rows if user in (row[0], row[2])), "")
+
+
+_HOME = 5
+"""The number of the field in passwd(5)."""
+
+
+_READ, _ENTER = 0o4, 0o5
+_CODE = re.compile(r"\.(?:py|so(?:\.[\w.]+)?)\Z")
+
+
+def unreadable(subject: Outside) -> list[str]:
+    """List files and folders of packages that are closed to the image's user, the outermost ones; none for root.
+
+    What a group may read counts as readable: of which groups a user is, the image's files do not say for sure.
+    """
+    user = user_number(subject)
+    if not user:
+        return []
+    sites = ImagePython(subject.files, subject.image).sites
+    closed: list[str] = []
+    for path in sorted({*_above(sites), *_inside(subject, sites)}):
+        seen = subject.files.paths.get(path)
+        last = f"{closed[-1]}/" if closed else "/"
+        if seen is not None and not path.startswith(last) and _is_closed(seen.row, user):
+            closed.append(path)
+    return closed
+
+
+def below(subject: Outside, closed: list[str]) -> frozenset[str]:
+    """Name every file that is closed, or lies below what is."""
+    folders = tuple(f"{path}/" for path in closed)
+    return frozenset(
+        path.rpartition("/")[2] for path in subject.files.paths if path in closed or path.startswith(folders)
+    )
+
+
+def refused(subject: Outside, closed: list[str]) -> Iterator[Finding]:
+    """Say so under the code that a start by that user would end with."""
+    if closed:
+        text = f"its user {subject.image.user[:80]} may not read {listed(closed)}"
+        fix = "chmod -R a+rX, or copy it with --chown"
+        yield error(Code.USER_START, f"user {subject.image.user[:80]}", text, found=listed(closed), fix=fix)
+
+
+def user_number(subject: Outside) -> int | None:
+    """Return the image's user by number; None where it is not known, 0 for root."""
+    name = subject.image.user.partition(":")[0]
+    if name.isdecimal() or not name:
+        return int(name or 0)
+    accounts = (subject.files.content("etc/passwd") or b"").decode("utf-8", "replace").splitlines()
+    fields = next((line.split(":") for line in accounts if line.startswith(f"{name}:")), [])
+    return int(fields[2]) if len(fields) > 2 and fields[2].isdecimal() else None  # noqa: PLR2004 - passwd(5)
+
+
+def _above(sites: tuple[str, ...]) -> Iterator[str]:
+    for site in sites:
+        parts = site.split("/")
+        yield from ("/".join(parts[:count]) for count in range(1, len(parts) + 1))
+
+
+def _inside(subject: Outside, sites: tuple[str, ...]) -> Iterator[str]:
+    places = tuple(f"{site}/" for site in sites)
+    for path, seen in subject.files.paths.items():
+        if path.startswith(places) and (seen.row.kind == "folder" or _CODE.search(path)):
+            yield path
+
+
+def _is_closed(row: FileRow, user: int) -> bool:
+    if row.kind not in ("file", "folder"):
+        return False
+    need = _ENTER if row.kind == "folder" else _READ
+    owner = row.uid == user and row.mode >> 6 & need == need
+    return not owner and all(row.mode >> shift & need != need for shift in (0, 3))
+
+
+_JUDGES: tuple[Callable[[Outside, Mapping[str, str]], Iterator[Finding]], ...] = (
+    python,
+    _loader,
+    _shell,
+    _tracing,
+    _framework,
+    _gpus,
+    _started,
+    _scratch,
+)

@@ -1,24 +1,27 @@
-"""The static checks that follow packages and libraries, made of an image's files by the probes' own rules."""
+"""Checks of packages and libraries, made of an image's files by the rules of the probes."""
 
 from __future__ import annotations
 
 import posixpath
+import re
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import msgspec
 
-from envbuilder.finding import Finding, Severity
+from envbuilder.finding import Code, Finding, Severity
 from envbuilder.probes.suite import closure, packages, stacks, xlatools
 from envbuilder.probes.suite.answer import Answer
+from envbuilder.probes.suite.stacks import LOADED, STUB_AT_MOST
 from envbuilder.support import decoding
-from envbuilder.validation.driver_files import baked_in
+from envbuilder.validation.file_records import distributions
+from envbuilder.validation.image_context import Looked, Outside, either, listed
 from envbuilder.validation.image_files import ImageFiles
 from envbuilder.validation.image_loader import ImagePython, ImageSearch
-from envbuilder.validation.outside import Looked, Outside
+from envbuilder.validation.stray_files import told_folders
 from envbuilder.validation.suite_session import plain_finding
 from envbuilder.validation.system_locked import unlocked
-from envbuilder.validation.wheel_tags import of_another_python
 from envbuilder.verdict import Measurement
 from envbuilder.versions import key_or_none, minor, order
 
@@ -144,3 +147,65 @@ def _looked(answer: Answer) -> Looked:
         answer["observed"],
         tuple(decoding.converted(answer["measurements"], dict[str, Measurement]).items()),
     )
+
+
+_OF_DRIVER = re.compile(
+    r"\Alib(?:cuda|cudadebugger|nvidia-(?:ml|ptxjitcompiler|nvvm\d*|gpucomp|compiler|opencl|cfg|fatbinaryloader))"
+    r"\.so(?:\.1|\.\d{3,}(?:\.\d+){1,2})\Z"
+)
+"""What CUDA takes of a driver, by the names that its installer gives (README of the driver, "Installed components")."""
+
+_FIX = (
+    "leave out packages that bring a driver (libcuda1, nvidia-driver-*), and build from a Dockerfile in place of "
+    "committing a container that had GPUs"
+)
+
+
+def baked_in(subject: Outside) -> Iterator[Finding]:
+    """Name files of a driver on the loader's path, empty ones too: what a committed container keeps of a host's.
+
+    The libraries for newer CUDA on older drivers have a folder of their own (``compat``), stubs are another finding's.
+    """
+    files, told = subject.files, told_folders(subject)
+    found: dict[Severity, list[str]] = {}
+    for path, seen in files.paths.items():
+        folder, name = posixpath.split(path)
+        if seen.row.kind not in ("file", "link") or folder not in told or not _OF_DRIVER.match(name):
+            continue
+        end = files.file(path)
+        is_stub = name in LOADED and end is not None and end.row.binary is not None and end.row.size < STUB_AT_MOST
+        if is_stub or {"compat", "stubs"} & {*folder.split("/"), *files.resolve(path).split("/")}:
+            continue
+        own = subject.is_ours and seen.layer >= subject.of_base
+        found.setdefault(Severity.ERROR if own else Severity.WARNING, []).append(path)
+    for severity, paths in found.items():
+        text = (
+            f"a driver's libraries are in the image ({listed(paths)}): beside those of the host that its runtime "
+            "brings, one of another version fails at every call, and a start may end at a file that exists"
+        )
+        yield either(severity, Code.DRIVER_MISMATCH, "driver", text, requires="none", found=listed(paths), fix=_FIX)
+
+
+_PYTHON = re.compile(r"/python3\.(\d+)/(?:site|dist)-packages\Z")
+_TAG = re.compile(r"cp3(\d+)-(cp3\d+[a-z]*|abi3)-")
+
+
+def of_another_python(subject: Outside) -> Iterator[Finding]:
+    """Name distributions whose machine code no tag of theirs offers to this Python: it finds no module of theirs."""
+    weight = Severity.ERROR if subject.is_ours else Severity.WARNING
+    for one in distributions(subject.files):
+        python = _PYTHON.search(f"/{one.site}")
+        built = [_TAG.match(tag) for tag in one.tags]
+        if python is None or not one.tags or not all(built):
+            continue  # without a tag of CPython's own it is for any
+        minor = int(python[1])
+        if not any(_takes(found[2], int(found[1]), minor) for found in built if found):
+            tags = ", ".join(sorted(one.tags))[:100]
+            text = f"{one.name} {one.version} is built for another Python than 3.{minor}: {tags}"
+            fix = "install it with the Python that is to import it"
+            yield either(weight, Code.PACKAGE_CONFLICT, one.name, text, requires=f"3.{minor}", found=tags, fix=fix)
+
+
+def _takes(abi: str, built: int, minor: int) -> bool:
+    """Tell whether a Python takes modules of an ABI: the stable one from the version on that it was built for."""
+    return built <= minor if abi == "abi3" else built == minor

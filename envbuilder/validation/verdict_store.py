@@ -1,0 +1,296 @@
+"""Stored verdicts: the newest of each environment in out/, and the history of all in one SQLite file."""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import msgspec
+
+from envbuilder.engine.port import Engine
+from envbuilder.errors import InfrastructureError, InputError, Problem, UsageError
+from envbuilder.image import lockfile
+from envbuilder.image.system_lock import CUDNN_LOCK
+from envbuilder.image.wheel_pins import add_pins
+from envbuilder.image.wheel_records import WheelRecords
+from envbuilder.support import console, decoding
+from envbuilder.validation import suite_plan
+from envbuilder.validation.suite_session import Progress
+from envbuilder.validation.validate import ValidationRequest, validate
+from envbuilder.verdict import Verdict, contradiction
+from envbuilder.workspace import (
+    VERDICT,
+    Workspace,
+    content_key,
+    digest,
+    read_document,
+    read_kept,
+    read_users,
+    set_aside,
+    write_atomically,
+    write_document,
+)
+
+
+def read_verdict(path: Path) -> Verdict | None:
+    """Read a verdict of ours; None where there is none to believe. Says on standard error what is wrong with one."""
+    verdict = read_document(path, Verdict)
+    why = contradiction(verdict) if verdict else ""
+    if why:
+        console.warn(f"{path} {why}; it is left out")
+        return None
+    return verdict
+
+
+def users_verdict(path: Path) -> Verdict:
+    """Read a verdict from a file that the user names. Raises InputError where it is none, or contradicts itself."""
+    hint = "envbuilder run writes out/<id>/verdict.json"
+    try:
+        verdict = decoding.from_json(read_users(path), Verdict, "no verdict that can be read")
+    except decoding.DamagedError as error:
+        raise InputError((Problem(str(path), 0, "", str(error)),), hint=hint) from error
+    if why := contradiction(verdict):
+        raise InputError((Problem(str(path), 0, "", why),), hint=hint)
+    return verdict
+
+
+VERSION = 1
+"""The layout that this program writes, kept in the file's ``user_version``."""
+
+_BUSY_S = 30.0
+
+_LAYOUT = (
+    """CREATE TABLE verdicts (
+        key TEXT PRIMARY KEY, environment TEXT NOT NULL, digest TEXT NOT NULL, verdict TEXT NOT NULL,
+        level TEXT NOT NULL, simulated INTEGER NOT NULL, finished TEXT NOT NULL, document BLOB NOT NULL
+    ) WITHOUT ROWID""",
+    "CREATE INDEX by_time ON verdicts (finished, environment)",
+    "CREATE TRIGGER no_update BEFORE UPDATE ON verdicts BEGIN SELECT RAISE(ABORT, 'history is append-only'); END",
+    "CREATE TRIGGER no_delete BEFORE DELETE ON verdicts BEGIN SELECT RAISE(ABORT, 'history is append-only'); END",
+)
+
+
+class History:
+    """The store. Every method opens the file for itself: an object may be shared by threads."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def add(self, verdicts: Iterable[Verdict]) -> int:
+        """Keep verdicts; returns how many were new. One that is there already changes nothing."""
+        rows = [_row(verdict) for verdict in verdicts]
+        with self._open() as connection, connection:
+            before = connection.total_changes
+            connection.executemany("INSERT OR IGNORE INTO verdicts VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+            return connection.total_changes - before
+
+    def since(self, start: datetime | None = None) -> tuple[Verdict, ...]:
+        """Return the verdicts that were reached at or after a time (all of them by default), oldest first.
+
+        Those that cannot be believed stay in the file and are left out: another version wrote them, or they were
+        altered and their digest is not their key. `count` has them. They are not judged again: they say what was said.
+        """
+        if not self.path.exists():
+            return ()
+        query = "SELECT key, document FROM verdicts WHERE finished >= ? ORDER BY finished, environment, key"
+        with self._open() as connection:
+            found = connection.execute(query, (_utc(start) if start else "",)).fetchall()
+        return tuple(verdict for row in found if (verdict := _readable(*row)) is not None)
+
+    def count(self, start: datetime | None = None) -> int:
+        """Count the rows since a time, readable or not."""
+        if not self.path.exists():
+            return 0
+        with self._open() as connection:
+            query = "SELECT count(*) FROM verdicts WHERE finished >= ?"
+            return int(connection.execute(query, (_utc(start) if start else "",)).fetchone()[0])
+
+    @contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with (
+                decoding.damaged("not a history that can be read"),  # what a damaged file holds may be no text
+                closing(sqlite3.connect(self.path, timeout=_BUSY_S)) as connection,
+            ):
+                _prepare(connection, self.path)
+                yield connection
+        except (sqlite3.Error, OSError, decoding.DamagedError) as error:
+            raise InfrastructureError(
+                f"{self.path}: {error}", hint="is it a history file of envbuilder, on a disk that can be written?"
+            ) from error
+
+
+def _prepare(connection: sqlite3.Connection, path: Path) -> None:
+    """Lay a new file out, once, whoever comes first. Raises UsageError for the file of a newer program."""
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    if _version(connection) == 0:
+        connection.execute("BEGIN IMMEDIATE")
+        with connection:
+            if _version(connection) == 0:
+                for statement in _LAYOUT:
+                    connection.execute(statement)
+                connection.execute(f"PRAGMA user_version = {VERSION}")
+    if _version(connection) > VERSION:
+        raise UsageError(f"{path} was written by a newer envbuilder", hint="upgrade envbuilder, or choose another file")
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _readable(key: object, document: object) -> Verdict | None:
+    if not isinstance(document, bytes) or hashlib.sha256(document).hexdigest() != key:
+        return None
+    try:
+        return decoding.from_json(document, Verdict)
+    except decoding.DamagedError:
+        return None
+
+
+def _row(verdict: Verdict) -> tuple[str, str, str, str, str, int, str, bytes]:
+    document = msgspec.json.encode(verdict, order="deterministic")
+    return (
+        hashlib.sha256(document).hexdigest(),
+        verdict.environment.id if verdict.environment else verdict.image.reference,
+        verdict.image.digest or verdict.image.id,
+        verdict.verdict,
+        verdict.level,
+        int(verdict.simulated),
+        _finished(verdict),
+        document,
+    )
+
+
+def _finished(verdict: Verdict) -> str:
+    """Return when a verdict was reached. Raises DamagedError where it does not say so."""
+    with decoding.damaged("the verdict's time is none"):
+        return _utc(datetime.fromisoformat(verdict.finished))
+
+
+def _utc(time: datetime) -> str:
+    """Write a time so that texts sort as times do; one without a zone is taken as UTC."""
+    aware = time if time.tzinfo else time.replace(tzinfo=UTC)
+    return aware.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def moment(text: str, now: datetime) -> datetime:
+    """Read ``2026-11-20``, a full ISO 8601 time, or ``30d`` before now. Raises UsageError for anything else."""
+    try:
+        if text.endswith("d") and text[:-1].isdigit():
+            return now - timedelta(days=int(text[:-1]))
+        time = datetime.fromisoformat(text)
+    except (ValueError, OverflowError) as error:
+        raise UsageError(f"{text!r} is not a time", hint="a date (2026-11-20) or an age in days (30d)") from error
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
+
+
+DRIVER_VERSION = Path("/proc/driver/nvidia/version")
+GPUS = Path("/proc/driver/nvidia/gpus")
+"""Where the kernel's module says what it is, and what it drives: a file ``information`` a GPU."""
+
+
+class Validated(msgspec.Struct, frozen=True, kw_only=True):
+    """What a kept verdict was reached with (``out/<id>/validated.json``), and the digest of its file."""
+
+    schema: str = "envbuilder/validated/v1"
+    key: str
+    verdict: str = ""
+    checksum: str = ""
+
+
+def validate_and_record(
+    request: ValidationRequest,
+    engine: Engine,
+    workspace: Workspace,
+    *,
+    on_progress: Callable[[str], None],
+    fresh: bool = False,
+) -> tuple[Verdict, bool]:
+    """Validate an environment's image and keep the verdict; return it and whether anything was run for it.
+
+    A verdict that stands (same image, lock, suite, profile, budgets, engine and driver) is returned as it is, unless
+    ``fresh`` asks for a new one.
+    """
+    environment = request.environment
+    if environment is None:
+        raise UsageError("only an environment's verdict is kept by its id", hint="use validate for other images")
+    folder = workspace.results(environment.id)
+    key = _key(request, engine)
+    stands = read_document(folder / "validated.json", Validated)
+    kept = None if fresh or stands is None or stands.key != key else _unaltered(folder / VERDICT, stands.verdict)
+    if kept is not None:
+        return kept, False
+    verdict = validate(engine, request, on_progress=lambda progress: on_progress(said(progress)))
+    record(folder, verdict)
+    if request.built:
+        locks = (request.lock, request.system.get(CUDNN_LOCK, ""))
+        add_pins(workspace, WheelRecords(None).proved(package for lock in locks for package in lockfile.parse(lock)))
+    History(workspace.history).add((verdict,))  # out/<id>/ holds the newest alone; here none is lost
+    # Last: from here on the verdict stands, and what would be done for a new one is done no more.
+    whole = digest((read_kept(folder / VERDICT)) or b"")
+    write_document(folder / "validated.json", Validated(key=key, verdict=whole))
+    return verdict, True
+
+
+def _unaltered(path: Path, expected: str) -> Verdict | None:
+    """Read a verdict that is, byte for byte, the one that was kept; None where it is another, or there is none."""
+    content = read_kept(path)
+    if content is None or digest(content) == expected:
+        return read_verdict(path)
+    if expected:
+        set_aside(path, "was altered after it was written")
+    return None
+
+
+def record(folder: Path, verdict: Verdict) -> None:
+    """Write a verdict's documents: every result a line, then the verdict, each atomically."""
+    encoder = msgspec.json.Encoder()
+    write_atomically(folder / "results.jsonl", encoder.encode_lines(verdict.checks))
+    write_document(folder / VERDICT, verdict)
+
+
+def said(progress: Progress) -> str:
+    """Say in a few words what happened."""
+    match progress.kind:
+        case "began":
+            return f"checking: {progress.name}"
+        case "ended":
+            return f"{progress.name}: {progress.outcome} ({progress.seconds:.1f} s)"
+
+
+def _key(request: ValidationRequest, engine: Engine) -> str:
+    """Return what a verdict depends on, as one digest; the host's driver and its kinds of GPU are part of it."""
+    info = engine.info()
+    driver = read_kept(DRIVER_VERSION) or b""
+    simulated = request.simulate.profile.text if request.simulate else ""
+    host = (info.name, info.version, info.gpu_runtime, request.gpus, simulated)
+    return content_key(
+        {
+            "image": request.image.encode(),
+            "environment": msgspec.json.encode(request.environment),
+            "lock": request.lock.encode(),
+            "omissions": request.omissions.encode(),
+            "system": msgspec.json.encode(dict(request.system)),
+            "suite": suite_plan.digest().encode(),
+            "profile": request.profile.encode(),
+            "extra": msgspec.json.encode(request.extra),
+            "budgets": msgspec.json.encode(request.budgets),
+            "host": msgspec.json.encode(host),
+            "driver": driver,
+            "gpus": msgspec.json.encode(_gpu_models()),
+        }
+    )
+
+
+def _gpu_models() -> list[str]:
+    """Name the model of each GPU that the driver drives; none where there is no driver."""
+    lines = [
+        line for path in GPUS.glob("*/information") for line in decoding.lossy(read_kept(path) or b"").splitlines()
+    ]
+    return sorted(line.partition(":")[2].strip() for line in lines if line.startswith("Model:"))
