@@ -29,7 +29,8 @@ from verdicts import gpu_verdict
 from envbuilder.attest import envelope, statement
 from envbuilder.attest.keys import PrivateKey, create
 from envbuilder.attest.predicates import VerdictPredicate
-from envbuilder.registry.client import OCI_MANIFEST, Descriptor, Repository, digest_of
+from envbuilder.registry.client import Repository
+from envbuilder.registry.manifests import OCI_MANIFEST, Descriptor, digest_of
 from envbuilder.registry.reference import Reference
 from envbuilder.registry.referrers import fallback_tag
 from envbuilder.verdict import ImageRef

@@ -20,10 +20,10 @@ from envbuilder.errors import PublishError, UsageError
 from envbuilder.publish.journal import Journal, JournalEntry, exclusively
 from envbuilder.publish.results import Compression
 from envbuilder.publish.zstd_push import ZstdPusher
-from envbuilder.registry.client import Manifest, Repository
+from envbuilder.registry.client import Repository
+from envbuilder.registry.manifests import Manifest, ambiguity, platforms
 from envbuilder.registry.reference import Reference, parse
 from envbuilder.registry.referrers import attach, confirm
-from envbuilder.registry.shapes import ambiguity, platforms
 from envbuilder.support import decoding
 from envbuilder.validation import suite_plan
 from envbuilder.validation.verdict_store import History

@@ -16,9 +16,8 @@ from envbuilder.publish.attestation import PublishTools, ValidationTerms, state,
 from envbuilder.publish.journal import Journal, JournalEntry, exclusively
 from envbuilder.publish.results import PublishRow, Tag
 from envbuilder.publish.tags import FORGETS, Mover, check_immutable, confirm_tags, pin, staging_tag
-from envbuilder.registry.client import Manifest
+from envbuilder.registry.manifests import Manifest, config_digest
 from envbuilder.registry.reference import Reference
-from envbuilder.registry.shapes import config_digest
 from envbuilder.verdict import Verdict
 
 

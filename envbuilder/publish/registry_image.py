@@ -9,7 +9,8 @@ import msgspec
 from envbuilder.engine.port import Image
 from envbuilder.errors import PublishError
 from envbuilder.registry.bounded_json import parsed
-from envbuilder.registry.client import Descriptor, Manifest, Repository
+from envbuilder.registry.client import Repository
+from envbuilder.registry.manifests import Descriptor, Manifest
 
 _ARCHS = {"amd64": "x86_64", "arm64": "aarch64"}
 

@@ -6,7 +6,8 @@ import re
 import time
 
 from envbuilder.errors import EnvbuilderError, InfrastructureError, PublishError, UsageError
-from envbuilder.registry.client import Manifest, Repository
+from envbuilder.registry.client import Repository
+from envbuilder.registry.manifests import Manifest
 from envbuilder.registry.reference import Reference, parse
 
 ATTEMPTS = 5

@@ -20,12 +20,11 @@ from envbuilder.errors import EnvbuilderError, InfrastructureError, PublishError
 from envbuilder.publish.verification import Verification
 from envbuilder.publish.verify_kinds import answer
 from envbuilder.registry.bounded_json import MalformedError, parsed
-from envbuilder.registry.client import Manifest, Repository
-from envbuilder.registry.deadline import within
-from envbuilder.registry.faults import Fault, RegistryFailedError, RegistryRefusedError
-from envbuilder.registry.parallel import in_parallel
+from envbuilder.registry.client import Repository
+from envbuilder.registry.deadline import in_parallel, within
+from envbuilder.registry.errors import Fault, RegistryFailedError, RegistryRefusedError
+from envbuilder.registry.manifests import Manifest, ambiguity, platforms
 from envbuilder.registry.referrers import Listing, NotADocumentError, document, listing, subject_of
-from envbuilder.registry.shapes import ambiguity, platforms
 from envbuilder.verdict import Verdict
 
 _LOOKED_AT = 20

@@ -19,8 +19,9 @@ import msgspec
 from envbuilder.engine.layer_files import reading
 from envbuilder.engine.port import Engine, Image
 from envbuilder.errors import PublishError, UsageError
-from envbuilder.registry.client import MAX_DOCUMENT, OCI_MANIFEST, Descriptor, Repository, digest_of, digest_of_file
-from envbuilder.registry.faults import Fault, RegistryRefusedError
+from envbuilder.registry.client import Repository
+from envbuilder.registry.errors import Fault, RegistryRefusedError
+from envbuilder.registry.manifests import MAX_DOCUMENT, OCI_MANIFEST, Descriptor, digest_of, digest_of_file
 from envbuilder.support import decoding
 from envbuilder.workspace import temporary_folder, writing
 

@@ -1,26 +1,30 @@
-"""A bound on the whole time of an answer, whatever it is spent on."""
+"""A limit on the total time of an answer, and work in threads within it."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from envbuilder.registry.faults import Fault, RegistryFailedError
+from envbuilder.registry.errors import Fault, RegistryFailedError
 
+WORKERS = 16
+"""Threads, and so documents in memory at once: each may have `manifests.MAX_DOCUMENT` bytes."""
+
+_Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 
 class Deadline:
-    """A moment by which everything is done; without ``seconds`` there is none."""
+    """A moment by which everything is done; none without ``seconds``."""
 
     def __init__(self, seconds: float | None = None) -> None:
         self.seconds = seconds
         self._end = None if seconds is None else time.monotonic() + seconds
 
     def left(self, at_most: float) -> float:
-        """Return the seconds that are left, at most so many. Raises RegistryFailedError where none are."""
+        """Return the remaining seconds, at most ``at_most``. Raises RegistryFailedError after the deadline."""
         if self._end is None:
             return at_most
         left = self._end - time.monotonic()
@@ -29,7 +33,7 @@ class Deadline:
         return min(left, at_most)
 
     def passed(self) -> RegistryFailedError:
-        """Make the error that says that the time is over."""
+        """Return the error for an answer that is too late."""
         return RegistryFailedError(
             Fault.TOO_SLOW,
             f"the registry took more than {self.seconds:g} s",
@@ -37,32 +41,46 @@ class Deadline:
         )
 
 
-def within(deadline: Deadline, work: Callable[[], _Result]) -> _Result:
-    """Do some work in a thread, and wait for it until the deadline and no longer.
+def in_parallel(work: Callable[[_Item], _Result], items: Iterable[_Item], deadline: Deadline) -> tuple[_Result, ...]:
+    """Return the results in the order of the items. Raises the first error, and RegistryFailedError at the deadline.
 
-    A deadline between two reads does not bound everything: a name is looked up, a handshake is made and a header is
-    read without anybody asking the time. The thread of work that is late is left behind; it cannot keep the process.
+    Late threads are left behind; as daemons they do not keep the process alive, unlike those of an executor.
+    """
+    waiting = list(enumerate(items))[::-1]
+    results: dict[int, _Result] = {}
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        while not errors:
+            try:
+                place, item = waiting.pop()
+            except IndexError:
+                return
+            try:
+                results[place] = work(item)
+            except BaseException as error:  # noqa: BLE001 - raised again in the caller's thread
+                errors.append(error)
+
+    threads = [threading.Thread(target=run, daemon=True) for _ in range(min(WORKERS, len(waiting)))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        while thread.is_alive():
+            thread.join(deadline.left(1))
+    if errors:
+        raise errors[0]
+    return tuple(results[place] for place in sorted(results))
+
+
+def within(deadline: Deadline, work: Callable[[], _Result]) -> _Result:
+    """Do some work in a thread and wait until the deadline.
+
+    A deadline between two reads does not limit everything: name look-ups, handshakes and headers have no such check.
+    A second more is granted, since a check between two reads gives a more precise error.
     """
     if deadline.seconds is None:
         return work()
-    done: list[Callable[[], _Result]] = []
-
-    def run() -> None:
-        try:
-            result = work()
-        except BaseException as error:  # noqa: BLE001 - raised again where the caller waits
-            caught = error
-
-            def fail() -> _Result:
-                raise caught
-
-            done.append(fail)
-        else:
-            done.append(lambda: result)
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    thread.join(deadline.seconds + 1)  # a second more: what notices the deadline itself says more precisely where
-    if not done:
-        raise deadline.passed()
-    return done[0]()
+    try:
+        return in_parallel(lambda _: work(), (None,), Deadline(deadline.seconds + 1))[0]
+    except RegistryFailedError as error:
+        raise (deadline.passed() if error.fault is Fault.TOO_SLOW else error) from error

@@ -1,8 +1,8 @@
 """Documents attached to a manifest: the referrers API (OCI 1.1), or tags where it is lacking.
 
-Without the API, OCI 1.1 keeps one list a subject under the tag ``sha256-<hex>``. Two who write it at once can lose each
-other's entry, and old registries have no compare-and-swap. So each document also gets a tag of its own, which nobody
-else writes: what the list has lost is found there, and whoever writes the list next puts it back.
+Without the API, OCI 1.1 keeps one list for each subject under the tag ``sha256-<hex>``. Two concurrent writers can lose
+each other's entry, and old registries have no compare-and-swap. So each document also gets a tag that nobody else
+writes: lost entries are found there, and the next writer of the list restores them.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ import msgspec
 
 from envbuilder.errors import InfrastructureError
 from envbuilder.registry.bounded_json import MalformedError, parsed
-from envbuilder.registry.client import MAX_LIST, OCI_INDEX, OCI_MANIFEST, Descriptor, Manifest, Repository, digest_of
-from envbuilder.registry.faults import Fault, RegistryFailedError, RegistryRefusedError
-from envbuilder.registry.paging import pages
-from envbuilder.registry.parallel import in_parallel
+from envbuilder.registry.client import MAX_LIST, Repository
+from envbuilder.registry.deadline import in_parallel
+from envbuilder.registry.errors import Fault, RegistryFailedError, RegistryRefusedError
+from envbuilder.registry.manifests import OCI_INDEX, OCI_MANIFEST, Descriptor, Manifest, digest_of
 
 EMPTY = b"{}"
 EMPTY_TYPE = "application/vnd.oci.empty.v1+json"
 
 ATTEMPTS = 5
-"""How often a list is written again that somebody else wrote over."""
+"""How often a list that another writer replaced is written again."""
 
 PAUSE_S = 0.1
-"""The first pause before what was attached is looked for again, at least; they double."""
+"""The first pause between two checks of the list, at least; each is twice as long as the one before."""
 
 MAX_ENTRIES = 20_000
-"""Attached documents of any kind above which an image is refused: they could not be read in time."""
+"""Attached documents of any type above which an image is refused: they could not be read in time."""
 
 _OK = 200
 _NO_API = (400, 404, 405, 501)
-"""What registries without the referrers API answer to it."""
+"""Answers of registries without the referrers API."""
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}\Z")
 _OWN_TAG = re.compile(r"(sha256-[0-9a-f]{64})\.([0-9a-f]{16})\Z")
@@ -55,7 +55,7 @@ class _Artifact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, r
 
 
 class _Pointer(msgspec.Struct, frozen=True, rename="camel"):
-    """Of a descriptor that another tool wrote, the part that has to be right to fetch it."""
+    """The fields of another tool's descriptor that are needed to fetch the document."""
 
     digest: str
     artifact_type: str | None = None
@@ -72,7 +72,7 @@ class _Layer(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _Index(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A list as it stands: entries stay as their writers wrote them. No key ``manifests`` is no list."""
+    """A list whose entries stay as they were written. A document without the key ``manifests`` is not a list."""
 
     manifests: tuple[msgspec.Raw, ...] | None
     schema_version: int = msgspec.field(name="schemaVersion", default=2)
@@ -81,29 +81,26 @@ class _Index(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 @dataclass(frozen=True)
 class Listing:
-    """What is attached to a digest. ``claimed`` are those that the registry does not vouch for.
-
-    A registry with the API knows what it lists; the tag beside it is anybody's to write.
-    """
+    """The documents attached to a digest. ``claimed`` are those that only the tag lists, which anybody can write."""
 
     items: tuple[Descriptor, ...]
     claimed: frozenset[str] = frozenset()
 
 
 class NotADocumentError(RegistryRefusedError):
-    """What is listed is there, but it is not one document about this subject."""
+    """A listed document exists but is not about this subject, or not one document."""
 
     def __init__(self, message: str) -> None:
         super().__init__(Fault.BAD_ANSWER, message)
 
 
 def fallback_tag(digest: str) -> str:
-    """Name the tag under which registries without the API keep the list (OCI distribution 1.1)."""
+    """Return the tag under which registries without the API keep the list (OCI distribution 1.1)."""
     return digest.replace(":", "-")
 
 
 def subject_of(tag: str) -> str:
-    """Return the digest that a tag of ours lists documents about; '' for any other tag."""
+    """Return the digest whose documents a tag lists; '' for any other tag."""
     name = found[1] if (found := _OWN_TAG.match(tag)) else tag
     digest = name.replace("-", ":", 1)
     return digest if name.startswith("sha256-") and _DIGEST.match(digest) else ""
@@ -138,38 +135,34 @@ def attach(
 
 
 def confirm(repository: Repository, subject: str, documents: tuple[Descriptor, ...]) -> None:
-    """Read back until every document of ours is listed and there. Raises InfrastructureError where one stays away."""
+    """Read back until every document is listed and stored. Raises InfrastructureError if one is still missing."""
     for attempt in range(ATTEMPTS):
         from_api = _from_api(repository, subject)
         if from_api is None:
             _list_under_tag(repository, subject, documents, attempts=ATTEMPTS)
         listed = {item.digest for item in listing(repository, subject).items}
-        if listed.issuperset(item.digest for item in documents) and all(_is_kept(repository, one) for one in documents):
+        if listed.issuperset(item.digest for item in documents) and all(
+            _is_stored(repository, one) for one in documents
+        ):
             return
         time.sleep(random.uniform(PAUSE_S, 3 * PAUSE_S) * 2**attempt)  # noqa: S311 - spreads writers, protects nothing
     raise InfrastructureError(
-        f"the registry does not list what was attached to {subject}, or has lost it",
-        hint="run it again: what is there stays",
+        f"the registry does not list the documents attached to {subject}, or has lost them",
+        hint="run the command again: stored documents stay",
     )
 
 
-def _is_kept(repository: Repository, stored: Descriptor) -> bool:
+def _is_stored(repository: Repository, stored: Descriptor) -> bool:
     manifest = repository.manifest(stored.digest)
     return manifest is not None and not repository.lacking(manifest)
 
 
-def attached(repository: Repository, digest: str, media_type: str) -> tuple[Descriptor, ...]:
-    """List the documents of one type that are attached to a digest, from the API and from the tags alike."""
-    items = listing(repository, digest, frozenset((media_type,))).items
-    return tuple(item for item in items if item.artifact_type in ("", media_type))
-
-
 def listing(repository: Repository, digest: str, kinds: frozenset[str] = frozenset()) -> Listing:
-    """List everything that is attached to a digest: every page of the API, and the tags of what came before it.
+    """List every document attached to a digest: every page of the API, and the tags.
 
-    Both are read, since a registry may have learnt the API after documents were attached the old way. ``kinds`` are the
-    types that the caller reads: what a tag lists under another type is not believed to be of it, since anybody can
-    write that. Raises RegistryRefusedError where the registry's own list is none, or too long.
+    Both are read: a registry may have got the API after documents were attached by tags. ``kinds`` are the types that
+    the caller reads: an entry of a tag under another type is not believed, since anybody can write it.
+    Raises RegistryRefusedError if the registry's own list is invalid or too long.
     """
     from_api = _from_api(repository, digest)
     try:
@@ -177,7 +170,7 @@ def listing(repository: Repository, digest: str, kinds: frozenset[str] = frozens
     except RegistryRefusedError:
         if from_api is None:
             raise
-        old = ()  # anybody can push this tag; where the registry itself lists, it proves and disproves nothing
+        old = ()  # anybody can push this tag: next to the registry's own list it proves nothing
     if from_api is None:
         believed = [item for item in old if not kinds or item.artifact_type in ("", *kinds)]
         old = (*old, *_from_own_tags(repository, digest, believed))
@@ -192,8 +185,8 @@ def listing(repository: Repository, digest: str, kinds: frozenset[str] = frozens
 def document(repository: Repository, stored: str, subject: str, media_type: str) -> bytes:
     """Fetch an attached document.
 
-    Raises NotADocumentError where its manifest is none or names another subject, RegistryRefusedError where it is not
-    in the registry (NOT_THERE) or beyond the bounds.
+    Raises NotADocumentError if its manifest is invalid or names another subject, RegistryRefusedError if it is not in
+    the registry (NOT_THERE) or too large.
     """
     manifest = repository.manifest(stored)
     if manifest is None:
@@ -211,11 +204,11 @@ def document(repository: Repository, stored: str, subject: str, media_type: str)
 
 
 def _from_api(repository: Repository, digest: str) -> tuple[Descriptor, ...] | None:
-    """Read every page of the API's answer; None where the registry has no such API."""
+    """Read every page of the API's answer; None if the registry has no such API."""
     found: list[Descriptor] = []
     path = f"{repository.reference.repository}/referrers/{digest}"
     first = True
-    for answer in pages(repository.transport, path, expect=(_OK, *_NO_API), limit=MAX_LIST):
+    for answer in repository.transport.pages(path, expect=(_OK, *_NO_API), limit=MAX_LIST):
         if answer.status != _OK:
             if first:
                 return None
@@ -223,7 +216,7 @@ def _from_api(repository: Repository, digest: str) -> tuple[Descriptor, ...] | N
                 Fault.BAD_ANSWER, f"the registry names a page that it does not have: {answer.address}"
             )
         if answer.headers.get("OCI-Filters-Applied", "").strip():
-            raise RegistryRefusedError(Fault.BAD_ANSWER, "the registry leaves out of its list what it was not asked to")
+            raise RegistryRefusedError(Fault.BAD_ANSWER, "the registry filters its list, which was not requested")
         found += _entries(_decode(answer.content))
         first = False
         if len(found) > MAX_ENTRIES:
@@ -237,13 +230,13 @@ def _from_tag(repository: Repository, digest: str) -> tuple[Descriptor, ...]:
 
 
 def _from_own_tags(repository: Repository, digest: str, listed: Iterable[Descriptor]) -> tuple[Descriptor, ...]:
-    """Find documents by their own tags that a list has lost."""
+    """Find documents that a list has lost, by their tags."""
     have = {item.digest[7:23] for item in listed}
     try:
         tags = repository.tags()
     except RegistryRefusedError as error:
         if error.fault in (Fault.ACCESS_DENIED, Fault.REJECTED):
-            return ()  # a registry that keeps its tags to itself: then the list is all there is
+            return ()  # the registry does not list tags
         raise
     lost = [tag for tag in tags if (own := _OWN_TAG.match(tag)) and subject_of(tag) == digest and own[2] not in have]
     if len(lost) > MAX_ENTRIES:
@@ -260,7 +253,7 @@ def _described(repository: Repository, tag: str) -> Descriptor | None:
     try:
         artifact: _Artifact = parsed(manifest.content, _Artifact, "an attached document")
     except MalformedError:
-        return None  # this tag is anybody's to write as well
+        return None  # anybody can write this tag too
     return Descriptor(
         media_type=manifest.media_type,
         digest=manifest.digest,
@@ -275,10 +268,7 @@ def _own_tag(subject: str, stored: str) -> str:
 
 
 def _list_under_tag(repository: Repository, subject: str, documents: tuple[Descriptor, ...], *, attempts: int) -> None:
-    """Write into the list what is missing from it, until it stays there or the attempts are spent.
-
-    What the list never takes, because others write it or the registry fails, stands under its own tag all the same.
-    """
+    """Add missing entries to the list until they stay. If they never do, documents are found by their own tags."""
     for attempt in range(attempts):
         try:
             current = repository.manifest(fallback_tag(subject), limit=MAX_LIST)
@@ -313,7 +303,7 @@ def _entries(index: _Index) -> list[Descriptor]:
 
 
 def _parsed(entries: Iterable[msgspec.Raw]) -> list[Descriptor]:
-    """Read entries; what another tool wrote in its own way is read as far as is needed, or is not ours at all."""
+    """Read entries; of entries that other tools wrote in their own form only the needed fields."""
     found = []
     for entry in entries:
         try:

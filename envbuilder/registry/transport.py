@@ -1,33 +1,65 @@
-"""Requests to one registry: its scheme, its two ways to log in, and errors with a next step."""
+"""Requests to one registry: scheme, login, redirects, retries and pages. Every answer has a limit in bytes and time."""
 
 from __future__ import annotations
 
 import base64
+import os
 import re
 import ssl
-from collections.abc import Mapping
-from functools import lru_cache
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import urlencode, urljoin, urlsplit
 
 import msgspec
+import urllib3
 from requests.utils import DEFAULT_CA_BUNDLE_PATH, get_environ_proxies, select_proxy
+from urllib3.exceptions import HTTPError, LocationValueError, SSLError, TimeoutError  # noqa: A004 - urllib3's own
 
 from envbuilder.errors import InfrastructureError
 from envbuilder.registry import credentials
 from envbuilder.registry.bounded_json import MalformedError, parsed
 from envbuilder.registry.deadline import Deadline
-from envbuilder.registry.exchange import Answer, Exchange
-from envbuilder.registry.faults import Fault, RegistryFailedError, RegistryRefusedError
+from envbuilder.registry.errors import Fault, RegistryFailedError, RegistryRefusedError
 from envbuilder.registry.reference import Reference
 
-SMALL = 1 << 20
-"""Bytes of an answer that holds no document of ours."""
+CONNECT_S, SILENCE_S = 10.0, 60.0
+"""Seconds to connect, and seconds without a byte."""
 
+ATTEMPTS = 5
+LONGEST_PAUSE_S = 5.0
+"""How often a repeatable request is sent, and the longest pause between two that a registry may ask for."""
+
+MAX_REDIRECTS = 5
+MAX_PAGES = 1_000
+SMALL = 1 << 20
+"""Bytes of an answer that holds no document."""
+
+_MAX_ERROR = 64 << 10
+_CHUNK = 256 << 10
+_BUSY_STATUS = (429, 500, 502, 503, 504)
+_REPEATABLE = ("GET", "HEAD", "PUT")
+_REDIRECTS = (301, 302, 303, 307, 308)
+_FIRST_ERROR, _UNAUTHORIZED, _FORBIDDEN, _MISSING, _THROTTLED, _SERVER_ERROR = 300, 401, 403, 404, 429, 500
 _AUTHORITIES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 _PARAMETER = re.compile(r'([a-zA-Z]+)="([^"]*)"')
-_UNAUTHORIZED, _FORBIDDEN, _MISSING, _BUSY = 401, 403, 404, 429
+_LINK = re.compile(r'<([^>]*)>((?:\s*;\s*[^,;="]+(?:=(?:"[^"]*"|[^,;"]*))?)*)')
+_NEXT = re.compile(r"\brel\s*=\s*(?:\"(?:[^\"]*\s)?next(?:\s[^\"]*)?\"|next\b)", re.IGNORECASE)
+_RELATION = re.compile(r"\brel\s*=", re.IGNORECASE)
+_REACHABLE = "is the registry running and reachable?"
+
+
+@dataclass(frozen=True)
+class Response:
+    """A complete answer: status, headers (names in any case) and content; ``address`` is where it came from."""
+
+    status: int
+    headers: Mapping[str, str]
+    content: bytes
+    address: str
 
 
 class _Token(msgspec.Struct, frozen=True):
@@ -35,22 +67,18 @@ class _Token(msgspec.Struct, frozen=True):
     access_token: str = ""
 
 
-class Transport:
-    """Requests to one host. Credentials go to that host, and to the token service that it names, and nowhere else."""
+class RegistryTransport:
+    """Requests to one host. Credentials go to that host and to the token service that it names, nowhere else."""
 
     def __init__(self, reference: Reference, environment: Mapping[str, str], deadline: Deadline | None = None) -> None:
+        self.deadline = deadline or Deadline()
         self._reference = reference
         self._environment = environment
-        # None of .netrc: proxies and authorities are chosen here.
-        self._exchange = Exchange(reference.host, _authority(environment), self._proxy, deadline or Deadline())
+        self._context = _authority(environment)
+        self._pools: dict[str, urllib3.PoolManager] = {}
         self._authorization: dict[str, str] = {}
         self._base = ""
         self._excuse = ""
-
-    @property
-    def deadline(self) -> Deadline:
-        """The moment by which every request is answered."""
-        return self._exchange.deadline
 
     def send(
         self,
@@ -62,53 +90,55 @@ class Transport:
         body: bytes | BinaryIO | None = None,
         scope: str = "pull",
         limit: int = SMALL,
-        again: bool = True,
-    ) -> Answer:
+        repeat: bool = True,
+    ) -> Response:
         """Send a request below ``/v2/`` (or to a full address) and return an answer whose status was expected.
 
-        Raises PublishError where the registry refuses, InfrastructureError where it fails or cannot be reached.
+        ``limit`` bounds the answer (bytes). Unless ``repeat`` is False, a busy registry is asked several times.
+        Raises RegistryRefusedError if the registry refuses, RegistryFailedError if it fails or cannot be reached.
         """
         try:
             address = urljoin(f"{self._find_base()}/v2/", path)
         except ValueError as error:
             raise RegistryRefusedError(Fault.BAD_ANSWER, f"{self._reference.host} names {path[:200]!r}") from error
 
-        def once() -> Answer:
-            return self._exchange.send(
-                method,
-                address,
-                self._with_login(address, headers, scope),
-                body=body,
-                limit=limit,
-                again=again,
-            )
+        def once() -> Response:
+            sent = self._with_login(address, headers, scope)
+            return self._exchange(method, address, sent, body=body, limit=limit, repeat=repeat)
 
         before = self._authorization.get(scope)  # another thread may log in while this request is on its way
         answer = once()
         if answer.status == _UNAUTHORIZED and self._log_in(answer, scope, before):
             answer = once()
         if answer.status not in expect:
-            raise _refused(self._reference, method, path, answer, scope, excuse=self._excuse)
+            raise self._refused(method, path, answer, scope)
         return answer
+
+    def pages(self, path: str, *, expect: tuple[int, ...], limit: int) -> Iterator[Response]:
+        """Fetch every page from the first on, each of at most ``limit`` bytes.
+
+        Raises RegistryRefusedError for a link that leads out of the registry, in a circle, or to too many pages.
+        """
+        following, visited = path, set[str]()
+        for _ in range(MAX_PAGES):
+            answer = self.send("GET", following, expect=expect, limit=limit)
+            yield answer
+            visited.add(answer.address)
+            following = _next_page(answer)
+            if not following:
+                return
+            if following in visited:
+                raise RegistryRefusedError(Fault.BAD_LINK, f"the registry's pages lead in a circle: {following[:200]}")
+            visited.add(following)
+        raise RegistryRefusedError(Fault.TOO_MANY, f"the registry answers in more than {MAX_PAGES} pages")
 
     def close(self) -> None:
         """Close every connection."""
-        self._exchange.close()
-
-    def _with_login(self, address: str, headers: Mapping[str, str] | None, scope: str) -> dict[str, str]:
-        sent = dict(headers or {})
-        if urlsplit(address)[:2] == urlsplit(self._base)[:2] and scope in self._authorization:
-            sent["Authorization"] = self._authorization[scope]
-        return sent
-
-    def _proxy(self, address: str) -> str:
-        """Name the proxy for an address, ``no_proxy`` counted; none stands between us and this machine."""
-        if self._reference.loopback:
-            return ""
-        return str(select_proxy(address, get_environ_proxies(address, None)) or "")
+        for pool in self._pools.values():
+            pool.clear()
 
     def _find_base(self) -> str:
-        """Choose the scheme: TLS always, except that a registry on this machine may speak plain HTTP, as in Docker."""
+        """Choose the scheme: TLS, except that a registry on this machine may speak plain HTTP, as for Docker."""
         if not self._base:
             base = f"https://{self._reference.host}"
             if self._reference.loopback and not self._speaks_tls(base):
@@ -118,18 +148,168 @@ class Transport:
 
     def _speaks_tls(self, base: str) -> bool:
         try:
-            self._exchange.send("HEAD", f"{base}/v2/", {}, limit=SMALL, again=False)
+            self._exchange("HEAD", f"{base}/v2/", {}, limit=SMALL, repeat=False)
         except RegistryFailedError as error:
             return error.fault is Fault.BAD_CERTIFICATE
         except RegistryRefusedError:
             return True
         return True
 
-    def _log_in(self, answer: Answer, scope: str, before: str | None) -> bool:
+    def _exchange(
+        self,
+        method: str,
+        address: str,
+        headers: Mapping[str, str],
+        *,
+        body: bytes | BinaryIO | None = None,
+        limit: int,
+        repeat: bool = True,
+    ) -> Response:
+        """Send a request, again while the registry is busy and that is harmless. A file is sent from its beginning."""
+        attempts = ATTEMPTS if repeat and method in _REPEATABLE else 1
+        for attempt in range(attempts):
+            last = attempt == attempts - 1
+            try:
+                answer = self._follow(method, address, headers, body, limit)
+            except RegistryFailedError as error:
+                if last or attempt or error.fault is not Fault.UNREACHABLE:
+                    raise
+                self._wait(0.2)
+                continue
+            if last or answer.status not in _BUSY_STATUS:
+                return answer
+            self._wait(self._pause(answer, 0.2 * 2**attempt))
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def _pause(self, answer: Response, usual: float) -> float:
+        """Return the seconds before the next attempt. A registry may ask for more, up to a limit, but not by a date."""
+        wanted = answer.headers.get("Retry-After", "").strip()
+        if not wanted:
+            return usual
+        if not re.fullmatch("[0-9]{1,6}", wanted) or int(wanted) > LONGEST_PAUSE_S:
+            raise RegistryFailedError(
+                Fault.THROTTLED,
+                f"{self._reference.host} answered {answer.status} and asks to come back after {wanted[:40]!r}",
+                hint="try again later",
+            )
+        return max(usual, float(wanted))
+
+    def _wait(self, seconds: float) -> None:
+        time.sleep(self.deadline.left(seconds))
+        self.deadline.left(seconds)
+
+    def _follow(
+        self, method: str, address: str, headers: Mapping[str, str], body: bytes | BinaryIO | None, limit: int
+    ) -> Response:
+        """Send, and follow redirects within limits. Credentials stay with the host that they are for."""
+        here, sent = address, dict(headers)
+        for _ in range(MAX_REDIRECTS + 1):
+            answer = self._once(method, here, sent, body, limit)
+            if answer.status not in _REDIRECTS or "Location" not in answer.headers:
+                return answer
+            following = self._redirected(here, answer.headers["Location"])
+            if urlsplit(following)[:2] != urlsplit(here)[:2]:
+                sent = {name: value for name, value in sent.items() if name != "Authorization"}
+            here = following
+        text = f"{self._reference.host} redirects {method} {address} again and again"
+        raise RegistryRefusedError(Fault.BAD_REDIRECT, text)
+
+    def _redirected(self, here: str, location: str) -> str:
+        """Resolve a redirect. Raises RegistryRefusedError for one without a host, or out of TLS."""
+        text = f"{self._reference.host} redirects to {location[:200]!r}"
+        try:
+            following = urljoin(here, location)
+            parts = urlsplit(following)
+            valid = bool(parts.hostname) and parts.port != 0 and parts.scheme in ("http", "https")
+        except ValueError:
+            valid = False
+        if not valid:
+            raise RegistryRefusedError(Fault.BAD_REDIRECT, text)
+        if here.startswith("https:") and parts.scheme != "https":
+            raise RegistryRefusedError(Fault.BAD_REDIRECT, f"{text}, which is not TLS")
+        return following
+
+    def _once(
+        self, method: str, address: str, headers: Mapping[str, str], body: bytes | BinaryIO | None, limit: int
+    ) -> Response:
+        host = self._reference.host
+        timeout = urllib3.Timeout(connect=self.deadline.left(CONNECT_S), read=self.deadline.left(SILENCE_S))
+        # Compressed answers are neither requested nor decompressed: a small answer must not become a large one here.
+        sent = {"Accept-Encoding": "identity", "User-Agent": "envbuilder", **headers, **_length(body)}
+        try:
+            answer = self._pool(address).request(
+                method,
+                address,
+                headers=sent,
+                body=body,
+                timeout=timeout,
+                retries=False,
+                redirect=False,
+                preload_content=False,
+                decode_content=False,
+            )
+            try:
+                content = b"" if method == "HEAD" else b"".join(self._pieces(answer, limit))
+            except BaseException:
+                answer.close()  # the unread rest would be taken for the next answer
+                raise
+            answer.release_conn()
+        except LocationValueError as error:  # an address that the registry named
+            raise RegistryRefusedError(Fault.BAD_ANSWER, f"{host}: {error}") from error
+        except SSLError as error:
+            raise self._untrusted(error) from error
+        except TimeoutError as error:
+            self.deadline.left(1)
+            raise RegistryFailedError(Fault.TOO_SLOW, f"{host}: no answer: {error}", hint=_REACHABLE) from error
+        except (HTTPError, OSError) as error:
+            raise RegistryFailedError(Fault.UNREACHABLE, f"{host}: no answer: {error}", hint=_REACHABLE) from error
+        except ValueError as error:  # a header that cannot be sent: made of what the registry answered
+            raise RegistryRefusedError(Fault.BAD_ANSWER, f"{host}: {error}") from error
+        return Response(answer.status, answer.headers, content, address)
+
+    def _pieces(self, answer: urllib3.BaseHTTPResponse, limit: int) -> Iterator[bytes]:
+        bound = limit if answer.status < _FIRST_ERROR else max(limit, _MAX_ERROR)
+        encoding = answer.headers.get("Content-Encoding", "identity").strip().lower()
+        if encoding not in ("", "identity"):
+            text = f"{self._reference.host} answers in {encoding[:40]!r}, which was not requested"
+            raise RegistryRefusedError(Fault.BAD_ANSWER, text)
+        declared = answer.headers.get("Content-Length", "")
+        read = bound + 1 if declared.isdigit() and (len(declared) > 18 or int(declared) > bound) else 0  # noqa: PLR2004
+        while read <= bound and (chunk := answer.read1(_CHUNK)):
+            read += len(chunk)
+            if read <= bound:
+                yield chunk
+                self.deadline.left(1)
+        if read > bound:
+            text = f"{self._reference.host} sends more than {bound} bytes where no more were expected"
+            raise RegistryRefusedError(Fault.TOO_LARGE, text)
+
+    def _untrusted(self, error: SSLError) -> RegistryFailedError:
+        reason = error.args[0] if error.args else None
+        fault = Fault.BAD_CERTIFICATE if isinstance(reason, ssl.SSLCertVerificationError) else Fault.TLS_FAILED
+        hint = "for a private authority set SSL_CERT_FILE to its bundle"
+        return RegistryFailedError(fault, f"{self._reference.host}: TLS failed: {error}", hint=hint)
+
+    def _pool(self, address: str) -> urllib3.PoolManager:
+        """Return the connections through the proxy for an address; a loopback registry has no proxy."""
+        loopback = self._reference.loopback
+        proxy = "" if loopback else str(select_proxy(address, get_environ_proxies(address, None)) or "")
+        if proxy not in self._pools:
+            make = partial(urllib3.ProxyManager, proxy) if proxy else urllib3.PoolManager
+            self._pools[proxy] = make(ssl_context=self._context, maxsize=16, retries=False)
+        return self._pools[proxy]
+
+    def _with_login(self, address: str, headers: Mapping[str, str] | None, scope: str) -> dict[str, str]:
+        sent = dict(headers or {})
+        if urlsplit(address)[:2] == urlsplit(self._base)[:2] and scope in self._authorization:
+            sent["Authorization"] = self._authorization[scope]
+        return sent
+
+    def _log_in(self, answer: Response, scope: str, before: str | None) -> bool:
         """Log in as a 401 asks for; return False if that is impossible, or gives the refused ``before`` again."""
         challenge = answer.headers.get("WWW-Authenticate", "")
         login = credentials.find(self._reference.host, self._environment)
-        if login and login.excuse:  # it may be readable by everybody: only a refusal makes the helper's failure matter
+        if login and login.excuse:  # the image may be public: the helper's failure matters only after a refusal
             self._excuse, login = login.excuse, None
         kind = challenge.split(" ")[0].lower()
         if kind == "basic" and login and login.user:
@@ -152,26 +332,49 @@ class Transport:
             "service": challenge.get("service", ""),
             "scope": challenge.get("scope") or f"repository:{self._reference.repository}:{scope}",
         }
-        headers: dict[str, str] = {}
         if login and login.identity_token:
             form = {**query, "grant_type": "refresh_token", "refresh_token": login.identity_token}
             body = urlencode({**form, "client_id": "envbuilder"}).encode()
-            headers["Content-Type"] = "application/x-www-form-urlencoded"
-            answer = self._exchange.send("POST", realm, headers, body=body, limit=SMALL)
+            headers = {"Content-Type": "application/x-www-form-urlencoded"}
+            answer = self._exchange("POST", realm, headers, body=body, limit=SMALL)
         else:
-            if login:
-                headers["Authorization"] = _basic(login)
+            headers = {"Authorization": _basic(login)} if login else {}
             joint = "&" if "?" in realm else "?"
-            answer = self._exchange.send("GET", f"{realm}{joint}{urlencode(query)}", headers, limit=SMALL)
-        if not 200 <= answer.status < 300:  # noqa: PLR2004 - HTTP's class of success
-            raise _refused(self._reference, "login at", realm, answer, scope, excuse=self._excuse)
+            answer = self._exchange("GET", f"{realm}{joint}{urlencode(query)}", headers, limit=SMALL)
+        if not 200 <= answer.status < _FIRST_ERROR:  # noqa: PLR2004 - HTTP's class of success
+            raise self._refused("login at", realm, answer, scope)
         try:
             token: _Token = parsed(answer.content, _Token, "a token")
         except MalformedError as error:
-            raise RegistryFailedError(
-                Fault.BAD_ANSWER, f"{realm}: the answer holds no token: {error.message}"
-            ) from error
+            text = f"{realm}: the answer holds no token: {error.message}"
+            raise RegistryFailedError(Fault.BAD_ANSWER, text) from error
         return token.token or token.access_token
+
+    def _refused(self, method: str, path: str, answer: Response, scope: str) -> Exception:
+        host = self._reference.host
+        body = answer.content[:300].decode("utf-8", "replace").strip()
+        text = f"{host} answered {answer.status} to {method} {path}: {body}"
+        if answer.status in (_UNAUTHORIZED, _FORBIDDEN):
+            right = ", with the right to push" if "push" in scope else ""
+            excuse = f"; no login was sent, for {self._excuse}" if self._excuse else ""
+            return RegistryRefusedError(Fault.ACCESS_DENIED, text, hint=f"docker login {host}{right}{excuse}")
+        if answer.status == _THROTTLED:
+            return RegistryFailedError(Fault.THROTTLED, text, hint="try again later")
+        if answer.status >= _SERVER_ERROR:
+            hint = "the registry failed: look at its log, then run again"
+            return RegistryFailedError(Fault.SERVER_ERROR, text, hint=hint)
+        fault = Fault.NOT_THERE if answer.status == _MISSING else Fault.REJECTED
+        hint = "the registry's log says why; a new run restores what it has lost"
+        return RegistryRefusedError(fault, text, hint=hint)
+
+
+def _length(body: bytes | BinaryIO | None) -> dict[str, str]:
+    """Rewind a file that is to be sent, and state its length: not every registry accepts chunks."""
+    if body is None or isinstance(body, bytes):
+        return {}
+    length = body.seek(0, os.SEEK_END)
+    body.seek(0)
+    return {"Content-Length": str(length)}
 
 
 def _basic(login: credentials.Login) -> str:
@@ -186,31 +389,35 @@ def _authority(environment: Mapping[str, str]) -> ssl.SSLContext:
         return _trusting(path, path.stat().st_mtime_ns)
     except OSError as error:
         raise InfrastructureError(
-            f"{name}={path}: no bundle of certificates: {error.strerror or error}",
+            f"{name}={path}: not a bundle of certificates: {error.strerror or error}",
             hint="it should be a file in PEM form",
         ) from error
 
 
 @lru_cache(maxsize=4)
 def _trusting(path: Path, _changed: int) -> ssl.SSLContext:
-    """Read a bundle once: it takes longer than a request."""
+    """Read a bundle once: that takes longer than a request."""
     return ssl.create_default_context(capath=str(path)) if path.is_dir() else ssl.create_default_context(cafile=path)
 
 
-def _refused(reference: Reference, method: str, path: str, answer: Answer, scope: str, *, excuse: str) -> Exception:
-    said = answer.content[:300].decode("utf-8", "replace").strip()
-    text = f"{reference.host} answered {answer.status} to {method} {path}: {said}"
-    if answer.status in (_UNAUTHORIZED, _FORBIDDEN):
-        right = ", with the right to push" if "push" in scope else ""
-        hint = f"docker login {reference.host}{right}" + (f"; no login was sent, for {excuse}" if excuse else "")
-        return RegistryRefusedError(Fault.ACCESS_DENIED, text, hint=hint)
-    if answer.status == _BUSY:
-        return RegistryFailedError(Fault.THROTTLED, text, hint="try again later")
-    if answer.status >= 500:  # noqa: PLR2004 - HTTP's class of server errors
-        return RegistryFailedError(
-            Fault.SERVER_ERROR, text, hint="the registry failed: look at its log, then run again"
-        )
-    fault = Fault.NOT_THERE if answer.status == _MISSING else Fault.REJECTED
-    return RegistryRefusedError(
-        fault, text, hint="the registry's log says why; what it has lost, a new run makes again"
-    )
+def _next_page(answer: Response) -> str:
+    """Return the address of the next page; '' for the last one."""
+    header = answer.headers.get("Link", "")
+    links: list[tuple[str, str]] = _LINK.findall(header)
+    link = next((address for address, parameters in links if _NEXT.search(parameters)), None)
+    if link is None:
+        # An unknown relation may be the next page in another spelling: an error, so that no page is missed.
+        only_links = not _LINK.sub("", header).strip(" ,\t")
+        related = only_links and all(_RELATION.search(parameters) for _, parameters in links)
+        if header.strip() and ("next" in header.casefold() or not related):
+            text = f"the registry names its next page in an unknown form: {header[:200]!r}"
+            raise RegistryRefusedError(Fault.BAD_LINK, text)
+        return ""
+    try:
+        following = urljoin(answer.address, link)
+        same = urlsplit(following)[:2] == urlsplit(answer.address)[:2]
+    except ValueError:
+        same = False
+    if not link or not same:
+        raise RegistryRefusedError(Fault.BAD_LINK, f"the registry's next page is elsewhere: {link[:200]!r}")
+    return following

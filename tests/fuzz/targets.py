@@ -50,8 +50,9 @@ from envbuilder.publish import journal, registry_image
 from envbuilder.pypi import index_config, lazyzip, pages
 from envbuilder.pypi.package_index import DistFile
 from envbuilder.refresh import artefact, ptx_text, section_table
-from envbuilder.registry import credentials, reference, referrers, shapes
-from envbuilder.registry.client import Manifest, Repository
+from envbuilder.registry import credentials, reference, referrers
+from envbuilder.registry.client import Repository
+from envbuilder.registry.manifests import Manifest, ambiguity, config_digest, platforms
 from envbuilder.report import report_data
 from envbuilder.report.export import FORMATS
 from envbuilder.reproduce import render
@@ -380,9 +381,9 @@ def manifests(data: bytes) -> None:
     repository = cast("Repository", Registry(data))
     manifest = repository.manifest(DIGEST)
     assert manifest is not None
-    shapes.ambiguity(manifest)
-    shapes.platforms(manifest)
-    shapes.config_digest(manifest)
+    ambiguity(manifest)
+    platforms(manifest)
+    config_digest(manifest)
     each(
         lambda: registry_image.described(repository, manifest, "a@b"),
         lambda: referrers.document(repository, DIGEST, DIGEST, "application/x"),

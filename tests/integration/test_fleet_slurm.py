@@ -19,7 +19,8 @@ from fleet_world import FleetWorld, fleet_world, manifest_of
 from registries import SECRET_BCRYPT, docker_registry, login
 from slurm_cluster import MISSING, Cluster, slurm_cluster
 
-from envbuilder.registry.client import OCI_MANIFEST, Repository
+from envbuilder.registry.client import Repository
+from envbuilder.registry.manifests import OCI_MANIFEST
 
 pytestmark = [
     pytest.mark.engine,  # docker-registry is installed with the engine

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import pytest
 from factories import digest, failed_verdict, gpu_verdict, inconclusive_verdict
-from publishing_world import ENVIRONMENT, NOW, SCRATCH, World, altered, answering, public_tags, scratch_image
+from publishing_world import ENVIRONMENT, NOW, SCRATCH, World, altered, answering, attached, public_tags, scratch_image
 from registries import docker_registry, modern_registry
 
 from envbuilder.attest import envelope, statement
@@ -33,7 +33,7 @@ from envbuilder.publish.verify import Question, verify
 from envbuilder.publish.verify import published as read_repository
 from envbuilder.registry.client import Repository
 from envbuilder.registry.reference import Reference
-from envbuilder.registry.referrers import attach, attached, document
+from envbuilder.registry.referrers import attach, document
 from envbuilder.verdict import Verdict
 
 pytestmark = pytest.mark.engine

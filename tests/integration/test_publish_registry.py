@@ -7,12 +7,14 @@ from collections.abc import Iterator
 
 import pytest
 from certificates import certificate
+from publishing_world import attached
 from registries import SECRET_BCRYPT, docker_registry, free_port, login, modern_registry
 
 from envbuilder.errors import InfrastructureError, PublishError
-from envbuilder.registry.client import DOCKER_MANIFEST, OCI_MANIFEST, Manifest, Repository, digest_of
+from envbuilder.registry.client import Repository
+from envbuilder.registry.manifests import DOCKER_MANIFEST, OCI_MANIFEST, Manifest, digest_of
 from envbuilder.registry.reference import parse
-from envbuilder.registry.referrers import attach, attached, document, fallback_tag
+from envbuilder.registry.referrers import attach, document, fallback_tag
 
 pytestmark = pytest.mark.engine  # docker-registry is installed with the engine
 

@@ -21,7 +21,7 @@ import publisher
 import pytest
 from hostile import Front, hostile
 from publisher import FAILED_EVERY, REPOSITORY
-from publishing_world import public_tags
+from publishing_world import attached, public_tags
 from registries import docker_registry, modern_registry
 
 from envbuilder.attest.demand import Demand
@@ -29,9 +29,10 @@ from envbuilder.attest.envelope import KeyOpener
 from envbuilder.attest.keys import create
 from envbuilder.errors import EnvbuilderError, InfrastructureError
 from envbuilder.publish.verify import Question, verify
-from envbuilder.registry.client import OCI_MANIFEST, Descriptor, Manifest, Repository, digest_of
+from envbuilder.registry.client import Repository
+from envbuilder.registry.manifests import OCI_MANIFEST, Descriptor, Manifest, digest_of
 from envbuilder.registry.reference import Reference
-from envbuilder.registry.referrers import attach, attached, confirm, fallback_tag
+from envbuilder.registry.referrers import attach, confirm, fallback_tag
 
 KIND = "application/vnd.dsse.envelope.v1+json"
 _Answer = TypeVar("_Answer")

@@ -34,8 +34,9 @@ from envbuilder.cli import exit_codes
 from envbuilder.cli.output import as_json
 from envbuilder.publish.verification import Verification, as_text
 from envbuilder.publish.verify import Question, verify
-from envbuilder.registry.client import OCI_MANIFEST, Descriptor, Manifest, Repository, digest_of
+from envbuilder.registry.client import Repository
 from envbuilder.registry.deadline import Deadline
+from envbuilder.registry.manifests import OCI_MANIFEST, Descriptor, Manifest, digest_of
 from envbuilder.registry.reference import Reference
 from envbuilder.registry.referrers import attach, fallback_tag
 from envbuilder.verdict import GpuSeen, HostRef, ImageRef, Verdict

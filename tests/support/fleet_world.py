@@ -17,7 +17,8 @@ from factories import gpu_verdict, verdict
 from envbuilder.attest.keys import PRIVATE, PUBLIC, create
 from envbuilder.catalog.store import load
 from envbuilder.choice import Choice, choose
-from envbuilder.registry.client import OCI_MANIFEST, Repository, digest_of
+from envbuilder.registry.client import Repository
+from envbuilder.registry.manifests import OCI_MANIFEST, digest_of
 from envbuilder.registry.reference import Reference, parse
 from envbuilder.verdict import GpuSeen, HostRef, Verdict
 from envbuilder.workspace import Workspace

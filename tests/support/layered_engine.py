@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 
 from envbuilder.engine.fake import FakeEngine
 from envbuilder.engine.port import Image
-from envbuilder.registry.client import DOCKER_MANIFEST, Repository, digest_of
+from envbuilder.registry.client import Repository
+from envbuilder.registry.manifests import DOCKER_MANIFEST, digest_of
 from envbuilder.registry.reference import parse
 
 GZIP_LAYER = "application/vnd.docker.image.rootfs.diff.tar.gzip"

@@ -21,7 +21,8 @@ from envbuilder.engine.port import Image
 from envbuilder.errors import EnvbuilderError
 from envbuilder.publish.attestation import PublishTools
 from envbuilder.publish.publish import publish
-from envbuilder.registry.client import OCI_MANIFEST, Repository, digest_of
+from envbuilder.registry.client import Repository
+from envbuilder.registry.manifests import OCI_MANIFEST, digest_of
 from envbuilder.registry.reference import Reference
 
 FAILED_EVERY = 10

@@ -19,7 +19,9 @@ from envbuilder.engine.port import Engine
 from envbuilder.publish.attestation import PublishTools, ValidationTerms
 from envbuilder.publish.publish import Publication
 from envbuilder.registry.client import Repository
+from envbuilder.registry.manifests import Descriptor
 from envbuilder.registry.reference import Reference
+from envbuilder.registry.referrers import listing
 from envbuilder.verdict import ImageRef, Verdict
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -100,6 +102,12 @@ class World:
         image = scratch_image(self.engine, self.folder, text)
         self.engine.tag(image, f"{self.reference.name}:{tag}")
         return self.engine.push(f"{self.reference.name}:{tag}")
+
+
+def attached(repository: Repository, digest: str, media_type: str) -> tuple[Descriptor, ...]:
+    """List the documents of one type that are attached to a digest."""
+    items = listing(repository, digest, frozenset((media_type,))).items
+    return tuple(item for item in items if item.artifact_type in ("", media_type))
 
 
 def public_tags(client: Repository) -> dict[str, str]:

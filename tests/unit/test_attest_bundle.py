@@ -17,7 +17,8 @@ from envbuilder.attest.envelope import BUNDLE, Envelope, KeyOpener, KeySealer, O
 from envbuilder.attest.keys import PUBLIC, create
 from envbuilder.attest.predicates import verdict_statement
 from envbuilder.errors import PublishError
-from envbuilder.registry.client import OCI_MANIFEST, Repository, digest_of
+from envbuilder.registry.client import Repository
+from envbuilder.registry.manifests import OCI_MANIFEST, digest_of
 from envbuilder.registry.reference import parse
 from envbuilder.registry.referrers import attach
 from envbuilder.verdict import ImageRef

@@ -27,7 +27,8 @@ from envbuilder.jobs.fleet.survey import FleetQuery, is_pending, survey
 from envbuilder.publish.attestation import Attachment, PublishTools, ValidationTerms, attach_verdict, state
 from envbuilder.publish.proven import Registrar, check_believed, registrar_of
 from envbuilder.publish.verify_request import openers_of
-from envbuilder.registry.client import OCI_MANIFEST, Repository
+from envbuilder.registry.client import Repository
+from envbuilder.registry.manifests import OCI_MANIFEST
 from envbuilder.registry.reference import Reference, parse
 from envbuilder.validation import suite_plan
 from envbuilder.verdict import GpuSeen, HostRef, KindStanding, Verdict

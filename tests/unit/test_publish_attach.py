@@ -34,7 +34,8 @@ from envbuilder.publish.attestation import (
 from envbuilder.publish.publish_all import sealer_of
 from envbuilder.publish.verification import Verification
 from envbuilder.publish.verify_request import VerifyOptions, fetch, standings, verify_image
-from envbuilder.registry.client import OCI_MANIFEST, Manifest, Repository
+from envbuilder.registry.client import Repository
+from envbuilder.registry.manifests import OCI_MANIFEST, Manifest
 from envbuilder.registry.reference import Reference, parse
 from envbuilder.registry.referrers import listing
 from envbuilder.report.page import write

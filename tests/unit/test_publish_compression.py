@@ -26,8 +26,9 @@ from envbuilder.publish.publish import publish
 from envbuilder.publish.results import PublishRow
 from envbuilder.publish.verify import Question, verify
 from envbuilder.publish.zstd_push import ZSTD_LAYER, ZstdPusher
-from envbuilder.registry.client import MAX_DOCUMENT, OCI_MANIFEST, Repository, digest_of
-from envbuilder.registry.faults import Fault, RegistryRefusedError
+from envbuilder.registry.client import Repository
+from envbuilder.registry.errors import Fault, RegistryRefusedError
+from envbuilder.registry.manifests import MAX_DOCUMENT, OCI_MANIFEST, digest_of
 from envbuilder.registry.reference import Reference
 from envbuilder.verdict import ImageRef, Verdict
 

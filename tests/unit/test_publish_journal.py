@@ -18,9 +18,8 @@ from envbuilder.publish.journal import Journal, JournalEntry
 from envbuilder.publish.publish_all import allowance, sealer_of
 from envbuilder.publish.tags import staging_tag
 from envbuilder.publish.verify_request import duration
-from envbuilder.registry.client import Manifest
+from envbuilder.registry.manifests import Manifest, config_digest
 from envbuilder.registry.reference import parse
-from envbuilder.registry.shapes import config_digest
 from envbuilder.workspace import Workspace, write_document
 
 

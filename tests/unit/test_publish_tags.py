@@ -12,7 +12,8 @@ from envbuilder.errors import InfrastructureError, PublishError, UsageError
 from envbuilder.publish.journal import exclusively
 from envbuilder.publish.tags import check_moving, destination, meant_by
 from envbuilder.publish.verify_request import fetch
-from envbuilder.registry.client import OCI_MANIFEST, Repository
+from envbuilder.registry.client import Repository
+from envbuilder.registry.manifests import OCI_MANIFEST
 from envbuilder.registry.reference import parse
 
 

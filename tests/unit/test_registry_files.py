@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from registries import login, modern_registry
 
-from envbuilder.registry.client import Repository, digest_of
+from envbuilder.registry.client import Repository
+from envbuilder.registry.manifests import digest_of
 from envbuilder.registry.reference import parse
 
 DATA = b"".join(b"%d, " % number for number in range(400_000))

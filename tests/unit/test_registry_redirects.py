@@ -12,7 +12,8 @@ import pytest
 from hostile import Front, Rules, hostile
 from registries import modern_registry
 
-from envbuilder.registry.client import OCI_MANIFEST, Repository
+from envbuilder.registry.client import Repository
+from envbuilder.registry.manifests import OCI_MANIFEST
 from envbuilder.registry.reference import parse
 
 LOGIN = base64.b64encode(b"ann:secret").decode()

@@ -7,8 +7,15 @@ from typing import Any
 
 import pytest
 
-from envbuilder.registry.client import DOCKER_LIST, DOCKER_MANIFEST, OCI_INDEX, OCI_MANIFEST, Manifest
-from envbuilder.registry.shapes import ambiguity, platforms
+from envbuilder.registry.manifests import (
+    DOCKER_LIST,
+    DOCKER_MANIFEST,
+    OCI_INDEX,
+    OCI_MANIFEST,
+    Manifest,
+    ambiguity,
+    platforms,
+)
 
 IMAGE: dict[str, Any] = {"schemaVersion": 2, "config": {"digest": "sha256:1"}, "layers": []}
 

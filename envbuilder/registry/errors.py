@@ -1,4 +1,4 @@
-"""How a registry can fail or refuse: every way has a name of its own, which callers decide by."""
+"""How a registry can fail or refuse. Each way has a name, which callers decide by."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Fault(StrEnum):
 
 
 class RegistryFailedError(InfrastructureError):
-    """The registry, or the way to it, fails: nothing was said about an image."""
+    """The registry or the network failed: the answer says nothing about an image."""
 
     def __init__(self, fault: Fault, message: str, *, hint: str = "") -> None:
         self.fault = fault
@@ -36,7 +36,7 @@ class RegistryFailedError(InfrastructureError):
 
 
 class RegistryRefusedError(PublishError):
-    """The registry refuses, or answers what no registry may answer."""
+    """The registry refused, or its answer breaks the protocol."""
 
     def __init__(self, fault: Fault, message: str, *, hint: str = "") -> None:
         self.fault = fault
