@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from envbuilder.catalog.base_facts import BaseFacts
 from envbuilder.catalog.model import Catalog
 from envbuilder.engine.port import Engine
-from envbuilder.validation.base_inspection import look
+from envbuilder.validation.base_inspection import inspect_base
 from envbuilder.workspace import Workspace, write_document
 
 
@@ -18,7 +18,7 @@ def look_into(
 
     What cannot be built on is kept as well: then a matrix says why. Raises InfrastructureError where it cannot be had.
     """
-    found = look(engine, reference, catalog, report)
+    found = inspect_base(engine, reference, catalog, report)
     write_document(workspace.base(found.digest), found)
     return found
 

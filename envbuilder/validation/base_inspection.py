@@ -39,7 +39,7 @@ _GLIBC_PACKAGE = re.compile(r"^Package: libc6\n(?:.+\n)*?Version: (\d+\.\d+)", r
 _FIELD = re.compile(r"^(ID|VERSION_ID)=[\"']?([A-Za-z0-9._-]+)", re.MULTILINE)
 
 
-def look(engine: Engine, reference: str, catalog: Catalog, report: Callable[[str], None]) -> BaseFacts:
+def inspect_base(engine: Engine, reference: str, catalog: Catalog, report: Callable[[str], None]) -> BaseFacts:
     """Look into an image that the engine has, or else pulls: from its registry's mirror where there is one.
 
     Raises InfrastructureError where it cannot be had, or where no registry knows it by a digest.

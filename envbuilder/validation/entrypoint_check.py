@@ -47,14 +47,14 @@ os._exit(0)
 """
 
 
-class _Said(msgspec.Struct, frozen=True):
+class _Answer(msgspec.Struct, frozen=True):
     product: list[float]
     absent: list[str]
     unreadable: list[str]
 
 
 @dataclass
-class _Heard:
+class _Output:
     """What a container printed: its end, and how much."""
 
     stopped: threading.Event
@@ -77,7 +77,7 @@ class _Heard:
         return self.total > _LIMIT or self.stopped.is_set()
 
 
-def check_user_start(engine: Engine, image: Image, check: Check, stopped: threading.Event) -> CheckResult:
+def check_entrypoint(engine: Engine, image: Image, check: Check, stopped: threading.Event) -> CheckResult:
     """Start the image's own Python in it and hold its product to the right one. ``stopped`` ends it at once."""
     begun = time.monotonic()
     left = [[secrets.randbelow(16) - 8 for _ in range(_INNER)] for _ in range(_SIZE)]
@@ -85,7 +85,7 @@ def check_user_start(engine: Engine, image: Image, check: Check, stopped: thread
     program = _PROGRAM.format(left=left, right=right, mark=decoding.lossy(_MARK))
     product = [sum(map(operator.mul, row, column)) for row in left for column in zip(*right, strict=True)]
     for python in ("python", "python3"):
-        heard = _Heard(stopped)
+        heard = _Output(stopped)
         ended = engine.run(
             _spec(image, check, python, program, heard), heard.take(heard.output), heard.take(heard.errors)
         )
@@ -121,7 +121,7 @@ def _whose(image: Image, check: Check) -> str:
     return f"user {FRESH_USER}" if _is_fresh(check) else f"user {image.user or 'root'}"
 
 
-def _spec(image: Image, check: Check, python: str, program: str, heard: _Heard) -> ContainerSpec:
+def _spec(image: Image, check: Check, python: str, program: str, heard: _Output) -> ContainerSpec:
     """Describe the container: as closed as the suite's, but for what the image itself says of its start."""
     interpreter = image.entrypoint[-1:] and image.entrypoint[-1].rpartition("/")[2].startswith("python")
     return ContainerSpec(
@@ -135,7 +135,7 @@ def _spec(image: Image, check: Check, python: str, program: str, heard: _Heard) 
     )
 
 
-def _wrong(ended: Ended, heard: _Heard, product: list[int]) -> str:
+def _wrong(ended: Ended, heard: _Output, product: list[int]) -> str:
     """Say what is wrong with such a start; '' where nothing is."""
     if ended.refusal:
         return f"it cannot start: {ended.refusal.strip()[-500:]}"
@@ -149,13 +149,13 @@ def _wrong(ended: Ended, heard: _Heard, product: list[int]) -> str:
             return text
     line = next((line for line in reversed(bytes(heard.output).splitlines()) if line.startswith(_MARK)), b"")
     try:
-        said = decoding.from_json(line.removeprefix(_MARK), _Said)
+        said = decoding.from_json(line.removeprefix(_MARK), _Answer)
     except decoding.DamagedError:
         return f"its python computed nothing with TensorFlow (exit code {ended.exit_code})"
     return _wrong_answer(said, product)
 
 
-def _wrong_answer(said: _Said, product: list[int]) -> str:
+def _wrong_answer(said: _Answer, product: list[int]) -> str:
     if said.product != product:
         return "the product that it printed is not the one that was asked for"
     if said.absent:

@@ -10,12 +10,10 @@ from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import TensorflowRelease
 from envbuilder.engine.port import Image
 from envbuilder.environment import WHOLE, Environment, Flavor
-from envbuilder.errors import UsageError
 from envbuilder.finding import Code
 from envbuilder.image import lockfile
-from envbuilder.support import decoding
 from envbuilder.validation.checks import Profile
-from envbuilder.validation.image_claims import ENVIRONMENT_LABEL, LOCK_LABEL, carried_lock, contradicts_itself
+from envbuilder.validation.image_claims import ENVIRONMENT_LABEL, LOCK_LABEL, carried_lock
 from envbuilder.validation.image_files import ImageFiles
 from envbuilder.validation.suite_plan import Facts
 from envbuilder.validation.suite_session import Identity
@@ -53,30 +51,6 @@ def with_base(facts: Facts, environment: Environment | None) -> Facts:
         return facts
     known = any(finding.code is Code.XLA_TOOLS_MISSING for finding in environment.findings)
     return msgspec.structs.replace(facts, without_tools=known)
-
-
-def told_of(identity: Identity, image: Image) -> tuple[Environment, str]:
-    """Return the environment and the lock that an image carries, where both are what its labels name.
-
-    Labels are part of the digest; what the image says of itself is not taken without them. Raises UsageError otherwise.
-    """
-    label = image.labels.get(ENVIRONMENT_LABEL, "")
-    try:
-        environment = decoding.from_json(identity.environment.encode(), Environment)
-        held = lockfile.digest(identity.lock)
-    except (decoding.DamagedError, ValueError) as error:
-        raise UsageError(f"the image carries no environment of ours: {error}", hint=_OURS_ALONE) from error
-    if (
-        not label
-        or environment.id != label
-        or held != image.labels.get(LOCK_LABEL, "")
-        or contradicts_itself(environment)
-    ):
-        raise UsageError("the image's documents are not those that its labels name", hint=_OURS_ALONE)
-    return environment, identity.lock
-
-
-_OURS_ALONE = "an image of others is validated on a host with a container engine"
 
 
 def of_claimed(facts: Facts, files: ImageFiles, image: Image) -> Facts:

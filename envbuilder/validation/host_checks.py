@@ -9,7 +9,7 @@ from envbuilder.finding import Severity
 from envbuilder.validation.checks import Check
 from envbuilder.validation.image_binaries import binaries
 from envbuilder.validation.image_claims import claims
-from envbuilder.validation.image_context import Looked, Outside
+from envbuilder.validation.image_context import CheckOutput, ImageContext
 from envbuilder.validation.image_settings import configuration, requirement
 from envbuilder.validation.installed_files import files
 from envbuilder.validation.judge import Causes
@@ -17,7 +17,7 @@ from envbuilder.validation.secret_checks import layers, secrets
 from envbuilder.validation.static_checks import complete, consistent, locked, no_stub, only_one, tools, versions
 from envbuilder.verdict import CheckResult
 
-LOOKS: Mapping[str, Callable[[Outside], Looked]] = {
+HOST_CHECKS: Mapping[str, Callable[[ImageContext], CheckOutput]] = {
     "locked": locked,
     "packages": consistent,
     "one-cuda": only_one,
@@ -40,7 +40,7 @@ CAUSES = ("files", "binaries", "configuration", "no-stub")
 """The checks that name what is wrong with files and variables, or what stands before the driver; the rest follows."""
 
 
-def check_outside(subject: Outside, checks: Iterable[Check]) -> tuple[tuple[CheckResult, ...], Causes]:
+def run_host_checks(subject: ImageContext, checks: Iterable[Check]) -> tuple[tuple[CheckResult, ...], Causes]:
     """Make checks of the lane ``host``, and say which of their findings others may follow from.
 
     Raises InfrastructureError where the engine or the disk fails.
@@ -54,9 +54,9 @@ def check_outside(subject: Outside, checks: Iterable[Check]) -> tuple[tuple[Chec
     return tuple(result for _, result, _ in made), causes
 
 
-def _check(subject: Outside, check: Check) -> tuple[CheckResult, Looked]:
+def _check(subject: ImageContext, check: Check) -> tuple[CheckResult, CheckOutput]:
     begun = time.monotonic()
-    looked = LOOKS[check.name](subject)
+    looked = HOST_CHECKS[check.name](subject)
     failed = any(finding.severity is Severity.ERROR for finding in looked.findings)
     result = CheckResult(
         name=check.name,

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 from envbuilder.finding import Code, Finding
 from envbuilder.validation.image_claims import build_note, without_cuda
-from envbuilder.validation.image_context import OF_CUDA, Looked, Outside, error, listed, warning
-from envbuilder.validation.image_files import Seen
+from envbuilder.validation.image_context import OF_CUDA, CheckOutput, ImageContext, error, listed, warning
+from envbuilder.validation.image_files import StackedFile
 from envbuilder.verdict import Measurement
 
 _MACHINES = {"amd64": "x86_64", "arm64": "aarch64", "386": "i386", "ppc64le": "ppc64le", "arm": "arm"}
@@ -25,12 +25,12 @@ _PARTS = ("graph", "ops", "cnn", "adv", "heuristic", "engines_precompiled", "eng
 _FIX = "install the package that brings it anew"
 
 
-def binaries(subject: Outside) -> Looked:
+def binaries(subject: ImageContext) -> CheckOutput:
     """Look for damaged files, files of another machine, and libraries that are not what their names say."""
     held = [(path, seen) for path, seen in subject.files.paths.items() if seen.row.binary is not None]
     findings = [*_damaged(held), *_machines(subject, held), *_names(subject), *_cudnn(subject), *_tools(subject)]
     findings += [*build_note(subject), *without_cuda(subject)]
-    return Looked(
+    return CheckOutput(
         tuple(findings),
         "whole binaries of the image's architecture, each what its name says",
         "; ".join(one.message for one in findings) or f"{len(held)} binaries",
@@ -39,7 +39,7 @@ def binaries(subject: Outside) -> Looked:
     )
 
 
-def _damaged(held: list[tuple[str, Seen]]) -> Iterator[Finding]:
+def _damaged(held: list[tuple[str, StackedFile]]) -> Iterator[Finding]:
     for path, seen in held:
         binary = seen.row.binary
         if binary is not None and _is_damaged(path, seen):
@@ -47,11 +47,11 @@ def _damaged(held: list[tuple[str, Seen]]) -> Iterator[Finding]:
             yield error(Code.FILES_DIFFER, f"/{path}"[:200], text, fix=_FIX)
 
 
-def _is_damaged(path: str, seen: Seen) -> bool:
+def _is_damaged(path: str, seen: StackedFile) -> bool:
     return seen.row.binary is not None and bool(seen.row.binary.damaged) and _CODE_PATH.search(path) is not None
 
 
-def _machines(subject: Outside, held: list[tuple[str, Seen]]) -> Iterator[Finding]:
+def _machines(subject: ImageContext, held: list[tuple[str, StackedFile]]) -> Iterator[Finding]:
     said = subject.image.architecture
     wanted = _MACHINES.get(said, "")
     other: dict[str, list[str]] = {}
@@ -61,14 +61,14 @@ def _machines(subject: Outside, held: list[tuple[str, Seen]]) -> Iterator[Findin
             other.setdefault(machine, []).append(path)
     for machine, paths in sorted(other.items()):
         text = f"the image says {said}, and {len(paths)} files are for {machine}: {listed(paths)}"
-        if len(paths) * 2 > len(held) or not subject.is_ours:
+        if len(paths) * 2 > len(held) or not subject.is_managed:
             severity = error if len(paths) * 2 > len(held) else warning
             yield severity(Code.IMAGE_CLAIM, "architecture", text, requires=wanted, found=machine)
         else:
             yield error(Code.IMAGE_CLAIM, "architecture", text, requires=wanted, found=machine)
 
 
-def _names(subject: Outside) -> Iterator[Finding]:
+def _names(subject: ImageContext) -> Iterator[Finding]:
     """Name libraries of CUDA whose own soname is another than the name that they are opened by."""
     for path, seen in subject.files.paths.items():
         if seen.row.kind not in ("file", "link", "same") or not _SOUGHT.search(path):
@@ -87,7 +87,7 @@ def _names(subject: Outside) -> Iterator[Finding]:
             yield error(Code.CUDA_MISMATCH, name, text, requires=name, found=binary.soname, fix=_FIX)
 
 
-def _is_behind(subject: Outside, path: str) -> bool:
+def _is_behind(subject: ImageContext, path: str) -> bool:
     """Tell whether a file is what its own soname leads to: CUPTI's is called by its year, ``libcupti.so.2020.3.1``."""
     seen = subject.files.paths[path]
     soname = seen.row.binary.soname if seen.row.binary is not None else ""
@@ -101,12 +101,12 @@ def _same(name: str, soname: str) -> bool:
     return stems[0] == stems[1] and (not all(majors) or majors[0] == majors[1])
 
 
-def _cudnn(subject: Outside) -> Iterator[Finding]:
+def _cudnn(subject: ImageContext) -> Iterator[Finding]:
     """Say which parts a cuDNN lacks, all of them: since 9 the library in front opens the others by name.
 
     In an image of ours the wheel's RECORD says which parts there are.
     """
-    if subject.is_ours:
+    if subject.is_managed:
         return
     folders = [path.rpartition("/")[0] for path in subject.files.paths if path.endswith("/libcudnn.so.9")]
     for folder in folders:
@@ -118,7 +118,7 @@ def _cudnn(subject: Outside) -> Iterator[Finding]:
             yield error(Code.MISSING_LIBRARY, name, text, requires="a whole cuDNN", fix="install cuDNN anew")
 
 
-def _tools(subject: Outside) -> Iterator[Finding]:
+def _tools(subject: ImageContext) -> Iterator[Finding]:
     for path, seen in subject.files.paths.items():
         if (
             seen.row.kind == "file"

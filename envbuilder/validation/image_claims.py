@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import posixpath
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from envbuilder.environment import WHOLE, Environment
 from envbuilder.finding import Code, Finding
 from envbuilder.image import lockfile, omissions, system_lock
 from envbuilder.support import decoding
-from envbuilder.validation import system_locked
+from envbuilder.validation import system_locks
 from envbuilder.validation.file_records import Distribution, distributions
-from envbuilder.validation.image_context import Looked, Outside, error, listed
+from envbuilder.validation.image_context import CheckOutput, ImageContext, error, listed
 from envbuilder.validation.image_files import ImageFiles
 from envbuilder.validation.suite_plan import Facts
 
@@ -73,11 +72,6 @@ def libraries_left_out(text: str) -> tuple[tuple[str, str], ...]:
     return tuple((name, row.path) for name, row in gone if row.reason in _OF_LIBRARIES)
 
 
-def unknown_left_out(labels: Mapping[str, str], locked: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-    """Spare every locked distribution where an image names a list of what it leaves out that cannot be had here."""
-    return tuple((name, "/") for name, _ in locked) if labels.get(omissions.LABEL) else ()
-
-
 def left_out_of(files: ImageFiles, labels: Mapping[str, str], lock: str) -> tuple[tuple[str, str], ...]:
     """List the same by the list that an image carries: it passes by that nowhere, and `files` says so."""
     return libraries_left_out(carried_list(files, labels.get(omissions.LABEL, ""), lock))
@@ -88,7 +82,7 @@ def brings_cuda(files: ImageFiles) -> bool:
     return bool(_cuda_objects(files)) and any(_CUDA.search(path) for path in files.paths)
 
 
-def claims(subject: Outside) -> Looked:
+def claims(subject: ImageContext) -> CheckOutput:
     """Compare labels, the environment document and the lock with what the host knows and what the files are."""
     labels, files, facts = subject.image.labels, subject.files, subject.facts
     told = document(files)
@@ -122,16 +116,16 @@ def claims(subject: Outside) -> Looked:
     ]
     findings += _flavor(subject, told)
     observed = "; ".join(one.message for one in findings) or f"{len(rows)} claims hold"
-    return Looked(tuple(findings), "every claim holds", observed)
+    return CheckOutput(tuple(findings), "every claim holds", observed)
 
 
-def _of_system(subject: Outside, told: Environment | None) -> Iterator[tuple[str, object, object]]:
+def _of_system(subject: ImageContext, told: Environment | None) -> Iterator[tuple[str, object, object]]:
     """Yield what is said of the system's locks: this host's are to be in the image, else what that itself asks for."""
     system = subject.system
     digest = system_lock.digest(system) if system else None
     yield f"label {SYSTEM_LABEL}", subject.image.labels.get(SYSTEM_LABEL), digest
     needed = system_lock.needed(told) if told is not None else ()
-    for name, path in system_locked.CARRIED.items():
+    for name, path in system_locks.CARRIED.items():
         content = subject.files.content(path)
         held = lockfile.digest(decoding.lossy(content)) if content is not None else None
         if not subject.system_is_carried or name in system:
@@ -140,7 +134,7 @@ def _of_system(subject: Outside, told: Environment | None) -> Iterator[tuple[str
             yield f"{name} in the image", held and "none that can be read", "what its environment asks for"
 
 
-def _of_form(subject: Outside, told: Environment | None) -> Iterator[tuple[str, object, object]]:
+def _of_form(subject: ImageContext, told: Environment | None) -> Iterator[tuple[str, object, object]]:
     """Yield what is said of an image's form, and of what it leaves out: each claim, and what it is to be."""
     labels, content = subject.image.labels, subject.files.content(LIST)
     label = labels.get(omissions.LABEL)
@@ -162,7 +156,7 @@ def _form_to_be(facts: Facts) -> str | None:
     return facts.form if facts.form != WHOLE else None
 
 
-def _flavor(subject: Outside, told: Environment | None) -> Iterator[Finding]:
+def _flavor(subject: ImageContext, told: Environment | None) -> Iterator[Finding]:
     """Say where a flavour is not what the id, or the files, say: a GPU image that calls itself a CPU one."""
     if told is not None and contradicts_itself(told):
         yield _claim("flavor", f"environment.json says {told.flavor}, and its id {told.id} does not")
@@ -196,7 +190,7 @@ def says_cuda(files: ImageFiles) -> bool | None:
     return None
 
 
-def build_note(subject: Outside) -> Iterator[Finding]:
+def build_note(subject: ImageContext) -> Iterator[Finding]:
     """Say where TensorFlow's note of its build and its shared objects disagree about CUDA."""
     objects, said = _cuda_objects(subject.files), says_cuda(subject.files)
     if said is not None and said != bool(objects) and _framework(distributions(subject.files))[0]:
@@ -206,7 +200,7 @@ def build_note(subject: Outside) -> Iterator[Finding]:
         )
 
 
-def without_cuda(subject: Outside) -> Iterator[Finding]:
+def without_cuda(subject: ImageContext) -> Iterator[Finding]:
     """Say that TensorFlow is a build without CUDA where one with CUDA is meant: it looks for no library of CUDA."""
     found = _framework(distributions(subject.files))[1]
     if subject.facts.flavor == "gpu" and says_cuda(subject.files) is False and not _cuda_objects(subject.files):
@@ -224,8 +218,3 @@ def _claim(name: str, text: str, actual: object = "", claimed: object = "") -> F
 
 def _shown(value: object) -> str:
     return decoding.lossy(str(value).encode("unicode_escape"))[:120]
-
-
-def is_name(text: str) -> bool:
-    """Tell whether a text may be an environment's id: a plain name, no path."""
-    return _NAME.match(text) is not None and posixpath.basename(text) == text

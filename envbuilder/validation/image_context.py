@@ -25,7 +25,7 @@ OF_CUDA = "cu(?:blas|da|dnn|fft|file|inj|pti|rand|solver|sparse|tensor)|nv[a-zA-
 
 
 @dataclass(frozen=True)
-class Outside:
+class ImageContext:
     """The image as the engine describes it, its files, what it should hold, and where locked wheels can be looked up.
 
     ``lock`` is the text of the lock that it was made from, '' for an image of others. ``omissions`` is the list of
@@ -52,17 +52,17 @@ class Outside:
     locked_above: int = 0
 
     @property
-    def is_ours(self) -> bool:
+    def is_managed(self) -> bool:
         """Tell whether it is to be judged as an environment: then nothing may be in it that the lock does not bring."""
         return bool(self.facts.environment)
 
     def is_of_system(self, path: str) -> bool:
         """Tell whether a package of the system brings a file; in an image of ours, conda's lists vouch for nothing."""
-        return self.files.system.owns(path, conda=not self.is_ours)
+        return self.files.system.owns(path, conda=not self.is_managed)
 
 
 @dataclass(frozen=True)
-class Looked:
+class CheckOutput:
     """What a look came to: findings, and what a pass says; ``measurements`` are counts and seconds.
 
     ``blamed`` are the names (no folders) of all files that its errors are about: a message lists the first few.

@@ -35,7 +35,7 @@ KEPT_RECORDS = 512 << 20
 _MOST_LINKS = 40
 
 
-class Seen(msgspec.Struct, frozen=True):
+class StackedFile(msgspec.Struct, frozen=True):
     """A file of the stacked image: the number of the layer that it comes from, and its row there."""
 
     layer: int
@@ -50,8 +50,8 @@ class ImageFiles:
 
     def __init__(self, records: tuple[LayerRecord, ...]) -> None:
         self.records = records
-        self.paths: dict[str, Seen] = {}
-        self.hidden: dict[str, tuple[Seen, ...]] = {}
+        self.paths: dict[str, StackedFile] = {}
+        self.hidden: dict[str, tuple[StackedFile, ...]] = {}
         self._contents: dict[str, bytes] = {}
         self._folders: set[str] = set()
         self._places: dict[str, str] = {}
@@ -118,7 +118,7 @@ class ImageFiles:
             content = self._contents.get(first.path) if first is not None else record.contents.get(row.path)
             twice = path in own
             own[path] = _named(first or row, path)
-            self.paths[path] = Seen(number, own[path])
+            self.paths[path] = StackedFile(number, own[path])
             if content is not None and _is_of(own[path], content, twice=twice):
                 self._contents[path] = content
             if row.kind == "link" and path in self._folders:
@@ -135,11 +135,11 @@ class ImageFiles:
         real = self._places[folder]
         return f"{real}/{name}" if real else name
 
-    def _hide(self, path: str, seen: Seen) -> None:
+    def _hide(self, path: str, seen: StackedFile) -> None:
         self.hidden[path] = (*self.hidden.get(path, ()), seen)
         self._contents.pop(path, None)
 
-    def was(self, path: str, layer: int) -> Seen | None:
+    def was(self, path: str, layer: int) -> StackedFile | None:
         """Return what a hidden path was up to a layer; None where nothing of it was hidden by then."""
         return next((one for one in reversed(self.hidden.get(path, ())) if one.layer <= layer), None)
 
@@ -177,7 +177,7 @@ class ImageFiles:
             done = here
         return done
 
-    def file(self, path: str) -> Seen | None:
+    def file(self, path: str) -> StackedFile | None:
         """Find the regular file that a path leads to; None where none does."""
         seen = self.paths.get(path)
         if seen is None or seen.row.kind != "file":

@@ -13,7 +13,7 @@ from envbuilder.probes.suite.elf import Elf
 from envbuilder.probes.suite.loader import DEFAULTS, Search, parse_cache
 from envbuilder.support import decoding
 from envbuilder.validation.file_records import SITE
-from envbuilder.validation.image_files import ImageFiles, Seen
+from envbuilder.validation.image_files import ImageFiles, StackedFile
 from envbuilder.validation.layer_scan import Binary
 
 _METADATA = re.compile(r"/(?P<folder>[^/]+\.(?:dist|egg)-info)(?:/(?P<leaf>METADATA|PKG-INFO))?\Z")
@@ -135,7 +135,7 @@ class ImagePython:
         folder = self.framework_folder
         return framework.callers(search, folder) if folder else []
 
-    def _below(self) -> Iterator[tuple[str, Seen]]:
+    def _below(self) -> Iterator[tuple[str, StackedFile]]:
         places = tuple(f"{site}/" for site in self.sites)
         for path, seen in self._files.paths.items():
             if path.startswith(places):

@@ -12,7 +12,7 @@ from envbuilder.finding import Code, Finding
 from envbuilder.image.render import required_cuda
 from envbuilder.support import decoding
 from envbuilder.validation.file_records import distributions
-from envbuilder.validation.image_context import Looked, Outside, error, listed, warning
+from envbuilder.validation.image_context import CheckOutput, ImageContext, error, listed, warning
 from envbuilder.validation.image_loader import ImagePython
 from envbuilder.validation.layer_scan import FileRow
 
@@ -22,7 +22,7 @@ _NEWEST = ("99.0", "999.0")
 """A host that is newer than any: an image that does not start there starts nowhere that is kept up to date."""
 
 
-def configuration(subject: Outside) -> Looked:
+def configuration(subject: ImageContext) -> CheckOutput:
     """Find variables that break or redirect Python, the loader, CUDA or TensorFlow, and programs that are not there."""
     env = subject.image.env
     closed = unreadable(subject)
@@ -30,21 +30,21 @@ def configuration(subject: Outside) -> Looked:
     findings += refused(subject, closed)
     observed = "; ".join(one.message for one in findings) or f"{len(env)} variables, none of which breaks anything"
     expected = "a configuration that leaves Python, loader and driver as they are, and code that its user may read"
-    return Looked(tuple(findings), expected, observed, blamed=below(subject, closed) if closed else frozenset())
+    return CheckOutput(tuple(findings), expected, observed, blamed=below(subject, closed) if closed else frozenset())
 
 
-def _loader(subject: Outside, env: Mapping[str, str]) -> Iterator[Finding]:
+def _loader(subject: ImageContext, env: Mapping[str, str]) -> Iterator[Finding]:
     for name in ("LD_PRELOAD", "LD_AUDIT"):
         for path in re.split(r"[:\s]+", env.get(name, "").strip()):
             if not path:
                 continue
             if "/" in path and subject.files.file(path) is None:
                 yield bad(name, f"{name} names {shown(path)}, which is not in the image")
-            elif subject.is_ours or name == "LD_AUDIT":
+            elif subject.is_managed or name == "LD_AUDIT":
                 yield bad(name, f"{name} puts {shown(path)} into every process")
             else:
                 yield odd(name, f"{name} puts {shown(path)} into every process")
-    told = bad if subject.is_ours else odd
+    told = bad if subject.is_managed else odd
     if "$" in env.get("LD_LIBRARY_PATH", ""):
         yield told(
             "LD_LIBRARY_PATH",
@@ -53,7 +53,7 @@ def _loader(subject: Outside, env: Mapping[str, str]) -> Iterator[Finding]:
     for name in _INJECTED:
         if env.get(name):
             yield told(name, f"{name} has CUDA load {shown(env[name])} into the programs that use it")
-    if subject.files.file("etc/ld.so.preload") is not None and not subject.is_ours:
+    if subject.files.file("etc/ld.so.preload") is not None and not subject.is_managed:
         yield odd("/etc/ld.so.preload", "/etc/ld.so.preload puts libraries into every process")
 
 
@@ -74,7 +74,7 @@ _FUNCTION = re.compile(r"BASH_FUNC_(.+?)(?:%%|\(\))\Z")
 _BY_SHELLS = ("BASH_ENV", "ENV", "SHELLOPTS", "BASHOPTS")
 
 
-def _shell(_: Outside, env: Mapping[str, str]) -> Iterator[Finding]:
+def _shell(_: ImageContext, env: Mapping[str, str]) -> Iterator[Finding]:
     """Find what a shell runs in the place of programs, or before any: nearly everything is started through one."""
     for name in sorted(env):
         if (found := _FUNCTION.match(name)) and env[name].startswith("()"):
@@ -85,7 +85,7 @@ def _shell(_: Outside, env: Mapping[str, str]) -> Iterator[Finding]:
             yield odd(name, f"{name} changes what every shell of the image does")
 
 
-def _tracing(subject: Outside, env: Mapping[str, str]) -> Iterator[Finding]:
+def _tracing(subject: ImageContext, env: Mapping[str, str]) -> Iterator[Finding]:
     for name in _CHANGES_PROGRAMS:
         if env.get(name):
             yield odd(name, f"{name} changes how every program of the image is loaded, or takes memory")
@@ -110,7 +110,7 @@ _ZONE = re.compile(r"[A-Za-z]+/[A-Za-z0-9_+-]+(?:/[A-Za-z0-9_+-]+)?\Z")
 _INTRA, _PTX = "TF_NUM_INTRAOP_THREADS", "CUDA_FORCE_PTX_JIT"
 
 
-def _framework(subject: Outside, env: Mapping[str, str]) -> Iterator[Finding]:
+def _framework(subject: ImageContext, env: Mapping[str, str]) -> Iterator[Finding]:
     backend = env.get("KERAS_BACKEND", "")
     if backend not in ("", "tensorflow"):
         yield bad("KERAS_BACKEND", f"KERAS_BACKEND={shown(backend)}: Keras does not use TensorFlow")
@@ -154,15 +154,15 @@ def _switches(env: Mapping[str, str]) -> Iterator[Finding]:
         )
 
 
-def _plugins(subject: Outside, env: Mapping[str, str]) -> Iterator[Finding]:
+def _plugins(subject: ImageContext, env: Mapping[str, str]) -> Iterator[Finding]:
     """Find what TensorFlow loads at its import because a variable says so."""
     name = "TF_PLUGGABLE_DEVICE_LIBRARY_PATH"
     if path := env.get(name, ""):
         text = f"{name} has TensorFlow load {shown(path)} at its import"
-        yield bad(name, text) if subject.is_ours or subject.files.file(path) is None else odd(name, text)
+        yield bad(name, text) if subject.is_managed or subject.files.file(path) is None else odd(name, text)
 
 
-def _flags(subject: Outside, name: str, prefix: str, value: str) -> Iterator[Finding]:
+def _flags(subject: ImageContext, name: str, prefix: str, value: str) -> Iterator[Finding]:
     option = "--xla_gpu_cuda_data_dir="
     if value.strip() and not value.strip().startswith("-"):
         yield bad(name, f"{name} names the file {shown(value)}: what it has TensorFlow do, no variable shows")
@@ -180,7 +180,7 @@ def _flags(subject: Outside, name: str, prefix: str, value: str) -> Iterator[Fin
             yield odd(name, f"{name} holds {shown(word)}, which changes what every program computes with")
 
 
-def _gpus(subject: Outside, env: Mapping[str, str]) -> Iterator[Finding]:
+def _gpus(subject: ImageContext, env: Mapping[str, str]) -> Iterator[Finding]:
     """Find what hides every GPU from a GPU image."""
     if subject.facts.flavor != "gpu":
         return
@@ -206,7 +206,7 @@ _LIST_IN_QUOTES = re.compile(r"\['[^']*'\s*[,\]]")
 """What a Dockerfile's ``CMD ['python', 'app.py']`` becomes: one text for a shell, whose first word is no program."""
 
 
-def _started(subject: Outside, env: Mapping[str, str]) -> Iterator[Finding]:
+def _started(subject: ImageContext, env: Mapping[str, str]) -> Iterator[Finding]:
     """Find an entry point, command or user that is not there, and a ``python`` that is not the environment's."""
     image = subject.image
     words = image.entrypoint or image.command
@@ -228,7 +228,7 @@ def _started(subject: Outside, env: Mapping[str, str]) -> Iterator[Finding]:
     if found is not None and found.row.has_capabilities:
         text = f"/{own} has capabilities of its own: it starts in no container that does not grant them"
         yield bad("python", text, "setcap -r it, and give a container the capabilities that it needs")
-    if subject.is_ours and subject.facts.python and len(subject.files.paths) > 1:
+    if subject.is_managed and subject.facts.python and len(subject.files.paths) > 1:
         folder = subject.files.resolve(posixpath.dirname(own or ""))
         site = posixpath.normpath(f"{folder}/../lib/python{subject.facts.python}/site-packages/tensorflow")
         somewhere = any("-packages/tensorflow/" in f"{path}/" for path in subject.files.paths)
@@ -238,7 +238,7 @@ def _started(subject: Outside, env: Mapping[str, str]) -> Iterator[Finding]:
             yield bad("PATH", text, "put the environment's bin folder first in PATH")
 
 
-def _scratch(subject: Outside, _: Mapping[str, str]) -> Iterator[Finding]:
+def _scratch(subject: ImageContext, _: Mapping[str, str]) -> Iterator[Finding]:
     """Find a /tmp that the image's user may not write to: much of what uses TensorFlow fails there."""
     user = user_number(subject)
     seen = subject.files.paths.get(subject.files.resolve("tmp"))
@@ -253,7 +253,7 @@ _WHOLE_IMAGE = 1000
 """An image of fewer files than this has no system of its own."""
 
 
-def _program(subject: Outside, env: Mapping[str, str], word: str) -> str | None:
+def _program(subject: ImageContext, env: Mapping[str, str], word: str) -> str | None:
     """Find the program that a word starts; its path before links are followed."""
     places = [word] if "/" in word else [f"{folder}/{word}" for folder in env.get("PATH", "/usr/bin:/bin").split(":")]
     for place in places:
@@ -264,12 +264,12 @@ def _program(subject: Outside, env: Mapping[str, str], word: str) -> str | None:
     return None
 
 
-def requirement(subject: Outside) -> Looked:
+def requirement(subject: ImageContext) -> CheckOutput:
     """Read the image's start-up requirement as the container runtime does, and judge whom it admits."""
     env, built = subject.image.env, subject.facts.cuda or ""
     given = {name: value for name, value in env.items() if name.startswith("NVIDIA_REQUIRE_")}
     findings = [finding for name, value in sorted(given.items()) for finding in _requirement(name, value, built)]
-    if subject.is_ours and not any(value.strip() for value in given.values()):
+    if subject.is_managed and not any(value.strip() for value in given.values()):
         text = "the image asks nothing of a host: a driver that is too old is found out by TensorFlow, or not at all"
         fix = f"set it to cuda>={required_cuda(built)}" if built else "set it to the image's own CUDA: cuda>=12.0"
         findings.append(error(Code.CONTAINER_REQUIREMENT, "NVIDIA_REQUIRE_CUDA", text, fix=fix))
@@ -277,7 +277,7 @@ def requirement(subject: Outside) -> Looked:
         text = "NVIDIA_DISABLE_REQUIRE is set: a driver that is too old is found out by TensorFlow, or not at all"
         findings.append(warning(Code.CONTAINER_REQUIREMENT, "NVIDIA_DISABLE_REQUIRE", text))
     observed = "; ".join(f"{name}={shown(value)}" for name, value in sorted(given.items())) or "no requirement"
-    return Looked(tuple(findings), "a requirement that admits the drivers that work", observed)
+    return CheckOutput(tuple(findings), "a requirement that admits the drivers that work", observed)
 
 
 def _requirement(name: str, value: str, built: str) -> Iterator[Finding]:
@@ -365,7 +365,7 @@ _TAKEN: Mapping[str, tuple[Callable[[str], bool], str]] = {
 """Variables whose value Python must take to start at all (tried with 3.11), and what any other value is."""
 
 
-def python(subject: Outside, env: Mapping[str, str]) -> Iterator[Finding]:
+def python(subject: ImageContext, env: Mapping[str, str]) -> Iterator[Finding]:
     """Find variables with which Python does not start, looks elsewhere for code, or runs otherwise than tried."""
     for name in _ELSEWHERE:
         if env.get(name):
@@ -385,7 +385,7 @@ def python(subject: Outside, env: Mapping[str, str]) -> Iterator[Finding]:
     yield from _byte_code(subject, env.get("PYTHONPYCACHEPREFIX", ""))
 
 
-def _byte_code(subject: Outside, prefix: str) -> Iterator[Finding]:
+def _byte_code(subject: ImageContext, prefix: str) -> Iterator[Finding]:
     """Find byte code in the place of the sources': Python runs it wherever its header fits."""
     folder = subject.files.resolve(prefix) if prefix.startswith("/") else ""
     if folder and any(path.startswith(f"{folder}/") and path.endswith(".pyc") for path in subject.files.paths):
@@ -404,7 +404,7 @@ _FIX = "leave keras.json out of the image"
 _USUAL = {"floatx": "float32", "image_data_format": "channels_last"}
 
 
-def keras_settings(subject: Outside, env: Mapping[str, str]) -> Iterator[Finding]:
+def keras_settings(subject: ImageContext, env: Mapping[str, str]) -> Iterator[Finding]:
     """Find a backend that is not TensorFlow, and other numbers than Keras computes with by itself."""
     path = _path(subject, env)
     if subject.files.file(path) is None:
@@ -438,14 +438,14 @@ _MOST = 1 << 20
 """Bytes of such a file that are read: Keras writes a hundred."""
 
 
-def _path(subject: Outside, env: Mapping[str, str]) -> str:
+def _path(subject: ImageContext, env: Mapping[str, str]) -> str:
     """Name the file, no slash in front: below KERAS_HOME, else the home of the image's user."""
     if folder := env.get("KERAS_HOME"):
         return f"{folder}/keras.json".strip("/")
     return f"{env.get('HOME') or _home(subject)}/.keras/keras.json".strip("/")
 
 
-def _home(subject: Outside) -> str:
+def _home(subject: ImageContext) -> str:
     user = subject.image.user.partition(":")[0] or "root"
     accounts = (subject.files.content("etc/passwd") or b"").decode("utf-8", "replace").splitlines()
     rows = (line.split(":") for line in accounts if line.count(":") > _HOME)
@@ -460,7 +460,7 @@ _READ, _ENTER = 0o4, 0o5
 _CODE = re.compile(r"\.(?:py|so(?:\.[\w.]+)?)\Z")
 
 
-def unreadable(subject: Outside) -> list[str]:
+def unreadable(subject: ImageContext) -> list[str]:
     """List files and folders of packages that are closed to the image's user, the outermost ones; none for root.
 
     What a group may read counts as readable: of which groups a user is, the image's files do not say for sure.
@@ -478,7 +478,7 @@ def unreadable(subject: Outside) -> list[str]:
     return closed
 
 
-def below(subject: Outside, closed: list[str]) -> frozenset[str]:
+def below(subject: ImageContext, closed: list[str]) -> frozenset[str]:
     """Name every file that is closed, or lies below what is."""
     folders = tuple(f"{path}/" for path in closed)
     return frozenset(
@@ -486,7 +486,7 @@ def below(subject: Outside, closed: list[str]) -> frozenset[str]:
     )
 
 
-def refused(subject: Outside, closed: list[str]) -> Iterator[Finding]:
+def refused(subject: ImageContext, closed: list[str]) -> Iterator[Finding]:
     """Say so under the code that a start by that user would end with."""
     if closed:
         text = f"its user {subject.image.user[:80]} may not read {listed(closed)}"
@@ -494,7 +494,7 @@ def refused(subject: Outside, closed: list[str]) -> Iterator[Finding]:
         yield error(Code.USER_START, f"user {subject.image.user[:80]}", text, found=listed(closed), fix=fix)
 
 
-def user_number(subject: Outside) -> int | None:
+def user_number(subject: ImageContext) -> int | None:
     """Return the image's user by number; None where it is not known, 0 for root."""
     name = subject.image.user.partition(":")[0]
     if name.isdecimal() or not name:
@@ -510,7 +510,7 @@ def _above(sites: tuple[str, ...]) -> Iterator[str]:
         yield from ("/".join(parts[:count]) for count in range(1, len(parts) + 1))
 
 
-def _inside(subject: Outside, sites: tuple[str, ...]) -> Iterator[str]:
+def _inside(subject: ImageContext, sites: tuple[str, ...]) -> Iterator[str]:
     places = tuple(f"{site}/" for site in sites)
     for path, seen in subject.files.paths.items():
         if path.startswith(places) and (seen.row.kind == "folder" or _CODE.search(path)):
@@ -525,7 +525,7 @@ def _is_closed(row: FileRow, user: int) -> bool:
     return not owner and all(row.mode >> shift & need != need for shift in (0, 3))
 
 
-_JUDGES: tuple[Callable[[Outside, Mapping[str, str]], Iterator[Finding]], ...] = (
+_JUDGES: tuple[Callable[[ImageContext, Mapping[str, str]], Iterator[Finding]], ...] = (
     python,
     _loader,
     _shell,

@@ -16,10 +16,10 @@ from envbuilder.image.wheel_records import WheelRecord
 from envbuilder.probes.omit import digest_of_rows, is_below
 from envbuilder.validation.file_records import Distribution, digest_of, distributions, made_by_installer, of_wheel
 from envbuilder.validation.image_claims import carried_list
-from envbuilder.validation.image_context import Looked, Outside, either, error, listed, warning
+from envbuilder.validation.image_context import CheckOutput, ImageContext, either, error, listed, warning
 from envbuilder.validation.layer_scan import KEPT
-from envbuilder.validation.stray_files import missing_of_the_system, strays
-from envbuilder.validation.system_locked import beside, strangers
+from envbuilder.validation.system_locks import beside, unlocked_libraries
+from envbuilder.validation.unowned_files import missing_system_files, unowned_code
 from envbuilder.verdict import Measurement
 
 _FIX = "build the image anew from its lock, and change nothing in it afterwards"
@@ -51,13 +51,13 @@ class _Compared:
         return self.compared_with_wheel and not (self.changed or self.missing or self.against)
 
 
-def files(subject: Outside) -> Looked:
+def files(subject: ImageContext) -> CheckOutput:
     """Compare every file of every distribution, and name code that no distribution and no system package brings.
 
     An image that says itself what it leaves out, on a host that does not know, does not pass: what differs even so is
     an error, and where nothing does, that is undecided.
     """
-    if subject.omissions or not subject.is_ours:
+    if subject.omissions or not subject.is_managed:
         return _compared(subject)
     carried = carried_list(subject.files, subject.image.labels.get(omissions.LABEL, ""), subject.lock)
     if not carried:
@@ -70,7 +70,7 @@ def files(subject: Outside) -> Looked:
     return replace(looked, findings=(*looked.findings, finding), undecided=text)
 
 
-def _compared(subject: Outside) -> Looked:
+def _compared(subject: ImageContext) -> CheckOutput:
     locked = {package.name: package for package in lockfile.parse(subject.lock)} if subject.lock else {}
     omitted = omissions.parse(subject.omissions) if subject.omissions else Omissions()
     there = distributions(subject.files)
@@ -87,8 +87,8 @@ def _compared(subject: Outside) -> Looked:
             wheel = _pinned(subject, one, package, wheel)
         compared = _compare(subject, one, wheel, leaves_out)
         compared.changed += [path for path in edited.get(one.name, ()) if path not in compared.changed]
-        is_known = package is not None or not subject.is_ours
-        tops = _OF_TOOLS.get(one.name) if subject.is_ours and package is None else None
+        is_known = package is not None or not subject.is_managed
+        tops = _OF_TOOLS.get(one.name) if subject.is_managed and package is None else None
         brought = (path for path in compared.brought.union(one.rows or ()) if one.vouches_for(path, beside=is_known))
         owned.update(path for path in brought if tops is None or _is_own(one, path, tops))
         counts["files"] += compared.files
@@ -102,15 +102,15 @@ def _compared(subject: Outside) -> Looked:
             unknown.setdefault(compared.unknown, []).append(one.name)
         findings += _findings(subject, one, compared)
         blamed.update(compared.changed, compared.missing)
-    findings += (*strays(subject, there, owned), *strangers(subject, owned), *_unread(subject))
-    blamed.update(missing_of_the_system(subject))
+    findings += (*unowned_code(subject, there, owned), *unlocked_libraries(subject, owned), *_unread(subject))
+    blamed.update(missing_system_files(subject))
     findings += [_unknown(why, names) for why, names in sorted(unknown.items())]
     said = "; ".join(one.message for one in findings if one.severity is Severity.ERROR)
     told = (
         f"{counts['files']} files of {len(there)} distributions as recorded, {counts['wheels']} by their locked wheels"
         f" ({counts['proved']} of these were hashed as a whole)"
     )
-    return Looked(
+    return CheckOutput(
         tuple(findings),
         "every file as its distribution, and its locked wheel, says",
         said or told + (f"; unknown for {sum(map(len, unknown.values()))}" if unknown else ""),
@@ -122,7 +122,7 @@ def _compared(subject: Outside) -> Looked:
 _ELSEWHERE_JUDGED = ("usr/share/doc/", "opt/envbuilder/", "var/lib/dpkg/")
 
 
-def _unread(subject: Outside) -> Iterator[Finding]:
+def _unread(subject: ImageContext) -> Iterator[Finding]:
     """Name files that decide what is loaded, and that are too large to have been kept: nobody can say what they do."""
     files = subject.files
     large = [
@@ -132,7 +132,7 @@ def _unread(subject: Outside) -> Iterator[Finding]:
         if files.content(path) is None
     ]
     if large:
-        weight = Severity.ERROR if subject.is_ours else Severity.WARNING
+        weight = Severity.ERROR if subject.is_managed else Severity.WARNING
         text = f"files that say what is loaded are larger than any such: {listed(large)}"
         yield either(weight, Code.FILES_DIFFER, "unread files", text, found=listed(large), fix=_FIX)
 
@@ -154,14 +154,14 @@ def _is_own(one: Distribution, path: str, tops: frozenset[str]) -> bool:
     return top in tops or top == one.folder
 
 
-def _wheel(subject: Outside, one: Distribution, package: Locked | None) -> WheelRecord:
+def _wheel(subject: ImageContext, one: Distribution, package: Locked | None) -> WheelRecord:
     """Look the locked wheel's RECORD up; none for another version than the locked one, which `locked` tells."""
     if package is None or not versions.same(package.version, one.version):
         return WheelRecord(why="it is not in the lock in this version")
     return subject.wheels.of(package, one.tags)
 
 
-def _pinned(subject: Outside, one: Distribution, package: Locked, wheel: WheelRecord) -> WheelRecord:
+def _pinned(subject: ImageContext, one: Distribution, package: Locked, wheel: WheelRecord) -> WheelRecord:
     """Take the image's own RECORD for the wheel's where that is pinned, and it is just this: no index is asked then."""
     if not versions.same(package.version, one.version):
         return wheel
@@ -169,14 +169,14 @@ def _pinned(subject: Outside, one: Distribution, package: Locked, wheel: WheelRe
     return subject.wheels.as_pinned(package, one.tags, record) or wheel
 
 
-def _compare(subject: Outside, one: Distribution, wheel: WheelRecord, omitted: OfDistribution | None) -> _Compared:
+def _compare(subject: ImageContext, one: Distribution, wheel: WheelRecord, omitted: OfDistribution | None) -> _Compared:
     found = _Compared(unknown="" if wheel.content is not None else wheel.why)
     expected: Mapping[str, str] = one.rows or {}
     rewritten: frozenset[str] = frozenset()
     if wheel.content is not None:
         brought, rewritten = of_wheel(wheel.content, one)
         if omitted is not None:
-            left = left_of(brought, omitted, one.site)
+            left = remaining_of(brought, omitted, one.site)
             brought = left.brought
             found.against += left.strange
             found.changed += [path for path in left.gone if subject.files.file(path) is not None]
@@ -197,7 +197,7 @@ def _compare(subject: Outside, one: Distribution, wheel: WheelRecord, omitted: O
     return found
 
 
-def _edited(subject: Outside, there: tuple[Distribution, ...]) -> Mapping[str, list[str]]:
+def _edited(subject: ImageContext, there: tuple[Distribution, ...]) -> Mapping[str, list[str]]:
     """List programs that an installer made and a later layer changed, by distribution: no wheel speaks of them."""
     files = subject.files
     came: dict[str, tuple[int, str]] = {}
@@ -241,9 +241,9 @@ def _against(one: Distribution, brought: Mapping[str, str], rewritten: frozenset
     return other + more if one.rows is not None else []
 
 
-def _findings(subject: Outside, one: Distribution, found: _Compared) -> Iterator[Finding]:
+def _findings(subject: ImageContext, one: Distribution, found: _Compared) -> Iterator[Finding]:
     name = f"{one.name} {one.version}"
-    strict = subject.is_ours
+    strict = subject.is_managed
     if one.rows is None and not _of_the_system(subject, one):
         weight = Severity.ERROR if strict else Severity.WARNING
         text = f"{name} has no RECORD: nothing says which files are its own"
@@ -282,12 +282,12 @@ def _missing(one: Distribution, missing: list[str], *, strict: bool) -> Iterator
         yield warning(Code.FILES_DIFFER, one.name, text)
 
 
-def _of_the_system(subject: Outside, one: Distribution) -> bool:
+def _of_the_system(subject: ImageContext, one: Distribution) -> bool:
     """Tell whether the system's own package manager brought it: that keeps its lists elsewhere."""
     return subject.is_of_system(f"{one.site}/{one.folder}/METADATA")
 
 
-def _is_unvouched(subject: Outside, wheel: WheelRecord, package: Locked) -> bool:
+def _is_unvouched(subject: ImageContext, wheel: WheelRecord, package: Locked) -> bool:
     """Tell whether more than absence speaks against a distribution's files: a host's own lock is believed by itself."""
     return wheel.refuted == "image" or (subject.lock_is_carried and (wheel.refuted == "lock" or not package.hashes))
 
@@ -307,7 +307,7 @@ def _unknown(why: str, names: list[str]) -> Finding:
 
 
 @dataclass(frozen=True)
-class Left:
+class Remaining:
     """What is left of a wheel: path in the image → digest; the paths that went; and ``strange`` rows of the list.
 
     Strange is a row that is not the wheel's own, file for file: it excuses nothing.
@@ -318,7 +318,7 @@ class Left:
     strange: tuple[str, ...]
 
 
-def left_of(brought: Mapping[str, str], omitted: OfDistribution, site: str) -> Left:
+def remaining_of(brought: Mapping[str, str], omitted: OfDistribution, site: str) -> Remaining:
     """Take from what a wheel brings below ``site`` what the list says that its distribution lacks."""
     start = len(site) + 1
     left, gone, strange = dict(brought), list[str](), list[str]()
@@ -337,4 +337,4 @@ def left_of(brought: Mapping[str, str], omitted: OfDistribution, site: str) -> L
             left[path] = cut.becomes
         else:
             strange.append(path)
-    return Left(left, tuple(gone), tuple(strange))
+    return Remaining(left, tuple(gone), tuple(strange))

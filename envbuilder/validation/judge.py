@@ -149,7 +149,7 @@ def _exceeded(name: str, value: float, bound: float, words: str) -> Finding:
 
 
 @dataclass(frozen=True)
-class _Follows:
+class _Consequence:
     """``effects`` are no news where an error of ``cause`` was found from outside: among these subjects, where named.
 
     ``by`` is ``file`` where the effect has to name one of the files that the cause is about.
@@ -170,21 +170,21 @@ _KERAS = frozenset({"KERAS_BACKEND", "TF_USE_LEGACY_KERAS", "keras.json"})
 _BUILD_NOTE = frozenset({"build_info.py"})
 _IN_FRONT = frozenset({"WORKDIR", "PYTHONPATH", "python"})
 
-_ROWS: tuple[_Follows, ...] = (
-    _Follows(_DIED, Code.FILES_DIFFER),
-    _Follows(_DIED, Code.MISSING_LIBRARY),
-    _Follows(_DIED, Code.IMAGE_CONFIGURATION),
-    _Follows(_DIED, Code.USER_START),
-    _Follows(_LIBRARY, Code.USER_START, by="file"),
-    _Follows(_START, Code.IMAGE_CONFIGURATION),
-    _Follows(_START, Code.FILES_DIFFER, subjects=_IN_FRONT),
-    _Follows(frozenset({Code.KERAS_MISMATCH}), Code.IMAGE_CONFIGURATION, subjects=_KERAS),
-    _Follows(_LIBRARY, Code.FILES_DIFFER, by="file"),
-    _Follows(_LIBRARY, Code.MISSING_LIBRARY, by="file"),
-    _Follows(_LIBRARY, Code.CUDA_MISMATCH, by="file"),
-    _Follows(frozenset({Code.NOT_A_GPU_BUILD}), Code.IMAGE_CLAIM, subjects=_BUILD_NOTE),
-    _Follows(_LIBRARY, Code.NOT_A_GPU_BUILD),
-    _Follows(frozenset({Code.DRIVER_TOO_OLD}), Code.STUB_LIBCUDA),
+_ROWS: tuple[_Consequence, ...] = (
+    _Consequence(_DIED, Code.FILES_DIFFER),
+    _Consequence(_DIED, Code.MISSING_LIBRARY),
+    _Consequence(_DIED, Code.IMAGE_CONFIGURATION),
+    _Consequence(_DIED, Code.USER_START),
+    _Consequence(_LIBRARY, Code.USER_START, by="file"),
+    _Consequence(_START, Code.IMAGE_CONFIGURATION),
+    _Consequence(_START, Code.FILES_DIFFER, subjects=_IN_FRONT),
+    _Consequence(frozenset({Code.KERAS_MISMATCH}), Code.IMAGE_CONFIGURATION, subjects=_KERAS),
+    _Consequence(_LIBRARY, Code.FILES_DIFFER, by="file"),
+    _Consequence(_LIBRARY, Code.MISSING_LIBRARY, by="file"),
+    _Consequence(_LIBRARY, Code.CUDA_MISMATCH, by="file"),
+    _Consequence(frozenset({Code.NOT_A_GPU_BUILD}), Code.IMAGE_CLAIM, subjects=_BUILD_NOTE),
+    _Consequence(_LIBRARY, Code.NOT_A_GPU_BUILD),
+    _Consequence(frozenset({Code.DRIVER_TOO_OLD}), Code.STUB_LIBCUDA),
 )
 
 
@@ -196,7 +196,7 @@ class Causes:
     files: frozenset[str] = frozenset()
 
 
-def told_once(results: Iterable[CheckResult], causes: Causes) -> tuple[CheckResult, ...]:
+def mark_consequences(results: Iterable[CheckResult], causes: Causes) -> tuple[CheckResult, ...]:
     """Return the results with each error that only follows from one of the causes as a warning that says so.
 
     No outcome changes: what failed has failed. A cause's own result is left as it is.

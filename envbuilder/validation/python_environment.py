@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.probes.suite import closure
 from envbuilder.support import decoding
-from envbuilder.validation.image_context import Outside, either, error, listed
-from envbuilder.validation.image_files import Seen
+from envbuilder.validation.image_context import ImageContext, either, error, listed
+from envbuilder.validation.image_files import StackedFile
 from envbuilder.validation.image_loader import ImagePython, ImageSearch
 
 _NOTE, _BUILD = "pyvenv.cfg", "pybuilddir.txt"
@@ -21,13 +21,13 @@ _PYTHON = re.compile(r"python(?:3(?:\.\d+)?)?\Z")
 _FIX = "build the image anew from its lock, and change nothing in it afterwards"
 
 
-def python_homes(subject: Outside, sites: set[str]) -> Iterator[Finding]:
+def wrong_homes(subject: ImageContext, sites: set[str]) -> Iterator[Finding]:
     """Name what sends the Python of an environment elsewhere for its library, or keeps it from starting.
 
     A Python looks for ``pyvenv.cfg`` beside itself, then one folder up; ``home`` there is where its library is looked
     for. With ``pybuilddir.txt`` beside it, it takes itself for one that is being built.
     """
-    weight = Severity.ERROR if subject.is_ours else Severity.WARNING
+    weight = Severity.ERROR if subject.is_managed else Severity.WARNING
     owners: dict[str, bool] = {}
     for site in sites:
         prefix = _prefix(site)
@@ -40,15 +40,15 @@ def python_homes(subject: Outside, sites: set[str]) -> Iterator[Finding]:
         )
         if python:
             real = posixpath.dirname(subject.files.resolve(python))
-            wrong = _astray(subject, prefix, real, is_noted=is_noted) or _edited(subject, prefix)
+            wrong = _wrong_home(subject, prefix, real, is_noted=is_noted) or _edited(subject, prefix)
             if wrong and not _is_of_base(subject, prefix, real, python):
                 yield either(weight, Code.FILES_DIFFER, "python", wrong, found=f"/{prefix}", fix=_FIX)
             yield from _unmet(subject, python)
 
 
-def interpreters(subject: Outside, sites: set[str]) -> Iterator[Finding]:
+def interpreters(subject: ImageContext, sites: set[str]) -> Iterator[Finding]:
     """Name a python beside the packages that is a script, or is not what the environment was made with."""
-    weight = Severity.ERROR if subject.is_ours else Severity.WARNING
+    weight = Severity.ERROR if subject.is_managed else Severity.WARNING
     for prefix in sorted(set(map(_prefix, sites))):
         there = [path for path in _called(subject, prefix) if _is_there(subject, path)]
         for path in there:
@@ -66,7 +66,7 @@ def _prefix(site: str) -> str:
     return posixpath.normpath(f"{site}/../../..")
 
 
-def _called(subject: Outside, prefix: str) -> list[str]:
+def _called(subject: ImageContext, prefix: str) -> list[str]:
     """List the names of Pythons in an environment's folder of programs, the shortest first."""
     return sorted(
         (
@@ -78,7 +78,7 @@ def _called(subject: Outside, prefix: str) -> list[str]:
     )
 
 
-def _replaced(subject: Outside, prefix: str, path: str) -> str:
+def _replaced(subject: ImageContext, prefix: str, path: str) -> str:
     """Say that a file, which decides which Python an environment is, is not as it was made; '' where it is.
 
     A virtual environment's python leads to the system's, which is in a layer below it or the same one, or is a copy of
@@ -102,7 +102,7 @@ def _replaced(subject: Outside, prefix: str, path: str) -> str:
     return ""
 
 
-def _is_copy(subject: Outside, home: list[str], seen: Seen) -> bool:
+def _is_copy(subject: ImageContext, home: list[str], seen: StackedFile) -> bool:
     """Tell whether an interpreter in an environment is that of its home, byte for byte."""
     folder = subject.files.resolve(home[0]) if home else ""
     if not folder.endswith("/bin") or f"{folder}/" == posixpath.dirname(seen.row.path) + "/":
@@ -111,7 +111,7 @@ def _is_copy(subject: Outside, home: list[str], seen: Seen) -> bool:
     return any(one is not None and one.row.digest == seen.row.digest for one in own)
 
 
-def _is_there(subject: Outside, path: str) -> bool:
+def _is_there(subject: ImageContext, path: str) -> bool:
     return subject.files.file(path) is not None
 
 
@@ -119,7 +119,7 @@ def _beside(prefix: str, real: str) -> list[str]:
     return [f"{folder}/{name}" for folder in (f"{prefix}/bin", real) for name in (_NOTE, _BUILD)]
 
 
-def _is_of_base(subject: Outside, prefix: str, real: str, python: str) -> bool:
+def _is_of_base(subject: ImageContext, prefix: str, real: str, python: str) -> bool:
     """Tell whether all that decides which Python this is comes from a registry's base, and nothing above changed it."""
     files = subject.files
     for path in (f"{prefix}/{_NOTE}", *_beside(prefix, real), python, files.resolve(python)):
@@ -140,7 +140,7 @@ def homes(note: bytes) -> list[str]:
     )
 
 
-def _astray(subject: Outside, prefix: str, real: str, *, is_noted: bool) -> str:
+def _wrong_home(subject: ImageContext, prefix: str, real: str, *, is_noted: bool) -> str:
     """Say what is wrong with where a Python thinks that it is; '' where nothing is. ``real`` is where it lies.
 
     ``is_noted`` says that its packages lie where only an environment's are: it has a note of its home.
@@ -163,13 +163,13 @@ def _astray(subject: Outside, prefix: str, real: str, *, is_noted: bool) -> str:
     return ""
 
 
-def _edited(subject: Outside, prefix: str) -> str:
+def _edited(subject: ImageContext, prefix: str) -> str:
     """Say that a later layer wrote another note than the environment was made with; '' where none did."""
     note = f"{prefix}/{_NOTE}"
     return f"{listed([note])} is not what the environment was made with" if subject.files.is_changed(note) else ""
 
 
-def _unmet(subject: Outside, python: str) -> Iterator[Finding]:
+def _unmet(subject: ImageContext, python: str) -> Iterator[Finding]:
     """Name libraries that the interpreter itself needs and that are not there: it starts with none of them missing."""
     search = ImageSearch(subject.files, subject.image)
     for name, _, tried in closure.unmet(search, f"/{subject.files.resolve(python)}"):
@@ -188,19 +188,19 @@ _MODULE = re.compile(r"\.(?:py|pyc|so)\Z")
 _PACKAGE = re.compile(r"\A[^/]+/__init__\.(?:py|pyc|(?:[\w-]+\.)?so)\Z")
 
 
-def entries(subject: Outside, variable: str) -> list[str]:
+def entries(subject: ImageContext, variable: str) -> list[str]:
     """List the folders of a variable; what is relative, or left empty, is looked for where the image starts."""
     value, start = subject.image.env.get(variable, ""), subject.image.workdir or "/"
     parts = re.split(r"[:;]", value) if value else []
     return [posixpath.normpath(posixpath.join(start, part)).strip("/") for part in parts]
 
 
-def modules_in_front(subject: Outside, sites: set[str]) -> Iterator[Finding]:
+def hiding_modules(subject: ImageContext, sites: set[str]) -> Iterator[Finding]:
     """Name modules in PYTHONPATH, or where the image starts, that stand in front of an installed one's name."""
     files = subject.files
     told = entries(subject, "PYTHONPATH")
     archives = [path for path in told if files.file(path) is not None]
-    weight = Severity.ERROR if subject.is_ours else Severity.WARNING
+    weight = Severity.ERROR if subject.is_managed else Severity.WARNING
     if archives:
         text = f"PYTHONPATH puts archives in front of what is installed: {listed(archives)}"
         fix = "install it as a package of the lock, or leave it out"
@@ -224,7 +224,7 @@ def modules_in_front(subject: Outside, sites: set[str]) -> Iterator[Finding]:
             yield either(how, Code.FILES_DIFFER, what, text, found=listed(shadowing), fix=fix)
 
 
-def _installed(subject: Outside, sites: set[str]) -> set[str]:
+def _installed(subject: ImageContext, sites: set[str]) -> set[str]:
     """Name the modules and packages that are installed, Python's own and its extensions among them."""
     inside = [path[len(site) + 1 :] for site in sites for path in subject.files.paths if path.startswith(site + "/")]
     own = [found.string[found.end() :] for found in map(STDLIB.match, subject.files.paths) if found]
@@ -232,7 +232,7 @@ def _installed(subject: Outside, sites: set[str]) -> set[str]:
     return {top.partition(".")[0] for top in tops}
 
 
-def _modules(subject: Outside, folder: str) -> set[str]:
+def _modules(subject: ImageContext, folder: str) -> set[str]:
     """Name what a folder holds that Python would import: modules and packages."""
     inside = [path[len(folder) + 1 :] for path in subject.files.paths if path.startswith(folder + "/")]
     loose = {path for path in inside if "/" not in path and _MODULE.search(path)}

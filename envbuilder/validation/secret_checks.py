@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from envbuilder.finding import Code, Finding
 from envbuilder.validation.file_records import digest_of, distributions, site_of
-from envbuilder.validation.image_context import Looked, Outside, error, listed, warning
+from envbuilder.validation.image_context import CheckOutput, ImageContext, error, listed, warning
 from envbuilder.validation.secret_scan import in_instruction, in_variable
 from envbuilder.verdict import Measurement
 
@@ -19,7 +19,7 @@ _SETS = re.compile(r"(?:/bin/sh -c #\(nop\)\s+)?(ENV|LABEL|CMD|ENTRYPOINT) ")
 _WORD = re.compile(r'"((?:[^"\\]|\\.)*)"')
 
 
-def secrets(subject: Outside) -> Looked:
+def secrets(subject: ImageContext) -> CheckOutput:
     """Find what is in the files that a container sees, and in the image's configuration; and who may write its code."""
     public = _published(subject)
     findings = [
@@ -28,14 +28,14 @@ def secrets(subject: Outside) -> Looked:
         if _stands(subject, path, number) and path not in public
     ]
     findings += [*_configured(subject), *_overwritten(subject), *_authorities(subject), *_permissions(subject)]
-    return Looked(
+    return CheckOutput(
         tuple(findings[:_MOST_SHOWN]),
         "no secrets and no certificates of the build host",
         "; ".join(one.message for one in findings[:_MOST_SHOWN]) or "none found",
     )
 
 
-def layers(subject: Outside) -> Looked:
+def layers(subject: ImageContext) -> CheckOutput:
     """Find what a later layer deletes or replaces: it is still in the image that is pushed."""
     findings = [
         _secret(path, what, f" (layer {number + 1} of the image; a later one hides it)", in_package=bool(site_of(path)))
@@ -44,7 +44,7 @@ def layers(subject: Outside) -> Looked:
     ][:_MOST_SHOWN]
     count = sum(len(record.rows) for record in subject.files.records)
     number = len(subject.files.records)
-    return Looked(
+    return CheckOutput(
         tuple(findings),
         "no secret in any layer",
         "; ".join(one.message for one in findings) or f"none in {count} files of {number} layers",
@@ -52,17 +52,17 @@ def layers(subject: Outside) -> Looked:
     )
 
 
-def _found(subject: Outside) -> Iterator[tuple[str, str, int]]:
+def _found(subject: ImageContext) -> Iterator[tuple[str, str, int]]:
     for number, record in enumerate(subject.files.records):
         yield from ((secret.path, secret.what, number) for secret in record.secrets)
 
 
-def _stands(subject: Outside, path: str, number: int) -> bool:
+def _stands(subject: ImageContext, path: str, number: int) -> bool:
     seen = subject.files.paths.get(path)
     return seen is not None and seen.layer == number
 
 
-def _published(subject: Outside) -> set[str]:
+def _published(subject: ImageContext) -> set[str]:
     """List the files of distributions that are as their RECORD says: a package's own examples are no secret."""
     same: set[str] = set()
     for one in distributions(subject.files):
@@ -78,7 +78,7 @@ def _secret(path: str, what: str, where: str, *, in_package: bool) -> Finding:
     return make(Code.SECRET_IN_IMAGE, f"/{path}", f"{what} is left in {listed([path])}{where}", fix=_FIX)
 
 
-def _configured(subject: Outside) -> Iterator[Finding]:
+def _configured(subject: ImageContext) -> Iterator[Finding]:
     image = subject.image
     named = (("the variable", image.env), ("the label", image.labels))
     for kind, pairs in named:
@@ -96,7 +96,7 @@ def _configured(subject: Outside) -> Iterator[Finding]:
             yield error(Code.SECRET_IN_IMAGE, place, f"{place} of the history holds {what}", fix=_FIX)
 
 
-def _overwritten(subject: Outside) -> Iterator[Finding]:
+def _overwritten(subject: ImageContext) -> Iterator[Finding]:
     """Find what a later instruction set anew: the history keeps the value that was given first."""
     image = subject.image
     pairs = {**image.env, **image.labels}
@@ -118,7 +118,7 @@ def _overwritten(subject: Outside) -> Iterator[Finding]:
 _TRUSTED = re.compile(r"\Aetc/ssl/certs/[^/]+\.(?:crt|pem|cer|[0-9])\Z")
 
 
-def _authorities(subject: Outside) -> Iterator[Finding]:
+def _authorities(subject: ImageContext) -> Iterator[Finding]:
     for path, seen in sorted(subject.files.paths.items()):
         if path.startswith(_AUTHORITIES) and path.endswith((".crt", ".pem")) and seen.row.kind == "file":
             text = f"a certificate of the build host is left in {listed([path])}"
@@ -136,9 +136,9 @@ def _authorities(subject: Outside) -> Iterator[Finding]:
     yield from _trusted(subject)
 
 
-def _trusted(subject: Outside) -> Iterator[Finding]:
+def _trusted(subject: ImageContext) -> Iterator[Finding]:
     """Name files among the certificates that OpenSSL looks up by name: what a package brings there is a link."""
-    make = error if subject.is_ours else warning
+    make = error if subject.is_managed else warning
     for path, seen in sorted(subject.files.paths.items()):
         if not _TRUSTED.match(path) or path == _BUNDLE or seen.row.kind != "file":
             continue
@@ -158,13 +158,13 @@ _PRIVILEGED = re.compile(r"\A(?:usr/)?(?:s?bin|lib/(?:openssh|dbus-1\.0|policyki
 _CODE = (".py", ".so", ".pth")
 
 
-def _as_packaged(subject: Outside, path: str) -> bool:
+def _as_packaged(subject: ImageContext, path: str) -> bool:
     """Tell whether a file of a system's package is still in the layer that brought it: its mode is the package's."""
     brought = subject.files.system.layer(path)
     return brought is None or subject.files.paths[path].layer <= brought
 
 
-def _permissions(subject: Outside) -> Iterator[Finding]:
+def _permissions(subject: ImageContext) -> Iterator[Finding]:
     """Warn of programs that give their user another's rights, of code that anybody may change, and of root."""
     held = [(path, seen.row) for path, seen in subject.files.paths.items() if seen.row.kind == "file"]
     raised = [

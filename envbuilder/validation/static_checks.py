@@ -16,12 +16,12 @@ from envbuilder.probes.suite.answer import Answer
 from envbuilder.probes.suite.stacks import LOADED, STUB_AT_MOST
 from envbuilder.support import decoding
 from envbuilder.validation.file_records import distributions
-from envbuilder.validation.image_context import Looked, Outside, either, listed
+from envbuilder.validation.image_context import CheckOutput, ImageContext, either, listed
 from envbuilder.validation.image_files import ImageFiles
 from envbuilder.validation.image_loader import ImagePython, ImageSearch
-from envbuilder.validation.stray_files import told_folders
 from envbuilder.validation.suite_session import plain_finding
-from envbuilder.validation.system_locked import unlocked
+from envbuilder.validation.system_locks import unlocked
+from envbuilder.validation.unowned_files import loader_folders
 from envbuilder.verdict import Measurement
 from envbuilder.versions import key_or_none, minor, order
 
@@ -29,7 +29,7 @@ _GLIBC = "GLIBC_"
 _MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 
 
-def locked(subject: Outside) -> Looked:
+def locked(subject: ImageContext) -> CheckOutput:
     """Compare every installed version with the lock, the system's packages with theirs."""
     python = ImagePython(subject.files, subject.image)
     found = [(one.name, one.version) for one in python.distributions()]
@@ -37,18 +37,18 @@ def locked(subject: Outside) -> Looked:
     return _and(looked, tuple(plain_finding(one) for one in unlocked(subject)))
 
 
-def consistent(subject: Outside) -> Looked:
+def consistent(subject: ImageContext) -> CheckOutput:
     """Check every installed package's requirements against what is installed."""
     python = ImagePython(subject.files, subject.image)
     looked = _looked(packages.consistent_in(python.distributions(), _markers(subject, python)))
-    wrong = tuple(of_another_python(subject))
+    wrong = tuple(for_another_python(subject))
     if not wrong:
         return looked
     said = (*((looked.observed,) if looked.findings else ()), *(one.message for one in wrong))
     return replace(looked, findings=(*looked.findings, *wrong), observed="; ".join(said))
 
 
-def _markers(subject: Outside, python: ImagePython) -> dict[str, str]:
+def _markers(subject: ImageContext, python: ImagePython) -> dict[str, str]:
     """Say what a requirement's marker may ask for, of the image's Python; what the files do not tell is left out."""
     version = python.version(subject.facts.python)
     return {
@@ -63,13 +63,13 @@ def _markers(subject: Outside, python: ImagePython) -> dict[str, str]:
     }
 
 
-def complete(subject: Outside) -> Looked:
+def complete(subject: ImageContext) -> CheckOutput:
     """Look for every need of every shared object that packages bring."""
     search, python = _searched(subject)
     return _looked(closure.complete_in(search, python.objects(search), python.own(search)))
 
 
-def versions(subject: Outside) -> Looked:
+def versions(subject: ImageContext) -> CheckOutput:
     """Look for every symbol version that the packages need."""
     search, python = _searched(subject)
     path, _ = search.find("libc.so.6")
@@ -80,7 +80,7 @@ def versions(subject: Outside) -> Looked:
     return _looked(closure.versions_in(search, python.objects(search), newest))
 
 
-def only_one(subject: Outside) -> Looked:
+def only_one(subject: ImageContext) -> CheckOutput:
     """Look for a second CUDA or cuDNN on the loader's path."""
     search, python = _searched(subject)
 
@@ -99,7 +99,7 @@ def cudnn_version(files: ImageFiles, path: str) -> str | None:
     return next((binary.version for binary in binaries if binary is not None and binary.version), None)
 
 
-def no_stub(subject: Outside) -> Looked:
+def no_stub(subject: ImageContext) -> CheckOutput:
     """Look for a driver's library that is none, and for one that is another host's."""
     search, python = _searched(subject)
 
@@ -107,10 +107,10 @@ def no_stub(subject: Outside) -> Looked:
         real = search.real(path)
         return "/stubs/" in real or search.size(real) < stacks.STUB_AT_MOST
 
-    return _and(_looked(stacks.no_stub_in(search, python.own(search), is_stub)), tuple(baked_in(subject)))
+    return _and(_looked(stacks.no_stub_in(search, python.own(search), is_stub)), tuple(driver_libraries(subject)))
 
 
-def tools(subject: Outside) -> Looked:
+def tools(subject: ImageContext) -> CheckOutput:
     """Look for ptxas and libdevice where XLA would."""
     search, python = _searched(subject)
     env = subject.image.env
@@ -122,16 +122,16 @@ def tools(subject: Outside) -> Looked:
     return replace(found, findings=tuple(told), expected=f"{found.expected}, or a base that is known to have none")
 
 
-def _searched(subject: Outside) -> tuple[ImageSearch, ImagePython]:
+def _searched(subject: ImageContext) -> tuple[ImageSearch, ImagePython]:
     return ImageSearch(subject.files, subject.image), ImagePython(subject.files, subject.image)
 
 
-def _facts(subject: Outside) -> dict[str, Any]:
+def _facts(subject: ImageContext) -> dict[str, Any]:
     facts: dict[str, Any] = msgspec.to_builtins(subject.facts)
     return facts
 
 
-def _and(looked: Looked, others: tuple[Finding, ...]) -> Looked:
+def _and(looked: CheckOutput, others: tuple[Finding, ...]) -> CheckOutput:
     """Add findings of another kind to a look."""
     if not others:
         return looked
@@ -139,9 +139,9 @@ def _and(looked: Looked, others: tuple[Finding, ...]) -> Looked:
     return replace(looked, findings=(*looked.findings, *others), observed="; ".join(said))
 
 
-def _looked(answer: Answer) -> Looked:
+def _looked(answer: Answer) -> CheckOutput:
     """Read a probe's answer as what a look came to."""
-    return Looked(
+    return CheckOutput(
         tuple(plain_finding(one) for one in decoding.converted(answer["findings"], list[Finding])),
         answer["expected"],
         answer["observed"],
@@ -161,12 +161,12 @@ _FIX = (
 )
 
 
-def baked_in(subject: Outside) -> Iterator[Finding]:
+def driver_libraries(subject: ImageContext) -> Iterator[Finding]:
     """Name files of a driver on the loader's path, empty ones too: what a committed container keeps of a host's.
 
     The libraries for newer CUDA on older drivers have a folder of their own (``compat``), stubs are another finding's.
     """
-    files, told = subject.files, told_folders(subject)
+    files, told = subject.files, loader_folders(subject)
     found: dict[Severity, list[str]] = {}
     for path, seen in files.paths.items():
         folder, name = posixpath.split(path)
@@ -176,7 +176,7 @@ def baked_in(subject: Outside) -> Iterator[Finding]:
         is_stub = name in LOADED and end is not None and end.row.binary is not None and end.row.size < STUB_AT_MOST
         if is_stub or {"compat", "stubs"} & {*folder.split("/"), *files.resolve(path).split("/")}:
             continue
-        own = subject.is_ours and seen.layer >= subject.of_base
+        own = subject.is_managed and seen.layer >= subject.of_base
         found.setdefault(Severity.ERROR if own else Severity.WARNING, []).append(path)
     for severity, paths in found.items():
         text = (
@@ -190,9 +190,9 @@ _PYTHON = re.compile(r"/python3\.(\d+)/(?:site|dist)-packages\Z")
 _TAG = re.compile(r"cp3(\d+)-(cp3\d+[a-z]*|abi3)-")
 
 
-def of_another_python(subject: Outside) -> Iterator[Finding]:
+def for_another_python(subject: ImageContext) -> Iterator[Finding]:
     """Name distributions whose machine code no tag of theirs offers to this Python: it finds no module of theirs."""
-    weight = Severity.ERROR if subject.is_ours else Severity.WARNING
+    weight = Severity.ERROR if subject.is_managed else Severity.WARNING
     for one in distributions(subject.files):
         python = _PYTHON.search(f"/{one.site}")
         built = [_TAG.match(tag) for tag in one.tags]

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 from envbuilder.engine.port import FILES_AT, OWN_END_S, ContainerSpec, Ended, Engine
 from envbuilder.errors import InfrastructureError, UsageError
@@ -19,7 +18,7 @@ from envbuilder.probes.suite.watchdog import descendants
 from envbuilder.support import subprocesses, terminal_text
 from envbuilder.validation.suite_plan import probe_files
 from envbuilder.validation.suite_session import FLOODED, Session, Unfinished
-from envbuilder.workspace import temporary_folder, write_atomically, writing
+from envbuilder.workspace import temporary_folder, write_atomically
 
 PROBES = "probes"
 """The folder of the suite in a container; probes of other files are put next to the suite's."""
@@ -221,64 +220,3 @@ def _end(process: subprocesses.Process) -> None:
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-
-
-PIPES = ("go", "order", "said", "errors", "ended")
-"""What the container beside this one speaks through: a word that it is to run, the runner's streams, its exit code."""
-
-_TALK = """\
-cd "$1" || exit 9
-echo run >go
-exec 3<&0
-cat <&3 >order &
-cat errors >&2 &
-cat said
-wait
-read -r code <ended
-exit "$code"
-"""
-
-
-def lay_out(exchange: Path) -> None:
-    """Put the probes and the pipes into a folder that another container shares, once. The first pipe comes last.
-
-    Raises InfrastructureError where the folder cannot be written.
-    """
-    if (exchange / PIPES[0]).exists():
-        return
-    with writing(exchange):
-        for name, content in probe_files().items():
-            write_atomically(exchange / PROBES / name, content)
-        for name in reversed(PIPES):
-            os.mkfifo(exchange / name, 0o660)
-
-
-def beside(exchange: Path, plan: bytes, session: Session, *, time_limit: float = 1800.0) -> Unfinished | None:
-    """Run a plan in the container that shares a folder with this one; None where it ran to its end, else why not.
-
-    ``time_limit``, in seconds, bounds the whole run. What is there runs `start.sh` whenever it is told to, and closes.
-    """
-    command = ("/bin/sh", "-c", _TALK, "sh", str(exchange))
-    code = _followed(command, plan, session, time_limit, hint="the judge's image needs it")
-    if code == _NO_TENSORFLOW and not session.stopped:
-        raise UsageError("no Python in the image has TensorFlow", hint="validate an image that brings TensorFlow")
-    return session.stopped or _unfinished(code)
-
-
-_OVER = "over"
-_WAKE_S, _PAUSE_S = 2.0, 0.1
-
-
-def close(exchange: Path) -> None:
-    """Tell the container beside this one that it is over, whether it waits for a word, or has not begun to yet.
-
-    Raises InfrastructureError where the folder cannot be written.
-    """
-    write_atomically(exchange / _OVER, b"")
-    until = time.monotonic() + _WAKE_S
-    while time.monotonic() < until:
-        with suppress(OSError):  # nobody reads: it has ended, or will look before it waits
-            with os.fdopen(os.open(exchange / PIPES[0], os.O_WRONLY | os.O_NONBLOCK), "wb") as stream:
-                stream.write(b"end\n")
-            return
-        time.sleep(_PAUSE_S)

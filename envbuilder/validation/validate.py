@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 import msgspec
@@ -31,8 +30,8 @@ from envbuilder.validation import suite_plan
 from envbuilder.validation.background_checks import BackgroundChecks
 from envbuilder.validation.challenge import check_product, product
 from envbuilder.validation.checks import Check, Profile
-from envbuilder.validation.entrypoint_check import check_user_start
-from envbuilder.validation.host_checks import check_outside
+from envbuilder.validation.entrypoint_check import check_entrypoint
+from envbuilder.validation.host_checks import run_host_checks
 from envbuilder.validation.image_claims import (
     DOCUMENT,
     ENVIRONMENT_LABEL,
@@ -42,15 +41,14 @@ from envbuilder.validation.image_claims import (
     document,
     left_out_of,
     libraries_left_out,
-    unknown_left_out,
 )
-from envbuilder.validation.image_context import Outside
+from envbuilder.validation.image_context import ImageContext
 from envbuilder.validation.image_files import ImageFiles, read_image
-from envbuilder.validation.judge import budget_results, judge, told_once
-from envbuilder.validation.suite_launcher import PROBES, Place, beside, here, in_container, lay_out
+from envbuilder.validation.judge import budget_results, judge, mark_consequences
+from envbuilder.validation.suite_launcher import PROBES, Place, here, in_container
 from envbuilder.validation.suite_plan import Facts
 from envbuilder.validation.suite_session import Identity, Progress, Session, Unfinished, check_protocol
-from envbuilder.validation.system_locked import carried
+from envbuilder.validation.system_locks import carried
 from envbuilder.verdict import LEVELS, CheckResult, EngineRef, HostRef, ImageRef, Verdict, any_simulated
 
 if TYPE_CHECKING:
@@ -151,7 +149,7 @@ def validate(
     below = _layers_below(engine, image, request)
     told = request.environment
     has_no_word = told is None or (bool(needed(told)) and not request.system)
-    outside = Outside(
+    outside = ImageContext(
         image,
         files,
         subject.facts,
@@ -167,8 +165,8 @@ def validate(
     )
     with BackgroundChecks(
         users,
-        lambda check, stopped: check_user_start(engine, image, check, stopped),
-        lambda: check_outside(outside, [check for check in selected if check.group == "host"]),
+        lambda check, stopped: check_entrypoint(engine, image, check, stopped),
+        lambda: run_host_checks(outside, [check for check in selected if check.group == "host"]),
     ) as beside:
         session, results = _run(
             checks,
@@ -178,7 +176,7 @@ def validate(
         )
         results = (*results, *beside.results())
         looked, causes = beside.inspected()
-    results = told_once(_in_order(selected, results, looked), causes)
+    results = mark_consequences(_in_order(selected, results, looked), causes)
     results += budget_results(results, request.budgets, image.size)
     info = engine.info()
     return _verdict(
@@ -221,41 +219,6 @@ def validate_here(
         _Subject(None, subject),
         image=ImageRef(id="", reference="here"),
         engine=EngineRef(name="here", version=identity.python),
-        times=span(began),
-    )
-
-
-def validate_beside(
-    exchange: Path,
-    image: Image,
-    reference: str,
-    digest: str,
-    *,
-    profile: Profile = "quick",
-    gpus: int = 0,
-    on_progress: Callable[[Progress], None] = _ignore,
-) -> Verdict:
-    """Run the suite in the container that shares a folder with this one and runs the image: a cluster's pod.
-
-    ``image`` is what its registry says of it. What its files alone tell is asked of the image, as in an environment at
-    hand: files are the same on every host, and were read from outside where the image was published. Raises UsageError
-    for an image that is no environment of ours by its labels, or whose documents say otherwise.
-    """
-    began = time.monotonic()
-    lay_out(exchange)
-    identity, _ = _identify(lambda plan, session: beside(exchange, plan, session, time_limit=IDENTIFY_S), reference)
-    environment, lock = facts_of.told_of(identity, image)
-    own = facts_of.of_environment(environment, lock, image, profile=profile, simulated=False)
-    left_out = unknown_left_out(image.labels, own.locked)
-    facts = msgspec.structs.replace(own, environment="", place="here", gpus_expected=gpus, left_out=left_out)
-    checks = suite_plan.select(facts)
-    session, results = _run(checks, facts, on_progress, lambda plan, session: beside(exchange, plan, session))
-    return _verdict(
-        session,
-        results,
-        _Subject(environment, facts, lock),
-        image=ImageRef(id=image.id, digest=digest, reference=reference),
-        engine=EngineRef(name="pod", version=identity.python),
         times=span(began),
     )
 

@@ -22,7 +22,7 @@ from envbuilder.support.console import Console, table
 from envbuilder.validation.checks import Profile
 from envbuilder.validation.image_claims import ENVIRONMENT_LABEL
 from envbuilder.validation.validate import ValidationRequest, validate, validate_here
-from envbuilder.validation.verdict_store import said, validate_and_record
+from envbuilder.validation.verdict_store import progress_text, validate_and_record
 from envbuilder.verdict import Verdict
 from envbuilder.workspace import Workspace, read_document
 
@@ -55,7 +55,7 @@ def validate_target(options: ValidateOptions, workspace: Workspace, console: Con
                 catalog,
                 python=options.python or sys.executable,
                 profile=profile,
-                on_progress=lambda progress: task.update(said(progress)),
+                on_progress=lambda progress: task.update(progress_text(progress)),
             )
     if options.target is None:
         raise UsageError("nothing to validate", hint="name an environment or an image, or say --here")
@@ -83,13 +83,13 @@ def _in_container(
                 index=open_index(),
                 omissions=left_out(engine.image(target), workspace),
             )
-            return validate(engine, request, on_progress=lambda progress: task.update(said(progress)))
+            return validate(engine, request, on_progress=lambda progress: task.update(progress_text(progress)))
         built, budgets = known
         request = ValidationRequest.of(
             built, profile=profile, budgets=budgets, gpus=options.gpus, simulate=simulated, index=open_index()
         )
         if simulated is not None:  # what a simulated driver leads to never takes the place of a real verdict
-            return validate(engine, request, on_progress=lambda progress: task.update(said(progress)))
+            return validate(engine, request, on_progress=lambda progress: task.update(progress_text(progress)))
         verdict, _ = validate_and_record(request, engine, workspace, on_progress=task.update, fresh=options.fresh)
         return verdict
 

@@ -226,7 +226,7 @@ def validate_and_record(
     kept = None if fresh or stands is None or stands.key != key else _unaltered(folder / VERDICT, stands.verdict)
     if kept is not None:
         return kept, False
-    verdict = validate(engine, request, on_progress=lambda progress: on_progress(said(progress)))
+    verdict = validate(engine, request, on_progress=lambda progress: on_progress(progress_text(progress)))
     record(folder, verdict)
     if request.built:
         locks = (request.lock, request.system.get(CUDNN_LOCK, ""))
@@ -255,7 +255,7 @@ def record(folder: Path, verdict: Verdict) -> None:
     write_document(folder / VERDICT, verdict)
 
 
-def said(progress: Progress) -> str:
+def progress_text(progress: Progress) -> str:
     """Say in a few words what happened."""
     match progress.kind:
         case "began":

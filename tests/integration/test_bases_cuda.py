@@ -24,7 +24,7 @@ from envbuilder.image.ensure import ensure
 from envbuilder.image.names import CONTROLS
 from envbuilder.pypi.open_index import open_index
 from envbuilder.support.console import Console
-from envbuilder.validation.base_inspection import look
+from envbuilder.validation.base_inspection import inspect_base
 from envbuilder.validation.validate import ValidationRequest, validate
 from envbuilder.workspace import Workspace, write_document
 
@@ -104,7 +104,7 @@ def made(case: Case, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple
         engine.build(BuildRequest(context=folder / "base", tag=name, network="none"), lambda _: None)
         engine.push(name)
         engine.remove(name)
-        facts = look(engine, name, catalog, lambda _: None)
+        facts = inspect_base(engine, name, catalog, lambda _: None)
         write_document(workspace.base(facts.digest), facts)
         assert (facts.cuda, facts.cudnn.split(".")[0], facts.refused) == (case.cuda, "8", "")
         include = [{"tensorflow": case.tensorflow, "os": "corp", "flavor": "gpu"}]

@@ -16,7 +16,7 @@ from suite_messages import END, START, TOKEN, lines
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.probes.suite.watchdog import Limits
 from envbuilder.validation.checks import Check
-from envbuilder.validation.judge import Causes, Judgement, judge, told_once
+from envbuilder.validation.judge import Causes, Judgement, judge, mark_consequences
 from envbuilder.validation.suite_session import Session, Unfinished, check_protocol
 from envbuilder.verdict import LEVELS, CheckLevel, CheckResult
 
@@ -311,6 +311,6 @@ def test_a_cause_takes_no_failure_away(
         CheckResult(name=name, level=level, outcome=outcome, findings=tuple(found))  # type: ignore[arg-type]
         for (name, level), outcome in zip(PLAN, outcomes, strict=True)
     )
-    told = told_once(results, Causes(tuple(one for one in causes if one.severity is Severity.ERROR), files))
+    told = mark_consequences(results, Causes(tuple(one for one in causes if one.severity is Severity.ERROR), files))
     assert [one.outcome for one in told] == [one.outcome for one in results]
     assert no_better(judge(told, flavor="cpu"), judge(results, flavor="cpu"))

@@ -12,7 +12,7 @@ from typing import Any
 
 from envbuilder.engine.port import Image, LayerFile, LayerStream
 from envbuilder.image.wheel_records import WheelRecords
-from envbuilder.validation.image_context import Outside
+from envbuilder.validation.image_context import ImageContext
 from envbuilder.validation.image_files import ImageFiles
 from envbuilder.validation.layer_scan import LayerRecord, scan
 from envbuilder.validation.suite_plan import Facts
@@ -99,10 +99,10 @@ def package(name: str, version: str, files: Mapping[str, bytes], *, tag: str = "
 
 def outside(
     files: ImageFiles, *, lock: str = "", omissions: str = "", facts: Mapping[str, Any] | None = None, **image: Any
-) -> Outside:
+) -> ImageContext:
     """Put an image of ours before the checks: ``image`` are its configuration, ``facts`` what it should be."""
     described = Image(
         id="sha256:1", tags=(), digests=(), size=0, labels={}, env={}, user="envbuilder", architecture="amd64"
     )
     told = Facts(**{"flavor": "cpu", "environment": "tf2.20.0-py311-cpu-bookworm", **(facts or {})})
-    return Outside(replace(described, **image), files, told, lock, WheelRecords(None), omissions)
+    return ImageContext(replace(described, **image), files, told, lock, WheelRecords(None), omissions)

@@ -16,7 +16,7 @@ from envbuilder.engine.fake import FakeEngine
 from envbuilder.engine.port import Image, LayerFile
 from envbuilder.errors import InfrastructureError
 from envbuilder.probes.suite import loader
-from envbuilder.validation.base_inspection import found_in, look
+from envbuilder.validation.base_inspection import found_in, inspect_base
 
 CATALOG = load()
 PINNED = "registry.example.org/team/base@sha256:" + "a" * 64
@@ -170,7 +170,7 @@ def test_an_image_without_a_digest_cannot_be_a_base() -> None:
     engine = FakeEngine()
     engine.add("made-here:1")
     with pytest.raises(InfrastructureError, match="has no digest"):
-        look(engine, "made-here:1", CATALOG, pytest.fail)
+        inspect_base(engine, "made-here:1", CATALOG, pytest.fail)
 
 
 def test_an_image_is_pulled_where_it_is_not_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,7 +180,7 @@ def test_an_image_is_pulled_where_it_is_not_here(tmp_path: Path, monkeypatch: py
     made = replace(engine.add("other:1"), digests=(PINNED,))
     fresh = FakeEngine(registry={PINNED: made})
     said: list[str] = []
-    facts = look(fresh, PINNED, CATALOG, said.append)
+    facts = inspect_base(fresh, PINNED, CATALOG, said.append)
     assert facts.image == PINNED
     assert said == [f"pulling {PINNED}"]
     assert "none that is known" in facts.refused

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from envbuilder.finding import Code, Finding, Severity
-from envbuilder.validation.judge import Causes, judge, told_once
+from envbuilder.validation.judge import Causes, judge, mark_consequences
 from envbuilder.verdict import CheckResult
 
 
@@ -24,7 +24,7 @@ def result(*findings: Finding, name: str = "import") -> CheckResult:
 
 def left(effect: Finding, cause: Finding, *files: str) -> list[Code]:
     """Return the codes that are still errors in a container's result, beside a cause."""
-    (told,) = told_once([result(effect)], Causes((cause,), frozenset(files)))
+    (told,) = mark_consequences([result(effect)], Causes((cause,), frozenset(files)))
     return [one.code for one in told.findings if one.severity is Severity.ERROR]
 
 
@@ -43,7 +43,7 @@ def left(effect: Finding, cause: Finding, *files: str) -> list[Code]:
 )
 def test_what_follows_is_a_warning_that_names_its_cause(effect: Finding, cause: Finding) -> None:
     """A crash behind a changed file, a start behind a bad variable: told with the cause, and the outcome stays."""
-    (told,) = told_once([result(effect)], Causes((cause,), frozenset({"libssl.so.3"})))
+    (told,) = mark_consequences([result(effect)], Causes((cause,), frozenset({"libssl.so.3"})))
     assert told.outcome == "failed"
     assert [one.severity for one in told.findings] == [Severity.WARNING]
     assert f"(follows from {cause.code}: {cause.subject})" in told.findings[0].message
@@ -69,7 +69,7 @@ def test_what_is_a_defect_of_its_own_stays_one(effect: Finding, cause: Finding) 
 def test_a_cause_is_never_its_own_excuse() -> None:
     """The result that names the cause keeps it, whatever else is wrong."""
     cause = error(Code.MISSING_LIBRARY, "libcufft.so.11")
-    (told,) = told_once([result(cause, name="files")], Causes((cause,), frozenset({"libcufft.so.11"})))
+    (told,) = mark_consequences([result(cause, name="files")], Causes((cause,), frozenset({"libcufft.so.11"})))
     assert told.findings == (cause,)
 
 
@@ -80,7 +80,7 @@ def test_no_verdict_becomes_better() -> None:
         cause = error(other, "WORKDIR")
         named = msgspec.structs.replace(result(cause, name="files"), level="static")
         results = (named, result(error(one, "WORKDIR")))
-        told = told_once(results, Causes((cause,), frozenset({"WORKDIR"})))
+        told = mark_consequences(results, Causes((cause,), frozenset({"WORKDIR"})))
         before, after = judge(results, flavor="cpu"), judge(told, flavor="cpu")
         assert (before.verdict, before.level) == (after.verdict, after.level)
         assert any(found.severity is Severity.ERROR for found in after.findings)

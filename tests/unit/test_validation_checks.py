@@ -16,7 +16,7 @@ from envbuilder.finding import Code
 from envbuilder.validation import suite_plan
 from envbuilder.validation.checks import CHECKS, GROUPS, HOST_GROUPS, Check
 from envbuilder.validation.code_text import code_only
-from envbuilder.validation.host_checks import LOOKS
+from envbuilder.validation.host_checks import HOST_CHECKS
 from envbuilder.validation.older_python import without_annotations
 from envbuilder.validation.suite_plan import Facts, digest_of
 from envbuilder.validation.suite_session import Progress, Session, Unfinished
@@ -38,7 +38,7 @@ def functions(module: str) -> set[str]:
 def test_each_check_can_run(check: Check) -> None:
     """Its probe exists, its group exists, and what it needs is another check that is made wherever it is."""
     if check.group == "host":
-        assert (check.name in LOOKS, check.probe, check.only_with != "") == (True, "", True)
+        assert (check.name in HOST_CHECKS, check.probe, check.only_with != "") == (True, "", True)
     else:
         module, _, function = check.probe.partition(":")
         assert function in functions(module)

@@ -21,7 +21,7 @@ from envbuilder.validation.image_claims import (
     unknown_left_out,
     without_cuda,
 )
-from envbuilder.validation.judge import Causes, told_once
+from envbuilder.validation.judge import Causes, mark_consequences
 from envbuilder.verdict import CheckResult
 
 
@@ -55,7 +55,7 @@ def test_a_build_without_cuda_in_a_gpu_environment_is_called_that(flavor: str, n
     assert [one.code for one in findings] == [Code.NOT_A_GPU_BUILD] * found
     libraries = Finding(code=Code.LIBRARY_PATH, severity=Severity.ERROR, subject="libcudart.so.12", message="m")
     red = CheckResult(name="libraries", level="load", outcome="failed", findings=(libraries,))
-    (told,) = told_once((red,), Causes(tuple(findings)))
+    (told,) = mark_consequences((red,), Causes(tuple(findings)))
     assert told.outcome == "failed"
     assert told.findings[0].severity is (Severity.WARNING if found else Severity.ERROR)
 

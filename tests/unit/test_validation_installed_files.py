@@ -25,8 +25,8 @@ from envbuilder.pypi.answer_cache import Cache
 from envbuilder.pypi.package_index import DistFile, IndexUnavailableError, Member
 from envbuilder.support import decoding
 from envbuilder.validation.checks import CHECKS
-from envbuilder.validation.host_checks import check_outside
-from envbuilder.validation.image_context import Outside
+from envbuilder.validation.host_checks import run_host_checks
+from envbuilder.validation.image_context import ImageContext
 from envbuilder.validation.installed_files import files
 
 CACHED = f"{SITE}/numpy/__pycache__/__init__.cpython-311.pyc"
@@ -397,7 +397,7 @@ def test_a_list_in_the_image_excuses_nothing(tmp_path: Path) -> None:
     assert len(lean_against("", tmp_path, there)) == 2
 
 
-def carrying(there: Layer, listed: str, label: str, cache: Path) -> Outside:
+def carrying(there: Layer, listed: str, label: str, cache: Path) -> ImageContext:
     """Put an image that carries a list and has a label before the checks, on a host that has no list."""
     named = {"opt/envbuilder/omissions.json": listed.encode(), **there}
     subject = outside(image_of(named), lock=LOCK, labels={omissions.LABEL: label})
@@ -413,13 +413,13 @@ def own_list(**change: Any) -> str:
 def test_a_list_that_only_the_image_has_decides_nothing(tmp_path: Path) -> None:
     """Where all else is as recorded, nothing is an error and nothing passes: the check says on whose word, and why."""
     subject = carrying(package("numpy", "2.4.6", LEAN), own_list(), lockfile.digest(own_list()), tmp_path)
-    (result,), _ = check_outside(subject, [check for check in CHECKS if check.name == "files"])
+    (result,), _ = run_host_checks(subject, [check for check in CHECKS if check.name == "files"])
     (one,) = [one for one in result.findings if one.subject == omissions.OMISSIONS]
     assert (result.outcome, one.code, one.severity) == ("skipped", Code.UNKNOWN, Severity.WARNING)
     assert "its own list alone" in result.observed
     assert not [one for one in result.findings if one.severity is Severity.ERROR]
     known = replace(subject, omissions=own_list())
-    (result,), _ = check_outside(known, [check for check in CHECKS if check.name == "files"])
+    (result,), _ = run_host_checks(known, [check for check in CHECKS if check.name == "files"])
     assert (result.outcome, [one for one in result.findings if one.subject == omissions.OMISSIONS]) == ("passed", [])
 
 
@@ -533,7 +533,7 @@ def test_an_environment_of_a_registry_s_base_is_its_own() -> None:
 
 
 def test_an_environment_may_have_its_own_pip_and_the_system_its_links() -> None:
-    """Programs that every Python has beside itself, and links that end at programs of the system, are no strangers."""
+    """Programs that every Python has beside itself, and links that end at programs of the system, belong to it."""
     path = {"PATH": "/opt/venv/bin:/usr/bin:/bin"}
     lists: Layer = {"var/lib/dpkg/info/pip.list": b"/usr/bin/pip3\n/usr/bin/dirname\n", "usr/bin/pip3": b"#!x"}
     more: Layer = {"opt/venv/bin/pip3": b"#!/opt/venv/bin/python\n", "opt/venv/bin/dirname": "/usr/bin/dirname"}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from made_images import SITE, SYSTEM, Layer, image_of, outside
 
-from envbuilder.validation.python_environment import homes, interpreters, python_homes
+from envbuilder.validation.python_environment import homes, interpreters, wrong_homes
 
 EVIL = Path("/proc/self/exe").read_bytes()[:64] + bytes(4096) + b"evil"
 NOTE = "opt/venv/pyvenv.cfg"
@@ -17,7 +17,7 @@ TOUCHED: Layer = {NOTE: SYSTEM[NOTE]}
 def found(*layers: Layer) -> list[str]:
     """Look at the Python of a small whole image of ours with these layers above it."""
     subject = outside(image_of(SYSTEM, *layers))
-    return [one.message for look in (interpreters, python_homes) for one in look(subject, {SITE})]
+    return [one.message for look in (interpreters, wrong_homes) for one in look(subject, {SITE})]
 
 
 def test_the_python_that_an_environment_was_made_with_is_no_finding() -> None:

@@ -6,7 +6,7 @@ import pytest
 from made_images import SITE, SYSTEM, Layer, image_of, outside, package
 
 from envbuilder.finding import Code
-from envbuilder.validation.python_environment import entries, modules_in_front
+from envbuilder.validation.python_environment import entries, hiding_modules
 
 GOOD: Layer = {**SYSTEM, **package("numpy", "2.4.6", {"numpy/__init__.py": b"version = 2\n"})}
 
@@ -30,7 +30,7 @@ GOOD: Layer = {**SYSTEM, **package("numpy", "2.4.6", {"numpy/__init__.py": b"ver
 def test_a_module_in_front_is_named(layer: Layer, env: str, workdir: str, named: str) -> None:
     """As source, byte code or extension, as a package of each, behind a link, and by the names that Python asks for."""
     subject = outside(image_of(GOOD, layer), env={"PYTHONPATH": env} if env else {}, workdir=workdir)
-    (one,) = modules_in_front(subject, {SITE})
+    (one,) = hiding_modules(subject, {SITE})
     assert one.code is Code.FILES_DIFFER
     assert named in one.message
 
@@ -47,7 +47,7 @@ def test_a_module_in_front_is_named(layer: Layer, env: str, workdir: str, named:
 def test_what_shadows_nothing_is_not(layer: Layer, env: str, workdir: str) -> None:
     """Modules of names of their own, folders that are no packages, what no start looks for, the packages themselves."""
     subject = outside(image_of(GOOD, layer), env={"PYTHONPATH": env}, workdir=workdir)
-    assert list(modules_in_front(subject, {SITE})) == []
+    assert list(hiding_modules(subject, {SITE})) == []
 
 
 def test_a_relative_entry_counts_from_where_the_image_starts() -> None:

@@ -13,7 +13,7 @@ from made_images import SITE, Layer, image_of, outside, package
 from envbuilder.engine.port import LayerFile
 from envbuilder.finding import Severity
 from envbuilder.probes.suite import loader
-from envbuilder.validation.image_context import Looked, Outside
+from envbuilder.validation.image_context import CheckOutput, ImageContext
 from envbuilder.validation.image_loader import ImagePython
 from envbuilder.validation.static_checks import complete, consistent, locked, no_stub, only_one, tools, versions
 
@@ -41,7 +41,7 @@ def real_library(name: str) -> bytes:
 
 
 def codes(
-    look: Callable[[Outside], Looked], *layers: Layer, facts: Mapping[str, Any] | None = None, **image: Any
+    look: Callable[[ImageContext], CheckOutput], *layers: Layer, facts: Mapping[str, Any] | None = None, **image: Any
 ) -> Any:
     """Look at an image, and return code and subject of every error."""
     subject = outside(image_of(FRAMEWORK, *layers), facts=facts, **image)

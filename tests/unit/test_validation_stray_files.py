@@ -13,7 +13,7 @@ from envbuilder.finding import Code, Finding, Severity
 from envbuilder.validation.installed_files import files
 from envbuilder.validation.layer_scan import Binary
 from envbuilder.validation.secret_checks import secrets
-from envbuilder.validation.stray_files import _led_astray
+from envbuilder.validation.unowned_files import _wrong_cache_entries
 
 EVIL = Path("/proc/self/exe").read_bytes()[:64] + bytes(4096) + b"evil"
 GOOD: Layer = {**SYSTEM, **package("numpy", "2.4.6", {"numpy/__init__.py": b"version = 2\n"})}
@@ -101,7 +101,7 @@ def test_a_python_that_no_package_brought_is_held_to_its_first_layer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "strangers"),
+    ("place", "unlocked_libraries"),
     [
         ("srv/x-site-packages", {f"{SITE}/zz.pth": b"import os\n"}),
         ("srv/x-site-packages", {"usr/local/lib/libz.so.1": EVIL}),
@@ -111,16 +111,16 @@ def test_a_python_that_no_package_brought_is_held_to_its_first_layer() -> None:
         ("usr/lib/python3/dist-packages", {f"{ARCH}/libmine.so.1": EVIL}),
     ],
 )
-def test_a_record_accounts_for_nothing_but_its_own(place: str, strangers: dict[str, bytes]) -> None:
+def test_a_record_accounts_for_nothing_but_its_own(place: str, unlocked_libraries: dict[str, bytes]) -> None:
     """A distribution that no Python of the image sees, or whose RECORD leads out of its folder, vouches for nothing."""
-    rows = "".join(row(f"/{path}", content) for path, content in strangers.items())
+    rows = "".join(row(f"/{path}", content) for path, content in unlocked_libraries.items())
     vouching: Layer = {
         f"{place}/mine-1.dist-info/RECORD": rows.encode(),
         f"{place}/mine-1.dist-info/METADATA": b"Name: mine\nVersion: 1\n\n",
     }
-    (one,) = errors({**vouching, **strangers}, env={"PATH": "/opt/venv/bin:/usr/bin"})
+    (one,) = errors({**vouching, **unlocked_libraries}, env={"PATH": "/opt/venv/bin:/usr/bin"})
     assert one.code is Code.FILES_DIFFER
-    assert next(iter(strangers)) in one.message
+    assert next(iter(unlocked_libraries)) in one.message
 
 
 def test_a_record_hides_no_secret_outside_its_folder() -> None:
@@ -161,4 +161,4 @@ def test_the_loader_s_cache_leads_to_what_it_names() -> None:
     )
     named = msgspec.structs.replace(there.paths["opt/libtrue-1.2.so"].row, binary=Binary(soname="libtrue.so.1"))
     there.paths["opt/libtrue-1.2.so"] = msgspec.structs.replace(there.paths["opt/libtrue-1.2.so"], row=named)
-    assert list(_led_astray(outside(there))) == ["opt/libcudamine.so"]
+    assert list(_wrong_cache_entries(outside(there))) == ["opt/libcudamine.so"]

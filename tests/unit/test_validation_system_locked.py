@@ -15,9 +15,9 @@ from envbuilder.environment import Additions, Combination, Environment
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.image import lockfile, system_lock
 from envbuilder.image.system_lock import CUDNN_LOCK, SYSTEM_LOCK
-from envbuilder.validation import system_locked
+from envbuilder.validation import system_locks
 from envbuilder.validation.image_claims import claims
-from envbuilder.validation.image_context import Outside
+from envbuilder.validation.image_context import ImageContext
 from envbuilder.validation.installed_files import files
 from envbuilder.validation.static_checks import locked
 
@@ -44,13 +44,13 @@ def cudnn(version: str = "8.6.0.163") -> dict[str, bytes]:
     return {f"opt/cudnn/{path}": what for path, what in there.items()}
 
 
-def subject(*layers: Layer, system: dict[str, str] | None = None, above: int = 1, **more: Any) -> Outside:
+def subject(*layers: Layer, system: dict[str, str] | None = None, above: int = 1, **more: Any) -> ImageContext:
     """Put an image before the checks whose base is its lowest layer, with its locks as this host has them."""
     texts = {SYSTEM_LOCK: SYSTEM} if system is None else system
     return replace(outside(image_of({DPKG: status(BASE)}, *layers), **more), system=texts, locked_above=above)
 
 
-def told(what: Outside) -> list[tuple[str, str]]:
+def told(what: ImageContext) -> list[tuple[str, str]]:
     """Look at the packages, and return code and subject of every error."""
     return [(one.code.value, one.subject) for one in locked(what).findings if one.severity is Severity.ERROR]
 
@@ -201,7 +201,7 @@ def test_an_image_that_asks_for_packages_carries_their_lock(carried: bytes | Non
     layer: dict[str, bytes] = {"opt/envbuilder/environment.json": document}
     layer |= {"opt/envbuilder/system.lock": carried} if carried is not None else {}
     what = subject(layer, system={})
-    what = replace(what, system=system_locked.carried(what.files), system_is_carried=True)
+    what = replace(what, system=system_locks.carried(what.files), system_is_carried=True)
     assert "system.lock in the image" in [one.subject for one in claims(what).findings]
 
 

@@ -13,7 +13,7 @@ from envbuilder.engine.fake import FakeEngine, Script
 from envbuilder.engine.port import ContainerSpec
 from envbuilder.finding import Code
 from envbuilder.validation.checks import CHECKS, Check
-from envbuilder.validation.entrypoint_check import check_user_start
+from envbuilder.validation.entrypoint_check import check_entrypoint
 from envbuilder.verdict import CheckResult
 
 OWN, FRESH = (next(check for check in CHECKS if check.name == name) for name in ("user-start", "fresh-user"))
@@ -39,7 +39,7 @@ def started(script: Callable[[ContainerSpec], Script], check: Check = OWN) -> tu
     """Start an image whose containers do this."""
     engine = FakeEngine(script=script)
     image = engine.add("some:image")
-    return check_user_start(engine, image, check, threading.Event()), engine.runs
+    return check_entrypoint(engine, image, check, threading.Event()), engine.runs
 
 
 def test_a_healthy_image_passes_as_its_users_start_it() -> None:

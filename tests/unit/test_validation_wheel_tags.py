@@ -11,7 +11,7 @@ from envbuilder.finding import Code, Severity
 from envbuilder.validation.image_settings import configuration
 from envbuilder.validation.installed_files import files
 from envbuilder.validation.layer_scan import MAX_KEPT
-from envbuilder.validation.static_checks import of_another_python
+from envbuilder.validation.static_checks import for_another_python
 
 
 @pytest.mark.parametrize(
@@ -29,9 +29,9 @@ from envbuilder.validation.static_checks import of_another_python
 def test_machine_code_for_another_python(tag: str, found: int) -> None:
     """A folder of packages that was copied from a stage with another Python: its modules are not found."""
     there = image_of(package("lxml", "1.0", {"lxml/__init__.py": b"1"}, tag=tag))
-    told = list(of_another_python(outside(there)))
+    told = list(for_another_python(outside(there)))
     assert [one.code for one in told] == [Code.PACKAGE_CONFLICT] * found
-    assert [one.severity for one in of_another_python(outside(there, facts={"environment": ""}))] == (
+    assert [one.severity for one in for_another_python(outside(there, facts={"environment": ""}))] == (
         [Severity.WARNING] * found
     )
 

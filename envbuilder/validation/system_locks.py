@@ -10,7 +10,7 @@ from envbuilder.image.lockfile import Locked
 from envbuilder.image.system_lock import CUDNN_LOCK, SYSTEM_LOCK
 from envbuilder.support import decoding
 from envbuilder.validation.file_records import Distribution, distributions_at
-from envbuilder.validation.image_context import OBJECT, SHOWN, Outside, error, listed
+from envbuilder.validation.image_context import OBJECT, SHOWN, ImageContext, error, listed
 from envbuilder.validation.image_files import ImageFiles
 
 BESIDE = "opt/cudnn"
@@ -37,7 +37,7 @@ def carried(files: ImageFiles) -> dict[str, str]:
     return found
 
 
-def beside(subject: Outside) -> tuple[tuple[Distribution, Locked | None], ...]:
+def beside(subject: ImageContext) -> tuple[tuple[Distribution, Locked | None], ...]:
     """List the distributions that lie beside the system's CUDA, each with its row of the lock."""
     if CUDNN_LOCK not in subject.system:
         return ()
@@ -45,9 +45,9 @@ def beside(subject: Outside) -> tuple[tuple[Distribution, Locked | None], ...]:
     return tuple((one, locked.get(one.name)) for one in distributions_at(subject.files, BESIDE))
 
 
-def unlocked(subject: Outside) -> Iterator[Finding]:
+def unlocked(subject: ImageContext) -> Iterator[Finding]:
     """Name each package of the system, and of what lies beside it, that is not what its lock says."""
-    if not subject.is_ours:
+    if not subject.is_managed:
         return
     status = subject.files.content(dpkg_status.PATH)
     there = dpkg_status.versions(decoding.lossy(status or b""))
@@ -68,7 +68,7 @@ def unlocked(subject: Outside) -> Iterator[Finding]:
         yield from _differing(pins, {name: ", ".join(sorted(all_)) for name, all_ in found.items()}, whole=True)
 
 
-def _of_base(subject: Outside) -> Mapping[str, str]:
+def _of_base(subject: ImageContext) -> Mapping[str, str]:
     """Return what the base says that it holds; nothing where more than a lock's packages may stand above it.
 
     A base without Python gets that from the system's packages as they are on the day of the build.
@@ -92,9 +92,9 @@ def _differing(wanted: Mapping[str, str], there: Mapping[str, str], *, whole: bo
         yield error(Code.LOCK_MISMATCH, "system packages", message, found=", ".join(wrong[SHOWN:])[:200], fix=_FIX)
 
 
-def strangers(subject: Outside, owned: set[str]) -> Iterator[Finding]:
+def unlocked_libraries(subject: ImageContext, owned: set[str]) -> Iterator[Finding]:
     """Name libraries that lie where cuDNN's wheel was laid, where the loader looks, and that it did not bring."""
-    if CUDNN_LOCK not in subject.system or not subject.is_ours:
+    if CUDNN_LOCK not in subject.system or not subject.is_managed:
         return
     inside = (path for path in subject.files.paths if path.startswith(f"{BESIDE}/") and path not in owned)
     found = [path for path in inside if OBJECT.search(path) and subject.files.paths[path].row.kind != "folder"]

@@ -10,9 +10,9 @@ from functools import lru_cache
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.probes.suite.loader import DEFAULTS, parse_cache
 from envbuilder.validation.file_records import Distribution, site_of
-from envbuilder.validation.image_context import OBJECT, OF_CUDA, Outside, either, error, listed
-from envbuilder.validation.image_files import ImageFiles, Seen, is_same
-from envbuilder.validation.python_environment import STDLIB, entries, interpreters, modules_in_front, python_homes
+from envbuilder.validation.image_context import OBJECT, OF_CUDA, ImageContext, either, error, listed
+from envbuilder.validation.image_files import ImageFiles, StackedFile, is_same
+from envbuilder.validation.python_environment import STDLIB, entries, hiding_modules, interpreters, wrong_homes
 
 _FIX = "install it as a package of the lock, or leave it out"
 _CODE = re.compile(r"\.(?:py|pth|egg-link)\Z|\.so(?:\.[\d.]+)?\Z|\.(?:pyc|egg|zip)\Z")
@@ -46,9 +46,9 @@ _OTHERS = re.compile(rf"(?:^|/)lib(?:{OF_CUDA})[\w-]*\.so")
 _BYTE_CODE = re.compile(r"\A(?P<folder>.*?)/?__pycache__/(?P<stem>[^/]+)\.cpython-\d+(?:\.opt-\d)?\.pyc\Z")
 
 
-def strays(subject: Outside, there: tuple[Distribution, ...], owned: set[str]) -> Iterator[Finding]:
+def unowned_code(subject: ImageContext, there: tuple[Distribution, ...], owned: set[str]) -> Iterator[Finding]:
     """Name what Python or the loader would take and nothing accounts for."""
-    weight = Severity.ERROR if subject.is_ours else Severity.WARNING
+    weight = Severity.ERROR if subject.is_managed else Severity.WARNING
     sites = {one.site for one in there}
     groups = (
         ("code of no package on Python's path", sorted({*_unowned(subject, sites, owned), *added(subject, owned)})),
@@ -64,21 +64,21 @@ def strays(subject: Outside, there: tuple[Distribution, ...], owned: set[str]) -
     for what, paths in groups:
         if paths:
             yield either(weight, Code.FILES_DIFFER, what, f"{what}: {listed(paths)}", found=listed(paths), fix=_FIX)
-    gone = missing_of_the_system(subject)
+    gone = missing_system_files(subject)
     if gone:
         text = f"files of the system are gone: {listed(gone)}"
         yield error(Code.FILES_DIFFER, "system packages", text, found=listed(gone), fix="leave the base as it is")
-    yield from modules_in_front(subject, sites)
+    yield from hiding_modules(subject, sites)
     yield from interpreters(subject, sites)
-    yield from python_homes(subject, sites)
+    yield from wrong_homes(subject, sites)
 
 
-def missing_of_the_system(subject: Outside) -> list[str]:
+def missing_system_files(subject: ImageContext) -> list[str]:
     """List files of the system's packages, on Python's or the loader's path, that a later layer deleted."""
     return list(_system(subject, deleted=True))
 
 
-def _unowned(subject: Outside, sites: set[str], owned: set[str]) -> Iterator[str]:
+def _unowned(subject: ImageContext, sites: set[str], owned: set[str]) -> Iterator[str]:
     for path, seen in subject.files.paths.items():
         if seen.row.kind == "folder" or not _CODE.search(path) or path in owned or subject.is_of_system(path):
             continue
@@ -87,14 +87,14 @@ def _unowned(subject: Outside, sites: set[str], owned: set[str]) -> Iterator[str
         site = site_of(path)
         if "/__pycache__/" in path:
             continue  # judged beside its source
-        if (site and (site in sites or _STARTED.search(path) or subject.is_ours)) or (
+        if (site and (site in sites or _STARTED.search(path) or subject.is_managed)) or (
             _ZIPPED.search(path)
             or (STDLIB.match(path) and (_STARTED.search(path) or subject.files.system.owns_below(path)))
         ):
             yield path
 
 
-def _byte_code(subject: Outside, there: tuple[Distribution, ...]) -> Iterator[str]:
+def _byte_code(subject: ImageContext, there: tuple[Distribution, ...]) -> Iterator[str]:
     """Name byte code that Python takes without a look at the source, and that was not written with the source.
 
     Its header holds the time and size of the source that it was made from, or a hash of it; where these are still the
@@ -121,7 +121,7 @@ def _byte_code(subject: Outside, there: tuple[Distribution, ...]) -> Iterator[st
             yield path
 
 
-def _is_installed_in(subject: Outside, source: Seen, there: tuple[Distribution, ...], layer: int) -> bool:
+def _is_installed_in(subject: ImageContext, source: StackedFile, there: tuple[Distribution, ...], layer: int) -> bool:
     """Tell whether a source's package was installed, perhaps anew, in a layer that its byte code came with."""
     path = source.row.path
     brought = subject.files.system.layer(path)
@@ -134,12 +134,12 @@ def _is_installed_in(subject: Outside, source: Seen, there: tuple[Distribution, 
     return any(seen.layer >= layer for seen in found) or not found
 
 
-def _system(subject: Outside, *, deleted: bool) -> Iterator[str]:
+def _system(subject: ImageContext, *, deleted: bool) -> Iterator[str]:
     """Name files of the system's packages, on either path, that came and were changed after their package was.
 
     One whose folder a later layer moved is looked for by the name that its package gave it as well.
     """
-    files, told = subject.files, told_folders(subject)
+    files, told = subject.files, loader_folders(subject)
     for path, layer in files.system.files():
         names = {path, files.system.name(path)}
         needed = any(STDLIB.match(one) or _LOADER.match(one) or _INTERPRETER.match(one) for one in names)
@@ -159,7 +159,7 @@ def _system(subject: Outside, *, deleted: bool) -> Iterator[str]:
                 yield path
 
 
-def _own_library(subject: Outside) -> Iterator[str]:
+def _own_library(subject: ImageContext) -> Iterator[str]:
     """Name files of a Python that no package of the system brought, on either path, that a later layer changed."""
     files = subject.files
     for path in files.hidden:
@@ -170,17 +170,17 @@ def _own_library(subject: Outside) -> Iterator[str]:
             yield path
 
 
-def _libraries(subject: Outside, owned: set[str]) -> Iterator[str]:
+def _libraries(subject: ImageContext, owned: set[str]) -> Iterator[str]:
     """Name libraries in the loader's usual folders, and in those that it was told of, that nothing brings."""
-    if not subject.is_ours:
+    if not subject.is_managed:
         return
     files = subject.files
-    told = told_folders(subject)
+    told = loader_folders(subject)
     if files.paths.keys() & {_PRELOADED, files.resolve(_PRELOADED)}:
         yield _PRELOADED
-    yield from _led_astray(subject)
+    yield from _wrong_cache_entries(subject)
     for path, seen in files.paths.items():
-        if seen.row.kind != "file" or path in owned or subject.is_of_system(path) or _is_of_cuda(path, seen):
+        if seen.row.kind != "file" or path in owned or subject.is_of_system(path) or _is_cuda_library(path, seen):
             continue
         if seen.layer < subject.of_base:
             continue
@@ -189,13 +189,13 @@ def _libraries(subject: Outside, owned: set[str]) -> Iterator[str]:
             yield path
 
 
-def _is_of_cuda(path: str, seen: Seen) -> bool:
+def _is_cuda_library(path: str, seen: StackedFile) -> bool:
     """Tell a library of CUDA, by its name and, where it has one, by its soname: a name alone is quickly given."""
     soname = seen.row.binary.soname if seen.row.binary is not None else ""
     return _OTHERS.search(path) is not None and (not soname or _OTHERS.search(soname) is not None)
 
 
-def _led_astray(subject: Outside) -> Iterator[str]:
+def _wrong_cache_entries(subject: ImageContext) -> Iterator[str]:
     """Name files that the loader's cache gives it for a library that they are not, by name and by soname."""
     for name, paths in _cached(subject).items():
         for path in paths:
@@ -206,11 +206,11 @@ def _led_astray(subject: Outside) -> Iterator[str]:
                 yield seen.row.path
 
 
-def _cached(subject: Outside) -> dict[str, list[str]]:
+def _cached(subject: ImageContext) -> dict[str, list[str]]:
     return parse_cache(subject.files.content("etc/ld.so.cache") or b"")
 
 
-def _programs(subject: Outside, sites: set[str], owned: set[str]) -> Iterator[str]:
+def _programs(subject: ImageContext, sites: set[str], owned: set[str]) -> Iterator[str]:
     """Name programs that nothing brings and that are found, by the image's PATH, where one of the system's is meant."""
     files = subject.files
     own = {posixpath.normpath(f"{site}/../../../bin") for site in sites}
@@ -236,12 +236,12 @@ _OF_PYTHON = ("python", "pip", "pydoc", "idle", "2to3")
 _OF_THE_SYSTEM = ("bin/", "sbin/", "usr/bin/", "usr/sbin/")
 
 
-def _is_system(subject: Outside, path: str) -> bool:
+def _is_system(subject: ImageContext, path: str) -> bool:
     """Tell whether a link ends at a file of the system's packages, as the system's own choices among them do."""
     return subject.is_of_system(subject.files.resolve(path))
 
 
-def told_folders(subject: Outside) -> set[str]:
+def loader_folders(subject: ImageContext) -> set[str]:
     """Return every folder on the loader's path: by its variable, its settings, its cache and its own defaults."""
     folders = {*entries(subject, "LD_LIBRARY_PATH"), *(folder.strip("/") for folder in DEFAULTS)}
     for path, content in subject.files.kept():
@@ -282,7 +282,7 @@ def is_of_library(files: ImageFiles, path: str) -> bool:
     return bool(_root_of(files, path)) and _STANDARD_LIBRARY_CODE.search(path) is not None and not site_of(path)
 
 
-def added(subject: Outside, owned: set[str]) -> Iterator[str]:
+def added(subject: ImageContext, owned: set[str]) -> Iterator[str]:
     """Name code that is in a Python's own library and that did not come with it: it stands in front of every package.
 
     Of a library that the system's packages brought, all has to be theirs.
@@ -307,7 +307,7 @@ def _is_by_others(files: ImageFiles, path: str, layer: int) -> bool:
     return of_system and any(_OTHER_LISTS.match(row.path) for row in files.records[layer].rows)
 
 
-def deleted(subject: Outside) -> Iterator[str]:
+def deleted(subject: ImageContext) -> Iterator[str]:
     """Name code of a Python's own library, of one that no package of the system brought, that a later layer deleted."""
     files = subject.files
     gone = [
