@@ -148,7 +148,7 @@ def _steps(row: dict[str, Any]) -> tuple[Step, ...]:
 
 
 def _record(*words: str, folder: str = "{site}") -> Run:
-    return Run(f"python3 -I /run/{RECORD_TOOL} {' '.join(words)}", folder=folder, tool=RECORD_TOOL)
+    return Run(f"python3 -IS /run/{RECORD_TOOL} {' '.join(words)}", folder=folder, tool=RECORD_TOOL)
 
 
 def _control(row: dict[str, Any]) -> Control:

@@ -149,7 +149,7 @@ def test_only_steps_with_network_get_the_certificates_and_index_of_the_host() ->
 
 def test_record_tool_writes_the_record_of_a_new_package_and_updates_it(tmp_path: Path) -> None:
     def record(*words: str) -> int:
-        command = [sys.executable, "-I", str(DEFECTS / RECORD_TOOL), *words]
+        command = [sys.executable, "-IS", str(DEFECTS / RECORD_TOOL), *words]
         return subprocess.run(command, cwd=tmp_path, check=False).returncode
 
     (tmp_path / "mine.py").write_text("VERSION = 1\n")

@@ -18,7 +18,6 @@ from envbuilder.validation.image_claims import (
     left_out_of,
     libraries_left_out,
     says_cuda,
-    unknown_left_out,
     without_cuda,
 )
 from envbuilder.validation.judge import Causes, mark_consequences
@@ -104,8 +103,6 @@ def test_of_a_list_of_omissions_libraries_are_told() -> None:
     files = image_of({LIST_AT: text.encode()})
     assert libraries_left_out(text) == left_out_of(files, labels, lock) == told
     assert left_out_of(files, {}, lock) == libraries_left_out("") == ()
-    assert unknown_left_out({}, told) == ()
-    assert unknown_left_out(labels, [("a", "1")]) == (("a", "/"),)
 
 
 @pytest.mark.parametrize(
