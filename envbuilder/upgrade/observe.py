@@ -16,7 +16,7 @@ from envbuilder.upgrade.observed import Inventory, Numerics, Observed, Printed, 
 from envbuilder.workspace import packaged, packaged_in
 
 PROBES = "probes"
-SHARED = ("__init__.py", "installed.py", "tensorflow_files.py", "watchdog.py")
+SHARED = ("__init__.py", "elf.py", "installed.py", "loader.py", "tensorflow_install.py", "watchdog.py")
 """What the upgrade probes take from the suite's folder."""
 
 _STDERR_KEPT = 4000

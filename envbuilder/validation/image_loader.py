@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from envbuilder.engine.port import Image
-from envbuilder.probes.suite import framework, installed
+from envbuilder.probes.suite import installed, tensorflow_install
 from envbuilder.probes.suite.elf import Elf
 from envbuilder.probes.suite.loader import DEFAULTS, Search, parse_cache
 from envbuilder.support import decoding
@@ -133,7 +133,7 @@ class ImagePython:
     def own(self, search: ImageSearch) -> list[Elf]:
         """List TensorFlow's own large objects."""
         folder = self.framework_folder
-        return framework.callers(search, folder) if folder else []
+        return tensorflow_install.callers(search, folder) if folder else []
 
     def _below(self) -> Iterator[tuple[str, StackedFile]]:
         places = tuple(f"{site}/" for site in self.sites)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from envbuilder.finding import Code, Finding, Severity
-from envbuilder.probes.suite import closure
+from envbuilder.probes.suite import library_dependencies
 from envbuilder.support import decoding
 from envbuilder.validation.image_context import ImageContext, either, error, listed
 from envbuilder.validation.image_files import StackedFile
@@ -172,7 +172,7 @@ def _edited(subject: ImageContext, prefix: str) -> str:
 def _unmet(subject: ImageContext, python: str) -> Iterator[Finding]:
     """Name libraries that the interpreter itself needs and that are not there: it starts with none of them missing."""
     search = ImageSearch(subject.files, subject.image)
-    for name, _, tried in closure.unmet(search, f"/{subject.files.resolve(python)}"):
+    for name, _, tried in library_dependencies.unmet(search, f"/{subject.files.resolve(python)}"):
         text = f"{name}, which the interpreter needs, is not where the loader looks: Python does not start"
         yield error(Code.MISSING_LIBRARY, name, text, requires=name, found=", ".join(tried[:6]), fix=_FIX)
 

@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 
 from envbuilder.finding import Code, Finding, Severity
-from envbuilder.probes.suite import closure, packages, stacks, xlatools
-from envbuilder.probes.suite.answer import Answer
-from envbuilder.probes.suite.stacks import LOADED, STUB_AT_MOST
+from envbuilder.probes.suite import library_conflicts, library_dependencies, packages, xlatools
+from envbuilder.probes.suite.library_conflicts import LOADED, STUB_AT_MOST
+from envbuilder.probes.suite.result import Answer
 from envbuilder.support import decoding
 from envbuilder.validation.file_records import distributions
 from envbuilder.validation.image_context import CheckOutput, ImageContext, either, listed
@@ -66,7 +66,7 @@ def _markers(subject: ImageContext, python: ImagePython) -> dict[str, str]:
 def complete(subject: ImageContext) -> CheckOutput:
     """Look for every need of every shared object that packages bring."""
     search, python = _searched(subject)
-    return _looked(closure.complete_in(search, python.objects(search), python.own(search)))
+    return _looked(library_dependencies.complete_in(search, python.objects(search), python.own(search)))
 
 
 def versions(subject: ImageContext) -> CheckOutput:
@@ -77,7 +77,7 @@ def versions(subject: ImageContext) -> CheckOutput:
     named = [name.removeprefix(_GLIBC) for name in libc.defines if name.startswith(_GLIBC)] if libc is not None else []
     known = [name for name in named if key_or_none(name)]
     newest = _GLIBC + max(known, key=order) if known else "no C library that can be read"
-    return _looked(closure.versions_in(search, python.objects(search), newest))
+    return _looked(library_dependencies.versions_in(search, python.objects(search), newest))
 
 
 def only_one(subject: ImageContext) -> CheckOutput:
@@ -87,7 +87,7 @@ def only_one(subject: ImageContext) -> CheckOutput:
     def version_of(path: str) -> str | None:
         return cudnn_version(subject.files, path)
 
-    return _looked(stacks.only_one_in(search, python.own(search), _facts(subject), version_of))
+    return _looked(library_conflicts.only_one_in(search, python.own(search), _facts(subject), version_of))
 
 
 def cudnn_version(files: ImageFiles, path: str) -> str | None:
@@ -105,9 +105,11 @@ def no_stub(subject: ImageContext) -> CheckOutput:
 
     def is_stub(path: str) -> bool:
         real = search.real(path)
-        return "/stubs/" in real or search.size(real) < stacks.STUB_AT_MOST
+        return "/stubs/" in real or search.size(real) < library_conflicts.STUB_AT_MOST
 
-    return _and(_looked(stacks.no_stub_in(search, python.own(search), is_stub)), tuple(driver_libraries(subject)))
+    return _and(
+        _looked(library_conflicts.no_stub_in(search, python.own(search), is_stub)), tuple(driver_libraries(subject))
+    )
 
 
 def tools(subject: ImageContext) -> CheckOutput:

@@ -60,6 +60,9 @@ def request_for_cpu(engine: DockerEngine, workspace: Workspace) -> ValidationReq
     return ValidationRequest.of(built, budgets=choice.matrix.budgets)
 
 
+STALL_LOOPS = Path(__file__).parents[1] / "support" / "stall_loops.py"
+
+
 def check(name: str, probe: str, **more: Any) -> dict[str, Any]:
     """Describe one check for a plan."""
     return {"name": name, "tier": "static", "group": "g", "probe": probe, "limit_s": 60} | more
@@ -77,10 +80,10 @@ def test_probes_run_on_every_python(engine: DockerEngine, name: str, version: st
         check("hang", "misbehave:hang", limit_s=2),
         check("throw", "misbehave:throw"),
         check("packages", "packages:consistent"),
-        check("one-cuda", "stacks:only_one"),
-        check("no-stub", "stacks:no_stub"),
-        check("closure", "closure:complete"),
-        check("versions", "closure:versions"),
+        check("one-cuda", "library_conflicts:only_one"),
+        check("no-stub", "library_conflicts:no_stub"),
+        check("closure", "library_dependencies:complete"),
+        check("versions", "library_dependencies:versions"),
         check("driver", "driver:identity"),
     ]
     files = {f"probes/{item}": content for item, content in {**suite_plan.probe_files(), **MISBEHAVE}.items()}
@@ -223,12 +226,13 @@ def test_stalls_are_told_apart_and_a_healthy_loop_raises_nothing(
         name="stall-controls",
         level="cpu",
         group="steps",
-        probe="steps:controls",
+        probe="stall_loops:controls",
         proves="the detector works",
         codes=(),
         limit_s=900,
     )
     session = Session((controls,), lambda _: None)
-    why = in_container(engine, Place(request_for_cpu.image), suite_plan.plan((controls,), Facts(flavor="cpu")), session)
+    place = Place(request_for_cpu.image, files={"probes/stall_loops.py": STALL_LOOPS.read_bytes()})
+    why = in_container(engine, place, suite_plan.plan((controls,), Facts(flavor="cpu")), session)
     (result,) = session.results(why)
     assert result.outcome == "passed", result.observed + result.log[-2000:]

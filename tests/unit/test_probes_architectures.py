@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from device_code import CUBIN, PTX, container, entry, shared_object
 
-from envbuilder.probes.suite import architectures, framework
+from envbuilder.probes.suite import gpu_code, tensorflow_install
 from envbuilder.probes.suite.elf import Elf
 
 
@@ -19,8 +19,8 @@ def kernels(*numbers: int) -> bytes:
 
 def judged(monkeypatch: pytest.MonkeyPatch, library: Path, **facts: Any) -> tuple[str, list[str]]:
     """Judge one object as TensorFlow's; return the outcome and what was found in each finding."""
-    monkeypatch.setattr(framework, "callers", lambda _: [Elf(str(library))])
-    answer = architectures.in_binaries({"ptx": ("9.0",), **facts})
+    monkeypatch.setattr(tensorflow_install, "callers", lambda _: [Elf(str(library))])
+    answer = gpu_code.in_binaries({"ptx": ("9.0",), **facts})
     return answer["outcome"], [one["found"] for one in answer["findings"]]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from envbuilder.probes.suite.build_claims import same
+from envbuilder.probes.suite.build_info import same
 from envbuilder.probes.suite.startup import same_release
 
 

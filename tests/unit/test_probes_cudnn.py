@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from envbuilder.probes.suite import libraries
+from envbuilder.probes.suite import runtime_libraries
 
 
 def shared_object(folder: Path, name: str, code: str) -> str:
@@ -21,7 +21,7 @@ def shared_object(folder: Path, name: str, code: str) -> str:
 def test_a_cudnn_that_answers(tmp_path: Path) -> None:
     """The number that the library gives is its version."""
     path = shared_object(tmp_path, "libcudnn.so.8", "unsigned long cudnnGetVersion(void) { return 8907; }")
-    assert libraries.ask_cudnn(path) == ("8.9.7", "")
+    assert runtime_libraries.ask_cudnn(path) == ("8.9.7", "")
 
 
 def test_a_cudnn_that_aborts_names_what_its_part_lacks(tmp_path: Path) -> None:
@@ -31,9 +31,9 @@ def test_a_cudnn_that_aborts_names_what_its_part_lacks(tmp_path: Path) -> None:
         'unsigned long cudnnGetVersion(void) { fputs("Could not load library libcudnn_ops_infer.so.8. Error: '
         'libnvrtc.so: cannot open shared object file: No such file or directory\\n", stderr); abort(); }'
     )
-    version, said = libraries.ask_cudnn(shared_object(tmp_path, "libcudnn.so.8", code))
+    version, said = runtime_libraries.ask_cudnn(shared_object(tmp_path, "libcudnn.so.8", code))
     assert version is None
-    assert libraries._silent("libcudnn.so.8", "/x/libcudnn.so.8", said)["subject"] == "libnvrtc.so"
+    assert runtime_libraries._silent("libcudnn.so.8", "/x/libcudnn.so.8", said)["subject"] == "libnvrtc.so"
 
 
 @pytest.mark.parametrize(("answer", "version"), [(0, "11.8"), (35, "11 (by its soname)")])
@@ -41,4 +41,4 @@ def test_a_run_time_that_wants_a_driver_is_known_by_its_soname(tmp_path: Path, a
     """CUDA 11's run time says nothing without a driver (error 35): its soname still tells the major, never 0.0."""
     code = f"int cudaRuntimeGetVersion(int *v) {{ if ({answer}) return {answer}; *v = 11080; return 0; }}"
     path = shared_object(tmp_path, "libcudart.so.11.0", code)
-    assert libraries._runtime_version(path, "libcudart.so.11.0") == version
+    assert runtime_libraries._runtime_version(path, "libcudart.so.11.0") == version

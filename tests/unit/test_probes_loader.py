@@ -14,14 +14,12 @@ from typing import Any
 import pytest
 
 from envbuilder.probes.suite import (
-    closure,
     elf,
-    framework,
-    libraries,
+    library_conflicts,
+    library_dependencies,
     loader,
-    opened,
-    stacks,
-    tensorflow_files,
+    runtime_libraries,
+    tensorflow_install,
     xlatools,
 )
 
@@ -105,9 +103,9 @@ def test_the_cache_of_this_system_is_read() -> None:
 
 def test_a_missing_library_is_named_with_the_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """MISSING_LIBRARY carries the name and every place that was looked in."""
-    monkeypatch.setattr(framework, "new_search", lambda: loader.Search(str(tmp_path), {}, []))
-    monkeypatch.setattr(framework, "callers", lambda _: [caller(tmp_path, runpath=["$ORIGIN/cuda"])])
-    answer = libraries.opened({"flavor": "gpu", "libraries": ["libcufft.so.11"]})
+    monkeypatch.setattr(tensorflow_install, "new_search", lambda: loader.Search(str(tmp_path), {}, []))
+    monkeypatch.setattr(tensorflow_install, "callers", lambda _: [caller(tmp_path, runpath=["$ORIGIN/cuda"])])
+    answer = runtime_libraries.opened({"flavor": "gpu", "libraries": ["libcufft.so.11"]})
     assert answer["outcome"] == "failed"
     (found,) = answer["findings"]
     assert (found["code"], found["subject"]) == ("MISSING_LIBRARY", "libcufft.so.11")
@@ -120,10 +118,10 @@ def test_a_library_in_a_wheel_that_is_not_searched_is_another_mistake(
 ) -> None:
     """As in 2.16.1: the wheel is installed, and this build does not look there."""
     put(tmp_path / "nvidia" / "cufft" / "lib", "libcufft.so.11")
-    monkeypatch.setattr(framework, "new_search", lambda: loader.Search("", {}, []))
-    monkeypatch.setattr(framework, "callers", lambda _: [caller(tmp_path)])
-    monkeypatch.setattr(framework, "wheel_folders", lambda: [str(tmp_path / "nvidia" / "cufft" / "lib")])
-    (found,) = libraries.opened({"flavor": "gpu", "libraries": ["libcufft.so.11"]})["findings"]
+    monkeypatch.setattr(tensorflow_install, "new_search", lambda: loader.Search("", {}, []))
+    monkeypatch.setattr(tensorflow_install, "callers", lambda _: [caller(tmp_path)])
+    monkeypatch.setattr(tensorflow_install, "wheel_folders", lambda: [str(tmp_path / "nvidia" / "cufft" / "lib")])
+    (found,) = runtime_libraries.opened({"flavor": "gpu", "libraries": ["libcufft.so.11"]})["findings"]
     assert found["code"] == "LIBRARY_PATH"
 
 
@@ -150,8 +148,8 @@ def test_what_tensorflow_cannot_open_has_the_code_that_the_loader_check_gives_it
     if installed:
         put(tmp_path, "libcufft.so.11")
         put(tmp_path, "libnvJitLink.so.12")
-    monkeypatch.setattr(framework, "wheel_folders", lambda: [str(tmp_path)])
-    (found,) = opened.by_tensorflow({"flavor": "gpu", "libraries": ["libcufft.so.11"]})["findings"]
+    monkeypatch.setattr(tensorflow_install, "wheel_folders", lambda: [str(tmp_path)])
+    (found,) = runtime_libraries.by_tensorflow({"flavor": "gpu", "libraries": ["libcufft.so.11"]})["findings"]
     assert (found["code"], found["subject"]) == (code, subject)
 
 
@@ -180,12 +178,12 @@ def besides(
     folder.mkdir(parents=True)
     for name in names:
         put(folder, name)
-    monkeypatch.setattr(framework, "new_search", lambda: loader.Search("", {}, []))
-    monkeypatch.setattr(framework, "callers", lambda _: [SimpleNamespace(path=str(one), runpath=[], rpath=[])])
-    monkeypatch.setattr(framework, "search_path", lambda *_: [])
-    monkeypatch.setattr(framework, "wheel_folders", lambda: [str(folder)])
+    monkeypatch.setattr(tensorflow_install, "new_search", lambda: loader.Search("", {}, []))
+    monkeypatch.setattr(tensorflow_install, "callers", lambda _: [SimpleNamespace(path=str(one), runpath=[], rpath=[])])
+    monkeypatch.setattr(tensorflow_install, "search_path", lambda *_: [])
+    monkeypatch.setattr(tensorflow_install, "wheel_folders", lambda: [str(folder)])
     gone = [(locked, left_out)] if left_out else []
-    answer = opened.besides({"flavor": "gpu", "locked": [(locked, "1")] if locked else [], "left_out": gone})
+    answer = runtime_libraries.besides({"flavor": "gpu", "locked": [(locked, "1")] if locked else [], "left_out": gone})
     return {**answer, "asked": asked}
 
 
@@ -255,9 +253,9 @@ def test_what_the_lock_brings_has_to_be_here(
 
 def test_where_no_opener_is_found_nothing_is_said_to_open(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without TensorFlow's own objects it cannot be told what it opens: that is no pass."""
-    monkeypatch.setattr(framework, "new_search", lambda: loader.Search("", {}, []))
-    monkeypatch.setattr(framework, "callers", lambda _: [])
-    assert opened.besides({"flavor": "gpu", "locked": [("nvidia-nccl-cu12", "1")]})["outcome"] == "skipped"
+    monkeypatch.setattr(tensorflow_install, "new_search", lambda: loader.Search("", {}, []))
+    monkeypatch.setattr(tensorflow_install, "callers", lambda _: [])
+    assert runtime_libraries.besides({"flavor": "gpu", "locked": [("nvidia-nccl-cu12", "1")]})["outcome"] == "skipped"
 
 
 def test_a_build_that_opens_no_cupti_is_asked_for_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,21 +271,21 @@ def test_copies_of_a_library(tmp_path: Path) -> None:
     (tmp_path / "c").mkdir()
     (tmp_path / "c" / "libcudart.so.12").symlink_to(first)
     folders = [str(tmp_path / name) for name in "abc"]
-    assert stacks.copies_of(loader.Search("", {}, []), "libcudart", folders) == [str(first), str(second)]
-    assert stacks.copies_of(loader.Search("", {}, []), "libcublas", folders) == []
+    assert library_conflicts.copies_of(loader.Search("", {}, []), "libcudart", folders) == [str(first), str(second)]
+    assert library_conflicts.copies_of(loader.Search("", {}, []), "libcublas", folders) == []
 
 
 def test_a_stub_is_told_by_its_place(tmp_path: Path) -> None:
     """A library in ``stubs/`` is a stub, also through a link."""
     stub = put(tmp_path / "cuda" / "stubs", "libcuda.so")
     (tmp_path / "libcuda.so.1").symlink_to(stub)
-    assert stacks.is_stub(str(tmp_path / "libcuda.so.1"))
+    assert library_conflicts.is_stub(str(tmp_path / "libcuda.so.1"))
 
 
 @pytest.mark.parametrize(("number", "text"), [(7605, "7.6.5"), (8907, "8.9.7"), (90300, "9.3.0"), (91002, "9.10.2")])
 def test_cudnn_versions(number: int, text: str) -> None:
     """A cuDNN number is read by the scheme of its major version."""
-    assert libraries.cudnn_text(number) == text
+    assert runtime_libraries.cudnn_text(number) == text
 
 
 @pytest.mark.parametrize(
@@ -295,7 +293,7 @@ def test_cudnn_versions(number: int, text: str) -> None:
 )
 def test_cudnn_rule(loaded: str, fits: bool) -> None:  # noqa: FBT001
     """Same major, minor not older than the build's 9.3; the patch is free."""
-    conflict = libraries.cudnn_conflict("/x/libcudnn.so.9", loaded, {"built_cudnn": "9.3"})
+    conflict = runtime_libraries.cudnn_conflict("/x/libcudnn.so.9", loaded, {"built_cudnn": "9.3"})
     assert (conflict is None) is fits
     assert conflict is None or conflict["code"] == "CUDNN_MISMATCH"
 
@@ -313,7 +311,7 @@ def test_closure_finds_what_an_object_lacks(tmp_path: Path) -> None:
     """A need that no place satisfies is reported with its user; the driver's own libraries are not needs."""
     search = loader.Search("", loader.read_cache())
     known(search, tmp_path / "a.so", needed=["libgone.so.3", "libcuda.so.1", "libc.so.6"])
-    assert [(name, user) for name, user, _ in closure.unmet(search, str(tmp_path / "a.so"))] == [
+    assert [(name, user) for name, user, _ in library_dependencies.unmet(search, str(tmp_path / "a.so"))] == [
         ("libgone.so.3", str(tmp_path / "a.so"))
     ]
 
@@ -325,7 +323,7 @@ def test_an_rpath_reaches_the_needs_of_needs_and_a_runpath_does_not(tmp_path: Pa
         known(search, tmp_path / "module.so", needed=["libsecond.so"], **{kind: "$ORIGIN/libs"})
         known(search, tmp_path / "libs" / "libsecond.so", needed=["libthird.so"])
         known(search, tmp_path / "libs" / "libthird.so", needed=[])
-        assert [name for name, _, _ in closure.unmet(search, str(tmp_path / "module.so"))] == lacks
+        assert [name for name, _, _ in library_dependencies.unmet(search, str(tmp_path / "module.so"))] == lacks
 
 
 def test_what_is_loaded_already_is_not_searched_again(tmp_path: Path) -> None:
@@ -334,7 +332,7 @@ def test_what_is_loaded_already_is_not_searched_again(tmp_path: Path) -> None:
     known(search, tmp_path / "module.so", needed=["libsecond.so", "libthird.so"], runpath="$ORIGIN/libs")
     known(search, tmp_path / "libs" / "libsecond.so", needed=["libthird.so"])
     known(search, tmp_path / "libs" / "libthird.so", needed=[])
-    assert closure.unmet(search, str(tmp_path / "module.so")) == []
+    assert library_dependencies.unmet(search, str(tmp_path / "module.so")) == []
 
 
 def test_a_plug_in_finds_what_tensorflow_has_loaded(tmp_path: Path) -> None:
@@ -350,7 +348,10 @@ def test_a_plug_in_finds_what_tensorflow_has_loaded(tmp_path: Path) -> None:
     objects = [one for one in [search.read(str(own))] if one is not None]
     lacks = {
         path.name: [
-            name for name, _, _ in closure.unmet(search, str(path), framework.loaded_before(search, str(path), objects))
+            name
+            for name, _, _ in library_dependencies.unmet(
+                search, str(path), tensorflow_install.loaded_before(search, str(path), objects)
+            )
         ]
         for path in (plugin, module)
     }
@@ -367,10 +368,10 @@ def test_only_the_object_that_opens_cuda_decides_what_is_found(tmp_path: Path) -
         return SimpleNamespace(path=str(tmp_path / name), rpath=[], runpath=[str(tmp_path / folder)], machine=machine)
 
     code, opener = one("libtensorflow_cc.so.2", "cusolver"), one("libtensorflow_framework.so.2", "cublas")
-    found, tried = framework.find(search, "libcusolver.so.11", [opener, code])
+    found, tried = tensorflow_install.find(search, "libcusolver.so.11", [opener, code])
     assert found is None
     assert tried == [str(tmp_path / "cublas" / "libcusolver.so.11")]
-    assert framework.find(search, "libcusolver.so.11", [code])[0] is not None
+    assert tensorflow_install.find(search, "libcusolver.so.11", [code])[0] is not None
 
 
 @pytest.mark.parametrize("lacks", ["ptxas", "libdevice.10.bc"])
@@ -383,7 +384,7 @@ def test_xla_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacks: str) 
         path.write_text("")
         path.chmod(0o755)
     (tmp_path / "tensorflow").mkdir()
-    monkeypatch.setattr(tensorflow_files, "tensorflow_folder", lambda: str(tmp_path / "tensorflow"))
+    monkeypatch.setattr(tensorflow_install, "tensorflow_folder", lambda: str(tmp_path / "tensorflow"))
     monkeypatch.setattr(xlatools, "USUAL", [])
     monkeypatch.setenv("PATH", str(tmp_path))
     assert xlatools.found({"built_cuda": "99.9"})["outcome"] == "passed"
@@ -394,6 +395,6 @@ def test_xla_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacks: str) 
 
 def test_this_python_is_whole() -> None:
     """Every need of this environment's own packages is met: the check finds nothing where nothing is wrong."""
-    answer = closure.complete({})
+    answer = library_dependencies.complete({})
     assert [one for one in answer["findings"] if one["severity"] == "error"] == []
     assert sys.prefix

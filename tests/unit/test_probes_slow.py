@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from envbuilder.probes.suite import cuda_timeline, imports, slow, timeline
+from envbuilder.probes.suite import cuda_timeline, startup_diagnosis, startup_timing
 
 
 def document(*, grew: int = 0, gpus: int = 1, imported: float = 2.5, **changes: float) -> dict[str, Any]:
@@ -19,42 +19,46 @@ def document(*, grew: int = 0, gpus: int = 1, imported: float = 2.5, **changes: 
 
 def test_an_ordinary_start_leads_to_nothing() -> None:
     """Times that are usual name no cause, whatever the persistence mode."""
-    assert slow.causes([document()], [document()], {}, [False]) == []
+    assert startup_diagnosis.causes([document()], [document()], {}, [False]) == []
 
 
 def test_compilation_from_ptx_is_proven() -> None:
     """Slow first use that fills the kernel cache, is gone with it, and fails where JIT is forbidden, is PTX_JIT."""
     cold = [document(grew=80 << 20, GPUfirst_op=140.0)] * 3
-    (found,) = slow.causes(cold, [document()] * 3, {"no JIT from PTX": {"error": "PTX JIT is disabled"}}, [True])
+    (found,) = startup_diagnosis.causes(
+        cold, [document()] * 3, {"no JIT from PTX": {"error": "PTX JIT is disabled"}}, [True]
+    )
     assert found["code"] == "PTX_JIT"
     assert "CUDA_DISABLE_PTX_JIT=1" in found["message"]
-    assert slow.causes([document(GPUfirst_op=140.0)] * 3, [document(GPUfirst_op=140.0)] * 3, {}, [True]) == []
+    assert (
+        startup_diagnosis.causes([document(GPUfirst_op=140.0)] * 3, [document(GPUfirst_op=140.0)] * 3, {}, [True]) == []
+    )
 
 
 def test_a_slow_disk() -> None:
     """An import that is slow from disk alone is the storage's."""
-    (found,) = slow.causes([document(imported=40.0)], [document()], {}, [])
+    (found,) = startup_diagnosis.causes([document(imported=40.0)], [document()], {}, [])
     assert (found["code"], found["subject"]) == ("SLOW_PHASE", "import")
 
 
 def test_many_gpus() -> None:
     """Contexts that cost much less on one visible GPU are many GPUs' cost."""
     warm = [document(gpus=8, contexts_and_allocator=6.0)]
-    (found,) = slow.causes(warm, warm, {"one visible GPU": document(gpus=1)}, [True] * 8)
+    (found,) = startup_diagnosis.causes(warm, warm, {"one visible GPU": document(gpus=1)}, [True] * 8)
     assert found["subject"] == "contexts"
 
 
 def test_persistence_mode() -> None:
     """A slow listing with persistence mode off is the driver starting anew; with it on it is not."""
     warm = [document(device_listing=5.0)]
-    (found,) = slow.causes(warm, warm, {}, [False])
+    (found,) = startup_diagnosis.causes(warm, warm, {}, [False])
     assert "nvidia-persistenced" in found["fix"]
-    assert slow.causes(warm, warm, {}, [True]) == []
+    assert startup_diagnosis.causes(warm, warm, {}, [True]) == []
 
 
 def test_phases_keep_every_sample() -> None:
     """A phase's samples are kept apart, cold and warm, in the order in which phases happen."""
-    phases = timeline.phases([document(), document(imported=3.0)], [document(imported=2.0)])
+    phases = startup_timing.phases([document(), document(imported=3.0)], [document(imported=2.0)])
     assert phases["import"] == {"cold_s": [2.5, 3.0], "warm_s": [2.0]}
     assert list(phases)[:2] == ["process start", "import"]
 
@@ -68,18 +72,21 @@ def cuda_run(error: str = "", *, right: bool = True) -> dict[str, Any]:
 
 def test_the_cuda_level_gives_the_time_to_a_context() -> None:
     """Opening, initialising and contexts add up; a kernel that computes wrongly or a refusing driver is an error."""
-    answer = slow.cuda_answer({"cold": [cuda_run()], "warm": [cuda_run()]})
+    answer = startup_diagnosis.cuda_answer({"cold": [cuda_run()], "warm": [cuda_run()]})
     assert answer["outcome"] == "passed"
     assert abs(answer["measurements"]["context"]["value"] - 0.5) < 1e-9
-    assert slow.cuda_answer({"cold": [cuda_run(right=False)], "warm": [cuda_run(right=False)]})["outcome"] == "failed"
-    assert slow.cuda_answer({"cold": [cuda_run("no device")], "warm": []})["outcome"] == "failed"
+    assert (
+        startup_diagnosis.cuda_answer({"cold": [cuda_run(right=False)], "warm": [cuda_run(right=False)]})["outcome"]
+        == "failed"
+    )
+    assert startup_diagnosis.cuda_answer({"cold": [cuda_run("no device")], "warm": []})["outcome"] == "failed"
 
 
 @pytest.mark.parametrize(("number", "code"), [(34, "STUB_LIBCUDA"), (803, "DRIVER_MISMATCH"), (7, "GPU_NOT_VISIBLE")])
 def test_a_driver_that_refuses_is_named_as_everywhere(number: int, code: str) -> None:
     """The timeline gives a driver's answer the code that the check of the driver gives it."""
     run = {**cuda_run(), "error": {"call": "cuInit", "code": number, "text": "cuInit answers"}}
-    (found,) = slow.cuda_answer({"cold": [run], "warm": []})["findings"]
+    (found,) = startup_diagnosis.cuda_answer({"cold": [run], "warm": []})["findings"]
     assert found["code"] == code
 
 
@@ -103,7 +110,7 @@ def test_an_import_is_split_by_the_loaders_own_words() -> None:
         (9.6, b"envbuilder-object done"),
         (99.0, b"after"),
     ]
-    split = imports.analyse(events)
+    split = startup_diagnosis.analyse(events)
     told = {name: round(seconds, 6) for name, seconds in split["seconds"].items()}
     assert told == {"Python modules": 7.0, "mapping and relocation": 0.6, "initialisers (registration)": 2.0}
     assert split["slowest"] == ("/x/libtensorflow_cc.so.2", 2.0)

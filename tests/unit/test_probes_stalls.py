@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envbuilder.probes.suite import stalls
+from envbuilder.probes.suite import stall_rules
 
 STEPS = 160
 
@@ -33,7 +33,7 @@ def recorded(**changes: Any) -> list[dict[str, Any]]:
 
 def names(steps: list[dict[str, Any]], constant: tuple[float, ...] = ()) -> list[str]:
     """Name the causes found."""
-    return [cause.name for cause in stalls.causes(steps, constant)]
+    return [cause.name for cause in stall_rules.causes(steps, constant)]
 
 
 def test_each_cause_has_its_own_evidence() -> None:
@@ -61,9 +61,9 @@ def test_retracing_of_known_shapes_is_not_shape_churn() -> None:
 def test_warm_up_does_not_count() -> None:
     """What happens before the loop is warm (traces, sessions, long steps) is not held against it."""
     early = recorded(
-        traces=lambda index: min(index, stalls.WARM_UP),
-        sessions=lambda index: min(index, stalls.WARM_UP),
-        step=lambda index: 3.0 if index < stalls.WARM_UP else 0.001,
+        traces=lambda index: min(index, stall_rules.WARM_UP),
+        sessions=lambda index: min(index, stall_rules.WARM_UP),
+        step=lambda index: 3.0 if index < stall_rules.WARM_UP else 0.001,
     )
     assert names(early) == []
 
@@ -98,7 +98,7 @@ def test_random_noise_has_no_cause(noise: list[tuple[int, float]]) -> None:
 
 def test_distribution() -> None:
     """The percentiles are those of the steps after warm-up."""
-    told = stalls.distribution(recorded(step=lambda index: 1.0 if index == STEPS - 1 else 0.001))
+    told = stall_rules.distribution(recorded(step=lambda index: 1.0 if index == STEPS - 1 else 0.001))
     assert 0.0019 < told["p50"] < 0.0021
     assert told["p95"] == told["p50"]
     assert told["max"] > 1

@@ -25,10 +25,10 @@ FACTS = {
 }
 PROGRAM = """
 import json, sys
-from envbuilder.probes.suite import contexts, driver, elf, framework, generated
+from envbuilder.probes.suite import gpu_devices, driver, elf, tensorflow_install, gpu_code
 if sys.argv[2] == "generated":
-    framework.callers = lambda search: [elf.Elf(sys.argv[3])]
-probe = {"identity": driver.identity, "contexts": contexts.made, "generated": generated.loaded}[sys.argv[2]]
+    tensorflow_install.callers = lambda search: [elf.Elf(sys.argv[3])]
+probe = {"identity": driver.identity, "contexts": gpu_devices.made, "generated": gpu_code.loaded}[sys.argv[2]]
 print(json.dumps(probe(json.loads(sys.argv[1]))))
 """
 KERNELS = ROOT / "tests" / "data" / "device_code" / "libkernels.so"

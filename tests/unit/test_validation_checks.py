@@ -98,13 +98,13 @@ def test_digest_changes_with_code_and_table_and_not_with_prose() -> None:
     sentence = msgspec.structs.replace(CHECKS[0], proves="reworded")
     changed = {
         digest_of((limit, *CHECKS[1:]), files),
-        with_line("numerics.py", b"\nX = 1\n"),
+        with_line("cpu_checks.py", b"\nX = 1\n"),
         with_line("host/judge.py", b"\nX = 1\n"),
         suite_plan.digest(),
     }
     assert len(changed) == 4
     assert digest_of((sentence, *CHECKS[1:]), files) == suite_plan.digest()
-    assert with_line("numerics.py", b"\n# a comment\n") == suite_plan.digest()
+    assert with_line("cpu_checks.py", b"\n# a comment\n") == suite_plan.digest()
 
 
 def test_code_only_drops_prose_and_keeps_strings() -> None:

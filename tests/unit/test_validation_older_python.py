@@ -109,11 +109,11 @@ names = sorted(name[:-3] for name in os.listdir(sys.argv[1] + "/suite") if name.
 for name in names:
     if name != "__main__":
         importlib.import_module("suite." + name)
-from suite import elf, packages, runner, stalls
+from suite import elf, packages, runner, stall_rules
 assert packages.satisfied("1.15.5", ">=1.15,<2") and not packages.satisfied("2.0", "<2")
 steps = [dict(data=0.0, step=1.0, sync=0.0, other=0.0, traces=0, nodes=0, sessions=n, copied=0, faults=0, rss=0,
               transient=0, cpu=0.0, waited=0.0, shape="1") for n in range(60)]
-print(len(names), stalls.causes(steps)[0].name)
+print(len(names), stall_rules.causes(steps)[0].name)
 """
 
 

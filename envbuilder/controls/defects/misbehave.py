@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import NoReturn
 
-from envbuilder_probes.answer import Answer, Facts, passed  # the suite, by its name in a container
+from envbuilder_probes.result import Answer, Facts, passed  # the suite, by its name in a container
 
 
 def well(facts: Facts, **arguments: object) -> Answer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from .answer import Answer, Facts, passed
+from .result import Answer, Facts, passed
 
 SHAPE = (1031, 517, 1029)
 """Rows, inner size and columns: no blocking divides them."""

@@ -9,8 +9,8 @@ import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from . import framework
-from .answer import Answer, Facts, Finding, finding, judged, measure, passed, skipped
+from . import tensorflow_install
+from .result import Answer, Facts, Finding, finding, judged, measure, passed, skipped
 
 _Told = TypeVar("_Told")
 
@@ -93,8 +93,8 @@ def look() -> Seen:
 
 def opened(name: str) -> Any:
     """Open a library as TensorFlow would find it; None where there is none, or it does not open."""
-    search = framework.new_search()
-    path, _ = framework.find(search, name, framework.callers(search))
+    search = tensorflow_install.new_search()
+    path, _ = tensorflow_install.find(search, name, tensorflow_install.callers(search))
     if path is None:
         return None
     try:

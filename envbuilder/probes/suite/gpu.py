@@ -6,9 +6,9 @@ import ctypes
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from . import driver, execution, framework, startup
-from .answer import Answer, Facts, finding, judged, measure, passed, skipped
-from .numerics import frobenius, wrong
+from . import cpu_checks, driver, startup, tensorflow_install
+from .cpu_checks import frobenius, wrong
+from .result import Answer, Facts, finding, judged, measure, passed, skipped
 
 # Relative Frobenius error of a matmul against float64, K = 256 to 4096, by input type. Starting points from the
 # project's own design notes, to be calibrated on real GPUs; TF32 has 10 bits of mantissa, so 1e-5 is out of its reach.
@@ -245,8 +245,8 @@ def _sparse_product(tf: Any, sparse: Any, dense: Any) -> Any:
 
 def _random_numbers() -> str:
     """Make a cuRAND generator; TensorFlow has its own generators, so this goes to the library itself."""
-    search = framework.new_search()
-    path, _ = framework.find(search, "libcurand.so.10", framework.callers(search))
+    search = tensorflow_install.new_search()
+    path, _ = tensorflow_install.find(search, "libcurand.so.10", tensorflow_install.callers(search))
     if path is None:
         return "is not installed"
     generator = ctypes.c_void_p()
@@ -257,7 +257,7 @@ def _random_numbers() -> str:
 @on_gpu
 def xla(facts: Facts, seen: driver.Seen) -> Answer:
     """Compile a function by XLA for the GPU and compare it with the same function not compiled."""
-    return execution.xla(facts, GPU)
+    return cpu_checks.xla(facts, GPU)
 
 
 @on_gpu

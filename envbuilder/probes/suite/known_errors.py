@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from .answer import Answer, finding
+from .result import Answer, finding
 
 # (pattern, code, meaning, fix); the first match names the cause.
 CAUSES = (

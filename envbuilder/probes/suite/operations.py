@@ -15,8 +15,8 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from .answer import Answer, Facts, judged, measure
-from .numerics import wrong
+from .cpu_checks import wrong
+from .result import Answer, Facts, judged, measure
 
 BOUND = 1e-5
 """The largest relative error. Most results are exact; float32 functions are within 32 units in the last place, 2e-6."""

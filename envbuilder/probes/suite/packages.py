@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from . import installed
-from .answer import Answer, Facts, Finding, finding, judged, measure, skipped
+from .result import Answer, Facts, Finding, finding, judged, measure, skipped
 
 # Part of every virtual environment's own making; a lock does not name them, but one that does is believed.
 UNLOCKED = {"pip", "setuptools", "wheel", "distribute"}

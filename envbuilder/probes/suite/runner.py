@@ -16,13 +16,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from . import known_errors, watchdog
-from .answer import Answer, Facts, Order, failed, finding, skipped
 from .channel import Writer
+from .result import Answer, Facts, Order, failed, finding, skipped
 from .worker import blocked_by
 from .worker_process import End, WorkerProcess
 
 IMPORT = "import"
-IDENTITY: Order = {"name": "identity", "group": "identity", "probe": "identify:answer", "limit_s": 45.0}
+IDENTITY: Order = {"name": "identity", "group": "identity", "probe": "identity:answer", "limit_s": 45.0}
 LOG_KEPT = 6000
 MOST_RESTARTS = 2
 """How often a group goes on in a fresh process after a crash or a timeout: each costs an import."""

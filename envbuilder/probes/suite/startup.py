@@ -7,8 +7,8 @@ import sys
 import time
 from typing import Any
 
-from . import older
-from .answer import Answer, Facts, finding, judged, measure, phase
+from . import tensorflow1_compat
+from .result import Answer, Facts, finding, judged, measure, phase
 
 
 def import_tensorflow(facts: Facts) -> Answer:
@@ -105,7 +105,7 @@ def first_op(facts: Facts, device: str = "/CPU:0", prefix: str = "") -> Answer:
     steady.sort()
     right = three == 3.0 and abs(float(product[0, 0]) - 64.0) < 1e-3 and abs(total / (64.0 * 65536) - 1) < 1e-4
     times = [("first op", op), ("first matmul", matmul), ("steady matmul", steady[10]), ("first function", function)]
-    times += _session(tf, device) if older.is_first(tf) else []
+    times += _session(tf, device) if tensorflow1_compat.is_first(tf) else []
     more = {
         "measurements": {prefix + name.replace(" ", "_"): measure(value, "s") for name, value in times},
         "phases": {prefix + name: phase([value]) for name, value in times},

@@ -17,9 +17,9 @@ import traceback
 from collections.abc import Mapping
 from typing import NoReturn
 
-from . import answer, older
-from .answer import Answer, Facts, Order
+from . import tensorflow1_compat
 from .channel import Writer
+from .result import Answer, Facts, Order, failed, skipped
 
 
 def main(descriptor: int) -> NoReturn:
@@ -52,17 +52,17 @@ def blocked_by(check: Order, outcomes: Mapping[str, str]) -> str | None:
 def _run(check: Order, facts: Facts, outcomes: Mapping[str, str]) -> Answer:
     blocker = blocked_by(check, outcomes)
     if blocker is not None:
-        return answer.skipped("needs {0}, which did not pass".format(blocker))
+        return skipped("needs {0}, which did not pass".format(blocker))
     module, _, function = check["probe"].partition(":")
     try:
-        older.prepare(str(facts.get("tensorflow") or ""), facts["worker"]["group"], check["probe"])
+        tensorflow1_compat.prepare(str(facts.get("tensorflow") or ""), facts["worker"]["group"], check["probe"])
         probe = importlib.import_module("." + module, __package__)
         result: Answer = getattr(probe, function)(facts, **check.get("arguments", {}))
         return result
     except BaseException as error:  # a framework's SystemExit or KeyboardInterrupt is a result
         text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
         sys.stderr.write(text[-6000:])
-        result = answer.failed(observed="{0}: {1}".format(type(error).__name__, error))
+        result = failed(observed="{0}: {1}".format(type(error).__name__, error))
         result["outcome"] = "error"
         return result
 

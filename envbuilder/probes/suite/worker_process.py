@@ -13,9 +13,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from .answer import Order
 from .channel import Reader
 from .log_capture import LogByCheck
+from .result import Order
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 _POLL_S = 1.0

@@ -10,9 +10,9 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 
-from . import tensorflow_files
-from .answer import Answer, Facts, Finding, finding, judged, skipped
+from . import tensorflow_install
 from .elf import Elf, NotElfError
+from .result import Answer, Facts, Finding, finding, judged, skipped
 
 # tsl/platform/default/cuda_root_path.cc: the wheel of nvcc beside TensorFlow's folder, the copy of libdevice in
 # TensorFlow's own wheel, then the toolkit's usual places; executables are looked up on PATH last.
@@ -39,7 +39,7 @@ def found(facts: Facts) -> Answer:
 
 
 def _places(facts: Facts) -> list[str]:
-    folder = tensorflow_files.tensorflow_folder() or ""
+    folder = tensorflow_install.tensorflow_folder() or ""
     return roots(folder, facts.get("built_cuda"), os.environ.get("XLA_FLAGS", ""))
 
 

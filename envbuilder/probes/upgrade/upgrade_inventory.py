@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from ..suite import installed, tensorflow_files
+from ..suite import installed, tensorflow_install
 from .upgrade_answer import Channel
 
 
@@ -51,7 +51,7 @@ def describe(site: str, folder: str) -> dict[str, Any]:
 def requires(packages: Mapping[str, dict[str, Any]]) -> list[str]:
     """Return what the installed TensorFlow states that it requires, and drop the same of all others."""
     stated = {name: package.pop("requires") for name, package in packages.items()}
-    return next((stated[name] for name in tensorflow_files.DISTRIBUTIONS if name in stated), [])
+    return next((stated[name] for name in tensorflow_install.DISTRIBUTIONS if name in stated), [])
 
 
 def licence(metadata: email.message.Message) -> str:
@@ -90,7 +90,7 @@ def _bytes(path: str) -> int:
 
 def build_info() -> dict[str, str | list[str]]:
     """Return what the installed TensorFlow says that it was built with; empty where it says nothing."""
-    said = tensorflow_files.build_info(tensorflow_files.tensorflow_folder())
+    said = tensorflow_install.build_info(tensorflow_install.tensorflow_folder())
     return {key: _plain(value) for key, value in said.items()}
 
 

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import pytest
 
-from envbuilder.probes.suite import older, startup
+from envbuilder.probes.suite import startup, tensorflow1_compat
 
 
 def namespace(**names: Any) -> Any:
@@ -36,7 +36,7 @@ def test_the_first_line_is_asked_by_its_later_interface(monkeypatch: pytest.Monk
     plain = first_line(asked)
     monkeypatch.setitem(sys.modules, "tensorflow", plain)
     for _ in range(2):
-        older.prepare("1.15.5", "framework", "numerics:matmul")
+        tensorflow1_compat.prepare("1.15.5", "framework", "cpu_checks:matmul")
     tf = sys.modules["tensorflow"]
     assert tf is plain.compat.v2
     assert asked == ["eager"]
@@ -48,12 +48,12 @@ def test_the_first_line_is_asked_by_its_later_interface(monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("release", "group", "probe"),
     [
-        ("2.4.4", "framework", "numerics:matmul"),
+        ("2.4.4", "framework", "cpu_checks:matmul"),
         ("2.20.0", "gpu", "gpu:matmul"),
-        ("1.15.5", "framework", older.IMPORTS),
+        ("1.15.5", "framework", tensorflow1_compat.IMPORTS),
         ("1.15.5", "static", "packages:as_locked"),
-        ("", "framework", "numerics:matmul"),
-        ("nightly", "framework", "numerics:matmul"),
+        ("", "framework", "cpu_checks:matmul"),
+        ("nightly", "framework", "cpu_checks:matmul"),
     ],
 )
 def test_nothing_is_imported_where_nothing_is_to_be_prepared(
@@ -61,16 +61,16 @@ def test_nothing_is_imported_where_nothing_is_to_be_prepared(
 ) -> None:
     """A later release, the check that times the import, and what looks at files alone are left as they are."""
     monkeypatch.setitem(sys.modules, "tensorflow", None)  # an import would raise
-    older.prepare(release, group, probe)
+    tensorflow1_compat.prepare(release, group, probe)
 
 
 def test_traces_are_counted_by_what_the_release_has() -> None:
     """By its own count, or by the graphs that a function keeps; one that keeps none was not traced."""
     cache = namespace(primary={"one": 1, "two": 2})
-    assert older.traces(namespace(experimental_get_tracing_count=lambda: 3)) == 3
-    assert older.traces(namespace(_get_tracing_count=lambda: 2)) == 2
-    assert older.traces(namespace(_stateful_fn=None, _stateless_fn=namespace(_function_cache=cache))) == 2
-    assert older.traces(namespace()) == 0
+    assert tensorflow1_compat.traces(namespace(experimental_get_tracing_count=lambda: 3)) == 3
+    assert tensorflow1_compat.traces(namespace(_get_tracing_count=lambda: 2)) == 2
+    assert tensorflow1_compat.traces(namespace(_stateful_fn=None, _stateless_fn=namespace(_function_cache=cache))) == 2
+    assert tensorflow1_compat.traces(namespace()) == 0
 
 
 class Session:

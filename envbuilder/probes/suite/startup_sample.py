@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from . import older
+from . import tensorflow1_compat
 
 
 def main(descriptor: int, started: float) -> NoReturn:
@@ -22,8 +22,8 @@ def main(descriptor: int, started: float) -> NoReturn:
     import tensorflow as tf
 
     phases.append(("import", clock() - begun))
-    if older.is_older(tf.__version__):
-        tf = older.as_later(tf)
+    if tensorflow1_compat.is_older(tf.__version__):
+        tf = tensorflow1_compat.as_later(tf)
     begun = clock()
     gpus = tf.config.list_physical_devices("GPU")
     phases.append(("device listing", clock() - begun))

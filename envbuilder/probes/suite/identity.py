@@ -7,14 +7,14 @@ import platform
 import sys
 from typing import Any
 
-from . import driver, framework, stacks, tensorflow_files
-from .answer import Answer, Facts, passed
+from . import driver, library_conflicts, tensorflow_install
+from .result import Answer, Facts, passed
 
 
 def describe() -> dict[str, Any]:
     """Return Python, libc, the TensorFlow folder and distribution, and what its build says about itself."""
-    folder = tensorflow_files.tensorflow_folder()
-    name, version = tensorflow_files.distribution()
+    folder = tensorflow_install.tensorflow_folder()
+    name, version = tensorflow_install.distribution()
     return {
         "python": ".".join(map(str, sys.version_info[:2])),
         "executable": sys.executable,
@@ -23,7 +23,7 @@ def describe() -> dict[str, Any]:
         "tensorflow": folder,
         "package": name,
         "version": version,
-        "build": tensorflow_files.build_info(folder),
+        "build": tensorflow_install.build_info(folder),
         "cuda": cuda_here(),
         "os": os_release(),
         "kernel": platform.release(),
@@ -42,9 +42,11 @@ def answer(facts: Facts) -> Answer:
 
 def cuda_here() -> list[str]:
     """List the CUDA run times that TensorFlow could load, and the driver's device nodes: signs of a GPU environment."""
-    search = framework.new_search()
-    folders = framework.search_path(search, framework.callers(search)) + framework.wheel_folders()
-    return stacks.copies_of(search, "libcudart", folders) + driver.device_nodes()
+    search = tensorflow_install.new_search()
+    folders = (
+        tensorflow_install.search_path(search, tensorflow_install.callers(search)) + tensorflow_install.wheel_folders()
+    )
+    return library_conflicts.copies_of(search, "libcudart", folders) + driver.device_nodes()
 
 
 def _text(path: str) -> str:

@@ -12,8 +12,8 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from . import cuda_timeline, driver, framework, imports, slow, tensorflow_files
-from .answer import Answer, Facts, Measurement, Phase, judged, measure, phase, skipped
+from . import cuda_timeline, driver, startup_diagnosis, tensorflow_install
+from .result import Answer, Facts, Measurement, Phase, judged, measure, phase, skipped
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SAMPLE_LIMIT_S = 240.0
@@ -37,7 +37,7 @@ class SampleError(Exception):
     """A sample that gave no answer."""
 
 
-def sample(env: Mapping[str, str], options: Mapping[str, Any] | None = None) -> slow.Sample:
+def sample(env: Mapping[str, str], options: Mapping[str, Any] | None = None) -> startup_diagnosis.Sample:
     """Run one sample in a fresh process; return its document. Raises SampleError with the log's end."""
     reading, writing = os.pipe()
     order = dict(options or {}, spawned=time.monotonic())
@@ -61,7 +61,7 @@ def sample(env: Mapping[str, str], options: Mapping[str, Any] | None = None) -> 
         if not text:
             log.seek(0)
             raise SampleError(log.read()[-2000:].decode("utf-8", "replace"))
-        document: slow.Sample = json.loads(text.decode())
+        document: startup_diagnosis.Sample = json.loads(text.decode())
         return document
 
 
@@ -86,11 +86,11 @@ def measured(facts: Facts) -> Answer:
             warm.append(sample(env))
         knobs = _knobs(env, has_gpu=warm[0]["gpus"] > 0)
     except SampleError as error:
-        return judged([slow.broken(str(error))], "{0} samples".format(2 * count), str(error)[-500:])
+        return judged([startup_diagnosis.broken(str(error))], "{0} samples".format(2 * count), str(error)[-500:])
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     seen = driver.look()
-    findings = slow.causes(cold, warm, knobs, [gpu.get("persistence") for gpu in seen.gpus])
+    findings = startup_diagnosis.causes(cold, warm, knobs, [gpu.get("persistence") for gpu in seen.gpus])
     return judged(
         findings,
         "{0} cold and {0} warm samples, nothing stands out".format(count),
@@ -100,7 +100,7 @@ def measured(facts: Facts) -> Answer:
     )
 
 
-def _knobs(env: Mapping[str, str], *, has_gpu: bool) -> dict[str, slow.Sample]:
+def _knobs(env: Mapping[str, str], *, has_gpu: bool) -> dict[str, startup_diagnosis.Sample]:
     found = {}
     for name, variables, options, for_gpu in KNOBS:
         if for_gpu and not has_gpu:
@@ -112,17 +112,19 @@ def _knobs(env: Mapping[str, str], *, has_gpu: bool) -> dict[str, slow.Sample]:
     return found
 
 
-def phases(cold: list[slow.Sample], warm: list[slow.Sample]) -> dict[str, Phase]:
+def phases(cold: list[startup_diagnosis.Sample], warm: list[startup_diagnosis.Sample]) -> dict[str, Phase]:
     """Gather the samples of each phase, in the order of the phases."""
     names = list(dict.fromkeys(name for document in cold + warm for name, _ in document["phases"]))
     return {name: phase(_seconds(cold, name), _seconds(warm, name)) for name in names}
 
 
-def _seconds(documents: Iterable[slow.Sample], wanted: str) -> list[float]:
+def _seconds(documents: Iterable[startup_diagnosis.Sample], wanted: str) -> list[float]:
     return [seconds for document in documents for name, seconds in document["phases"] if name == wanted]
 
 
-def _measurements(warm: list[slow.Sample], knobs: Mapping[str, slow.Sample]) -> dict[str, Measurement]:
+def _measurements(
+    warm: list[startup_diagnosis.Sample], knobs: Mapping[str, startup_diagnosis.Sample]
+) -> dict[str, Measurement]:
     found = {"peak_memory": measure(max(one["peak_memory"] for one in warm), "B")}
     for name, document in knobs.items():
         if "phases" in document:
@@ -132,7 +134,7 @@ def _measurements(warm: list[slow.Sample], knobs: Mapping[str, slow.Sample]) -> 
     return found
 
 
-def _summary(warm: list[slow.Sample]) -> str:
+def _summary(warm: list[startup_diagnosis.Sample]) -> str:
     imports = sorted(_seconds(warm, "import"))
     spread = imports[-1] - imports[0]
     return "import {0:.2f} s (median of {1} warm, spread {2:.2f} s)".format(
@@ -148,7 +150,7 @@ def cuda_cache_size(folder: str) -> int:
 def evict() -> int:
     """Drop TensorFlow's own files from the page cache, so that a sample reads them from disk; return the bytes."""
     total = 0
-    roots = [tensorflow_files.tensorflow_folder() or "", *framework.wheel_folders()]
+    roots = [tensorflow_install.tensorflow_folder() or "", *tensorflow_install.wheel_folders()]
     for root in roots:
         for folder, _, files in os.walk(root) if root else ():
             for name in files:
@@ -184,7 +186,7 @@ def cuda_level(facts: Facts) -> Answer:
                 runs[kind].append(_cuda_run({"CUDA_CACHE_PATH": cache}))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    return slow.cuda_answer(runs)
+    return startup_diagnosis.cuda_answer(runs)
 
 
 def _cuda_run(env: Mapping[str, str]) -> dict[str, Any]:
@@ -197,7 +199,7 @@ def _cuda_run(env: Mapping[str, str]) -> dict[str, Any]:
 
 def loading(facts: Facts) -> Answer:
     """Split the import: Python modules, mapping and relocating shared objects, their initialisers (registration)."""
-    split = imports.split()
+    split = startup_diagnosis.split()
     return judged(
         [],
         "a split of the import",

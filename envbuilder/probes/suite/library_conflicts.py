@@ -6,10 +6,10 @@ import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 
-from . import framework, libraries
-from .answer import Answer, Facts, Finding, finding, judged
+from . import runtime_libraries, tensorflow_install
 from .elf import Elf
 from .loader import Search
+from .result import Answer, Facts, Finding, finding, judged
 
 FAMILIES = (
     "libcudart",
@@ -31,8 +31,8 @@ LOADED = ("libcuda.so.1", "libnvidia-ml.so.1")
 
 def only_one(facts: Facts) -> Answer:
     """Look for a second CUDA or cuDNN on the loader's path; the copy in front wins, silently and often wrongly."""
-    search = framework.new_search()
-    return only_one_in(search, framework.callers(search), facts, libraries.cudnn_version)
+    search = tensorflow_install.new_search()
+    return only_one_in(search, tensorflow_install.callers(search), facts, runtime_libraries.cudnn_version)
 
 
 def only_one_in(search: Search, own: Sequence[Elf], facts: Facts, version_of: Callable[[str], str | None]) -> Answer:
@@ -40,14 +40,16 @@ def only_one_in(search: Search, own: Sequence[Elf], facts: Facts, version_of: Ca
 
     An older cuDNN in front is left to the check that compares it with the build: that names the cause.
     """
-    folders = framework.search_path(search, own)
+    folders = tensorflow_install.search_path(search, own)
     findings = []
     seen = {}
     for family in FAMILIES:
         copies = copies_of(search, family, folders)
         seen[family] = copies
         wrong = (
-            family == CUDNN and len(copies) > 1 and libraries.cudnn_conflict(copies[0], version_of(copies[0]), facts)
+            family == CUDNN
+            and len(copies) > 1
+            and runtime_libraries.cudnn_conflict(copies[0], version_of(copies[0]), facts)
         )
         if len(copies) > 1 and not wrong:
             findings.append(_two(search, family, copies))
@@ -98,15 +100,15 @@ def _one_per_stack(findings: list[Finding]) -> list[Finding]:
 
 def no_stub(facts: Facts) -> Answer:
     """Check that what the loader takes for the driver is the driver: the toolkit's link-time stub answers nothing."""
-    search = framework.new_search()
-    return no_stub_in(search, framework.callers(search), is_stub)
+    search = tensorflow_install.new_search()
+    return no_stub_in(search, tensorflow_install.callers(search), is_stub)
 
 
 def no_stub_in(search: Search, own: Sequence[Elf], is_one: Callable[[str], bool]) -> Answer:
     """Check it on one search's path; ``own`` are TensorFlow's large objects, ``is_one`` tells a stub."""
     findings = []
     for name in LOADED:
-        path, _ = framework.find(search, name, own)
+        path, _ = tensorflow_install.find(search, name, own)
         if path and is_one(path):
             findings.append(_stub(name, path))
     on_path = [folder for folder in search.library_path if _holds_stub(search, folder)]

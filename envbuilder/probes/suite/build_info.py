@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from . import tensorflow_files
-from .answer import Answer, Facts, Finding, finding, judged, skipped
+from . import tensorflow_install
+from .result import Answer, Facts, Finding, finding, judged, skipped
 
 
 def claims(facts: Facts) -> Answer:
@@ -44,7 +44,7 @@ def _told(tf: Any) -> dict[str, Any]:
     try:
         return dict(tf.sysconfig.get_build_info())
     except AttributeError:
-        return tensorflow_files.build_info(tensorflow_files.tensorflow_folder())
+        return tensorflow_install.build_info(tensorflow_install.tensorflow_folder())
 
 
 def same(wanted: str, found: str) -> bool:

@@ -1,16 +1,60 @@
-"""Hand generated kernels, as they stand in TensorFlow's own objects, to the driver, and hear whether it takes them."""
+"""Check the machine code and PTX for GPUs in TensorFlow's binaries, and that the driver loads generated kernels."""
 
 from __future__ import annotations
 
 import ctypes
 import mmap
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
-from . import driver, fatbin, framework
-from .answer import Answer, Facts, finding, judged, measure, passed
+from . import driver, fatbin, tensorflow_install
+from .result import Answer, Facts, finding, judged, measure, passed, skipped
+
+PIECE = 4 * 1024 * 1024
+SECTIONS = (".nv_fatbin", "__nv_relfatbin")
+
+
+def in_binaries(facts: Facts) -> Answer:
+    """Read every fat binary's header in TensorFlow's objects and compare with what the environment names."""
+    search = tensorflow_install.new_search()
+    cubins, ptx, count = set(), set(), 0
+    for read in tensorflow_install.callers(search):
+        for name in SECTIONS:
+            if name in read.sections:
+                found = fatbin.architectures(_pieces(read.path, *read.sections[name]))
+                cubins |= set(found.cubins)
+                ptx |= set(found.ptx)
+                count += found.fat_binaries
+    if not count:
+        return skipped("TensorFlow's objects hold no fat binary that can be read")
+    findings = []
+    for kind, wanted, seen in (("machine code", facts.get("cubins"), cubins), ("PTX", facts.get("ptx"), ptx)):
+        if wanted and not set(wanted) <= seen:
+            lacking = ", ".join(sorted(set(wanted) - seen))
+            text = "the binaries hold no {0} for {1}, which the environment names".format(kind, lacking)
+            findings.append(finding("IMAGE_CLAIM", kind, text, " ".join(wanted), " ".join(sorted(seen))))
+    expected = "machine code {0}; PTX {1}".format(" ".join(facts.get("cubins") or ()), " ".join(facts.get("ptx") or ()))
+    observed = "machine code {0}; PTX {1}".format(" ".join(_sorted(cubins)), " ".join(_sorted(ptx)))
+    return judged(findings, expected, observed, measurements={"fat_binaries": measure(count, "1")})
+
+
+def _sorted(versions: Iterable[str]) -> list[str]:
+    return sorted(versions, key=lambda text: [int(part) for part in text.split(".")])
+
+
+def _pieces(path: str, offset: int, size: int) -> Iterator[bytes]:
+    """Read one section of a file in pieces."""
+    with open(path, "rb") as stream:
+        stream.seek(offset)
+        while size > 0:
+            piece = stream.read(min(PIECE, size))
+            if not piece:
+                return
+            size -= len(piece)
+            yield piece
+
 
 # nvcc's code stands in sections of its own; what the kernel generator made is data of the program.
 DATA = re.compile(r"\.l?(?:rodata|data)(?:\.|$)")
@@ -57,8 +101,8 @@ def loaded(facts: Facts) -> Answer:
 
 def found() -> Iterator[bytes]:
     """Yield the fat binaries among the data of TensorFlow's own objects, whole and in order."""
-    search = framework.new_search()
-    for read in framework.callers(search):
+    search = tensorflow_install.new_search()
+    for read in tensorflow_install.callers(search):
         places = sorted(place for name, place in read.sections.items() if DATA.match(name))
         with open(read.path, "rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
             for offset, size in places:

@@ -1,4 +1,4 @@
-"""Training-like loops and what is recorded of each step: a healthy one, and others written to stall, as controls."""
+"""Record the steps of a training-like loop and report stalls with a known cause."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, List, Tuple
 
-from . import older
-from .stalls import WARM_UP, Step
+from . import stall_rules, tensorflow1_compat
+from .result import Answer, Facts, Finding, finding, judged, measure
+from .stall_rules import WARM_UP, Cause, Step
 
 Recording = Tuple[List[Step], List[float]]
 """The steps of a loop, and the seconds of those on one constant batch."""
@@ -77,7 +78,7 @@ class Recorder:
         usage = resource.getrusage(resource.RUSAGE_SELF)
         parts.update(
             shape=str(shape),
-            traces=sum(older.traces(function) for function in self.traced),
+            traces=sum(tensorflow1_compat.traces(function) for function in self.traced),
             nodes=self.tf.compat.v1.get_default_graph().version,
             sessions=self.sessions,
             copied=self.copied,
@@ -144,7 +145,7 @@ class Model:
         return loss
 
 
-def _batch(tf: Any, width: int = 64, rows: int = 32) -> tuple[Any, Any]:
+def batch(tf: Any, width: int = 64, rows: int = 32) -> tuple[Any, Any]:
     return tf.fill((rows, width), 0.5), tf.fill((rows, 1), 1.0)
 
 
@@ -158,7 +159,7 @@ def dataset(tf: Any, delay: float = 0.0) -> Any:
             return number
 
         numbers = numbers.map(lambda number: tf.ensure_shape(tf.numpy_function(slow, [number], tf.int64), ()))
-    return numbers.map(lambda _: _batch(tf)).prefetch(4)
+    return numbers.map(lambda _: batch(tf)).prefetch(4)
 
 
 def run(
@@ -183,7 +184,7 @@ def run(
 def healthy(tf: Any, steps: int = STEPS, delay: float = 0.0) -> Recording:
     """Run a loop as it should be; with a ``delay`` its input pipeline cannot keep up."""
     model = Model(tf)
-    constant = iter(tf.data.Dataset.from_tensors(_batch(tf)).repeat().prefetch(4))
+    constant = iter(tf.data.Dataset.from_tensors(batch(tf)).repeat().prefetch(4))
     with Recorder(tf, [model.train]) as recorder:
         run(tf, recorder, model, iter(dataset(tf, delay)), steps)
     with Recorder(tf, [model.train]) as beside:
@@ -193,131 +194,36 @@ def healthy(tf: Any, steps: int = STEPS, delay: float = 0.0) -> Recording:
     ]
 
 
-def input_pipeline(tf: Any) -> Recording:
-    """Take several times as long for the input as for the step."""
-    return healthy(tf, 60, delay=0.03)
+def check(facts: Facts) -> Answer:
+    """Train a small model for some steps; a healthy environment runs it without a stall."""
+    if facts.get("simulated"):
+        os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # nothing can be trained on a simulated GPU
+    import tensorflow as tf
+
+    throttled = _throttled()
+    recorded, constant = healthy(tf)
+    findings = [_named(cause) for cause in stall_rules.causes(recorded, constant)]
+    times = stall_rules.distribution(recorded)
+    observed = ", ".join("{0} {1:.2f} ms".format(name, 1e3 * seconds) for name, seconds in times.items())
+    observed += "; " + "; ".join(one["message"] for one in findings) if findings else ""
+    measurements = {"step_" + name: measure(seconds, "s") for name, seconds in times.items()}
+    measurements["retraces"] = measure(recorded[-1]["traces"] - recorded[stall_rules.WARM_UP]["traces"], "1")
+    measurements["throttled"] = measure(_throttled() - throttled, "1")
+    return judged(findings, "no stall in {0} steps".format(len(recorded)), observed, measurements=measurements)
 
 
-def retracing(tf: Any) -> Recording:
-    """Give a traced function a Python number that changes: it is part of the signature."""
-    model = Model(tf)
-    count = [0]
-
-    def body(inputs: Any, targets: Any) -> Any:
-        count[0] += 1
-        return model.train(inputs, targets, 0.001 * count[0])
-
-    return _plain(tf, model, body, steps=36)
+def _named(cause: Cause) -> Finding:
+    text = "{0}: {1}".format(cause.name, cause.evidence)
+    return finding("STALLS", cause.name, text, fix=cause.fix, severity="warning")
 
 
-def shape_churn(tf: Any) -> Recording:
-    """Give a traced function batches of ever new sizes."""
-    model = Model(tf)
-    batches = (_batch(tf, rows=8 + index) for index in range(1 << 20))
-    with Recorder(tf, [model.train]) as recorder:
-        run(tf, recorder, model, batches, 36)
-    return recorder.steps, []
-
-
-def growing_graph(tf: Any) -> Recording:
-    """Add operations to the graph inside of the loop, as programs for TensorFlow 1 do by mistake."""
-    v1 = tf.compat.v1
-    with tf.Graph().as_default(), v1.Session() as session:
-        value = tf.constant(1.0)
-        with Recorder(tf) as recorder:
-            for _ in range(120):
-                recorder.timed("step", lambda: session.run(tf.reduce_sum(value * 2.0)))
-                recorder.end()
-    return recorder.steps, []
-
-
-def session_recreation(tf: Any) -> Recording:
-    """Make a session for every step."""
-    v1 = tf.compat.v1
-    with tf.Graph().as_default() as graph:
-        output = tf.reduce_sum(tf.matmul(tf.ones((32, 32)), tf.ones((32, 32))))
-        with Recorder(tf) as recorder:
-            for _ in range(80):
-
-                def step() -> Any:
-                    with v1.Session(graph=graph) as session:
-                        return session.run(output)
-
-                recorder.timed("step", step)
-                recorder.end()
-    return recorder.steps, []
-
-
-def periodic_hook(tf: Any) -> Recording:
-    """Write something in every twentieth step."""
-
-    def after(index: int) -> None:
-        if index % 20 == 19:
-            time.sleep(0.15)
-
-    return _plain(tf, Model(tf), None, after=after, steps=200)
-
-
-def allocator_churn(tf: Any) -> Recording:
-    """Make large arrays anew in every step: more than 32 MB each, which the C library maps and unmaps every time."""
-    import numpy as np
-
-    model = Model(tf)
-
-    def body(inputs: Any, targets: Any) -> Any:
-        total = np.ones((9000, 1024), dtype=np.float32) + 1.0
-        return model.train(inputs, targets * float(total[0, 0]))
-
-    return _plain(tf, model, body, steps=60)
-
-
-def host_copies(tf: Any) -> Recording:
-    """Fetch a large result to the host in every step."""
-    model = Model(tf)
-    big = tf.fill((1024, 1024), 1.0)
-
-    def body(inputs: Any, targets: Any) -> Any:
-        (big + 1.0).numpy()
-        return model.train(inputs, targets)
-
-    return _plain(tf, model, body, steps=60)
-
-
-def slow_growth(tf: Any) -> Recording:
-    """Keep results, and look at all of them in every step."""
-    model = Model(tf)
-    kept: list[Any] = []
-
-    def body(inputs: Any, targets: Any) -> Any:
-        kept.append(tf.fill((256, 1024), 1.0) + float(len(kept)))
-        tf.add_n([tf.reduce_sum(one) for one in kept])
-        return model.train(inputs, targets)
-
-    return _plain(tf, model, body, steps=140)
-
-
-def _plain(
-    tf: Any,
-    model: Model,
-    body: Callable[..., Any] | None,
-    after: Callable[[int], None] | None = None,
-    steps: int = STEPS,
-) -> Recording:
-    batches = iter(tf.data.Dataset.from_tensors(_batch(tf)).repeat().prefetch(4))
-    with Recorder(tf, [model.train]) as recorder:
-        run(tf, recorder, model, batches, steps, body, after)
-    return recorder.steps, []
-
-
-# Each control, and the one cause that must be found in it.
-CONTROLS = (
-    (input_pipeline, "input pipeline"),
-    (retracing, "retracing"),
-    (shape_churn, "shape churn"),
-    (growing_graph, "growing graph"),
-    (session_recreation, "session re-creation"),
-    (periodic_hook, "periodic hook"),
-    (allocator_churn, "allocator churn"),
-    (host_copies, "host-device copies"),
-    (slow_growth, "slow growth"),
-)
+def _throttled() -> int:
+    """Count how often this container's processor quota has stopped it; 0 where there is none."""
+    for path in ("/sys/fs/cgroup/cpu.stat", "/sys/fs/cgroup/cpu/cpu.stat"):
+        try:
+            with open(path, encoding="ascii") as stream:
+                rows = dict(line.split() for line in stream)
+            return int(rows.get("nr_throttled", 0))
+        except (OSError, ValueError):
+            continue
+    return 0

@@ -6,9 +6,9 @@ import ctypes
 from typing import Any
 
 from . import driver
-from .answer import Answer, Facts, finding, judged, measure, skipped
+from .cpu_checks import wrong
 from .gpu import usable
-from .numerics import wrong
+from .result import Answer, Facts, finding, judged, measure, skipped
 
 ONE = "one GPU: there is nothing to share"
 

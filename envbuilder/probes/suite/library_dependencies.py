@@ -7,11 +7,11 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import List, Tuple
 
-from . import framework, installed
-from .answer import Answer, Facts, Finding, finding, judged, measure
+from . import installed, tensorflow_install
 from .elf import Elf
-from .libraries import FIX
 from .loader import Search
+from .result import Answer, Facts, Finding, finding, judged, measure
+from .runtime_libraries import FIX
 
 Unmet = Tuple[str, str, List[str]]
 """A need that is not found: its name, who needs it, the paths tried."""
@@ -38,8 +38,8 @@ def objects(folders: Iterable[str] | None = None) -> list[str]:
 
 def complete(facts: Facts) -> Answer:
     """Load each object that nothing else needs, and all that it needs, as the loader would; name what is not found."""
-    search = framework.new_search()
-    return complete_in(search, objects(), framework.callers(search))
+    search = tensorflow_install.new_search()
+    return complete_in(search, objects(), tensorflow_install.callers(search))
 
 
 def complete_in(search: Search, paths: Sequence[str], own: Sequence[Elf]) -> Answer:
@@ -50,7 +50,7 @@ def complete_in(search: Search, paths: Sequence[str], own: Sequence[Elf]) -> Ans
     roots = [p for p, one in read.items() if ((one and one.soname) or os.path.basename(p)) not in needed]
     missing: dict[str, list[Unmet]] = {}
     for root in roots:
-        for name, user, tried in unmet(search, root, framework.loaded_before(search, root, own)):
+        for name, user, tried in unmet(search, root, tensorflow_install.loaded_before(search, root, own)):
             missing.setdefault(name, []).append((root, user, tried))
     findings = [_missing(name, places, brought=name in names) for name, places in sorted(missing.items())]
     observed = "; ".join(one["message"] for one in findings) or "every need of {0} objects is found".format(len(paths))
@@ -106,7 +106,7 @@ def _missing(name: str, places: list[Unmet], *, brought: bool) -> Finding:
 def versions(facts: Facts) -> Answer:
     """Check that the C and C++ libraries here have every symbol version that the packages' objects need."""
     libc = os.confstr("CS_GNU_LIBC_VERSION") if hasattr(os, "confstr") else "?"
-    return versions_in(framework.new_search(), objects(), str(libc))
+    return versions_in(tensorflow_install.new_search(), objects(), str(libc))
 
 
 def versions_in(search: Search, paths: Iterable[str], libc: str) -> Answer:
