@@ -14,7 +14,6 @@ import pytest
 from publisher import PushingEngine
 from publishing_world import ENVIRONMENT, NOW, World, answering
 from registries import modern_registry
-from service_table import LIE
 
 from envbuilder.attest.demand import Demand
 from envbuilder.attest.envelope import KeyOpener
@@ -74,9 +73,8 @@ def test_nothing_ends_before_it_begins(seconds: int, tmp_path: Path) -> None:
     compiler = shutil.which("cc")
     if compiler is None:
         pytest.skip("needs a C compiler")
-    (tmp_path / "lie.c").write_text(LIE)
     library = tmp_path / "lie.so"
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, tmp_path / "lie.c", "-ldl"], check=True)
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, Path(__file__).with_name("lying_libc.c"), "-ldl"], check=True)
     clock = tmp_path / "clock"
     clock.write_text("0")
     code = (

@@ -1,4 +1,4 @@
-"""Each fault of the table, injected for real: the documented exit code, a next step, no traceback, nothing left."""
+"""Each fault of faults.yaml, injected for real: the documented exit code, a next step, no traceback, nothing left."""
 
 from __future__ import annotations
 
@@ -7,62 +7,91 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
-import fault_table
-import place_table
+import msgspec
 import pytest
-import service_table
-from fault_table import Fault
 
-REPOSITORY = Path(__file__).parents[2]
-FAULTS = (*fault_table.FAULTS, *place_table.FAULTS, *service_table.FAULTS)
-ALWAYS = tuple(
-    fault
-    for table, part in ((fault_table.FAULTS, 3), (place_table.FAULTS, 5), (service_table.FAULTS, 5))
-    for number, fault in enumerate(table)
-    if number % part == 0 and fault.fast
-)
-"""The faults that are tried in each run of the tests."""
+from envbuilder.support.yaml_reader import read_yaml
 
+HERE = Path(__file__).parent
+REPOSITORY = HERE.parents[1]
 FAKETIME = next(map(str, sorted(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))), "")
 
 
-def for_everybody() -> tuple[str, ...]:
-    """Return a Python that another account may start, and where its packages are: ours may lie in root's home."""
+class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A row of faults.yaml; its first lines explain the fields."""
+
+    name: str
+    run: str
+    codes: tuple[int, ...]
+    says: str = ""
+    each: dict[str, str] = {}
+    servers: tuple[str, ...] = ()
+    inodes: int = 0
+    needs: Literal["", "root", "clock", "compiler"] = ""
+    full: bool = False
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """One fault: a row with one text, and one server or none."""
+
+    name: str
+    row: Row
+    line: str
+    server: str = ""
+    full: bool = False
+
+
+def faults() -> list[Fault]:
+    """Return every fault; `make test` injects the first two of each row."""
+    made = []
+    for row in read_yaml(HERE / "faults.yaml", tuple[Row, ...]):
+        variants = [(*one, server) for one in (row.each or {"": ""}).items() for server in row.servers or ("",)]
+        for number, (label, text, server) in enumerate(variants):
+            name = ": ".join(filter(None, (row.name, label, server)))
+            made.append(Fault(name, row, row.run.replace("{it}", text), server, row.full or number > 1))
+    return made
+
+
+FAULTS = faults()
+
+
+def test_names_of_faults_are_unique() -> None:
+    assert len({fault.name for fault in FAULTS}) == len(FAULTS)
+
+
+def python_for_everybody() -> tuple[str, ...]:
+    """Return a Python that another account may start, and its packages: ours may be in root's home."""
+    account = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]
     for python in (sys.executable, f"/usr/bin/python3.{sys.version_info.minor}"):
-        words = [
-            "setpriv",
-            "--reuid",
-            "65534",
-            "--regid",
-            "65534",
-            "--clear-groups",
-            "sh",
-            "-c",
-            'exec "$0" -V',
-            python,
-        ]
+        words = [*account, "sh", "-c", 'exec "$0" -V', python]
         if not subprocess.run(words, capture_output=True, check=False).returncode:
             return (python, sysconfig.get_path("purelib"))
-    pytest.skip("no Python here that another account may start")
+    pytest.skip("no Python that another account may start")
+
+
+@pytest.fixture(scope="session")
+def lying(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Compile the C library that fails; '' on a host without a compiler."""
+    made = tmp_path_factory.mktemp("lying") / "lie.so"
+    words = ["cc", "-shared", "-fPIC", "-o", str(made), str(HERE / "lying_libc.c"), "-ldl"]
+    if not shutil.which("cc") or subprocess.run(words, capture_output=True, check=False).returncode:
+        return ""
+    return str(made)
 
 
 @pytest.fixture
 def disk(tmp_path: Path, fault: Fault) -> Iterator[Path]:
-    """Give a folder on a disk of 24 MB of its own, where this user may mount one; else an ordinary folder."""
+    """Give a folder on a disk of 24 MB of its own if this user may mount one, else an ordinary folder."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    options = "size=24m,mode=0755" + (f",nr_inodes={fault.inodes}" if fault.inodes else "")
-    mounted = (
-        os.geteuid() == 0
-        and not subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], capture_output=True, check=False
-        ).returncode
-    )
+    options = "size=24m,mode=0755" + (f",nr_inodes={fault.row.inodes}" if fault.row.inodes else "")
+    mount = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
+    mounted = os.geteuid() == 0 and not subprocess.run(mount, capture_output=True, check=False).returncode
     try:
         yield folder
     finally:
@@ -71,19 +100,14 @@ def disk(tmp_path: Path, fault: Fault) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def rows() -> list[object]:
-    """List the faults; some of each kind are tried in each run of the tests, the rest by `make test-full`."""
-    return [pytest.param(fault, id=fault.name, marks=() if fault in ALWAYS else pytest.mark.full) for fault in FAULTS]
-
-
 @pytest.fixture
 def port(fault: Fault, tmp_path: Path) -> Iterator[str]:
-    """Give the port of the fault's server; '' where it has none."""
+    """Give the port of the fault's server, or ''."""
     if not fault.server:
         yield ""
         return
     file = tmp_path / "port"
-    command = (sys.executable, Path(__file__).with_name("strange_server.py"), fault.server, file)
+    command = (sys.executable, HERE / "strange_server.py", fault.server, file)
     with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(REPOSITORY / "tests/support")}) as server:
         try:
             until = time.monotonic() + 30
@@ -95,46 +119,52 @@ def port(fault: Fault, tmp_path: Path) -> Iterator[str]:
             server.kill()
 
 
-def test_there_are_enough_faults() -> None:
-    """The table holds 150 and more, each under a name of its own, and many of them are fast enough for every run."""
-    assert len(FAULTS) >= 150
-    assert len({fault.name for fault in FAULTS}) == len(FAULTS)
-    assert len(ALWAYS) >= 50
+def unavailable(fault: Fault, disk: Path, lying: str) -> str:
+    """Return what this host lacks for a fault, or ''."""
+    if (fault.row.inodes or "fill" in fault.line) and not os.path.ismount(disk):
+        return "needs a disk of its own: only root may mount one"
+    if fault.row.needs == "root" and os.geteuid() != 0:
+        return "needs another account or a mount: only root may have them"
+    if fault.row.needs == "clock" and not FAKETIME:
+        return "needs libfaketime: scripts/setup clock"
+    return "needs a C compiler" if fault.row.needs == "compiler" and not lying else ""
 
 
-@pytest.mark.parametrize("fault", rows())
-def test_a_fault_has_its_end(fault: Fault, disk: Path, port: str, tmp_path: Path) -> None:
-    """A fault ends with the code that the contract names and what to do next; never in a bug's code or a torn file."""
-    if (fault.inodes or "head -c 40M" in fault.line) and not os.path.ismount(disk):
-        pytest.skip("needs a disk of its own: only root may mount one")
-    if fault.root and os.geteuid() != 0:
-        pytest.skip("needs another account or a mount: only root may have them")
-    if fault.faketime and not FAKETIME:
-        pytest.skip("needs libfaketime (apt-get install faketime)")
-    python, *packages = for_everybody() if fault.root else (sys.executable,)
+@pytest.mark.parametrize(
+    "fault",
+    [pytest.param(fault, id=fault.name, marks=pytest.mark.full if fault.full else ()) for fault in FAULTS],
+)
+def test_fault_ends_with_its_code_and_a_next_step(
+    fault: Fault, disk: Path, port: str, lying: str, tmp_path: Path
+) -> None:
+    if reason := unavailable(fault, disk, lying):
+        pytest.skip(reason)
+    python, *packages = python_for_everybody() if fault.row.needs == "root" else (sys.executable,)
     temporary = tmp_path / "tmp"
     temporary.mkdir()
-    if fault.root:  # another account passes through them
+    if fault.row.needs == "root":  # another account passes through them
         for folder in (disk, *disk.parents[:3]):
             folder.chmod(0o755)
     environment = {
         **os.environ,
         "E": f"{python} -m envbuilder",
+        "REPOSITORY": str(REPOSITORY),
         "PYTHONPATH": os.pathsep.join((str(REPOSITORY), *packages)),
         "XDG_CACHE_HOME": str(disk / "cache"),
         "TMPDIR": str(temporary),
         "PORT": port,
         "FALSE_CLOCK": FAKETIME,
-        "PYTHONDONTWRITEBYTECODE": "1",  # whoever runs as root would leave files for an account that cannot
+        "LYING": lying,
+        "PYTHONDONTWRITEBYTECODE": "1",  # root would leave files for an account that cannot write them
     }
+    script = f". {HERE / 'prelude.sh'}\n{fault.line}"
     done = subprocess.run(
-        ["bash", "-c", fault.line], cwd=disk, env=environment, capture_output=True, timeout=120, check=False
+        ["bash", "-c", script], cwd=disk, env=environment, capture_output=True, timeout=120, check=False
     )
     printed = (done.stdout + done.stderr).decode(errors="replace")
-    assert done.returncode in fault.codes, printed
-    assert fault.says in printed
+    assert done.returncode in fault.row.codes, printed
+    assert fault.row.says in printed
     assert "Traceback" not in printed
     assert "\x1b" not in printed
     assert not list(disk.rglob(".*.tmp")), "a temporary file was left"
     assert not list(temporary.iterdir()), "something was left in the temporary folder"
-    assert tempfile.gettempdir() != str(temporary)

@@ -1,0 +1,155 @@
+"""Commands that the soak interrupts: the workspace each begins with, and the results that must be equal in the end."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import re
+import shutil
+import sqlite3
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parents[2]
+sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "tests" / "support")]
+
+from factories import failed_verdict, verdict  # noqa: E402 - the paths come first
+from tiny_world import TINY, tiny_wheel, write_tiny  # noqa: E402
+
+from envbuilder.validation.history import History  # noqa: E402
+from envbuilder.workspace import Workspace, write_document  # noqa: E402
+
+QUICK = "tf2.20.0-py311-cpu-bookworm-runtime"
+POOLS = ("host", "tiny", "all")
+"""What commands need: this host; an engine and an environment of a few kilobytes; images with TensorFlow."""
+TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|\+00:00| UTC)?")
+
+Result = dict[str, str]
+
+
+@dataclass(frozen=True)
+class Command:
+    """``begin`` fills a workspace; ``result`` reads it, with the standard output, after the command has ended."""
+
+    words: str
+    begin: Callable[[Path], None]
+    result: Callable[[Path, bytes], Result]
+    weight: int = 2
+    pool: str = "host"
+
+
+def empty(_: Path) -> None:
+    """Begin with an empty folder."""
+
+
+def quickstart(folder: Path) -> None:
+    """Begin with the committed context of the quickstart."""
+    shutil.copytree(REPOSITORY / "images" / QUICK, folder / "images" / QUICK)
+
+
+def outdated(folder: Path) -> None:
+    quickstart(folder)
+    (folder / "images" / QUICK / "Dockerfile").write_text("FROM scratch\n")
+
+
+def validated(folder: Path) -> None:
+    """Begin with verdicts and a history."""
+    space = Workspace(folder)
+    for one in (verdict(), failed_verdict()):
+        assert one.environment is not None
+        write_document(space.verdict(one.environment.id), one)
+    History(space.history).add((verdict(), failed_verdict()))
+
+
+def tiny(folder: Path) -> None:
+    """Begin with the tiny environment's matrix and lock."""
+    write_tiny(folder, tiny_wheel())
+
+
+def digest(data: bytes) -> str:
+    text = TIME.sub("TIME", data.decode("utf-8", "surrogateescape"))
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+
+
+def files(folder: Path, _: bytes = b"") -> Result:
+    """Return every file's digest without times; logs and databases are left out."""
+    return {
+        path.relative_to(folder).as_posix(): digest(path.read_bytes())
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.suffix not in (".log", ".sqlite3", ".sqlite3-wal", ".sqlite3-shm")
+    }
+
+
+def all_output(folder: Path, printed: bytes) -> Result:
+    return {"printed": digest(printed.replace(str(folder).encode(), b"HERE")), **files(folder), **history(folder)}
+
+
+def names(folder: Path, printed: bytes) -> Result:
+    """Return the names of files, where their contents are random, and whether anything was printed."""
+    return {"printed": str(bool(printed.strip())), **dict.fromkeys(files(folder), "exists")}
+
+
+def history(folder: Path) -> Result:
+    """Return whether the history is sound and each row has the contents of its key."""
+    path = folder / "out" / "history.sqlite3"
+    if not path.exists():
+        return {}
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        (state,) = connection.execute("PRAGMA integrity_check").fetchone()
+        rows = connection.execute("SELECT key, document FROM verdicts").fetchall()
+    torn = sum(hashlib.sha256(document).hexdigest() != key for key, document in rows)
+    return {"history": f"{state}, {torn} torn, {'some' if rows else 'no'} rows"}
+
+
+def verdicts(folder: Path, _: bytes) -> Result:
+    """Return verdicts, images, locks and the history of a run."""
+    found = history(folder)
+    for path in folder.glob("out/**/verdict.json"):
+        document = json.loads(path.read_text())
+        checks = sorted((one["name"], one["outcome"]) for one in document["checks"])
+        codes = sorted(one["code"] for one in document["findings"])
+        found[path.parent.name] = (
+            f"{document['verdict']} {document['level']} {document['image']['id']} {checks} {codes}"
+        )
+    for path in folder.glob("out/*/image.json"):
+        found[f"{path.parent.name} image"] = json.loads(path.read_text())["image"]
+    for path in folder.glob("images/*/requirements.lock"):
+        found[f"{path.parent.name} lock"] = digest(path.read_bytes())
+    return found
+
+
+def reproduced(_: Path, printed: bytes) -> Result:
+    document = json.loads(printed)
+    run = document["run"] or {}
+    return {
+        "run": f"{run.get('verdict')} {run.get('reproduced')}",
+        "nearest": str((document["nearest"] or {}).get("changes")),
+    }
+
+
+REPORT = str(REPOSITORY / "tests/corpus/40-numpy-2.txt")
+
+COMMANDS: tuple[Command, ...] = (
+    Command("render quickstart -s flavor=cpu", outdated, all_output, 4),
+    Command("lock quickstart -s flavor=cpu", empty, files),
+    Command("report", validated, all_output, 4),
+    Command("export junit -o v.xml", validated, all_output, 4),
+    Command("capture --output c.json", empty, names),
+    Command("keys new k", empty, names),
+    Command("plan tensorflow --format json", empty, all_output),
+    Command("check --tensorflow 2.20.0 --driver 535.104.05 --gpu H100", empty, all_output),
+    Command("catalog list", empty, all_output),
+    Command(f"reproduce {REPORT} --dry-run", empty, all_output),
+    Command("clean --dry-run", empty, names, 1, "tiny"),
+    Command("run m.yaml", tiny, verdicts, 6, "tiny"),
+    Command("run m.yaml --fresh --format json", tiny, verdicts, 2, "tiny"),
+    Command("build m.yaml", tiny, verdicts, 4, "tiny"),
+    Command(f"validate {TINY} --matrix m.yaml", tiny, verdicts, 4, "tiny"),
+    Command("run", quickstart, verdicts, 2, "all"),
+    Command("controls variable-astray", empty, verdicts, 2, "all"),
+    Command(f"reproduce {REPORT} --format json", empty, reproduced, 2, "all"),
+)
+"""The commands that write, and the slow ones that only read."""
