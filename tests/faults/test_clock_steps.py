@@ -74,7 +74,9 @@ def test_nothing_ends_before_it_begins(seconds: int, tmp_path: Path) -> None:
     if compiler is None:
         pytest.skip("needs a C compiler")
     library = tmp_path / "lie.so"
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, Path(__file__).with_name("lying_libc.c"), "-ldl"], check=True)
+    subprocess.run(
+        [compiler, "-shared", "-fPIC", "-o", library, Path(__file__).with_name("lying_libc.c"), "-ldl"], check=True
+    )
     clock = tmp_path / "clock"
     clock.write_text("0")
     code = (
