@@ -16,10 +16,10 @@ from pathlib import Path
 REPOSITORY = Path(__file__).parents[2]
 sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "tests" / "support")]
 
-from envbuilder.validation.history import History  # noqa: E402
 from factories import failed_verdict, verdict  # noqa: E402 - the paths come first
 from tiny_world import TINY, tiny_wheel, write_tiny  # noqa: E402
 
+from envbuilder.validation.verdict_store import History  # noqa: E402
 from envbuilder.workspace import Workspace, write_document  # noqa: E402
 
 QUICK = "tf2.20.0-py311-cpu-bookworm-runtime"
