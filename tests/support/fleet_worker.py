@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 from factories import digest
+from fake_engine import FakeEngine
 from fleet_world import push
 
 import envbuilder.engine.docker
@@ -23,7 +24,6 @@ import envbuilder.jobs.run
 import envbuilder.publish.publish_all
 import envbuilder.validation.validate_request
 from envbuilder.cli import main
-from envbuilder.engine.fake import FakeEngine
 from envbuilder.engine.port import Image
 from envbuilder.jobs.run import RunDocument, RunRow
 from envbuilder.publish.results import PublishDocument, PublishRow

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from envbuilder.engine.fake import FakeEngine
+from fake_engine import FakeEngine
+
 from envbuilder.engine.port import Image
 from envbuilder.registry.client import Repository
 from envbuilder.registry.manifests import DOCKER_MANIFEST, digest_of

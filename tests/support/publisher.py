@@ -13,10 +13,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from factories import failed_verdict, gpu_verdict
+from fake_engine import FakeEngine
 from publishing_world import World, answering
 
 from envbuilder.attest.keys import load_private
-from envbuilder.engine.fake import FakeEngine
 from envbuilder.engine.port import Image
 from envbuilder.errors import EnvbuilderError
 from envbuilder.publish.attestation import PublishTools

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from fake_engine import FakeEngine, Script
 from tiny_image import write_tiny_root
 
 from envbuilder.engine.docker import DockerEngine, connect
-from envbuilder.engine.fake import FakeEngine, Script
 from envbuilder.engine.port import BuildRequest, ContainerSpec, Engine, Step
 from envbuilder.errors import BuildFailedError, InfrastructureError, UsageError
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from fake_engine import FakeEngine
 
 from envbuilder.catalog.rows import OperatingSystem
-from envbuilder.engine.fake import FakeEngine
 from envbuilder.errors import InfrastructureError
 from envbuilder.image import debian
 from envbuilder.image.bases import BaseUnavailableError, ensure_base

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from fake_engine import FakeEngine
 
-from envbuilder.engine.fake import FakeEngine
 from envbuilder.engine.port import BuildRequest, Image, Step
 from envbuilder.image.build import build_logged
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from fake_engine import FakeEngine, Script
 
 from envbuilder.catalog.store import load
 from envbuilder.choice import choose
-from envbuilder.engine.fake import FakeEngine, Script
 from envbuilder.engine.port import BuildRequest, Image, Step
 from envbuilder.environment import Environment
 from envbuilder.errors import BuildFailedError, InfrastructureError, InputError, UsageError

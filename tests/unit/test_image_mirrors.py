@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from fake_engine import FakeEngine
 
 from envbuilder.catalog.store import load
-from envbuilder.engine.fake import FakeEngine
 from envbuilder.errors import InfrastructureError, UsageError
 from envbuilder.image.bases import ensure_base, fetched
 from envbuilder.image.mirrors import mirrors, sources

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import pytest
 from factories import environment
+from fake_engine import FakeEngine
 
-from envbuilder.engine.fake import FakeEngine
 from envbuilder.engine.port import EngineInfo
 from envbuilder.errors import InfrastructureError
 from envbuilder.image.room import NEEDED, ask_for_room

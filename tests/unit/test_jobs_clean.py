@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from fake_engine import FakeEngine
 
-from envbuilder.engine.fake import FakeEngine
 from envbuilder.errors import InfrastructureError
 from envbuilder.jobs.clean import CleanOptions, clean
 

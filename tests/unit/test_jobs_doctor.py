@@ -8,11 +8,11 @@ from pathlib import Path
 import msgspec
 import pytest
 from click.testing import CliRunner
+from fake_engine import FakeEngine
 
 from envbuilder.catalog.store import load
 from envbuilder.choice import choose
 from envbuilder.cli.doctor_command import command
-from envbuilder.engine.fake import FakeEngine
 from envbuilder.engine.port import Engine
 from envbuilder.errors import InfrastructureError
 from envbuilder.jobs.doctor import Diagnosis, ToolSeen, diagnose

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from command_line import ran
 from factories import H100, check, failed_verdict, gpu_verdict, inconclusive_verdict, verdict
+from fake_engine import FakeEngine
 from publishing_world import answering
 from registries import State, modern_registry
 
@@ -19,7 +20,6 @@ from envbuilder.attest.keys import PRIVATE, PUBLIC, PrivateKey, create
 from envbuilder.catalog.store import load
 from envbuilder.choice import Choice, choose, read_fleet
 from envbuilder.cli import exit_codes
-from envbuilder.engine.fake import FakeEngine
 from envbuilder.errors import InfrastructureError
 from envbuilder.jobs.fleet.document import FleetDocument, as_text
 from envbuilder.jobs.fleet.run import run_here

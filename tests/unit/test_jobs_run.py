@@ -8,10 +8,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from fake_engine import FakeEngine
 
 from envbuilder.catalog.store import load
 from envbuilder.choice import Choice, choose
-from envbuilder.engine.fake import FakeEngine
 from envbuilder.errors import InfrastructureError
 from envbuilder.image import debian
 from envbuilder.image.names import BASE_KEY_LABEL

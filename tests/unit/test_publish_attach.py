@@ -13,12 +13,12 @@ import msgspec
 import pytest
 from command_line import ran
 from factories import H100, check, digest, failed_verdict, gpu_verdict, inconclusive_verdict
+from fake_engine import FakeEngine
 from publishing_world import answering
 from registries import State, modern_registry
 
 from envbuilder.attest.keys import PRIVATE, PUBLIC, create
 from envbuilder.catalog.store import load
-from envbuilder.engine.fake import FakeEngine
 from envbuilder.engine.port import Image
 from envbuilder.errors import InfrastructureError, PublishError, UsageError
 from envbuilder.publish import attestation, verification

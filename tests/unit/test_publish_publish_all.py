@@ -8,12 +8,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from fake_engine import FakeEngine
 
 from envbuilder.attest.sbom_contents import Contents
 from envbuilder.attest.statement import PROVENANCE
 from envbuilder.catalog.store import load
 from envbuilder.choice import choose
-from envbuilder.engine.fake import FakeEngine
 from envbuilder.image import debian
 from envbuilder.image.build import Built
 from envbuilder.image.ensure import ensure

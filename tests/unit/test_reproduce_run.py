@@ -12,12 +12,12 @@ from pathlib import Path
 import msgspec
 import pytest
 from factories import IDENTITY
+from fake_engine import FakeEngine, Script
 from suite_messages import answer_to
 
 from envbuilder.catalog.store import load
 from envbuilder.choice import choose
 from envbuilder.compat.resolve import resolve
-from envbuilder.engine.fake import FakeEngine, Script
 from envbuilder.engine.port import ContainerSpec
 from envbuilder.environment import Combination, Environment
 from envbuilder.errors import BuildFailedError, InfrastructureError

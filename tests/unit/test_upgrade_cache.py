@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
+from fake_engine import FakeEngine, Script
 
-from envbuilder.engine.fake import FakeEngine, Script
 from envbuilder.engine.port import ContainerSpec
 from envbuilder.support.console import Console
 from envbuilder.upgrade.cache import Kept, Rounds, key_of

@@ -11,10 +11,10 @@ from typing import Any, NoReturn
 
 import pytest
 from factories import verdict
+from fake_engine import FakeEngine, Script
 from upgrades import POLICY, side
 
 from envbuilder.catalog.store import load
-from envbuilder.engine.fake import FakeEngine, Script
 from envbuilder.engine.port import ContainerSpec
 from envbuilder.image.build import Built, ImageRecord
 from envbuilder.support.console import Console

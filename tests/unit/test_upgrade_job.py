@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from fake_engine import FakeEngine, Script
 from made_bases import DIGEST, PLAIN, WITH_CUDA, keep
 from msgspec.structs import replace
 
@@ -16,7 +17,6 @@ from envbuilder.catalog import store
 from envbuilder.catalog.base_facts import BaseFacts
 from envbuilder.catalog.rows import TensorflowRelease
 from envbuilder.catalog.store import load
-from envbuilder.engine.fake import FakeEngine, Script
 from envbuilder.engine.port import ContainerSpec
 from envbuilder.environment import Combination, Environment
 from envbuilder.errors import InputError, UnsatisfiableError, UsageError

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from fake_engine import FakeEngine, Script
 
-from envbuilder.engine.fake import FakeEngine, Script
 from envbuilder.engine.port import ContainerSpec
 from envbuilder.upgrade.document import ModelExchange
 from envbuilder.upgrade.model_exchange import exchange

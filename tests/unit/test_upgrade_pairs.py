@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_engine import FakeEngine
 
 from envbuilder.catalog import store
 from envbuilder.catalog.rows import TensorflowRelease
 from envbuilder.choice import read_matrix
-from envbuilder.engine.fake import FakeEngine
 from envbuilder.errors import InfrastructureError, NothingSelectedError
 from envbuilder.image import debian
 from envbuilder.image.bases import BaseUnavailableError

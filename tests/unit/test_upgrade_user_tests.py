@@ -9,8 +9,8 @@ from itertools import chain, repeat
 from pathlib import Path
 
 import pytest
+from fake_engine import FakeEngine, Script
 
-from envbuilder.engine.fake import FakeEngine, Script
 from envbuilder.engine.port import ContainerSpec
 from envbuilder.upgrade import user_tests
 from envbuilder.upgrade.compare import compare_tests, newly_failed

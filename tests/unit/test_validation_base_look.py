@@ -7,12 +7,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from fake_engine import FakeEngine
 from made_images import Layer, image_of
 from made_objects import cudnn_part, run_time, shared_object
 
 from envbuilder.catalog.base_facts import BaseFacts, as_system
 from envbuilder.catalog.store import load
-from envbuilder.engine.fake import FakeEngine
 from envbuilder.engine.port import Image, LayerFile
 from envbuilder.errors import InfrastructureError
 from envbuilder.probes.suite import loader

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from fake_engine import FakeEngine
 from made_images import SITE, Layer, entry, image_of, outside, record
 from made_objects import shared_object
 
-from envbuilder.engine.fake import FakeEngine
 from envbuilder.engine.port import LayerFile, LayerStream
 from envbuilder.errors import InfrastructureError
 from envbuilder.finding import Code

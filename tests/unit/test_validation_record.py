@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from factories import environment, verdict
+from fake_engine import FakeEngine
 
-from envbuilder.engine.fake import FakeEngine
 from envbuilder.matrix import Budgets
 from envbuilder.validation import suite_plan, verdict_store
 from envbuilder.validation.validate import ValidationRequest

@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 from factories import H100, check, environment, failed_verdict, gpu_verdict, verdict
+from fake_engine import FakeEngine
 
-from envbuilder.engine.fake import FakeEngine
 from envbuilder.errors import InputError, UsageError
 from envbuilder.validation import verdict_store as recording
 from envbuilder.validation.validate import ValidationRequest

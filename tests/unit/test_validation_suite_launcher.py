@@ -10,9 +10,9 @@ import time
 from pathlib import Path
 
 import pytest
+from fake_engine import FakeEngine, Script
 from misbehaving import MISBEHAVE, write_suite
 
-from envbuilder.engine.fake import FakeEngine, Script
 from envbuilder.errors import InfrastructureError, UsageError
 from envbuilder.finding import Code
 from envbuilder.validation import suite_plan

@@ -8,8 +8,8 @@ import threading
 from collections.abc import Callable
 
 import pytest
+from fake_engine import FakeEngine, Script
 
-from envbuilder.engine.fake import FakeEngine, Script
 from envbuilder.engine.port import ContainerSpec
 from envbuilder.finding import Code
 from envbuilder.validation.checks import CHECKS, Check

@@ -11,7 +11,6 @@ from factories import IDENTITY
 from suite_messages import answer_to
 
 from envbuilder.catalog.store import load
-from envbuilder.engine.fake import FakeEngine, Script
 from envbuilder.engine.port import ContainerSpec
 from envbuilder.validation.validate import ValidationRequest, validate
 from envbuilder.verdict import HostRef, Verdict
