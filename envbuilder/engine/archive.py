@@ -1,4 +1,4 @@
-"""Write tar archives that are the same for the same content: sorted, with fixed owners and times, as a stream."""
+"""Stream tar archives that are equal for equal content: sorted, with fixed owners and times."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from pathlib import Path, PurePosixPath
 from envbuilder.errors import UsageError, of_system
 
 MODIFIED = 1_577_836_800
-"""2020-01-01: one time for every file. Not 0, because zip files (wheels made from them) start in 1980."""
+"""2020-01-01, the time of every file. Not 0: zip files, such as wheels built from these, start in 1980."""
 
 _CHUNK = 1 << 20
 Source = Path | bytes
 
 
 def context_entries(context: Path, extra: Mapping[str, bytes]) -> dict[str, Source]:
-    """List a build context's files by their path in it; ``extra`` adds to them and outranks them.
+    """Return a build context's files by their path in it; ``extra`` adds or replaces files.
 
-    Raises UsageError where an extra path leaves the context.
+    Raises UsageError if an extra path is outside the context.
     """
     found: dict[str, Source] = {
         path.relative_to(context).as_posix(): path for path in context.rglob("*") if path.is_symlink() or path.is_file()
@@ -30,10 +30,9 @@ def context_entries(context: Path, extra: Mapping[str, bytes]) -> dict[str, Sour
 
 
 def stream(entries: Mapping[str, Source], *, mode: int | None = None) -> Iterator[bytes]:
-    """Yield a tar of the entries, sorted by path and preceded by their folders.
+    """Yield a tar of the entries, sorted by path, each after its folders.
 
-    ``mode`` overrides the files' own permissions; without it a file is 0755 where its owner may execute it,
-    otherwise 0644.
+    ``mode`` overrides the files' own permissions; without it a file is 0755 if its owner may execute it, else 0644.
     """
     folders: set[str] = set()
     for name in sorted(entries):
@@ -55,7 +54,7 @@ def _file(name: str, source: Source, mode: int | None) -> Iterator[bytes]:
 
 
 def _from_disk(name: str, path: Path, mode: int | None) -> Iterator[bytes]:
-    """Write a file or a link. Raises UsageError where it cannot be read: who reads the archive has no part in that."""
+    """Yield a file or a link. Raises UsageError if it cannot be read: that is not the engine's fault."""
     try:
         if path.is_symlink():
             yield _header(name, tarfile.SYMTYPE, 0o777, target=str(path.readlink()))
@@ -71,7 +70,7 @@ def _from_disk(name: str, path: Path, mode: int | None) -> Iterator[bytes]:
     except OSError as error:
         raise of_system(error, f"read {path}", users=True) from error
     if left:
-        raise UsageError(f"{path} became shorter while it was read")
+        raise UsageError(f"{path} became shorter while envbuilder read it")
     yield _padding(status.st_size)
 
 

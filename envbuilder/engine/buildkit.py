@@ -1,4 +1,4 @@
-"""Decode BuildKit's progress (``moby.buildkit.trace``) into the steps of a build, as they happen."""
+"""Decode BuildKit's progress messages (``moby.buildkit.trace``) into the steps of a build, as they arrive."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from envbuilder.engine.port import Step
-from envbuilder.engine.protobuf import fields
 
-_KEPT_LINES = 40
-# Terminal control sequences and other control characters: a build step's output goes to a person's terminal.
+_LAST_LINES = 40
+# Control sequences and other control characters: the output of a build step goes to a terminal.
 _CONTROL = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-_])|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 # Field numbers of moby.buildkit.v1.StatusResponse, Vertex and VertexLog, and google.protobuf.Timestamp.
 # Source: https://github.com/moby/buildkit/blob/v0.12.5/api/services/control/control.proto
 _VERTEXES, _LOGS = 1, 3
+_LAST_SHIFT = 63
 _DIGEST, _NAME, _CACHED, _STARTED, _COMPLETED, _ERROR = 1, 3, 4, 5, 6, 7
 _LOG_VERTEX, _LOG_MESSAGE = 1, 4
 
 
 @dataclass(frozen=True)
 class Failure:
-    """The step that broke a build: its name, the builder's error, and the last lines that it printed."""
+    """The failed step of a build: its name, the builder's error, and the last lines of its output."""
 
     name: str
     error: str
@@ -31,24 +31,22 @@ class Failure:
 
 @dataclass
 class _Vertex:
-    """What has been reported of one step so far."""
-
     name: str
     started: float = 0.0
     ended: bool = False
     error: str = ""
     partial: str = ""
-    lines: deque[str] = field(default_factory=lambda: deque(maxlen=_KEPT_LINES))
+    lines: deque[str] = field(default_factory=lambda: deque(maxlen=_LAST_LINES))
 
 
 class Trace:
-    """Folds trace messages into steps: each step starts and ends once, and its output comes in whole lines."""
+    """Collects progress messages into steps: each step starts and ends once, its output has complete lines."""
 
     def __init__(self) -> None:
         self._vertices: dict[str, _Vertex] = {}
 
     def feed(self, message: bytes) -> Iterator[Step]:
-        """Yield what one StatusResponse message adds. Raises ValueError where it is not one."""
+        """Yield the steps of one StatusResponse message. Raises ValueError if it is not one."""
         for number, value in fields(message):
             if number == _VERTEXES and isinstance(value, bytes):
                 yield from self._vertex(dict(fields(value)))
@@ -56,39 +54,35 @@ class Trace:
                 yield from self._log(dict(fields(value)))
 
     def finish(self) -> Iterator[Step]:
-        """Yield the lines that steps left unfinished."""
+        """Yield the unfinished last lines of all steps."""
         for vertex in self._vertices.values():
             yield from _flush(vertex)
 
     def failure(self) -> Failure | None:
-        """Name the step that failed first; steps that were only cancelled because of it do not count."""
+        """Return the step that failed first; steps that were cancelled because of it do not count."""
         for vertex in self._vertices.values():
             if vertex.error and "context canceled" not in vertex.error:
                 return Failure(vertex.name, vertex.error, tuple(vertex.lines))
         return None
 
-    def _vertex(self, told: dict[int, int | bytes]) -> Iterator[Step]:
-        vertex = self._known(_text(told.get(_DIGEST)), _text(told.get(_NAME)))
-        started, completed, error = (
-            _seconds(told.get(_STARTED)),
-            _seconds(told.get(_COMPLETED)),
-            _text(told.get(_ERROR)),
-        )
-        # A vertex may be visited again after it has ended (its cache key, then its content): only an error is news.
+    def _vertex(self, row: dict[int, int | bytes]) -> Iterator[Step]:
+        vertex = self._known(_text(row.get(_DIGEST)), _text(row.get(_NAME)))
+        started, completed, error = _seconds(row.get(_STARTED)), _seconds(row.get(_COMPLETED)), _text(row.get(_ERROR))
+        # BuildKit may visit a vertex again after its end (its cache key, then its content): only an error is new then.
         if not started or (vertex.ended and (vertex.error or not error)):
             return
-        if not vertex.started and not told.get(_CACHED):
+        if not vertex.started and not row.get(_CACHED):
             yield Step("started", vertex.name)
         vertex.started = vertex.started or started
         if completed:
             yield from _flush(vertex)
             vertex.ended, vertex.error = True, error
-            yield _end(vertex, completed - vertex.started, cached=bool(told.get(_CACHED)))
+            yield _end(vertex, completed - vertex.started, cached=bool(row.get(_CACHED)))
 
-    def _log(self, told: dict[int, int | bytes]) -> Iterator[Step]:
-        vertex = self._known(_text(told.get(_LOG_VERTEX)), "")
-        *whole, vertex.partial = (vertex.partial + _text(told.get(_LOG_MESSAGE))).split("\n")
-        for line in whole:
+    def _log(self, row: dict[int, int | bytes]) -> Iterator[Step]:
+        vertex = self._known(_text(row.get(_LOG_VERTEX)), "")
+        *lines, vertex.partial = (vertex.partial + _text(row.get(_LOG_MESSAGE))).split("\n")
+        for line in lines:
             yield from _line(vertex, line)
 
     def _known(self, digest: str, name: str) -> _Vertex:
@@ -110,7 +104,7 @@ def _flush(vertex: _Vertex) -> Iterator[Step]:
 
 
 def _line(vertex: _Vertex, raw: str) -> Iterator[Step]:
-    # A progress bar rewrites its line with carriage returns; what a terminal shows in the end is the last of them.
+    # A progress bar rewrites its line with carriage returns; a terminal shows the last text.
     text = _CONTROL.sub("", raw.rstrip("\r").rpartition("\r")[2])
     vertex.lines.append(text)
     yield Step("log", vertex.name, text=text)
@@ -121,9 +115,53 @@ def _text(value: int | bytes | None) -> str:
 
 
 def _seconds(value: int | bytes | None) -> float:
-    """Read a Timestamp as seconds since the epoch; 0.0 where it is absent."""
+    """Read a Timestamp as seconds since the epoch; 0.0 if it is absent."""
     if not isinstance(value, bytes):
         return 0.0
-    told = dict(fields(value))
-    whole, nanos = told.get(1, 0), told.get(2, 0)
-    return (whole if isinstance(whole, int) else 0) + (nanos if isinstance(nanos, int) else 0) / 1e9
+    parts = dict(fields(value))
+    seconds, nanos = parts.get(1, 0), parts.get(2, 0)
+    return (seconds if isinstance(seconds, int) else 0) + (nanos if isinstance(nanos, int) else 0) / 1e9
+
+
+def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Yield (field number, value) of a protobuf message: integers for varints and fixed widths, otherwise bytes.
+
+    Raises ValueError on a message that is cut short or has a wire type that is not in proto3.
+    Source of the format: https://protobuf.dev/programming-guides/encoding/
+    """
+    at = 0
+    while at < len(data):
+        key, at = _varint(data, at)
+        number, wire = key >> 3, key & 7
+        match wire:
+            case 0:
+                value, at = _varint(data, at)
+                yield number, value
+            case 2:
+                size, at = _varint(data, at)
+                yield number, _slice(data, at, size)
+                at += size
+            case 1 | 5:
+                size = 8 if wire == 1 else 4
+                yield number, int.from_bytes(_slice(data, at, size), "little")
+                at += size
+            case _:
+                raise ValueError(f"wire type {wire} at byte {at}")
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while at < len(data) and shift <= _LAST_SHIFT:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:  # noqa: PLR2004 - the continuation bit
+            return value, at
+        shift += 7
+    raise ValueError(f"unfinished varint at byte {at}")
+
+
+def _slice(data: bytes, at: int, size: int) -> bytes:
+    if at + size > len(data):
+        raise ValueError(f"{size} bytes expected at byte {at}, found {len(data) - at}")
+    return data[at : at + size]

@@ -1,4 +1,4 @@
-"""Run one closed container to its end: files in, output streamed, limits kept, nothing left behind."""
+"""Run one closed container to its end: files in, output streamed, limits enforced, nothing left behind."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -20,10 +20,8 @@ from docker.utils import version_gte
 from urllib3.exceptions import HTTPError
 
 from envbuilder.engine import archive
-from envbuilder.engine.calls import CONNECT_S, answers, ask, asking, checked, records, url
-from envbuilder.engine.meter import Meter
-from envbuilder.engine.port import FILES_AT, ContainerSpec, Ended
-from envbuilder.engine.watch import watched
+from envbuilder.engine.connection import CONNECT_S, Connection, Stream, calling, checked, records, streamed
+from envbuilder.engine.port import FILES_AT, ContainerResult, ContainerSpec
 from envbuilder.errors import InfrastructureError, UsageError
 from envbuilder.support import decoding, subprocesses
 
@@ -31,189 +29,24 @@ RUN_LABEL = "org.envbuilder.run"
 HOST_LABEL = "org.envbuilder.host"
 STARTED_LABEL = "org.envbuilder.started"
 _NOT_FOUND = 127
-_PATIENCE = 60
-"""Seconds for the engine to end a container whose limit is reached, and to say how it ended."""
+_ENDING_S = 60
+"""Limit for the engine to end a container after its time limit, and to report its end."""
 
 _REFUSALS = ("unable to start container process: exec:", "unable to find user", "unable to find group", "chdir to cwd")
-"""What the engine says where an image's own words (entrypoint, user, folder) make its start impossible."""
+"""Texts of the engine if an image's own settings (entrypoint, user, folder) make its start impossible."""
 
-_TOLD_S = 5.0
-"""Within which an engine tells how a container ended that it saw end; it does so in milliseconds."""
+_EVENTS_S = 5.0
+"""Limit for an engine to report the events of a container that has ended; it does so in milliseconds."""
 
-_LOOK_S = 0.5
-"""How often a running container is looked at."""
+_POLL_S = 0.5
+_CPU_SHARES = 512
+"""Weight of a container if others need the processors too; the engine's default is 1024."""
 
-_CPU_WEIGHT = 512
-"""Of the processors, where others want them too; what is not said to the engine weighs 1024."""
+_OPEN_FILES = 16_384
+"""Limit per process; a run of TensorFlow has some hundreds."""
 
-_FILES = 16_384
-"""Files that a process of a container may hold open; a run of TensorFlow holds some hundreds."""
-
-_NO_GPUS = "install the NVIDIA Container Toolkit on the engine's host, or ask for no GPUs (gpus: none)"
-
-
-def run(
-    api: APIClient, spec: ContainerSpec, on_stdout: Callable[[bytes], None], on_stderr: Callable[[bytes], None]
-) -> Ended:
-    """Run a container as `Engine.run` says."""
-    with _container(api, spec) as container:
-        if spec.files:
-            entries = dict(spec.files)
-            with asking("copy files into the container"):
-                api.put_archive(container, FILES_AT, b"".join(archive.stream(entries, mode=0o755)))
-        with asking("attach to the container"):
-            output: Any = api.attach(container, stream=True, demux=True)
-        try:
-            if refusal := _start(api, container):
-                on_stderr(refusal.encode() + b"\n")
-                return Ended(exit_code=_NOT_FOUND, refusal=refusal)
-            # The engine's own end of it is the limit; that the engine keeps it, is seen to from beside the stream.
-            with (
-                watched(api, "run the container", output._response, spec.time_limit + _PATIENCE),  # noqa: SLF001
-                _Limit(api, container, spec.time_limit, spec.overdue) as limit,
-                _fed(api, container, spec.stdin),
-            ):
-                flooded = _follow(spec, output, on_stdout, on_stderr)
-                if flooded:
-                    limit.kill()
-                return replace(_ended(api, container, limit), flooded=flooded)
-        finally:
-            with contextlib.suppress(OSError, DockerException, AttributeError):
-                output.close()
-
-
-def _follow(
-    spec: ContainerSpec,
-    output: Iterable[tuple[bytes | None, bytes | None]],
-    on_stdout: Callable[[bytes], None],
-    on_stderr: Callable[[bytes], None],
-) -> bool:
-    """Pass on what a container prints, up to its bounds; return whether it went over one."""
-    meter = Meter(spec)
-    for pieces in answers("stream the container's output", output):
-        for piece, take in zip(pieces, (on_stdout, on_stderr), strict=True):
-            if piece and (taken := meter.take(piece)):
-                take(taken)
-        if meter.full:
-            return True
-    return False
-
-
-class _Left(msgspec.Struct, rename="pascal"):
-    """A container or a volume that was found."""
-
-    id: str = ""
-    name: str = ""
-    labels: dict[str, str] | None = None
-
-
-class _Volumes(msgspec.Struct, rename="pascal"):
-    volumes: list[_Left] | None = None
-
-
-def sweep(api: APIClient) -> int:
-    """Remove the containers and volumes of runs on this host whose process is gone; return how many containers."""
-    mine = {"filters": json.dumps({"label": [f"{HOST_LABEL}={socket.gethostname()}"]})}
-    containers = ask(api, "/containers/json", "list containers", list[_Left], params={"all": 1, **mine}) or []
-    volumes = ask(api, "/volumes", "list volumes", _Volumes, params=mine) or _Volumes()
-    left = [item.id for item in containers if not _alive(item.labels or {})]
-    for container in left:
-        _remove(api, container)
-    for volume in volumes.volumes or ():
-        if not _alive(volume.labels or {}):
-            # Gone with its container already, or still held by one that is going.
-            with asking("remove a volume"), contextlib.suppress(APIError):
-                api.remove_volume(volume.name, force=True)
-    return len(left)
-
-
-@dataclass
-class _Limit:
-    """Kills a container when its time is up (``reached``), or the caller says that it is overdue.
-
-    ``killed`` says that it was killed here, for whatever reason.
-    """
-
-    api: APIClient
-    container: str
-    seconds: float
-    overdue: Callable[[], bool] | None = None
-    reached: bool = False
-    killed: bool = False
-    began: float = field(default_factory=time.monotonic)
-    _over: threading.Event = field(default_factory=threading.Event)
-
-    def __enter__(self) -> Self:
-        threading.Thread(target=self._watch, daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-
-    def _watch(self) -> None:
-        while not self._over.wait(min(_LOOK_S, max(0.0, self.began + self.seconds - time.monotonic()))):
-            self.reached = time.monotonic() - self.began >= self.seconds
-            if self.reached or (self.overdue is not None and self.overdue()):
-                self.kill()
-                return
-
-    def kill(self) -> None:
-        """Kill the container. It may have ended in this very moment; an engine that hangs is the watch's matter."""
-        self.killed = True
-        with contextlib.suppress(DockerException, OSError, HTTPError):
-            self.api.kill(self.container)
-
-
-@contextlib.contextmanager
-def _fed(api: APIClient, container: str, data: bytes) -> Iterator[None]:
-    """Hand a container its standard input while the block runs; it may read none of it and end."""
-    if not data:
-        yield
-        return
-    with asking("attach to the container's input"):
-        stream = api.attach_socket(container, params={"stdin": 1, "stream": 1})
-    feeder = threading.Thread(target=_feed, args=(stream, data), daemon=True)
-    feeder.start()
-    try:
-        yield
-    finally:
-        with contextlib.suppress(OSError, DockerException):
-            stream.close()
-
-
-def _feed(stream: Any, data: bytes) -> None:  # noqa: ANN401 - docker gives a file, or the socket itself
-    """Write all of it and end the input; a container that has ended, or never reads, is none of our errors."""
-    connection = getattr(stream, "_sock", stream)
-    with contextlib.suppress(OSError, ValueError):
-        connection.sendall(data)
-        connection.shutdown(socket.SHUT_WR)
-
-
-@contextlib.contextmanager
-def _container(api: APIClient, spec: ContainerSpec) -> Iterator[str]:
-    """Create a container and remove it, with its volume, however the block ends."""
-    with asking(f"create a container of {spec.image}"):
-        host_config = api.create_host_config(**_limits(spec), **_apart(api))
-        made = api.create_container(
-            image=spec.image,
-            # The image's own entrypoint is part of what is published, not of the command that is asked for here.
-            entrypoint=[spec.command[0]] if spec.command and not spec.entrypoint else None,
-            command=list(spec.command if spec.entrypoint else spec.command[1:]),
-            environment=dict(spec.env),
-            user=spec.user or None,
-            stdin_open=bool(spec.stdin),
-            labels={**spec.labels, **_marks()},
-            host_config=host_config,
-        )
-        container = decoding.converted(made, _Created).id
-    try:
-        yield container
-    except BaseException:
-        # What went wrong first is what is told; where the engine cannot remove it either, the next command sweeps it.
-        with contextlib.suppress(InfrastructureError):
-            _remove(api, container)
-        raise
-    _remove(api, container)
+_BYTES_PER_FILE = 16_384
+"""Scratch space per inode: 262,144 files in 4 GB."""
 
 
 class _Created(msgspec.Struct, rename="pascal"):
@@ -225,15 +58,220 @@ class _Waited(msgspec.Struct, rename="pascal"):
 
 
 class _State(msgspec.Struct):
-    killed: bool | None = msgspec.field(default=None, name="OOMKilled")
+    out_of_memory: bool | None = msgspec.field(default=None, name="OOMKilled")
 
 
 class _Inspected(msgspec.Struct, rename="pascal"):
     state: _State
 
 
-def _limits(spec: ContainerSpec) -> dict[str, Any]:
-    """Translate a specification into the engine's host configuration."""
+class _Labelled(msgspec.Struct, rename="pascal"):
+    """A container or a volume."""
+
+    id: str = ""
+    name: str = ""
+    labels: dict[str, str] | None = None
+
+
+class _Volumes(msgspec.Struct, rename="pascal"):
+    volumes: list[_Labelled] | None = None
+
+
+def _labels() -> dict[str, str]:
+    """Return labels that identify this process, so that a later run can remove what this one leaves."""
+    pid = os.getpid()
+    return {RUN_LABEL: str(pid), HOST_LABEL: socket.gethostname(), STARTED_LABEL: subprocesses.process_start(pid)}
+
+
+def _is_abandoned(found: _Labelled) -> bool:
+    """Return True if the process that made it does not run any more."""
+    labels = found.labels or {}
+    pid, started = labels.get(RUN_LABEL, ""), labels.get(STARTED_LABEL, "")
+    return not (pid.isdigit() and started and subprocesses.process_start(int(pid)) == started)
+
+
+def run(
+    connection: Connection,
+    spec: ContainerSpec,
+    on_stdout: Callable[[bytes], None],
+    on_stderr: Callable[[bytes], None],
+) -> ContainerResult:
+    """Run a container as `Engine.run` documents."""
+    api = connection.api
+    with _container(api, spec) as container:
+        if spec.files:
+            with calling("copy files into the container"):
+                api.put_archive(container, FILES_AT, b"".join(archive.stream(dict(spec.files), mode=0o755)))
+        with calling("attach to the container"):
+            output: Any = api.attach(container, stream=True, demux=True)
+        try:
+            if refusal := _start(api, container):
+                on_stderr(refusal.encode() + b"\n")
+                return ContainerResult(exit_code=_NOT_FOUND, refusal=refusal)
+            # The engine ends a container at its limit; the stream's watch notices an engine that does not.
+            with (
+                Stream(api, "run the container", output._response, spec.time_limit + _ENDING_S),  # noqa: SLF001
+                _Limit(api, container, spec.time_limit, spec.overdue) as limit,
+                _fed(api, container, spec.stdin),
+            ):
+                flooded = _follow(spec, output, on_stdout, on_stderr)
+                if flooded:
+                    limit.kill()
+                return replace(_result(connection, container, limit), flooded=flooded)
+        finally:
+            with contextlib.suppress(OSError, DockerException, AttributeError):
+                output.close()
+
+
+def sweep(connection: Connection) -> int:
+    """Remove the containers and volumes of runs on this host whose process is gone; return how many containers."""
+    query = {"filters": json.dumps({"label": [f"{HOST_LABEL}={socket.gethostname()}"]})}
+    containers = connection.get("list containers", "/containers/json", list[_Labelled], params={"all": 1, **query})
+    volumes = connection.get("list volumes", "/volumes", _Volumes, params=query) or _Volumes()
+    abandoned = [container.id for container in containers or () if _is_abandoned(container)]
+    for container in abandoned:
+        _remove(connection.api, container)
+    for volume in volumes.volumes or ():
+        if _is_abandoned(volume):
+            # It may have gone with its container, or be in use by one that is being removed.
+            with calling("remove a volume"), contextlib.suppress(APIError):
+                connection.api.remove_volume(volume.name, force=True)
+    return len(abandoned)
+
+
+class OutputLimit:
+    """Counts bytes and lines of both streams; ``reached`` after the first piece above a limit."""
+
+    def __init__(self, spec: ContainerSpec) -> None:
+        self._bytes, self._lines = spec.output, spec.lines
+        self.reached = False
+
+    def cut(self, piece: bytes) -> bytes:
+        """Return the part of a piece that is within the limits."""
+        if self.reached:
+            return b""
+        part = piece[: self._bytes]
+        lines = part.count(b"\n")
+        if lines > self._lines:
+            part = b"".join(line + b"\n" for line in part.split(b"\n", self._lines)[: self._lines])
+            lines = self._lines
+        self.reached = len(part) < len(piece)
+        self._bytes -= len(part)
+        self._lines -= lines
+        return part
+
+
+def _follow(
+    spec: ContainerSpec,
+    output: Iterable[tuple[bytes | None, bytes | None]],
+    on_stdout: Callable[[bytes], None],
+    on_stderr: Callable[[bytes], None],
+) -> bool:
+    """Pass the output on, up to its limits; return True if a limit was reached."""
+    limit = OutputLimit(spec)
+    for pieces in streamed("stream the container's output", output):
+        for piece, on_piece in zip(pieces, (on_stdout, on_stderr), strict=True):
+            if piece and (part := limit.cut(piece)):
+                on_piece(part)
+        if limit.reached:
+            return True
+    return False
+
+
+@dataclass
+class _Limit:
+    """Kills a container at its time limit (``reached``), or if the caller's ``overdue`` returns True."""
+
+    api: APIClient
+    container: str
+    seconds: float
+    overdue: Callable[[], bool] | None = None
+    reached: bool = False
+    killed: bool = False
+    started: float = field(default_factory=time.monotonic)
+    _over: threading.Event = field(default_factory=threading.Event)
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._watch, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+
+    def _watch(self) -> None:
+        while not self._over.wait(min(_POLL_S, max(0.0, self.started + self.seconds - time.monotonic()))):
+            self.reached = time.monotonic() - self.started >= self.seconds
+            if self.reached or (self.overdue is not None and self.overdue()):
+                self.kill()
+                return
+
+    def kill(self) -> None:
+        """Kill the container. It may have ended just now; the stream's watch notices an engine that hangs."""
+        self.killed = True
+        with contextlib.suppress(DockerException, OSError, HTTPError):
+            self.api.kill(self.container)
+
+
+@contextlib.contextmanager
+def _fed(api: APIClient, container: str, data: bytes) -> Iterator[None]:
+    """Write the container's standard input while the block runs; it may end without reading it."""
+    if not data:
+        yield
+        return
+    with calling("attach to the container's input"):
+        stream = api.attach_socket(container, params={"stdin": 1, "stream": 1})
+    threading.Thread(target=_feed, args=(stream, data), daemon=True).start()
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError, DockerException):
+            stream.close()
+
+
+def _feed(stream: Any, data: bytes) -> None:  # noqa: ANN401 - docker gives a file, or the socket itself
+    connection = getattr(stream, "_sock", stream)
+    with contextlib.suppress(OSError, ValueError):
+        connection.sendall(data)
+        connection.shutdown(socket.SHUT_WR)
+
+
+@contextlib.contextmanager
+def _container(api: APIClient, spec: ContainerSpec) -> Iterator[str]:
+    """Create a container and remove it, with its volume, however the block ends."""
+    with calling(f"create a container of {spec.image}"):
+        # Engines before API 1.41 (Docker 20.10) do not know private control groups.
+        private: dict[str, Any] = {"cgroupns": "private"} if version_gte(api.api_version, "1.41") else {}
+        answer = api.create_container(
+            image=spec.image,
+            # Without `entrypoint`, the first word of the command replaces the image's own entrypoint.
+            entrypoint=[spec.command[0]] if spec.command and not spec.entrypoint else None,
+            command=list(spec.command if spec.entrypoint else spec.command[1:]),
+            environment=dict(spec.env),
+            user=spec.user or None,
+            stdin_open=bool(spec.stdin),
+            labels={**spec.labels, **_labels()},
+            host_config=api.create_host_config(**_host_config(spec), **private),
+        )
+        container = decoding.converted(answer, _Created).id
+    try:
+        yield container
+    except BaseException:
+        # The first error is reported; if the container cannot be removed either, the next command sweeps it.
+        with contextlib.suppress(InfrastructureError):
+            _remove(api, container)
+        raise
+    _remove(api, container)
+
+
+def _host_config(spec: ContainerSpec) -> dict[str, Any]:
+    # Scratch space is memory: half of it for all tmpfs together. Empty files take no space, but an inode, which some
+    # kernels do not count.
+    size = spec.memory // 2 // max(1, len(spec.scratch))
+    # exec: TensorFlow and XLA write programs to their scratch space and load them.
+    tmpfs = f"rw,exec,nosuid,nodev,mode=1777,size={size},nr_inodes={max(1024, size // _BYTES_PER_FILE)}"
+    mounts = [Mount(target, source, type="bind", read_only=True) for source, target in spec.mounts.items()]
+    if spec.files:  # nothing can be copied into a read-only root
+        mounts.append(Mount(FILES_AT, None, type="volume", no_copy=True, labels=_labels()))
     return {
         "network_mode": spec.network,
         "read_only": spec.read_only,
@@ -243,133 +281,98 @@ def _limits(spec: ContainerSpec) -> dict[str, Any]:
         "mem_limit": spec.memory,
         "memswap_limit": spec.memory,
         "nano_cpus": int(spec.cpus * 1e9) if spec.cpus else None,
-        "cpu_shares": _CPU_WEIGHT,
+        "cpu_shares": _CPU_SHARES,
         "ulimits": [
-            Ulimit(name="core", soft=0, hard=0),  # a crash of TensorFlow would hand gigabytes to the host's collector
+            Ulimit(name="core", soft=0, hard=0),  # a crash of TensorFlow would give the host a core dump of gigabytes
             Ulimit(name="fsize", soft=spec.memory, hard=spec.memory),
-            Ulimit(name="nofile", soft=_FILES, hard=_FILES),
+            Ulimit(name="nofile", soft=_OPEN_FILES, hard=_OPEN_FILES),
         ],
         "shm_size": spec.shm_size,
-        # exec: TensorFlow and XLA write programs to their scratch space and load them.
-        "tmpfs": dict.fromkeys(spec.scratch, _scratch_options(spec)),
-        "mounts": [*_binds(spec.mounts), *_files_volume(spec)],
-        "device_requests": _gpus(spec.gpus),
-        # What it prints is read from the attached stream; a copy on the engine's disk would have no reader.
+        "tmpfs": dict.fromkeys(spec.scratch, tmpfs),
+        "mounts": mounts,
+        "device_requests": gpu_requests(spec.gpus),
+        # The attached stream is read; nobody would read a copy on the engine's disk.
         "log_config": LogConfig(type="none"),
     }
 
 
-def _scratch_options(spec: ContainerSpec) -> str:
-    """Say how a tmpfs is mounted: half of the memory for all of them, since the memory is what they are made of.
-
-    So are files without content, which nothing else counts on a host whose kernel leaves its own memory out.
-    """
-    size = spec.memory // 2 // max(1, len(spec.scratch))
-    return f"rw,exec,nosuid,nodev,mode=1777,size={size},nr_inodes={max(1024, size // _BYTES_A_FILE)}"
-
-
-_BYTES_A_FILE = 16_384
-"""Of scratch space, for each file that it may hold: 262,144 files in 4 GB."""
-
-
-def _apart(api: APIClient) -> dict[str, Any]:
-    """Keep the host's control groups out of sight, where the engine knows how (20.10)."""
-    return {"cgroupns": "private"} if version_gte(api.api_version, "1.41") else {}
-
-
-def _binds(mounts: Mapping[str, str]) -> list[Mount]:
-    return [Mount(target, source, type="bind", read_only=True) for source, target in mounts.items()]
-
-
-def _files_volume(spec: ContainerSpec) -> list[Mount]:
-    """Mount a volume for a container's files, because nothing can be copied into a read-only root."""
-    return [Mount(FILES_AT, None, type="volume", no_copy=True, labels=_marks())] if spec.files else []
-
-
-def _gpus(wish: str) -> list[DeviceRequest] | None:
+def gpu_requests(gpus: str) -> list[DeviceRequest] | None:
     """Read ``none``, ``all`` or ``0,2``. Raises UsageError on anything else."""
-    if wish == "none":
+    if gpus == "none":
         return None
     capabilities = [["gpu", "compute", "utility"]]
-    if wish == "all":
+    if gpus == "all":
         return [DeviceRequest(count=-1, capabilities=capabilities)]
-    indices = wish.split(",")
+    indices = gpus.split(",")
     if not all(index.isdigit() for index in indices):
-        raise UsageError(f"gpus is {wish!r}; it must be none, all or indices such as 0,1")
+        raise UsageError(f"gpus is {gpus!r}; it must be none, all or indices such as 0,1")
     return [DeviceRequest(device_ids=indices, capabilities=capabilities)]
 
 
 def _start(api: APIClient, container: str) -> str:
-    """Start a container; answer why where its image lacks the program, which says something about the image alone."""
-    with asking("start the container"):
+    """Start a container; return the reason if its own image makes that impossible, else ''."""
+    with calling("start the container"):
         try:
             api.start(container)
         except APIError as error:
             reason = error.explanation or ""
             if "could not select device driver" in reason:
-                raise InfrastructureError(f"this engine cannot hand GPUs over: {reason}", hint=_NO_GPUS) from error
+                raise InfrastructureError(
+                    f"this engine has no GPUs for containers: {reason}",
+                    hint="install the NVIDIA Container Toolkit on the engine's host, or set gpus to none",
+                ) from error
             if not any(text in reason for text in _REFUSALS):
                 raise
             return reason
     return ""
 
 
-def _ended(api: APIClient, container: str, limit: _Limit) -> Ended:
-    with asking("wait for the container's end"):
-        # It may have closed its output and gone on; then the limit ends it.
-        left = max(0.0, limit.seconds - (time.monotonic() - limit.began))
-        code = decoding.converted(api.wait(container, timeout=int(left) + _PATIENCE), _Waited).status_code
-    found = ask(api, "/containers/{}/json", "describe the container", _Inspected, names=(container,))
-    if code and not limit.killed and not (found and found.state.killed):
-        _refuse_others_end(api, container)
-    return Ended(
+def _result(connection: Connection, container: str, limit: _Limit) -> ContainerResult:
+    with calling("wait for the container's end"):
+        # It may have closed its output and continue; then the limit ends it.
+        left = max(0.0, limit.seconds - (time.monotonic() - limit.started))
+        answer = connection.api.wait(container, timeout=int(left) + _ENDING_S)
+        code = decoding.converted(answer, _Waited).status_code
+    inspected = connection.get("describe the container", "/containers/{}/json", _Inspected, names=(container,))
+    out_of_memory = bool(inspected and inspected.state.out_of_memory)
+    if code and not limit.killed and not out_of_memory:
+        _check_end(connection, container)
+    return ContainerResult(
         exit_code=code,
         timed_out=limit.reached,
-        out_of_memory=bool(found and found.state.killed),
-        seconds=time.monotonic() - limit.began,
+        out_of_memory=out_of_memory,
+        seconds=time.monotonic() - limit.started,
     )
 
 
-def _refuse_others_end(api: APIClient, container: str) -> None:
-    """Raise InfrastructureError where somebody else had the engine end a container: that says nothing of its image.
+def _check_end(connection: Connection, container: str) -> None:
+    """Raise InfrastructureError if the engine ended a container for another reason: that says nothing of its image.
 
-    It may have been an operator, or the engine itself, which ends what runs when it is stopped. One that was started
-    since has seen neither.
+    An operator may have stopped it, or the engine itself while it was stopped. A restarted engine has no events of it.
     """
-    what, seen = "say how the container ended", set[str | None]()
-    told: dict[str, str] = {"since": "1", "filters": json.dumps({"container": [container], "event": ["kill", "die"]})}
-    with asking(what):
-        response = api.get(url(api, "/events"), params=told, stream=True, timeout=(CONNECT_S, _TOLD_S))
-    with contextlib.closing(checked(what, response)):
-        for record in records(what, response):
-            seen.add(record.action)
+    action, events = "report how the container ended", set[str | None]()
+    query = {"since": "1", "filters": json.dumps({"container": [container], "event": ["kill", "die"]})}
+    with calling(action):
+        response = connection.api.get(
+            connection.url("/events"), params=query, stream=True, timeout=(CONNECT_S, _EVENTS_S)
+        )
+    with contextlib.closing(checked(action, response)):
+        for record in records(action, response):
+            events.add(record.action)
             if record.action == "die":
                 break
-    if seen != {"die"}:
+    if events != {"die"}:
         raise InfrastructureError(
-            "the container was ended from outside: by somebody, or by the engine's own end", hint=_AGAIN
+            "the container was ended from outside, by a person or by the engine's own end",
+            hint="run the same command again; the engine's log (journalctl -u docker) says who stopped it",
         )
 
 
-_AGAIN = "run the same command again; the engine's log (journalctl -u docker) says who stopped it"
-
-
 def _remove(api: APIClient, container: str) -> None:
-    """Remove a container with its anonymous volume; one that is gone or going already is as good."""
-    with asking("remove a container"):
+    """Remove a container with its anonymous volume. One that is gone, or is being removed, is not an error."""
+    with calling("remove a container"):
         try:
             api.remove_container(container, v=True, force=True)
         except APIError as error:
             if error.status_code not in {404, 409}:
                 raise
-
-
-def _marks() -> dict[str, str]:
-    """Label what a run makes with its process, so that a later one knows whether it is still alive."""
-    pid = os.getpid()
-    return {RUN_LABEL: str(pid), HOST_LABEL: socket.gethostname(), STARTED_LABEL: subprocesses.process_start(pid)}
-
-
-def _alive(labels: Mapping[str, str]) -> bool:
-    pid = labels.get(RUN_LABEL, "")
-    return pid.isdigit() and subprocesses.process_start(int(pid)) == labels.get(STARTED_LABEL, "") != ""

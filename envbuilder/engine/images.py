@@ -1,17 +1,15 @@
-"""Read the engine's descriptions of images into `Image`: layers with their sizes, environment, labels, user."""
+"""The engine's description of an image as `Image`: layers with their sizes, environment, labels, user."""
 
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import msgspec
 
 from envbuilder.engine.port import Image, Layer
-from envbuilder.support import decoding
 
-# Instructions that leave no layer, as BuildKit ("ENV A=b") and the classic builder ("/bin/sh -c #(nop)  ENV A=b")
-# note them.
+# Instructions without a layer, as BuildKit ("ENV A=b") and the classic builder ("/bin/sh -c #(nop)  ENV A=b")
+# write them.
 _METADATA = re.compile(
     r"^(?:/bin/sh -c #\(nop\)\s+)?"
     r"(?:ARG|CMD|ENTRYPOINT|ENV|EXPOSE|HEALTHCHECK|LABEL|MAINTAINER|ONBUILD|SHELL|STOPSIGNAL|USER|VOLUME)\b"
@@ -27,66 +25,61 @@ class _Config(msgspec.Struct, rename="pascal"):
     working_dir: str | None = None
 
 
-class _Files(msgspec.Struct, rename="pascal"):
+class _RootFs(msgspec.Struct, rename="pascal"):
     layers: tuple[str, ...] | None = None
 
 
-class _Inspected(msgspec.Struct, rename="pascal"):
+class Inspected(msgspec.Struct, rename="pascal"):
     id: str
     repo_tags: tuple[str, ...] | None = None
     repo_digests: tuple[str, ...] | None = None
     size: int | None = None
     config: _Config | None = None
-    files: _Files | None = msgspec.field(default=None, name="RootFS")
+    root_fs: _RootFs | None = msgspec.field(default=None, name="RootFS")
     architecture: str | None = None
     created: str | None = None
 
 
-class _Entry(msgspec.Struct, rename="pascal"):
+class History(msgspec.Struct, rename="pascal"):
+    """One instruction of an image's history; ``size`` in bytes."""
+
     size: int | None = None
     created_by: str | None = None
 
 
-def to_image(inspected: object, history: object) -> Image:
-    """Join what ``inspect`` and ``history`` say of one image. Raises DamagedError where that is of another shape."""
-    told = decoding.converted(inspected, _Inspected)
-    entries = decoding.converted(history, list[_Entry])
-    config = told.config or _Config()
-    diff_ids = (told.files.layers if told.files else None) or ()
-    made = [{"Size": entry.size, "CreatedBy": entry.created_by} for entry in entries]
+def to_image(inspected: Inspected, history: list[History]) -> Image:
+    config = inspected.config or _Config()
+    diff_ids = (inspected.root_fs.layers if inspected.root_fs else None) or ()
     return Image(
-        id=told.id,
-        tags=told.repo_tags or (),
-        digests=told.repo_digests or (),
-        size=told.size or 0,
+        id=inspected.id,
+        tags=inspected.repo_tags or (),
+        digests=inspected.repo_digests or (),
+        size=inspected.size or 0,
         labels=config.labels or {},
         env=dict(pair.partition("=")[::2] for pair in config.env or ()),
         user=config.user or "",
-        architecture=told.architecture or "",
-        layers=to_layers(diff_ids, made),
+        architecture=inspected.architecture or "",
+        layers=to_layers(diff_ids, history),
         entrypoint=_words(config.entrypoint),
         command=_words(config.cmd),
-        created=told.created or "",
+        created=inspected.created or "",
         workdir=config.working_dir or "",
-        history=tuple(entry.created_by or "" for entry in entries),
+        history=tuple(entry.created_by or "" for entry in history),
     )
 
 
-def to_layers(diff_ids: tuple[str, ...], history: list[dict[str, Any]]) -> tuple[Layer, ...]:
-    """Pair diff ids (oldest first) with the history entries (newest first) that made them.
+def to_layers(diff_ids: tuple[str, ...], history: list[History]) -> tuple[Layer, ...]:
+    """Pair diff ids (oldest first) with their instructions in the history (newest first).
 
-    The engine does not say which entries made a layer: one with a size did, one of a metadata instruction did not.
-    Where that does not add up to the number of layers, sizes are paired from the newest layer backwards.
+    The engine does not give the pairs. An instruction has a layer if it has a size and is not metadata. If these are
+    not as many as the layers, the sizes are paired from the newest layer backwards.
     """
-    made = [entry for entry in history if entry.get("Size") or not _METADATA.match(entry.get("CreatedBy") or "")]
-    if len(made) > len(diff_ids):
-        surplus = len(made) - len(diff_ids)
-        empty = [entry for entry in made if not entry.get("Size")][:surplus]
-        made = [entry for entry in made if not any(entry is other for other in empty)]
-    made += [{}] * (len(diff_ids) - len(made))
-    pairs = zip(reversed(diff_ids), made, strict=False)
-    layers = [Layer(diff, entry.get("Size") or 0, entry.get("CreatedBy") or "") for diff, entry in pairs]
-    return tuple(reversed(layers))
+    entries = [entry for entry in history if entry.size or not _METADATA.match(entry.created_by or "")]
+    for entry in [entry for entry in entries if not entry.size][: max(0, len(entries) - len(diff_ids))]:
+        entries = [other for other in entries if other is not entry]
+    entries += [History()] * (len(diff_ids) - len(entries))
+    pairs = zip(reversed(diff_ids), entries, strict=False)
+    return tuple(reversed([Layer(diff_id, entry.size or 0, entry.created_by or "") for diff_id, entry in pairs]))
 
 
 def _words(value: tuple[str, ...] | str | None) -> tuple[str, ...]:

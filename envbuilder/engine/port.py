@@ -1,23 +1,22 @@
-"""What the stages ask of a container engine. The Docker implementation and the fake answer to the same tests."""
+"""The port to a container engine: its protocol and values. Docker and the fake of the tests pass the same tests."""
 
 from __future__ import annotations
 
-import mmap
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
 FILES_AT = "/envbuilder"
-"""Where a container finds its ``files``."""
+"""Folder of a container that holds its ``files``."""
 
 
 @dataclass(frozen=True)
 class EngineInfo:
-    """What answers: ``name`` (docker), its version, its builder (buildkit), and whether it can hand GPUs over.
+    """An engine: its ``name`` (docker), version, builder (buildkit), and whether it can give GPUs to containers.
 
-    ``memory`` is its host's in bytes, 0 where it does not say.
+    ``memory`` is that of its host in bytes, 0 if unknown.
     """
 
     name: str
@@ -31,7 +30,7 @@ class EngineInfo:
 
 @dataclass(frozen=True)
 class Step:
-    """One event of a build: a step begins, prints, ends (seconds), comes from the cache or fails (``error``)."""
+    """One event of a build: a step starts, prints, ends (``seconds``), is cached or fails (``error``)."""
 
     kind: Literal["started", "log", "done", "cached", "failed"]
     name: str
@@ -42,7 +41,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer of an image: its diff id, its size in bytes, and the instruction that made it."""
+    """One layer of an image: its diff id, size in bytes and instruction."""
 
     diff_id: str
     size: int
@@ -53,7 +52,7 @@ class Layer:
 class Image:
     """An image in the engine's store; ``size`` in bytes, ``digests`` as ``repository@sha256:…``.
 
-    ``history`` are the instructions that made it, newest first, those without a layer among them.
+    ``history`` holds all instructions, newest first, also those without a layer.
     """
 
     id: str
@@ -72,28 +71,26 @@ class Image:
     history: tuple[str, ...] = ()
 
     def pinned(self, name: str) -> str | None:
-        """Return the ``repository@sha256:…`` by which it is known in the repository of ``name``, else in any.
+        """Return its ``repository@sha256:…`` in the repository of ``name``, else in any; None if it was never pushed.
 
-        One image may have another digest in each registry that it was pushed to. None where no registry knows it.
+        An image may have a different digest in each registry.
         """
         bare = name.partition("@")[0]
         repository = bare if ":" not in bare.rpartition("/")[2] else bare.rpartition(":")[0]
-        there = [digest for digest in self.digests if digest.partition("@")[0] == repository]
-        return name if name in self.digests else next(iter((*there, *self.digests)), None)
+        digests = [digest for digest in self.digests if digest.partition("@")[0] == repository]
+        return name if name in self.digests else next(iter((*digests, *self.digests)), None)
 
     def digest(self, name: str) -> str | None:
-        """Return the digest by which it is known in the repository of ``name``, else in any; None where in none."""
         pinned = self.pinned(name)
         return pinned.rpartition("@")[2] if pinned is not None else None
 
     def has(self, digest: str) -> bool:
-        """Tell whether some registry knows it by this digest."""
         return any(name.rpartition("@")[2] == digest for name in self.digests)
 
 
 @dataclass(frozen=True)
 class BuildRequest:
-    """One image to build: a context folder, and files that are added to it (path in the context → content)."""
+    """An image to build: a context folder, and ``extra`` files for it (path in the context → content)."""
 
     context: Path
     tag: str
@@ -107,22 +104,22 @@ class BuildRequest:
 
 
 OWN_END_S = 30.0
-"""Seconds after its limit at which a container's first program of ours ends itself: whoever started it is gone."""
+"""Seconds after ``time_limit`` at which envbuilder's entry process ends by itself: its parent has died."""
 
 
 @dataclass(frozen=True)
 class ContainerSpec:
     """One container, closed by default: no network, read-only root, no capabilities, an unprivileged user.
 
-    ``files`` (path relative to `FILES_AT` → content) are copied in before the start, readable by all and
-    executable. ``mounts`` are host path → container path, read-only. ``scratch`` paths are writable tmpfs.
-    ``gpus`` is ``none``, ``all`` or a comma-separated list of indices. Memory in bytes, and never more than three
-    quarters of the engine's host's; half of it for the tmpfs together. ``time_limit`` in seconds. Where others want the
-    processors too, it gets half of what they get (no quota: that would stop it in slices, which reads like a stall).
-    It is killed where it prints more than ``output`` bytes, or ``lines`` lines, on both streams together.
-    ``stdin`` is what it reads on its standard input, which then ends. ``overdue`` is asked all the time that it runs:
-    where it answers yes, the container is killed. ``user`` may be '' for the image's own, and ``entrypoint`` is whether
-    the image's own is put before the command, as its users have it.
+    - ``files`` (path below `FILES_AT` → content) are copied in before the start, readable by all and executable.
+    - ``mounts`` are host path → container path, read-only. ``scratch`` paths are writable tmpfs.
+    - ``gpus`` is ``none``, ``all`` or a comma-separated list of indices.
+    - ``memory`` in bytes, capped at three quarters of the engine host's memory; half of it for all tmpfs together.
+    - ``cpus`` is None for no quota: a quota stops processes in slices, which a measurement takes for a stall.
+      Other programs get twice the processor time of a container if both need it.
+    - ``output`` and ``lines`` limit both streams together; above either, the container is killed.
+    - ``stdin`` is its standard input, which then ends. ``overdue`` is called repeatedly; True kills the container.
+    - ``user`` may be '' for that of the image. ``entrypoint`` keeps the image's own entrypoint before the command.
     """
 
     image: str
@@ -149,11 +146,11 @@ class ContainerSpec:
 
 
 @dataclass(frozen=True)
-class Ended:
-    """How a container ended; ``timed_out`` where the time limit killed it, ``out_of_memory`` where the kernel did.
+class ContainerResult:
+    """How a container ended. ``timed_out``: killed at the time limit. ``out_of_memory``: killed by the kernel.
 
-    ``flooded`` where it was killed because it printed too much; what came before was passed on. ``refusal`` is why it
-    could not begin, where its image lacks the program; '' where it began.
+    ``flooded``: killed because it printed too much; the output up to the limit was passed on. ``refusal``: why it could
+    not start because of its image, such as a missing program.
     """
 
     exit_code: int
@@ -165,7 +162,7 @@ class Ended:
 
 
 FileKind = Literal["file", "folder", "link", "same", "deleted", "emptied", "other"]
-"""What an entry of a layer is; ``same`` is a further name of ``target``, ``emptied`` one that hides what is below."""
+"""Kind of a layer's entry; ``same`` is a hard link to ``target``, ``emptied`` hides the folder in lower layers."""
 
 
 def _nothing() -> Iterator[bytes | bytearray]:
@@ -174,12 +171,10 @@ def _nothing() -> Iterator[bytes | bytearray]:
 
 @dataclass(frozen=True)
 class LayerFile:
-    """One entry of a layer: its path without a slash in front, permission bits, owner, bytes, and time in seconds.
+    """One entry of a layer: its path without a leading slash, permission bits, owner, bytes, and time in seconds.
 
-    ``target`` is where a link leads; ``has_capabilities`` is of a program that the kernel gives capabilities when it
-    starts. ``pieces`` gives the content once, before the next entry is asked for (unless the
-    stream says otherwise); each piece stands until the next is read, and may be the same buffer. ``mapped``, where the
-    file lies on this host, lays it out in memory to be read anywhere.
+    ``target`` is that of a link. ``has_capabilities``: the kernel gives the program capabilities when it starts.
+    ``pieces`` yields the content once, before the next entry is read; each piece is valid until the next one.
     """
 
     path: str
@@ -191,71 +186,62 @@ class LayerFile:
     target: str = ""
     has_capabilities: bool = False
     pieces: Callable[[], Iterator[bytes | bytearray]] = _nothing
-    mapped: Callable[[], AbstractContextManager[mmap.mmap]] | None = None
 
 
 @dataclass
 class LayerStream:
-    """One layer, read once: its files in no order, and its diff id, which is sure to be there after them.
-
-    ``in_any_order`` says that a file may be read later than it is named, and beside others.
-    """
+    """One layer that can be read once: its files in no order, and its diff id, which is set after the last file."""
 
     files: Iterator[LayerFile]
     diff_id: str = ""
-    in_any_order: bool = False
 
 
 class Engine(Protocol):
-    """The port. Every method raises InfrastructureError where the engine itself fails."""
+    """The port to a container engine. Every method raises InfrastructureError if the engine itself fails."""
 
-    def info(self) -> EngineInfo:
-        """Describe the engine; the cheapest question that proves that it answers."""
+    def info(self) -> EngineInfo: ...
 
     def image(self, reference: str) -> Image | None:
-        """Look an image up by tag, id or digest; None where the store lacks it."""
+        """Find an image by tag, id or digest; None if the engine does not have it."""
 
     def build(self, request: BuildRequest, on_step: Callable[[Step], None]) -> Image:
         """Build an image, reporting steps as they happen. Raises BuildFailedError with the failed step's last lines."""
 
     def import_base(self, tar: Path, tag: str, labels: Mapping[str, str]) -> Image:
-        """Make an image of one layer from a root file system's tar."""
+        """Make an image of one layer from the tar of a root file system."""
 
     def reach(self, reference: str) -> None:
-        """Ask a registry for a manifest alone, for 20 s at most. InfrastructureError where it has no answer."""
+        """Query a registry for a manifest, for 20 s at most. Raises InfrastructureError if it does not answer."""
 
-    def pull(self, reference: str) -> Image:
-        """Fetch an image from its registry."""
+    def pull(self, reference: str) -> Image: ...
 
     def push(self, reference: str) -> str:
-        """Push a tag and return the manifest digest that the registry answered (``sha256:…``)."""
+        """Push a tag and return the manifest digest in the registry's answer (``sha256:…``)."""
 
-    def tag(self, image: str, reference: str) -> None:
-        """Give an image a further name."""
+    def tag(self, image: str, reference: str) -> None: ...
 
     def remove(self, reference: str) -> None:
-        """Take a tag (and the image with its last tag) out of the store; nothing where there is none."""
+        """Remove a tag, and the image with its last tag. An unknown reference is not an error."""
 
-    def run(self, spec: ContainerSpec, on_stdout: Callable[[bytes], None], on_stderr: Callable[[bytes], None]) -> Ended:
-        """Run a container to its end, streaming what it prints; the container is removed however this returns."""
+    def run(
+        self, spec: ContainerSpec, on_stdout: Callable[[bytes], None], on_stderr: Callable[[bytes], None]
+    ) -> ContainerResult:
+        """Run a container to its end and stream its output. The container is removed however this returns."""
 
     def export(self, reference: str) -> AbstractContextManager[Iterable[bytes]]:
-        """Stream an image as ``docker save`` would (an OCI or Docker archive)."""
+        """Stream an image as ``docker save`` does (an OCI or Docker archive)."""
 
-    def layer_files(self, reference: str, known: Container[str]) -> AbstractContextManager[Iterator[LayerStream]]:
-        """Yield an image's layers, oldest first, file by file. Those of a diff id in ``known`` may be left out.
-
-        Nothing is unpacked, and memory does not grow with the image.
-        """
+    def layer_files(self, reference: str) -> AbstractContextManager[Iterator[LayerStream]]:
+        """Yield the layers of an image, file by file. Nothing is unpacked; memory does not grow with the image."""
 
     def sweep(self) -> int:
-        """Remove containers that an interrupted run of ours left behind; return how many."""
+        """Remove the containers of interrupted runs; return their number."""
 
     def names(self, repository: str) -> tuple[str, ...]:
-        """List the tags of a repository that the store holds, as ``repository:tag``."""
+        """List the stored tags of a repository, as ``repository:tag``."""
 
     def prune(self, label: str) -> int:
-        """Remove the images with a label that have no tag any more; return the bytes that this freed."""
+        """Remove images that have this label and no tag; return the bytes freed."""
 
     def trim_cache(self, keep: int) -> int:
-        """Remove of the builder's cache what was used least recently, down to ``keep`` bytes; return those freed."""
+        """Remove the least recently used build cache, down to ``keep`` bytes; return the bytes freed."""

@@ -16,7 +16,7 @@ from typing import BinaryIO, cast
 
 import msgspec
 
-from envbuilder.engine.layer_files import reading
+from envbuilder.engine.layers import reading
 from envbuilder.engine.port import Engine, Image
 from envbuilder.errors import PublishError, UsageError
 from envbuilder.registry.client import Repository

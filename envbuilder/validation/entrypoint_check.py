@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from envbuilder.engine.port import ContainerSpec, Ended, Engine, Image
+from envbuilder.engine.port import ContainerResult, ContainerSpec, Engine, Image
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.support import decoding, terminal_text
 from envbuilder.validation.checks import Check
@@ -135,7 +135,7 @@ def _spec(image: Image, check: Check, python: str, program: str, heard: _Output)
     )
 
 
-def _wrong(ended: Ended, heard: _Output, product: list[int]) -> str:
+def _wrong(ended: ContainerResult, heard: _Output, product: list[int]) -> str:
     """Say what is wrong with such a start; '' where nothing is."""
     if ended.refusal:
         return f"it cannot start: {ended.refusal.strip()[-500:]}"

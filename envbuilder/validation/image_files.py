@@ -236,7 +236,7 @@ def read_image(engine: Engine, image: Image, store: Cache | None = None) -> Imag
             found[layer.diff_id] = record
             store.used(layer.diff_id, _scanner())
     if any(layer.diff_id not in found for layer in image.layers):
-        with engine.layer_files(image.id, frozenset(found)) as streams:
+        with engine.layer_files(image.id) as streams:
             for stream in streams:
                 record = scan(stream)
                 found[record.diff_id] = record

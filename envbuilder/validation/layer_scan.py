@@ -7,7 +7,6 @@ import mmap
 import re
 import struct
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 
 import msgspec
 
@@ -40,10 +39,6 @@ MOST_ENTRIES = 1_000_000
 
 _LARGEST = 16 << 30
 """Bytes of the largest file that is taken for a shared object; TensorFlow's largest has a tenth of that."""
-
-_LARGE = 1 << 20
-"""Files from so many bytes on are read beside the others, where their stream allows it: hashing and reading leave the
-interpreter free, and most of a GPU image's bytes are in a few hundred such files."""
 
 _VERSIONED = re.compile(r"(?:^|/)(?:lib(?:cu|nvrtc|nvJitLink)[\w-]*\.so[\w.]*|ptxas|nvlink)\Z")
 """Libraries and tools of CUDA: what they are is read out of them, never off their names."""
@@ -97,44 +92,24 @@ class LayerRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 def scan(stream: LayerStream) -> LayerRecord:
     """Read a layer to its end. Raises InfrastructureError where it has more than `MOST_ENTRIES`."""
-    read: list[FileRow | _Reading | Future[_Reading]] = []
-    room = MAX_KEPT_OF_LAYER
-    beside = ThreadPoolExecutor(1)
-    try:
-        for file in stream.files:
-            if len(read) == MOST_ENTRIES:
-                raise InfrastructureError(
-                    f"the image has a layer of more than {MOST_ENTRIES} files: it cannot be judged"
-                )
-            if file.kind != "file":
-                read.append(_row(file))
-            elif file.size <= min(MAX_KEPT, room) and KEPT.search(file.path) is not None:
-                read.append(_Reading(file, keep=True))
-                room -= file.size
-            elif stream.in_any_order and file.size >= _LARGE:
-                read.append(beside.submit(_Reading, file))
-            else:
-                read.append(_Reading(file))
-        return _record(stream.diff_id, read)
-    finally:
-        beside.shutdown(cancel_futures=True)
-
-
-def _record(diff_id: str, read: list[FileRow | _Reading | Future[_Reading]]) -> LayerRecord:
-    """Put together what was read, in the stream's order, when all of it is."""
     rows: list[FileRow] = []
     contents: dict[str, bytes] = {}
     secrets: list[Secret] = []
-    for one in read:
-        if isinstance(one, FileRow):
-            rows.append(one)
+    room = MAX_KEPT_OF_LAYER
+    for file in stream.files:
+        if len(rows) == MOST_ENTRIES:
+            raise InfrastructureError(f"the image has a layer of more than {MOST_ENTRIES} files: it cannot be judged")
+        if file.kind != "file":
+            rows.append(_row(file))
             continue
-        reading = one.result() if isinstance(one, Future) else one
+        keep = file.size <= min(MAX_KEPT, room) and KEPT.search(file.path) is not None
+        room -= file.size if keep else 0
+        reading = _Reading(file, keep=keep)
         rows.append(reading.row)
         secrets += reading.secrets
         if reading.kept is not None:
-            contents[reading.row.path] = reading.kept
-    return LayerRecord(diff_id=diff_id, rows=tuple(rows), contents=contents, secrets=tuple(secrets))
+            contents[file.path] = reading.kept
+    return LayerRecord(diff_id=stream.diff_id, rows=tuple(rows), contents=contents, secrets=tuple(secrets))
 
 
 def _row(file: LayerFile) -> FileRow:
@@ -147,7 +122,7 @@ class _Reading:
     """One file, read to its end: its row (digest, first bytes, ELF tables), its secrets, its bytes where kept."""
 
     def __init__(self, file: LayerFile, *, keep: bool = False) -> None:
-        self._path, self._told, self._mapped = file.path, file.size, file.mapped
+        self._path, self._told = file.path, file.size
         self._is_object = False
         self._hash = hashlib.sha256()
         self._size = 0
@@ -181,7 +156,7 @@ class _Reading:
         if not self._size:
             self._head = bytes(piece[:16])
             self._is_object = piece.startswith(_MAGIC) and 64 <= self._told <= _LARGEST  # noqa: PLR2004 - its header
-            if self._is_object and self._mapped is None:
+            if self._is_object:
                 self._window = mmap.mmap(-1, self._told)
                 self._dynamic = _dynamic(piece)
         self._hash.update(piece)
@@ -202,9 +177,8 @@ class _Reading:
         if not self._is_object:
             why = "it is larger than any" if self._told > _LARGEST else "it ends within its own header"
             return Binary(damaged=why) if self._head.startswith(_MAGIC) else None
-        laid_out = self._window if self._window is not None else self._mapped() if self._mapped is not None else None
-        assert laid_out is not None  # noqa: S101 - one of them, of every shared object
-        with laid_out as window:
+        assert self._window is not None  # noqa: S101 - every shared object has one
+        with self._window as window:
             return _describe(self._path, window, self._size)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from envbuilder.engine.port import FILES_AT, OWN_END_S, ContainerSpec, Ended, Engine
+from envbuilder.engine.port import FILES_AT, OWN_END_S, ContainerResult, ContainerSpec, Engine
 from envbuilder.errors import InfrastructureError, UsageError
 from envbuilder.finding import Code
 from envbuilder.probes.suite.watchdog import descendants
@@ -72,7 +72,7 @@ def in_container(engine: Engine, place: Place, plan: bytes, session: Session) ->
     return session.stopped or _why(place, ended, stderr.decode(errors="replace"))
 
 
-def _why(place: Place, ended: Ended, stderr: str) -> Unfinished | None:
+def _why(place: Place, ended: ContainerResult, stderr: str) -> Unfinished | None:
     refused = _refusal(ended)
     if refused is not None and not place.is_known:
         why, hint = refused
@@ -94,7 +94,7 @@ def _why(place: Place, ended: Ended, stderr: str) -> Unfinished | None:
     )
 
 
-def _refusal(ended: Ended) -> tuple[str, str] | None:
+def _refusal(ended: ContainerResult) -> tuple[str, str] | None:
     """Return why nothing of the suite ran, and a fix; None if something did."""
     if ended.flooded or ended.timed_out or ended.out_of_memory:
         return None

@@ -16,7 +16,7 @@ import pytest
 from tiny_image import PROGRAMS, write_tiny_root
 
 from envbuilder.engine.docker import DockerEngine, connect
-from envbuilder.engine.port import ContainerSpec, Ended
+from envbuilder.engine.port import ContainerResult, ContainerSpec
 
 pytestmark = pytest.mark.engine
 
@@ -165,7 +165,7 @@ def mine(engine: DockerEngine) -> list[Any]:
     return [*engine._api.containers(all=True, filters=label), *(volumes["Volumes"] or ())]
 
 
-def run(engine: DockerEngine, image: str, greed: Greed, mark: str) -> tuple[Ended, str]:
+def run(engine: DockerEngine, image: str, greed: Greed, mark: str) -> tuple[ContainerResult, str]:
     """Run it, with a file of its own, so that it has a volume too, and with this in its environment."""
     said = bytearray()
     given: dict[str, Any] = {"memory": MEMORY, "time_limit": LIMIT_S, "pids": 256, "env": {"GREED": mark}, **greed.spec}

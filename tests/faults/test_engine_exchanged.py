@@ -20,7 +20,7 @@ from tiny_image import write_tiny_root
 
 from envbuilder.engine import containers
 from envbuilder.engine.docker import DockerEngine, connect
-from envbuilder.engine.port import BuildRequest, ContainerSpec, Ended
+from envbuilder.engine.port import BuildRequest, ContainerResult, ContainerSpec
 from envbuilder.errors import InfrastructureError
 
 REPOSITORY = Path(__file__).parents[2]
@@ -44,7 +44,7 @@ LINE = "trap 'exit 9' TERM; echo up; sleep 20 & wait"
 """Ends in order where it is told to, as a program that minds signals does."""
 
 
-def run(engine: DockerEngine, line: str = LINE, **given: Any) -> Ended:
+def run(engine: DockerEngine, line: str = LINE, **given: Any) -> ContainerResult:
     """Run a line of shell in a container that has files, so that it has a volume."""
     spec = ContainerSpec("tiny:base", ("/bin/sh", "-c", line), files={"a": b"1"}, **{"time_limit": 60.0, **given})
     return engine.run(spec, lambda _: None, lambda _: None)
@@ -124,7 +124,7 @@ def test_a_container_that_others_end_is_no_verdict(own: OwnEngine, exchange: Exc
     assert run(own.connect(), "true").exit_code == 0
 
 
-_GONE = "from envbuilder.engine import containers; containers._alive = lambda labels: False; "
+_GONE = "from envbuilder.engine import containers; containers._is_abandoned = lambda found: True; "
 """To another command the process of this test is there still; what is tried here is that it finds what was left."""
 
 
@@ -156,7 +156,7 @@ def test_an_engine_that_has_forgotten_a_container_has_not_seen_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that says nothing of it, or breaks off, is another engine than the one that ran it: no verdict, in time."""
-    monkeypatch.setattr(containers, "_TOLD_S", 0.5)
+    monkeypatch.setattr(containers, "_EVENTS_S", 0.5)
 
     def told(*actions: str) -> bytes:
         return b"".join(json.dumps({"Action": action}).encode() + b"\n" for action in actions)
@@ -174,12 +174,12 @@ def test_an_engine_that_has_forgotten_a_container_has_not_seen_its_end(
         folder = tmp_path / str(number)
         folder.mkdir()
         with answering(folder, events=answer):
-            api = connect({"DOCKER_HOST": f"unix://{folder}/e.sock"})._api
+            connection = connect({"DOCKER_HOST": f"unix://{folder}/e.sock"})._connection
             if right:
-                containers._refuse_others_end(api, "c")
+                containers._check_end(connection, "c")
             else:
                 with pytest.raises(InfrastructureError) as refused:
-                    containers._refuse_others_end(api, "c")
+                    containers._check_end(connection, "c")
                 assert refused.value.hint
 
 

@@ -39,7 +39,7 @@ from envbuilder.compat.fleet import FleetHost
 from envbuilder.compat.plan import plan
 from envbuilder.compat.selectors import select
 from envbuilder.compat.words import Words, question
-from envbuilder.engine import calls, engine_choice, images, layer_files
+from envbuilder.engine import connection, images, layers
 from envbuilder.engine.buildkit import Trace
 from envbuilder.image import apt_sources, build, lockfile, mirrors, omissions, system_lock, wheel_records
 from envbuilder.image.lockfile import Locked
@@ -152,7 +152,7 @@ def configuration(data: bytes) -> None:
             index_config.for_uv(found, {})
     file("config.json", data)
     docker = {"DOCKER_CONFIG": str(folder())}
-    each(lambda: credentials.find("registry.example.org", docker), lambda: engine_choice.resolved(docker))
+    each(lambda: credentials.find("registry.example.org", docker), lambda: connection._arguments(docker))
 
 
 def apt_settings(data: bytes) -> None:
@@ -319,7 +319,8 @@ def engine(data: bytes) -> None:
     answer: object = decoding.from_json(data, object)
     inspected = answer.get("inspected", answer) if isinstance(answer, dict) else answer
     history = answer.get("history", []) if isinstance(answer, dict) else []
-    images.to_image(inspected, history)
+    described = decoding.converted(inspected, images.Inspected)
+    images.to_image(described, decoding.converted(history, list[images.History]))
 
 
 class Response:
@@ -337,7 +338,7 @@ class Response:
 def build_log(data: bytes) -> None:
     """Read a build's messages, and the same bytes as the content of one."""
     trace = Trace()
-    for one in calls.records("build", cast("Any", Response(data))):
+    for one in connection.records("build", cast("Any", Response(data))):
         with contextlib.suppress(*REFUSED), decoding.damaged("a trace"):
             list(trace.feed(base64.b64decode(one.aux or "")))
 
@@ -351,7 +352,7 @@ def trace(data: bytes) -> None:
 
 
 def archive(data: bytes) -> None:
-    for stream in layer_files.from_archive(pieces(data, 5000)):
+    for stream in layers.layers(pieces(data, 5000)):
         for number, one in enumerate(stream.files):
             if one.kind == "file" and number < 100:
                 for _ in one.pieces():

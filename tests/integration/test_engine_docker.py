@@ -22,7 +22,7 @@ from tiny_image import write_tiny_root
 
 from envbuilder.catalog.rows import OperatingSystem
 from envbuilder.engine.docker import DockerEngine, connect
-from envbuilder.engine.port import BuildRequest, ContainerSpec, Ended, Step
+from envbuilder.engine.port import BuildRequest, ContainerResult, ContainerSpec, Step
 from envbuilder.image.bases import ensure_base
 
 pytestmark = pytest.mark.engine
@@ -52,7 +52,7 @@ def base(engine: DockerEngine, tmp_path_factory: pytest.TempPathFactory) -> Iter
         engine._api.remove_image(image, force=True)
 
 
-def shell(engine: DockerEngine, image: str, command: str, **given: object) -> tuple[str, str, Ended]:
+def shell(engine: DockerEngine, image: str, command: str, **given: object) -> tuple[str, str, ContainerResult]:
     """Run a shell command in a container; return what it printed and how it ended."""
     out, err = bytearray(), bytearray()
     spec = ContainerSpec(image, ("/bin/sh", "-c", command), **given)  # type: ignore[arg-type]

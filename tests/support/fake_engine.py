@@ -9,17 +9,17 @@ import re
 import shlex
 import tarfile
 import time
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from envbuilder.engine.archive import MODIFIED, context_entries, stream
-from envbuilder.engine.meter import Meter
+from envbuilder.engine.containers import OutputLimit
 from envbuilder.engine.port import (
     BuildRequest,
+    ContainerResult,
     ContainerSpec,
-    Ended,
     EngineInfo,
     Image,
     Layer,
@@ -146,22 +146,24 @@ class FakeEngine:
         """Take a tag out of the store."""
         self._store.pop(reference, None)
 
-    def run(self, spec: ContainerSpec, on_stdout: Callable[[bytes], None], on_stderr: Callable[[bytes], None]) -> Ended:
+    def run(
+        self, spec: ContainerSpec, on_stdout: Callable[[bytes], None], on_stderr: Callable[[bytes], None]
+    ) -> ContainerResult:
         """Print what the script says; a script that takes longer than the time limit is killed, without waiting."""
         self._required(spec.image, "create a container of")
         if spec.gpus != "none" and not self.gpu_runtime:
             raise InfrastructureError("this engine cannot hand GPUs over: could not select device driver")
         self.runs.append(spec)
         began, script = time.monotonic(), self.script(spec)
-        meter = Meter(spec)
+        limit = OutputLimit(spec)
         for data, take in ((script.stdout, on_stdout), (script.stderr, on_stderr)):
-            if data and (taken := meter.take(data)):
+            if data and (taken := limit.cut(data)):
                 take(taken)
-        if meter.full:
-            return Ended(137, seconds=script.seconds, flooded=True)
+        if limit.reached:
+            return ContainerResult(137, seconds=script.seconds, flooded=True)
         if script.seconds > spec.time_limit:
-            return Ended(137, timed_out=True, seconds=spec.time_limit)
-        return Ended(
+            return ContainerResult(137, timed_out=True, seconds=spec.time_limit)
+        return ContainerResult(
             script.exit_code,
             out_of_memory=script.out_of_memory,
             seconds=max(script.seconds, time.monotonic() - began),
@@ -181,14 +183,9 @@ class FakeEngine:
         yield [buffer.getvalue()]
 
     @contextmanager
-    def layer_files(self, reference: str, known: Container[str]) -> Iterator[Iterator[LayerStream]]:
-        """Yield the layers that `files` holds for the image: one with nothing in it where it holds none."""
-        image = self._required(reference, "read the files of")
-        streams = []
-        for layer in image.layers:
-            stream = LayerStream(iter(self.files.get(layer.diff_id, ())), layer.diff_id)
-            streams += [stream] if layer.diff_id not in known else []
-        yield iter(streams)
+    def layer_files(self, reference: str) -> Iterator[Iterator[LayerStream]]:
+        layers = self._required(reference, "read the files of").layers
+        yield (LayerStream(iter(self.files.get(layer.diff_id, ())), layer.diff_id) for layer in layers)
 
     def sweep(self) -> int:
         """Forget what an interrupted run left behind."""

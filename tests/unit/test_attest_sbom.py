@@ -22,7 +22,7 @@ from envbuilder.attest import sbom_contents
 from envbuilder.attest.cyclonedx import bom
 from envbuilder.attest.provenance import Base, provenance
 from envbuilder.attest.sbom_contents import Contents, Package
-from envbuilder.engine.layer_files import from_archive
+from envbuilder.engine.layers import layers
 from envbuilder.errors import InfrastructureError
 from envbuilder.image import lockfile
 from envbuilder.image.omissions import Cut, LeftOut, OfDistribution, Omissions
@@ -90,7 +90,7 @@ def chunks(data: bytes, size: int = 70_001):
 
 def read(archive: Iterable[bytes]) -> Contents:
     """Read an image's archive as a validation does, and its packages."""
-    return sbom_contents.read(ImageFiles(tuple(scan(stream) for stream in from_archive(archive))))
+    return sbom_contents.read(ImageFiles(tuple(scan(stream) for stream in layers(archive))))
 
 
 @pytest.mark.parametrize("layout", ["docker", "blobs"])

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envbuilder.engine.buildkit import Trace
+from envbuilder.engine.buildkit import Trace, fields
 from envbuilder.engine.port import Step
-from envbuilder.engine.protobuf import fields
 
 RECORDED = Path(__file__).parents[1] / "golden" / "buildkit"
 

@@ -1,4 +1,4 @@
-"""The engine room's pure parts: archives, layers from history, and the words for GPUs."""
+"""Pure parts of the engine: archives, layers from the history, GPU requests, output limits."""
 
 from __future__ import annotations
 
@@ -7,31 +7,34 @@ import os
 import tarfile
 from pathlib import Path
 
+import msgspec
 import pytest
 from docker import APIClient
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from envbuilder.engine.archive import MODIFIED, context_entries, stream
-from envbuilder.engine.containers import _gpus
+from envbuilder.engine.connection import Connection
+from envbuilder.engine.containers import OutputLimit, gpu_requests
 from envbuilder.engine.docker import DockerEngine
-from envbuilder.engine.images import to_image, to_layers
-from envbuilder.engine.port import BuildRequest, Image
+from envbuilder.engine.images import History, Inspected, to_image, to_layers
+from envbuilder.engine.port import BuildRequest, ContainerSpec, Image
 from envbuilder.errors import UsageError
 
-RUN = {"CreatedBy": "RUN /bin/sh -c make # buildkit", "Size": 7}
-EMPTY_RUN = {"CreatedBy": "RUN /bin/sh -c true # buildkit", "Size": 0}
-ENV = {"CreatedBy": "ENV A=b", "Size": 0}
-CLASSIC_CMD = {"CreatedBy": '/bin/sh -c #(nop)  CMD ["sh"]', "Size": 0}
-BASE = {"CreatedBy": "", "Size": 100}
+RUN = History(7, "RUN /bin/sh -c make # buildkit")
+EMPTY_RUN = History(0, "RUN /bin/sh -c true # buildkit")
+ENV = History(0, "ENV A=b")
+CLASSIC_CMD = History(0, '/bin/sh -c #(nop)  CMD ["sh"]')
+BASE = History(100, "")
 
 
 def read(data: bytes) -> dict[str, tarfile.TarInfo]:
-    """Open an archive with the standard library's own reader."""
     with tarfile.open(fileobj=io.BytesIO(data)) as archive:
         return {member.name: member for member in archive}
 
 
-def test_the_same_content_gives_the_same_bytes(tmp_path: Path) -> None:
-    """Times, owners and the order of creation leave no trace in an archive."""
+def test_equal_content_gives_equal_archives(tmp_path: Path) -> None:
+    """Times, owners and the order of creation do not matter."""
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     for folder, names in (("a", ("x", "y")), ("b", ("y", "x"))):
@@ -44,7 +47,7 @@ def test_the_same_content_gives_the_same_bytes(tmp_path: Path) -> None:
 
 
 def test_an_archive_holds_folders_modes_links_and_long_names(tmp_path: Path) -> None:
-    """A standard reader finds every file, its folders first, executables executable and links as links."""
+    """The standard library reads every file after its folders, with modes and links."""
     long = "/".join(["folder" * 5] * 6) + "/file"
     (tmp_path / "tool").write_bytes(b"#!")
     (tmp_path / "tool").chmod(0o700)
@@ -59,8 +62,8 @@ def test_an_archive_holds_folders_modes_links_and_long_names(tmp_path: Path) -> 
     assert len(data) % tarfile.BLOCKSIZE == 0
 
 
-def test_the_first_header_needs_no_extension(tmp_path: Path) -> None:
-    """BuildKit looks for a plain header in the first block of a context, and knows no pax header there."""
+def test_first_header_has_no_extension(tmp_path: Path) -> None:
+    """BuildKit recognises a context by a plain header in its first block, not by a pax header."""
     (tmp_path / "Dockerfile").write_text("FROM scratch\n")
     first = b"".join(stream(context_entries(tmp_path, {})))[: tarfile.BLOCKSIZE]
     assert first.startswith(b"Dockerfile\0")
@@ -68,8 +71,7 @@ def test_the_first_header_needs_no_extension(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["/etc/passwd", "../up", "a/../../up"])
-def test_paths_stay_inside_the_context(tmp_path: Path, name: str) -> None:
-    """A path that is absolute or climbs out is refused."""
+def test_paths_outside_the_context_are_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(UsageError, match="inside a build context"):
         context_entries(tmp_path, {name: b""})
 
@@ -85,35 +87,34 @@ def test_paths_stay_inside_the_context(tmp_path: Path, name: str) -> None:
     ],
     ids=["metadata", "an empty layer", "more entries than layers", "no history", "scratch"],
 )
-def test_layers_are_paired_with_what_made_them(
-    diff_ids: tuple[str, ...], history: list[dict[str, object]], sizes: list[int]
+def test_layers_are_paired_with_their_instructions(
+    diff_ids: tuple[str, ...], history: list[History], sizes: list[int]
 ) -> None:
-    """Every diff id appears once, in order, with the size of the instruction that made it."""
+    """Every diff id appears once, in order, with the size of its instruction."""
     layers = to_layers(diff_ids, history)
     assert tuple(layer.diff_id for layer in layers) == diff_ids
     assert [layer.size for layer in layers] == sizes
 
 
-def test_an_image_without_configuration_is_read() -> None:
+def test_image_without_configuration_is_read() -> None:
     """Fields that an engine leaves out or sets to null are empty, not errors."""
-    image = to_image({"Id": "sha256:1", "Config": {"Env": None, "Labels": None, "Entrypoint": "sh"}}, [])
+    inspected = {"Id": "sha256:1", "Config": {"Env": None, "Labels": None, "Entrypoint": "sh"}}
+    image = to_image(msgspec.convert(inspected, Inspected), [])
     assert (image.env, image.labels, image.entrypoint, image.layers) == ({}, {}, ("sh",), ())
 
 
-def test_gpus_by_word_and_index() -> None:
-    """``none`` asks for nothing, ``all`` for every GPU, numbers for those."""
-    assert _gpus("none") is None
-    (every,) = _gpus("all") or []
+def test_gpus_are_none_all_or_indices() -> None:
+    assert gpu_requests("none") is None
+    (every,) = gpu_requests("all") or []
     assert every["Count"] == -1
-    (some,) = _gpus("0,2") or []
+    (some,) = gpu_requests("0,2") or []
     assert some["DeviceIDs"] == ["0", "2"]
 
 
-@pytest.mark.parametrize("wish", ["", "0,", "GPU-1; rm", "-1"])
-def test_other_words_for_gpus_are_refused(wish: str) -> None:
-    """Nothing else reaches the engine."""
+@pytest.mark.parametrize("gpus", ["", "0,", "GPU-1; rm", "-1"])
+def test_other_gpu_texts_are_refused(gpus: str) -> None:
     with pytest.raises(UsageError, match="gpus"):
-        _gpus(wish)
+        gpu_requests(gpus)
 
 
 @pytest.mark.parametrize(
@@ -126,11 +127,10 @@ def test_other_words_for_gpus_are_refused(wish: str) -> None:
         ("http://proxy.example:3128", "default"),
     ],
 )
-def test_a_proxy_on_loopback_is_reached_through_the_hosts_network(proxy: str, network: str) -> None:
-    """A build step could not reach it otherwise; a wish for another network is kept."""
-    engine = DockerEngine(
-        APIClient("tcp://127.0.0.1:1", version="1.41"), {"https_proxy": proxy, "NO_PROXY": "localhost"}
-    )
+def test_build_uses_the_hosts_network_for_a_proxy_on_loopback(proxy: str, network: str) -> None:
+    """A build step cannot reach it otherwise. A request for another network is kept."""
+    connection = Connection(APIClient("tcp://127.0.0.1:1", version="1.41"))
+    engine = DockerEngine(connection, {"https_proxy": proxy, "NO_PROXY": "localhost"})
     assert engine._network(BuildRequest(Path(), "a")) == network
     assert engine._network(BuildRequest(Path(), "a", network="none")) == "none"
 
@@ -144,9 +144,27 @@ def test_a_proxy_on_loopback_is_reached_through_the_hosts_network(proxy: str, ne
         ("elsewhere/tf:2.20", "one.example:5000/tf@sha256:1"),
     ],
 )
-def test_an_image_is_pinned_in_the_repository_it_was_named_in(name: str, digest: str) -> None:
-    """Two registries may know one image by two digests: the one that was asked for counts."""
+def test_image_is_pinned_in_the_repository_of_its_name(name: str, digest: str) -> None:
+    """Two registries may have two digests for one image."""
     known = ("one.example:5000/tf@sha256:1", "two.example/tf@sha256:2")
     image = Image("sha256:0", (), known, 1, {}, {}, "", "amd64")
     assert image.pinned(name) == digest
     assert Image("sha256:0", (), (), 1, {}, {}, "", "amd64").pinned(name) is None
+
+
+@given(
+    st.lists(st.binary(max_size=20).map(lambda data: data.replace(b"a", b"\n")), max_size=12),
+    st.integers(0, 40),
+    st.integers(0, 6),
+)
+@example([b"\n\n", b"\n"], 40, 2)
+def test_output_is_cut_to_the_longest_start_within_its_limits(pieces: list[bytes], size: int, lines: int) -> None:
+    limit = OutputLimit(ContainerSpec("a:b", ("true",), output=size, lines=lines))
+    output, cut = b"".join(pieces), b"".join(map(limit.cut, pieces))
+    assert output.startswith(cut)
+    assert len(cut) <= size
+    assert cut.count(b"\n") <= lines
+    assert limit.reached == (len(cut) < len(output))
+    if limit.reached:  # one byte more would be above a limit
+        more = output[: len(cut) + 1]
+        assert len(more) > size or more.count(b"\n") > lines or cut.count(b"\n") == lines

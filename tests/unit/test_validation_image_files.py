@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -108,8 +108,7 @@ class Withholding(FakeEngine):
     """An engine whose archive holds a layer in a form that nobody can read, and so gives none."""
 
     @contextmanager
-    def layer_files(self, reference: str, known: Container[str]) -> Iterator[Iterator[LayerStream]]:  # noqa: ARG002
-        """Give nothing."""
+    def layer_files(self, reference: str) -> Iterator[Iterator[LayerStream]]:  # noqa: ARG002
         yield iter(())
 
 

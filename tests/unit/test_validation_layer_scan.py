@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from envbuilder.engine.layer_files import from_folders
 from envbuilder.engine.port import LayerFile, LayerStream
 from envbuilder.errors import InfrastructureError
 from envbuilder.validation import layer_scan
@@ -74,22 +72,13 @@ def test_a_file_of_holes_that_begins_as_a_program_is_damaged(monkeypatch: pytest
     assert len(layer_scan._dynamic(bytes(endless))) == layer_scan._ENDS
 
 
-def test_a_file_on_this_host_is_read_wherever_its_tables_lie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of an engine's folder nothing is guessed: tables in the middle of a large file are in its record, whole."""
-    monkeypatch.setattr(layer_scan, "_WHOLE", PIECE)
-    monkeypatch.setattr(layer_scan, "_HEAD", PIECE)
-    monkeypatch.setattr(layer_scan, "_ENDS", PIECE)
-    (tmp_path / "libmiddle.so.1").write_bytes(_large(PIECE * 20, PIECE * 40))
-    (tmp_path / "libempty.so.1").write_bytes(b"")
-    (tmp_path / "libshort.so.1").write_bytes(b"\x7fELF")
-    (stream,) = from_folders([("sha256:1", tmp_path)], ())
-    found = {row.path: row.binary for row in scan(stream).rows}
-    middle, short = found["libmiddle.so.1"], found["libshort.so.1"]
-    assert middle is not None
-    assert middle.soname == "libmiddle.so.1"
-    assert found["libempty.so.1"] is None
-    assert short is not None
-    assert short.damaged
+def test_empty_and_cut_files_are_told_apart() -> None:
+    empty = LayerFile("libempty.so.1", "file")
+    short = LayerFile("libshort.so.1", "file", size=4, pieces=lambda: iter((b"\x7fELF",)))
+    none, damaged = (row.binary for row in scan(LayerStream(iter((empty, short)), "sha256:1")).rows)
+    assert none is None
+    assert damaged is not None
+    assert damaged.damaged
 
 
 def test_a_layer_of_files_without_number_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

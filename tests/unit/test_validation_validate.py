@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 from factories import IDENTITY
+from fake_engine import FakeEngine, Script
 from suite_messages import answer_to
 
 from envbuilder.catalog.store import load

@@ -1,8 +1,9 @@
-"""A strange, slow, endless or frozen engine ends in one of our errors, in bounded time and memory."""
+"""Which engine is used, and what a strange, slow, endless or frozen one causes: an error, within limits."""
 
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import os
 import threading
@@ -15,7 +16,7 @@ import peak_memory
 import pytest
 from strange_engine import Handler, answering, forever, silence
 
-from envbuilder.engine import docker, watch
+from envbuilder.engine import connection
 from envbuilder.engine.docker import DockerEngine, connect
 from envbuilder.engine.port import BuildRequest, ContainerSpec
 from envbuilder.errors import InfrastructureError
@@ -24,30 +25,25 @@ Ask = Callable[[DockerEngine, Path], Any]
 
 
 def build(engine: DockerEngine, folder: Path) -> object:
-    """Build a context of one file."""
     (folder / "Dockerfile").write_text("FROM scratch")
     return engine.build(BuildRequest(folder, "a:b"), lambda _: None)
 
 
 def run(engine: DockerEngine, folder: Path) -> object:
-    """Run a container without files."""
     return engine.run(ContainerSpec("a:b", ("true",), time_limit=1.0), lambda _: None, lambda _: None)
 
 
 def export(engine: DockerEngine, folder: Path) -> int:
-    """Read an export to its end."""
     with engine.export("a:b") as pieces:
         return sum(map(len, pieces))
 
 
 def import_base(engine: DockerEngine, folder: Path) -> object:
-    """Import an empty archive."""
     (folder / "a.tar").write_bytes(bytes(1024))
     return engine.import_base(folder / "a.tar", "a:b", {})
 
 
 def line(**record: Any) -> bytes:
-    """Write a record of a stream."""
     return json.dumps(record).encode() + b"\n"
 
 
@@ -130,94 +126,15 @@ def cut(handler: Handler, content: bytes) -> None:
     handler.close_connection = True
 
 
-@pytest.mark.parametrize(("answers", "asked"), STRANGE.values(), ids=STRANGE.keys())
-def test_a_strange_answer_is_the_engines_failure(answers: dict[str, Any], asked: Ask, tmp_path: Path) -> None:
-    """Whatever shape an answer has, it ends in exit 5 and says what was asked; never in a traceback."""
+@pytest.mark.parametrize(("answers", "ask"), STRANGE.values(), ids=STRANGE.keys())
+def test_strange_answer_is_the_engines_failure(answers: dict[str, Any], ask: Ask, tmp_path: Path) -> None:
     before = peak_memory.from_now_on()
     with answering(tmp_path, **answers):
         engine = connect({"DOCKER_HOST": f"unix://{tmp_path}/e.sock"})
-        with pytest.raises(InfrastructureError) as caught:
-            asked(engine, tmp_path)
+        with pytest.raises(InfrastructureError, match=r"engine|could not") as caught:
+            ask(engine, tmp_path)
     assert caught.value.exit_code == 5
-    assert "engine" in caught.value.message or "could not" in caught.value.message
     assert peak_memory.most() - before < 300 << 20
-
-
-@pytest.mark.parametrize("version", [{"ApiVersion": "banana"}, {"ApiVersion": None}, [], {}, b"null", b"<html>"])
-def test_what_is_no_engine_is_named(version: Any, tmp_path: Path) -> None:
-    """Something else that listens on the socket is exit 5 with what to do next."""
-    with (
-        answering(tmp_path, version=version),
-        pytest.raises(InfrastructureError, match="no container engine") as caught,
-    ):
-        connect({"DOCKER_HOST": f"unix://{tmp_path}/e.sock"})
-    assert caught.value.hint
-
-
-@pytest.fixture
-def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give an engine up after a second, not after a minute."""
-    monkeypatch.setattr(watch, "PING_EVERY_S", 0.2)
-    monkeypatch.setattr(watch, "PING_WAITS_S", 0.2)
-
-
-STREAMS: dict[str, tuple[str, Ask]] = {
-    "build": ("build", build),
-    "export": ("images__a:b__get", export),
-    "pull": ("images__create", lambda engine, _: engine.pull("a:b")),
-    "push": ("images__a__push", lambda engine, _: engine.push("a:b")),
-    "import": ("images__create", import_base),
-}
-
-
-@pytest.mark.parametrize(("path", "asked"), STREAMS.values(), ids=STREAMS.keys())
-def test_an_engine_that_freezes_is_given_up(path: str, asked: Ask, tmp_path: Path, hurried: None) -> None:
-    """An engine that stops answering in the middle of a stream is noticed by pings, and the stream is cut."""
-    with answering(tmp_path, **{path: None}) as server:
-
-        def freeze(handler: Handler) -> None:
-            server.frozen.set()
-            silence()(handler)
-
-        server.answers[f"/{path.replace('__', '/')}"] = freeze
-        engine = connect({"DOCKER_HOST": f"unix://{tmp_path}/e.sock"})
-        began = time.monotonic()
-        with pytest.raises(InfrastructureError, match="has not answered") as caught:
-            asked(engine, tmp_path)
-        assert time.monotonic() - began < 15
-        assert "restart it" in caught.value.hint
-
-
-@pytest.mark.parametrize(("path", "asked"), STREAMS.values(), ids=STREAMS.keys())
-def test_a_stream_without_end_is_cut(
-    path: str, asked: Ask, tmp_path: Path, hurried: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A stream that is alive and never ends is cut at its limit, and what was read is not taken for the whole."""
-    monkeypatch.setattr(docker, "_TOTAL_S", 1.0)
-    with answering(tmp_path, **{path: silence(b"{}\n")}):
-        engine = connect({"DOCKER_HOST": f"unix://{tmp_path}/e.sock"})
-        began = time.monotonic()
-        with pytest.raises(InfrastructureError, match="longer than 1 s"):
-            asked(engine, tmp_path)
-        assert time.monotonic() - began < 15
-
-
-def test_a_context_waits_for_a_busy_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Longer than a connection may take, the engine may leave a context unread; for ever, it may not."""
-    (tmp_path / "large").write_bytes(os.urandom(8 << 20))
-    with answering(tmp_path, build=b"[]") as server:
-        engine = connect({"DOCKER_HOST": f"unix://{tmp_path}/e.sock"})
-        monkeypatch.setattr(docker, "CONNECT_S", 0.2)
-        server.frozen.set()
-        threading.Timer(1.0, server.frozen.clear).start()
-        with pytest.raises(InfrastructureError) as late:
-            build(engine, tmp_path)
-        assert not server.frozen.is_set()
-        assert "did not answer" not in str(late.value)  # it is what came then that is strange
-        monkeypatch.setattr(docker, "_SEND_S", 0.2)
-        server.frozen.set()
-        with pytest.raises(InfrastructureError, match="did not answer"):
-            build(engine, tmp_path)
 
 
 PODMAN = {
@@ -230,14 +147,180 @@ PODMAN = {
     "ApiVersion": "1.41",
     "MinAPIVersion": "1.24",
 }
-"""What the socket of Debian's Podman 4.3.1 says of itself, in extracts."""
+"""Extracts of the answer of Debian's Podman 4.3.1."""
 
 
-def test_podman_is_refused_with_the_reason(tmp_path: Path) -> None:
-    """An engine that takes a BuildKit build without a word and makes no image is known before one is tried."""
-    with (
-        answering(tmp_path, version=PODMAN),
-        pytest.raises(InfrastructureError, match=r"Podman 4\.3\.1: .* BuildKit") as caught,
-    ):
+@pytest.mark.parametrize(
+    ("version", "message"),
+    [
+        ({"ApiVersion": "banana"}, "no container engine"),
+        ({"ApiVersion": None}, "no container engine"),
+        ([], "no container engine"),
+        ({}, "no container engine"),
+        (b"null", "no container engine"),
+        (b"<html>", "no container engine"),
+        (PODMAN, r"Podman 4\.3\.1: .* BuildKit"),
+    ],
+)
+def test_other_programs_on_the_socket_are_refused(version: Any, message: str, tmp_path: Path) -> None:
+    with answering(tmp_path, version=version), pytest.raises(InfrastructureError, match=message) as caught:
         connect({"DOCKER_HOST": f"unix://{tmp_path}/e.sock"})
-    assert "Docker Engine" in (caught.value.hint or "")
+    assert "Docker" in caught.value.hint
+
+
+@pytest.fixture
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give an engine up after a second, not after a minute."""
+    monkeypatch.setattr(connection, "PING_EVERY_S", 0.2)
+    monkeypatch.setattr(connection, "PING_WAITS_S", 0.2)
+
+
+STREAMS: dict[str, tuple[str, Ask]] = {
+    "build": ("build", build),
+    "export": ("images__a:b__get", export),
+    "pull": ("images__create", lambda engine, _: engine.pull("a:b")),
+    "push": ("images__a__push", lambda engine, _: engine.push("a:b")),
+    "import": ("images__create", import_base),
+}
+
+
+@pytest.mark.parametrize(("path", "ask"), STREAMS.values(), ids=STREAMS.keys())
+def test_frozen_engine_is_given_up(path: str, ask: Ask, tmp_path: Path, hurried: None) -> None:
+    with answering(tmp_path, **{path: None}) as server:
+
+        def freeze(handler: Handler) -> None:
+            server.frozen.set()
+            silence()(handler)
+
+        server.answers[f"/{path.replace('__', '/')}"] = freeze
+        engine = connect({"DOCKER_HOST": f"unix://{tmp_path}/e.sock"})
+        began = time.monotonic()
+        with pytest.raises(InfrastructureError, match="has not answered") as caught:
+            ask(engine, tmp_path)
+        assert time.monotonic() - began < 15
+        assert "restart it" in caught.value.hint
+
+
+@pytest.mark.parametrize(("path", "ask"), STREAMS.values(), ids=STREAMS.keys())
+def test_endless_stream_is_cut(
+    path: str, ask: Ask, tmp_path: Path, hurried: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "STREAM_S", 1.0)
+    with answering(tmp_path, **{path: silence(b"{}\n")}):
+        engine = connect({"DOCKER_HOST": f"unix://{tmp_path}/e.sock"})
+        began = time.monotonic()
+        with pytest.raises(InfrastructureError, match="longer than 1 s"):
+            ask(engine, tmp_path)
+        assert time.monotonic() - began < 15
+
+
+def test_build_waits_for_a_busy_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine may read a context late, within a limit of its own."""
+    (tmp_path / "large").write_bytes(os.urandom(8 << 20))
+    with answering(tmp_path, build=b"[]") as server:
+        engine = connect({"DOCKER_HOST": f"unix://{tmp_path}/e.sock"})
+        monkeypatch.setattr(connection, "CONNECT_S", 0.2)
+        server.frozen.set()
+        threading.Timer(1.0, server.frozen.clear).start()
+        with pytest.raises(InfrastructureError) as late:
+            build(engine, tmp_path)
+        assert not server.frozen.is_set()
+        assert "did not answer" not in str(late.value)  # the later answer is strange
+        monkeypatch.setattr(connection, "SEND_S", 0.2)
+        server.frozen.set()
+        with pytest.raises(InfrastructureError, match="did not answer"):
+            build(engine, tmp_path)
+
+
+KEY = hashlib.sha256(b"far").hexdigest()
+FAR = "tcp://far.example.org:2376"
+
+
+def settings(folder: Path, config: object, meta: object = None) -> None:
+    """Write Docker's settings: its configuration, and a context called ``far`` unless ``meta`` is None."""
+    (folder / "config.json").write_text(json.dumps(config))
+    if meta is not None:
+        file = folder / "contexts/meta" / KEY / "meta.json"
+        file.parent.mkdir(parents=True)
+        file.write_text(meta if isinstance(meta, str) else json.dumps(meta))
+
+
+def far(**endpoint: Any) -> dict[str, Any]:
+    """Return a context as Docker writes it."""
+    return {"Name": "far", "Metadata": {}, "Endpoints": {"docker": {"Host": FAR, "SkipTLSVerify": False, **endpoint}}}
+
+
+@pytest.fixture
+def docker_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    return {"DOCKER_CONFIG": str(tmp_path)}
+
+
+@pytest.mark.parametrize(("current", "name"), [("far", ""), ("x", "far")])
+def test_context_gives_the_address(tmp_path: Path, docker_config: dict[str, str], current: str, name: str) -> None:
+    """DOCKER_CONTEXT precedes the configuration's current context."""
+    settings(tmp_path, {"currentContext": current}, far())
+    assert connection._arguments(docker_config | {"DOCKER_CONTEXT": name})["base_url"] == FAR
+
+
+@pytest.mark.parametrize("skips", [True, False])
+def test_context_has_its_own_certificates(tmp_path: Path, docker_config: dict[str, str], *, skips: bool) -> None:
+    settings(tmp_path, {"currentContext": "far"}, far(SkipTLSVerify=skips))
+    environment = docker_config | {"DOCKER_CERT_PATH": "/elsewhere", "DOCKER_TLS_VERIFY": "1"}
+    assert connection._arguments(environment)["tls"] is False
+    folder = tmp_path / "contexts/tls" / KEY / "docker"
+    folder.mkdir(parents=True)
+    for name in ("ca", "cert", "key"):
+        (folder / f"{name}.pem").touch()
+    tls = connection._arguments(environment)["tls"]
+    assert (tls.ca_cert, bool(tls.verify)) == (str(folder / "ca.pem"), not skips)
+
+
+@pytest.mark.parametrize("variable", [{"DOCKER_HOST": "tcp://near:1"}, {"DOCKER_CONTEXT": "default"}])
+def test_variables_precede_the_current_context(
+    tmp_path: Path, docker_config: dict[str, str], variable: dict[str, str]
+) -> None:
+    settings(tmp_path, {"currentContext": "nonsuch"})
+    assert connection._arguments(docker_config | variable).get("base_url") == variable.get("DOCKER_HOST")
+
+
+def test_default_engine_is_used_without_a_configuration(tmp_path: Path) -> None:
+    assert connection._arguments({"HOME": str(tmp_path)}) == {}
+
+
+DAMAGED: dict[str, tuple[object, object]] = {
+    "no such context": ({"currentContext": "far"}, None),
+    "a path as name": ({"currentContext": "../../far"}, far()),
+    "a number as name": ({"currentContext": 5}, far()),
+    "configuration is a list": ([], far()),
+    "cut": ({"currentContext": "far"}, "{"),
+    "empty": ({"currentContext": "far"}, ""),
+    "a list": ({"currentContext": "far"}, []),
+    "null": ({"currentContext": "far"}, "null"),
+    "no endpoints": ({"currentContext": "far"}, {"Name": "far"}),
+    "endpoints of another kind": ({"currentContext": "far"}, {"Endpoints": {"kubernetes": {}}}),
+    "an endpoint that is a text": ({"currentContext": "far"}, {"Endpoints": {"docker": "x"}}),
+    "no host": ({"currentContext": "far"}, far(Host="")),
+    "a host that is a number": ({"currentContext": "far"}, far(Host=1)),
+    "nesting": ({"currentContext": "far"}, "[" * 100_000),
+}
+
+
+@pytest.mark.parametrize(("config", "meta"), DAMAGED.values(), ids=DAMAGED.keys())
+def test_unreadable_context_is_an_error_not_the_default_engine(
+    tmp_path: Path, docker_config: dict[str, str], config: object, meta: object
+) -> None:
+    settings(tmp_path, config, meta)
+    with pytest.raises(InfrastructureError) as caught:
+        connect(docker_config)
+    assert str(tmp_path) in caught.value.message
+    assert "docker context" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "make", [os.mkfifo, lambda path: path.symlink_to("/dev/ptmx"), lambda path: path.symlink_to("/dev/zero")]
+)
+def test_pipe_or_device_as_configuration_is_refused_at_once(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    make(tmp_path / "config.json")
+    with pytest.raises(InfrastructureError, match=r"config\.json"):
+        connect({"DOCKER_CONFIG": str(tmp_path), "DOCKER_HOST": "tcp://127.0.0.1:1"})
