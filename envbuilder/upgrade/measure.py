@@ -14,7 +14,7 @@ from envbuilder.upgrade.observe import Gap, Place, ask
 from envbuilder.upgrade.observed import Timed
 from envbuilder.upgrade.statistics import Samples
 
-PROBE = "upgrade_measure"
+PROBE = "timing"
 
 Arguments = Mapping[str, object]
 

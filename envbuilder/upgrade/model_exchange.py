@@ -12,7 +12,7 @@ from envbuilder.upgrade.document import ModelExchange
 from envbuilder.upgrade.observe import Gap, Place, ask
 from envbuilder.upgrade.observed import Loaded, Saved
 
-PROBE = "upgrade_models"
+PROBE = "models"
 
 
 def exchange(old: Place, new: Place) -> tuple[tuple[ModelExchange, ...] | None, tuple[str, ...]]:

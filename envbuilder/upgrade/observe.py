@@ -132,8 +132,8 @@ def observe(place: Place, task: Task) -> Observed:
             return None
         return found
 
-    inventory = answer("packages", "upgrade_inventory", Inventory)
-    surface = answer("public names", "upgrade_surface", Surface)
-    numerics = answer("numerics", "upgrade_numerics", Numerics)
-    printed = answer("warnings", "upgrade_warnings", Printed)
+    inventory = answer("packages", "inventory", Inventory)
+    surface = answer("public names", "surface", Surface)
+    numerics = answer("numerics", "numerics", Numerics)
+    printed = answer("warnings", "warning_lines", Printed)
     return Observed(inventory=inventory, surface=surface, numerics=numerics, printed=printed, gaps=tuple(gaps))

@@ -20,7 +20,7 @@ from envbuilder.upgrade.observe import Output, Place, run_probe
 from envbuilder.upgrade.observed import UserTest
 from envbuilder.workspace import cache_dir, content_key, folder_contents, temporary_folder, writing
 
-PROBE = "upgrade_tests"
+PROBE = "user_tests"
 TEST_LIMIT_S = 300
 SUITE_LIMIT_S = 3600.0
 MAX_BYTES = 256 << 20

@@ -90,7 +90,7 @@ def test_probes_run_on_every_python(engine: DockerEngine, name: str, version: st
     plan = {"facts": {}, "groups": [{"name": "g", "checks": checks}]}
     modules = [item.removesuffix(".py") for item in suite_plan.probe_files() if item.endswith(".py") and item[0] != "_"]
     files |= {name.replace("probes/", "both/", 1): content for name, content in observe.probe_files().items()}
-    upgrade = [Path(name).stem for name in observe.probe_files() if "/upgrade/upgrade_" in name]
+    upgrade = [Path(name).stem for name in observe.probe_files() if "/upgrade/" in name and "/_" not in name]
     files["all.py"] = "\n".join(
         [
             "import importlib, runpy, sys, json",

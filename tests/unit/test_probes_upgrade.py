@@ -40,7 +40,7 @@ def test_probes_parse_on_the_oldest_python(path: Path) -> None:
 
 def test_inventory_names_versions_licences_and_sizes() -> None:
     """Distributions are found with their version, the licence of their metadata and the bytes of their files."""
-    (found,) = answer("upgrade_inventory")
+    (found,) = answer("inventory")
     packages = {package["name"]: package for package in found["packages"]}
     assert packages["pytest"]["version"] == pytest.__version__
     assert packages["pytest"]["licence"] == "MIT"
@@ -78,7 +78,7 @@ def framework(folder: Path, extra: str = "") -> dict[str, str]:
 
 def test_surface_walks_what_a_user_reaches(tmp_path: Path) -> None:
     """Public modules, classes, members and signatures are listed; implementation, private and foreign names are not."""
-    (found,) = answer("upgrade_surface", {"module": "keras"}, **framework(tmp_path))
+    (found,) = answer("surface", {"module": "keras"}, **framework(tmp_path))
     own = ["a", "self", None]
     assert found["names"] == {
         "layers": ["module", None, False],
@@ -103,7 +103,7 @@ def test_warnings_are_reported_without_what_differs_from_run_to_run(tmp_path: Pa
         "print('W0000 00:00:1795222467.123    6150 y.cc:7] ignored', file=sys.stderr)\n"
         "print('2026-01-01 10:00:00.123: I tensorflow/core/x.cc:12] fine', file=sys.stderr)\n"
     )
-    (found,) = answer("upgrade_warnings", {"work": work})
+    (found,) = answer("warning_lines", {"work": work})
     assert found["used"] == [
         "<script>: DeprecationWarning: old at 0x…",
         "W tensorflow/core/x.cc] slow",
@@ -113,7 +113,7 @@ def test_warnings_are_reported_without_what_differs_from_run_to_run(tmp_path: Pa
 
 def test_a_crash_while_using_the_framework_is_a_line() -> None:
     """A process that dies is reported as such, not as silence."""
-    (found,) = answer("upgrade_warnings", {"work": "import os; os._exit(9)"})
+    (found,) = answer("warning_lines", {"work": "import os; os._exit(9)"})
     assert found["used"] == ["ERROR: the process ended with exit code 9"]
 
 
@@ -150,7 +150,7 @@ def test_users_tests_are_run_one_by_one_whatever_they_do(tmp_path: Path) -> None
         "pytest": str(site),
         "limit_s": 10,
     }
-    *documents, end = answer("upgrade_tests", order)
+    *documents, end = answer("user_tests", order)
     assert end == {"end": True}
     outcomes = {document["name"]: (document["outcome"], document["message"]) for document in documents}
     assert {name: outcome for name, (outcome, _) in outcomes.items()} == {
@@ -185,7 +185,7 @@ def outcomes_of(folder: Path, **files: str) -> dict[str, tuple[str, str]]:
         "pytest": str(Path(pytest.__file__).parents[1]),
         "limit_s": 20,
     }
-    *documents, end = answer("upgrade_tests", order)
+    *documents, end = answer("user_tests", order)
     assert end == {"end": True}
     return {document["name"]: (document["outcome"], document["message"]) for document in documents}
 

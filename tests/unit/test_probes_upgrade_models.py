@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from envbuilder.probes.upgrade import upgrade_models as probe
+from envbuilder.probes.upgrade import models as probe
 from envbuilder.upgrade.observed import Loaded, Saved
 
 TF: Any = types.SimpleNamespace(reduce_max=lambda value: value, abs=abs)

@@ -27,15 +27,15 @@ from envbuilder.verdict import EngineRef
 from envbuilder.workspace import Workspace
 
 SUITE = UserSuite({"test_a.py": b"1"}, ("test_a.py",), ())
-OBSERVED = {"upgrade_inventory", "upgrade_surface", "upgrade_numerics", "upgrade_warnings"}
+OBSERVED = {"inventory", "surface", "numerics", "warning_lines"}
 ROUNDS = 3
 
 ANSWERS: dict[str, Any] = {
-    "upgrade_inventory": {"python": "3.11"},
-    "upgrade_surface": {"version": "2.20.0"},
-    "upgrade_numerics": {},
-    "upgrade_warnings": {},
-    "upgrade_measure": {"seconds": {"start.total": 1.0}, "bytes": {"memory.start": 5e8}},
+    "inventory": {"python": "3.11"},
+    "surface": {"version": "2.20.0"},
+    "numerics": {},
+    "warning_lines": {},
+    "timing": {"seconds": {"start.total": 1.0}, "bytes": {"memory.start": 5e8}},
 }
 
 
@@ -59,9 +59,9 @@ class World:
         probe, order = spec.command[2], json.loads(spec.command[3])
         name = "old" if spec.image.endswith("0") else "new"
         self.asked[f"{probe} {name}"] += 1
-        if probe == "upgrade_models":
+        if probe == "models":
             answer: Any = {"loaded": {}} if "folder" in order else {"saved": {}}
-        elif probe == "upgrade_tests":
+        elif probe == "user_tests":
             failed = self.fails(name, self.asked[f"{probe} {name}"])
             outcome = {"name": "test_a.py::test_x", "outcome": "failed" if failed else "passed"}
             return Script(stdout=f"{json.dumps(outcome)}\n{json.dumps({'end': True})}".encode())
@@ -106,9 +106,9 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 
 WHOLE = (
     {f"{probe} {name}": 1 for probe in OBSERVED for name in ("old", "new")}
-    | {f"upgrade_tests {name}": 1 for name in ("old", "new")}
-    | {f"upgrade_models {name}": 3 for name in ("old", "new")}
-    | {f"upgrade_measure {name}": ROUNDS + 1 for name in ("old", "new")}
+    | {f"user_tests {name}": 1 for name in ("old", "new")}
+    | {f"models {name}": 3 for name in ("old", "new")}
+    | {f"timing {name}": ROUNDS + 1 for name in ("old", "new")}
 )
 """A whole comparison: a model is saved once and loaded twice on each side, and a first round is not counted."""
 
@@ -142,7 +142,7 @@ def test_another_suite_asks_its_tests_alone(world: World) -> None:
     """Measurements and observations stand for other tests too."""
     world.gather()
     world.gather(UserSuite({"test_a.py": b"2"}, ("test_a.py",), ()))
-    assert world.asked == {"upgrade_tests old": 1, "upgrade_tests new": 1}
+    assert world.asked == {"user_tests old": 1, "user_tests new": 1}
 
 
 def test_measuring_anew_asks_everything(world: World) -> None:
@@ -156,8 +156,8 @@ def test_a_test_that_newly_fails_is_run_again_on_both_sides(world: World) -> Non
     """It fails in every second run on the new side: both sides have further runs, and it is told from a broken one."""
     world = replace(world, fails=lambda image, run: image == "new" and run % 2 == 1)
     found = world.gather()
-    assert world.asked["upgrade_tests new"] == 1 + 1, "until it has passed and failed"
-    assert world.asked["upgrade_tests old"] == 1 + user_tests.AGAIN
+    assert world.asked["user_tests new"] == 1 + 1, "until it has passed and failed"
+    assert world.asked["user_tests old"] == 1 + user_tests.AGAIN
     assert [len(one.observed.again) for one in (found.old, found.new)] == [user_tests.AGAIN, 1]
 
 
@@ -172,12 +172,12 @@ def test_a_suite_that_passes_is_run_once(world: World) -> None:
     """What fails on both sides, or on none, is run no further."""
     world = replace(world, fails=lambda *_: True)
     found = world.gather()
-    assert world.asked["upgrade_tests new"] == world.asked["upgrade_tests old"] == 1
+    assert world.asked["user_tests new"] == world.asked["user_tests old"] == 1
     assert found.new.observed.again == ()
 
 
 def test_without_a_suite_no_test_is_run(world: World) -> None:
     """Nobody asked: that is None, and no empty answer."""
     found = world.gather(None)
-    assert not [name for name in world.asked if name.startswith("upgrade_tests")]
+    assert not [name for name in world.asked if name.startswith("user_tests")]
     assert found.new.observed.tests is None

@@ -115,10 +115,10 @@ def test_a_probe_without_an_answer_is_a_gap_not_an_empty_answer() -> None:
     def script(spec: ContainerSpec) -> Script:
         probe = spec.command[2]
         return {
-            "upgrade_inventory": Script(stdout=b'{"python": "3.11.2", "packages": [], "build": {}}'),
-            "upgrade_surface": Script(stderr=b"Segmentation fault", exit_code=139),
-            "upgrade_numerics": Script(seconds=10_000),
-            "upgrade_warnings": Script(stdout=b"hello"),
+            "inventory": Script(stdout=b'{"python": "3.11.2", "packages": [], "build": {}}'),
+            "surface": Script(stderr=b"Segmentation fault", exit_code=139),
+            "numerics": Script(seconds=10_000),
+            "warning_lines": Script(stdout=b"hello"),
         }[probe]
 
     with Console().task("t") as task:

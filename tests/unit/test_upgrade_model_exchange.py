@@ -125,7 +125,7 @@ def test_a_side_that_does_not_answer_is_a_gap_that_names_it(script: Script, why:
 
 @pytest.mark.parametrize(
     "path",
-    ["../../probes/upgrade/upgrade_models.py", "/etc/passwd", "a/../../x", "..", "", "a//b", "./x"],
+    ["../../probes/upgrade/models.py", "/etc/passwd", "a/../../x", "..", "", "a//b", "./x"],
 )
 def test_what_leads_out_of_its_folder_is_never_brought_to_the_other_side(path: str) -> None:
     """An image must not be able to put its own probe in the place of ours, where the other side is asked."""

@@ -35,7 +35,7 @@ def main(words: list[str]) -> Any:
     order = json.loads(words[1]) if len(words) > 1 else {}
     if len(words) > 2:
         importlib.import_module(PACKAGE + ".suite.watchdog").end_after(float(words[2]))
-    channel = importlib.import_module(PACKAGE + ".upgrade.upgrade_answer").Channel(STARTED)
+    channel = importlib.import_module(PACKAGE + ".upgrade.output").Channel(STARTED)
     return importlib.import_module(PACKAGE + ".upgrade." + words[0]).main(channel, order)
 
 

@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Mapping
 from typing import Any
 
-from .upgrade_answer import Channel
+from .output import Channel
 
 NORMAL = (
     (re.compile(r"\x1b\[[0-9;]*m"), ""),

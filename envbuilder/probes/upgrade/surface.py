@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any, List, Optional
 
-from .upgrade_answer import Channel
+from .output import Channel
 
 Row = List[Any]
 """Kind, signature, whether it is deprecated."""

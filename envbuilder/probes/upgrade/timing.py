@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .upgrade_answer import Channel
+from .output import Channel
 
 DEFAULTS = {
     "matmul": {"size": 512, "calls": 10},

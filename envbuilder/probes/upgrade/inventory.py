@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..suite import installed, tensorflow_install
-from .upgrade_answer import Channel
+from .output import Channel
 
 
 def main(channel: Channel, wanted: Mapping[str, Any]) -> None:

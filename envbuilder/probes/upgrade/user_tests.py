@@ -17,7 +17,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-from .upgrade_answer import Channel
+from .output import Channel
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 KEPT = 1000
@@ -83,7 +83,7 @@ class Run:
         self.trouble = ""
         order = {"file": path, "done": done, "pytest": wanted["pytest"], "root": wanted["root"], "plain": plain}
         env = dict(os.environ, PYTEST_DISABLE_PLUGIN_AUTOLOAD="1") if plain else None
-        command = [sys.executable, HERE, "upgrade_tests", json.dumps(order)]
+        command = [sys.executable, HERE, "user_tests", json.dumps(order)]
         self.child = subprocess.Popen(
             command,
             stdout=subprocess.PIPE,

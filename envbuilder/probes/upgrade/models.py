@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .upgrade_answer import Channel
+from .output import Channel
 
 TOLERANCE = 1e-4
 """Predictions of the same weights differ by rounding alone."""

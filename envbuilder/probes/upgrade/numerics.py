@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from .upgrade_answer import Channel
+from .output import Channel
 
 SEED = 20
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import envbuilder
-from envbuilder.probes.upgrade import upgrade_measure as probe
+from envbuilder.probes.upgrade import timing as probe
 from envbuilder.upgrade.observed import Timed
 
 UPGRADE = Path(envbuilder.__file__).parent / "probes" / "upgrade"
@@ -76,7 +76,7 @@ def measured(folder: Path, arguments: object = None, **given: object) -> Timed:
     constants = "".join(f"{name} = {value!r}\n" for name, value in values.items())
     (folder / "tensorflow.py").write_text(constants + FRAMEWORK)
     done = subprocess.run(
-        [sys.executable, str(UPGRADE), "upgrade_measure", json.dumps(arguments or {})],
+        [sys.executable, str(UPGRADE), "timing", json.dumps(arguments or {})],
         capture_output=True,
         check=True,
         env={"PYTHONPATH": str(folder), "PATH": "/usr/bin:/bin"},
