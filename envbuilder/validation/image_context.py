@@ -1,4 +1,4 @@
-"""What is known of an image from outside before a check of it is made, and findings as such checks write them."""
+"""Input and output of the checks that read an image's files on the host."""
 
 from __future__ import annotations
 
@@ -14,28 +14,26 @@ from envbuilder.validation.suite_plan import Facts
 from envbuilder.verdict import Measurement
 
 SHOWN = 4
-"""Paths that a message names before it counts the rest."""
-
+"""Number of paths in a message before the rest is counted."""
 
 OBJECT = re.compile(r"\.so(?:\.[\w.]+)?\Z")
 """A shared object, by its name."""
 
 OF_CUDA = "cu(?:blas|da|dnn|fft|file|inj|pti|rand|solver|sparse|tensor)|nv[a-zA-Z]|nccl|npp"
-"""How names of NVIDIA's libraries go on after ``lib``, as a regular expression; that of ``libcurl`` does not."""
+"""Regular expression for the names of NVIDIA's libraries after ``lib``; it does not match ``libcurl``."""
 
 
 @dataclass(frozen=True)
 class ImageContext:
-    """The image as the engine describes it, its files, what it should hold, and where locked wheels can be looked up.
+    """An image as the engine describes it, its files, its expected contents, and the source of wheel records.
 
-    ``lock`` is the text of the lock that it was made from, '' for an image of others. ``omissions`` is the list of
-    what it leaves out, as this host has it: no image passes by what it says itself that it lacks. ``is_built_here``
-    says that this very image is what a build on this host made of that lock. ``of_base`` counts the lowest layers that
-    are those of a registry's base, by this host's own word: what lies there is the base's, whether a package brings it
-    or not. ``lock_is_carried`` says that the image itself brought the lock: what that vouches for, somebody else has to
-    vouch for as well. ``system`` are the locks of what the system brings, by name: this host's, else those that the
-    image carries (``system_is_carried``). ``locked_above`` counts the layers of a base, by this host's word, above
-    which nothing of the system may be installed but what these name; 0 where more may, or that is not known.
+    ``lock`` is the text of its lock ('' for a foreign image), ``omissions`` this host's list of its removed files: the
+    image's own list is never trusted. ``is_built_here`` is True if a build on this host made this image of that lock.
+    ``of_base`` is the number of lowest layers that belong to a registry's base, by this host's record; their files
+    belong to the base, with or without a package. ``lock_is_carried`` is True if the image itself brought the lock, so
+    that other evidence is needed. ``system`` are the locks of system packages by name, of this host or else of the
+    image (``system_is_carried``). ``locked_above`` is the number of base layers above which only packages of these
+    locks may be installed; 0 if others may be, or it is unknown.
     """
 
     image: Image
@@ -53,20 +51,25 @@ class ImageContext:
 
     @property
     def is_managed(self) -> bool:
-        """Tell whether it is to be judged as an environment: then nothing may be in it that the lock does not bring."""
+        """Return True if it is checked as an environment: then it may contain nothing that its lock does not bring."""
         return bool(self.facts.environment)
 
+    @property
+    def severity(self) -> Severity:
+        """Severity of a defect that a foreign image may have on purpose."""
+        return Severity.ERROR if self.is_managed else Severity.WARNING
+
     def is_of_system(self, path: str) -> bool:
-        """Tell whether a package of the system brings a file; in an image of ours, conda's lists vouch for nothing."""
+        """Return True if a system package brings a file; in a managed image the lists of conda do not count."""
         return self.files.system.owns(path, conda=not self.is_managed)
 
 
 @dataclass(frozen=True)
 class CheckOutput:
-    """What a look came to: findings, and what a pass says; ``measurements`` are counts and seconds.
+    """The result of one check on the host: findings, the meaning of a pass, counts and seconds.
 
-    ``blamed`` are the names (no folders) of all files that its errors are about: a message lists the first few.
-    ``undecided`` says why a look without an error is no pass.
+    ``blamed`` are the names (without folders) of all files that its errors are about; a message lists the first few.
+    ``undecided`` is the reason why a check without an error does not pass.
     """
 
     findings: tuple[Finding, ...]
@@ -77,32 +80,23 @@ class CheckOutput:
     undecided: str = ""
 
 
-def error(code: Code, subject: str, message: str, *, requires: str = "", found: str = "", fix: str = "") -> Finding:
-    """Return a finding that makes an image fail."""
-    return _finding(Severity.ERROR, code, subject, message, requires, found, fix)
-
-
-def warning(code: Code, subject: str, message: str, *, requires: str = "", found: str = "", fix: str = "") -> Finding:
-    """Return a finding that is told, and leaves the verdict as it is."""
-    return _finding(Severity.WARNING, code, subject, message, requires, found, fix)
-
-
-def either(
+def finding(
     severity: Severity, code: Code, subject: str, message: str, *, requires: str = "", found: str = "", fix: str = ""
-) -> Finding:
-    """Return a finding whose weight depends on whose image it is."""
-    return _finding(severity, code, subject, message, requires, found, fix)
-
-
-def _finding(
-    severity: Severity, code: Code, subject: str, message: str, requires: str, found: str, fix: str
 ) -> Finding:
     return Finding(
         code=code, severity=severity, subject=subject, message=message, requires=requires, found=found, fix=fix
     )
 
 
+def error(code: Code, subject: str, message: str, **parts: str) -> Finding:
+    return finding(Severity.ERROR, code, subject, message, **parts)
+
+
+def warning(code: Code, subject: str, message: str, **parts: str) -> Finding:
+    return finding(Severity.WARNING, code, subject, message, **parts)
+
+
 def listed(paths: list[str]) -> str:
-    """Write the first paths and how many more there are, each safe to print on one line."""
+    """Write the first paths and the number of others, each safe to print on one line."""
     shown = ", ".join("/" + path.encode("unicode_escape").decode()[:200] for path in sorted(paths)[:SHOWN])
     return shown + (f" and {len(paths) - SHOWN} more" if len(paths) > SHOWN else "")

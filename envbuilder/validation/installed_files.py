@@ -16,7 +16,7 @@ from envbuilder.image.wheel_records import WheelRecord
 from envbuilder.probes.omit import digest_of_rows, is_below
 from envbuilder.validation.file_records import Distribution, digest_of, distributions, made_by_installer, of_wheel
 from envbuilder.validation.image_claims import carried_list
-from envbuilder.validation.image_context import CheckOutput, ImageContext, either, error, listed, warning
+from envbuilder.validation.image_context import CheckOutput, ImageContext, error, finding, listed, warning
 from envbuilder.validation.layer_scan import KEPT
 from envbuilder.validation.system_locks import beside, unlocked_libraries
 from envbuilder.validation.unowned_files import missing_system_files, unowned_code
@@ -132,9 +132,9 @@ def _unread(subject: ImageContext) -> Iterator[Finding]:
         if files.content(path) is None
     ]
     if large:
-        weight = Severity.ERROR if subject.is_managed else Severity.WARNING
+        weight = subject.severity
         text = f"files that say what is loaded are larger than any such: {listed(large)}"
-        yield either(weight, Code.FILES_DIFFER, "unread files", text, found=listed(large), fix=_FIX)
+        yield finding(weight, Code.FILES_DIFFER, "unread files", text, found=listed(large), fix=_FIX)
 
 
 _SETUPTOOLS = frozenset(
@@ -245,13 +245,13 @@ def _findings(subject: ImageContext, one: Distribution, found: _Compared) -> Ite
     name = f"{one.name} {one.version}"
     strict = subject.is_managed
     if one.rows is None and not _of_the_system(subject, one):
-        weight = Severity.ERROR if strict else Severity.WARNING
+        weight = subject.severity
         text = f"{name} has no RECORD: nothing says which files are its own"
-        yield either(weight, Code.FILES_DIFFER, one.name, text, found=f"/{one.site}/{one.folder}", fix=_FIX)
+        yield finding(weight, Code.FILES_DIFFER, one.name, text, found=f"/{one.site}/{one.folder}", fix=_FIX)
     if one.editable:
-        weight = Severity.ERROR if strict else Severity.WARNING
+        weight = subject.severity
         text = f"{name} is a link to a source folder: its files are not in the image's packages"
-        yield either(weight, Code.FILES_DIFFER, one.name, text, found=f"/{one.site}/{one.folder}", fix=_FIX)
+        yield finding(weight, Code.FILES_DIFFER, one.name, text, found=f"/{one.site}/{one.folder}", fix=_FIX)
     if found.changed:
         text = f"{len(found.changed)} files of {name} are not what was installed: {listed(found.changed)}"
         yield error(Code.FILES_DIFFER, one.name, text, found=listed(found.changed), fix=_FIX)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.probes.suite import library_dependencies
 from envbuilder.support import decoding
-from envbuilder.validation.image_context import ImageContext, either, error, listed
+from envbuilder.validation.image_context import ImageContext, error, finding, listed
 from envbuilder.validation.image_files import StackedFile
 from envbuilder.validation.image_loader import ImagePython, ImageSearch
 
@@ -27,7 +27,7 @@ def wrong_homes(subject: ImageContext, sites: set[str]) -> Iterator[Finding]:
     A Python looks for ``pyvenv.cfg`` beside itself, then one folder up; ``home`` there is where its library is looked
     for. With ``pybuilddir.txt`` beside it, it takes itself for one that is being built.
     """
-    weight = Severity.ERROR if subject.is_managed else Severity.WARNING
+    weight = subject.severity
     owners: dict[str, bool] = {}
     for site in sites:
         prefix = _prefix(site)
@@ -42,13 +42,13 @@ def wrong_homes(subject: ImageContext, sites: set[str]) -> Iterator[Finding]:
             real = posixpath.dirname(subject.files.resolve(python))
             wrong = _wrong_home(subject, prefix, real, is_noted=is_noted) or _edited(subject, prefix)
             if wrong and not _is_of_base(subject, prefix, real, python):
-                yield either(weight, Code.FILES_DIFFER, "python", wrong, found=f"/{prefix}", fix=_FIX)
+                yield finding(weight, Code.FILES_DIFFER, "python", wrong, found=f"/{prefix}", fix=_FIX)
             yield from _unmet(subject, python)
 
 
 def interpreters(subject: ImageContext, sites: set[str]) -> Iterator[Finding]:
     """Name a python beside the packages that is a script, or is not what the environment was made with."""
-    weight = Severity.ERROR if subject.is_managed else Severity.WARNING
+    weight = subject.severity
     for prefix in sorted(set(map(_prefix, sites))):
         there = [path for path in _called(subject, prefix) if _is_there(subject, path)]
         for path in there:
@@ -59,7 +59,7 @@ def interpreters(subject: ImageContext, sites: set[str]) -> Iterator[Finding]:
         if f"{prefix}/{_NOTE}" in subject.files.paths:
             wrong = next(filter(None, (_replaced(subject, prefix, path) for path in there)), "")
             if wrong:
-                yield either(weight, Code.FILES_DIFFER, "python", wrong, found=f"/{prefix}", fix=_FIX)
+                yield finding(weight, Code.FILES_DIFFER, "python", wrong, found=f"/{prefix}", fix=_FIX)
 
 
 def _prefix(site: str) -> str:
@@ -200,11 +200,11 @@ def hiding_modules(subject: ImageContext, sites: set[str]) -> Iterator[Finding]:
     files = subject.files
     told = entries(subject, "PYTHONPATH")
     archives = [path for path in told if files.file(path) is not None]
-    weight = Severity.ERROR if subject.is_managed else Severity.WARNING
+    weight = subject.severity
     if archives:
         text = f"PYTHONPATH puts archives in front of what is installed: {listed(archives)}"
         fix = "install it as a package of the lock, or leave it out"
-        yield either(weight, Code.FILES_DIFFER, "PYTHONPATH", text, found=listed(archives), fix=fix)
+        yield finding(weight, Code.FILES_DIFFER, "PYTHONPATH", text, found=listed(archives), fix=fix)
     asked = [("PYTHONPATH", folder) for folder in told] + [("WORKDIR", subject.image.workdir.strip("/"))]
     modules = {folder: _modules(subject, files.resolve(folder)) for _, folder in asked if folder}
     if not any(modules.values()):
@@ -221,7 +221,7 @@ def hiding_modules(subject: ImageContext, sites: set[str]) -> Iterator[Finding]:
             # What of others is laid out so may be meant to be: a folder that packages were installed in.
             how = weight if files.resolve(folder) in sites else Severity.ERROR
             fix = "leave them out, or rename them"
-            yield either(how, Code.FILES_DIFFER, what, text, found=listed(shadowing), fix=fix)
+            yield finding(how, Code.FILES_DIFFER, what, text, found=listed(shadowing), fix=fix)
 
 
 def _installed(subject: ImageContext, sites: set[str]) -> set[str]:

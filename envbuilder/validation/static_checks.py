@@ -16,7 +16,7 @@ from envbuilder.probes.suite.library_conflicts import LOADED, STUB_AT_MOST
 from envbuilder.probes.suite.result import Answer
 from envbuilder.support import decoding
 from envbuilder.validation.file_records import distributions
-from envbuilder.validation.image_context import CheckOutput, ImageContext, either, listed
+from envbuilder.validation.image_context import CheckOutput, ImageContext, finding, listed
 from envbuilder.validation.image_files import ImageFiles
 from envbuilder.validation.image_loader import ImagePython, ImageSearch
 from envbuilder.validation.suite_session import plain_finding
@@ -185,7 +185,7 @@ def driver_libraries(subject: ImageContext) -> Iterator[Finding]:
             f"a driver's libraries are in the image ({listed(paths)}): beside those of the host that its runtime "
             "brings, one of another version fails at every call, and a start may end at a file that exists"
         )
-        yield either(severity, Code.DRIVER_MISMATCH, "driver", text, requires="none", found=listed(paths), fix=_FIX)
+        yield finding(severity, Code.DRIVER_MISMATCH, "driver", text, requires="none", found=listed(paths), fix=_FIX)
 
 
 _PYTHON = re.compile(r"/python3\.(\d+)/(?:site|dist)-packages\Z")
@@ -194,7 +194,7 @@ _TAG = re.compile(r"cp3(\d+)-(cp3\d+[a-z]*|abi3)-")
 
 def for_another_python(subject: ImageContext) -> Iterator[Finding]:
     """Name distributions whose machine code no tag of theirs offers to this Python: it finds no module of theirs."""
-    weight = Severity.ERROR if subject.is_managed else Severity.WARNING
+    weight = subject.severity
     for one in distributions(subject.files):
         python = _PYTHON.search(f"/{one.site}")
         built = [_TAG.match(tag) for tag in one.tags]
@@ -205,7 +205,7 @@ def for_another_python(subject: ImageContext) -> Iterator[Finding]:
             tags = ", ".join(sorted(one.tags))[:100]
             text = f"{one.name} {one.version} is built for another Python than 3.{minor}: {tags}"
             fix = "install it with the Python that is to import it"
-            yield either(weight, Code.PACKAGE_CONFLICT, one.name, text, requires=f"3.{minor}", found=tags, fix=fix)
+            yield finding(weight, Code.PACKAGE_CONFLICT, one.name, text, requires=f"3.{minor}", found=tags, fix=fix)
 
 
 def _takes(abi: str, built: int, minor: int) -> bool:

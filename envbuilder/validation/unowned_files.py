@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 
-from envbuilder.finding import Code, Finding, Severity
+from envbuilder.finding import Code, Finding
 from envbuilder.probes.suite.loader import DEFAULTS, parse_cache
 from envbuilder.validation.file_records import Distribution, site_of
-from envbuilder.validation.image_context import OBJECT, OF_CUDA, ImageContext, either, error, listed
+from envbuilder.validation.image_context import OBJECT, OF_CUDA, ImageContext, error, finding, listed
 from envbuilder.validation.image_files import ImageFiles, StackedFile, is_same
 from envbuilder.validation.python_environment import STDLIB, entries, hiding_modules, interpreters, wrong_homes
 
@@ -48,7 +48,7 @@ _BYTE_CODE = re.compile(r"\A(?P<folder>.*?)/?__pycache__/(?P<stem>[^/]+)\.cpytho
 
 def unowned_code(subject: ImageContext, there: tuple[Distribution, ...], owned: set[str]) -> Iterator[Finding]:
     """Name what Python or the loader would take and nothing accounts for."""
-    weight = Severity.ERROR if subject.is_managed else Severity.WARNING
+    weight = subject.severity
     sites = {one.site for one in there}
     groups = (
         ("code of no package on Python's path", sorted({*_unowned(subject, sites, owned), *added(subject, owned)})),
@@ -63,7 +63,7 @@ def unowned_code(subject: ImageContext, there: tuple[Distribution, ...], owned: 
     )
     for what, paths in groups:
         if paths:
-            yield either(weight, Code.FILES_DIFFER, what, f"{what}: {listed(paths)}", found=listed(paths), fix=_FIX)
+            yield finding(weight, Code.FILES_DIFFER, what, f"{what}: {listed(paths)}", found=listed(paths), fix=_FIX)
     gone = missing_system_files(subject)
     if gone:
         text = f"files of the system are gone: {listed(gone)}"

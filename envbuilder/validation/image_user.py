@@ -1,0 +1,162 @@
+"""Check that an image starts and that its user may read its code: entry point, user, PATH, modes and owners."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator, Mapping
+
+from envbuilder.finding import Code, Finding
+from envbuilder.support import decoding
+from envbuilder.validation.image_context import ImageContext, error, listed
+from envbuilder.validation.image_loader import ImagePython
+from envbuilder.validation.layer_scan import FileRow
+
+_COMPLETE = 1000
+"""An image with fewer files has no system."""
+
+_LIST_IN_QUOTES = re.compile(r"\['[^']*'\s*[,\]]")
+"""The result of ``CMD ['python', 'app.py']``: one text for a shell, whose first word is not a program."""
+
+
+def _bad(name: str, text: str, fix: str) -> Finding:
+    return error(Code.IMAGE_CONFIGURATION, name, text, fix=fix)
+
+
+def _shown(text: str) -> str:
+    return text.encode("unicode_escape").decode()[:80]
+
+
+def _account(subject: ImageContext) -> list[str]:
+    """Return the fields of passwd(5) for the image's user, padded; all empty if it is not there."""
+    user = subject.image.user.partition(":")[0] or "root"
+    lines = decoding.lossy(subject.files.content("etc/passwd") or b"").splitlines()
+    rows = [line.split(":") for line in lines if line.count(":") >= 2]  # noqa: PLR2004 - name and number
+    return [*next((row for row in rows if user in (row[0], row[2])), []), *[""] * 7][:7]
+
+
+def home(subject: ImageContext) -> str:
+    """Return the home folder of the image's user; '' if it is unknown."""
+    return _account(subject)[5]
+
+
+def _user_number(subject: ImageContext) -> int | None:
+    """Return the image's user by number; None if it is unknown, 0 for root."""
+    name = subject.image.user.partition(":")[0]
+    if name.isdecimal() or not name:
+        return int(name or 0)
+    number = _account(subject)[2]
+    return int(number) if number.isdecimal() else None
+
+
+def can_start(subject: ImageContext, env: Mapping[str, str]) -> Iterator[Finding]:
+    """Find an entry point, command or user that is missing, and a ``python`` that is not the environment's."""
+    image = subject.image
+    words = image.entrypoint or image.command
+    kind = "entry point" if image.entrypoint else "command"
+    if words and _program(subject, env, words[0]) is None and len(subject.files.paths) > 1:
+        text = f"the {kind} {_shown(words[0])} is not in the image: it cannot start"
+        yield _bad(kind, text, "name a program that is in the image")
+    if words and _LIST_IN_QUOTES.match(words[-1]) and words[0].endswith("sh"):
+        text = f"the {kind} is a list in single quotes: a shell reads it as words"
+        yield _bad(kind, text, "write it as JSON, in double quotes")
+    name = image.user.partition(":")[0]
+    accounts = subject.files.content("etc/passwd") or (b"" if len(subject.files.paths) > _COMPLETE else None)
+    if name and not name.isdecimal() and accounts is not None and f"\n{name}:".encode() not in b"\n" + accounts:
+        yield _bad("USER", f"the user {_shown(name)} is not in /etc/passwd: it cannot start", "add the user")
+    yield from _python(subject, env)
+
+
+def _python(subject: ImageContext, env: Mapping[str, str]) -> Iterator[Finding]:
+    own = _program(subject, env, "python") or _program(subject, env, "python3")
+    found = subject.files.file(own) if own else None
+    if found is not None and found.row.has_capabilities:
+        text = f"/{own} has file capabilities: it starts only in containers that grant them"
+        yield _bad("python", text, "setcap -r it, and give a container the capabilities that it needs")
+    if subject.is_managed and subject.facts.python and len(subject.files.paths) > 1:
+        folder = subject.files.resolve(posixpath.dirname(own or ""))
+        site = posixpath.normpath(f"{folder}/../lib/python{subject.facts.python}/site-packages/tensorflow")
+        installed = any("-packages/tensorflow/" in f"{path}/" for path in subject.files.paths)
+        if installed and (own is None or subject.files.paths.get(site.strip("/")) is None):
+            found_at = f"/{own}" if own else "not found"
+            text = f"the python of the image's PATH ({found_at}) is not the one that has TensorFlow"
+            yield _bad("PATH", text, "put the environment's bin folder first in PATH")
+
+
+def _program(subject: ImageContext, env: Mapping[str, str], word: str) -> str | None:
+    """Return the path of the program that a word starts, links not followed; None if there is none."""
+    places = [word] if "/" in word else [f"{folder}/{word}" for folder in env.get("PATH", "/usr/bin:/bin").split(":")]
+    for place in places:
+        path = place if place.startswith("/") else f"{subject.image.workdir}/{place}"
+        found = subject.files.file(path)
+        if found is not None and found.row.mode & 0o111:
+            return posixpath.normpath(path).strip("/")
+    return None
+
+
+def scratch(subject: ImageContext, _: Mapping[str, str]) -> Iterator[Finding]:
+    """Find a /tmp that the image's user may not write to."""
+    user = _user_number(subject)
+    folder = subject.files.paths.get(subject.files.resolve("tmp"))
+    if not user or len(subject.files.paths) < _COMPLETE:
+        return
+    if folder is None or folder.row.kind != "folder" or not (folder.row.mode & 0o002 or folder.row.uid == user):
+        text = f"its user {_shown(subject.image.user)} may not write to /tmp"
+        yield _bad("/tmp", text, "mkdir -p /tmp && chmod 1777 /tmp")  # noqa: S108 - the image's
+
+
+_READ, _ENTER = 0o4, 0o5
+_CODE = re.compile(r"\.(?:py|so(?:\.[\w.]+)?)\Z")
+
+
+def readable(subject: ImageContext) -> tuple[list[Finding], frozenset[str]]:
+    """Find packages that the image's user may not read; return the finding and the names of all such files."""
+    closed = _closed(subject)
+    if not closed:
+        return [], frozenset()
+    user = f"user {subject.image.user[:80]}"
+    text = f"its {user} may not read {listed(closed)}"
+    fix = "chmod -R a+rX, or copy it with --chown"
+    folders = tuple(f"{path}/" for path in closed)
+    below = (path for path in subject.files.paths if path in closed or path.startswith(folders))
+    names = frozenset(path.rpartition("/")[2] for path in below)
+    return [error(Code.USER_START, user, text, found=listed(closed), fix=fix)], names
+
+
+def _closed(subject: ImageContext) -> list[str]:
+    """Return the outermost files and folders of packages that the image's user may not read; none for root.
+
+    Readable by a group counts as readable: the image's files do not say for sure which groups a user has.
+    """
+    user = _user_number(subject)
+    if not user:
+        return []
+    sites = ImagePython(subject.files, subject.image).sites
+    closed: list[str] = []
+    for path in sorted({*_above(sites), *_inside(subject, sites)}):
+        entry = subject.files.paths.get(path)
+        last = f"{closed[-1]}/" if closed else "/"
+        if entry is not None and not path.startswith(last) and _is_closed(entry.row, user):
+            closed.append(path)
+    return closed
+
+
+def _above(sites: tuple[str, ...]) -> Iterator[str]:
+    for site in sites:
+        parts = site.split("/")
+        yield from ("/".join(parts[:count]) for count in range(1, len(parts) + 1))
+
+
+def _inside(subject: ImageContext, sites: tuple[str, ...]) -> Iterator[str]:
+    places = tuple(f"{site}/" for site in sites)
+    for path, entry in subject.files.paths.items():
+        if path.startswith(places) and (entry.row.kind == "folder" or _CODE.search(path)):
+            yield path
+
+
+def _is_closed(row: FileRow, user: int) -> bool:
+    if row.kind not in ("file", "folder"):
+        return False
+    need = _ENTER if row.kind == "folder" else _READ
+    owner = row.uid == user and row.mode >> 6 & need == need
+    return not owner and all(row.mode >> shift & need != need for shift in (0, 3))
