@@ -25,6 +25,7 @@ from envbuilder.image import lockfile
 from envbuilder.image.lockfile import LOCK
 from envbuilder.image.names import reference
 from envbuilder.jobs.run import RunOptions, RunRow, run
+from envbuilder.pypi.open_index import open_index
 from envbuilder.support.console import Console
 from envbuilder.verdict import Verdict
 from envbuilder.workspace import Workspace, read_document, write_atomically
@@ -117,7 +118,9 @@ def judge(name: str, workspace: Workspace, engine: Engine, console: Console) -> 
     """Take one environment to its verdict and free what was made for it; None where it came to no verdict."""
     had = engine.image(reference(name)) is not None
     try:
-        row: RunRow = run(choose(MATRIX, [name], workspace, load()), workspace, engine, console, RunOptions()).rows[0]
+        row: RunRow = run(
+            choose(MATRIX, [name], workspace, load()), workspace, engine, console, RunOptions(), open_index()
+        ).rows[0]
         found = read_document(workspace.results(name) / "verdict.json", Verdict) if row.verdict else None
         if row.error:
             console.say(f"{name}: {row.error}")

@@ -1,4 +1,4 @@
-"""The command line: a lazily loaded command per file, and the one place where errors become exit codes."""
+"""The command line: commands are loaded lazily, and errors become exit codes."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("run", "Build and validate every environment of a matrix", "jobs.run:RunDocument"),
     (
         "plan",
-        "Show which environments a matrix gives, and why others are rejected",
+        "Show the environments of a matrix and the rejected combinations",
         "jobs.plan_document:PlanDocument",
         "jobs.plan_document:NewestDocument",
     ),
-    ("check", "Ask whether a combination of versions, driver and GPU works", "compat.check:CheckDocument"),
+    ("check", "Check whether a combination of versions, driver and GPU works", "compat.check:CheckDocument"),
     ("explain", "Explain a finding code or an environment", "jobs.explain:ExplainDocument"),
     ("lock", "Pin every package of an environment with its hash"),
-    ("render", "Write the build contexts in images/, or check that they are current"),
+    ("render", "Write the build contexts in images/, or check that they are up to date"),
     ("build", "Build the images of a matrix", "jobs.run:RunDocument"),
-    ("validate", "Run the validation suite in an environment's image, any image, or here", "verdict:Verdict"),
+    ("validate", "Run the validation suite in an image or on this host", "verdict:Verdict"),
     (
         "controls",
-        "Run the negative controls: images broken on purpose, each of which must fail as it should",
+        "Run the negative controls: images broken on purpose that must fail",
         "controls.run:ControlsDocument",
         "controls.text:ControlListDocument",
     ),
@@ -51,7 +51,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
         "jobs.fleet.document:FleetDocument",
         "jobs.fleet.prove:ProofDocument",
     ),
-    ("keys", "Make and show signing keys"),
+    ("keys", "Create and show signing keys"),
     (
         "upgrade",
         "Compare two TensorFlow versions and decide whether to adopt the new one",
@@ -60,17 +60,17 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ),
     (
         "reproduce",
-        "From a user's report to the environment, the cause and the fix",
+        "Find the environment, the cause and the fix of a user's report",
         "reproduce.document:ReproduceDocument",
     ),
-    ("capture", "Describe the environment this runs in, for a report", "reproduce.report.captured:CaptureDocument"),
-    ("doctor", "Describe this host and say which environments it can run", "jobs.doctor:Diagnosis"),
-    ("clean", "Free the engine's disk of images that were made on the way", "jobs.clean:CleanDocument"),
-    ("report", "Write the verdicts as a page"),
-    ("export", "Write verdicts and build plans in other tools' formats"),
+    ("capture", "Describe this Python environment for a report", "reproduce.report.captured:CaptureDocument"),
+    ("doctor", "Describe this host and the environments that it can run", "jobs.doctor:Diagnosis"),
+    ("clean", "Remove intermediate images and replaced builds", "jobs.clean:CleanDocument"),
+    ("report", "Write the verdicts as an HTML page"),
+    ("export", "Write verdicts in the formats of other tools"),
     (
         "catalog",
-        "List, verify and refresh the facts",
+        "List, verify and refresh the catalogue",
         "jobs.listing:CatalogDocument",
         "refresh.agreement:VerifyDocument",
         "refresh.propose:RefreshDocument",
@@ -78,17 +78,17 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ),
     ("schema", "Print the JSON Schema of a document"),
 )
-"""Every command, in the order of ``--help``: name, what it does, and the types of the documents that it answers with.
+"""Every command in the order of ``--help``: name, description, and types of its documents.
 
-The module ``<name>_command`` holds a click command called ``command``; a type is ``module:name`` inside the package.
+The module ``<name>_command`` contains the click command ``command``; a type is ``module:name`` in the package.
 """
 
 
 class LazyGroup(click.Group):
-    """A group that imports a command's module when it is called, so that ``--help`` stays fast."""
+    """Imports a command's module when it is called, so that ``--help`` is fast."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """Name the commands in the order of the table."""
+        """Return the commands in the order of the table."""
         return [name for name, *_ in COMMANDS]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -96,10 +96,10 @@ class LazyGroup(click.Group):
         if cmd_name not in self.list_commands(ctx):
             return None
         command: click.Command = importlib.import_module(f"envbuilder.cli.{cmd_name}_command").command
-        return _given(_as_written(command))
+        return _refuse_empty(_as_written(command))
 
     def make_context(self, *arguments: Any, **settings: Any) -> click.Context:  # noqa: ANN401 - click's signature
-        """Parse the command line, which prints the help where that is asked for."""
+        """Parse the command line; print the help if requested."""
         with _output():
             return super().make_context(*arguments, **settings)
 
@@ -116,7 +116,7 @@ class LazyGroup(click.Group):
 
 @contextmanager
 def _output() -> Iterator[None]:
-    """Tell a reader of our output that has gone from any other pipe that broke: the engine's, a child's."""
+    """Distinguish a closed reader of standard output from other broken pipes: the engine's, a child's."""
     try:
         yield
     except BrokenPipeError as error:
@@ -128,33 +128,33 @@ def _output() -> Iterator[None]:
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="envbuilder")
 def root() -> None:
-    r"""Turn a version matrix into GPU container images whose verdicts carry evidence.
+    r"""Build GPU container images from a version matrix and validate them.
 
     \b
     Examples:
-      envbuilder run                                  the quickstart matrix, to a verdict
+      envbuilder run                                  build and validate the quickstart matrix
       envbuilder check --tensorflow 2.20.0 --driver 535.104.05 --gpu H100
-      envbuilder reproduce report.txt                 what went wrong for a user, and the fix
-      envbuilder upgrade 2.19.1 2.20.0                adopt the new release or not
+      envbuilder reproduce report.txt                 cause and fix of a user's report
+      envbuilder upgrade 2.19.1 2.20.0                decide whether to adopt a release
     """
 
 
 def _as_written(command: click.Command) -> click.Command:
-    """Keep examples from being re-wrapped: click wants a backspace where a raw docstring has the two characters."""
+    """Keep click from wrapping examples: it needs a backspace, a raw docstring has two characters."""
     command.help = (command.help or "").replace("\\b\n", "\b\n")
     for child in command.commands.values() if isinstance(command, click.Group) else ():
         _as_written(child)
     return command
 
 
-def _given(command: click.Command) -> click.Command:
-    """Have every option of a command refuse an empty text."""
-    from envbuilder.cli.options import given
+def _refuse_empty(command: click.Command) -> click.Command:
+    """Make every option of a command refuse an empty text."""
+    from envbuilder.cli.options import refuse_empty
 
     for parameter in command.params:
-        given(parameter)
+        refuse_empty(parameter)
     for child in command.commands.values() if isinstance(command, click.Group) else ():
-        _given(child)
+        _refuse_empty(child)
     return command
 
 
@@ -162,10 +162,10 @@ _as_written(root)
 
 
 def main(arguments: list[str] | None = None) -> Any:  # noqa: ANN401 - click's own return type
-    """Run the command line and exit with the code that the contract names.
+    """Run the command line and exit with its code.
 
-    A request to terminate, as CI sends to a cancelled job, and a terminal that closes end it as Ctrl-C does:
-    containers go, finished work stays. Under nohup a closed terminal goes on meaning nothing.
+    SIGTERM and a closed terminal have the effect of Ctrl-C: containers are removed, finished work stays. Under nohup a
+    closed terminal has no effect.
     """
     termination.open_missing_streams()
     termination.end_on_signals()
@@ -183,7 +183,7 @@ def main(arguments: list[str] | None = None) -> Any:  # noqa: ANN401 - click's o
 
 
 class _OutputError(Exception):
-    """Standard output cannot be written. It is no OSError: click would end with code 1 for one, which is a verdict."""
+    """Standard output cannot be written. Not an OSError: click would exit with code 1, which means a verdict."""
 
     def __init__(self, cause: OSError) -> None:
         self.cause = cause
@@ -191,10 +191,10 @@ class _OutputError(Exception):
 
 
 def _report(error: BaseException) -> int:
-    """Say on standard error what ended the command, and return its exit code."""
+    """Print an error to standard error and return its exit code."""
     match error:
         case _ if _is_interruption(error):
-            termination.complain("interrupted; what was finished is kept, run the same command to go on")
+            termination.complain("interrupted; run the same command again to continue")
             return ExitCode.INTERRUPTED
         case click.ClickException():
             termination.complain(terminal_text.text(_shown(error)))
@@ -214,10 +214,9 @@ def _report(error: BaseException) -> int:
 
 
 def _is_interruption(error: BaseException) -> bool:
-    """Tell whether an error is an interruption, or what came of one.
+    """Return True if an error is an interruption or a consequence of one.
 
-    Python turns one that comes while a class is being made into a RuntimeError, and a cleaning-up that one sets off may
-    fail in its turn.
+    An interruption while a class is created becomes a RuntimeError, and the cleanup after one may fail too.
     """
     seen: BaseException | None = error
     while seen is not None:
@@ -228,13 +227,11 @@ def _is_interruption(error: BaseException) -> bool:
 
 
 def _of_system(error: OSError) -> EnvbuilderError:
-    """Name the machine's trouble. A working folder that is gone raises an error without a path."""
+    """Describe an OSError. A missing working folder raises one without a path."""
     try:
         Path.cwd()
     except OSError as gone:
-        return UsageError(
-            f"the working folder cannot be used: {gone.strerror}", hint="change to a folder that is there"
-        )
+        return UsageError(f"the working folder cannot be used: {gone.strerror}", hint="change to an existing folder")
     return of_system(error)
 
 
@@ -246,8 +243,8 @@ def _shown(error: click.ClickException) -> str:
 
 
 def _print_document(error: BaseException, code: int, words: list[str]) -> None:
-    """Print an error as a document where the command was asked for JSON; the exit code stands whatever comes of it."""
-    with suppress(ImportError, OSError):  # a broken installation, or a full disk, was the error already
+    """Print an error as JSON if the command was called with --format json; the exit code does not change."""
+    with suppress(ImportError, OSError):  # a broken installation or a full disk is already the error
         from envbuilder.cli.error_document import document_of, wants_json
         from envbuilder.cli.output import as_json
 

@@ -1,4 +1,4 @@
-"""Say on standard error that the catalogue is old, where a question names no day of its own."""
+"""Warn on standard error if the catalogue is old and the question names no day."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from envbuilder.support import console
 
 
 def warn_of_age(catalog: Catalog, now: datetime | None = None) -> Catalog:
-    """Return the catalogue, and warn where it was read more than 90 days ago; ``now`` is the clock where it is None."""
+    """Return the catalogue; warn if it was read more than 90 days ago. ``now`` None is the clock."""
     day = (now or datetime.now(UTC)).date().isoformat()
     for finding in newer_than(catalog.read_on, day):
         if finding.severity is Severity.WARNING:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
-from envbuilder.cli.options import format_option, jobs_option, matrix_argument, pull_option, select_option
+from envbuilder.cli.options import format_option, jobs_option, matrix_argument, pull_option, read_options, select_option
 
 
 @click.command("build")
@@ -15,16 +16,9 @@ from envbuilder.cli.options import format_option, jobs_option, matrix_argument, 
 @format_option
 @jobs_option
 @pull_option
-@click.option("--no-cache", is_flag=True, help="Run every step again, even where nothing changed.")
-def command(
-    matrix: str | None,
-    selectors: tuple[str, ...],
-    form: str,
-    jobs: int,
-    pull: bool,  # noqa: FBT001
-    no_cache: bool,  # noqa: FBT001
-) -> None:
-    r"""Lock, render and build the selected environments; an image that stands is not built again.
+@click.option("--no-cache", is_flag=True, help="Run every build step again even if nothing changed.")
+def command(form: str, **values: Any) -> None:  # noqa: ANN401 - click's values
+    r"""Lock, render and build the selected environments. Up-to-date images are not built again.
 
     Each image is tagged envbuilder/tensorflow:ID, and its build.log and image.json are in out/ID/.
 
@@ -37,13 +31,12 @@ def command(
     from envbuilder.choice import choose
     from envbuilder.cli.output import finish
     from envbuilder.engine.docker import connect
-    from envbuilder.jobs.run import RunOptions, build_rows
-    from envbuilder.jobs.run_text import build_text
+    from envbuilder.jobs.run import RunOptions, build_rows, build_text
     from envbuilder.pypi.open_index import open_index
     from envbuilder.support.console import Console
     from envbuilder.workspace import Workspace
 
     workspace = Workspace(Path.cwd())
-    choice = choose(matrix, selectors, workspace, load())
-    options = RunOptions(jobs=jobs, no_cache=no_cache, pull=pull, index=open_index())
-    finish(build_rows(choice, workspace, connect(), Console(), options), form, build_text)
+    choice = choose(values["matrix"], values["selectors"], workspace, load())
+    options = read_options(RunOptions, values)
+    finish(build_rows(choice, workspace, connect(), Console(), options, open_index()), form, build_text)

@@ -1,4 +1,4 @@
-"""``envbuilder catalog``: show the facts, check them against the artefacts, propose rows for new releases."""
+"""``envbuilder catalog``: show facts, compare them with artefacts, propose rows for new releases."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from envbuilder.cli.options import format_option
 
 @click.group("catalog")
 def command() -> None:
-    r"""Show, check and renew the facts that every answer rests on.
+    r"""Show, verify and refresh the catalogue of facts.
 
     \b
     Examples:
       envbuilder catalog list                     how many rows of which kind, and the releases
       envbuilder catalog list gpus                one table
       envbuilder catalog verify                   every TensorFlow row against the package index
-      envbuilder catalog verify 2.20.0 --binary   what GPU code the wheel's library really holds
+      envbuilder catalog verify 2.20.0 --binary   GPU code in the wheel's library
       envbuilder catalog refresh                  rows for releases that the catalogue lacks
-      envbuilder catalog look IMAGE@sha256:...    what an image holds, to build on it
+      envbuilder catalog look IMAGE@sha256:...    inspect an image, to build on it
     """
 
 
@@ -33,9 +33,9 @@ def command() -> None:
     "selectors",
     multiple=True,
     metavar="SELECTOR",
-    help="Only these rows: a glob on names ('RTX 50*') or field=value (compute_capability=9.0). Several are a union.",
+    help="Select rows by a glob on names ('RTX 50*') or by field=value (compute_capability=9.0); repeat for more.",
 )
-@click.option("-v", "--verbose", is_flag=True, help="Show where each row comes from, and how it was checked.")
+@click.option("-v", "--verbose", is_flag=True, help="Show the source of each row and how it was verified.")
 @format_option
 def list_command(table: str | None, form: str, *, selectors: tuple[str, ...], verbose: bool) -> None:
     r"""Print a table of the catalogue: tensorflow, cuda, cudnn, drivers, gpus, systems, images, reports.
@@ -56,18 +56,18 @@ def list_command(table: str | None, form: str, *, selectors: tuple[str, ...], ve
 @command.command("verify")
 @click.argument("version", nargs=-1, metavar="[VERSION]...")
 @click.option("--binary", is_flag=True, help="Read the GPU code inside the wheels' shared objects (up to 0.6 GB each).")
-@click.option("--fresh", is_flag=True, help="Ask the index again instead of believing what was read within the hour.")
-@click.option("--all", "everything", is_flag=True, help="Show what agrees, too.")
+@click.option("--fresh", is_flag=True, help="Ask the index again instead of using answers of the last hour.")
+@click.option("--all", "everything", is_flag=True, help="Show agreeing fields too.")
 @format_option
 def verify_command(version: tuple[str, ...], form: str, *, binary: bool, fresh: bool, everything: bool) -> None:
-    r"""Compare rows with the real artefacts; exit 1 where one disagrees.
+    r"""Compare rows with the real artefacts; exit 1 if one disagrees.
 
     \b
     Examples:
       envbuilder catalog verify                   every row: about a minute, seconds when cached
       envbuilder catalog verify 2.20.0 2.21.0 --all
       envbuilder catalog verify 2.20.0 --binary
-      envbuilder catalog verify --binary          every GPU build: 56 GB, once; a run that was stopped goes on
+      envbuilder catalog verify --binary          every GPU build: 56 GB, once; continues if stopped
     """
     from envbuilder.catalog import store
     from envbuilder.cli.output import finish
@@ -83,14 +83,14 @@ def verify_command(version: tuple[str, ...], form: str, *, binary: bool, fresh: 
 
 @command.command("refresh")
 @click.argument("version", nargs=-1, metavar="[VERSION]...")
-@click.option("--package", help="One distribution alone: tensorflow, tensorflow-gpu, tensorflow-cpu or tf-nightly.")
-@click.option("--write", is_flag=True, help="Put the rows into the catalogue's files.")
+@click.option("--package", help="Only one distribution: tensorflow, tensorflow-gpu, tensorflow-cpu or tf-nightly.")
+@click.option("--write", is_flag=True, help="Write the rows to the catalogue's files.")
 @format_option
 def refresh_command(version: tuple[str, ...], package: str | None, form: str, *, write: bool) -> None:
-    r"""Propose rows that the catalogue lacks, made from their artefacts, to be reviewed by a person.
+    r"""Propose missing rows from the artefacts of an index, for review by a person.
 
-    Releases of every distribution, lines of CUDA and cuDNN, lists of CUDA wheels; no index shows anything of drivers.
-    A release that is named and has a row is read again, and keeps what no wheel says.
+    Covers releases of every distribution, lines of CUDA and cuDNN, and lists of CUDA wheels; no index contains drivers.
+    A named release that has a row is read again; values that no wheel contains stay.
 
     \b
     Examples:
@@ -117,10 +117,10 @@ def refresh_command(version: tuple[str, ...], package: str | None, form: str, *,
 @click.argument("image", metavar="IMAGE")
 @format_option
 def look_command(image: str, form: str) -> None:
-    r"""Look into an image: its system, Python, C library, CUDA and cuDNN, by its files; nothing of it is run.
+    r"""Inspect an image's files (system, Python, C library, CUDA, cuDNN) without running it.
 
-    What is found is kept in bases/, under the image's digest, for matrices that name it among their `bases`. Exits 1
-    where nothing can be built on it, or where it is not what the catalogue says of its name.
+    The result is stored in bases/ under the image's digest, for matrices that name it in `bases`. Exits 1 if nothing
+    can be built on the image, or if it differs from its catalogue row.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""``envbuilder check``: whether a TensorFlow works with a driver, a GPU, a CUDA, a Python and packages."""
+"""``envbuilder check``: check whether a combination of versions, driver and GPU works."""
 
 from __future__ import annotations
 
@@ -13,31 +13,35 @@ from envbuilder.cli.options import format_option
 @click.option("--tensorflow", required=True, metavar="VERSION", help="TensorFlow, such as 2.20.0 (2.20: its newest).")
 @click.option("--package", type=click.Choice(["tensorflow", "tensorflow-gpu", "tensorflow-cpu", "tf-nightly"]))
 @click.option("--python", metavar="VERSION", help="Python, such as 3.11.")
-@click.option("--cuda", metavar="VERSION", help="CUDA toolkit that is loaded, such as 12.5.")
-@click.option("--cudnn", metavar="VERSION", help="cuDNN that is loaded, such as 9.3.")
+@click.option("--cuda", metavar="VERSION", help="Loaded CUDA toolkit, such as 12.5.")
+@click.option("--cudnn", metavar="VERSION", help="Loaded cuDNN, such as 9.3.")
 @click.option("--driver", metavar="VERSION", help="Linux driver, such as 535.104.05, or its branch, such as 535.")
-@click.option("--gpu", "gpus", multiple=True, metavar="NAME", help="GPU, as its vendor or nvidia-smi prints it.")
-@click.option("--compute-capability", "capabilities", multiple=True, metavar="X.Y", help="A GPU without a name.")
+@click.option("--gpu", "gpus", multiple=True, metavar="NAME", help="GPU, as its vendor or nvidia-smi names it.")
+@click.option(
+    "--compute-capability",
+    "capabilities",
+    multiple=True,
+    metavar="X.Y",
+    help="A GPU by its compute capability.",
+)
 @click.option(
     "--install",
     type=click.Choice(["and-cuda", "plain", "system"]),
-    help="and-cuda: the unpinned extra; plain: the package alone, unpinned; system: CUDA of the system.",
+    help="and-cuda: the unpinned extra; plain: only the package, unpinned; system: CUDA of the system.",
 )
-@click.option(
-    "--base-image", metavar="IMAGE", help="Image that it is installed in, such as nvidia/cuda:12.6.3-cudnn-..."
-)
+@click.option("--base-image", metavar="IMAGE", help="Image to install in, such as nvidia/cuda:12.6.3-cudnn-...")
 @click.option("--os", metavar="NAME", help="System, such as debian-bookworm.")
-@click.option("--arch", type=click.Choice(["x86_64", "aarch64"]), help="Machine; without it, the GPU's or x86_64.")
-@click.option("--with", "packages", multiple=True, metavar="NAME==VERSION", help="A package that is installed too.")
+@click.option("--arch", type=click.Choice(["x86_64", "aarch64"]), help="Machine; default: that of the GPU, or x86_64.")
+@click.option("--with", "packages", multiple=True, metavar="NAME==VERSION", help="A further installed package.")
 @click.option("--numpy", metavar="VERSION", help="Short for --with numpy==VERSION.")
 @click.option("--protobuf", metavar="VERSION", help="Short for --with protobuf==VERSION.")
 @click.option("--no-avx", is_flag=True, help="The processor has no AVX.")
 @click.option("--as-of", metavar="DAY", help="Day of the installation, such as 2026-11-20.")
 @format_option
-def command(form: str, *, no_avx: bool, **given: Any) -> None:  # noqa: ANN401 - click's own values
-    r"""Judge one combination against the catalogue; what is not given is chosen and marked.
+def command(form: str, *, no_avx: bool, **values: Any) -> None:  # noqa: ANN401 - click's values
+    r"""Check one combination against the catalogue. Missing values are chosen and marked.
 
-    Exits 0 where it works, 1 where it does not, 8 where the catalogue makes no claim.
+    Exits 0 if it works, 1 if it does not, 8 if the catalogue does not know.
 
     \b
     Examples:
@@ -52,5 +56,5 @@ def command(form: str, *, no_avx: bool, **given: Any) -> None:  # noqa: ANN401 -
     from envbuilder.compat.check_text import as_text
     from envbuilder.compat.words import Words, question
 
-    asked = question(Words(avx=not no_avx, **given))
+    asked = question(Words(avx=not no_avx, **values))
     finish(answer(asked, load() if asked.as_of else warn_of_age(load())), form, as_text)

@@ -10,28 +10,28 @@ from envbuilder.cli.options import format_option
 
 
 def _finite(_context: click.Context, _option: click.Parameter, size: float | None) -> float | None:
-    """Refuse what is no size: ``nan`` is in every range, ``inf`` in one without an end."""
+    """Reject NaN and infinity, which FloatRange accepts."""
     if size is not None and not math.isfinite(size):
-        raise click.BadParameter(f"{size} is no size.")
+        raise click.BadParameter(f"{size} is not a size.")
     return size
 
 
 @click.command("clean")
-@click.option("--all", "everything", is_flag=True, help="The environments' images and their bases too.")
+@click.option("--all", "everything", is_flag=True, help="Remove the environments' images and their bases too.")
 @click.option(
     "--cache",
     "cache_gb",
     type=click.FloatRange(min=0),
     callback=_finite,
     metavar="GB",
-    help="Trim the builder's cache to this size, least recently used first. Other builds share it.",
+    help="Trim the builder's cache, which other builds share, to this size.",
 )
-@click.option("--dry-run", is_flag=True, help="Only list what would go.")
+@click.option("--dry-run", is_flag=True, help="List the images without removing them.")
 @format_option
 def command(everything: bool, cache_gb: float | None, dry_run: bool, form: str) -> None:  # noqa: FBT001
-    r"""Remove images that were made on the way: for reports, upgrades and controls; and replaced builds.
+    r"""Remove intermediate images (of reports, upgrades and controls) and replaced builds.
 
-    What they were made from and what came of it stays: images/, locks, verdicts, published images.
+    Build contexts, locks, verdicts and published images stay.
 
     \b
     Examples:
@@ -41,8 +41,7 @@ def command(everything: bool, cache_gb: float | None, dry_run: bool, form: str) 
     """
     from envbuilder.cli.output import finish
     from envbuilder.engine.docker import connect
-    from envbuilder.jobs.clean import CleanOptions, clean
-    from envbuilder.jobs.clean_text import as_text
+    from envbuilder.jobs.clean import CleanOptions, as_text, clean
 
     keep = None if cache_gb is None else round(cache_gb * 1e9)
     options = CleanOptions(everything=everything, cache_keep=keep, dry_run=dry_run)

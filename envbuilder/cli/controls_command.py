@@ -1,4 +1,4 @@
-"""``envbuilder controls``: prove that the validation suite finds what it is there to find."""
+"""``envbuilder controls``: test the validation suite with images that are broken on purpose."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from envbuilder.cli.options import format_option, profile_option
 
 @click.command("controls")
 @click.argument("names", nargs=-1, metavar="[CONTROL]...")
-@click.option("--list", "listed", is_flag=True, help="Only list the controls and what each must lead to.")
+@click.option("--list", "listed", is_flag=True, help="List the controls and their expected results.")
 @profile_option
 @format_option
 def command(names: tuple[str, ...], listed: bool, profile: str, form: str) -> None:  # noqa: FBT001
-    r"""Break good environments on purpose, for real, and demand that each fails with exactly its own finding.
+    r"""Break good environments on purpose and check that each one fails with exactly its own finding.
 
-    Exit code 1 where one passes, fails for another reason, or has anything else red beside it. The good
-    environments are among the controls: nothing may be red in them.
+    Exits 1 if a control passes, fails for another reason or has another failed check. The unchanged environments are
+    controls too: all their checks must pass.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""``envbuilder doctor``: this host, what is in its way, and which environments it can run."""
+"""``envbuilder doctor``: describe this host, its problems, and the environments that it can run."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from envbuilder.cli.options import format_option, matrix_argument, select_option
 @select_option
 @format_option
 def command(matrix: str | None, selectors: tuple[str, ...], form: str) -> None:
-    r"""Describe this host: driver, GPUs, engine, GPU runtime, disk; and which environments it can run.
+    r"""Describe this host (driver, GPUs, engine, GPU runtime, disk) and the environments that it can run.
 
-    MATRIX is a file, or the name of one that ships (default: tensorflow, the vetted set). Needs no engine.
+    MATRIX is a file or the name of a shipped matrix (default: tensorflow). Works without an engine.
 
     \b
     Examples:
@@ -29,8 +29,7 @@ def command(matrix: str | None, selectors: tuple[str, ...], form: str) -> None:
     from envbuilder.choice import choose
     from envbuilder.cli.output import finish
     from envbuilder.engine.docker import connect
-    from envbuilder.jobs.doctor import diagnose, find_tools
-    from envbuilder.jobs.doctor_text import as_text
+    from envbuilder.jobs.doctor import as_text, diagnose, find_tools
     from envbuilder.workspace import Workspace, cache_dir
 
     workspace = Workspace(Path.cwd())

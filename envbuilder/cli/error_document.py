@@ -1,4 +1,4 @@
-"""What ends a command without an answer, as a document: ``--format json`` holds for errors, too."""
+"""Errors as JSON documents for ``--format json``."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from envbuilder.errors import EnvbuilderError, InputError
 
 
 class ErrorDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """An error: the command's exit code, what happened, what to do next ('' where nothing can be said).
+    """An error: exit code, message, next step ('' if unknown).
 
-    ``where`` is ``path:line`` of the first problem in a file of the user's that has a line, else null.
+    ``where`` is ``path:line`` of the first problem in a user's file, or null.
     """
 
     schema: str = "envbuilder/error/v1"
@@ -25,7 +25,6 @@ class ErrorDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def document_of(error: BaseException, exit_code: int) -> ErrorDocument:
-    """Turn what ended a command into its document."""
     match error:
         case EnvbuilderError():
             return ErrorDocument(exit_code=exit_code, message=error.message, next=error.hint, where=_where(error))
@@ -33,14 +32,18 @@ def document_of(error: BaseException, exit_code: int) -> ErrorDocument:
             command = _command(getattr(error, "ctx", None))
             return ErrorDocument(exit_code=exit_code, message=error.format_message(), next=f"{command} --help")
         case KeyboardInterrupt() | click.Abort():
-            return ErrorDocument(exit_code=exit_code, message="interrupted", next="run the same command to go on")
+            return ErrorDocument(
+                exit_code=exit_code, message="interrupted", next="run the same command again to continue"
+            )
         case _:
             message = f"a bug in envbuilder: {type(error).__name__}: {error}"
-            return ErrorDocument(exit_code=exit_code, message=message, next="report it with standard error's traceback")
+            return ErrorDocument(
+                exit_code=exit_code, message=message, next="report it with the traceback on standard error"
+            )
 
 
 def _command(context: click.Context | None) -> str:
-    """Name a command as users type it, whatever the program was started as."""
+    """Return a command as users type it."""
     if context is None or context.parent is None:
         return "envbuilder"
     return f"{_command(context.parent)} {context.info_name}"
@@ -52,15 +55,15 @@ def _where(error: EnvbuilderError) -> str | None:
 
 
 def wants_json(root: click.Group, arguments: Sequence[str]) -> bool:
-    """Say whether a command line asks for JSON of a command that can print it, also where it could not be parsed."""
-    ours = list(takewhile(lambda word: word != "--", arguments))
+    """Return True if a command line, even a wrong one, asks for JSON from a command that can print it."""
+    own = list(takewhile(lambda word: word != "--", arguments))
     command: click.Command | None = root
-    names = (word for word in ours if not word.startswith("-"))
+    names = (word for word in own if not word.startswith("-"))
     while isinstance(command, click.Group):
         command = command.get_command(click.Context(command), next(names, ""))
     if command is None or not any("json" in _choices(parameter) for parameter in command.params):
         return False
-    pairs = zip(ours, [*ours[1:], ""], strict=True)
+    pairs = zip(own, [*own[1:], ""], strict=True)
     given = [word if flag == "--format" else flag[len("--format=") :] for flag, word in pairs if _is_format(flag)]
     return given[-1:] == ["json"]
 
@@ -70,7 +73,7 @@ def _is_format(word: str) -> bool:
 
 
 def _choices(parameter: click.Parameter) -> Sequence[str]:
-    """Return what ``--format`` may be; nothing for another parameter."""
+    """Return the values of ``--format``; nothing for another parameter."""
     if "--format" in parameter.opts and isinstance(parameter.type, click.Choice):
         return parameter.type.choices
     return ()

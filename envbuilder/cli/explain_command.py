@@ -1,4 +1,4 @@
-"""``envbuilder explain``: what a finding means, or why an environment is what it is."""
+"""``envbuilder explain``: explain a finding code or an environment."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from envbuilder.cli.options import format_option
 
 @click.command("explain")
 @click.argument("name", metavar="CODE|ENV-ID")
-@click.option("--matrix", metavar="MATRIX", help="Where to look for the environment (default: what ships).")
+@click.option("--matrix", metavar="MATRIX", help="Matrix of the environment (default: the shipped ones).")
 @format_option
 def command(name: str, matrix: str | None, form: str) -> None:
-    r"""Explain a finding code or an environment: the causes, the fix, the sources.
+    r"""Explain a finding code or an environment: causes, fix, sources.
 
     \b
     Examples:

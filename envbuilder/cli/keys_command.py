@@ -1,4 +1,4 @@
-"""``envbuilder keys``: make and show signing keys."""
+"""``envbuilder keys``: create and show signing keys."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from envbuilder.errors import UsageError
 
 @click.group("keys")
 def command() -> None:
-    r"""Make and show the ed25519 keys that sign statements.
+    r"""Create and show the ed25519 keys that sign attestations.
 
     \b
     Examples:
@@ -25,11 +25,11 @@ def command() -> None:
 
 @command.command("new")
 @click.argument("folder", type=FilePath(path_type=Path, file_okay=False))
-@click.option("--expires", metavar="AGE", help="How long the key is to be trusted: 365d. It stands in the public file.")
+@click.option("--expires", metavar="AGE", help="Limit the trust in the key: 365d. The public file contains the limit.")
 def new(folder: Path, expires: str | None) -> None:
-    r"""Make a key pair in FOLDER: envbuilder.key (yours alone) and envbuilder.pub (for everybody).
+    r"""Create a key pair in FOLDER: envbuilder.key (private) and envbuilder.pub (public).
 
-    Nothing is ever overwritten. With ENVBUILDER_KEY_PASSWORD set, the private key is encrypted with it.
+    Existing files are never overwritten. ENVBUILDER_KEY_PASSWORD, if set, encrypts the private key.
 
     \b
     Example:
@@ -40,27 +40,29 @@ def new(folder: Path, expires: str | None) -> None:
     from envbuilder.publish.verify_request import duration
 
     until = _end(duration(expires)) if expires else None
-    made = create(folder, password=os.environ.get("ENVBUILDER_KEY_PASSWORD") or None, expires=until)
-    click.echo(f"{folder / PRIVATE}  the private key: keep it to yourself", err=True)
-    click.echo(f"{folder / PUBLIC}  the public key: give it to whoever verifies", err=True)
-    click.echo(made.keyid)
+    key = create(folder, password=os.environ.get("ENVBUILDER_KEY_PASSWORD") or None, expires=until)
+    click.echo(f"{folder / PRIVATE}  the private key: keep it secret", err=True)
+    click.echo(f"{folder / PUBLIC}  the public key: give it to people who verify images", err=True)
+    click.echo(key.keyid)
 
 
 def _end(seconds: float) -> datetime:
-    """Say when a key ends. Raises UsageError for what is over at once, and for what no calendar holds."""
+    """Return the end of a duration. Raises UsageError for zero and for a date that does not exist."""
     try:
         until = datetime.now(UTC) + timedelta(seconds=seconds)
     except OverflowError:
         until = None
     if not seconds or until is None:
-        raise UsageError("--expires is no time for which a key can be trusted", hint="365d, or leave it out")
+        raise UsageError(
+            "--expires must be a positive duration", hint="use a duration such as --expires 365d, or omit the option"
+        )
     return until
 
 
 @command.command("show")
 @click.argument("file", type=FilePath(path_type=Path, dir_okay=False))
 def show(file: Path) -> None:
-    r"""Print a public key's id (as statements name it) and the key.
+    r"""Print a public key's id, as attestations name it, and the key.
 
     \b
     Example:

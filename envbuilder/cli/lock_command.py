@@ -13,9 +13,9 @@ from envbuilder.cli.options import select_option
 @click.argument("matrices", nargs=-1, metavar="[MATRIX]...")
 @select_option
 def command(matrices: tuple[str, ...], selectors: tuple[str, ...]) -> None:
-    r"""Resolve the selected environments anew and write images/ID/requirements.lock and what depends on it.
+    r"""Resolve the selected environments again and write their locks and build contexts.
 
-    Locks change only when this command is called: `run` and `render` keep the ones they find.
+    Only this command changes locks: `run` and `render` use the existing ones.
 
     \b
     Examples:
@@ -30,4 +30,4 @@ def command(matrices: tuple[str, ...], selectors: tuple[str, ...]) -> None:
 
     choices = choose_all(matrices, selectors, Path.cwd(), load())
     changed = relock(choices, Workspace(Path.cwd()), Console())
-    click.echo(f"{changed.changed} locks changed, {changed.same} stayed as they were")
+    click.echo(f"{changed.changed} locks changed, {changed.same} unchanged")

@@ -5,18 +5,27 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 from click.core import ParameterSource
 
 from envbuilder.errors import UsageError
 
+_Options = TypeVar("_Options")
+
+
+def read_options(kind: type[_Options], values: dict[str, Any]) -> _Options:
+    """Return a command's values as its options; ``kind`` may leave out some of them."""
+    import msgspec
+
+    return msgspec.convert(values, kind)
+
 
 class _Given:
-    """Refuses an empty word on the command line: a variable of the shell that is not set, which asks for nothing.
+    """Refuses an empty value, such as that of an unset shell variable.
 
-    ``verify --driver "$DRIVER"`` would accept what never ran on that driver, and an empty path is the working folder.
+    Otherwise ``verify --driver "$DRIVER"`` would accept any driver, and an empty path would be the working folder.
     """
 
     def __call__(self, value: Any, param: click.Parameter | None = None, ctx: click.Context | None = None) -> Any:  # noqa: ANN401
@@ -24,21 +33,21 @@ class _Given:
         if value == "" and param and ctx and ctx.get_parameter_source(param.name or "") is ParameterSource.COMMANDLINE:
             raise UsageError(
                 f"{param.get_error_hint(ctx)} is empty",
-                hint="is a variable of the shell not set? Give a value, or leave it out",
+                hint="give a value or omit the option; a shell variable may be unset",
             )
         return super().__call__(value, param, ctx)  # type: ignore[misc]  # click's types have it
 
 
 class GivenText(_Given, click.types.StringParamType):
-    """A text that is not empty: what `given` makes of every option that takes one value."""
+    """A text that is not empty."""
 
 
 class FilePath(_Given, click.Path):
     """A path that is not empty."""
 
 
-def given(parameter: click.Parameter) -> None:
-    """Have an option that takes one text refuse an empty one."""
+def refuse_empty(parameter: click.Parameter) -> None:
+    """Make an option with one text refuse an empty one."""
     if isinstance(parameter, click.Option) and parameter.type is click.STRING and not parameter.multiple:
         parameter.type = GivenText()
 
@@ -51,7 +60,7 @@ select_option = click.option(
     "selectors",
     multiple=True,
     metavar="SELECTOR",
-    help="Only these environments: a glob on ids ('tf2.1[89]*') or key=value (tensorflow=2.20.0). Several are a union.",
+    help="Select environments by a glob on ids ('tf2.1[89]*') or by key=value (tensorflow=2.20.0); repeat for more.",
 )
 
 format_option = click.option(
@@ -60,7 +69,7 @@ format_option = click.option(
     type=click.Choice(["table", "json"]),
     default="table",
     show_default=True,
-    help="table for people, json for scripts (one document on standard output).",
+    help="Print a table for people or one JSON document for scripts.",
 )
 
 jobs_option = click.option(
@@ -69,7 +78,7 @@ jobs_option = click.option(
     type=click.IntRange(1, 64),
     default=min(2, os.cpu_count() or 1),
     show_default=True,
-    help="Builds at a time. Validation is always one at a time: it measures.",
+    help="Build this many images at a time. Validation measures times, so it runs one at a time.",
 )
 
 profile_option = click.option(
@@ -77,32 +86,32 @@ profile_option = click.option(
     type=click.Choice(["quick", "full"]),
     default="quick",
     show_default=True,
-    help="quick answers within a few imports' time; full adds samples, stalls and all libraries' closure.",
+    help="quick takes a few imports' time; full adds samples, stalls and the dependencies of all libraries.",
 )
 
 _GPUS = re.compile(r"(?:auto|none|all|[0-9]+(?:,[0-9]+)*)\Z")
 
 
-def _of_gpus(_context: click.Context, _option: click.Parameter, wish: str) -> str:
-    """Refuse at once what no engine can be asked for: it would be found out after everything is built."""
-    if not _GPUS.match(wish):
-        raise UsageError(f"--gpus {wish!r} names no GPUs", hint="auto, none, all, or their numbers: 0,1")
-    return wish
+def _checked_gpus(_context: click.Context, _option: click.Parameter, gpus: str) -> str:
+    """Refuse wrong GPUs before anything is built."""
+    if not _GPUS.match(gpus):
+        raise UsageError(f"--gpus {gpus!r} is not valid", hint="use auto, none, all or numbers: --gpus 0,1")
+    return gpus
 
 
 gpus_option = click.option(
     "--gpus",
-    callback=_of_gpus,
+    callback=_checked_gpus,
     default="auto",
     show_default=True,
     metavar="auto|none|all|0,1",
-    help="GPUs to hand to the container; auto takes all that the driver and the engine offer.",
+    help="GPUs for the container; auto uses all that the driver and the engine offer.",
 )
 
 pull_option = click.option(
     "--pull",
     is_flag=True,
-    help="Renew the bases first, from the registry or Debian's packages of today; images follow where they changed.",
+    help="Update the bases first, from the registry or Debian; images of a changed base are built again.",
 )
 
 sign_option = click.option(

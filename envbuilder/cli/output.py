@@ -1,4 +1,4 @@
-"""Print the one document that a command answers with, in the form that was asked for, and end with its exit code."""
+"""Print a command's document in the requested format, and exit with its code."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def finish(
 
 
 def flattened(document: _Document) -> _Document:
-    """Return a document whose every text is on one line, so that none of them makes a line of its own in an answer.
+    """Return a document with each text on one line, so that no text adds a line to the answer.
 
-    A text that is a file of ours (``matrix`` beside its ``commands``) keeps its lines. Numbers, words and keys stay.
+    The text of a file (``matrix`` next to ``commands``) keeps its lines.
     """
     return cast("_Document", _flat(document))
 

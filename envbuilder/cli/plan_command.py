@@ -1,43 +1,36 @@
-"""``envbuilder plan``: what a matrix comes to, why some of it is rejected, and which host runs what."""
+"""``envbuilder plan``: environments of a matrix, rejected combinations, and the hosts that can run them."""
 
 from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
 
-from envbuilder.cli.options import FilePath, format_option, matrix_argument, select_option
+from envbuilder.cli.options import FilePath, format_option, matrix_argument, read_options, select_option
 
 
 @click.command("plan")
 @matrix_argument
 @select_option
 @click.option("--fleet", type=FilePath(path_type=Path), metavar="FILE", help="YAML list of hosts: name, driver, gpus.")
-@click.option("--all", "everything", is_flag=True, help="List each rejection, however many there are.")
-@click.option("--newest", is_flag=True, help="Only name the newest TensorFlow for the hosts (or --driver and --gpu).")
+@click.option("--all", "everything", is_flag=True, help="List every rejected combination.")
+@click.option("--newest", is_flag=True, help="Show the newest TensorFlow for the hosts, or for --driver and --gpu.")
 @click.option("--driver", metavar="VERSION", help="With --newest: this host's driver.")
 @click.option("--gpu", "gpus", multiple=True, metavar="NAME", help="With --newest: a GPU of this host.")
 @format_option
-def command(
-    matrix: str | None,
-    selectors: tuple[str, ...],
-    fleet: Path | None,
-    everything: bool,  # noqa: FBT001
-    newest: bool,  # noqa: FBT001
-    driver: str | None,
-    gpus: tuple[str, ...],
-    form: str,
-) -> None:
-    r"""Show the environments of a matrix, its rejections with the nearest that works, and which host runs what.
+def command(form: str, *, everything: bool, newest: bool, **values: Any) -> None:  # noqa: ANN401 - click's values
+    r"""Show the environments of a matrix, and each rejected combination with the closest one that works.
 
-    Exits 4 where nothing of the matrix, or no release for the host, can work; 8 where the catalogue cannot say.
+    With --fleet, also show which host can run which environment. Exits 4 if no combination, or no release for the host,
+    can work; 8 if the catalogue does not know.
 
     \b
     Examples:
       envbuilder plan
       envbuilder plan tensorflow -s 'tf2.1[89]*' --format json
-      envbuilder plan tensorflow --fleet fleets/example.yaml
+      envbuilder plan tensorflow --fleet examples/fleets/example.yaml
       envbuilder plan --newest --driver 470.57.02 --gpu V100
     """
     from envbuilder.catalog.store import load
@@ -47,7 +40,7 @@ def command(
     from envbuilder.jobs.plan_text import newest_text, plan_text
 
     catalog = warn_of_age(load())
-    if newest or driver or gpus:
-        finish(newest_for(NewestOptions(fleet, driver, gpus), catalog), form, newest_text)
-    document = plan_matrix(PlanOptions(matrix, selectors, fleet), Path.cwd(), catalog)
+    if newest or values["driver"] or values["gpus"]:
+        finish(newest_for(read_options(NewestOptions, values), catalog), form, newest_text)
+    document = plan_matrix(read_options(PlanOptions, values), Path.cwd(), catalog)
     finish(document, form, partial(plan_text, everything=everything))

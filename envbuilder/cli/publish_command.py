@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -13,6 +14,7 @@ from envbuilder.cli.options import (
     keyless_option,
     matrix_argument,
     profile_option,
+    read_options,
     select_option,
     sign_option,
 )
@@ -43,21 +45,7 @@ from envbuilder.cli.options import (
     help="Compress layers in zstd: a quarter smaller, for containerd 1.5 and Docker 23 or later.",
 )
 @click.option("--dry-run", is_flag=True, help="Show the tags and where they point now; change nothing.")
-def command(
-    matrix: str | None,
-    selectors: tuple[str, ...],
-    form: str,
-    to: str,
-    keys: tuple[Path, ...],
-    keyless: bool,  # noqa: FBT001
-    moving: tuple[str, ...],
-    allow: tuple[str, ...],
-    profile: str,
-    gpus: str,
-    no_sbom: bool,  # noqa: FBT001
-    compression: str,
-    dry_run: bool,  # noqa: FBT001
-) -> None:
+def command(matrix: str | None, selectors: tuple[str, ...], form: str, **values: Any) -> None:  # noqa: ANN401 - click's values
     r"""Push images, validate each by its digest, attach signed statements, then tag it.
 
     Each image gets a tag that never moves (ID-<image id>). The tag of its environment's id moves to it last.
@@ -83,23 +71,14 @@ def command(
     from envbuilder.support.console import Console
     from envbuilder.workspace import Workspace
 
-    check_moving(moving)
+    check_moving(values["moving"])
     workspace = Workspace(Path.cwd())
     choice = choose(matrix, selectors, workspace, load())
-    options = PublishOptions(
-        to=destination(to),
-        moving=moving,
-        allow=allowance(allow),
-        profile="full" if profile == "full" else "quick",
-        gpus=gpus,
-        sbom=not no_sbom,
-        compression="zstd" if compression == "zstd" else "gzip",
-    )
+    values |= {"to": destination(values["to"]), "allow": allowance(values["allow"]), "sbom": not values["no_sbom"]}
+    options = read_options(PublishOptions, values)
     say = Console().say
     session = PublishSession(connect(), workspace, say, dict(os.environ), describe())
-    if dry_run:
-        document = plan_all(choice, options, session)
-    else:
-        sealer = sealer_of(keys, keyless=keyless, environment=os.environ, say=say)
-        document = publish_all(choice, options, sealer, session)
-    finish(document, form, as_text)
+    if values["dry_run"]:
+        finish(plan_all(choice, options, session), form, as_text)
+    sealer = sealer_of(values["keys"], keyless=values["keyless"], environment=os.environ, say=say)
+    finish(publish_all(choice, options, sealer, session), form, as_text)

@@ -1,4 +1,4 @@
-"""``envbuilder render``: write the build contexts, or say whether they are current."""
+"""``envbuilder render``: write the build contexts, or check that they are up to date."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from envbuilder.cli.options import select_option
 @click.command("render")
 @click.argument("matrices", nargs=-1, metavar="[MATRIX]...")
 @select_option
-@click.option("--check", is_flag=True, help="Write nothing; exit 1 with a diff where images/ is not current.")
+@click.option("--check", is_flag=True, help="Write nothing; exit 1 with a diff if images/ is out of date.")
 def command(matrices: tuple[str, ...], selectors: tuple[str, ...], *, check: bool) -> None:
     r"""Write images/ID/ for the selected environments: a complete build context each.
 
     \b
     Examples:
       envbuilder render                    the vetted matrices
-      envbuilder render --check            in CI: are the committed contexts what facts and wishes give?
+      envbuilder render --check            in CI: check the committed contexts
       envbuilder render my.yaml -s 'tf2.20*'
     """
     from envbuilder.catalog.store import load

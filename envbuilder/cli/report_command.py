@@ -1,4 +1,4 @@
-"""``envbuilder report``: the verdicts as a page."""
+"""``envbuilder report``: write the verdicts as a page."""
 
 from __future__ import annotations
 
@@ -16,15 +16,17 @@ from envbuilder.cli.options import FilePath
 @click.option(
     "-o", "--output", type=FilePath(path_type=Path, file_okay=False), default=Path("out/report"), show_default=True
 )
-@click.option("--store", type=FilePath(path_type=Path, dir_okay=False), help="The history (out/history.sqlite3).")
-@click.option("--since", metavar="TIME", help="Only verdicts since a date (2026-11-20) or an age (30d).")
-@click.option("--from", "repository", metavar="HOST/REPOSITORY", help="Add the verdicts that are published there.")
+@click.option(
+    "--store", type=FilePath(path_type=Path, dir_okay=False), help="The history (default: out/history.sqlite3)."
+)
+@click.option("--since", metavar="TIME", help="Show verdicts since a date (2026-11-20) or an age (30d).")
+@click.option("--from", "repository", metavar="HOST/REPOSITORY", help="Add the verdicts of this repository.")
 @click.option("--key", "keys", multiple=True, type=FilePath(path_type=Path), help="For --from: a trusted public key.")
 @click.option(
-    "--on", metavar="KINDS", help="With --from: how each image stands on kinds of host, 'H100/535, A100/550'."
+    "--on", metavar="CLASSES", help="With --from: show each image on these host classes: 'H100/535, A100/550'."
 )
 @click.option(
-    "--max-age", default="90d", show_default=True, metavar="AGE", help="With --on: how old a PASSED may be: 90d, 12h."
+    "--max-age", default="90d", show_default=True, metavar="AGE", help="With --on: maximum age of a PASSED: 90d, 12h."
 )
 def command(
     matrices: tuple[str, ...],
@@ -36,12 +38,11 @@ def command(
     on: str | None,
     max_age: str,
 ) -> None:
-    r"""Write every verdict as one page that opens from a file, with no network.
+    r"""Write all verdicts as one HTML page that needs no network.
 
-    The page shows the matrices (default: those that ship) as a grid, each environment's start-up, layers, checks,
-    findings and history, the negative controls and the upgrade comparisons. Verdicts in out/ are added to the
-    history, in which nothing is ever overwritten; several people may share one with --store, or the registry that
-    they publish to with --from.
+    The page shows the matrices (default: the shipped ones) as a grid, each environment's start-up, layers, checks,
+    findings and history, the negative controls and the upgrade comparisons. Verdicts in out/ are added to the history,
+    which never overwrites. Several people can share a history with --store, or a registry with --from.
 
     \b
     Examples:
@@ -66,7 +67,7 @@ def command(
     workspace = Workspace(Path.cwd())
     catalog = load()
     if on is not None and repository is None:
-        raise UsageError("--on is asked of a registry", hint="say which with --from HOST/REPOSITORY")
+        raise UsageError("--on needs --from", hint="name the registry: --from HOST/REPOSITORY")
     found = fetch(repository, keys, Console().say) if repository is not None else None
     if found is not None:
         History(store or workspace.history).add(found.verdicts)

@@ -1,4 +1,4 @@
-"""``envbuilder reproduce``: from a user's report to the environment, the cause and the fix."""
+"""``envbuilder reproduce``: find the environment, the cause and the fix of a user's report."""
 
 from __future__ import annotations
 
@@ -10,26 +10,25 @@ import click
 @click.command("reproduce")
 @click.argument("report", metavar="REPORT|-", default="-")
 @click.option("--dry-run", is_flag=True, help="Stop before anything is built.")
-@click.option("--prove", is_flag=True, help="Build and validate the nearest environment too.")
+@click.option("--prove", is_flag=True, help="Build and validate the closest compatible environment too.")
 @click.option(
     "--format",
     "form",
     type=click.Choice(["table", "json", "markdown"]),
     default="table",
     show_default=True,
-    help="table for people, json for scripts, markdown for a reply to post.",
+    help="Print a table for people, JSON for scripts or Markdown for a reply.",
 )
 def command(report: str, *, dry_run: bool, prove: bool, form: str) -> None:
-    r"""Say what a reporter had, why it fails, and what works instead; rebuild it and show that.
+    r"""Find the reporter's environment, the cause and a fix; then build the environment and run it.
 
-    REPORT is a pasted issue, a log or the output of `envbuilder capture`; - reads standard input. Exits 0 where it
-    was reproduced (or, with --dry-run, explained), 1 where something else came of it, 8 where it cannot be known
-    here.
+    REPORT is a pasted issue, a log or the output of `envbuilder capture`; - reads standard input. Exits 0 if the
+    problem was reproduced (with --dry-run: explained), 1 if the result was different, 8 if this host cannot tell.
 
     \b
     Examples:
       envbuilder reproduce issue.txt --dry-run           cause and fix, without an engine
-      envbuilder reproduce issue.txt --prove             the same message from the real TensorFlow, and the way out
+      envbuilder reproduce issue.txt --prove             the same message from the real TensorFlow, and the fix
       envbuilder reproduce - --format markdown < log     a comment to post
     """
     from envbuilder.catalog.store import load

@@ -1,8 +1,9 @@
-"""``envbuilder run``: the main job, from a matrix to verdicts."""
+"""``envbuilder run``: from a matrix to verdicts."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -13,6 +14,7 @@ from envbuilder.cli.options import (
     matrix_argument,
     profile_option,
     pull_option,
+    read_options,
     select_option,
 )
 
@@ -25,21 +27,12 @@ from envbuilder.cli.options import (
 @profile_option
 @gpus_option
 @pull_option
-@click.option("--fresh", is_flag=True, help="Validate again even where nothing changed.")
-def command(
-    matrix: str | None,
-    selectors: tuple[str, ...],
-    form: str,
-    jobs: int,
-    profile: str,
-    gpus: str,
-    pull: bool,  # noqa: FBT001
-    fresh: bool,  # noqa: FBT001
-) -> None:
-    r"""Plan, lock, render, build, validate and judge every selected environment; a table at the end.
+@click.option("--fresh", is_flag=True, help="Validate again even if nothing changed.")
+def command(form: str, **values: Any) -> None:  # noqa: ANN401 - click's values
+    r"""Lock, render, build and validate every selected environment, then print a table.
 
-    MATRIX is a file, or the name of one that ships (default: quickstart). An interrupted run goes on where it
-    stopped; what is unchanged is not redone.
+    MATRIX is a file or the name of a shipped matrix (default: quickstart). If interrupted, run the same command again:
+    finished and unchanged steps are skipped.
 
     \b
     Examples:
@@ -51,23 +44,14 @@ def command(
     from envbuilder.choice import choose
     from envbuilder.cli.output import finish
     from envbuilder.engine.docker import connect
-    from envbuilder.jobs.run import RunOptions, run
-    from envbuilder.jobs.run_text import run_text
+    from envbuilder.jobs.run import RunOptions, run, run_text
     from envbuilder.pypi.open_index import open_index
     from envbuilder.support.console import Console
     from envbuilder.workspace import Workspace
 
     workspace, console = Workspace(Path.cwd()), Console()
-    choice = choose(matrix, selectors, workspace, load())
-    options = RunOptions(
-        jobs=jobs,
-        profile="full" if profile == "full" else "quick",
-        gpus=gpus,
-        fresh=fresh,
-        pull=pull,
-        index=open_index(),
-    )
-    document = run(choice, workspace, connect(), console, options)
+    choice = choose(values["matrix"], values["selectors"], workspace, load())
+    document = run(choice, workspace, connect(), console, read_options(RunOptions, values), open_index())
     for row in document.rows if form == "table" else ():
         for reason in row.reasons:
             click.echo(f"{row.environment}: {reason}", err=True)

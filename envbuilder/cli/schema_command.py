@@ -24,7 +24,7 @@ FILES: tuple[tuple[str, Any], ...] = (
     ("fleet", Fleet),
     ("upgrade-policy", Policy),
 )
-"""Files without a ``schema`` of their own, so that their name stands here."""
+"""Files without a field ``schema``, by name."""
 
 
 def _type(place: str) -> type[msgspec.Struct]:
@@ -60,7 +60,7 @@ def schema(name: str) -> dict[str, Any]:
 @click.command("schema")
 @click.argument("name", metavar="NAME")
 def command(name: str) -> None:
-    r"""Print the JSON Schema of a document, for editors and for scripts that check what they read.
+    r"""Print the JSON Schema of a document, for editors and scripts.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""How a command ends: missing streams at its start, signals on the way, and output that nobody takes at its end."""
+"""End of a command: missing streams, signals, and output that cannot be written."""
 
 from __future__ import annotations
 
@@ -15,23 +15,22 @@ from envbuilder import errors
 from envbuilder.errors import ExitCode
 
 CLOSED_PIPE = 128 + signal.SIGPIPE
-"""What a shell says of a program whose reader has gone: no verdict, and none of our codes."""
+"""A shell's exit code for a program whose reader has closed the pipe."""
 
 GRACE_S = 8.0
-"""Seconds for cleaning up after a signal. An engine that hangs gets no more: the next command sweeps what is left."""
+"""Seconds for cleanup after a signal. If the engine hangs, the next command removes what is left."""
 
 
 def open_missing_streams() -> None:
-    """Give descriptors 0, 1 and 2 to /dev/null where they are closed.
+    """Open /dev/null for closed descriptors 0, 1 and 2.
 
-    Otherwise the next file that is opened would get the number, and what is meant for standard error would go into it.
-    Whoever reads a standard input that was closed finds nothing in it.
+    Otherwise the next opened file would get the number, and messages for standard error would be written to it.
     """
     for number in (0, 1, 2):
         try:
             os.fstat(number)
         except OSError:
-            with suppress(OSError):  # a system without /dev/null has nowhere to send it either
+            with suppress(OSError):  # a system without /dev/null
                 os.open(os.devnull, os.O_RDONLY if number == 0 else os.O_WRONLY)
     if sys.stdin is None:
         with suppress(OSError):
@@ -39,10 +38,7 @@ def open_missing_streams() -> None:
 
 
 def end_on_signals() -> None:
-    """Let a request to terminate, as CI or a closed terminal sends it, end the command as Ctrl-C does.
-
-    What ``nohup`` ignores stays ignored.
-    """
+    """Make SIGTERM and SIGHUP end the command like Ctrl-C; signals that ``nohup`` ignores stay ignored."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _interrupt)
@@ -56,14 +52,14 @@ def _interrupt(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG00
 
 
 def reader_has_gone() -> bool:
-    """Tell whether standard output is a pipe that nobody reads any more."""
+    """Return True if standard output is a pipe whose reader has closed it."""
     poll = select.poll()
     poll.register(1, 0)
     return any(event & select.POLLERR for _, event in poll.poll(0))
 
 
 def flush(code: int) -> int:
-    """Write out what is buffered; return the code to end with, which is another where nobody can have the answer."""
+    """Write the buffered output; return the exit code, which changes if the output cannot be written."""
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
@@ -73,7 +69,7 @@ def flush(code: int) -> int:
 
 
 def unwritten(error: OSError) -> int:
-    """Say that standard output cannot be written, unless nobody reads it; return the code for it."""
+    """Report that standard output cannot be written, unless its reader is gone; return the exit code."""
     gone = isinstance(error, BrokenPipeError)
     if not gone:
         complain(f"error: {errors.of_system(error, 'write the answer to standard output')}")
@@ -82,7 +78,7 @@ def unwritten(error: OSError) -> int:
 
 
 def complain(text: str) -> None:
-    """Print on standard error where that can be done."""
+    """Print to standard error if possible."""
     with suppress(OSError, ValueError):
         if sys.stderr is not None:
             sys.stderr.write(f"{text}\n")
@@ -90,7 +86,7 @@ def complain(text: str) -> None:
 
 
 def _drop_output() -> None:
-    """Send what is still buffered nowhere: Python's own last flush would fail once more, and change the exit code."""
+    """Discard buffered output: Python's last flush would fail again and change the exit code."""
     with suppress(OSError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, 1)

@@ -1,12 +1,13 @@
-"""``envbuilder upgrade``: adopt a new TensorFlow or not, and where something began to fail."""
+"""``envbuilder upgrade``: compare two TensorFlow versions, or find the release at which a command begins to fail."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
-from envbuilder.cli.options import FilePath, gpus_option, select_option
+from envbuilder.cli.options import FilePath, gpus_option, read_options, select_option
 
 _FILE = FilePath(exists=True, dir_okay=False, path_type=Path)
 _FOLDER = FilePath(exists=True, file_okay=False, path_type=Path)
@@ -15,56 +16,35 @@ _FOLDER = FilePath(exists=True, file_okay=False, path_type=Path)
 @click.command("upgrade", context_settings={"ignore_unknown_options": False})
 @click.argument("old")
 @click.argument("new")
-@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[-- CMD]...")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- CMD]...")
 @click.option("--bisect", is_flag=True, help="Find the release between OLD (good) and NEW (bad) at which CMD fails.")
 @click.option(
     "--axis",
     type=click.Choice(["tensorflow", "cuda", "cudnn"]),
     default="tensorflow",
     show_default=True,
-    help="With --bisect: what varies. For cuda and cudnn OLD and NEW are their versions; see --tensorflow.",
+    help="With --bisect: the part that varies. For cuda and cudnn, OLD and NEW are their versions.",
 )
-@click.option("--tensorflow", metavar="VERSION", help="With --axis cuda or cudnn: the release that stays.")
+@click.option("--tensorflow", metavar="VERSION", help="With --axis cuda or cudnn: the TensorFlow release.")
 @click.option("--check", metavar="NAME", help="With --bisect: a check of the validation suite instead of CMD.")
 @click.option("--repeat", type=click.IntRange(1, 100), default=1, help="With --bisect: runs of CMD in each version.")
-@click.option(
-    "--matrix", metavar="MATRIX", help="The matrix that offers both, its committed locks [default: tensorflow]."
-)
+@click.option("--matrix", metavar="MATRIX", help="Matrix with both versions and their locks [default: tensorflow].")
 @select_option
-@click.option("--fleet", type=_FILE, metavar="FILE", help="YAML list of hosts: which of them would be lost.")
-@click.option("--suite", type=_FOLDER, metavar="DIR", help="Your tests: pytest files or scripts, run on both sides.")
-@click.option("--wheel", type=_FILE, metavar="FILE", help="The wheel of NEW, where no index has it.")
-@click.option("--policy", metavar="FILE", help="What decides (default: upgrade-policy, which ships).")
-@click.option("--flavor", type=click.Choice(["cpu", "gpu"]), default="cpu", show_default=True, help="Which images.")
+@click.option("--fleet", type=_FILE, metavar="FILE", help="YAML list of hosts: report those that NEW excludes.")
+@click.option("--suite", type=_FOLDER, metavar="DIR", help="Your tests: pytest files or scripts, run in both images.")
+@click.option("--wheel", type=_FILE, metavar="FILE", help="Wheel of NEW if no index has it.")
+@click.option("--policy", metavar="FILE", help="Policy that decides (default: the shipped upgrade-policy).")
+@click.option("--flavor", type=click.Choice(["cpu", "gpu"]), default="cpu", show_default=True, help="Images to use.")
 @click.option("--rounds", type=click.IntRange(1, 1000), help="Rounds of measurement [default: 15].")
-@click.option("--fresh", is_flag=True, help="Measure and observe anew, whatever was measured before.")
+@click.option("--fresh", is_flag=True, help="Ignore stored measurements and observations.")
 @gpus_option
 @click.option("--format", "form", type=click.Choice(["table", "json", "markdown"]), default="table", show_default=True)
-def command(
-    old: str,
-    new: str,
-    words: tuple[str, ...],
-    bisect: bool,  # noqa: FBT001
-    axis: str,
-    tensorflow: str | None,
-    check: str | None,
-    repeat: int,
-    matrix: str | None,
-    selectors: tuple[str, ...],
-    fleet: Path | None,
-    suite: Path | None,
-    wheel: Path | None,
-    policy: str | None,
-    flavor: str,
-    rounds: int | None,
-    fresh: bool,  # noqa: FBT001
-    gpus: str,
-    form: str,
-) -> None:
+def command(form: str, *, bisect: bool, **values: Any) -> None:  # noqa: ANN401 - click's values
     r"""Build and validate two TensorFlow versions side by side, compare them, and decide by a policy.
 
-    Answers ADOPT or ADOPT_WITH_NOTES (exit 0), REJECT (1) or UNDECIDED (8), with every difference and its figures; the
-    whole document lies in out/upgrades. With --bisect: finds where CMD, run in the image, begins to fail.
+    Answers ADOPT or ADOPT_WITH_NOTES (exit 0), REJECT (1) or UNDECIDED (8), with every difference and its figures. The
+    complete document is stored in out/upgrades. With --bisect, find the release at which CMD begins to fail in the
+    image.
 
     \b
     Examples:
@@ -81,25 +61,7 @@ def command(
     from envbuilder.upgrade import text
     from envbuilder.upgrade.job import UpgradeOptions, bisect_versions, compare_versions
 
-    options = UpgradeOptions(
-        old=old,
-        new=new,
-        matrix=matrix,
-        fleet=fleet,
-        suite=suite,
-        wheel=wheel,
-        policy=policy,
-        flavor=flavor,
-        rounds=rounds,
-        gpus=gpus,
-        axis=axis,
-        tensorflow=tensorflow,
-        check=check,
-        repeat=repeat,
-        selectors=selectors,
-        fresh=fresh,
-        command=words,
-    )
+    options = read_options(UpgradeOptions, values)
     if bisect:
         found = bisect_versions(options, Path.cwd(), Console(), load())
         finish(found, form, bisection.as_text, bisection.as_markdown)

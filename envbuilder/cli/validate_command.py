@@ -1,14 +1,22 @@
-"""``envbuilder validate``: the suite in an environment's image, in any image, or here."""
+"""``envbuilder validate``: run the suite in an image, or in a Python of this host."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
 
-from envbuilder.cli.options import format_option, gpus_option, keyless_option, profile_option, sign_option
+from envbuilder.cli.options import (
+    format_option,
+    gpus_option,
+    keyless_option,
+    profile_option,
+    read_options,
+    sign_option,
+)
 
 
 @click.command("validate")
@@ -16,44 +24,31 @@ from envbuilder.cli.options import format_option, gpus_option, keyless_option, p
 @click.option(
     "--attach",
     is_flag=True,
-    help="Sign the verdict and attach it to the image, which is REGISTRY/IMAGE@sha256:…, pulled where it is not here.",
+    help="Sign the verdict and attach it to REGISTRY/IMAGE@sha256:…, which is pulled if necessary.",
 )
 @sign_option
 @keyless_option
-@click.option("--here", is_flag=True, help="Validate the environment at hand, with no container.")
+@click.option("--here", is_flag=True, help="Validate a Python of this host, without a container.")
 @click.option("--python", default=None, metavar="PATH", help="With --here: the Python to validate.")
-@click.option("--matrix", default=None, metavar="MATRIX", help="The matrix that the environment is in.")
+@click.option("--matrix", default=None, metavar="MATRIX", help="Matrix of the environment.")
 @profile_option
 @gpus_option
 @click.option(
     "--simulate",
     default=None,
     metavar="PROFILE",
-    help="Meet a simulated driver: driver=470.57.02,gpu=A100. The verdict says so and is never PASSED.",
+    help="Use a simulated driver: driver=470.57.02,gpu=A100. The verdict says so and is never PASSED.",
 )
-@click.option("--fresh", is_flag=True, help="Validate again even where nothing changed.")
+@click.option("--fresh", is_flag=True, help="Validate again even if nothing changed.")
 @format_option
-def command(
-    target: str | None,
-    attach: bool,  # noqa: FBT001
-    keys: tuple[Path, ...],
-    keyless: bool,  # noqa: FBT001
-    here: bool,  # noqa: FBT001
-    python: str | None,
-    matrix: str | None,
-    profile: str,
-    gpus: str,
-    simulate: str | None,
-    fresh: bool,  # noqa: FBT001
-    form: str,
-) -> None:
-    r"""Run the validation suite and judge what comes of it.
+def command(form: str, *, attach: bool, keys: tuple[Path, ...], keyless: bool, **values: Any) -> None:  # noqa: ANN401 - click's values
+    r"""Run the validation suite and print the verdict.
 
-    ENV-ID is an environment of the matrix that has been built; its verdict is kept in out/ENV-ID/. Any other word is
-    an image in the engine's store, ours or not, that has TensorFlow.
+    ENV-ID is a built environment of the matrix; its verdict is stored in out/ENV-ID/. Otherwise the argument is a local
+    image that contains TensorFlow.
 
-    With --attach the verdict travels: whoever asks `envbuilder verify IMAGE --on KINDS` adds up what each host said of
-    that digest. A FAILED or INCONCLUSIVE is attached too; what was simulated never is.
+    --attach adds the verdict to the image in its registry, where `envbuilder verify IMAGE --on CLASSES` reads the
+    verdicts of all hosts. A FAILED or INCONCLUSIVE verdict is attached too, a simulated one is not.
 
     \b
     Examples:
@@ -81,26 +76,25 @@ def command(
     from envbuilder.validation.validate_request import ValidateOptions, as_text, validate_target
     from envbuilder.workspace import Workspace
 
-    options = ValidateOptions(target, here, python, matrix, profile, gpus, simulate, fresh)
+    options = read_options(ValidateOptions, values)
     workspace, console, catalog = Workspace(Path.cwd()), Console(), load()
     if not attach:
         if keys or keyless:
-            raise UsageError("--key and --keyless sign what is attached", hint="add --attach, or leave them out")
+            raise UsageError("--key and --keyless need --attach", hint="add --attach, or omit them")
         finish(validate_target(options, workspace, console, catalog), form, as_text)
-    if here or simulate is not None:
-        raise UsageError("only what ran on a real driver, in an image with a digest, is attached", hint=_REAL)
-    reference = by_digest(target)
+    if options.here or options.simulate is not None:
+        raise UsageError(
+            "--attach needs an image with a digest and a real driver", hint="omit --here and --simulate, or --attach"
+        )
+    reference = by_digest(options.target)
     sealer = sealer_of(keys, keyless=keyless, environment=os.environ, say=console.say)
     session = PublishSession(connect(), workspace, console.say, dict(os.environ), describe())
-    terms = ValidationTerms(session.host, profile, gpus)
-    attachment = Attachment(reference, workspace.attached(reference.digest), terms, fresh)
+    terms = ValidationTerms(session.host, options.profile, options.gpus)
+    attachment = Attachment(reference, workspace.attached(reference.digest), terms, options.fresh)
     tools = tools_for(
         reference,
         session,
         sealer,
-        lambda asked: validate_target(replace(options, target=str(asked)), workspace, console, catalog),
+        lambda image: validate_target(replace(options, target=str(image)), workspace, console, catalog),
     )
     finish(attach_verdict(attachment, tools), form, as_text)
-
-
-_REAL = "leave --here and --simulate out"

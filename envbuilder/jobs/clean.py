@@ -1,4 +1,4 @@
-"""Free the engine's disk: what was made on the way, and on request everything of ours."""
+"""Free the engine's disk: intermediate images, and on request all of envbuilder's images."""
 
 from __future__ import annotations
 
@@ -9,13 +9,11 @@ import msgspec
 from envbuilder.engine.port import Engine
 from envbuilder.errors import InfrastructureError
 from envbuilder.image import names
+from envbuilder.support.console import table
 
 
 class ImageGone(msgspec.Struct, frozen=True, kw_only=True):
-    """One tag that was taken out of the store; ``size`` in bytes, layers that others share included.
-
-    ``kept`` says why it is still there, where the engine would not let it go.
-    """
+    """A removed tag; ``size`` in bytes, including shared layers. ``kept``: why the engine refused to remove it."""
 
     reference: str
     size: int
@@ -23,9 +21,9 @@ class ImageGone(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CleanDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """What was removed, or with ``dry_run`` would be; sizes in bytes.
+    """Removed images, or with ``dry_run`` the images to remove; sizes in bytes.
 
-    ``freed`` counts what the engine says of images without tags and of the builder's cache, 0 in a dry run.
+    ``freed`` is the engine's figure for images without tags and the builder's cache, 0 in a dry run.
     """
 
     schema: str = "envbuilder/clean/v1"
@@ -37,7 +35,7 @@ class CleanDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class CleanOptions:
-    """What to remove: ``everything`` of ours, the builder's cache down to ``cache_keep`` bytes (None: not at all)."""
+    """``everything``: all of envbuilder's images. ``cache_keep``: new size of the builder's cache (None: unchanged)."""
 
     everything: bool = False
     cache_keep: int | None = None
@@ -45,10 +43,9 @@ class CleanOptions:
 
 
 def clean(engine: Engine, options: CleanOptions) -> CleanDocument:
-    """Remove images of ours from the engine's store; their contexts, locks and verdicts stay where they are.
+    """Remove envbuilder's images from the engine's store, but not their contexts, locks and verdicts.
 
-    Without ``everything`` these are what stays of reports that were reproduced, of upgrades and of controls, and builds
-    that newer ones replaced.
+    Without ``everything`` these are images of reports, upgrades and controls, and replaced builds.
     """
     images = tuple(_gone(engine, name, dry_run=options.dry_run) for name in _names(engine, options))
     if options.dry_run:
@@ -61,12 +58,12 @@ def clean(engine: Engine, options: CleanOptions) -> CleanDocument:
 
 
 def _names(engine: Engine, options: CleanOptions) -> tuple[str, ...]:
-    """List the tags to remove, those built on others first."""
-    made = (*engine.names(names.REPRODUCED), *engine.names(names.CONTROLS))
+    """Return the tags to remove; an image comes before its base."""
+    intermediate = (*engine.names(names.REPRODUCED), *engine.names(names.CONTROLS))
     environments = engine.names(names.ENVIRONMENTS)
     if options.everything:
-        return (*made, *environments, *engine.names(names.BASES))
-    return (*made, *(name for name in environments if names.is_after(name)))
+        return (*intermediate, *environments, *engine.names(names.BASES))
+    return (*intermediate, *(name for name in environments if names.is_after(name)))
 
 
 def _gone(engine: Engine, name: str, *, dry_run: bool) -> ImageGone:
@@ -78,3 +75,14 @@ def _gone(engine: Engine, name: str, *, dry_run: bool) -> ImageGone:
         except InfrastructureError as error:
             kept = error.message
     return ImageGone(reference=name, size=image.size if image else 0, kept=kept)
+
+
+def as_text(document: CleanDocument) -> str:
+    verb = "would be removed" if document.dry_run else "removed"
+    rows = [(row.reference, f"{row.size / 1e9:.2f} GB", row.kept or verb) for row in document.images]
+    lines = [table(("image", "size", ""), rows)] if rows else ["no image to remove"]
+    if document.containers:
+        lines.append(f"{document.containers} containers of interrupted runs removed")
+    if document.freed:
+        lines.append(f"{document.freed / 1e9:.2f} GB freed in replaced builds and the builder's cache")
+    return "\n".join(lines)

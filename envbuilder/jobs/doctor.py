@@ -1,4 +1,4 @@
-"""Diagnose this host: what is there, what is in the way and how to mend it, and which environments it can run."""
+"""Describe this host, its problems with their fixes, and the environments that it can run."""
 
 from __future__ import annotations
 
@@ -20,15 +20,14 @@ from envbuilder.environment import Environment
 from envbuilder.errors import InfrastructureError
 from envbuilder.finding import Finding, Severity, compatible
 from envbuilder.image.lock import uv_binary
+from envbuilder.support.console import table
 from envbuilder.verdict import HostRef
 
-ROOM = 20 << 30
-"""Free bytes that building a GPU image asks for: the image (5 to 7 GB), its layers' cache, and the downloads."""
+NEEDED_SPACE = 20 << 30
+"""Free bytes for building a GPU image: the image (5 to 7 GB), its layers' cache and the downloads."""
 
 
-class EngineSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """The engine that answers."""
-
+class EngineFacts(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     version: str
     builder: str
@@ -36,8 +35,8 @@ class EngineSeen(msgspec.Struct, frozen=True, kw_only=True):
     storage: str
 
 
-class ToolSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """A program that a step needs; ``path`` is None where it is not installed."""
+class Tool(msgspec.Struct, frozen=True, kw_only=True):
+    """A program that a step needs; ``path`` is None if it is not installed."""
 
     name: str
     path: str | None
@@ -45,7 +44,7 @@ class ToolSeen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Disk(msgspec.Struct, frozen=True, kw_only=True):
-    """Free bytes where something large is kept."""
+    """Free bytes on the disk of a folder."""
 
     path: str
     free: int
@@ -53,25 +52,25 @@ class Disk(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Trouble(msgspec.Struct, frozen=True, kw_only=True):
-    """Something in the way, and what mends it."""
+    """A problem and its fix."""
 
     what: str
     fix: str
 
 
 class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer of ``envbuilder doctor``.
+    """Result of ``envbuilder doctor``.
 
-    ``engine`` is null where none answers, ``registry`` says whether the registry of the usual base answers (null:
-    there was no engine to ask it). ``environments`` are judged for this host's driver, GPUs and processor.
+    ``engine`` is null if none answers. ``registry``: the usual base's registry answers (null: no engine).
+    ``environments`` are checked for this host's driver, GPUs and processor.
     """
 
     schema: str = "envbuilder/doctor/v1"
     host: HostRef
     avx: bool | None
-    engine: EngineSeen | None
+    engine: EngineFacts | None
     registry: bool | None
-    tools: tuple[ToolSeen, ...]
+    tools: tuple[Tool, ...]
     disk: tuple[Disk, ...]
     troubles: tuple[Trouble, ...]
     environments: tuple[Cell, ...]
@@ -84,14 +83,14 @@ def diagnose(
     avx: bool | None,
     arch: str,
     base: OperatingSystem,
-    tools: tuple[ToolSeen, ...],
+    tools: tuple[Tool, ...],
     places: tuple[tuple[str, Path], ...],
     environments: tuple[Environment, ...],
     catalog: Catalog,
 ) -> Diagnosis:
-    """Put together what the ports say; an engine that does not answer is an answer, too.
+    """Collect the facts of a host, with or without an engine.
 
-    ``places`` are purposes and folders whose disks matter, besides the engine's own.
+    ``places`` are purposes and folders; their disks and the engine's are measured.
     """
     engine, registry, root, troubles = _engine(connect, base)
     disk = tuple(_disks((*places, ("images", Path(root))) if root else places))
@@ -108,27 +107,49 @@ def diagnose(
     )
 
 
-def find_tools() -> tuple[ToolSeen, ...]:
-    """Look for the programs that steps need beside the engine."""
+def as_text(diagnosis: Diagnosis) -> str:
+    host, engine = diagnosis.host, diagnosis.engine
+    gpus = ", ".join(f"{gpu.name} (compute capability {gpu.compute_capability})" for gpu in host.gpus)
+    registry = {True: "answers", False: "does not answer", None: "unknown: no engine"}[diagnosis.registry]
+    facts = [
+        ("kernel", host.kernel),
+        ("processor", f"{host.cpus} x {host.cpu_model}{' (no AVX)' if diagnosis.avx is False else ''}"),
+        ("memory", f"{host.memory / 1e9:.1f} GB"),
+        ("driver", host.driver or "none"),
+        ("GPUs", gpus or "none"),
+        ("engine", f"{engine.name} {engine.version}, {engine.builder}, {engine.storage}" if engine else "none"),
+        ("GPU runtime", "there" if engine and engine.gpu_runtime else "none"),
+        ("registry", registry),
+        *((tool.name, f"{tool.path or 'not installed'} ({tool.purpose})") for tool in diagnosis.tools),
+        *((f"disk for {disk.purpose}", f"{disk.free / 1e9:.0f} GB free at {disk.path}") for disk in diagnosis.disk),
+    ]
+    words = {True: "runs", False: "does not", None: "unknown"}
+    rows = [(cell.environment, words[cell.compatible], cell.why) for cell in diagnosis.environments]
+    troubles = [f"trouble: {trouble.what}\n  next: {trouble.fix}" for trouble in diagnosis.troubles]
+    parts = [table(("host", ""), facts), *troubles, table(("environment", "here", "why"), rows)]
+    return "\n\n".join(parts)
+
+
+def find_tools() -> tuple[Tool, ...]:
     try:
         uv: str | None = uv_binary()
     except FileNotFoundError:
         uv = None
     return (
-        ToolSeen(name="uv", path=uv, purpose="locks"),
-        ToolSeen(name="mmdebstrap", path=shutil.which("mmdebstrap"), purpose="bases without a registry"),
+        Tool(name="uv", path=uv, purpose="locks"),
+        Tool(name="mmdebstrap", path=shutil.which("mmdebstrap"), purpose="bases without a registry"),
     )
 
 
 def _engine(
     connect: Callable[[], Engine], base: OperatingSystem
-) -> tuple[EngineSeen | None, bool | None, str, tuple[Trouble, ...]]:
+) -> tuple[EngineFacts | None, bool | None, str, tuple[Trouble, ...]]:
     try:
         engine = connect()
         info = engine.info()
     except InfrastructureError as error:
         return None, None, "", (Trouble(what=error.message, fix=error.hint),)
-    seen = EngineSeen(
+    facts = EngineFacts(
         name=info.name,
         version=info.version,
         builder=info.builder,
@@ -138,23 +159,23 @@ def _engine(
     try:
         engine.reach(base.image)
     except InfrastructureError:
-        return seen, False, info.root, ()
-    return seen, True, info.root, ()
+        return facts, False, info.root, ()
+    return facts, True, info.root, ()
 
 
 def _disks(places: tuple[tuple[str, Path], ...]) -> Iterator[Disk]:
     for purpose, folder in places:
         there = next((path for path in (folder, *folder.absolute().parents) if path.exists()), None)
         if there is not None:
-            with suppress(OSError):  # a folder that may not be looked into has no room to tell
+            with suppress(OSError):  # no permission to read the folder
                 yield Disk(path=str(folder), free=shutil.disk_usage(there).free, purpose=purpose)
 
 
 def _troubles(
     host: HostRef,
-    engine: EngineSeen | None,
+    engine: EngineFacts | None,
     registry: bool | None,  # noqa: FBT001 - one of three answers
-    tools: tuple[ToolSeen, ...],
+    tools: tuple[Tool, ...],
     disk: tuple[Disk, ...],
     *,
     avx: bool | None,
@@ -162,42 +183,42 @@ def _troubles(
     missing = {tool.name for tool in tools if tool.path is None}
     if host.driver and not host.gpus:
         yield Trouble(
-            what=f"driver {host.driver} is loaded and names no GPU: its library is another version, or it lost them",
-            fix="nvidia-smi says which; after a driver update, reboot",
+            what=f"driver {host.driver} is loaded but reports no GPU: its library is another version, or they failed",
+            fix="run nvidia-smi for the reason; reboot after a driver update",
         )
     if host.gpus and engine and not engine.gpu_runtime:
-        yield Trouble(what="the engine cannot hand GPUs over", fix="install the NVIDIA Container Toolkit")
+        yield Trouble(what="the engine cannot pass GPUs to containers", fix="install the NVIDIA Container Toolkit")
     if host.persistence is False:
         yield Trouble(
-            what="persistence mode is off: each first use of a GPU waits for the driver's initialisation",
+            what="persistence mode is off: the first use of a GPU waits for the driver's initialisation",
             fix="nvidia-smi -pm 1, or enable nvidia-persistenced",
         )
     if registry is False and "mmdebstrap" in missing:
         yield Trouble(
-            what="bases can come neither from a registry (none answers) nor from packages (no mmdebstrap)",
-            fix="apt-get install mmdebstrap, or docker pull the base where a registry is reachable",
+            what="no source of base images: no registry answers, and mmdebstrap is missing",
+            fix="apt-get install mmdebstrap, or docker pull the base while a registry is reachable",
         )
     if "uv" in missing:
-        yield Trouble(what="uv is not found, and locking needs it", fix="reinstall envbuilder: uv comes with it")
+        yield Trouble(what="uv is missing; `envbuilder lock` needs it", fix="reinstall envbuilder, which includes uv")
     if avx is False:
         yield Trouble(what="the processor has no AVX, which TensorFlow's wheels need", fix="use another host")
     for place in disk:
-        if place.free < ROOM:
+        if place.free < NEEDED_SPACE:
             yield Trouble(
-                what=f"{place.path} ({place.purpose}) has {place.free / 1e9:.0f} GB free; a GPU image asks for 20",
-                fix="free some, or move it: docker system df shows what the engine holds",
+                what=f"{place.path} ({place.purpose}) has {place.free / 1e9:.0f} GB free; a GPU image needs 20",
+                fix="free space with `envbuilder clean`; `docker system df` shows the engine's use",
             )
 
 
 def _cell(environment: Environment, host: HostRef, arch: str, catalog: Catalog, *, avx: bool | None) -> Cell:
     gpus = tuple(gpu.name for gpu in host.gpus)
-    side = findings_on(environment, host.driver, gpus, catalog, arch)
-    found = (*_processor(environment, catalog, avx=avx), *side)
-    judged = compatible(found)
+    on_host = findings_on(environment, host.driver, gpus, catalog, arch)
+    found = (*_processor(environment, catalog, avx=avx), *on_host)
+    works = compatible(found)
     why = next((finding.message for finding in found if finding.severity is Severity.ERROR), "")
-    if judged is None:
+    if works is None:
         why = next(finding.message for finding in found if finding.code == "UNKNOWN")
-    return Cell(host=platform.node(), environment=environment.id, compatible=judged, findings=found, why=why)
+    return Cell(host=platform.node(), environment=environment.id, compatible=works, findings=found, why=why)
 
 
 def _processor(environment: Environment, catalog: Catalog, *, avx: bool | None) -> tuple[Finding, ...]:

@@ -1,4 +1,4 @@
-"""The main job: lock, render, build, validate and judge every chosen environment, redoing nothing that stands."""
+"""The main job: lock, render, build and validate every selected environment; up-to-date steps are skipped."""
 
 from __future__ import annotations
 
@@ -19,9 +19,8 @@ from envbuilder.image.bases import ensure_base
 from envbuilder.image.build import BuildOptions, Built
 from envbuilder.image.context import system_of
 from envbuilder.image.ensure import ensure
-from envbuilder.pypi.open_index import open_index
 from envbuilder.pypi.package_index import PackageIndex
-from envbuilder.support.console import Console, steps
+from envbuilder.support.console import Console, steps, table
 from envbuilder.validation.validate import ValidationRequest
 from envbuilder.validation.verdict_store import validate_and_record
 from envbuilder.verdict import Level, Verdict, Word
@@ -32,9 +31,9 @@ _Result = TypeVar("_Result")
 
 
 class RunRow(msgspec.Struct, frozen=True, kw_only=True):
-    """How one environment fared; ``error`` where it came to no verdict. Sizes in bytes, times in seconds.
+    """Result for one environment; ``error`` if there is no verdict. Sizes in bytes, times in seconds.
 
-    ``image`` is its tag in the engine's store ('' where none was built), ``path`` its record or verdict.
+    ``image`` is its tag in the engine's store ('' if none was built), ``path`` its record or verdict.
     """
 
     environment: str
@@ -53,8 +52,6 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run did, environment by environment."""
-
     schema: str = "envbuilder/run/v1"
     matrix: str
     rows: tuple[RunRow, ...]
@@ -64,10 +61,7 @@ class RunDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How to run: builds at a time, the suite's profile, which GPUs to hand over, and what to do anew.
-
-    ``index`` is asked, after a build, what the locked wheels hold; without one a validation asks for itself.
-    """
+    """Builds at a time, the suite's profile, the container's GPUs, and the steps to repeat."""
 
     jobs: int = 1
     profile: Literal["quick", "full"] = "quick"
@@ -75,17 +69,23 @@ class RunOptions:
     fresh: bool = False
     no_cache: bool = False
     pull: bool = False
-    index: PackageIndex | None = None
 
 
-def run(choice: Choice, workspace: Workspace, engine: Engine, console: Console, options: RunOptions) -> RunDocument:
-    """Take every chosen environment to its verdict.
+def run(
+    choice: Choice,
+    workspace: Workspace,
+    engine: Engine,
+    console: Console,
+    options: RunOptions,
+    index: PackageIndex | None = None,
+) -> RunDocument:
+    """Build and validate every selected environment.
 
-    All images are built before the first is validated: a build beside it would disturb what the suite times. A
-    failure of one environment is its row; the others go on. An interrupt leaves no container, and the next run
-    continues from what was finished.
+    All images are built before the first validation, which measures times. A failure of one environment is reported in
+    its row; the others continue. An interrupt leaves no container, and the next run skips finished steps. ``index``
+    tells the files of the locked wheels; the validation compares the image with them.
     """
-    runner = _Runner(choice, workspace, engine, console, options)
+    runner = _Runner(choice, workspace, engine, console, options, index)
     with console.live():
         built = runner.build_all()
         rows = tuple(runner.row(environment, built[environment.id]) for environment in choice.environments)
@@ -93,10 +93,15 @@ def run(choice: Choice, workspace: Workspace, engine: Engine, console: Console, 
 
 
 def build_rows(
-    choice: Choice, workspace: Workspace, engine: Engine, console: Console, options: RunOptions
+    choice: Choice,
+    workspace: Workspace,
+    engine: Engine,
+    console: Console,
+    options: RunOptions,
+    index: PackageIndex | None = None,
 ) -> RunDocument:
-    """Take every chosen environment to its image, and validate none: the first half of `run`."""
-    runner = _Runner(choice, workspace, engine, console, options)
+    """Build the image of every selected environment: the first half of `run`."""
+    runner = _Runner(choice, workspace, engine, console, options, index)
     with console.live():
         built = runner.build_all()
     return _document(choice, tuple(_built_row(e, built[e.id], workspace) for e in choice.environments))
@@ -118,22 +123,23 @@ class _Runner:
     engine: Engine
     console: Console
     options: RunOptions
+    index: PackageIndex | None
 
     def build_all(self) -> dict[str, Built | EnvbuilderError]:
-        """Build every chosen environment, several at a time, after what an interrupted run left is swept away."""
+        """Remove the containers of interrupted runs, then build several environments at a time."""
         self.engine.sweep()
         self.prepare_bases()
-        return dict(_side_by_side(self.options.jobs, self.choice.environments, self.build))
+        return dict(_in_threads(self.options.jobs, self.choice.environments, self.build))
 
     def prepare_bases(self) -> None:
-        """Have every base in the engine before builds ask for the same one side by side."""
+        """Prepare each base once, before parallel builds need it."""
         systems = {e.os: system_of(e, self.choice.catalog) for e in self.choice.environments}
         for name, system in systems.items():
             with self.console.task(f"base {name}") as task:
                 ensure_base(self.engine, system, cache_dir() / "bases", task.update, renew=self.options.pull)
 
     def build(self, environment: Environment) -> tuple[str, Built | EnvbuilderError]:
-        """Lock, render and build; an error is returned, for it concerns this environment alone."""
+        """Lock, render and build; return an error, because it concerns only this environment."""
         try:
             with self.console.task(environment.id) as task:
                 built = ensure(
@@ -142,7 +148,7 @@ class _Runner:
                     self.workspace,
                     self.engine,
                     steps(task),
-                    options=BuildOptions(no_cache=self.options.no_cache, index=self.options.index),
+                    options=BuildOptions(no_cache=self.options.no_cache, index=self.index),
                 )
         except EnvbuilderError as error:
             self.console.say(f"{environment.id}: {error}")
@@ -152,7 +158,7 @@ class _Runner:
         return environment.id, built
 
     def row(self, environment: Environment, built: Built | EnvbuilderError) -> RunRow:
-        """Validate what was built, and say how it went."""
+        """Validate a built image."""
         if isinstance(built, EnvbuilderError):
             return _failed(environment, built)
         try:
@@ -162,7 +168,7 @@ class _Runner:
                     profile=self.options.profile,
                     budgets=self.choice.matrix.budgets,
                     gpus=self.options.gpus,
-                    index=open_index(),
+                    index=self.index,
                 )
                 verdict, fresh = validate_and_record(
                     request, self.engine, self.workspace, on_progress=task.update, fresh=self.options.fresh
@@ -170,6 +176,34 @@ class _Runner:
         except EnvbuilderError as error:
             return msgspec.structs.replace(_failed(environment, error), built="built" if built.fresh else "unchanged")
         return _row(built, verdict, self.workspace, fresh=fresh)
+
+
+def run_text(document: RunDocument) -> str:
+    rows = [
+        (
+            row.environment,
+            row.verdict or "ERROR",
+            row.level or "-",
+            _size(row),
+            f"{row.built}, {row.validated}",
+            _where(row),
+        )
+        for row in document.rows
+    ]
+    return table(("environment", "verdict", "level", "size", "work", "where"), rows)
+
+
+def build_text(document: RunDocument) -> str:
+    rows = [(row.environment, row.image or "-", _size(row), row.built, _where(row)) for row in document.rows]
+    return table(("environment", "image", "size", "work", "where or why"), rows)
+
+
+def _size(row: RunRow) -> str:
+    return f"{row.size / 1e9:.2f} GB" if row.size else "-"
+
+
+def _where(row: RunRow) -> str:
+    return row.path or row.error.splitlines()[0]
 
 
 def _failed(environment: Environment, error: EnvbuilderError) -> RunRow:
@@ -211,8 +245,8 @@ def _row(built: Built, verdict: Verdict, workspace: Workspace, *, fresh: bool) -
     )
 
 
-def _side_by_side(jobs: int, items: Sequence[_Item], work: Callable[[_Item], _Result]) -> Iterable[_Result]:
-    """Do work on items in threads that an interrupt does not wait for: their connections close, and so their builds."""
+def _in_threads(jobs: int, items: Sequence[_Item], work: Callable[[_Item], _Result]) -> Iterable[_Result]:
+    """Run ``work`` in daemon threads: an interrupt does not wait for them, and closed connections end the builds."""
     waiting: queue.SimpleQueue[_Item] = queue.SimpleQueue()
     done: queue.SimpleQueue[_Result | BaseException] = queue.SimpleQueue()
     for item in items:

@@ -15,14 +15,14 @@ from envbuilder.choice import choose
 from envbuilder.cli.doctor_command import command
 from envbuilder.engine.port import Engine
 from envbuilder.errors import InfrastructureError
-from envbuilder.jobs.doctor import Diagnosis, ToolSeen, diagnose
+from envbuilder.jobs.doctor import Diagnosis, Tool, diagnose
 from envbuilder.verdict import GpuSeen, HostRef
 from envbuilder.workspace import Workspace
 
 CATALOG = load()
 H100 = GpuSeen(name="NVIDIA H100 80GB HBM3", compute_capability="9.0", memory=80 << 30)
 GPU_HOST = HostRef(driver="570.124.06", gpus=(H100,), cpus=8, persistence=True)
-TOOLS = (ToolSeen(name="uv", path="/usr/bin/uv", purpose=""), ToolSeen(name="mmdebstrap", path=None, purpose=""))
+TOOLS = (Tool(name="uv", path="/usr/bin/uv", purpose=""), Tool(name="mmdebstrap", path=None, purpose=""))
 
 
 def no_engine() -> Engine:
@@ -111,10 +111,10 @@ def test_a_processor_without_avx_runs_nothing() -> None:
 @pytest.mark.parametrize(
     ("host", "words"),
     [
-        (msgspec.structs.replace(GPU_HOST, gpus=()), "names no GPU"),
+        (msgspec.structs.replace(GPU_HOST, gpus=()), "reports no GPU"),
         (msgspec.structs.replace(GPU_HOST, persistence=False), "persistence mode is off"),
-        (GPU_HOST, "cannot hand GPUs over"),
-        (HostRef(), "neither from a registry"),
+        (GPU_HOST, "cannot pass GPUs"),
+        (HostRef(), "no source of base images"),
     ],
     ids=["no GPU answers", "no persistence", "no GPU runtime", "no base"],
 )

@@ -111,7 +111,7 @@ def build_and_publish(
     if published is not None:
         return PublishDocument(rows=(msgspec.structs.replace(row, published=True, digest=published),))
     engine = connect()
-    built = build_rows(choice, workspace, engine, console, RunOptions(index=open_index())).rows[0]
+    built = build_rows(choice, workspace, engine, console, RunOptions(), open_index()).rows[0]
     if built.error:
         return PublishDocument(rows=(msgspec.structs.replace(row, error=built.error, exit_code=built.exit_code),))
     options = PublishOptions(
