@@ -10,13 +10,15 @@ PYTEST := $(PYTHON) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: ## Install the engine and the virtual environment, if they are missing
-	@scripts/setup engine python
+setup: ## Install the engine and the development tools, if they are missing
+	@scripts/setup engine dev
 
-run: setup ## Build and validate the quickstart environment
+run: ## Build and validate the quickstart environment
+	@scripts/setup engine python
 	@$(ENVBUILDER) run
 
-lint: setup ## Check formats, lint, types and the generated files in images/
+lint: ## Check formats, lint, types and the generated files in images/
+	@scripts/setup dev
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/lint-imports >/dev/null || $(VENV)/bin/lint-imports
@@ -24,17 +26,18 @@ lint: setup ## Check formats, lint, types and the generated files in images/
 	@$(VENV)/bin/mypy
 	@$(ENVBUILDER) render --check
 
-test: lint ## Run what CI runs: lint, then every test that is not marked `full`
-	@scripts/setup browser slurm
+test: ## Run what CI runs: lint, then every test that is not marked `full`
+	@scripts/setup engine dev registry browser
+	@$(MAKE) --no-print-directory lint
 	@$(PYTEST) -m "not full"
 
-test-full: setup ## Run what `make test` leaves out, in at most 45 minutes: all controls, adversarial images, long tests
-	@scripts/setup browser slurm clock trace
+test-full: ## Run what `make test` leaves out, in at most 45 minutes: all controls, adversarial images, long tests
+	@scripts/setup engine dev registry browser slurm clock trace
 	@timeout --kill-after=60 45m $(PYTEST) -m full
 
-fuzz: setup ## Fuzz every parser, guided by coverage (MINUTES=20, TARGET=name)
+fuzz: ## Fuzz every parser, guided by coverage (MINUTES=20, ONLY=target)
 	@scripts/setup fuzz
-	@nice -n 19 $(PYTHON) -u tests/fuzz/fuzz.py --minutes $(or $(MINUTES),20) --guided
+	@nice -n 19 $(PYTHON) -u tests/fuzz/fuzz.py --minutes $(or $(MINUTES),20) $(if $(ONLY),--only $(ONLY))
 
 soak: setup ## Kill commands at random moments, run them again and compare the results (TRIALS=1000, POOL=host|tiny|all)
 	@$(PYTHON) tests/soak/soak.py --trials $(or $(TRIALS),1000) --pool $(or $(POOL),all)
@@ -42,7 +45,8 @@ soak: setup ## Kill commands at random moments, run them again and compare the r
 shipped: setup ## Build and validate every shipped environment, into docs/shipped.md; resumes where it stopped
 	@$(PYTHON) scripts/shipped.py
 
-images: setup ## Generate the build contexts in images/ again
+images: ## Generate the build contexts in images/ again
+	@scripts/setup dev
 	@$(ENVBUILDER) render
 
 bench: setup ## Run the benchmarks of benchmarks/README.md (GPU=1 adds GPU images)

@@ -1,0 +1,53 @@
+# shellcheck shell=bash
+# A container engine that answers.
+
+readonly LOG=${ENVBUILDER_ENGINE_LOG:-/var/log/envbuilder-dockerd.log}
+readonly WAIT_S=60
+
+engine_answers() {
+  local at=${DOCKER_HOST:-unix:///var/run/docker.sock}
+  if have docker; then
+    docker version >/dev/null 2>&1
+  elif have curl; then
+    case $at in
+      unix://*) curl -sf --max-time 2 --unix-socket "${at#unix://}" http://localhost/_ping >/dev/null ;;
+      tcp://*) curl -sf --max-time 5 "http://${at#tcp://}/_ping" >/dev/null ;;
+      *) return 1 ;;
+    esac
+  else
+    [ -S "${at#unix://}" ]
+  fi
+}
+
+engine_packages() {
+  have mmdebstrap || echo mmdebstrap
+  if ! engine_answers; then
+    have dockerd || echo docker.io
+    have iptables || echo iptables
+  fi
+}
+
+# Start the engine if none answers, and wait for it.
+require_engine() {
+  ! engine_answers || return 0
+  [ -z "${DOCKER_HOST:-}" ] || fail "no engine answers at DOCKER_HOST=$DOCKER_HOST" "start it, or unset DOCKER_HOST"
+  if [ "$(id -u)" != 0 ]; then
+    [ ! -S /var/run/docker.sock ] || [ -w /var/run/docker.sock ] ||
+      fail "$(id -un) may not use the engine of this host" "sudo usermod -aG docker $(id -un), then log in again"
+    fail "no container engine answers, and only root can install and start one" \
+      "sudo scripts/setup engine, or install and start Docker 20.10 or newer yourself"
+  fi
+  have dockerd || fail "there is no container engine" "install and start Docker 20.10 or newer"
+  say "starting the engine"
+  if [ -d /run/systemd/system ]; then
+    systemctl start docker >&2 || fail "systemd could not start docker" "journalctl -u docker"
+  else
+    setsid dockerd >"$LOG" 2>&1 </dev/null & # in a session of its own: it outlives this script
+  fi
+  local tries=$((WAIT_S * 5))
+  until engine_answers; do
+    tries=$((tries - 1))
+    [ $tries -gt 0 ] || { tail -n 5 "$LOG" >&2 || true; fail "the engine does not answer after $WAIT_S s" "read $LOG"; }
+    sleep 0.2
+  done
+}
