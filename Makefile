@@ -33,7 +33,7 @@ test: ## Run what CI runs: lint, then every test that is not marked `full`
 
 test-full: ## Run what `make test` leaves out, in at most 45 minutes: all controls, adversarial images, long tests
 	@scripts/setup engine dev registry browser slurm clock trace
-	@timeout --kill-after=60 45m $(PYTEST) -m full
+	@timeout --kill-after=60 45m sh -c '$(PYTEST) -m full && $(PYTEST) --hypothesis-profile=explore -m "not full" tests/property'
 
 fuzz: ## Fuzz every parser, guided by coverage (MINUTES=20, ONLY=target)
 	@scripts/setup fuzz

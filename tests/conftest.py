@@ -10,7 +10,7 @@ from closed import closed
 from hypothesis import settings
 
 settings.register_profile("fixed", derandomize=True, deadline=None)
-settings.register_profile("explore", max_examples=1_000, deadline=None)
+settings.register_profile("explore", max_examples=500, deadline=None)
 settings.load_profile("fixed")
 
 

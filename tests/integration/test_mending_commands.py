@@ -50,10 +50,10 @@ def refused(commands: dict[tuple[str, ...], str], folder: Path) -> dict[str, str
     return found
 
 
-def test_a_sixth_of_the_proposed_commands_is_resolved(tmp_path: Path) -> None:
-    """Uv finds a set of wheels for every sixth command, in the order of their words."""
-    commands = dict(sorted(proposed().items())[::6])
-    assert len(commands) >= 5
+def test_some_proposed_commands_are_resolved(tmp_path: Path) -> None:
+    """Uv finds a set of wheels for every 20th command."""
+    commands = dict(sorted(proposed().items())[::20])
+    assert len(commands) >= 2
     assert not refused(commands, tmp_path)
 
 

@@ -98,7 +98,13 @@ def assert_mended(document: ReproduceDocument) -> None:
     assert document.nearest.proof.proven is True, document.nearest.proof
 
 
-@pytest.mark.parametrize("case", [NUMPY_2, NO_LIBRARIES, OLDER_CUDNN], ids=lambda case: case.report)
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(NUMPY_2, id=NUMPY_2.report),
+        *(pytest.param(one, id=one.report, marks=pytest.mark.full) for one in (NO_LIBRARIES, OLDER_CUDNN)),
+    ],
+)
 def test_reproduced_and_mended(case: Case, engine: Engine) -> None:
     """NumPy 2 under 2.15, no CUDA under 2.20, an older cuDNN: the same message, and gone in the nearest environment."""
     document = answer(case.report, engine, prove=True)

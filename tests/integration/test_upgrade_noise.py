@@ -63,6 +63,7 @@ def comparison() -> tuple[tuple[Samples, ...], tuple[Samples, ...]]:
     return samples(sides[0], sides[1]), samples(sides[0], sides[2])
 
 
+@pytest.mark.full
 def test_no_claim_about_the_same_however_busy_the_machine() -> None:
     """In five comparisons the same is never called changed, nor more work faster; finding it takes a quiet machine."""
     for _ in range(5):

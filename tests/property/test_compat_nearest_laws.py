@@ -9,8 +9,9 @@ from typing import Any, cast
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from laws import examples
 from real_questions import questions
 from small_catalogs import catalogs, combinations, full_combinations, targets
 
@@ -92,7 +93,7 @@ def image_of(near: Near[Wish]) -> str | None:
     return getattr(near.wish, "base_image", None)
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(questions)
 def test_the_nearest_installable_is_what_trying_everything_finds(question: Question) -> None:
     """Over the real catalogue: the same version and the same axes as a search that tries all, cheapest first."""
@@ -104,7 +105,7 @@ def test_the_nearest_installable_is_what_trying_everything_finds(question: Quest
         assert works(near.wish)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(100)
 @given(catalogs(), st.one_of(combinations, full_combinations), targets)
 def test_the_nearest_buildable_is_what_trying_everything_finds(
     catalog: Catalog, wish: Combination, wished: Targets

@@ -6,8 +6,9 @@ import itertools
 from collections.abc import Iterator
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from laws import examples
 from small_catalogs import (
     CUDNNS,
     DRIVERS,
@@ -105,7 +106,7 @@ def satisfiable(wish: Combination, catalog: Catalog, wished: Targets) -> bool:
     )
 
 
-@settings(max_examples=400, deadline=None)
+@examples(133)
 @given(catalogs(), combinations, targets)
 def test_the_resolver_agrees_with_brute_force(catalog: Catalog, wish: Combination, wished: Targets) -> None:
     """A combination resolves exactly if some system and some set of wheels works for every target."""
@@ -113,7 +114,7 @@ def test_the_resolver_agrees_with_brute_force(catalog: Catalog, wish: Combinatio
     assert isinstance(result, Environment) == satisfiable(wish, catalog, wished), result
 
 
-@settings(max_examples=200, deadline=None)
+@examples(66)
 @given(catalogs(), combinations, targets)
 def test_what_was_wished_is_kept_and_what_was_not_is_named(
     catalog: Catalog, wish: Combination, wished: Targets
@@ -147,7 +148,7 @@ def differences(wish: Combination, near: Combination) -> dict[str, tuple[str, st
     return {axis: pair for axis, pair in pairs.items() if pair[0] != pair[1]}
 
 
-@settings(max_examples=300, deadline=None)
+@examples(100)
 @given(catalogs(), st.one_of(combinations, full_combinations), targets)
 def test_the_nearest_works_and_no_fewer_changes_would(catalog: Catalog, wish: Combination, wished: Targets) -> None:
     """The nearest resolves, keeps the system, and brute force finds nothing with fewer changed axes."""
@@ -167,7 +168,7 @@ def test_the_nearest_works_and_no_fewer_changes_would(catalog: Catalog, wish: Co
     assert {change.field: (change.old, change.new) for change in found.changes} == differences(wish, near)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(40)
 @given(catalogs(), combinations, targets, st.randoms(use_true_random=False))
 def test_the_order_of_rows_is_irrelevant(catalog: Catalog, wish: Combination, wished: Targets, random) -> None:
     """Shuffling the catalogue's rows changes nothing in what a combination resolves to."""
@@ -180,7 +181,7 @@ def test_the_order_of_rows_is_irrelevant(catalog: Catalog, wish: Combination, wi
     assert resolve(wish, other, wished) == resolve(wish, catalog, wished)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(40)
 @given(catalogs(), st.sampled_from(VERSIONS), st.sampled_from(PYTHONS))
 def test_an_exclude_never_adds_an_environment(catalog: Catalog, version: str, python: str) -> None:
     """Excluding something leaves a subset of the environments, in the same order, and ids stay unique."""
@@ -195,7 +196,7 @@ def test_an_exclude_never_adds_an_environment(catalog: Catalog, version: str, py
     assert len(ids) == len(set(ids))
 
 
-@settings(max_examples=100, deadline=None)
+@examples(40)
 @given(catalogs(), combinations, st.sampled_from([gpu.name for gpu in GPUS]))
 def test_a_newer_driver_never_loses_an_environment_unless_it_dropped_the_gpu(
     catalog: Catalog, wish: Combination, gpu: str

@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from laws import examples
 from real_questions import CATALOG, DRIVERS, GPUS, VERSIONS, questions
 
 from envbuilder import versions
@@ -28,7 +29,7 @@ def candidate_of(question: Question) -> Candidate:
     return found
 
 
-@settings(max_examples=200, deadline=None)
+@examples(66)
 @given(questions, st.randoms(use_true_random=False))
 def test_findings_do_not_depend_on_order(question: Question, random) -> None:
     """Rules asked in another order, GPUs and packages named in another order: the same findings in the same order."""
@@ -52,7 +53,7 @@ def test_findings_do_not_depend_on_order(question: Question, random) -> None:
         assert set(findings_of(other, CATALOG)) == set(findings_of(question, CATALOG))
 
 
-@settings(max_examples=100, deadline=None)
+@examples(40)
 @given(questions, st.sampled_from([row for row in CATALOG.drivers if row.production]))
 def test_a_branch_alone_is_its_newest_production_release(question: Question, branch: DriverBranch) -> None:
     """Beside DRIVER_BRANCH the findings are that release's; a warning names the first that does where others fail."""
@@ -67,7 +68,7 @@ def test_a_branch_alone_is_its_newest_production_release(question: Question, bra
             assert not any(worse) or finding.requires == f"driver {known[worse.index(False)]}"
 
 
-@settings(max_examples=200, deadline=None)
+@examples(66)
 @given(questions)
 def test_no_rule_reads_the_other_side(question: Question) -> None:
     """A rule finds the same when the fields of the other side are empty: that is why the sides are judged apart."""
@@ -82,7 +83,7 @@ def test_no_rule_reads_the_other_side(question: Question) -> None:
     assert judge(gpu, CATALOG, ("gpu",)) == judge(whole, CATALOG, ("gpu",))
 
 
-@settings(max_examples=200, deadline=None)
+@examples(66)
 @given(questions)
 def test_each_rule_gives_only_its_own_codes(question: Question) -> None:
     """The table says which codes a rule may give; every finding can be followed and is written in sentences."""
@@ -98,7 +99,7 @@ def test_each_rule_gives_only_its_own_codes(question: Question) -> None:
             assert finding.code is Code.UNKNOWN or (finding.requires and finding.found and finding.sources)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(66)
 @given(questions)
 def test_what_is_chosen_is_exactly_what_was_not_given(question: Question) -> None:
     """What the user gave stays as given; what an answer adds is named in ``chosen``."""
@@ -109,7 +110,7 @@ def test_what_is_chosen_is_exactly_what_was_not_given(question: Question) -> Non
         assert (axis in answer.chosen) == (given_ is None and told is not None)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(questions)
 def test_the_nearest_works_and_keeps_the_host(question: Question) -> None:
     """What is offered instead is compatible, on the same driver, GPUs, system and machine; else nothing near is."""

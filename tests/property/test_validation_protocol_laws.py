@@ -9,8 +9,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from laws import examples
 from suite_messages import END, START, TOKEN, lines
 
 from envbuilder.finding import Code, Finding, Severity
@@ -123,7 +124,7 @@ def moved(messages: list[Any], mutations: list[Callable[[list[Any], Random], lis
     return messages
 
 
-@settings(max_examples=300)
+@examples(100)
 @given(OUTCOMES, MOVES, st.integers(0, 1 << 30))
 def test_moved_messages_never_help(
     outcomes: tuple[str, ...], mutations: list[Callable[[list[Any], Random], list[Any]]], seed: int
@@ -133,7 +134,7 @@ def test_moved_messages_never_help(
     assert no_better(judged(lines(*moved(events(outcomes), mutations, seed))), honest)
 
 
-@settings(max_examples=300)
+@examples(100)
 @given(OUTCOMES, st.sampled_from(INVENTED), st.integers(0, 1 << 30))
 def test_invented_messages_never_help(outcomes: tuple[str, ...], invented: dict[str, Any], seed: int) -> None:
     """A message of no plan, a second answer, an answer without a beginning: worse, even under the right key."""
@@ -143,7 +144,7 @@ def test_invented_messages_never_help(outcomes: tuple[str, ...], invented: dict[
     assert no_better(judged(lines(*told)), honest)
 
 
-@settings(max_examples=300)
+@examples(100)
 @given(OUTCOMES, st.integers(0, 1 << 30), st.binary(min_size=1, max_size=40))
 def test_altered_bytes_never_help(outcomes: tuple[str, ...], seed: int, patch: bytes) -> None:
     """Whatever is written over any place of the stream, the verdict is not better."""
@@ -181,7 +182,7 @@ def test_impossible_times_are_no_pass(seconds: float) -> None:
     assert judged(lines(*told), plan=plan).verdict == "FAILED"
 
 
-@settings(max_examples=200)
+@examples(66)
 @given(OUTCOMES, MOVES, st.integers(0, 1 << 30))
 def test_moved_messages_of_a_stopped_run_never_help(
     outcomes: tuple[str, ...], mutations: list[Callable[[list[Any], Random], list[Any]]], seed: int

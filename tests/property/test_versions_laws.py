@@ -6,7 +6,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
+from laws import examples
 from real_questions import questions
 
 from envbuilder import versions
@@ -74,14 +75,14 @@ def test_the_texts_refuse() -> None:
             wrong()
 
 
-@settings(max_examples=80, deadline=None)
+@examples(40)
 @given(questions)
 def test_no_answer_rests_on_a_versions_text(question: Question) -> None:
     """`check` says the same over a catalogue whose versions refuse to be compared as texts."""
     assert check(question, TOLD) == check(question, CATALOG)
 
 
-@settings(max_examples=4, deadline=None)  # a search asks thousands of questions
+@examples(4)  # a search asks thousands of questions
 @given(questions)
 def test_no_nearest_rests_on_a_versions_text(question: Question) -> None:
     """So does the search for the nearest."""

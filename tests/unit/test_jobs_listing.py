@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from laws import examples
 
 from envbuilder.catalog.store import load
 from envbuilder.errors import NothingSelectedError, UsageError
@@ -62,7 +63,7 @@ def test_every_table_can_be_shown_with_its_sources(table: str) -> None:
     assert whole.count("\n    verified: ") == len(rows)
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(data=st.data())
 def test_a_row_is_found_by_each_of_its_names(data: st.DataObject) -> None:
     """Whatever a GPU is called leads to its row, whatever the case."""

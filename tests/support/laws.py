@@ -1,0 +1,12 @@
+"""How many examples of a law are tried: a fixed set in `make test`, new and more ones in `make test-full`."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+
+MORE = 5
+
+
+def examples(count: int) -> settings:
+    """Try so many examples, and five times as many under the profile ``explore``."""
+    return settings(max_examples=count if settings.default.derandomize else count * MORE, deadline=None)
