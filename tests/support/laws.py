@@ -9,4 +9,5 @@ MORE = 5
 
 def examples(count: int) -> settings:
     """Try so many examples, and five times as many under the profile ``explore``."""
-    return settings(max_examples=count if settings.default.derandomize else count * MORE, deadline=None)
+    explore = settings.get_current_profile_name() == "explore"
+    return settings(max_examples=count * MORE if explore else count, deadline=None)
