@@ -130,7 +130,7 @@ def xla(facts: Facts, device: str = "/CPU:0") -> Answer:
     def program(left: Any, right: Any) -> Any:
         return tf.reduce_sum(tf.nn.relu(tf.matmul(left, right)) * 0.5, axis=0)
 
-    compile_it = _jit(tf, program)
+    compile_it = jit(tf, program)
     if compile_it is None:
         return skipped("this release cannot be asked to compile a function")
     random = np.random.RandomState(4)
@@ -152,8 +152,8 @@ def xla(facts: Facts, device: str = "/CPU:0") -> Answer:
     )
 
 
-def _jit(tf: Any, program: Callable[..., Any]) -> Any:
-    """Return the function compiled by XLA; releases before 2.5 call the option experimental_compile."""
+def jit(tf: Any, program: Callable[..., Any]) -> Any:
+    """Return the function compiled by XLA, None if the release cannot; before 2.5 the option has another name."""
     for option in ("jit_compile", "experimental_compile"):
         try:
             return tf.function(program, **{option: True})

@@ -16,15 +16,19 @@ _Told = TypeVar("_Told")
 
 NO_DRIVER = "no NVIDIA driver on this host"
 
-# CUresult values that say why cuInit or a device failed (cuda.h), and the code under which we report each.
+# CUresult values of cuInit, devices, contexts, memory and modules (cuda.h), and the code of the finding for each.
 RESULTS = {
+    2: ("CUDA_ERROR_OUT_OF_MEMORY", "GPU_MEMORY"),
     3: ("CUDA_ERROR_NOT_INITIALIZED", "GPU_NOT_VISIBLE"),
     34: ("CUDA_ERROR_STUB_LIBRARY", "STUB_LIBCUDA"),
     35: ("CUDA_ERROR_INSUFFICIENT_DRIVER", "DRIVER_TOO_OLD"),
     46: ("CUDA_ERROR_DEVICE_UNAVAILABLE", "GPU_NOT_VISIBLE"),
     100: ("CUDA_ERROR_NO_DEVICE", "GPU_NOT_VISIBLE"),
     101: ("CUDA_ERROR_INVALID_DEVICE", "GPU_NOT_VISIBLE"),
+    200: ("CUDA_ERROR_INVALID_IMAGE", "NO_KERNEL_IMAGE"),
     209: ("CUDA_ERROR_NO_BINARY_FOR_GPU", "NO_KERNEL_IMAGE"),
+    214: ("CUDA_ERROR_ECC_UNCORRECTABLE", "GPU_ERRORS"),
+    218: ("CUDA_ERROR_INVALID_PTX", "NO_KERNEL_IMAGE"),
     222: ("CUDA_ERROR_UNSUPPORTED_PTX_VERSION", "PTX_TOO_NEW"),
     802: ("CUDA_ERROR_SYSTEM_NOT_READY", "GPU_NOT_VISIBLE"),
     803: ("CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "DRIVER_MISMATCH"),
@@ -37,6 +41,9 @@ STUB = 34
 BEYOND_SIMULATION = 500
 
 FIXES = {
+    "GPU_MEMORY": "end the processes that hold the GPU's memory; nvidia-smi lists them",
+    "GPU_ERRORS": "reset the GPU or take it out of service; see nvidia-smi -q",
+    "NO_KERNEL_IMAGE": "use a TensorFlow that was built for this GPU",
     "GPU_NOT_VISIBLE": "start the container with --gpus all, and check the driver on the host with nvidia-smi",
     "PTX_TOO_NEW": "use a newer driver, or a TensorFlow that was built with an older CUDA",
     "DRIVER_TOO_OLD": "use a newer driver, or an environment built with an older CUDA",
@@ -113,12 +120,7 @@ def _ask_nvml(seen: Seen) -> None:
     text = ctypes.create_string_buffer(96)
     if library.nvmlSystemGetDriverVersion(text, 96) == 0:
         seen.version = text.value.decode()
-    count = ctypes.c_uint(0)
-    library.nvmlDeviceGetCount_v2(ctypes.byref(count))
-    for index in range(count.value):
-        handle = ctypes.c_void_p()
-        if library.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle)) == 0:
-            seen.gpus.append(_describe(library, handle))
+    seen.gpus = _each_gpu(_describe)
     library.nvmlShutdown()
 
 
@@ -253,6 +255,31 @@ def conflicts(seen: Seen, facts: Facts) -> list[Finding]:
         text = "NVML sees {0} GPU(s), CUDA {1}".format(len(seen.gpus), seen.count)
         findings.append(finding("GPU_NOT_VISIBLE", "GPU", text, str(len(seen.gpus)), str(seen.count)))
     return findings
+
+
+def refused(device: int, text: str, result: int) -> Finding:
+    """Describe a driver call on a GPU that did not succeed."""
+    name, code = RESULTS.get(result, ("CUresult {0}".format(result), "GPU_NOT_VISIBLE"))
+    fix = "end the process that holds the GPU exclusively; nvidia-smi lists it" if result == 46 else FIXES.get(code, "")
+    message = "GPU {0}: {1}: {2} ({3})".format(device, text, name, result)
+    return finding(code, "GPU {0}".format(device), message, "success", name, fix)
+
+
+def in_context(library: Any, device: int, name: str, action: Callable[[], int]) -> tuple[str, int]:
+    """Do something in the primary context of a GPU; return the call that failed and its result, or ('', 0)."""
+    context = ctypes.c_void_p()
+    result = library.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)
+    if result != 0:
+        return "cuDevicePrimaryCtxRetain", int(result)
+    try:
+        result = library.cuCtxPushCurrent_v2(context)
+        if result != 0:
+            return "cuCtxPushCurrent", int(result)
+        result = action()
+        library.cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))
+        return (name, int(result)) if result else ("", 0)
+    finally:
+        library.cuDevicePrimaryCtxRelease_v2(device)
 
 
 def without_gpu(seen: Seen, expected: str) -> Answer | None:

@@ -61,18 +61,6 @@ DATA = re.compile(r"\.l?(?:rodata|data)(?:\.|$)")
 HANDED = 4
 LARGEST = 16 << 20
 
-# CUresult values of a module (cuda.h): the code under which we report each, and what mends it.
-RESULTS = {
-    200: ("CUDA_ERROR_INVALID_IMAGE", "NO_KERNEL_IMAGE", "take a TensorFlow that was built for this GPU"),
-    209: ("CUDA_ERROR_NO_BINARY_FOR_GPU", "NO_KERNEL_IMAGE", "take a TensorFlow that was built for this GPU"),
-    218: ("CUDA_ERROR_INVALID_PTX", "NO_KERNEL_IMAGE", "take a TensorFlow that was built for this GPU"),
-    222: (
-        "CUDA_ERROR_UNSUPPORTED_PTX_VERSION",
-        "PTX_TOO_NEW",
-        "use a newer driver, or a TensorFlow that was built with an older CUDA",
-    ),
-}
-
 
 def loaded(facts: Facts) -> Answer:
     """Load some of them on every GPU: without machine code for it, their PTX has to be one that the driver compiles."""
@@ -88,12 +76,8 @@ def loaded(facts: Facts) -> Answer:
     for device in range(seen.count):
         result = next((code for code in (_load(library, device, kernel) for kernel in kernels) if code), 0)
         if result:
-            name, code, fix = RESULTS.get(result, ("CUresult {0}".format(result), "NO_KERNEL_IMAGE", ""))
-            text = (
-                "GPU {0} refuses generated kernels, of which most element-wise operations are made: {1} ({2}). "
-                "TensorFlow lists the GPU, and the first such operation fails"
-            ).format(device, name, result)
-            findings.append(finding(code, "GPU {0}".format(device), text, "generated kernels", name, fix))
+            text = "the driver refuses generated kernels, which most element-wise operations use"
+            findings.append(driver.refused(device, text, result))
     observed = "; ".join(one["message"] for one in findings) or "{0} on {1} GPU(s)".format(len(kernels), seen.count)
     measured = {"generated_kernels": measure(len(kernels), "1")}
     return judged(findings, "generated kernels that the driver takes", observed, measurements=measured)
@@ -119,19 +103,14 @@ def _within(content: mmap.mmap, at: int, end: int) -> Iterator[bytes]:
 
 
 def _load(library: Any, device: int, kernel: bytes) -> int:
-    """Load one fat binary in a GPU's primary context; return the driver's result. Nothing is left held."""
-    context, module = ctypes.c_void_p(), ctypes.c_void_p()
-    result = int(library.cuDevicePrimaryCtxRetain(ctypes.byref(context), device))
-    if result:
-        return 0  # the check of the contexts says so
-    try:
-        if library.cuCtxPushCurrent_v2(context) != 0:
-            return 0
-        held = ctypes.create_string_buffer(kernel, len(kernel))
-        result = int(library.cuModuleLoadData(ctypes.byref(module), held))
+    """Load one fat binary and return the driver's result; 0 without a context, which has a check of its own."""
+    module, data = ctypes.c_void_p(), ctypes.create_string_buffer(kernel, len(kernel))
+
+    def load() -> int:
+        result = int(library.cuModuleLoadData(ctypes.byref(module), data))
         if result == 0:
             library.cuModuleUnload(module)
-        library.cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))
         return result
-    finally:
-        library.cuDevicePrimaryCtxRelease_v2(device)
+
+    call, result = driver.in_context(library, device, "cuModuleLoadData", load)
+    return result if call == "cuModuleLoadData" else 0

@@ -10,21 +10,6 @@ from .result import Answer, Facts, finding, judged
 
 BYTES = 1 << 20
 
-# CUresult values of a context and of memory (cuda.h), and the code under which we report each.
-RESULTS = {
-    2: ("CUDA_ERROR_OUT_OF_MEMORY", "GPU_MEMORY", "end what holds the GPU's memory; nvidia-smi names it"),
-    46: (
-        "CUDA_ERROR_DEVICE_UNAVAILABLE",
-        "GPU_NOT_VISIBLE",
-        "another process holds it exclusively: nvidia-smi names it",
-    ),
-    214: (
-        "CUDA_ERROR_ECC_UNCORRECTABLE",
-        "GPU_ERRORS",
-        "reset the GPU or take it out of service; look at nvidia-smi -q",
-    ),
-}
-
 
 def made(facts: Facts) -> Answer:
     """Make the primary context of every GPU, take and free memory on it."""
@@ -35,33 +20,19 @@ def made(facts: Facts) -> Answer:
     library = driver.opened("libcuda.so.1")
     findings = []
     for device in range(seen.count):
-        step, result = _try(library, device)
-        if result != 0:
-            name, code, fix = RESULTS.get(result, ("CUresult {0}".format(result), "GPU_NOT_VISIBLE", ""))
-            text = "GPU {0}: {1} answers {2} ({3})".format(device, step, name, result)
-            findings.append(finding(code, "GPU {0}".format(device), text, "success", name, fix))
+        call, result = driver.in_context(library, device, "cuMemAlloc", lambda: _allocate(library))
+        if result:
+            findings.append(driver.refused(device, call, result))
     observed = "; ".join(found["message"] for found in findings) or "on {0} GPU(s)".format(seen.count)
     return judged(findings, "a context and memory on every GPU", observed)
 
 
-def _try(library: Any, device: int) -> tuple[str, int]:
-    """Return the step that did not succeed and its result; ('', 0) where all did. Nothing is left held."""
-    context = ctypes.c_void_p()
-    result = library.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)
-    if result != 0:
-        return "cuDevicePrimaryCtxRetain", result
-    try:
-        result = library.cuCtxPushCurrent_v2(context)
-        if result != 0:
-            return "cuCtxPushCurrent", result
-        memory = ctypes.c_ulonglong()
-        result = library.cuMemAlloc_v2(ctypes.byref(memory), ctypes.c_size_t(BYTES))
-        if result == 0:
-            library.cuMemFree_v2(memory)
-        library.cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))
-        return ("cuMemAlloc", result) if result else ("", 0)
-    finally:
-        library.cuDevicePrimaryCtxRelease_v2(device)
+def _allocate(library: Any) -> int:
+    memory = ctypes.c_ulonglong()
+    result = library.cuMemAlloc_v2(ctypes.byref(memory), ctypes.c_size_t(BYTES))
+    if result == 0:
+        library.cuMemFree_v2(memory)
+    return int(result)
 
 
 def seen_by_tensorflow(facts: Facts) -> Answer:

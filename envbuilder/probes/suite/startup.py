@@ -84,35 +84,40 @@ def first_op(facts: Facts, device: str = "/CPU:0", prefix: str = "") -> Answer:
     """Time the first operation, the first and the steady matmul, and the first traced function."""
     import tensorflow as tf
 
-    clock = time.perf_counter
     with tf.device(device):
-        begun = clock()
-        three = tf.add(tf.constant(1.0), tf.constant(2.0)).numpy()
-        op = clock() - begun
-        matrix = tf.fill((256, 256), 0.5)
-        begun = clock()
-        product = tf.matmul(matrix, matrix).numpy()
-        matmul = clock() - begun
-        steady = []
-        for _ in range(20):
-            begun = clock()
-            tf.matmul(matrix, matrix).numpy()
-            steady.append(clock() - begun)
-        traced = tf.function(lambda x: tf.reduce_sum(tf.matmul(x, x)))
-        begun = clock()
-        total = float(traced(matrix))
-        function = clock() - begun
-    steady.sort()
-    right = three == 3.0 and abs(float(product[0, 0]) - 64.0) < 1e-3 and abs(total / (64.0 * 65536) - 1) < 1e-4
-    times = [("first op", op), ("first matmul", matmul), ("steady matmul", steady[10]), ("first function", function)]
+        times, (three, product, total) = first_operations(tf)
     times += _session(tf, device) if tensorflow1_compat.is_first(tf) else []
+    right = three == 3.0 and abs(product - 64.0) < 1e-3 and abs(total / (64.0 * 65536) - 1) < 1e-4
     more = {
         "measurements": {prefix + name.replace(" ", "_"): measure(value, "s") for name, value in times},
         "phases": {prefix + name: phase([value]) for name, value in times},
     }
-    observed = "1+2={0:g}, product {1:g}, sum {2:g}".format(float(three), float(product[0, 0]), total)
+    observed = "1+2={0:g}, product {1:g}, sum {2:g}".format(three, product, total)
     findings = [] if right else [finding("WRONG_NUMBERS", prefix + "first operations", observed)]
     return judged(findings, "1+2=3, product 64, sum {0:g}".format(64.0 * 65536), observed, **more)
+
+
+def first_operations(tf: Any) -> tuple[list[tuple[str, float]], tuple[float, float, float]]:
+    """Return the seconds of the first operations by name, and their results: a sum, a product, a reduced product."""
+    clock = time.perf_counter
+    begun = clock()
+    three = float(tf.add(tf.constant(1.0), tf.constant(2.0)).numpy())
+    times = [("first op", clock() - begun)]
+    matrix = tf.fill((256, 256), 0.5)
+    begun = clock()
+    product = tf.matmul(matrix, matrix).numpy()
+    times.append(("first matmul", clock() - begun))
+    steady = []
+    for _ in range(20):
+        begun = clock()
+        tf.matmul(matrix, matrix).numpy()
+        steady.append(clock() - begun)
+    times.append(("steady matmul", sorted(steady)[10]))
+    traced = tf.function(lambda x: tf.reduce_sum(tf.matmul(x, x)))
+    begun = clock()
+    total = float(traced(matrix))
+    times.append(("first function", clock() - begun))
+    return times, (three, float(product[0, 0]), total)
 
 
 def _session(tf: Any, device: str) -> list[tuple[str, float]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import sys
@@ -10,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from . import tensorflow1_compat
+from . import startup, tensorflow1_compat
 
 
 def main(descriptor: int, started: float) -> NoReturn:
@@ -50,27 +49,17 @@ def _compute(tf: Any, phases: list[tuple[str, float]], prefix: str, clock: Calla
         action()
         phases.append((prefix + name, clock() - begun))
 
-    matrix = tf.constant([[0.5] * 256] * 256)
-    timed("first op", lambda: tf.add(tf.constant(1.0), tf.constant(2.0)).numpy())
-    timed("first matmul", lambda: tf.matmul(matrix, matrix).numpy())
-    steady = []
-    for _ in range(30):
-        begun = clock()
-        tf.matmul(matrix, matrix).numpy()
-        steady.append(clock() - begun)
-    phases.append((prefix + "steady matmul", sorted(steady)[len(steady) // 2]))
+    times, _ = startup.first_operations(tf)
+    phases += [(prefix + name, seconds) for name, seconds in times]
     if prefix:
-        image = tf.fill((1, 32, 32, 3), 0.5)
-        kernel = tf.fill((3, 3, 3, 8), 0.1)
+        image, kernel = tf.fill((1, 32, 32, 3), 0.5), tf.fill((3, 3, 3, 8), 0.1)
         timed("first convolution", lambda: tf.nn.conv2d(image, kernel, 1, "SAME").numpy())
-    timed("first function", lambda: tf.function(lambda x: tf.reduce_sum(tf.matmul(x, x)))(matrix).numpy())
-    for option in ("jit_compile", "experimental_compile"):
-        try:
-            compiled = tf.function(lambda x: tf.reduce_sum(tf.matmul(x, x) * 2.0), **{option: True})
-        except (TypeError, ValueError):
-            continue
-        timed("first XLA compile", functools.partial(compiled, matrix))
-        break
+    from .cpu_checks import jit  # not before the import of TensorFlow is timed
+
+    matrix = tf.fill((256, 256), 0.5)
+    compiled = jit(tf, lambda x: tf.reduce_sum(tf.matmul(x, x) * 2.0))
+    if compiled is not None:
+        timed("first XLA compile", lambda: compiled(matrix))
 
 
 def _peak() -> int:
