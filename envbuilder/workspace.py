@@ -166,7 +166,7 @@ def cache_dir() -> Path:
 
 
 def shipped(kind: str) -> Path:
-    """Return ``templates``, ``matrices`` or ``policies``: as they ship with the package, or stand in its checkout."""
+    """Return the folder ``templates`` or ``matrices`` of the installed package, or of its checkout."""
     installed = _PACKAGE / "data" / kind
     return installed if installed.is_dir() else _PACKAGE.parent / kind
 

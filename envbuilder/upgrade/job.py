@@ -31,9 +31,9 @@ from envbuilder.upgrade.policy import Policy
 from envbuilder.upgrade.request import ROUNDS, UpgradeRequest
 from envbuilder.upgrade.upgrade import upgrade
 from envbuilder.upgrade.user_tests import read_files
-from envbuilder.workspace import Workspace, content_key, find_matrix, shipped
+from envbuilder.workspace import Workspace, content_key, find_matrix
 
-DEFAULT_POLICY = "upgrade-policy"
+DEFAULT_POLICY = Path(__file__).with_name("policy.yaml")
 CONFIRM = 2
 """Runs of each bound after a search, to see that the command ends alike each time."""
 OFFERED = "tensorflow"
@@ -118,9 +118,8 @@ def _demand_version(text: str) -> None:
 
 
 def read_policy(name: str | None, root: Path) -> Policy:
-    """Read a policy file; None is the one that ships."""
-    path = root / name if name else shipped("policies") / f"{DEFAULT_POLICY}.yaml"
-    return read_yaml(path, Policy)
+    """Read a policy file; None is the default policy."""
+    return read_yaml(root / name if name else DEFAULT_POLICY, Policy)
 
 
 def _propose(

@@ -603,7 +603,7 @@ def layer_record_seeds() -> list[bytes]:
 TARGETS: tuple[Target, ...] = (
     Target("matrix", matrix, files("matrices/*.yaml")),
     Target("fleet", fleet, files("**/fleets/*.yaml")),
-    Target("policy", policy, files("**/policies/*.yaml")),
+    Target("policy", policy, files("envbuilder/upgrade/policy.yaml")),
     Target("nodes", nodes),
     Target("lock", lock, files("images/*cpu*/requirements.lock")),
     Target("verdict", verdict, lambda: documents(*verdicts())),

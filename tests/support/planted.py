@@ -23,16 +23,15 @@ from envbuilder.choice import choose
 from envbuilder.engine.docker import DockerEngine, connect
 from envbuilder.engine.port import BuildRequest
 from envbuilder.support.console import Console
-from envbuilder.support.yaml_reader import read_yaml
 from envbuilder.upgrade.build import Maker
 from envbuilder.upgrade.document import UpgradeDocument
 from envbuilder.upgrade.gather import Made, Tools
+from envbuilder.upgrade.job import read_policy
 from envbuilder.upgrade.pairs import Pair
-from envbuilder.upgrade.policy import Policy
 from envbuilder.upgrade.request import UpgradeRequest
 from envbuilder.upgrade.upgrade import decided
 from envbuilder.upgrade.user_tests import read_suite
-from envbuilder.workspace import Workspace, shipped, write_atomically
+from envbuilder.workspace import Workspace, write_atomically
 
 ROOT = Path(__file__).parents[2]
 NAME = "envbuilder/planted"
@@ -197,7 +196,7 @@ class Garden:
     def __post_init__(self) -> None:
         """Read the facts, the policy and what is known already."""
         self.catalog = load()
-        self.policy: Policy = read_yaml(shipped("policies") / "upgrade-policy.yaml", Policy)
+        self.policy = read_policy(None, Path())
         self.console = Console()
 
     def compare(self, release: str, change: Change) -> Outcome:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from msgspec.structs import replace
 
 from envbuilder.catalog import store
 from envbuilder.compat.resolve import resolve
 from envbuilder.environment import Combination, Environment
-from envbuilder.support.yaml_reader import read_yaml
 from envbuilder.upgrade import statistics
 from envbuilder.upgrade.document import Clause, Differences, MemoryChange, Side, SurfaceChange, TestCounts
-from envbuilder.upgrade.policy import Policy, judge
+from envbuilder.upgrade.job import read_policy
+from envbuilder.upgrade.policy import judge
 from envbuilder.upgrade.quantities import Sides
 from envbuilder.upgrade.statistics import Samples, Settings
 from envbuilder.verdict import ImageRef
-from envbuilder.workspace import shipped
 
 USERS_TESTS = """
 import tensorflow as tf
@@ -27,7 +28,7 @@ def test_matmul():
 """
 """A folder of two tests, of which one needs what TensorFlow 2.16 dropped."""
 
-POLICY: Policy = read_yaml(shipped("policies") / "upgrade-policy.yaml", Policy)
+POLICY = read_policy(None, Path())
 
 
 def side(version: str, **more: object) -> Side:

@@ -17,7 +17,7 @@ ANSWERS = (
     ["check", "--tensorflow", "2.20.0", "--driver", "535.104.05", "--gpu", "H100"],
     ["check", *TOO_NEW.split(), "GeForce RTX 3090", "--format", "json"],
     ["plan"],
-    ["plan", "tensorflow", "--fleet", str(ROOT / "fleets" / "example.yaml"), "--format", "json"],
+    ["plan", "tensorflow", "--fleet", str(ROOT / "examples" / "fleets" / "example.yaml"), "--format", "json"],
     ["plan", "--newest", "--driver", "470.57.02", "--gpu", "V100"],
     ["explain", "PTX_JIT"],
     ["explain", "tf2.20.0-py311-cpu-bookworm", "--format", "json"],

@@ -18,7 +18,7 @@ from envbuilder.compat.plan import plan
 from envbuilder.finding import Code
 from envbuilder.matrix import Axes, Matrix, Targets
 
-EXAMPLE = Path(__file__).parents[2] / "fleets" / "example.yaml"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "fleets" / "example.yaml"
 HOSTS = read_fleet(EXAMPLE)
 ENVIRONMENTS = plan(
     Matrix(

@@ -25,7 +25,6 @@ from envbuilder.image.context import write_context
 from envbuilder.image.system_lock import CUDNN_LOCK, SYSTEM_LOCK
 from envbuilder.matrix import Axes, Matrix, Targets
 from envbuilder.support.console import Console
-from envbuilder.support.yaml_reader import read_yaml
 from envbuilder.upgrade.bisect import Unbuildable
 from envbuilder.upgrade.bisect_runs import candidates, of_check, resolved
 from envbuilder.upgrade.build import LockedSide, Maker
@@ -38,18 +37,17 @@ from envbuilder.upgrade.document import (
     SurfaceChange,
     UpgradeDocument,
 )
-from envbuilder.upgrade.job import UpgradeOptions, read_request
+from envbuilder.upgrade.job import UpgradeOptions, read_policy, read_request
 from envbuilder.upgrade.measure import measure
 from envbuilder.upgrade.observe import Output, Place, observe
 from envbuilder.upgrade.pairs import Pair, pair, pinned_row
-from envbuilder.upgrade.policy import Policy
 from envbuilder.upgrade.request import UpgradeRequest, hosts
 from envbuilder.upgrade.text import as_markdown, as_text
 from envbuilder.upgrade.user_tests import read_suite, results
 from envbuilder.verdict import CheckResult, ImageRef
-from envbuilder.workspace import Workspace, shipped, write_atomically
+from envbuilder.workspace import Workspace, write_atomically
 
-POLICY: Policy = read_yaml(shipped("policies") / "upgrade-policy.yaml", Policy)
+POLICY = read_policy(None, Path())
 
 
 def engine(script: Any) -> FakeEngine:

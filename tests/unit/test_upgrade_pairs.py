@@ -16,15 +16,14 @@ from envbuilder.image import debian
 from envbuilder.image.bases import BaseUnavailableError
 from envbuilder.image.names import BASE_KEY_LABEL
 from envbuilder.support.console import Console
-from envbuilder.support.yaml_reader import read_yaml
 from envbuilder.upgrade.build import Maker
+from envbuilder.upgrade.job import read_policy
 from envbuilder.upgrade.pairs import Pair, pair, pairs
-from envbuilder.upgrade.policy import Policy
 from envbuilder.upgrade.request import UpgradeRequest
 from envbuilder.upgrade.upgrade import buildable
 from envbuilder.workspace import Workspace, shipped
 
-POLICY: Policy = read_yaml(shipped("policies") / "upgrade-policy.yaml", Policy)
+POLICY = read_policy(None, Path())
 OFFERED = read_matrix(shipped("matrices") / "tensorflow.yaml")
 
 
