@@ -100,13 +100,25 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     sources: tuple[str, ...] = ()
 
 
+class FindingText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A finding of codes.yaml. Its texts have named ``{fields}``."""
+
+    severity: Severity
+    subject: str
+    message: str
+    requires: str = ""
+    found: str = ""
+    fix: str = ""
+
+
 class CodeText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A code's row of codes.yaml: its meaning, causes and fix, and the sources of these statements."""
+    """A code's row of codes.yaml: its meaning, causes and fix with their sources, and its findings by variant."""
 
     means: str
     cause: str
     fix: str
     sources: tuple[str, ...]
+    findings: dict[str, FindingText] = {}
 
 
 @cache
@@ -121,6 +133,21 @@ def code_texts() -> dict[Code, CodeText]:
         raise errors.of_system(error, f"read {path}") from error
     loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     return msgspec.convert(yaml.load(text, Loader=loader), dict[Code, CodeText])  # noqa: S506 - a safe loader
+
+
+def written(code: Code, variant: str, sources: Iterable[str] = (), /, **fields: object) -> Finding:
+    """Write a finding with the texts of codes.yaml. Raises KeyError for a missing variant or field."""
+    text = code_texts()[code].findings[variant]
+    return Finding(
+        code=code,
+        severity=text.severity,
+        subject=text.subject.format_map(fields),
+        message=text.message.format_map(fields),
+        requires=text.requires.format_map(fields),
+        found=text.found.format_map(fields),
+        fix=text.fix.format_map(fields),
+        sources=tuple(dict.fromkeys(sources)),
+    )
 
 
 def worst_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from envbuilder.catalog.model import Catalog
-from envbuilder.compat.missing import newer_than
+from envbuilder.compat.unknown import newer_than
 from envbuilder.finding import Severity
 from envbuilder.support import console
 

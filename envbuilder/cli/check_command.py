@@ -54,7 +54,7 @@ def command(form: str, *, no_avx: bool, **values: Any) -> None:  # noqa: ANN401 
     from envbuilder.cli.output import finish
     from envbuilder.compat.check import answer
     from envbuilder.compat.check_text import as_text
-    from envbuilder.compat.words import Words, question
+    from envbuilder.compat.question import QuestionOptions, question
 
-    asked = question(Words(avx=not no_avx, **values))
+    asked = question(QuestionOptions(avx=not no_avx, **values))
     finish(answer(asked, load() if asked.as_of else warn_of_age(load())), form, as_text)

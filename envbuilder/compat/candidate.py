@@ -1,6 +1,9 @@
-"""What is judged: a combination whose every name was found in the catalogue."""
+"""A candidate: a combination with the catalogue's row for every name, and the type of the rules that read it."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Literal
 
 import msgspec
 
@@ -17,27 +20,33 @@ from envbuilder.catalog.rows import (
     TensorflowRelease,
 )
 from envbuilder.compat.question import Install
-from envbuilder.compat.requirement import exact_pin
+from envbuilder.finding import Code, Finding
 
 
 class Device(msgspec.Struct, frozen=True):
-    """One GPU of a candidate; ``row`` is None where only its compute capability is known."""
+    """One GPU of a candidate; ``row`` is None if only its compute capability is known."""
 
     name: str
     capability: str
     row: Gpu | None = None
 
+    @property
+    def label(self) -> str:
+        """The GPU's name with its compute capability."""
+        capability = f"compute capability {self.capability}"
+        return f"{self.name} ({capability})" if self.row else capability
+
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
-    """What the rules read; `candidate` makes it. A rule that needs a row that is None says nothing.
+    """The input of the rules. A rule that needs a row that is None finds nothing. `with_rows` adds the last fields.
 
-    ``driver`` is a release; where a branch alone was named (``branch_named``), it is the newest production release of
-    it that is known. ``windows`` is the first number of a driver that is Windows' (``528``), '' for Linux'. ``other``
-    is a system on which no wheel loads; ``unreleased`` are the ``caps`` beyond which there was nothing yet. ``unseen``
-    is true in an image of which nothing is known. ``cuda`` and ``cudnn`` are the versions that will be loaded;
-    ``toolkit`` and ``cudnn_row`` their rows, and ``built`` the row of the toolkit that the release was compiled with.
-    ``system_python`` is the one Python of the system that an image is built on (None: any may be installed). ``compat``
-    says whether CUDA's forward-compatibility package is there (None: it could be installed).
+    ``system_python`` is the only Python of the system of an image (None: any may be installed). ``cuda`` and ``cudnn``
+    are the versions that will be loaded. ``other`` is a system without wheels; ``unreleased`` are the ``caps`` beyond
+    which there was no release yet. ``unseen`` is True in an image with unknown content. ``compat`` says whether CUDA's
+    forward-compatibility package is there (None: it could be installed).
+
+    ``driver`` is a release; for a branch alone (``branch_named``), its newest known production release. ``windows`` is
+    the first number of a driver for Windows (``528``), or ''. ``built`` is the toolkit that the release was built with.
     """
 
     release: TensorflowRelease
@@ -46,86 +55,66 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     python: str | None = None
     system: OperatingSystem | None = None
     system_python: str | None = None
-    glibc: str | None = None
-    glibc_of: str = ""
     avx: bool = True
     packages: tuple[tuple[str, str], ...] = ()
     install: Install | None = None
     image: BaseImage | None = None
     cuda: str | None = None
     cudnn: str | None = None
-    toolkit: CudaToolkit | None = None
-    built: CudaToolkit | None = None
-    cudnn_row: Cudnn | None = None
     driver: str | None = None
-    branch: DriverBranch | None = None
-    branch_named: bool = False
-    windows: str = ""
     other: OtherSystem | None = None
     unreleased: frozenset[str] = frozenset()
     unseen: bool = False
     devices: tuple[Device, ...] = ()
     compat: bool | None = None
 
+    glibc: str | None = None
+    glibc_of: str = ""
+    toolkit: CudaToolkit | None = None
+    built: CudaToolkit | None = None
+    cudnn_row: Cudnn | None = None
+    branch: DriverBranch | None = None
+    branch_named: bool = False
+    windows: str = ""
 
-def candidate(
-    release: TensorflowRelease,
-    catalog: Catalog,
-    *,
-    arch: str = "x86_64",
-    gpu: bool = True,
-    python: str | None = None,
-    system: OperatingSystem | None = None,
-    system_python: str | None = None,
-    avx: bool = True,
-    packages: tuple[str, ...] = (),
-    install: Install | None = None,
-    image: BaseImage | None = None,
-    cuda: str | None = None,
-    cudnn: str | None = None,
-    driver: str | None = None,
-    other: OtherSystem | None = None,
-    unreleased: frozenset[str] = frozenset(),
-    unseen: bool = False,
-    devices: tuple[Device, ...] = (),
-    compat: bool | None = None,
-) -> Candidate:
-    """Make a candidate: the versions that are given lead to their rows. An image's glibc hides its system's."""
-    place = image or system
-    driver = driver.lstrip("Rr") if driver is not None else None
+    @property
+    def uses_gpu(self) -> bool:
+        """Whether CUDA will be used at all; most rules about CUDA need it."""
+        return self.gpu and self.release.gpu and self.arch == "x86_64"
+
+
+def with_rows(given: Candidate, catalog: Catalog) -> Candidate:
+    """Add the rows of the versions in a candidate. The glibc of an image hides its system's."""
+    place = given.image or given.system
+    driver = given.driver.lstrip("Rr") if given.driver is not None else None
     branch = catalog.branch(driver)
     named = branch is not None and driver is not None and not versions.names_line(driver)
-    return Candidate(
-        release=release,
-        arch=arch,
-        gpu=gpu,
-        python=python,
-        system=system,
-        system_python=system_python,
+    first = str(versions.major(driver)) if driver is not None and branch is not None else ""
+    return msgspec.structs.replace(
+        given,
         glibc=place.glibc if place is not None else None,
         glibc_of=place.name if place is not None else "",
-        avx=avx,
-        packages=tuple(pin for text in packages if (pin := exact_pin(text)) is not None),
-        install=install,
-        image=image,
-        cuda=cuda,
-        cudnn=cudnn,
-        toolkit=catalog.toolkit(cuda),
-        built=catalog.toolkit(release.cuda),
-        cudnn_row=catalog.cudnn_row(cudnn),
+        toolkit=catalog.toolkit(given.cuda),
+        built=catalog.toolkit(given.release.cuda),
+        cudnn_row=catalog.cudnn_row(given.cudnn),
         driver=branch.production[-1] if branch is not None and named and branch.production else driver,
         branch=branch,
         branch_named=named,
-        windows=_windows(driver, branch),
-        other=other,
-        unreleased=unreleased,
-        unseen=unseen,
-        devices=devices,
-        compat=compat,
+        windows=first if branch is not None and first in branch.windows else "",
     )
 
 
-def _windows(driver: str | None, branch: DriverBranch | None) -> str:
-    """Return the first number of a driver where that is what Windows calls the branch's drivers, '' where it is not."""
-    first = str(versions.major(driver)) if driver is not None and branch is not None else ""
-    return first if branch is not None and first in branch.windows else ""
+Part = Literal["python", "cuda"]
+
+
+class Rule(msgspec.Struct, frozen=True):
+    """One rule: the part of a candidate that it reads, and the codes of its findings.
+
+    A rule of the part ``python`` reads the Python, the system, the processor and the packages; one of the part ``cuda``
+    reads CUDA, cuDNN, the driver, the GPUs and the image. Both read the release and the kind of installation. No rule
+    reads both parts, so that the parts can be evaluated, and cached, apart.
+    """
+
+    part: Part
+    codes: tuple[Code, ...]
+    find: Callable[[Candidate, Catalog], Iterator[Finding]]

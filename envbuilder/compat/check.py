@@ -1,4 +1,4 @@
-"""Answer a question: bind it, ask the rules, and write the answer as the document of `envbuilder check`."""
+"""Answer a question: bind it, evaluate the rules, and write the document of `envbuilder check`."""
 
 from __future__ import annotations
 
@@ -7,25 +7,24 @@ from typing import Literal
 import msgspec
 
 from envbuilder.catalog.model import Catalog
-from envbuilder.compat import missing
+from envbuilder.compat import unknown
 from envbuilder.compat.binding import Binding, bind, with_pinned_wheels
-from envbuilder.compat.nearest import nearest
+from envbuilder.compat.nearest import Installable, nearest
 from envbuilder.compat.question import Question
-from envbuilder.compat.rules import judge, ordered
-from envbuilder.compat.works import Installable
+from envbuilder.compat.rules import evaluate, ordered
 from envbuilder.environment import Change, Predicate
 from envbuilder.finding import Code, Finding, compatible
 
 
 class GpuAnswer(msgspec.Struct, frozen=True):
-    """One GPU as the answer names it; its compute capability is None where the catalogue has no such GPU."""
+    """One GPU of the answer; its compute capability is None if the catalogue has no such GPU."""
 
     name: str
     compute_capability: str | None
 
 
 class EnvironmentAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What was judged: what was given and, where it was not, what was chosen; ``branch`` is the driver's."""
+    """The evaluated environment, with the names of the chosen fields; ``branch`` is the driver's."""
 
     tensorflow: str
     package: str
@@ -44,7 +43,7 @@ class EnvironmentAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NearestAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The nearest environment that works, what differs in it, and what "works" means.
+    """The nearest environment that works, its differences, and the meaning of "works".
 
     ``predicate`` is ``installable`` (it can be installed, and will use the GPU) or ``buildable`` (envbuilder can build
     it here).
@@ -59,7 +58,7 @@ class CheckDocument(msgspec.Struct, frozen=True, kw_only=True):
     """The answer of ``envbuilder check``.
 
     ``compatible`` is true (it will use the GPU), false (it will not start, not use the GPU or not compute) or null
-    (the catalogue makes no claim). ``nearest`` is what works instead where it is false, null where nothing near does.
+    (the catalogue makes no claim). If it is false, ``nearest`` works instead, or is null.
     """
 
     schema: Literal["envbuilder/check/v1"] = "envbuilder/check/v1"
@@ -70,19 +69,19 @@ class CheckDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def findings_of(question: Question, catalog: Catalog) -> tuple[Finding, ...]:
-    """Predict what a combination will run into, most serious first."""
+    """Predict the findings of a combination, most serious first."""
     return _findings(bind(question, catalog), question.as_of, catalog)
 
 
 def check(question: Question, catalog: Catalog) -> CheckDocument:
-    """Judge one combination against the catalogue, without a look at what works instead."""
+    """Evaluate one combination, without a search for the nearest that works."""
     bound = bind(question, catalog)
     found = _findings(bound, question.as_of, catalog)
     return CheckDocument(compatible=compatible(found), environment=_environment(question, bound), findings=found)
 
 
 def answer(question: Question, catalog: Catalog) -> CheckDocument:
-    """Judge one combination; where it is incompatible, name the nearest that can be installed and uses the GPU."""
+    """Evaluate one combination; if it is incompatible, find the nearest that can be installed and uses the GPU."""
     question = with_pinned_wheels(question, catalog)
     document = check(question, catalog)
     near = nearest(question, Installable(catalog)) if document.compatible is False else None
@@ -95,14 +94,14 @@ def answer(question: Question, catalog: Catalog) -> CheckDocument:
 
 
 _IN_ANY_IMAGE = frozenset({Code.GPU_UNSUPPORTED_BY_DRIVER, Code.ARCH_MISMATCH, Code.DRIVER_BRANCH})
-"""What is about the host alone, and so holds whatever an image that is not known brings."""
+"""Codes about the host only: they are true for any content of an unknown image."""
 
 
 def _findings(bound: Binding, day: str | None, catalog: Catalog) -> tuple[Finding, ...]:
-    ruled = judge(bound.candidate, catalog) if bound.candidate is not None else ()
+    ruled = evaluate(bound.candidate, catalog) if bound.candidate is not None else ()
     if bound.opaque:
         ruled = tuple(finding for finding in ruled if finding.code in _IN_ANY_IMAGE)
-    return ordered((*ruled, *bound.unknown, *missing.newer_than(catalog.read_on, day)))
+    return ordered((*ruled, *bound.unknown, *unknown.newer_than(catalog.read_on, day)))
 
 
 def _environment(question: Question, bound: Binding) -> EnvironmentAnswer:
@@ -126,9 +125,9 @@ def _environment(question: Question, bound: Binding) -> EnvironmentAnswer:
 
 
 def _gpus(question: Question, bound: Binding) -> tuple[GpuAnswer, ...]:
-    """Name each kind of GPU once, those that are not known last."""
-    candidate, unknown = bound.candidate, {finding.subject for finding in bound.unknown}
+    """List each GPU model once, unknown ones last."""
+    candidate, lacking = bound.candidate, {finding.subject for finding in bound.unknown}
     if candidate is None:
         return tuple(GpuAnswer(name, None) for name in dict.fromkeys(question.gpus))
     known = [GpuAnswer(device.name, device.capability) for device in candidate.devices]
-    return (*known, *(GpuAnswer(name, None) for name in dict.fromkeys(question.gpus) if name in unknown))
+    return (*known, *(GpuAnswer(name, None) for name in dict.fromkeys(question.gpus) if name in lacking))

@@ -1,4 +1,4 @@
-"""Tell a person what was judged: plain lines, most serious first."""
+"""The text of `check`: plain lines, most serious first."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NEAREST: dict[Predicate, str] = {
 
 
 def nearest_line(predicate: Predicate, changes: tuple[Change, ...]) -> str:
-    """Write what differs in the nearest that works, and what "works" means."""
+    """Write the differences of the nearest that works, and the meaning of "works"."""
     return f"{_NEAREST[predicate]}: {', '.join(map(change_text, changes)) or 'the same, with what is chosen'}"
 
 
@@ -40,7 +40,7 @@ def change_text(change: Change) -> str:
 
 
 def new_text(change: Change) -> str:
-    """Write what stands in place of what was asked for."""
+    """Write the new value."""
     return change.new or _GONE.get(change.field, "left open")
 
 
@@ -63,7 +63,7 @@ def _because(document: CheckDocument) -> str:
 
 
 def _environment(answer: EnvironmentAnswer) -> str:
-    """Name what was judged in one line; a star marks what was chosen."""
+    """Describe the environment in one line; a star marks chosen fields."""
     fields = (
         ("tensorflow", answer.package, answer.tensorflow),
         ("python", "Python", answer.python),
@@ -81,21 +81,21 @@ def _environment(answer: EnvironmentAnswer) -> str:
 
 
 def _driver(answer: EnvironmentAnswer) -> str | None:
-    """Name the driver, and its branch where the number does not begin with it, as Windows' numbers do not."""
+    """Write the driver, and its branch if the number does not begin with it, as on Windows."""
     if answer.driver is None or answer.branch is None or answer.driver.lstrip("Rr").startswith(answer.branch):
         return answer.driver
     return f"{answer.driver} (Windows' number for branch {answer.branch})"
 
 
 def finding_lines(finding: Finding) -> list[str]:
-    """Write one finding: its severity, code and subject, then what is wrong and what mends it."""
+    """Write one finding: its severity, code and subject, its message and its fix."""
     fix = [f"fix: {finding.fix}"] if finding.fix else []
     body = [line for text in (finding.message, *fix) for line in textwrap.wrap(text, _WIDTH)]
     return [f"{finding.severity.value}  {finding.code.value}  {finding.subject}", *(f"  {line}" for line in body)]
 
 
 def mark(findings: tuple[Finding, ...]) -> str:
-    """Say in a word whether it runs: ``yes``, ``slow`` (compiles its kernels first), ``no``, ``?``."""
+    """Return ``yes``, ``slow`` (compiles its kernels first), ``no`` or ``?``."""
     judged = compatible(findings)
     if judged is True:
         return "slow" if any(finding.code is Code.PTX_JIT for finding in findings) else "yes"

@@ -1,4 +1,4 @@
-"""Which environment runs on which host: the rules, asked for every pair."""
+"""Which environment runs on which host, by the rules."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import msgspec
 
 from envbuilder import versions
 from envbuilder.catalog.model import Catalog
-from envbuilder.compat import machine, missing, phrases
+from envbuilder.compat import unknown
 from envbuilder.compat.check import CheckDocument, check
+from envbuilder.compat.findings import finding
 from envbuilder.compat.question import Question
-from envbuilder.compat.sides import on_host
+from envbuilder.compat.resolve import on_host
 from envbuilder.environment import Environment
 from envbuilder.errors import UsageError
 from envbuilder.finding import Code, Finding, Severity, compatible
@@ -33,10 +34,10 @@ HostCount = Annotated[int, msgspec.Meta(ge=1, le=1_000_000, description="how man
 
 
 class FleetHost(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One host of a fleet file, or ``count`` of them that are alike; without a driver it runs CPU environments only.
+    """One host of a fleet file, or ``count`` equal ones; without a driver it runs CPU environments only.
 
-    ``driver`` may be a branch alone. Without ``arch`` the machine is the one that its GPUs are built into. ``labels``
-    and ``constraint`` are how a cluster calls such hosts: a node selector of Kubernetes, Slurm's ``--constraint``.
+    ``driver`` may be a branch alone. ``arch`` is by default the one that its GPUs require. ``labels`` and
+    ``constraint`` select such hosts in a cluster: a node selector of Kubernetes, Slurm's ``--constraint``.
     """
 
     name: HostName
@@ -53,9 +54,9 @@ Fleet = tuple[FleetHost, ...]
 
 
 class HostKind(msgspec.Struct, frozen=True, kw_only=True):
-    """Hosts with the same driver, machine and models of GPUs; ``host`` is the first of them.
+    """Hosts with the same driver, architecture and GPU models; ``host`` is the first of ``count``.
 
-    Every rule treats them alike: how many GPUs of a model a host has changes no answer. ``count`` is how many they are.
+    The rules have one answer for all of them: the number of GPUs of a model does not matter.
     """
 
     host: str
@@ -67,7 +68,7 @@ class HostKind(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def kinds_of(hosts: tuple[FleetHost, ...]) -> dict[HostKind, FleetHost]:
-    """Group hosts by what they are, in the order in which each kind is met first; its first host stands for it."""
+    """Group hosts by class, with the first host of each."""
     alike: dict[tuple[str | None, tuple[str, ...], Arch | None], list[FleetHost]] = {}
     for host in hosts:
         alike.setdefault((host.driver, tuple(dict.fromkeys(host.gpus)), host.arch), []).append(host)
@@ -85,15 +86,15 @@ def kinds_of(hosts: tuple[FleetHost, ...]) -> dict[HostKind, FleetHost]:
 
 
 def is_of_kind(gpu: str, driver: str, seen: str | None, names: Iterable[str], catalog: Catalog) -> bool:
-    """Tell whether a host with the driver ``seen`` and these GPUs is of a kind: a model and a driver, or its branch."""
+    """Return True if a host with the driver ``seen`` and these GPUs has a model and a driver (or its branch)."""
     models = {catalog.gpu_model(name) or name for name in names}
     return gpu in models and seen is not None and versions.is_prefix(driver, seen)
 
 
 def simulated_host(gpu: str, driver: str, catalog: Catalog) -> str:
-    """Describe a kind of host as `--simulate` takes it; a branch is played by its newest release that is known.
+    """Describe a class of hosts for `--simulate`, with the newest known release of a branch.
 
-    Raises UsageError for a branch that the catalogue lacks.
+    Raises UsageError for a branch that is not in the catalogue.
     """
     branch = catalog.branch(driver)
     if branch is None:
@@ -104,14 +105,14 @@ def simulated_host(gpu: str, driver: str, catalog: Catalog) -> str:
 
 
 def asked_of(gpu: str, driver: str, arch: str) -> str:
-    """Name a kind of host as a resource that a worker advertises: no space and no sign of equality in it."""
+    """Name a class of hosts as a worker's resource; the name must not contain spaces or '='."""
     return f"{gpu}/{driver}".replace(" ", "_") if gpu else f"host/{arch}"
 
 
 def advertised(driver: str | None, names: Iterable[str], arch: str, catalog: Catalog) -> dict[str, int]:
-    """Return the kinds that a host is of, as its worker advertises them: by its driver, and by each branch of it.
+    """Return the classes of a host as its worker's resources: with its driver, and with each prefix of it.
 
-    A GPU that the catalogue does not know goes by the name that its driver gives it.
+    A GPU without a row has the name that its driver prints.
     """
     found = {asked_of("", "", arch): 1}
     for name in names:
@@ -121,7 +122,7 @@ def advertised(driver: str | None, names: Iterable[str], arch: str, catalog: Cat
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
-    """One environment on one host. ``compatible`` null is "no claim"; ``why`` is a sentence where it is not true."""
+    """One environment on one host. ``compatible`` null is "no claim"; ``why`` is a sentence if it is not true."""
 
     host: str
     environment: str
@@ -131,10 +132,10 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Newest(msgspec.Struct, frozen=True, kw_only=True):
-    """The newest TensorFlow for a host, and why the next newer one is not it.
+    """The newest TensorFlow for a host, and the reason against the next newer one.
 
-    Where none works, ``tensorflow`` is None and ``newer`` the newest release of all. ``compatible`` is then false, or
-    null where the catalogue makes no claim about some release.
+    If none works, ``tensorflow`` is None and ``newer`` the newest release of all. ``compatible`` is then false, or null
+    if the catalogue makes no claim about some release.
     """
 
     host: str
@@ -149,7 +150,7 @@ class Newest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def place(environments: tuple[Environment, ...], hosts: tuple[FleetHost, ...], catalog: Catalog) -> tuple[Cell, ...]:
-    """Judge every environment on every host, environment by environment."""
+    """Evaluate every environment on every host, environment by environment."""
     return tuple(_cell(environment, host, catalog) for environment in environments for host in hosts)
 
 
@@ -169,22 +170,23 @@ def _cell(environment: Environment, host: FleetHost, catalog: Catalog) -> Cell:
 def findings_on(
     environment: Environment, driver: str | None, gpus: tuple[str, ...], catalog: Catalog, arch: str | None = None
 ) -> tuple[Finding, ...]:
-    """Predict what an environment will run into on a host with this driver and these GPUs.
+    """Predict the findings of an environment on a host with this driver and these GPUs.
 
-    The environments that are built here hold no forward-compatibility package, so that one cannot help. ``arch`` None
-    is the machine that the GPUs are built into, and any where they fit into any.
+    Environments built here have no forward-compatibility package. ``arch`` None is the one that the GPUs require, or
+    any.
     """
-    devices, _ = missing.find_devices(gpus, (), catalog)
-    here = arch or machine.arch_of(devices, catalog) or environment.arch
+    devices, _ = unknown.find_devices(gpus, (), catalog)
+    here = arch or unknown.required_arch(devices, catalog) or environment.arch
     if here != environment.arch:
-        return (machine.other_host(environment.id, environment.arch, here),)
+        fields = {"environment": environment.id, "required": environment.arch, "arch": here}
+        return (finding(Code.ARCH_MISMATCH, "host", **fields),)
     if environment.flavor == "cpu":
         return ()
     if driver is None or not gpus:
-        return (_no_gpu(environment),)
+        return (finding(Code.GPU_NOT_VISIBLE, "no_driver", environment=environment.id),)
     release = catalog.release(environment.tensorflow, environment.package)
     if release is None:
-        return (missing.no_release(environment.tensorflow, environment.package, catalog),)
+        return (unknown.no_release(environment.tensorflow, environment.package, catalog),)
     system = None if environment.cuda_wheels else catalog.system(environment.os)
     image = system.brings if system is not None else None
     if image is not None and environment.packaged_cuda is not None:
@@ -192,19 +194,8 @@ def findings_on(
     return on_host(release, environment.cuda, environment.cudnn, driver, gpus, catalog, image)
 
 
-def _no_gpu(environment: Environment) -> Finding:
-    return phrases.error(
-        Code.GPU_NOT_VISIBLE,
-        environment.id,
-        "This host has no NVIDIA driver with a GPU, and the environment is built for one.",
-        requires="an NVIDIA driver and a GPU",
-        found="none",
-        fix="Use a CPU environment here.",
-    )
-
-
 def newest(host: FleetHost, catalog: Catalog) -> Newest:
-    """Find the newest final TensorFlow that uses a host's GPUs, with its libraries as it was built with them."""
+    """Find the newest final TensorFlow that uses a host's GPUs, with the libraries that it was built with."""
     if host.driver is None or not host.gpus:
         return Newest(host=host.name, tensorflow=None, why_not_newer="This host has no NVIDIA driver with a GPU.")
     refused: list[tuple[str, str]] = []

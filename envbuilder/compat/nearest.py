@@ -1,181 +1,206 @@
-"""The nearest wish that works: the fewest changes, then the nearest version; the same hosts, system and machine.
+"""The nearest combination that works: the fewest changes, then the nearest version.
 
-One search serves every command. What it is asked for is a `Works`: the predicate, in a form that can be searched.
+Driver, GPUs, system and machine stay. One search serves every command. A `Feasibility` says what "works" means.
 """
 
 from __future__ import annotations
 
 import itertools
 from bisect import bisect_left
-from functools import cache
-from operator import attrgetter
-from typing import Any, Generic, NamedTuple
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
 from envbuilder import versions
-from envbuilder.compat.nearest_side import AXES, NEVER, Filled, Line, fill, joined
-from envbuilder.compat.rule import Side
-from envbuilder.compat.works import IMAGES, Frame, Wish, Works
-from envbuilder.environment import Change, Predicate
+from envbuilder.catalog.model import Catalog
+from envbuilder.catalog.rows import BaseImage
+from envbuilder.compat.binding import bind
+from envbuilder.compat.candidate import Candidate, Part, with_rows
+from envbuilder.compat.question import Question
+from envbuilder.compat.resolve import Resolver
+from envbuilder.compat.rules import evaluate
+from envbuilder.compat.rules.packages import repinned
+from envbuilder.environment import Change, Combination, Predicate
+from envbuilder.finding import Code, compatible
 
-_SHARED = ("install", "package", "base_image")
-_PLACE = {axis: place for place, axis in enumerate(AXES)}
+Wish = TypeVar("Wish", bound=Question | Combination)
+
+AXES = ("packages", "cudnn", "cuda", "python", "install", "package", "base_image")
+"""The fields that may be changed in addition to the version, the cheapest first."""
+
+_SHOWN = ("packages", "python", "cudnn", "cuda", "install", "package", "base_image")
+"""The order of changes in an answer."""
+
+MAX_IMAGES = 3
+"""The number of other images that are tried before a base image is removed."""
 
 
 class Near(NamedTuple, Generic[Wish]):
-    """The nearest wish that works, every difference, and what "works" means."""
+    """The nearest combination that works, its differences, and the meaning of "works"."""
 
     wish: Wish
     changes: tuple[Change, ...]
     predicate: Predicate
 
 
-def nearest(wish: Wish, works: Works[Wish]) -> Near[Wish] | None:
-    """Return what works near a wish, and what differs: nothing where the wish itself works.
+class Feasibility(Protocol[Wish]):
+    """A predicate over combinations."""
 
-    Fewest changes first; among equals the same TensorFlow, then the version nearest to it, then the newer. None where
-    no change helps but one of driver, GPU, system or machine.
+    predicate: Predicate
+    catalog: Catalog
+
+    def works(self, wish: Wish) -> bool:
+        """Return True if nothing prevents a combination."""
+        ...
+
+    def relaxed(self, wish: Wish, axes: tuple[str, ...], version: str) -> Iterator[Wish]:
+        """Yield a combination with another version and with these axes open, in each possible way."""
+        ...
+
+    def candidate_of(self, wish: Wish) -> Candidate:
+        """Return the candidate of a combination that works."""
+        ...
+
+
+def nearest(wish: Wish, feasibility: Feasibility[Wish]) -> Near[Wish] | None:
+    """Return the nearest combination that works: the same one, without changes, if it works itself.
+
+    Fewest changes first; then the same TensorFlow, the version nearest to it, and the newer one. None if only another
+    driver, GPU, system or machine helps.
     """
-    return Search(works).nearest(wish)
+    own = feasibility.catalog.version(wish.tensorflow)
+    others = _by_distance(own or wish.tensorflow, feasibility.catalog.final_versions)
+    given = [axis for axis in AXES if getattr(wish, axis, None)]
+    for count in range(len(given) + 2):
+        attempts = [(own, count)] if own is not None else []
+        if count:  # another version is a change too
+            attempts += [(version, count - 1) for version in others if version != own]
+        for version, number in attempts:
+            for axes in itertools.combinations(given, number):
+                for relaxed in feasibility.relaxed(wish, axes, version):
+                    if feasibility.works(relaxed):
+                        return _near(wish, relaxed, axes, own, feasibility)
+    return None
 
 
-class Search(Generic[Wish]):
-    """Searches by one predicate, and remembers what it found out about either side of a wish."""
+def _by_distance(version: str, known: tuple[str, ...]) -> list[str]:
+    """Sort versions by their places from one of them, the newer one first at equal distance."""
+    own = bisect_left(known, versions.key(version), key=versions.key)
+    return [known[at] for at in sorted(range(len(known)), key=lambda at: (abs(at - own), -at))]
 
-    def __init__(self, works: Works[Wish]) -> None:
-        self.works = works
-        self.versions = works.catalog.final_versions
-        self._place = {version: place for place, version in enumerate(self.versions)}
-        self._lines: dict[tuple[Side, Frame, Any], Line[Wish]] = {}
-        self._asked: dict[tuple[Any, Any], _Asked[Wish]] = {}
-        self._host, self._gpu = attrgetter(*works.reads["host"]), attrgetter(*works.reads["gpu"])
 
-    def nearest(self, wish: Wish) -> Near[Wish] | None:
-        """Return what works near a wish, as `nearest` does."""
-        key = self._host(wish), self._gpu(wish)
-        asked = self._asked.get(key)
-        if asked is None:
-            asked = self._asked[key] = self._ask(wish, *key)
-        own = self.works.catalog.version(wish.tensorflow)
-        cost = asked.cost(own) if own is not None else NEVER
-        # Another version is a change too: it has to spare two for being nearer.
-        other = self._other(wish, own, asked, min(cost - 2, len(AXES))) if cost > 1 else None
-        if other is not None:
-            filled = asked.filled(other)
-            near = msgspec.structs.replace(wish, tensorflow=other, **filled.values)
-            change = Change("tensorflow", own or wish.tensorflow, other)
-            return Near(near, (change, *filled.changes), self.works.predicate)
-        if own is None or cost >= NEVER:
-            return None
-        filled = asked.filled(own)
-        return Near(msgspec.structs.replace(wish, **filled.values), filled.changes, self.works.predicate)
+def _near(
+    wish: Wish, relaxed: Wish, axes: tuple[str, ...], own: str | None, feasibility: Feasibility[Wish]
+) -> Near[Wish]:
+    """Fill the open axes with the choices of the candidate, and list the changes."""
+    found = feasibility.candidate_of(relaxed)
+    values: dict[str, Any] = {}
+    changes: list[Change] = []
+    if relaxed.tensorflow != own:
+        values["tensorflow"] = relaxed.tensorflow
+        changes.append(Change("tensorflow", own or wish.tensorflow, relaxed.tensorflow))
+    for axis in sorted(axes, key=_SHOWN.index):
+        if axis == "packages":
+            values[axis], repins = repinned(wish.packages, found)
+            changes += [Change(*repin) for repin in repins]
+            continue
+        if axis == "package":
+            values[axis] = found.release.package
+        else:
+            values[axis] = getattr(relaxed if axis in {"install", "base_image"} else found, axis)
+        changes.append(Change(axis, getattr(wish, axis), values[axis]))
+    return Near(msgspec.structs.replace(wish, **values), tuple(changes), feasibility.predicate)
 
-    def _ask(self, wish: Wish, host: Any, gpu: Any) -> _Asked[Wish]:  # noqa: ANN401 - whatever a wish's fields hold
-        given = tuple(axis for axis in _SHARED if getattr(wish, axis, None))
-        frames = tuple(
-            (frame, self._line("host", wish, frame, host), self._line("gpu", wish, frame, gpu))
-            for frame in _frames(given)
+
+class Installable:
+    """The question of ``check``: can it be installed, and will it use the GPU.
+
+    ``without`` are findings that must not be there although they are not errors; the predicate is then ``unhindered``.
+    """
+
+    def __init__(self, catalog: Catalog, without: frozenset[Code] = frozenset()) -> None:
+        self.catalog = catalog
+        self.without = without
+        self.predicate: Predicate = "unhindered" if without else "installable"
+        self._part_works = lru_cache(maxsize=65_536)(self._evaluate_part)
+
+    def works(self, wish: Question) -> bool:
+        """Return True if the rules find nothing wrong, and every name is known."""
+        # Each part is evaluated without the fields that only the other part reads, so that its result is reused.
+        python = msgspec.structs.replace(wish, cuda=None, cudnn=None)
+        cuda = msgspec.structs.replace(wish, python=None, packages=())
+        return self._part_works(python, "python") and self._part_works(cuda, "cuda")
+
+    def _evaluate_part(self, wish: Question, part: Part) -> bool:
+        bound = bind(wish, self.catalog)
+        if bound.candidate is None or bound.unknown:
+            return False
+        found = evaluate(bound.candidate, self.catalog, (part,))
+        return compatible(found) is True and not any(row.code in self.without for row in found)
+
+    def relaxed(self, wish: Question, axes: tuple[str, ...], version: str) -> Iterator[Question]:
+        """Open axes; a base image is first replaced by another one of its system, then removed."""
+        relaxed: dict[str, Any] = {axis: () if axis == "packages" else None for axis in axes}
+        if "base_image" in axes:
+            for image in other_images(wish.base_image, version, self.catalog):
+                yield msgspec.structs.replace(wish, tensorflow=version, **{**relaxed, "base_image": image.name})
+        yield msgspec.structs.replace(wish, tensorflow=version, **relaxed)
+
+    def candidate_of(self, wish: Question) -> Candidate:
+        """Return the candidate of the question."""
+        found = bind(wish, self.catalog).candidate
+        assert found is not None  # noqa: S101 - it works, so it has rows
+        return found
+
+
+def other_images(name: str | None, version: str, catalog: Catalog) -> list[BaseImage]:
+    """List the nearest other images of the same system with the CUDA and cuDNN majors of a version."""
+    image = catalog.image(name) if name is not None else None
+    release = next((row for row in catalog.distributions(version) if row.cuda and row.cudnn), None)
+    if image is None or release is None:
+        return []
+    similar = [
+        row
+        for row in catalog.images
+        if row.os == image.os
+        and row != image
+        and versions.same_major(row.cuda, release.cuda)
+        and versions.same_major(row.cudnn, release.cudnn)
+    ]
+    return sorted(similar, key=lambda row: (versions.distance(row.cuda, image.cuda), row.name))[:MAX_IMAGES]
+
+
+class Buildable:
+    """The question of ``plan``: can envbuilder build it, for all target drivers and GPUs."""
+
+    predicate: Predicate = "buildable"
+
+    def __init__(self, resolver: Resolver) -> None:
+        self.resolver = resolver
+        self.catalog = resolver.catalog
+
+    def works(self, wish: Combination) -> bool:
+        """Return True if the resolver finds nothing wrong with either part."""
+        parts = self.resolver.parts(wish)
+        return parts.release is not None and not parts.python.fails and not parts.cuda.fails
+
+    def relaxed(self, wish: Combination, axes: tuple[str, ...], version: str) -> Iterator[Combination]:
+        """Open axes for a version."""
+        relaxed: dict[str, Any] = {axis: () if axis == "packages" else None for axis in axes}
+        yield msgspec.structs.replace(wish, tensorflow=version, **relaxed)
+
+    def candidate_of(self, wish: Combination) -> Candidate:
+        """Return the resolver's choices, with the line of a cuDNN as in matrices."""
+        parts = self.resolver.parts(wish)
+        assert parts.release is not None  # noqa: S101 - it works, so it has a row
+        stack = parts.cuda.stack
+        given = Candidate(
+            release=parts.release,
+            arch=wish.arch,
+            python=parts.python.python,
+            cuda=stack.cuda if stack else None,
+            cudnn=versions.minor(stack.cudnn) if stack and stack.cudnn else None,
         )
-        return _Asked(self.works, self.versions, wish, frames)
-
-    def _line(self, side: Side, wish: Wish, frame: Frame, key: Any) -> Line[Wish]:  # noqa: ANN401 - likewise
-        line = self._lines.get((side, frame, key))
-        if line is None:
-            line = self._lines[side, frame, key] = Line(self.works, side, wish, frame)
-        return line
-
-    def _other(self, wish: Wish, own: str | None, asked: _Asked[Wish], limit: int) -> str | None:
-        """Choose the version nearest to a wish's own among those for which fewest axes have to be given up."""
-        here = self._place.get(own) if own is not None else None
-        mask = asked.cheapest(limit, but=0 if here is None else 1 << here)
-        if not mask:
-            return None
-        if here is None:
-            here = bisect_left(self.versions, versions.key(own or wish.tensorflow), key=versions.key)
-        above, below = mask >> here, mask & ((1 << here) - 1)
-        newer, older = (above & -above).bit_length() - 1, here - below.bit_length() + 1
-        return self.versions[here - older if not above or (below and older < newer) else here + newer]
-
-
-class _Asked(Generic[Wish]):
-    """All that a wish asks for beside its version."""
-
-    def __init__(
-        self,
-        works: Works[Wish],
-        names: tuple[str, ...],
-        wish: Wish,
-        frames: tuple[_Framed[Wish], ...],
-    ) -> None:
-        self._works, self._names, self._wish, self._frames = works, names, wish, frames
-        self._most = max(len(frame.axes) + len(host.given) + len(gpu.given) for frame, host, gpu in frames)
-        self._masks: list[int] = []
-        self._first = 0
-        self._filled: dict[str, Filled] = {}
-
-    def cost(self, version: str) -> int:
-        """Count the axes that have to be given up for a version."""
-        if len(self._frames) == 1:
-            _, host, gpu = self._frames[0]
-            return host[version] + gpu[version]
-        return min(len(frame.axes) + host[version] + gpu[version] for frame, host, gpu in self._frames)
-
-    def cheapest(self, limit: int, but: int) -> int:
-        """Return the versions, a bit each, for which fewest axes have to be given up, but for one and up to a limit."""
-        cost = self._first
-        while cost <= limit and cost <= self._most:
-            if cost == len(self._masks):
-                self._masks.append(self._within(cost))
-            if mask := self._masks[cost] & ~but:
-                return mask
-            if not self._masks[cost]:
-                self._first = cost + 1
-            cost += 1
-        return 0
-
-    def _within(self, cost: int) -> int:
-        found, every = 0, (1 << len(self._names)) - 1
-        for frame, host, gpu in self._frames:
-            for count in range(min(cost - len(frame.axes), len(host.given)) + 1):
-                mask = host.mask(count, every, self._names)
-                found |= gpu.mask(cost - len(frame.axes) - count, mask, self._names) if mask else 0
-        return found
-
-    def filled(self, version: str) -> Filled:
-        """Fill what is given up for a version that works with what is chosen then."""
-        found = self._filled.get(version)
-        if found is None:
-            frame, host, gpu = self._frames[0] if len(self._frames) == 1 else self._frame(version)
-            found = joined(host.filled(version), gpu.filled(version))
-            if frame.axes:
-                bare = msgspec.structs.replace(self._wish, **found.values)
-                near = self._works.framed(bare, frame, version)
-                assert near is not None  # noqa: S101 - it works, so it exists
-                found = joined(found, fill(bare, near, frame.axes, self._works))
-            self._filled[version] = found
-        return found
-
-    def _frame(self, version: str) -> _Framed[Wish]:
-        """Choose how few axes are given up: of several ways, the one with the axes that are the cheapest to change."""
-        cost = self.cost(version)
-        every = [row for row in self._frames if len(row[0].axes) + row[1][version] + row[2][version] == cost]
-        return min(every, key=lambda row: sorted(map(_PLACE.__getitem__, _given_up(row, version))))
-
-
-_Framed = tuple[Frame, Line[Wish], Line[Wish]]
-"""A frame, and both sides of a wish in it."""
-
-
-def _given_up(framed: _Framed[Wish], version: str) -> tuple[str, ...]:
-    frame, host, gpu = framed
-    return (*frame.axes, *host.given_up(version), *gpu.given_up(version))
-
-
-@cache
-def _frames(given: tuple[str, ...]) -> tuple[Frame, ...]:
-    """List what may be given up of the axes that both sides read: the fewest first, an image for an image first."""
-    every = (axes for count in range(len(given) + 1) for axes in itertools.combinations(given, count))
-    return tuple(
-        Frame(axes, image) for axes in every for image in ((*range(IMAGES), None) if "base_image" in axes else (None,))
-    )
+        return with_rows(given, self.catalog)

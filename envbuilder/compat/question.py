@@ -1,25 +1,31 @@
-"""What is asked about one combination, in the user's words."""
+"""A question about one combination, and the strict reading of the options that ask it."""
 
 from __future__ import annotations
 
-from typing import Literal
+import re
+from collections.abc import Callable
+from datetime import date
+from typing import Literal, NamedTuple
 
 import msgspec
+
+from envbuilder import versions
+from envbuilder.errors import UsageError
+from envbuilder.versions import DOTTED, RELEASE
 
 Install = Literal["and-cuda", "plain", "system"]
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One combination to judge, in the user's words; None is "choose for me".
+    """One combination in the user's words; None is "choose for me".
 
-    ``gpus`` are names in any vendor form, ``capabilities`` compute capabilities (``"9.0"``) that need no name.
-    ``install`` is how the packages came: ``and-cuda`` (the extra, unpinned), ``plain`` (the package alone, unpinned),
-    ``system`` (CUDA from the system); None means that every package is pinned to what the build was made with.
-    ``packages`` are exact pins such as ``numpy==2.0.0``. ``avx`` is False for a processor without it. ``as_of`` is
-    the day (``2026-11-20``) on which it is installed. ``driver`` may be a branch alone (``535``): its production
-    releases. ``arch`` None is the machine that the GPUs are built into, x86_64 where they fit into any. ``gpu`` is
-    False where no GPU is meant to be used. ``compat`` is False where CUDA's forward-compatibility package is not to be
-    had, as in the images that are built here.
+    - ``gpus``: names in any vendor form; ``capabilities``: compute capabilities (``"9.0"``) without a name.
+    - ``install``: ``and-cuda`` (the extra, unpinned), ``plain`` (the package alone, unpinned), ``system`` (CUDA from
+      the system); None: every package is pinned to the versions of the build.
+    - ``packages``: exact pins such as ``numpy==2.0.0``; ``avx``: False for a processor without it.
+    - ``as_of``: the day (``2026-11-20``) of the installation; ``driver``: a release, or a branch alone (``535``).
+    - ``arch``: None is the architecture that the GPUs require, else x86_64; ``gpu``: False if no GPU is to be used.
+    - ``compat``: False if CUDA's forward-compatibility package is not available, as in images built here.
     """
 
     tensorflow: str
@@ -39,3 +45,133 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     as_of: str | None = None
     gpu: bool = True
     compat: bool | None = None
+
+
+class QuestionOptions(Question, frozen=True, kw_only=True):
+    """A question as typed, with pins of two packages in options of their own; `question` checks every field."""
+
+    numpy: str | None = None
+    protobuf: str | None = None
+
+
+class _Grammar(NamedTuple):
+    option: str
+    pattern: str
+    example: str
+
+
+_GRAMMARS: dict[str, _Grammar] = {
+    "tensorflow": _Grammar("--tensorflow", RELEASE, "a release such as 2.20.0"),
+    "python": _Grammar("--python", r"[23]\.[0-9]{1,2}(?:\.[0-9]{1,3})?", "a Python such as 3.11"),
+    "cuda": _Grammar("--cuda", DOTTED, "a toolkit such as 12.5"),
+    "cudnn": _Grammar("--cudnn", DOTTED, "a version such as 9.3 or 8.9.7"),
+    "driver": _Grammar("--driver", rf"[Rr]?{DOTTED}", "a Linux driver such as 535.104.05, or a branch such as 535"),
+    "gpus": _Grammar("--gpu", r"[A-Za-z0-9|][ -~®™\u00d7]{0,299}", "a GPU such as H100"),
+    "capabilities": _Grammar("--compute-capability", r"[0-9]{1,2}\.[0-9]", "a compute capability such as 9.0"),
+    "base_image": _Grammar("--base-image", r"[a-z0-9][A-Za-z0-9._/:@-]{0,255}", "an image reference"),
+    "os": _Grammar("--os", r"[a-z0-9][a-z0-9.-]{0,63}", "a system such as debian-bookworm"),
+    "packages": _Grammar("--with", rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,63}}=={RELEASE}", "a pin such as numpy==2.0.0"),
+    "numpy": _Grammar("--numpy", RELEASE, "a version such as 2.0.0"),
+    "protobuf": _Grammar("--protobuf", RELEASE, "a version such as 4.25.3"),
+    "as_of": _Grammar("--as-of", r"[0-9]{4}-[0-9]{2}-[0-9]{2}", "a day such as 2026-11-20"),
+}
+
+
+def question(options: QuestionOptions) -> Question:
+    """Check the options and make a question. Raises UsageError for the first wrong one."""
+    bare = {name: _without_v(getattr(options, name)) for name in _VERSIONS}
+    driver = driver_in(options.driver) if options.driver is not None else None
+    options = msgspec.structs.replace(options, driver=driver, **bare)
+    for field, grammar in _GRAMMARS.items():
+        value = getattr(options, field)
+        for text in value if isinstance(value, tuple) else (value,):
+            if text is not None and not re.fullmatch(grammar.pattern, text):
+                message = f"{grammar.option} {text!r} is not {grammar.example}"
+                raise UsageError(message, hint="see `envbuilder check --help`")
+    for mistake in _MISTAKES:
+        if problem := mistake(options):
+            raise UsageError(problem[0], hint=problem[1])
+    pins = (("numpy", options.numpy), ("protobuf", options.protobuf))
+    fields = {name: getattr(options, name) for name in Question.__struct_fields__} | {
+        "python": versions.minor(options.python) if options.python else None,
+        "packages": (*options.packages, *(f"{name}=={version}" for name, version in pins if version)),
+    }
+    return Question(**fields)
+
+
+_VERSIONS = ("tensorflow", "python", "cuda", "cudnn", "numpy", "protobuf")
+
+
+def _without_v(text: str | None) -> str | None:
+    """Remove the prefix of tags and tools: ``v2.18.1``, nvcc's ``V12.5.82``."""
+    return re.sub(r"^[vV](?=[0-9])", "", text) if text is not None else None
+
+
+_Problem = tuple[str, str] | None
+
+_MAJOR_OF_A_DRIVER = 100
+"""Drivers have had three digits since about 1999; CUDA never had more than two."""
+
+_NEWEST_CUDA = 40
+_INTEGER_CUDNN = 4
+"""The least number of digits of ``CUDNN_VERSION`` as an integer: 8907 is 8.9.7, 90300 is 9.3.0."""
+
+
+def _driver(options: QuestionOptions) -> _Problem:
+    if options.driver is None or versions.major(options.driver.lstrip("Rr")) >= _MAJOR_OF_A_DRIVER:
+        return None
+    hint = "nvidia-smi prints it as Driver Version; its CUDA Version is the newest CUDA that the driver supports"
+    return f"--driver {options.driver} looks like a CUDA version, not like a driver", hint
+
+
+def _cuda(options: QuestionOptions) -> _Problem:
+    if options.cuda is None or versions.major(options.cuda) <= _NEWEST_CUDA:
+        return None
+    return f"--cuda {options.cuda} looks like a driver, not like a toolkit", "give a driver with --driver"
+
+
+def _cudnn(options: QuestionOptions) -> _Problem:
+    if options.cudnn is None or versions.names_line(options.cudnn) or len(options.cudnn) < _INTEGER_CUDNN:
+        return None
+    number = versions.major(options.cudnn)
+    step = 10_000 if number >= 10 * 9_000 else 1_000
+    dotted = f"{number // step}.{number % step // 100}.{number % 100}"
+    return f"--cudnn {options.cudnn} is the library's integer", f"write --cudnn {dotted}"
+
+
+def _as_of(options: QuestionOptions) -> _Problem:
+    if options.as_of is None:
+        return None
+    try:
+        date.fromisoformat(options.as_of)
+    except ValueError:
+        return f"--as-of {options.as_of} is not a valid date", "write it as 2026-11-20"
+    return None
+
+
+_MISTAKES: tuple[Callable[[QuestionOptions], _Problem], ...] = (_driver, _cuda, _cudnn, _as_of)
+"""Mistakes that the grammars admit."""
+
+
+_SMI = re.compile(r"driver version:?\s*(\d{3,4}\.[\d.]*\d)", re.IGNORECASE)
+"""In the output of ``nvidia-smi``. The number before it is the program's own and may differ."""
+
+_WINDOWS = re.compile(r"(?<![\d.])\d{2}\.\d{1,2}\.\d(\d)\.(\d{4})(?![\d.])")
+"""Windows' own number: its last five digits are the driver's, so ``31.0.15.3742`` is 537.42."""
+
+_RELEASE = re.compile(r"(?<![\d.])(\d{3,4}(?:\.\d{1,3}){1,2})(?!\.?\d)")
+_BRANCH = re.compile(r"(?<![\d.Rr])[Rr]?(\d{3,4})(?:\.(?:x+|\*|xx\.xx)?)?(?![\d.])", re.IGNORECASE)
+
+
+def driver_in(text: str) -> str:
+    """Return the driver or branch that a text names; the text itself if it names none, or several.
+
+    ``535.104.05``, ``R535``, ``nvidia-driver-535-server``, ``535.x``, ``535.104.05-0ubuntu1``, a line of nvidia-smi or
+    of /proc/driver/nvidia/version.
+    """
+    printed = _SMI.search(text)
+    if printed:
+        return printed[1]
+    windows = {f"{digits[:3]}.{digits[3:]}" for one in _WINDOWS.findall(text) if (digits := "".join(one))}
+    named = windows or set(_RELEASE.findall(text)) or set(_BRANCH.findall(text))
+    return named.pop() if len(named) == 1 else text

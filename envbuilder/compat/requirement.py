@@ -1,4 +1,4 @@
-"""Requirements as the wheels state them: a name, bounds, and the Python that they hold for."""
+"""Requirements in the metadata of wheels: a name, bounds, and a marker."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _OLD_STYLE = re.compile(r"^([A-Za-z0-9._-]+) *\(([^)]*)\)")
 
 @lru_cache(maxsize=8192)
 def parse(text: str) -> Bound:
-    """Read one requirement; raises ValueError where it is none."""
+    """Read one requirement. Raises ValueError if it is invalid."""
     modern = _OLD_STYLE.sub(r"\1\2", text)
     try:
         found = Requirement(modern)
@@ -38,7 +38,7 @@ def parse(text: str) -> Bound:
 
 @lru_cache(maxsize=65_536)
 def holds_for(text: str, python: str | None, arch: str = "x86_64") -> bool:
-    """Tell whether a requirement's marker admits this Python on Linux (True where none is known)."""
+    """Return True if a requirement's marker admits this Python on Linux, or if no Python is given."""
     marker = Requirement(_OLD_STYLE.sub(r"\1\2", text)).marker
     if marker is None or python is None:
         return True
@@ -60,3 +60,8 @@ def exact_pin(text: str) -> tuple[str, str] | None:
     bound = parse(text)
     exact = [version for operator, version in bound.bounds if operator == "==" and "*" not in version]
     return (bound.name, exact[0]) if len(exact) == 1 else None
+
+
+def exact_pins(texts: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """Read the exact pins among requirements."""
+    return tuple(pin for text in texts if (pin := exact_pin(text)) is not None)

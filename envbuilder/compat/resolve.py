@@ -1,11 +1,79 @@
-"""Resolve combinations: fill in every choice from the catalogue, or say in a sentence why it cannot be."""
+"""Resolve combinations into environments: choose everything that is open, or reject with the reasons.
+
+A combination has two parts that are evaluated apart: the Python part (system, Python, packages) and the CUDA part.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from functools import cache
+from typing import NamedTuple
+
+import msgspec
+
+from envbuilder import versions
+from envbuilder.catalog.library_search import loader_folders
 from envbuilder.catalog.model import Catalog
-from envbuilder.compat.resolver import NO_TARGETS, Resolver
-from envbuilder.environment import Combination, Environment, Rejection
+from envbuilder.catalog.rows import BaseImage, OperatingSystem, TensorflowRelease
+from envbuilder.compat import unknown
+from envbuilder.compat.binding import distributions
+from envbuilder.compat.candidate import Candidate, with_rows
+from envbuilder.compat.cuda_wheels import (
+    CudaStack,
+    base_stack,
+    no_stack,
+    substitute_cuda,
+    substitute_cudnn,
+    system_stacks,
+    wheel_stacks,
+)
+from envbuilder.compat.environment_id import environment_id, rejected_id, short, suffixes
+from envbuilder.compat.findings import finding
+from envbuilder.compat.requirement import exact_pins, parse
+from envbuilder.compat.rules import evaluate, ordered
+from envbuilder.environment import (
+    NOTHING_ADDED,
+    Combination,
+    Environment,
+    Flavor,
+    RegistryBase,
+    Rejection,
+    SystemCudaWish,
+)
+from envbuilder.finding import Code, Finding, Severity
 from envbuilder.matrix import Targets
+
+NO_TARGETS = Targets()
+
+
+class PythonPart(NamedTuple):
+    """The Python and the system of an environment, with the findings about them."""
+
+    python: str
+    system: OperatingSystem | None
+    chosen: tuple[str, ...]
+    findings: tuple[Finding, ...]
+    fails: bool = False
+
+
+class CudaPart(NamedTuple):
+    """The CUDA of an environment, with the findings on the target drivers and GPUs."""
+
+    stack: CudaStack | None
+    minimum_driver: str | None
+    findings: tuple[Finding, ...]
+    fails: bool = False
+
+
+NO_CUDA = CudaPart(None, None, ())
+
+
+class Parts(NamedTuple):
+    """Both parts of a combination; ``release`` is None if the catalogue has no such version."""
+
+    release: TensorflowRelease | None
+    python: PythonPart
+    cuda: CudaPart
 
 
 def resolve(
@@ -13,8 +81,386 @@ def resolve(
 ) -> Environment | Rejection:
     """Make every choice that a combination leaves open.
 
-    ``targets`` are drivers and GPUs that a GPU environment has to serve. With ``as_reported`` (or where the
-    combination names ``controls``) a mismatch is kept as a finding instead of rejected, as long as it can be built:
-    that is how a user's broken environment is rebuilt.
+    ``targets`` are drivers and GPUs that a GPU environment has to support. With ``as_reported`` (or if the combination
+    has ``controls``) a mismatch is a finding instead of a rejection, as long as it can be built: so a user's broken
+    environment can be rebuilt.
     """
     return Resolver(catalog, targets).resolve(combination, as_reported=as_reported)
+
+
+class Resolver:
+    """Resolves combinations for one catalogue and one set of targets; caches both parts.
+
+    The keys are texts, not rows: hashing a row costs more than evaluating it.
+    """
+
+    def __init__(self, catalog: Catalog, targets: Targets = NO_TARGETS) -> None:
+        self.catalog = catalog
+        self.targets = targets
+        self._python_part = cache(self._evaluate_python)
+        self._cuda_part = cache(self._evaluate_cuda)
+
+    def resolve(self, combination: Combination, *, as_reported: bool = False) -> Environment | Rejection:
+        """Resolve one combination (see `resolve`)."""
+        release, python, cuda = self.parts(combination)
+        deliberate = as_reported or bool(combination.controls)
+        on_gpu = combination.flavor == "gpu"
+        if deliberate and release is not None and cuda.stack is None and on_gpu:
+            cuda = _with_substitutes(release, combination, self.targets, self.catalog) or cuda
+        variant = _unsupported_variant(combination, python)
+        findings = (*variant, *ordered((*python.findings, *cuda.findings)))
+        if release is None or python.system is None or variant or (on_gpu and cuda.stack is None):
+            return _rejected(combination, findings)
+        if (python.fails or cuda.fails) and (not deliberate or _is_uninstallable(findings)):
+            return _rejected(combination, findings)
+        if not deliberate:
+            findings = tuple(row for row in findings if _is_independent_of_targets(row))
+        return _environment(combination, release, python, cuda, findings)
+
+    def parts(self, combination: Combination) -> Parts:
+        """Evaluate both parts of a combination, for the first distribution whose Python part does not fail."""
+        version, package, flavor = combination.tensorflow, combination.package, combination.flavor
+        rows = distributions(version, package, flavor, self.catalog)
+        if not rows:
+            lacking = unknown.no_release(version, package, self.catalog)
+            return Parts(None, PythonPart("", None, (), (lacking,), fails=True), NO_CUDA)
+        pins = (*combination.packages, *combination.additions.packages)
+        os, arch = combination.os, combination.arch
+        tried = ((row, self._python_part(row.package, row.version, combination.python, os, arch, pins)) for row in rows)
+        first = next(tried)
+        row, python = first if not first[1].fails else next((one for one in tried if not one[1].fails), first)
+        base = python.system.name if python.system is not None and python.system.brings is not None else None
+        cuda = self._cuda_part(row.package, row.version, flavor, arch, combination.cuda, combination.cudnn, base)
+        return Parts(row, python, cuda)
+
+    def _evaluate_python(
+        self, package: str, version: str, python: str | None, os: str | None, arch: str, packages: tuple[str, ...]
+    ) -> PythonPart:
+        combination = Combination(tensorflow=version, python=python, os=os, arch=arch, packages=packages)
+        return python_part(self._row(package, version), combination, self.catalog)
+
+    def _evaluate_cuda(
+        self,
+        package: str,
+        version: str,
+        flavor: Flavor,
+        arch: str,
+        cuda: str | None,
+        cudnn: str | None,
+        base: str | None,
+    ) -> CudaPart:
+        system = self.catalog.system(base) if base is not None else None
+        combination = Combination(tensorflow=version, flavor=flavor, arch=arch, cuda=cuda, cudnn=cudnn)
+        return cuda_part(self._row(package, version), combination, self.targets, self.catalog, system)
+
+    def _row(self, package: str, version: str) -> TensorflowRelease:
+        row = self.catalog.release(version, package)
+        assert row is not None  # noqa: S101 - `distributions` found it
+        return row
+
+
+def python_part(release: TensorflowRelease, combination: Combination, catalog: Catalog) -> PythonPart:
+    """Choose the system and the Python: of the open ones, those with the fewest errors."""
+    python, os = combination.python, combination.os
+    if os is None:
+        rows = [row for row in catalog.systems if python in {None, row.python}]
+    else:
+        named = catalog.system(os)
+        rows = [named] if named is not None else []
+    if not rows:
+        no_system = unknown.no_system_with(python or "", catalog) if os is None else unknown.no_system(os, catalog)
+        return PythonPart(python or "", None, (), (no_system,), fails=True)
+    tried = [
+        _on_system(release, row, one, combination, catalog)
+        for row in sorted(rows, key=_preference)
+        for one in (row.pythons if os is not None and python is None else (python or row.python,))
+    ]
+    return min(tried, key=lambda part: sum(row.severity is Severity.ERROR for row in part.findings))
+
+
+def _preference(system: OperatingSystem) -> tuple[bool, tuple[int, ...]]:
+    """Prefer systems that need no registry (they can be built anywhere), then the newest Python."""
+    return system.suite == "", tuple(-number for number in versions.numbers(system.python))
+
+
+def _on_system(
+    release: TensorflowRelease, system: OperatingSystem, python: str, combination: Combination, catalog: Catalog
+) -> PythonPart:
+    given = Candidate(
+        release=release,
+        arch=combination.arch,
+        python=python,
+        system=system,
+        system_python=python if python in system.offers else system.python,
+        packages=exact_pins(combination.packages),
+    )
+    chosen = (*(() if combination.python else ("python",)), *(() if combination.os else ("os",)))
+    findings = evaluate(with_rows(given, catalog), catalog, ("python",))
+    return PythonPart(python, system, chosen, findings, fails=_has_error(findings))
+
+
+def cuda_part(
+    release: TensorflowRelease,
+    combination: Combination,
+    targets: Targets,
+    catalog: Catalog,
+    system: OperatingSystem | None = None,
+) -> CudaPart:
+    """Choose the CUDA: the first stack without an error on any target, or the first of all.
+
+    A system with CUDA has that one only; just its cuDNN may come from a wheel.
+    """
+    if combination.flavor == "cpu":
+        return NO_CUDA
+    if not release.gpu or combination.arch != "x86_64":
+        given = Candidate(release=release, arch=combination.arch)
+        return CudaPart(None, None, evaluate(with_rows(given, catalog), catalog, ("cuda",)), fails=True)
+    image = system.brings if system is not None else None
+    if image is None:
+        stacks = wheel_stacks(release, combination.cuda, combination.cudnn, catalog)
+        found = _first_that_fits(release, stacks, targets, catalog, None, combination)
+        return found or _without_stack(release, combination, catalog)
+    if system is not None and system.packages is not None:
+        stacks = system_stacks(release, system.packages, combination.cudnn, catalog)
+        found = _first_that_fits(release, stacks, targets, catalog, image, combination)
+        if found is not None:
+            return found
+    return _with_stack(release, base_stack(image), targets, catalog, image, *_not_in_base(image, combination))
+
+
+def _first_that_fits(
+    release: TensorflowRelease,
+    stacks: Iterable[CudaStack],
+    targets: Targets,
+    catalog: Catalog,
+    image: BaseImage | None,
+    combination: Combination,
+) -> CudaPart | None:
+    """Evaluate one stack after the other; return the first without an error, or the first of all."""
+    first: CudaPart | None = None
+    for stack in stacks:
+        base = msgspec.structs.replace(image, cudnn=stack.cudnn) if image is not None else None
+        errors = _not_in_base(base, combination) if base is not None else ()
+        part = _with_stack(release, stack, targets, catalog, base, *errors)
+        if not part.fails:
+            return part
+        first = first or part
+        if not _another_may_fit(part.findings, stack):
+            break
+    return first
+
+
+_DEPENDS_ON_CUDA = frozenset(
+    {Code.CUDA_MISMATCH, Code.CUDNN_MISMATCH, Code.GPU_UNSUPPORTED_BY_CUDA, Code.DRIVER_TOO_OLD, Code.NO_KERNEL_IMAGE}
+)
+_DEPENDS_ON_CUDNN = frozenset({Code.CUDNN_MISMATCH, Code.GPU_UNSUPPORTED_BY_CUDNN})
+
+
+def _another_may_fit(findings: tuple[Finding, ...], stack: CudaStack) -> bool:
+    """Return True if another CUDA or cuDNN, where these are open, could remove every error."""
+    fixable = (_DEPENDS_ON_CUDA if "cuda" in stack.chosen else frozenset()) | (
+        _DEPENDS_ON_CUDNN if "cudnn" in stack.chosen else frozenset()
+    )
+    return all(row.code in fixable for row in findings if row.severity is Severity.ERROR)
+
+
+def _with_stack(
+    release: TensorflowRelease,
+    stack: CudaStack,
+    targets: Targets,
+    catalog: Catalog,
+    image: BaseImage | None = None,
+    *errors: Finding,
+) -> CudaPart:
+    toolkit = catalog.toolkit(stack.cuda)
+    found = [
+        row
+        for driver in targets.drivers or (None,)
+        for row in on_host(release, stack.cuda, stack.cudnn, driver, targets.gpus, catalog, image)
+    ]
+    findings = ordered((*errors, *found))
+    return CudaPart(stack, toolkit.minimum_driver if toolkit else None, findings, fails=_has_error(findings))
+
+
+def on_host(
+    release: TensorflowRelease,
+    cuda: str | None,
+    cudnn: str | None,
+    driver: str | None,
+    gpus: tuple[str, ...],
+    catalog: Catalog,
+    image: BaseImage | None = None,
+) -> tuple[Finding, ...]:
+    """Predict the findings of an environment built here on a driver and GPUs.
+
+    It has no forward-compatibility package, unless its base image has one.
+    """
+    devices, lacking = unknown.find_devices(gpus, (), catalog)
+    given = Candidate(
+        release=release,
+        install="system" if image is not None else None,
+        image=image,
+        cuda=cuda,
+        cudnn=cudnn,
+        driver=driver,
+        devices=devices,
+        compat=image is not None and image.forward_compat,
+    )
+    found = with_rows(given, catalog)
+    return ordered((*evaluate(found, catalog, ("cuda",)), *lacking, *unknown.without_row(found)))
+
+
+def _not_in_base(image: BaseImage, combination: Combination) -> Iterator[Finding]:
+    """CUDA_MISMATCH, CUDNN_MISMATCH: the combination has another version than the base."""
+    cuda, cudnn = combination.cuda, combination.cudnn
+    if cuda is not None and not versions.is_prefix(cuda, image.cuda):
+        yield finding(Code.CUDA_MISMATCH, "base", (image,), image=image.name, required=cuda, cuda=image.cuda)
+    if cudnn is not None and (image.cudnn is None or not versions.is_prefix(cudnn, image.cudnn)):
+        variant = "base" if image.cudnn else "base_without"
+        yield finding(Code.CUDNN_MISMATCH, variant, (image,), image=image.name, required=cudnn, cudnn=image.cudnn)
+
+
+def _with_substitutes(
+    release: TensorflowRelease, combination: Combination, targets: Targets, catalog: Catalog
+) -> CudaPart | None:
+    """Replace a reported CUDA or cuDNN without wheels by one that this build cannot distinguish, and report it."""
+    if not release.gpu:
+        return None
+    cuda, cudnn = combination.cuda, combination.cudnn
+    new_cuda = (substitute_cuda(cuda, catalog) if cuda else None) or cuda
+    new_cudnn = (substitute_cudnn(release, new_cuda, cudnn, catalog) if cudnn else None) or cudnn
+    new = msgspec.structs.replace(combination, cuda=new_cuda, cudnn=new_cudnn)
+    part = cuda_part(release, new, targets, catalog)
+    if part.stack is None:
+        return None
+    findings = list(part.findings)
+    if cuda and new_cuda and not versions.is_prefix(cuda, new_cuda):
+        findings.append(finding(Code.CUDA_MISMATCH, "substitute", required=cuda, cuda=new_cuda))
+    if cudnn and new_cudnn and not versions.is_prefix(cudnn, new_cudnn):
+        findings.append(finding(Code.CUDNN_MISMATCH, "substitute", required=cudnn, cudnn=new_cudnn))
+    return part._replace(findings=ordered(findings))
+
+
+def _without_stack(release: TensorflowRelease, combination: Combination, catalog: Catalog) -> CudaPart:
+    """Report why there are no wheels: the combination does not fit the release, or nobody published them."""
+    cuda, cudnn = combination.cuda, combination.cudnn
+    given = Candidate(release=release, cuda=cuda or release.cuda, cudnn=cudnn or release.cudnn)
+    misfits = evaluate(with_rows(given, catalog), catalog, ("cuda",))
+    if not _has_error(misfits):  # else wheels would not help
+        misfits = ordered((*misfits, no_stack(release, cuda, cudnn, catalog)))
+    return CudaPart(None, None, misfits, fails=True)
+
+
+def _has_error(findings: tuple[Finding, ...]) -> bool:
+    return any(row.severity is Severity.ERROR for row in findings)
+
+
+_OLDEST_RUNTIME_PYTHON = (3, 7)
+"""The oldest Python for the programs that derive the variant ``runtime`` in the image."""
+
+
+def _unsupported_variant(combination: Combination, part: PythonPart) -> tuple[Finding, ...]:
+    """PYTHON_UNSUPPORTED: the variant ``runtime`` cannot be made on an old Python."""
+    if combination.form != "runtime" or not part.python or versions.numbers(part.python) >= _OLDEST_RUNTIME_PYTHON:
+        return ()
+    return (finding(Code.PYTHON_UNSUPPORTED, "variant", python=part.python),)
+
+
+def _is_independent_of_targets(row: Finding) -> bool:
+    """Return True if an environment keeps a finding: two matrices must give one environment the same file.
+
+    Findings of the severity INFO depend on the targets, except UNREVIEWED.
+    """
+    return row.severity is not Severity.INFO or row.code is Code.UNREVIEWED
+
+
+def _is_uninstallable(findings: tuple[Finding, ...]) -> bool:
+    """Return True if there is nothing to install, so that not even a broken environment can be rebuilt."""
+    codes = {row.code for row in findings if row.severity is Severity.ERROR}
+    return bool(codes & {Code.NOT_INSTALLABLE, Code.PYTHON_UNSUPPORTED})
+
+
+def _environment(
+    combination: Combination,
+    release: TensorflowRelease,
+    python: PythonPart,
+    cuda: CudaPart,
+    findings: tuple[Finding, ...],
+) -> Environment:
+    assert python.system is not None  # noqa: S101 - checked by the caller
+    stack, gpu = cuda.stack, combination.flavor == "gpu"
+    packages = (*combination.packages, *combination.additions.packages)
+    pinned = {parse(text).name for text in packages}
+    return Environment(
+        id=environment_id(
+            tensorflow=release.version,
+            python=python.python,
+            cuda=short(stack.cuda, combination.cuda) if stack else None,
+            cudnn=short(stack.cudnn, combination.cudnn) if stack and stack.cudnn else None,
+            system=python.system.short,
+            arch=combination.arch,
+            extras=suffixes(combination, release.package),
+        ),
+        tensorflow=release.version,
+        package=release.package,
+        python=python.python,
+        os=python.system.name,
+        arch=combination.arch,
+        flavor=combination.flavor,
+        cuda=stack.cuda if stack else None,
+        cudnn=stack.cudnn if stack else None,
+        minimum_driver=cuda.minimum_driver,
+        requirements=(f"{release.package}=={release.version}", *packages),
+        cuda_wheels=stack.wheels if stack else (),
+        constraints=tuple(text for text in release.caps if parse(text).name not in pinned),
+        libraries=release.libraries if gpu else (),
+        loader_folders=loader_folders(release, stack.wheels) if stack and stack.wheels else (),
+        built_cuda=release.cuda if gpu else None,
+        built_cudnn=release.cudnn if gpu else None,
+        cubins=release.cubins if gpu else (),
+        ptx=release.ptx if gpu else (),
+        controls=combination.controls,
+        chosen=(
+            *(("package",) if combination.package is None else ()),
+            *python.chosen,
+            *(stack.chosen if stack else ()),
+        ),
+        form=msgspec.UNSET if combination.form == "devel" else combination.form,
+        findings=findings,
+        base=_registry_base(python.system, python.python, gpu=gpu),
+        system_cuda=_system_cuda(python.system, stack) if stack else msgspec.UNSET,
+        additions=combination.additions if combination.additions != NOTHING_ADDED else msgspec.UNSET,
+    )
+
+
+def _system_cuda(system: OperatingSystem, stack: CudaStack) -> SystemCudaWish | msgspec.UnsetType:
+    """Describe the CUDA in the system's own packages, and the wheel for its cuDNN."""
+    row = system.packages
+    if row is None or stack.cudnn is None:
+        return msgspec.UNSET
+    return SystemCudaWish(
+        os=row.os,
+        component=row.component,
+        repository=row.repository,
+        folders=row.folders,
+        packages=row.packages,
+        cudnn=f"{row.cudnn_wheel}=={stack.cudnn}",
+    )
+
+
+def _registry_base(system: OperatingSystem, python: str, *, gpu: bool) -> RegistryBase | msgspec.UnsetType:
+    """Describe a base that cannot be bootstrapped."""
+    if system.suite:
+        return msgspec.UNSET
+    name = f"python{python}" if python in system.offers else "python3"
+    return RegistryBase(
+        image=system.image,
+        python_packages=(name, f"{name}-venv") if system.package_source in {"debian", "ubuntu"} else (),
+        brings_cuda=gpu and system.brings is not None,
+        states_driver=system.brings is not None and bool(system.brings.require_cuda),
+    )
+
+
+def _rejected(combination: Combination, findings: tuple[Finding, ...]) -> Rejection:
+    sentence = findings[0].message if findings else "It cannot be built."
+    return Rejection(combination=combination, id=rejected_id(combination), findings=findings, sentence=sentence)

@@ -14,10 +14,9 @@ from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import TensorflowRelease
 from envbuilder.compat.check import check
 from envbuilder.compat.check_text import change_text, new_text
-from envbuilder.compat.nearest import Near, nearest
+from envbuilder.compat.nearest import Installable, Near, nearest
 from envbuilder.compat.question import Question
 from envbuilder.compat.resolve import resolve
-from envbuilder.compat.works import Installable, Works
 from envbuilder.environment import Change, Combination, Environment, Predicate, Rejection
 from envbuilder.finding import Code
 from envbuilder.reproduce.causes import FIRST_WITHOUT_WINDOWS_GPU
@@ -233,7 +232,7 @@ _NOT_FOUND = frozenset({Code.MISSING_LIBRARY, Code.LIBRARY_PATH, Code.CUDA_MISMA
 _UPPER = frozenset({"<", "<=", "==", "~="})
 
 
-def other_way(lead: Code, question: Question, works: Works[Question], catalog: Catalog) -> Near[Question] | None:
+def other_way(lead: Code, question: Question, works: Installable, catalog: Catalog) -> Near[Question] | None:
     """Return the fix, or None if no fix for this cause is known."""
     if lead in _PACKAGE:
         return _bounded(_PACKAGE[lead], question, works, catalog)
@@ -246,7 +245,7 @@ def other_way(lead: Code, question: Question, works: Works[Question], catalog: C
     return None
 
 
-def _bounded(name: str, question: Question, works: Works[Question], catalog: Catalog) -> Near[Question] | None:
+def _bounded(name: str, question: Question, works: Installable, catalog: Catalog) -> Near[Question] | None:
     """Give a package the bounds that the release needs, where all else may stay as it is."""
     version = catalog.version(question.tensorflow)
     rows = catalog.distributions(version) if version else ()
@@ -274,7 +273,7 @@ def _bounds(name: str, release: TensorflowRelease) -> str | None:
     return None
 
 
-def _with_wheels(question: Question, works: Works[Question]) -> Near[Question] | None:
+def _with_wheels(question: Question, works: Installable) -> Near[Question] | None:
     """Take CUDA from wheels, where nothing else has to change for it but a pre-release to its release."""
     plain = msgspec.structs.replace(question, install="plain", cuda=None, cudnn=None)
     found = nearest(plain, works)
@@ -286,7 +285,7 @@ def _with_wheels(question: Question, works: Works[Question]) -> Near[Question] |
     return found._replace(changes=(*others, Change("install", "CUDA of the system", None)))
 
 
-def _without_need(question: Question, works: Works[Question], catalog: Catalog) -> Near[Question] | None:
+def _without_need(question: Question, works: Installable, catalog: Catalog) -> Near[Question] | None:
     """Leave a release whose wheels alone ask for more of the processor than those around it."""
     rows = catalog.processor_needs_of(question.tensorflow)
     after = next((row.after for row in rows if row.after is not None and catalog.version(row.after)), None)
@@ -304,7 +303,7 @@ def finishes(change: Change) -> bool:
     return both and versions.numbers(change.old) == versions.numbers(str(change.new))
 
 
-def _with_python(question: Question, works: Works[Question], catalog: Catalog) -> Near[Question] | None:
+def _with_python(question: Question, works: Installable, catalog: Catalog) -> Near[Question] | None:
     """Name the newest Python that the release has wheels for, where an installer found none for the one that runs."""
     version = catalog.version(question.tensorflow)
     release = next(iter(catalog.distributions(version)), None) if version else None
@@ -324,7 +323,7 @@ _Said = dict[str, tuple[str, Evidence]]
 
 
 def working_side(
-    reported: Reported, question: Question, works: Works[Question], catalog: Catalog, *, as_it_is: bool
+    reported: Reported, question: Question, works: Installable, catalog: Catalog, *, as_it_is: bool
 ) -> tuple[Near[Question], tuple[Evidence, ...]] | None:
     """Return what the report has working, where the rules find it possible on the failing host, and who says so.
 

@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from envbuilder.compat.container import requirement_met
+from envbuilder.compat.rules.driver import requirement_met
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.image.render import required_cuda
 from envbuilder.support import decoding

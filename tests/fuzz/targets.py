@@ -37,8 +37,8 @@ from envbuilder.cli.output import as_json, flattened
 from envbuilder.compat.check import check
 from envbuilder.compat.fleet import FleetHost
 from envbuilder.compat.plan import plan
+from envbuilder.compat.question import QuestionOptions, question
 from envbuilder.compat.selectors import select
-from envbuilder.compat.words import Words, question
 from envbuilder.engine import connection, images, layers
 from envbuilder.engine.buildkit import Trace
 from envbuilder.image import apt_sources, build, lockfile, mirrors, omissions, system_lock, wheel_records
@@ -200,12 +200,12 @@ MANY = ("gpus", "capabilities", "packages")
 def asked(data: bytes) -> None:
     """Ask a question: each line is a field and its words."""
     lines = (decoding.lossy(line)[:400].partition(" ") for line in data.split(b"\n"))
-    words = {name: text for name, _, text in lines if name in Words.__struct_fields__ and text}
+    words = {name: text for name, _, text in lines if name in QuestionOptions.__struct_fields__ and text}
     given: dict[str, Any] = {name: (text,) if name in MANY else text for name, text in words.items()}
     for name, value in (("avx", True), ("install", None), ("arch", None), ("thin", ())):
         if name in given:
             given[name] = value
-    check(question(Words(**{"tensorflow": "2.20.0", **given})), store.load())
+    check(question(QuestionOptions(**{"tensorflow": "2.20.0", **given})), store.load())
 
 
 def selector(data: bytes) -> None:

@@ -20,7 +20,7 @@ from registries import SECRET_BCRYPT, docker_registry, login, own_address
 
 from envbuilder.catalog.store import load
 from envbuilder.cli import main
-from envbuilder.compat.resolver import Resolver
+from envbuilder.compat.resolve import Resolver
 from envbuilder.engine import archive
 from envbuilder.engine.docker import connect
 from envbuilder.engine.port import BuildRequest

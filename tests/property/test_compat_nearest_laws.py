@@ -21,12 +21,10 @@ from envbuilder.catalog.rows import TensorflowRelease
 from envbuilder.catalog.store import load
 from envbuilder.compat.check import answer, findings_of
 from envbuilder.compat.check_text import change_text
-from envbuilder.compat.nearest import Near, nearest
-from envbuilder.compat.nearest_side import AXES
+from envbuilder.compat.nearest import AXES, MAX_IMAGES, Buildable, Installable, Near, nearest, other_images
 from envbuilder.compat.plan import plan
 from envbuilder.compat.question import Question
-from envbuilder.compat.resolver import Resolver
-from envbuilder.compat.works import IMAGES, Buildable, Installable, images_beside
+from envbuilder.compat.resolve import Resolver
 from envbuilder.environment import Change, Combination, Environment, Rejection
 from envbuilder.finding import compatible
 from envbuilder.matrix import Include, Matrix, Targets
@@ -48,7 +46,7 @@ def opened(wish: Wish, axes: tuple[str, ...], version: str, catalog: Catalog) ->
     free: dict[str, str | tuple[str, ...] | None] = {axis: () if axis == "packages" else None for axis in axes}
     if "base_image" in axes:
         assert isinstance(wish, Question)
-        for image in images_beside(wish.base_image, version, catalog)[:IMAGES]:
+        for image in other_images(wish.base_image, version, catalog)[:MAX_IMAGES]:
             yield msgspec.structs.replace(wish, tensorflow=version, **{**free, "base_image": image.name})
     yield msgspec.structs.replace(wish, tensorflow=version, **free)
 

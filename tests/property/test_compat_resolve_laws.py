@@ -24,11 +24,9 @@ from small_catalogs import (
 
 from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import TensorflowRelease
-from envbuilder.compat.nearest import nearest
+from envbuilder.compat.nearest import Buildable, nearest
 from envbuilder.compat.plan import plan
-from envbuilder.compat.resolve import resolve
-from envbuilder.compat.resolver import Resolver
-from envbuilder.compat.works import Buildable
+from envbuilder.compat.resolve import Resolver, resolve
 from envbuilder.environment import Combination, Environment, Rejection
 from envbuilder.matrix import Axes, Exclude, Matrix, Targets
 

@@ -15,10 +15,9 @@ from envbuilder.catalog.rows import DriverBranch
 from envbuilder.compat.binding import bind
 from envbuilder.compat.candidate import Candidate
 from envbuilder.compat.check import check, findings_of
-from envbuilder.compat.nearest import nearest
+from envbuilder.compat.nearest import Installable, nearest
 from envbuilder.compat.question import Question
-from envbuilder.compat.rules import RULES, judge, ordered
-from envbuilder.compat.works import Installable
+from envbuilder.compat.rules import RULES, evaluate, ordered
 from envbuilder.finding import Code, Severity, compatible
 
 
@@ -38,7 +37,7 @@ def test_findings_do_not_depend_on_order(question: Question, random) -> None:
     candidate = candidate_of(question)
     rules = random.sample(RULES, len(RULES))
     asked = tuple(finding for rule in rules for finding in rule.find(candidate, CATALOG))
-    judged = judge(candidate, CATALOG)
+    judged = evaluate(candidate, CATALOG)
     named = tuple(
         finding for finding in judged if finding.code is Code.DRIVER_BRANCH
     )  # no rule: it asks them all again
@@ -79,8 +78,8 @@ def test_no_rule_reads_the_other_side(question: Question) -> None:
         whole, cuda=None, cudnn=None, toolkit=None, built=None, cudnn_row=None, driver=None, branch=None, devices=()
     )
     gpu = msgspec.structs.replace(whole, python=None, system=None, glibc=None, glibc_of="", avx=True, packages=())
-    assert judge(host, CATALOG, ("host",)) == judge(whole, CATALOG, ("host",))
-    assert judge(gpu, CATALOG, ("gpu",)) == judge(whole, CATALOG, ("gpu",))
+    assert evaluate(host, CATALOG, ("python",)) == evaluate(whole, CATALOG, ("python",))
+    assert evaluate(gpu, CATALOG, ("cuda",)) == evaluate(whole, CATALOG, ("cuda",))
 
 
 @examples(66)

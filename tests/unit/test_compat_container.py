@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from envbuilder.compat.container import requirement_met
+from envbuilder.compat.rules.driver import requirement_met
 
 ASKS = "cuda>=12.5 brand=tesla,driver>=535,driver<536 brand=nvidia,driver>=550,driver<551"
 

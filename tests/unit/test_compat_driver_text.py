@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envbuilder.catalog.store import load
-from envbuilder.compat.driver_text import driver_meant
+from envbuilder.compat.question import driver_in
 
 CATALOG = load()
 SMI = "| NVIDIA-SMI 535.183.01             Driver Version: 535.104.05   CUDA Version: 12.2     |"
@@ -49,21 +49,21 @@ KERNEL = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  470.57.02  Tue Jul 13 
 )
 def test_a_text_names_one_driver_or_stays_as_it_is(text: str, driver: str) -> None:
     """Packages, lines of nvidia-smi and the kernel module's, and Windows' long numbers name the driver in them."""
-    assert driver_meant(text) == driver
+    assert driver_in(text) == driver
 
 
 def test_every_release_of_the_catalogue_means_itself() -> None:
     """What is a driver already is not changed."""
     for row in CATALOG.drivers:
         for release in (row.branch, *row.releases):
-            assert driver_meant(release) == release
-            assert driver_meant(f"Driver Version: {release}.") in {release, f"Driver Version: {release}."}
+            assert driver_in(release) == release
+            assert driver_in(f"Driver Version: {release}.") in {release, f"Driver Version: {release}."}
 
 
 @given(st.text(alphabet="0123456789.Rrx*- v:", max_size=40))
 def test_nothing_is_made_up(text: str) -> None:
     """The driver that a text names stands in it, or is made of its last digits; asking again changes nothing."""
-    found = driver_meant(text)
+    found = driver_in(text)
     digits = "".join(one for one in text if one.isdigit())
     assert found in text or "".join(one for one in found if one.isdigit()) in digits
-    assert driver_meant(found) == found
+    assert driver_in(found) == found

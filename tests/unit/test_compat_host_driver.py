@@ -7,8 +7,8 @@ import pytest
 from envbuilder import versions
 from envbuilder.catalog.rows import CudaToolkit
 from envbuilder.catalog.store import load
-from envbuilder.compat import host_driver
-from envbuilder.compat.candidate import Candidate, candidate
+from envbuilder.compat.candidate import Candidate, with_rows
+from envbuilder.compat.rules.driver import minimum_driver, own_driver, reaches_minimum
 
 CATALOG = load()
 RELEASE = CATALOG.release("2.18.0")
@@ -18,7 +18,7 @@ WITH_WINDOWS = [row for row in CATALOG.cuda if row.windows_driver is not None]
 def on(driver: str) -> Candidate:
     """Make a candidate with this driver."""
     assert RELEASE is not None
-    return candidate(RELEASE, CATALOG, driver=driver)
+    return with_rows(Candidate(release=RELEASE, driver=driver), CATALOG)
 
 
 @pytest.mark.parametrize("toolkit", WITH_WINDOWS, ids=[row.version for row in WITH_WINDOWS])
@@ -39,7 +39,7 @@ def test_a_toolkits_own_driver_for_windows_reaches_its_minimum(toolkit: CudaTool
     """A toolkit runs with the driver that it came with, on either system."""
     for driver in (toolkit.driver, toolkit.windows_driver, toolkit.windows_minimum_driver):
         assert driver is not None
-        assert host_driver.reaches_minimum(on(driver), toolkit)
+        assert reaches_minimum(on(driver), toolkit)
 
 
 @pytest.mark.parametrize("number", [number for row in CATALOG.drivers for number in row.windows])
@@ -48,7 +48,7 @@ def test_a_number_of_windows_is_never_told_to_take_one_of_linux(number: str) -> 
     host = on(f"{number}.50")
     assert host.windows == number
     for toolkit in CATALOG.cuda:
-        told = (host_driver.minimum(host, toolkit, CATALOG), host_driver.own(host, toolkit, CATALOG) or "Windows")
+        told = (minimum_driver(host, toolkit, CATALOG), own_driver(host, toolkit, CATALOG) or "Windows")
         assert all("Windows" in one or one.startswith("branch ") for one in told), (toolkit.version, told)
 
 
@@ -59,5 +59,5 @@ def test_a_number_of_linux_is_told_as_it_is(row) -> None:
         host = on(release)
         assert host.windows == ""
         for toolkit in CATALOG.cuda:
-            assert host_driver.minimum(host, toolkit, CATALOG) == toolkit.minimum_driver
-            assert host_driver.own(host, toolkit, CATALOG) == toolkit.driver
+            assert minimum_driver(host, toolkit, CATALOG) == toolkit.minimum_driver
+            assert own_driver(host, toolkit, CATALOG) == toolkit.driver

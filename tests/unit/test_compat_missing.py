@@ -13,8 +13,8 @@ from envbuilder import versions
 from envbuilder.catalog.store import load
 from envbuilder.cli.age import warn_of_age
 from envbuilder.compat.check import answer, findings_of
-from envbuilder.compat.missing import newer_than, no_release
 from envbuilder.compat.question import Question
+from envbuilder.compat.unknown import newer_than, no_release
 from envbuilder.finding import Code, Finding
 
 CATALOG = load()

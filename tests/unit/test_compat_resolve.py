@@ -193,6 +193,6 @@ def test_the_form_runtime_is_refused_below_python_3_7(form: Form, *, is_accepted
     assert isinstance(found, Environment) is is_accepted, found
     if isinstance(found, Rejection):
         assert found.findings[0].code is Code.PYTHON_UNSUPPORTED
-        assert "form runtime" in found.sentence
+        assert "variant runtime" in found.sentence
     newer = resolve(Combination(tensorflow="2.6.2", python="3.7", form=form), CATALOG, Targets())
     assert isinstance(newer, Environment), newer

@@ -13,7 +13,7 @@ from envbuilder.compat.binding import bind
 from envbuilder.compat.fleet import findings_on
 from envbuilder.compat.question import Question
 from envbuilder.compat.resolve import resolve
-from envbuilder.compat.rules import judge
+from envbuilder.compat.rules import evaluate
 from envbuilder.environment import Combination, Environment, Rejection
 from envbuilder.finding import Code, Severity
 from envbuilder.image.context import templates
@@ -90,7 +90,7 @@ def test_plan_and_check_agree_on_a_base_that_brings_cuda(driver: str, gpu: str) 
         )
         candidate = bind(asked, CATALOG).candidate
         assert candidate is not None
-        said = [(row.severity, row.code, row.message) for row in judge(candidate, CATALOG, ("gpu",))]
+        said = [(row.severity, row.code, row.message) for row in evaluate(candidate, CATALOG, ("cuda",))]
         ours = [(row.severity, row.code, row.message) for row in findings_on(one, driver, (gpu,), CATALOG)]
         assert ours == said, (one.id, driver, gpu)
 

@@ -14,7 +14,7 @@ import pytest
 from apt_repository import Archive, Signer, served
 
 from envbuilder.catalog.store import load
-from envbuilder.compat.resolver import Resolver
+from envbuilder.compat.resolve import Resolver
 from envbuilder.environment import Combination, Environment
 from envbuilder.errors import EnvbuilderError, InfrastructureError, UsageError
 from envbuilder.image import debian, system_lock

@@ -11,7 +11,7 @@ import pytest
 from index_server import Site, serving, wheel
 
 from envbuilder.catalog.store import load
-from envbuilder.compat.resolver import Resolver
+from envbuilder.compat.resolve import Resolver
 from envbuilder.environment import Additions, Combination, Environment
 from envbuilder.errors import UnsatisfiableError
 from envbuilder.image import lockfile

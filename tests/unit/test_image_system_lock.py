@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from envbuilder.catalog.store import load
-from envbuilder.compat.resolver import Resolver
+from envbuilder.compat.resolve import Resolver
 from envbuilder.environment import Additions, Combination, Environment
 from envbuilder.errors import InfrastructureError, InputError
 from envbuilder.image import system_lock

@@ -10,7 +10,7 @@ import pytest
 from made_images import Layer, image_of, outside, row
 
 from envbuilder.catalog.store import load
-from envbuilder.compat.resolver import Resolver
+from envbuilder.compat.resolve import Resolver
 from envbuilder.environment import Additions, Combination, Environment
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.image import lockfile, system_lock

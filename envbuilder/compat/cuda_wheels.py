@@ -1,4 +1,4 @@
-"""List the CUDA wheels that an environment may have: the release's own set first, then others that it may load."""
+"""Sets of CUDA wheels for an environment: the release's own set first, then others that it can load."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ import msgspec
 from envbuilder import versions
 from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import BaseImage, SystemCuda, TensorflowRelease
+from envbuilder.compat.findings import finding
 from envbuilder.compat.requirement import parse
+from envbuilder.finding import Code, Finding
 
 
-class Stack(msgspec.Struct, frozen=True):
-    """One exactly pinned set of CUDA wheels, and the CUDA and cuDNN versions that it brings.
+class CudaStack(msgspec.Struct, frozen=True):
+    """A CUDA and cuDNN with their exactly pinned wheels.
 
-    It has no wheels where the base brings them; ``cudnn`` is None where that has none.
+    It has no wheels if the base brings CUDA; ``cudnn`` is None if the base has none.
     """
 
     cuda: str
@@ -25,17 +27,19 @@ class Stack(msgspec.Struct, frozen=True):
     chosen: tuple[str, ...] = ()
 
 
-def stacks(release: TensorflowRelease, cuda: str | None, cudnn: str | None, catalog: Catalog) -> Iterator[Stack]:
-    """List the sets for a wish, the best first; the rules judge which of them fit.
+def wheel_stacks(
+    release: TensorflowRelease, cuda: str | None, cudnn: str | None, catalog: Catalog
+) -> Iterator[CudaStack]:
+    """Yield the sets of wheels for a CUDA and cuDNN, the best first; the rules decide which of them fit.
 
-    A release that was published before the CUDA wheels borrows the set of a later one with the same CUDA major. Where
-    cuDNN is left open, the set's own comes first, then one of each range of GPUs that the index's wheels serve.
+    A release older than the CUDA wheels borrows the set of a later one with the same CUDA major. If cuDNN is open, the
+    set's own comes first, then one for each range of GPUs that the wheels on the index support.
     """
     chosen = (*(() if cuda else ("cuda",)), *(() if cudnn else ("cudnn",)))
     for donor in _donors(release, cuda, catalog):
         line, pinned = _cudnn_pin(donor.release)
         for version in _cudnns(release, cudnn, line, pinned, catalog):
-            yield Stack(
+            yield CudaStack(
                 cuda=cuda or versions.minor(donor.cuda),
                 cudnn=version,
                 wheels=tuple(
@@ -45,34 +49,44 @@ def stacks(release: TensorflowRelease, cuda: str | None, cudnn: str | None, cata
             )
 
 
-def brought_by(image: BaseImage) -> Stack:
-    """Return what a base brings."""
-    return Stack(cuda=image.cuda, cudnn=image.cudnn, wheels=(), chosen=("cuda", "cudnn"))
+def base_stack(image: BaseImage) -> CudaStack:
+    """Return the CUDA of a base."""
+    return CudaStack(cuda=image.cuda, cudnn=image.cudnn, wheels=(), chosen=("cuda", "cudnn"))
 
 
-def packaged(release: TensorflowRelease, row: SystemCuda, cudnn: str | None, catalog: Catalog) -> Iterator[Stack]:
-    """List what a distribution's packages give, each with another cuDNN of the wheels for its CUDA, the best first."""
+def system_stacks(
+    release: TensorflowRelease, row: SystemCuda, cudnn: str | None, catalog: Catalog
+) -> Iterator[CudaStack]:
+    """Yield the CUDA of a distribution's packages with each cuDNN wheel for it, the best first."""
     pins = (_cudnn_pin(donor.release) for donor in _donors(release, None, catalog))
     tested = next((version for line, version in pins if line == row.cudnn_wheel), "0")
     for version in _cudnns(release, cudnn, row.cudnn_wheel, tested, catalog) if release.cudnn else ():
         chosen = () if cudnn else ("cudnn",)
-        yield Stack(cuda=row.cuda, cudnn=version, wheels=(), chosen=("cuda", *chosen))
+        yield CudaStack(cuda=row.cuda, cudnn=version, wheels=(), chosen=("cuda", *chosen))
 
 
-def why_none(release: TensorflowRelease, cuda: str | None, cudnn: str | None, catalog: Catalog) -> str:
-    """Say what is missing where there is no set of wheels for a wish."""
+def no_stack(release: TensorflowRelease, cuda: str | None, cudnn: str | None, catalog: Catalog) -> Finding:
+    """NOT_INSTALLABLE: there is no set of wheels for a CUDA and cuDNN."""
     donor = next(iter(_donors(release, cuda, catalog)), None)
-    if donor is None:
-        wish = f"CUDA {cuda or release.cuda}"
-        return f"No set of {wish} wheels is known for {release.package} {release.version}: NVIDIA published none."
-    line, _ = _cudnn_pin(donor.release)
-    return f"No wheel of cuDNN {cudnn or release.cudnn} is known for CUDA {versions.major(donor.cuda)} ({line})."
+    return finding(
+        Code.NOT_INSTALLABLE,
+        "no_cuda_wheels" if donor is None else "no_cudnn_wheel",
+        (release,),
+        package=release.package,
+        version=release.version,
+        built_cuda=release.cuda,
+        built_cudnn=release.cudnn,
+        cuda=cuda or release.cuda,
+        cudnn=cudnn or release.cudnn,
+        major=versions.major(donor.cuda) if donor else "",
+        wheel=_cudnn_pin(donor.release)[0] if donor else "",
+    )
 
 
-def stand_in(cuda: str, catalog: Catalog) -> str | None:
-    """Find a CUDA whose wheels are known and whose files have the same names as those of one without wheels.
+def substitute_cuda(cuda: str, catalog: Catalog) -> str | None:
+    """Return a CUDA with wheels whose files have the same names as those of a CUDA without wheels.
 
-    A report's mismatch can be rebuilt with it: what a build opens and what is there are the same.
+    It reproduces the mismatch of a report: a build opens the same files, and they are there or not.
     """
     asked = catalog.toolkit(cuda)
     for row in sorted(catalog.donors, key=lambda row: versions.key(row.version), reverse=True):
@@ -82,8 +96,8 @@ def stand_in(cuda: str, catalog: Catalog) -> str | None:
     return None
 
 
-def stand_in_cudnn(release: TensorflowRelease, cuda: str | None, cudnn: str, catalog: Catalog) -> str | None:
-    """Find the nearest cuDNN wheel of the same major that the build accepts, or refuses, like the one asked for."""
+def substitute_cudnn(release: TensorflowRelease, cuda: str | None, cudnn: str, catalog: Catalog) -> str | None:
+    """Return the nearest cuDNN wheel of the same major that the build accepts, or refuses, like the given one."""
     loaded = cuda or release.cuda
     if loaded is None or release.cudnn is None:
         return None
@@ -98,7 +112,7 @@ def stand_in_cudnn(release: TensorflowRelease, cuda: str | None, cudnn: str, cat
 
 
 def _files(sonames: tuple[str, ...]) -> frozenset[str]:
-    """Leave the profiler's library out: TensorFlow runs without it."""
+    """Return the files without the profiler's library: TensorFlow runs without it."""
     return frozenset(name for name in sonames if not name.startswith("libcupti"))
 
 
@@ -110,7 +124,7 @@ class _Donor(NamedTuple):
 
 
 def _donors(release: TensorflowRelease, cuda: str | None, catalog: Catalog) -> Iterator[_Donor]:
-    """Give the releases whose set may be used, its own first; one for each CUDA version."""
+    """Yield the releases whose set may be used, its own first; one for each CUDA version."""
     built = release.cuda
     if built is None:
         return
@@ -128,7 +142,7 @@ def _donors(release: TensorflowRelease, cuda: str | None, catalog: Catalog) -> I
 
 
 def _runtime(release: TensorflowRelease, built: str) -> str:
-    """Return the CUDA of a release's own set: its runtime's version, or what the release was built with."""
+    """Return the CUDA of a release's own set: the version of its runtime, or that of the build."""
     runtime = next((parse(text) for text in release.cuda_wheels if "cuda-runtime" in text), None)
     return runtime.bounds[0][1] if runtime is not None and runtime.bounds else built
 
@@ -136,7 +150,7 @@ def _runtime(release: TensorflowRelease, built: str) -> str:
 def _closeness(
     donor: _Donor, release: TensorflowRelease, built: str
 ) -> tuple[bool, bool, tuple[int, ...], versions.Key]:
-    """Prefer the same cuDNN major, then a CUDA that is not older, then the nearest CUDA, then the newest release."""
+    """Prefer the same cuDNN major, a CUDA that is not older, the nearest CUDA, and the newest release."""
     return (
         versions.same_major(donor.release.cudnn, release.cudnn),
         versions.at_least(donor.cuda, built),
@@ -151,13 +165,13 @@ def _cudnn_pin(donor: TensorflowRelease) -> tuple[str, str]:
 
 
 def _cudnns(release: TensorflowRelease, cudnn: str | None, line: str, pinned: str, catalog: Catalog) -> Iterator[str]:
-    """Give the versions of the cuDNN wheel to try: as wished, or what this release accepts, the set's own first."""
+    """Yield the versions of the cuDNN wheel to try: the given one, or all that this release accepts, its own first."""
     if cudnn is not None:
         alike = pinned if versions.is_prefix(cudnn, pinned) else catalog.newest_wheel(line, (("==", f"{cudnn}.*"),))
         found = alike or catalog.newest_wheel(line, (("==", cudnn),))
         yield from () if found is None else (found,)
         return
-    if release.cudnn is None:  # no claim: what it accepts cannot be told, the set's own is what was tested together
+    if release.cudnn is None:  # no claim about accepted versions; the set's own was tested with it
         yield pinned
         return
     built = versions.minor(release.cudnn)

@@ -1,4 +1,4 @@
-"""Name environments: ids that are valid image tags, readable, and different for different combinations."""
+"""Ids of environments: valid image tags, readable, different for different combinations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from envbuilder.environment import NOTHING_ADDED, WHOLE, Combination
 _FOREIGN = re.compile(r"[^A-Za-z0-9_.-]")
 
 _LONGEST = 128
-"""What the registries' specification allows for a tag."""
+"""The longest tag that the specification of registries allows."""
 
 
 def environment_id(
@@ -33,8 +33,8 @@ def environment_id(
     return _tag("-".join((f"tf{tensorflow}", py, *stack, place, *machine, *extras)))
 
 
-def wished_id(combination: Combination) -> str:
-    """Name a combination that was not resolved, by what was wished; an axis left open is not named."""
+def rejected_id(combination: Combination) -> str:
+    """Compose the id of a combination that was not resolved; it leaves out open axes."""
     wish = combination
     text = f"tf{wish.tensorflow}"
     if wish.python:
@@ -52,7 +52,7 @@ def wished_id(combination: Combination) -> str:
 
 
 def suffixes(combination: Combination, package: str | None) -> tuple[str, ...]:
-    """List what tells a combination from the plain one: its package, requirements, controls and form."""
+    """List the differences from the plain combination: package, requirements, additions, controls and variant."""
     extras = [package] if package and combination.package else []
     extras += [_requirement(text) for text in combination.packages]
     added = combination.additions
@@ -79,6 +79,6 @@ def _digest(text: str) -> str:
 
 
 def short(version: str, wish: str | None) -> str:
-    """Return the minor version that an id shows, or more of it where the wish said more and got it."""
-    said_more = wish is not None and len(versions.numbers(wish)) > 2 and versions.is_prefix(wish, version)  # noqa: PLR2004
-    return wish if wish is not None and said_more else versions.minor(version)
+    """Return the version that an id shows: the minor version, or a longer one if the combination has it."""
+    longer = wish is not None and len(versions.numbers(wish)) > 2 and versions.is_prefix(wish, version)  # noqa: PLR2004
+    return wish if wish is not None and longer else versions.minor(version)

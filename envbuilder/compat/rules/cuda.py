@@ -1,0 +1,283 @@
+"""Rules about the CUDA and cuDNN that are loaded: their versions, their files, and where the loader finds them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from envbuilder import versions
+from envbuilder.catalog import library_search
+from envbuilder.catalog.model import Catalog
+from envbuilder.catalog.rows import BaseImage, CudaToolkit, TensorflowRelease
+from envbuilder.compat.candidate import Candidate, Rule
+from envbuilder.compat.findings import finding, listed, name_of
+from envbuilder.finding import Code, Finding
+
+_NOT_IN_TOOLKIT = ("libcudnn", "libcuda.", "libnccl", "libnvinfer", "libnvrtc", "libnvshmem")
+"""Files that are not part of a CUDA toolkit."""
+
+
+def gpu_build(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]:
+    """NOT_A_GPU_BUILD: a wheel without CUDA although a GPU is to be used."""
+    release = candidate.release
+    if not candidate.gpu or not release.installable or candidate.uses_gpu:
+        return
+    if release.gpu and release.wheels and not any(wheels.arch == candidate.arch for wheels in release.wheels):
+        return  # NOT_INSTALLABLE
+    others = [row.package for row in catalog.distributions(release.version) if row.gpu]
+    yield finding(
+        Code.NOT_A_GPU_BUILD,
+        "arch" if release.gpu else "distribution" if others else "no_distribution",
+        (release,),
+        name=name_of(release),
+        arch=candidate.arch,
+        package=release.package,
+        version=release.version,
+        other=others[0] if others else "",
+    )
+
+
+def missing_sonames(candidate: Candidate, toolkit: CudaToolkit) -> tuple[str, ...]:
+    """List the files that the build opens and that a toolkit has under another name."""
+    known = {soname.split(".so")[0] for soname in toolkit.sonames}
+    return tuple(
+        soname
+        for soname in candidate.release.libraries
+        if not soname.startswith(_NOT_IN_TOOLKIT) and soname.split(".so")[0] in known and soname not in toolkit.sonames
+    )
+
+
+def cuda_loads(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
+    """CUDA_MISMATCH: the toolkit's files have other names than this build opens, or the toolkit is older."""
+    release, toolkit, cuda = candidate.release, candidate.toolkit, candidate.cuda
+    if not candidate.uses_gpu or cuda is None or release.cuda is None:
+        return
+    fields = {"name": name_of(release), "built": release.cuda, "cuda": cuda}
+    missing = missing_sonames(candidate, toolkit) if toolkit is not None else ()
+    if missing or (not versions.same_major(release.cuda, cuda) and (toolkit is None or not toolkit.sonames)):
+        yield finding(
+            Code.CUDA_MISMATCH,
+            "other_files" if missing else "other_major",
+            (release, toolkit),
+            sonames=listed(missing),
+            line=versions.minor(cuda),
+            major=versions.major(cuda),
+            **fields,
+        )
+    elif toolkit is not None and not versions.at_least(versions.minor(cuda), versions.minor(release.cuda)):
+        yield finding(Code.CUDA_MISMATCH, "older", (release, toolkit), major=versions.major(release.cuda), **fields)
+
+
+def cudnn_loads(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]:
+    """CUDNN_MISMATCH: another major, a minor older than the build's, or a cuDNN for another CUDA."""
+    release, cudnn = candidate.release, candidate.cudnn
+    if not candidate.uses_gpu or cudnn is None or release.cudnn is None:
+        return
+    built, loaded = versions.numbers(release.cudnn)[:2], versions.numbers(cudnn)[:2]
+    if built[0] != loaded[0] or (len(loaded) > 1 and loaded < built):
+        yield finding(
+            Code.CUDNN_MISMATCH,
+            "major" if built[0] != loaded[0] else "older",
+            (release,),
+            name=name_of(release),
+            built=release.cudnn,
+            cudnn=cudnn,
+            major=built[0],
+        )
+    row, toolkit = candidate.cudnn_row, candidate.toolkit
+    if row is None or toolkit is None:
+        return
+    if release.cuda is not None and not versions.same_major(toolkit.version, release.cuda):
+        return  # nothing of that toolkit is loaded: CUDA_MISMATCH
+    majors, cuda = {versions.major(text) for text in row.cuda}, versions.major(toolkit.version)
+    if majors and cuda not in majors:
+        first = _first_cudnn(cuda, release.cudnn, catalog)
+        yield finding(
+            Code.CUDNN_MISMATCH,
+            "other_cuda" if first else "other_cuda_without_cudnn",
+            (row,),
+            cudnn=cudnn,
+            cuda=cuda,
+            majors=listed([str(number) for number in sorted(majors)]),
+            first=first,
+            major=built[0],
+        )
+
+
+def _first_cudnn(cuda: int, built: str, catalog: Catalog) -> str:
+    """Return the oldest cuDNN for a CUDA major that a build accepts, or ''."""
+    rows = (
+        row.version
+        for row in catalog.cudnn
+        if versions.same_major(row.version, built)
+        and versions.at_least(row.version, built)
+        and any(versions.major(text) == cuda for text in row.cuda)
+    )
+    return min(rows, key=versions.key, default="")
+
+
+def one_cuda(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
+    """TWO_CUDA_STACKS: the image and the extra each bring a CUDA."""
+    image = candidate.image
+    if candidate.uses_gpu and image is not None and candidate.install == "and-cuda" and candidate.release.and_cuda:
+        yield finding(
+            Code.TWO_CUDA_STACKS,
+            "image_and_extra",
+            (image, candidate.release),
+            image=image.name,
+            brought=f"CUDA {image.cuda}" + (f" and cuDNN {image.cudnn}" if image.cudnn else ""),
+            cuda=candidate.cuda,
+            cudnn=candidate.cudnn,
+        )
+
+
+def xla_tools(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]:
+    """XLA_TOOLS_MISSING: the image's flavour has neither ptxas nor libdevice."""
+    image = candidate.image
+    flavor = catalog.flavor(image) if image is not None else None
+    if not candidate.uses_gpu or image is None or flavor is None or flavor.tools:
+        return
+    if candidate.install == "and-cuda" and candidate.release.and_cuda:
+        return
+    major = versions.major(image.cuda)
+    yield finding(Code.XLA_TOOLS_MISSING, "flavor", (image, flavor), image=image.name, flavor=image.flavor, major=major)
+
+
+def libraries_found(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]:
+    """LIBRARY_PATH, MISSING_LIBRARY: this build does not search the libraries' folders, or nothing brings them."""
+    release, image = candidate.release, candidate.image
+    if not candidate.uses_gpu:
+        return
+    if release.finds_cuda in {"unfindable", "partly"} and candidate.install in {"and-cuda", None}:
+        yield from _not_searched(candidate, catalog)
+    elif image is not None or candidate.unseen:
+        pass  # its content is evaluated below, or not known
+    elif candidate.install == "and-cuda" and not release.and_cuda:
+        yield _without_cuda(release, "no_extra")
+    elif candidate.install in {"plain", "system"} and candidate.cuda is None:
+        yield _without_cuda(release, candidate.install)
+    if image is None and candidate.install == "and-cuda" and candidate.python not in release.extra_fails_on:
+        yield from _opened_on_demand(release)
+    if image is not None and not (candidate.install == "and-cuda" and release.and_cuda):
+        yield from _not_in_image(candidate, image, catalog)
+
+
+def _without_cuda(release: TensorflowRelease, variant: str) -> Finding:
+    return finding(
+        Code.MISSING_LIBRARY,
+        variant,
+        (release,),
+        soname=next(iter(release.libraries), "the CUDA libraries"),
+        name=name_of(release),
+        sonames=listed(release.libraries),
+        cuda=release.cuda,
+        cudnn=release.cudnn,
+    )
+
+
+def _not_in_image(candidate: Candidate, image: BaseImage, catalog: Catalog) -> Iterator[Finding]:
+    """MISSING_LIBRARY: the image's flavour leaves out a library that the build opens, or the image has no cuDNN.
+
+    A CUDA or cuDNN of another version than the image's comes from elsewhere.
+    """
+    release, flavor, toolkit = candidate.release, catalog.flavor(image), candidate.toolkit
+    known = toolkit.sonames if toolkit is not None and toolkit == catalog.toolkit(image.cuda) else ()
+    left_out = [soname for soname in release.libraries if soname in known and soname not in _of_image(image, catalog)]
+    fields = {"name": name_of(release), "image": image.name}
+    if left_out and flavor is not None:
+        yield finding(
+            Code.MISSING_LIBRARY,
+            "inspected_image" if image.holds is not None else "flavor",
+            (image,) if image.holds is not None else (image, flavor),
+            soname=left_out[0],
+            sonames=listed(left_out),
+            cuda=image.cuda,
+            flavor=flavor.name,
+            **fields,
+        )
+    if image.cudnn is None and candidate.cudnn is None:
+        soname = next((name for name in release.libraries if name.startswith("libcudnn")), "libcudnn")
+        yield finding(Code.MISSING_LIBRARY, "cudnn", (image,), soname=soname, **fields)
+
+
+def _of_image(image: BaseImage, catalog: Catalog) -> frozenset[str]:
+    """Return the libraries of an image on the loader's path."""
+    toolkit, flavor = catalog.toolkit(image.cuda), catalog.flavor(image)
+    cudnn = {f"libcudnn.so.{versions.major(image.cudnn)}"} if image.cudnn else set()
+    every = toolkit.sonames if toolkit is not None else ()
+    prefixes = flavor.libraries if flavor is not None else ()
+    return frozenset(soname for soname in every if not prefixes or soname.startswith(prefixes)) | cudnn
+
+
+def _not_searched(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]:
+    """LIBRARY_PATH: wheels have these libraries, and this build does not search their folders.
+
+    An installation by the extra fails. Pinned wheels are an INFO: environments of envbuilder configure the loader, a
+    manual installation has to.
+    """
+    release, image = candidate.release, candidate.image
+    brought = _of_image(image, catalog) if image is not None else frozenset()
+    lost = [name for name in library_search.unfound(release.libraries, release.searches) if name not in brought]
+    if not lost or (image is not None and candidate.install is None):
+        return
+    later = _next_patch_that_finds_cuda(release, catalog) if candidate.install else None
+    yield finding(
+        Code.LIBRARY_PATH,
+        "pinned" if candidate.install is None else "extra_with_later" if later else "extra",
+        (release,),
+        name=name_of(release),
+        sonames=listed(lost),
+        folders=_folders(map(library_search.folder_of, lost)),
+        opener=library_search.OPENER,
+        later=later,
+    )
+
+
+def _folders(names: Iterable[str]) -> str:
+    return listed([f"nvidia/{name}/lib" for name in dict.fromkeys(names)])
+
+
+_WITHOUT: Mapping[str, str] = {
+    "cuda_cupti": "the profiler sees nothing of the GPU",
+    "cuda_nvrtc": "compiling a kernel with NVRTC fails",
+    "nccl": "collectives between GPUs fail",
+    "nvshmem": "collectives by NVSHMEM fail",
+}
+"""The consequence of a missing library that is opened on demand, by its wheel's folder."""
+
+
+def _opened_on_demand(release: TensorflowRelease) -> Iterator[Finding]:
+    """LIBRARY_PATH: this build does not search the extra's folders for libraries that it opens on demand."""
+    needed = {library_search.folder_of(soname) for soname in release.libraries}
+    lost = [folder for folder in library_search.unsearched(release, release.and_cuda) if folder not in needed]
+    if lost and release.finds_cuda in {"wheels", "partly"}:
+        yield finding(
+            Code.LIBRARY_PATH,
+            "on_demand",
+            (release,),
+            name=name_of(release),
+            folders=_folders(lost),
+            consequences=listed([_WITHOUT.get(folder, f"functions of {folder} fail") for folder in lost]),
+            opener=library_search.OPENER,
+        )
+
+
+def _next_patch_that_finds_cuda(release: TensorflowRelease, catalog: Catalog) -> str | None:
+    later = (
+        row.version
+        for version in catalog.versions
+        if versions.minor(version) == versions.minor(release.version)
+        and versions.key(version) > versions.key(release.version)
+        for row in catalog.distributions(version)
+        if row.package == release.package and row.finds_cuda == "wheels"
+    )
+    return next(later, None)
+
+
+RULES: tuple[Rule, ...] = (
+    Rule("cuda", (Code.NOT_A_GPU_BUILD,), gpu_build),
+    Rule("cuda", (Code.CUDA_MISMATCH,), cuda_loads),
+    Rule("cuda", (Code.CUDNN_MISMATCH,), cudnn_loads),
+    Rule("cuda", (Code.TWO_CUDA_STACKS,), one_cuda),
+    Rule("cuda", (Code.XLA_TOOLS_MISSING,), xla_tools),
+    Rule("cuda", (Code.LIBRARY_PATH, Code.MISSING_LIBRARY), libraries_found),
+)

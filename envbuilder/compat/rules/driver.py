@@ -1,0 +1,270 @@
+"""Rules about the driver: does it run this CUDA and support each GPU, and does the image start on it.
+
+Windows, and WSL 2, which shows the driver of Windows, number drivers differently.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+
+from envbuilder import versions
+from envbuilder.catalog.model import Catalog
+from envbuilder.catalog.rows import CudaToolkit, DriverBranch
+from envbuilder.compat.candidate import Candidate, Device, Rule
+from envbuilder.compat.findings import finding, listed, span
+from envbuilder.finding import Code, Finding
+
+
+def reaches_minimum(candidate: Candidate, toolkit: CudaToolkit) -> bool:
+    """Return True if the driver is not below a toolkit's minimum, with minor-version compatibility.
+
+    A branch without a release is evaluated by its newest release for Linux.
+    """
+    minimum = toolkit.minimum_driver
+    if candidate.windows and not candidate.branch_named:
+        minimum = toolkit.windows_minimum_driver or minimum
+    return candidate.driver is not None and versions.at_least(candidate.driver, minimum)
+
+
+def minimum_driver(candidate: Candidate, toolkit: CudaToolkit, catalog: Catalog) -> str:
+    """Name a toolkit's minimum driver: ``525.60.13``, or ``528.33 (Windows)``."""
+    return _on_host(candidate, toolkit.minimum_driver, toolkit.windows_minimum_driver, catalog)
+
+
+def own_driver(candidate: Candidate, toolkit: CudaToolkit, catalog: Catalog) -> str | None:
+    """Name a toolkit's own driver, the oldest that compiles its PTX; None if no source names it."""
+    return _on_host(candidate, toolkit.driver, toolkit.windows_driver, catalog) if toolkit.driver else None
+
+
+def _on_host(candidate: Candidate, linux: str, windows: str | None, catalog: Catalog) -> str:
+    """Name a driver in the numbers of the host: ``525.60.13``, or ``528.33 (Windows)``."""
+    if not candidate.windows:
+        return linux
+    if windows is not None:
+        return f"{windows} (Windows)"
+    branch = catalog.branch(linux)
+    if branch is None:
+        return f"{linux} (Linux)"
+    if not branch.windows:
+        return f"branch {branch.branch}"
+    return f"{branch.windows[0]} (Windows' first number for branch {branch.branch})"
+
+
+def forward_compatible(candidate: Candidate) -> bool:
+    """Return True if CUDA's forward-compatibility package can help this driver on these GPUs.
+
+    It needs the kernel module of Linux: not Windows, not WSL 2.
+    """
+    if candidate.compat is False or candidate.windows or not candidate.devices or not _forward_branch(candidate):
+        return False
+    return all(device.row is not None and device.row.data_center for device in candidate.devices)
+
+
+def _forward_branch(candidate: Candidate) -> bool:
+    toolkit, branch = candidate.toolkit, candidate.branch
+    return toolkit is not None and branch is not None and branch.branch in toolkit.forward_compat
+
+
+def driver_runs_cuda(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]:
+    """DRIVER_TOO_OLD, DRIVER_FORWARD_COMPAT, DRIVER_MINOR_COMPAT: can this driver run this toolkit."""
+    toolkit, driver = candidate.toolkit, candidate.driver
+    if not candidate.uses_gpu or toolkit is None or driver is None:
+        return
+    cuda = toolkit.version
+    minimum = minimum_driver(candidate, toolkit, catalog)
+    if reaches_minimum(candidate, toolkit):
+        if toolkit.driver is not None and not versions.at_least(driver, toolkit.driver):
+            own = own_driver(candidate, toolkit, catalog)
+            yield finding(
+                Code.DRIVER_MINOR_COMPAT, "older", (toolkit,), driver=driver, cuda=cuda, own=own, minimum=minimum
+            )
+    elif forward_compatible(candidate):
+        yield finding(
+            Code.DRIVER_FORWARD_COMPAT,
+            "in_image" if candidate.compat else "not_in_image",
+            (toolkit, candidate.branch),
+            driver=driver,
+            minimum=minimum,
+            cuda=cuda,
+            package=f"cuda-compat-{cuda.replace('.', '-')}",
+        )
+    else:
+        others = [device.name for device in candidate.devices if device.row is None or not device.row.data_center]
+        variant = "below_minimum"
+        if _forward_branch(candidate):
+            if candidate.windows:
+                variant = "windows"
+            elif others and candidate.compat is not False:
+                variant = "not_data_center"
+            elif not candidate.devices:
+                variant = "no_gpu_given"
+        yield finding(
+            Code.DRIVER_TOO_OLD, variant, (toolkit,), driver=driver, cuda=cuda, minimum=minimum, gpus=listed(others)
+        )
+
+
+def driver_supports_gpu(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]:
+    """GPU_UNSUPPORTED_BY_DRIVER: the branch is older than the GPU, or has dropped it."""
+    if not candidate.gpu or candidate.driver is None:
+        return
+    for device in candidate.devices:
+        first = device.row.minimum_driver if device.row else catalog.first_drivers.get(device.capability, "")
+        variant, fields = _unsupported(candidate, device, first, catalog)
+        if variant:
+            yield finding(
+                Code.GPU_UNSUPPORTED_BY_DRIVER,
+                variant,
+                (candidate.branch, device.row),
+                gpu=device.name,
+                label=device.label,
+                driver=candidate.driver,
+                **fields,
+            )
+
+
+def _unsupported(candidate: Candidate, device: Device, first: str, catalog: Catalog) -> tuple[str, dict[str, str]]:
+    """Choose the variant of the finding, '' for a supported GPU, and its fields."""
+    branch, own = candidate.branch, versions.key(device.capability)
+    named = {"first": _driver_for_host(candidate, first, catalog) if first else ""}
+    if branch is not None:
+        oldest, newest = branch.first_capability, branch.last_capability
+        if versions.same(oldest, newest) and not versions.same(device.capability, oldest):  # a board's own branch
+            return "other_product", {"branch": branch.branch, "product": branch.kind, "capability": oldest}
+        if own < versions.key(oldest):
+            last = _last_branch(device, catalog)
+            return "dropped" if last else "dropped_by_all", {"branch": branch.branch, "last": last}
+        if own > versions.key(newest):
+            return "older" if first else "older_than_any", {"capability": newest, **named}
+    older = first and candidate.driver is not None and not versions.at_least(candidate.driver, first)
+    return ("may_be_older", named) if older else ("", {})
+
+
+def _driver_for_host(candidate: Candidate, driver: str, catalog: Catalog) -> str:
+    """Name a driver for Linux in the numbers of the host, by the toolkit that it came with."""
+    rows = (row for row in catalog.cuda if row.driver and versions.same(row.driver, driver))
+    return _on_host(candidate, driver, next((row.windows_driver for row in rows), None), catalog)
+
+
+def _last_branch(device: Device, catalog: Catalog) -> str:
+    own = versions.key(device.capability)
+    rows = (
+        row for row in catalog.drivers if versions.key(row.first_capability) <= own <= versions.key(row.last_capability)
+    )
+    return max((row.branch for row in rows), key=versions.key, default="")
+
+
+def branch_given(candidate: Candidate, works: Callable[[str], bool], *, newest_works: bool) -> Iterator[Finding]:
+    """DRIVER_BRANCH: a branch was given without a release; name the evaluated one, and older ones that do not work.
+
+    A newer release of a branch works if an older one does.
+    """
+    branch = candidate.branch
+    if branch is None or not candidate.uses_gpu:
+        return
+    known = branch.production
+    refused = known[: bisect_left(known, True, key=works)] if newest_works and known and not works(known[0]) else ()
+    yield finding(
+        Code.DRIVER_BRANCH,
+        "older_refused" if refused else "newest",
+        (branch,),
+        branch=branch.branch,
+        given=_given(candidate, branch),
+        evaluated=_evaluated(known),
+        first=known[len(refused)] if refused else "",
+        refused=span(refused),
+    )
+
+
+def _evaluated(known: tuple[str, ...]) -> str:
+    if not known:
+        return "the catalogue has none of its releases, so the first of them is evaluated"
+    if len(known) == 1:
+        return f"{known[0]} is evaluated, its only known production release"
+    return f"{known[-1]} is evaluated, the newest of its production releases ({known[0]} to {known[-1]})"
+
+
+def _given(candidate: Candidate, branch: DriverBranch) -> str:
+    if not candidate.windows:
+        return f"Driver {branch.branch} names a branch"
+    return (
+        f"Driver {candidate.windows} is Windows' number for branch {branch.branch}, with releases numbered as on Linux"
+    )
+
+
+_CONDITION = re.compile(r"^(cuda|driver|arch|brand)(>=|<=|!=|=|<|>)([A-Za-z0-9.]+)$")
+
+
+def requirement_met(
+    text: str, *, cuda: str | None, driver: str | None, brand: str | None, capability: str | None
+) -> bool | None:
+    """Evaluate ``NVIDIA_REQUIRE_CUDA`` for one GPU as the container runtime does: spaces are OR, commas are AND.
+
+    None if a decisive value is not known. Raises ValueError for a text that is not a requirement.
+    """
+    known = {"cuda": cuda, "driver": driver, "brand": brand, "arch": capability}
+    any_of: list[bool | None] = []
+    for alternative in text.split():
+        every = [_condition(part, known) for part in alternative.split(",")]
+        any_of.append(False if False in every else None if None in every else True)
+    if True in any_of or not any_of:
+        return True
+    return None if None in any_of else False
+
+
+def _condition(text: str, known: dict[str, str | None]) -> bool | None:
+    found = _CONDITION.match(text)
+    if found is None:
+        raise ValueError(f"not a condition of NVIDIA_REQUIRE_CUDA: {text!r}")
+    name, operator, wanted = found.groups()
+    value = known[name]
+    if value is None:
+        return None
+    if name == "brand":
+        return (value == wanted) is (operator == "=")
+    own, other = versions.key(value), versions.key(wanted)
+    return {
+        ">=": own >= other,
+        "<=": own <= other,
+        "<": own < other,
+        ">": own > other,
+        "=": own == other,
+        "!=": own != other,
+    }[operator]
+
+
+def container_starts(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
+    """CONTAINER_REQUIREMENT: the runtime refuses to start the image on this driver and GPU."""
+    image, driver, branch = candidate.image, candidate.driver, candidate.branch
+    if image is None or driver is None or not image.require_cuda or not candidate.gpu:
+        return
+    for device in candidate.devices or (Device("", ""),):
+        brand = device.row.brand if device.row is not None else None
+        met = requirement_met(
+            image.require_cuda,
+            cuda=branch.cuda if branch is not None else None,
+            driver=driver,
+            brand=brand,
+            capability=device.capability or None,
+        )
+        if met is False:
+            yield finding(
+                Code.CONTAINER_REQUIREMENT,
+                "driver_and_gpu" if brand is not None else "driver",
+                (image, branch),
+                image=image.name,
+                driver=driver,
+                gpu=device.name,
+                brand=brand,
+                cuda=image.cuda,
+                brought=branch.cuda if branch else "unknown",
+                requirement=image.require_cuda.split()[0],
+            )
+
+
+RULES: tuple[Rule, ...] = (
+    Rule("cuda", (Code.DRIVER_TOO_OLD, Code.DRIVER_FORWARD_COMPAT, Code.DRIVER_MINOR_COMPAT), driver_runs_cuda),
+    Rule("cuda", (Code.GPU_UNSUPPORTED_BY_DRIVER,), driver_supports_gpu),
+    Rule("cuda", (Code.CONTAINER_REQUIREMENT,), container_starts),
+)

@@ -1,0 +1,229 @@
+"""Rules about GPU code: which code CUDA, cuDNN and TensorFlow's kernels have for each GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from envbuilder import versions
+from envbuilder.catalog import gpu_code
+from envbuilder.catalog.model import Catalog
+from envbuilder.catalog.rows import CudaToolkit, Kernels, Ptx
+from envbuilder.compat.candidate import Candidate, Device, Rule
+from envbuilder.compat.findings import finding, listed, name_of
+from envbuilder.compat.rules.driver import forward_compatible, own_driver
+from envbuilder.finding import Code, Finding
+
+
+def gpu_is_in_machine(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
+    """ARCH_MISMATCH: the GPU exists with another CPU architecture only."""
+    for device in candidate.devices if candidate.gpu else ():
+        row = device.row
+        if row is not None and row.arch not in {"", candidate.arch}:
+            yield finding(Code.ARCH_MISMATCH, "gpu", (row,), gpu=device.name, required=row.arch, arch=candidate.arch)
+
+
+def _has_machine_code(built_for: tuple[str, ...], device: Device) -> bool:
+    return any(gpu_code.runs_cubin(built, device.capability) for built in built_for)
+
+
+def cuda_supports_gpu(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]:
+    """GPU_UNSUPPORTED_BY_CUDA: the toolkit's libraries have no machine code for the GPU."""
+    toolkit = candidate.toolkit
+    if not candidate.uses_gpu or toolkit is None:
+        return
+    for device in candidate.devices:
+        dropped = versions.key(device.capability) < versions.key(toolkit.first_capability)
+        if not dropped and _has_machine_code(toolkit.capabilities, device):
+            continue
+        newer = [
+            row.version
+            for row in catalog.cuda
+            if versions.same_major(row.version, candidate.cuda) and _has_machine_code(row.capabilities, device)
+        ]
+        yield finding(
+            Code.GPU_UNSUPPORTED_BY_CUDA,
+            "dropped" if dropped else "newer" if newer else "newer_than_major",
+            (toolkit,),
+            gpu=device.name,
+            label=device.label,
+            capability=device.capability,
+            cuda=toolkit.version,
+            first=toolkit.first_capability,
+            last=toolkit.last_capability,
+            toolkit=min(newer, key=versions.key, default=""),
+            major=versions.major(toolkit.version),
+        )
+
+
+def cudnn_supports_gpu(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]:
+    """GPU_UNSUPPORTED_BY_CUDNN: this cuDNN has no kernels for the GPU."""
+    row = candidate.cudnn_row
+    if not candidate.uses_gpu or row is None:
+        return
+    for device in candidate.devices:
+        own, first, last = versions.key(device.capability), row.first_capability, row.last_capability
+        dropped = first is not None and own < versions.key(first)
+        newer = last is not None and own > versions.key(last) and not versions.same_major(device.capability, last)
+        if not dropped and not newer:
+            continue
+        usable = [
+            other.version
+            for other in catalog.cudnn
+            if versions.same_major(other.version, candidate.cudnn)
+            and other.first_capability is not None
+            and versions.key(other.first_capability) <= own
+        ]
+        yield finding(
+            Code.GPU_UNSUPPORTED_BY_CUDNN,
+            "newer" if not dropped else "dropped" if usable else "dropped_by_all",
+            (row,),
+            gpu=device.name,
+            label=device.label,
+            capability=device.capability,
+            cudnn=candidate.cudnn,
+            first=first,
+            last=max(usable, key=versions.key, default="") if dropped else last,
+        )
+
+
+def kernels_run(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]:
+    """NO_KERNEL_IMAGE, PTX_TOO_NEW, PTX_JIT, PTX_JIT_GENERATED: the code of TensorFlow's own kernels for each GPU.
+
+    A program needs the hand-written and the generated kernels: the release fails if one kind does.
+    """
+    if not candidate.uses_gpu:
+        return
+    for device in candidate.devices:
+        lacking = [kind for kind in _kinds(candidate) if not _has_machine_code(kind.cubins, device)]
+        failure = next((found for kind in lacking if (found := _failure(candidate, device, kind, catalog))), None)
+        if failure is not None:
+            yield failure
+        elif lacking:
+            yield from _compiled(candidate, device, lacking[0], catalog)
+
+
+def _kinds(candidate: Candidate) -> tuple[Kernels, ...]:
+    """Return the release's kernels; if they were not read, its sums as hand-written ones without an ISA."""
+    release = candidate.release
+    if release.kernels or not (release.cubins or release.ptx):
+        return release.kernels
+    ptx = tuple(Ptx(_sm(text), "") for text in release.ptx)
+    return (Kernels(origin="hand-written", fat_binaries=0, cubins=release.cubins, ptx=ptx),)
+
+
+def _failure(candidate: Candidate, device: Device, kind: Kernels, catalog: Catalog) -> Finding | None:
+    """Return why kernels without machine code for a GPU cannot be compiled for it either; None if they can."""
+    usable = [one for one in kind.ptx if gpu_code.compiles_for(one, device.capability)]
+    if not usable:
+        return _no_target(candidate, device, kind, catalog)
+    if any(_compiles(candidate, one, catalog) for one in usable):
+        return None
+    oldest = min(usable, key=lambda one: versions.order(one.isa))
+    return _isa_too_new(candidate, device, kind, oldest, catalog)
+
+
+def _compiler(candidate: Candidate, ptx: Ptx, catalog: Catalog) -> CudaToolkit | None:
+    """Return the oldest toolkit that compiles a PTX text; without an ISA, the toolkit of the release."""
+    return catalog.compiler(ptx.isa) if ptx.isa else candidate.built
+
+
+def _compiles(candidate: Candidate, ptx: Ptx, catalog: Catalog) -> bool:
+    """Return True if the driver compiles a PTX text: its own CUDA must know the ISA.
+
+    Minor-version compatibility does not help with PTX. Unknown counts as True: the next finding is then about time,
+    not a claim of failure.
+    """
+    driver, branch, needed = candidate.driver, candidate.branch, _compiler(candidate, ptx, catalog)
+    if driver is None or needed is None:
+        return True
+    if branch is None if needed.driver is None else versions.at_least(driver, needed.driver):
+        return True
+    if branch is not None and versions.at_least(branch.cuda, needed.version):
+        return True
+    loaded = candidate.toolkit
+    if loaded is None or not forward_compatible(candidate) or not versions.at_least(loaded.version, needed.version):
+        return False
+    return candidate.compat is True or not versions.at_least(driver, loaded.minimum_driver)
+
+
+def _fields(candidate: Candidate, device: Device, kind: Kernels) -> dict[str, str]:
+    """Return the fields that the texts about kernels have in common."""
+    return {
+        "gpu": device.name,
+        "label": device.label,
+        "name": name_of(candidate.release),
+        "sm": _sm(device.capability),
+        "held": _held(kind),
+    }
+
+
+def _no_target(candidate: Candidate, device: Device, kind: Kernels, catalog: Catalog) -> Finding:
+    release, report = candidate.release, catalog.report(candidate.release, device.capability)
+    for_one = next((one for one in kind.ptx if gpu_code.is_alone(one)), None)
+    return finding(
+        Code.NO_KERNEL_IMAGE,
+        "hand_written" if kind.origin == "hand-written" else "generated_for_one" if for_one else "generated",
+        (release, report if report is not None and report.works is False else None),
+        cubins=listed(kind.cubins),
+        target=for_one.target if for_one else "",
+        only=gpu_code.capability(for_one) if for_one else "",
+        **_fields(candidate, device, kind),
+    )
+
+
+def _isa_too_new(candidate: Candidate, device: Device, kind: Kernels, ptx: Ptx, catalog: Catalog) -> Finding:
+    release, needed, branch = candidate.release, _compiler(candidate, ptx, catalog), candidate.branch
+    wanted = own_driver(candidate, needed, catalog) if needed is not None else "a newer one"
+    fields = {**_fields(candidate, device, kind), "driver": candidate.driver, "wanted": wanted}
+    if kind.origin == "hand-written":
+        cuda = needed.version if needed else release.cuda
+        return finding(Code.NO_KERNEL_IMAGE, "driver_cannot_compile", (release, needed), cuda=cuda, **fields)
+    own = catalog.toolkit(branch.cuda) if branch is not None else None
+    newest_isa = own.ptx_isa if own is not None else ""
+    variant = "generated_with_limit" if newest_isa else "generated"
+    return finding(Code.PTX_TOO_NEW, variant, (release, needed, branch), isa=ptx.isa, newest_isa=newest_isa, **fields)
+
+
+def _compiled(candidate: Candidate, device: Device, kind: Kernels, catalog: Catalog) -> Iterator[Finding]:
+    """Report the cost, or the reported failure, of compiling kernels for this GPU in the driver."""
+    release, fields = candidate.release, _fields(candidate, device, kind)
+    usable = [one for one in kind.ptx if gpu_code.compiles_for(one, device.capability)]
+    ptx = max(usable, key=lambda one: versions.numbers(gpu_code.capability(one)))
+    if kind.origin == "generated":
+        yield finding(Code.PTX_JIT_GENERATED, "generated", (release,), ptx=ptx.target, **fields)
+        return
+    report = catalog.report(release, device.capability)
+    if report is not None and report.works is False:
+        yield finding(Code.NO_KERNEL_IMAGE, "reported", (release, report), symptom=report.symptom, **fields)
+        return
+    yield finding(Code.PTX_JIT, "hand_written", (release,), ptx=_compute(ptx), **fields)
+    if report is not None and report.works is None:
+        yield finding(Code.UNKNOWN, "report", gpu=device.name, label=device.label, symptom=report.symptom)
+
+
+def _held(kind: Kernels) -> str:
+    if kind.origin == "hand-written":
+        ptx = [f"{_compute(one)} PTX" for one in kind.ptx]
+    else:
+        ptx = [f"{one.target} PTX of ISA {one.isa}" for one in kind.ptx]
+    return ", ".join([*map(_sm, kind.cubins), *ptx])
+
+
+def _sm(capability: str) -> str:
+    return f"sm_{capability.replace('.', '')}"
+
+
+def _compute(ptx: Ptx) -> str:
+    return f"compute_{gpu_code.capability(ptx).replace('.', '')}"
+
+
+RULES: tuple[Rule, ...] = (
+    Rule("cuda", (Code.ARCH_MISMATCH,), gpu_is_in_machine),
+    Rule("cuda", (Code.GPU_UNSUPPORTED_BY_CUDA,), cuda_supports_gpu),
+    Rule("cuda", (Code.GPU_UNSUPPORTED_BY_CUDNN,), cudnn_supports_gpu),
+    Rule(
+        "cuda",
+        (Code.NO_KERNEL_IMAGE, Code.PTX_TOO_NEW, Code.PTX_JIT, Code.PTX_JIT_GENERATED, Code.UNKNOWN),
+        kernels_run,
+    ),
+)

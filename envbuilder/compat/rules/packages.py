@@ -1,0 +1,256 @@
+"""Rules about the Python part: can it be installed, the Python, glibc, the processor, and other packages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from envbuilder import versions
+from envbuilder.catalog.model import Catalog
+from envbuilder.catalog.rows import TensorflowRelease, WheelSet
+from envbuilder.compat.candidate import Candidate, Rule
+from envbuilder.compat.findings import finding, listed, name_of, span
+from envbuilder.compat.requirement import Bound, exact_pin, holds_for, parse
+from envbuilder.finding import Code, Finding
+
+
+def reviewed(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
+    """UNREVIEWED: the release's row was proposed by a program, and nobody has reviewed it."""
+    release = candidate.release
+    if not release.reviewed:
+        yield finding(Code.UNREVIEWED, "row", (release,), name=name_of(release), verified=release.verified)
+
+
+def installable(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
+    """NOT_INSTALLABLE: a source archive that raises, no wheel for the machine, or an extra with lost pins."""
+    release, python = candidate.release, candidate.python
+    fields = {"name": name_of(release), "package": release.package, "version": release.version}
+    if not release.installable:
+        yield finding(
+            Code.NOT_INSTALLABLE,
+            "source_archive",
+            (release,),
+            reason=release.not_installable_because or "its distribution has no wheel",
+            instead="another version" if release.package == "tensorflow" else "`tensorflow` of the same version",
+            **fields,
+        )
+    elif _wheels(candidate) is None and release.wheels:
+        archs = tuple(dict.fromkeys(row.arch for row in release.wheels))
+        yield finding(
+            Code.NOT_INSTALLABLE,
+            "arch",
+            (release,),
+            arch=candidate.arch,
+            archs=listed(archs),
+            required=listed(archs, "or"),
+            **fields,
+        )
+    if candidate.install == "and-cuda" and extra_fails(release, python):
+        others = [text for text in release.pythons if text not in release.extra_fails_on]
+        yield finding(
+            Code.NOT_INSTALLABLE,
+            "extra_on_python" if others else "extra",
+            (release,),
+            python=python,
+            others=listed(others, "or"),
+            reason=release.extra_fails_because,
+            **fields,
+        )
+
+
+def extra_fails(release: TensorflowRelease, python: str | None) -> bool:
+    """Return True if the extra ``and-cuda`` cannot be resolved on this Python (None: on any)."""
+    broken = set(release.extra_fails_on)
+    return python in broken if python is not None else bool(broken) and broken >= set(release.pythons)
+
+
+def _wheels(candidate: Candidate) -> WheelSet | None:
+    return next((row for row in candidate.release.wheels if row.arch == candidate.arch), None)
+
+
+def python_supported(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
+    """PYTHON_UNSUPPORTED: no wheel for this Python, or the system has another one."""
+    wheels, release, python, system = _wheels(candidate), candidate.release, candidate.python, candidate.system
+    if python is None:
+        return
+    if candidate.system_python not in {None, python} and system is not None:
+        yield finding(
+            Code.PYTHON_UNSUPPORTED,
+            "system",
+            (system,),
+            python=python,
+            system=system.name,
+            own=candidate.system_python,
+        )
+    if wheels is not None and python not in wheels.pythons:
+        yield finding(
+            Code.PYTHON_UNSUPPORTED,
+            "wheel",
+            (release,),
+            python=python,
+            name=name_of(release),
+            span=span(wheels.pythons),
+            pythons=listed(wheels.pythons, "or"),
+            nearest=min(wheels.pythons, key=lambda text: versions.distance(text, python)),
+        )
+
+
+def glibc_new_enough(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
+    """GLIBC_TOO_OLD: the system's C library is older than the wheel's tag, or is not glibc."""
+    wheels, other, release = _wheels(candidate), candidate.other, candidate.release
+    if other is not None:
+        yield finding(
+            Code.GLIBC_TOO_OLD,
+            "other_libc",
+            (release, other),
+            system=other.name,
+            libc=other.libc,
+            name=name_of(release),
+        )
+    if wheels is None or candidate.glibc is None or versions.at_least(candidate.glibc, wheels.glibc):
+        return
+    yield finding(
+        Code.GLIBC_TOO_OLD,
+        "older",
+        (release, candidate.system or candidate.image),
+        system=candidate.glibc_of,
+        name=name_of(release),
+        required=wheels.glibc,
+        glibc=candidate.glibc,
+    )
+
+
+def cpu_features(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]:
+    """CPU_FEATURE_MISSING: the wheel is compiled for instructions that the processor lacks (SIGILL at import)."""
+    needs = [feature.upper() for feature in candidate.release.cpu_features if feature.lower().startswith("avx")]
+    if candidate.avx or not needs or candidate.arch != "x86_64":
+        return
+    yield finding(
+        Code.CPU_FEATURE_MISSING,
+        "avx",
+        (candidate.release,),
+        name=name_of(candidate.release),
+        features=listed(needs),
+        first=next((row.first for row in catalog.processor_needs if row.feature == "avx"), candidate.release.version),
+    )
+
+
+_CODE_OF = {
+    "numpy": Code.NUMPY_ABI,
+    "protobuf": Code.PROTOBUF_ABI,
+    "keras": Code.KERAS_MISMATCH,
+    "tf-keras": Code.KERAS_MISMATCH,
+}
+_TITLE = {"numpy": "NumPy", "protobuf": "protobuf", "keras": "Keras"}
+
+
+def packages_fit(candidate: Candidate, _catalog: Catalog | None = None) -> Iterator[Finding]:
+    """NUMPY_ABI, PROTOBUF_ABI, KERAS_MISMATCH, PACKAGE_CONFLICT: a pinned package outside of this build's bounds."""
+    release = candidate.release
+    for package, version in candidate.packages:
+        refusing = (row for row in bounds_on(candidate, package) if not versions.admits(row[0].bounds, version))
+        bound, declared = next(refusing, (None, False))
+        if bound is not None:
+            yield finding(
+                _CODE_OF.get(package, Code.PACKAGE_CONFLICT),
+                "declared" if declared else "undeclared",
+                (release,),
+                name=name_of(release),
+                title=_TITLE.get(package, package),
+                package=package,
+                version=version,
+                bound=bound.text,
+            )
+        if package == "tf-keras" and versions.minor(version) != versions.minor(release.version):
+            yield finding(
+                Code.KERAS_MISMATCH,
+                "tf_keras",
+                (release,),
+                version=version,
+                minor=versions.minor(version),
+                tensorflow=release.version,
+                own_minor=versions.minor(release.version),
+                bound=_tf_keras_bound(release),
+            )
+
+
+def _tf_keras_bound(release: TensorflowRelease) -> str:
+    return f"~={versions.minor(release.version)}.0"
+
+
+def bounds_on(candidate: Candidate, package: str) -> Iterator[tuple[Bound, bool]]:
+    """Yield the bounds on a package: those of the wheel's metadata (True), then those that it lacks (False)."""
+    release = candidate.release
+    for text, declared in (*((text, True) for text in release.requires), *((text, False) for text in release.caps)):
+        bound = parse(text)
+        if bound.name == package and bound.bounds and holds_for(text, candidate.python, candidate.arch):
+            yield bound, declared
+
+
+def repinned(
+    packages: tuple[str, ...], candidate: Candidate
+) -> tuple[tuple[str, ...], tuple[tuple[str, str, str | None], ...]]:
+    """Replace the pins that a release refuses by its own bounds, and list them: ``(numpy, 2.0.0, <2)``.
+
+    A refused pin without such bounds is removed (None); all others stay.
+    """
+    new: list[str] = []
+    changed: list[tuple[str, str, str | None]] = []
+    for text in packages:
+        pin = exact_pin(text)
+        if pin is None or not any(packages_fit(msgspec.structs.replace(candidate, packages=(pin,)))):
+            new.append(text)
+            continue
+        every = [bound for bound, _ in bounds_on(candidate, pin[0])]
+        bounds = next(([one] for one in every if "<" in one.text and not versions.admits(one.bounds, pin[1])), every)
+        own = [_tf_keras_bound(candidate.release)] if pin[0] == "tf-keras" else []
+        wanted = ",".join(dict.fromkeys((*(bound.text for bound in bounds), *own))) or None
+        new += [f"{pin[0]}{wanted}"] if wanted else []
+        changed.append((*pin, wanted))
+    return tuple(new), tuple(changed)
+
+
+def unbounded(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]:
+    """NUMPY_ABI, PROTOBUF_ABI, KERAS_MISMATCH: an unpinned install brings a newer package than the build can load.
+
+    It does if the index has one for this Python.
+    """
+    if candidate.install not in {"and-cuda", "plain"}:
+        return
+    pinned = {package for package, _ in candidate.packages}
+    for text in candidate.release.caps:
+        cap, first = parse(text), catalog.first_beyond.get(text)
+        ceiling = next((version for operator, version in cap.bounds if operator == "<"), None)
+        if cap.name not in _CODE_OF or cap.name in pinned or ceiling is None or text in candidate.unreleased:
+            continue
+        if first is not None and candidate.python and not versions.at_least(candidate.python, first.python):
+            continue
+        declared = [bound for bound, stated in bounds_on(candidate, cap.name) if stated and _has_ceiling(bound)]
+        if any(not versions.admits(bound.bounds, ceiling) for bound in declared):
+            continue
+        yield finding(
+            _CODE_OF[cap.name],
+            "loose" if declared else "unbounded",
+            (candidate.release, first),
+            name=name_of(candidate.release),
+            title=_TITLE[cap.name],
+            package=cap.name,
+            bound=cap.text,
+            loose=declared[0].text if declared else "",
+        )
+
+
+def _has_ceiling(bound: Bound) -> bool:
+    return any(operator in {"<", "<=", "==", "~="} for operator, _ in bound.bounds)
+
+
+RULES: tuple[Rule, ...] = (
+    Rule("python", (Code.UNREVIEWED,), reviewed),
+    Rule("python", (Code.NOT_INSTALLABLE,), installable),
+    Rule("python", (Code.PYTHON_UNSUPPORTED,), python_supported),
+    Rule("python", (Code.GLIBC_TOO_OLD,), glibc_new_enough),
+    Rule("python", (Code.CPU_FEATURE_MISSING,), cpu_features),
+    Rule("python", (Code.NUMPY_ABI, Code.PROTOBUF_ABI, Code.KERAS_MISMATCH, Code.PACKAGE_CONFLICT), packages_fit),
+    Rule("python", (Code.NUMPY_ABI, Code.PROTOBUF_ABI, Code.KERAS_MISMATCH), unbounded),
+)
