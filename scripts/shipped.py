@@ -25,7 +25,7 @@ from envbuilder.image import lockfile
 from envbuilder.image.lockfile import LOCK
 from envbuilder.image.names import reference
 from envbuilder.jobs.run import RunOptions, RunRow, run
-from envbuilder.pypi.open_index import open_index
+from envbuilder.pypi.client import open_index
 from envbuilder.support.console import Console
 from envbuilder.verdict import Verdict
 from envbuilder.workspace import Workspace, read_document, write_atomically

@@ -71,7 +71,7 @@ def verify_command(version: tuple[str, ...], form: str, *, binary: bool, fresh: 
     """
     from envbuilder.catalog import store
     from envbuilder.cli.output import finish
-    from envbuilder.pypi.open_index import evidence, open_index
+    from envbuilder.pypi.client import evidence, open_index
     from envbuilder.refresh import verify_catalog
     from envbuilder.refresh.agreement import as_text
     from envbuilder.support.console import Console
@@ -101,7 +101,7 @@ def refresh_command(version: tuple[str, ...], package: str | None, form: str, *,
     """
     from envbuilder.catalog import store
     from envbuilder.cli.output import finish
-    from envbuilder.pypi.open_index import evidence, open_index
+    from envbuilder.pypi.client import evidence, open_index
     from envbuilder.refresh import propose, put_rows
     from envbuilder.support.console import Console
 

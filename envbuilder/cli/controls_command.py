@@ -34,7 +34,7 @@ def command(names: tuple[str, ...], listed: bool, profile: str, form: str) -> No
     from envbuilder.controls.control import named
     from envbuilder.controls.run import Controller
     from envbuilder.engine.docker import connect
-    from envbuilder.pypi.open_index import open_index
+    from envbuilder.pypi.client import open_index
     from envbuilder.support.console import Console
     from envbuilder.validation.checks import Profile
     from envbuilder.workspace import Workspace

@@ -45,7 +45,7 @@ def command(form: str, **values: Any) -> None:  # noqa: ANN401 - click's values
     from envbuilder.cli.output import finish
     from envbuilder.engine.docker import connect
     from envbuilder.jobs.run import RunOptions, run, run_text
-    from envbuilder.pypi.open_index import open_index
+    from envbuilder.pypi.client import open_index
     from envbuilder.support.console import Console
     from envbuilder.workspace import Workspace
 

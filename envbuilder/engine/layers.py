@@ -18,6 +18,7 @@ from typing import IO, Any, NoReturn
 from envbuilder.engine.port import FileKind, LayerFile, LayerStream
 from envbuilder.errors import InfrastructureError
 from envbuilder.support import decoding
+from envbuilder.support.byte_stream import ByteStream
 
 _PIECE = 1 << 20
 _WHITEOUT, _OPAQUE = ".wh.", ".wh..wh..opq"
@@ -38,7 +39,7 @@ def layers(archive: Iterable[bytes]) -> Iterator[LayerStream]:
     the stream is not such an archive.
     """
     has_manifest = False
-    with reading(), tarfile.open(fileobj=_Stream(archive), mode="r|", bufsize=_PIECE) as outer:
+    with reading(), tarfile.open(fileobj=ByteStream(archive), mode="r|", bufsize=_PIECE) as outer:
         for member in outer:
             has_manifest = has_manifest or member.name == "manifest.json"
             if _may_be_layer(member):
@@ -206,7 +207,7 @@ class _Hashed(io.RawIOBase):
 
     def __init__(self, source: IO[bytes]) -> None:
         head = source.read(2)
-        file = _Stream(_chained(head, source))
+        file = ByteStream(_chained(head, source))
         self._source: Callable[[int], bytes] = gzip.GzipFile(fileobj=file).read if head == b"\x1f\x8b" else file.read
         self.hash = hashlib.sha256()
 
@@ -220,21 +221,3 @@ def _chained(head: bytes, source: IO[bytes]) -> Iterator[bytes]:
     yield head
     while piece := source.read(_PIECE):
         yield piece
-
-
-class _Stream(io.RawIOBase):
-    """Chunks of bytes as a file that can be read once, forwards."""
-
-    def __init__(self, chunks: Iterable[bytes]) -> None:
-        self._chunks: Iterator[bytes] = iter(chunks)
-        self._rest = memoryview(b"")
-
-    def read(self, size: int = -1) -> bytes:
-        while not self._rest:
-            chunk = next(self._chunks, None)
-            if chunk is None:
-                return b""
-            self._rest = memoryview(chunk)
-        size = len(self._rest) if size < 0 else size
-        taken, self._rest = self._rest[:size], self._rest[size:]
-        return bytes(taken)

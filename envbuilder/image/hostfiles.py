@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from envbuilder.image import apt_sources
-from envbuilder.pypi import uvconf
-from envbuilder.pypi.index_config import configured, is_remote
+from envbuilder.pypi.index_config import configured, is_remote, uv_toml
 from envbuilder.workspace import read_users
 
 
@@ -37,7 +36,7 @@ def host_files(
     for_pip = [f"{name} = {value}" for name, value in options.items() if value]
     if for_pip:
         files["host/pip.conf"] = _text(["[global]", *for_pip])
-    for_uv = list(uvconf.lines(extra, main, proxy=proxy, links="/run/host/wheels" if wheels else ""))
+    for_uv = list(uv_toml(extra, main, proxy=proxy, links="/run/host/wheels" if wheels else ""))
     if for_uv:
         files["host/uv.toml"] = _text(for_uv)
     if repository:

@@ -16,7 +16,7 @@ from packaging.tags import compatible_tags, cpython_tags
 from envbuilder.image.lockfile import Locked
 from envbuilder.image.wheel_pins import Pin, hashed_rows, rows_digest
 from envbuilder.pypi.answer_cache import Cache
-from envbuilder.pypi.open_index import with_own
+from envbuilder.pypi.client import with_own
 from envbuilder.pypi.package_index import DistFile, IndexUnavailableError, PackageIndex
 from envbuilder.support import decoding
 from envbuilder.versions import distribution, minor, numbers, same

@@ -27,7 +27,7 @@ from envbuilder.publish.attestation import PublishSession, PublishTools, Validat
 from envbuilder.publish.publish import Publication, publish
 from envbuilder.publish.results import Compression, PublishDocument, PublishRow, Tag
 from envbuilder.publish.zstd_push import ZstdPusher
-from envbuilder.pypi.open_index import open_index
+from envbuilder.pypi.client import open_index
 from envbuilder.registry.client import Repository
 from envbuilder.registry.reference import Reference
 from envbuilder.support import decoding

@@ -1,4 +1,4 @@
-"""Keep what an index answered, on disk, by the digest of what was asked about."""
+"""A cache of answers on disk, by the digest of their question."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ _FORMAT = "2"
 
 
 class Cache:
-    """A folder of answers. A folder that cannot be written to is no error: then nothing is kept."""
+    """A folder of answers. If it cannot be written, nothing is cached; that is not an error."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def get(self, key: str, kind: str) -> bytes | None:
-        """Return what was kept about ``key``; None where nothing was, or where it is damaged."""
+        """Return an answer; None if there is none, or if it is damaged."""
         return cached(self._path(key, kind))
 
     def put(self, key: str, kind: str, content: bytes) -> None:
-        """Keep an answer, so that another process reads all of it or nothing."""
+        """Store an answer atomically."""
         cache(self._path(key, kind), content)
 
     def age_stamp(self, key: str, kind: str) -> float:
-        """Return when an answer was kept, in seconds since the epoch; 0 where none was."""
+        """Return the time of an answer in seconds since the epoch; 0 if there is none."""
         try:
             return self._path(key, kind).stat().st_mtime
         except OSError:
             return 0.0
 
     def used(self, key: str, kind: str) -> None:
-        """Say that an answer was of use just now: `trim` takes it last."""
+        """Mark an answer as recently used, so that `trim` removes it last."""
         with suppress(OSError):
             os.utime(self._path(key, kind))
 
     def trim(self, room: int) -> None:
-        """Remove what was kept or used longest ago until the folder holds ``room`` bytes at most."""
+        """Remove the least recently used answers until the folder has at most ``room`` bytes."""
         with suppress(OSError):
             files = [(path.stat().st_mtime, path.stat().st_size, path) for path in self._folder.glob("??/*")]
             total = sum(size for _, size, _ in files)

@@ -1,34 +1,43 @@
-"""Which package index, proxy and certificates this user's pip and uv are set to: the one answer for every client.
+"""Package index, proxy and certificates of this user's pip and uv: one answer for every client.
 
-Variables outrank files, and uv's word outranks pip's. Locking, building, the catalogue and ``scripts/setup`` ask here;
-``python -m envbuilder.pypi.index_config`` prints for a shell what uv has to be told, since it does not read pip's
-settings.
+Variables precede files, and uv's settings precede pip's. Locking, building, the catalogue and ``scripts/setup`` use
+this; ``python -m envbuilder.pypi.index_config`` prints pip's settings as variables for uv, which does not read them.
+Only the standard library is imported: ``scripts/setup`` runs this before any package is installed.
 """
 
 from __future__ import annotations
 
+import configparser
 import os
 import re
 import shlex
-from collections.abc import Mapping
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from envbuilder.errors import UsageError
-from envbuilder.pypi import pipconf, uvconf
-from envbuilder.support import subprocesses
+from envbuilder.support import decoding, subprocesses
+
+_BUNDLE_VARIABLES = ("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
+_SYSTEM_BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
+_DEFAULT_PORTS = {"http": ":80", "https": ":443"}
+_UV_SYSTEM_FILE = Path("/etc/uv/uv.toml")
+_PIP_SECTIONS = ("global", "install", ":env:")
+"""pip's sections; later ones precede earlier ones, whatever their file: the command's own section, then variables."""
 
 
 @dataclass(frozen=True)
 class IndexConfig:
-    """Where packages come from: the main index, further ones in order, the proxy and the certificates on the way.
+    """The main index, further ones in order, and the proxy and certificates for them.
 
-    ``url`` is '' where nothing is set and the clients' default holds. ``of_pip`` are those of them that only pip is set
-    to. ``certificates`` is a bundle's path; ``proxy`` is pip's own setting, which outranks the usual variables;
-    ``links`` are pip's further places on this machine. Addresses may hold credentials: they are for requests, never for
-    messages or files that stay.
+    ``url`` is '' if nothing is set. ``of_pip`` are the addresses that only pip's settings have. ``certificates`` is the
+    path of a bundle; ``proxy`` is pip's own setting; ``links`` are pip's ``find-links``. Addresses may hold
+    credentials: they are for requests, never for messages or files that stay.
     """
 
     url: str
@@ -40,17 +49,17 @@ class IndexConfig:
 
     @property
     def urls(self) -> tuple[str, ...]:
-        """Every index, the main one first, each once and without a closing slash."""
+        """Every index, the main one first, each once and without a trailing slash."""
         return tuple(dict.fromkeys(url.rstrip("/") for url in (self.url, *self.extra) if url))
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """Every index as in `urls`, without credentials."""
+        """As `urls`, without credentials."""
         return tuple(dict.fromkeys(map(without_credentials, self.urls)))
 
     @property
     def credentials(self) -> dict[str, tuple[str, str]]:
-        """User and password by `origin`, of the addresses that hold some."""
+        """User and password by `origin`."""
         parts = [urlsplit(url) for url in self.urls]
         return {
             origin(url): (unquote(part.username or ""), unquote(part.password or ""))
@@ -60,39 +69,40 @@ class IndexConfig:
 
 
 def origin(url: str) -> str:
-    """Return an address's scheme, host and port, without credentials; a scheme's own port is left out."""
+    """Return the scheme, host and port of an address; a scheme's default port is omitted."""
     parts = urlsplit(url)
-    place = parts.netloc.rpartition("@")[2].lower()
-    return f"{parts.scheme}://{place.removesuffix(_PORTS.get(parts.scheme, ''))}"
-
-
-_PORTS = {"http": ":80", "https": ":443"}
+    host = parts.netloc.rpartition("@")[2].lower()
+    return f"{parts.scheme}://{host.removesuffix(_DEFAULT_PORTS.get(parts.scheme, ''))}"
 
 
 def without_credentials(url: str) -> str:
-    """Return an address without user and password."""
     parts = urlsplit(url)
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+
+
+def is_remote(url: str) -> bool:
+    """Return True for a single HTTP address, which another machine or a step in a container can use."""
+    return url.startswith(("https://", "http://")) and not set(url) & set(" \"'\n\r\t\\")
 
 
 def configured(
     environ: Mapping[str, str] = os.environ, *, folder: Path | None = None, prefix: Path | None = None
 ) -> IndexConfig:
-    """Read what is set for uv and pip in a folder and a Python environment (default: the current ones).
+    """Read the settings of uv and pip for a folder and a Python environment (default: the current ones).
 
     Raises UsageError for a configuration file that cannot be parsed.
     """
-    uv, pip = uvconf.indexes(environ, folder), pipconf.settings(environ, prefix)
-    wanted = pip.get("index-url", "")
-    pip_outranks = not uv.main or bool(environ.get("PIP_INDEX_URL") and not uv.from_variable)
-    by_pip = bool(wanted) and pip_outranks
-    more = tuple(pip.get("extra-index-url", "").split())
+    uv, pip = _uv_indexes(environ, folder or Path.cwd()), pip_settings(environ, prefix)
+    pip_url = pip.get("index-url", "")
+    is_pip = bool(pip_url) and (not uv.main or bool(environ.get("PIP_INDEX_URL") and not uv.from_variable))
+    pip_extra = tuple(pip.get("extra-index-url", "").split())
+    bundles = (*(environ.get(name, "") for name in _BUNDLE_VARIABLES), pip.get("cert", ""), _SYSTEM_BUNDLE)
     return IndexConfig(
-        url=wanted if by_pip else uv.main,
-        extra=tuple(dict.fromkeys((*uv.extra, *more))),
-        certificates=_bundle(environ, pip.get("cert", "")),
+        url=pip_url if is_pip else uv.main,
+        extra=tuple(dict.fromkeys((*uv.extra, *pip_extra))),
+        certificates=next((path for path in bundles if path and Path(path).is_file()), None),
         proxy=pip.get("proxy", ""),
-        of_pip=tuple(dict.fromkeys((*([wanted] if by_pip else []), *(url for url in more if url not in uv.extra)))),
+        of_pip=tuple(dict.fromkeys((*([pip_url] if is_pip else []), *(u for u in pip_extra if u not in uv.extra)))),
         links=tuple(pip.get("find-links", "").split()),
     )
 
@@ -100,61 +110,186 @@ def configured(
 def read(
     environ: Mapping[str, str] = os.environ, *, folder: Path | None = None, prefix: Path | None = None
 ) -> IndexConfig:
-    """Return `configured` with the clients' own default where no main index is set. Raises UsageError as both."""
+    """Return `configured`, with the clients' default index if no main index is set. Raises UsageError as both."""
     found = configured(environ, folder=folder, prefix=prefix)
     return found if found.url else replace(found, url=default_index())
 
 
-_BUNDLE_VARIABLES = ("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
-_SYSTEM_BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
-
-
-def _bundle(environ: Mapping[str, str], of_pip: str) -> str | None:
-    """Find the certificates that this host's clients trust: the variables', then pip's files', then the system's."""
-    named = (environ.get(name, "") for name in _BUNDLE_VARIABLES)
-    return next((path for path in (*named, of_pip, _SYSTEM_BUNDLE) if path and Path(path).is_file()), None)
-
-
-def is_remote(url: str) -> bool:
-    """Tell whether another machine, or a step in a container, can use an address: HTTP, and nothing but one address."""
-    return url.startswith(("https://", "http://")) and not set(url) & set(" \"'\n\r\t\\")
-
-
-def for_uv(config: IndexConfig, environ: Mapping[str, str] = os.environ, *, local: bool = False) -> dict[str, str]:
-    """Return the variables that tell uv what only pip's settings say; what uv finds by itself is not among them.
-
-    ``local`` adds the places on this machine: a lock must not take from them what no build step could fetch.
-    """
-    told: dict[str, str] = {}
-    main = config.url if config.url in config.of_pip else ""
-    more = [url for url in config.extra if url in config.of_pip and (local or is_remote(url))]
-    if main:
-        told["UV_DEFAULT_INDEX"] = main
-    if more:
-        told["UV_EXTRA_INDEX_URL"] = " ".join([*environ.get("UV_EXTRA_INDEX_URL", "").split(), *more])
-        told["UV_INDEX_STRATEGY"] = environ.get("UV_INDEX_STRATEGY") or "unsafe-best-match"  # as pip chooses
-    if local and config.links and not environ.get("UV_FIND_LINKS"):
-        told["UV_FIND_LINKS"] = ",".join(config.links)
-    if config.certificates and not environ.get("SSL_CERT_FILE"):
-        told["SSL_CERT_FILE"] = config.certificates
-    if config.proxy:
-        told |= dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), config.proxy)
-    return told
-
-
 def default_index() -> str:
-    """Return the index that pip, or else uv, uses when nothing is configured. Raises UsageError where neither says."""
+    """Return the default index of pip, or else of uv. Raises UsageError if neither has one."""
     with suppress(ImportError, AttributeError):
-        from pip._internal.models.index import PyPI  # noqa: PLC0415 - the constant is pip's, and pip may be absent
+        from pip._internal.models.index import PyPI  # noqa: PLC0415 - pip may be absent
 
         return str(PyPI.simple_url)
     with suppress(ImportError, OSError, subprocesses.ProgramError):
-        from uv import find_uv_bin  # noqa: PLC0415 - only asked where pip is absent
+        from uv import find_uv_bin  # noqa: PLC0415 - needed only if pip is absent
 
-        told = subprocesses.run([find_uv_bin(), "pip", "install", "--help"], within=20, brief=True).text
-        if found := re.search(r"by\s+default:\s+<(https://[^>\s]+)>", told):
+        usage = subprocesses.run([find_uv_bin(), "pip", "install", "--help"], within=20, brief=True).text
+        if found := re.search(r"by\s+default:\s+<(https://[^>\s]+)>", usage):
             return found[1]
-    raise UsageError("no package index is configured", hint="set UV_DEFAULT_INDEX to an index's simple API")
+    raise UsageError("no package index is configured", hint="set UV_DEFAULT_INDEX to the simple API of an index")
+
+
+def for_uv(config: IndexConfig, environ: Mapping[str, str] = os.environ, *, local: bool = False) -> dict[str, str]:
+    """Return the variables that give uv those settings that only pip has.
+
+    ``local`` adds places on this machine: a lock must not use them, because no build step can fetch from them.
+    """
+    found: dict[str, str] = {}
+    extra = [url for url in config.extra if url in config.of_pip and (local or is_remote(url))]
+    if config.url in config.of_pip:
+        found["UV_DEFAULT_INDEX"] = config.url
+    if extra:
+        found["UV_EXTRA_INDEX_URL"] = " ".join([*environ.get("UV_EXTRA_INDEX_URL", "").split(), *extra])
+        found["UV_INDEX_STRATEGY"] = environ.get("UV_INDEX_STRATEGY") or "unsafe-best-match"  # as pip chooses
+    if local and config.links and not environ.get("UV_FIND_LINKS"):
+        found["UV_FIND_LINKS"] = ",".join(config.links)
+    if config.certificates and not environ.get("SSL_CERT_FILE"):
+        found["SSL_CERT_FILE"] = config.certificates
+    if config.proxy:
+        found |= dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), config.proxy)
+    return found
+
+
+def uv_toml(urls: Sequence[str], main: str, *, proxy: str = "", links: str = "") -> Iterator[str]:
+    """Yield the lines of a ``uv.toml`` for these indexes; uv then chooses as pip does, the best version of all."""
+    yield from [f'find-links = ["{links}"]'] if links else []
+    yield from ['index-strategy = "unsafe-best-match"'] if urls else []
+    yield from [f'http-proxy = "{proxy}"', f'https-proxy = "{proxy}"'] if proxy else []
+    for url in urls:
+        yield from ("[[index]]", f'url = "{url}"')
+    yield from ["[[index]]", f'url = "{main}"', "default = true"] if main else []
+
+
+def pip_settings(environ: Mapping[str, str] = os.environ, prefix: Path | None = None) -> dict[str, str]:
+    """Return the settings of ``pip install`` by option (``index-url``); empty ones are omitted.
+
+    ``prefix`` is the Python environment with its own file (default: this one). Raises UsageError for a file that cannot
+    be parsed.
+    """
+    found: dict[tuple[str, str], str] = {}
+    for path in pip_files(environ, prefix):
+        found.update(_pip_file(path))
+    for name, value in environ.items():
+        if name.startswith("PIP_") and name[4:].lower() not in {"version", "help"}:
+            found[":env:", _pip_option(name[4:])] = value
+    ordered = sorted(found.items(), key=lambda item: _PIP_SECTIONS.index(item[0][0]))
+    return {option: value for (_, option), value in ordered if value.strip()}
+
+
+def pip_files(environ: Mapping[str, str], prefix: Path | None = None) -> Iterator[Path]:
+    """Yield the files that pip reads; later ones precede earlier ones. None if ``PIP_CONFIG_FILE`` is /dev/null.
+
+    The system's (``$XDG_CONFIG_DIRS``, then ``/etc``), the user's (the legacy one, then ``$XDG_CONFIG_HOME``), the
+    environment's, ``PIP_CONFIG_FILE``. If that last one exists, the user's are not read.
+    """
+    explicit = environ.get("PIP_CONFIG_FILE")
+    if explicit == os.devnull:
+        return
+    home = Path(environ.get("HOME") or Path.home())
+    for folder in (environ.get("XDG_CONFIG_DIRS", "").strip() or "/etc/xdg").split(os.pathsep):
+        yield Path(folder, "pip/pip.conf")
+    yield Path("/etc/pip.conf")
+    if not (explicit and Path(explicit).exists()):
+        yield home / ".pip/pip.conf"
+        yield Path(environ.get("XDG_CONFIG_HOME", "").strip() or home / ".config") / "pip/pip.conf"
+    yield (prefix or Path(sys.prefix)) / "pip.conf"
+    if explicit:
+        yield Path(explicit)
+
+
+def _pip_file(path: Path) -> Iterator[tuple[tuple[str, str], str]]:
+    parser = configparser.RawConfigParser()
+    try:
+        parser.read_string(decoding.text(decoding.small_file(path)), str(path))
+    except OSError:
+        return  # pip skips files that it cannot open
+    except (configparser.Error, decoding.DamagedError) as error:
+        raise UsageError(f"{path}: {error}", hint="fix pip's configuration file") from error
+    for section in _PIP_SECTIONS[:2]:
+        for name, value in parser.items(section) if parser.has_section(section) else ():
+            yield (section, _pip_option(name)), value
+
+
+def _pip_option(name: str) -> str:
+    return name.lower().replace("_", "-").removeprefix("--")
+
+
+@dataclass(frozen=True)
+class _UvIndexes:
+    """The main index ('' for uv's default), True if a variable sets it, and further ones in order."""
+
+    main: str
+    from_variable: bool
+    extra: tuple[str, ...]
+
+
+def _uv_indexes(environ: Mapping[str, str], folder: Path) -> _UvIndexes:
+    """Return the indexes that ``uv pip`` uses in a folder.
+
+    The main one is the first of ``UV_DEFAULT_INDEX``, ``UV_INDEX_URL``, the files' default row of ``index``, their
+    ``index-url``. Raises UsageError for a file that cannot be parsed.
+    """
+    tables = [_uv_table(path) for path in _uv_files(environ, folder)]
+    flat = [part for table in tables for part in (table.get("pip", {}), table) if isinstance(part, dict)]
+    rows = [row for part in tables for row in _list(part.get("index")) if isinstance(row, dict) and row.get("url")]
+    variables = [*_addresses(environ, "UV_DEFAULT_INDEX"), *_addresses(environ, "UV_INDEX_URL")]
+    mains = variables + [str(row["url"]) for row in rows if row.get("default")]
+    mains += [str(part["index-url"]) for part in flat if part.get("index-url")]
+    extra = [*_addresses(environ, "UV_INDEX"), *_addresses(environ, "UV_EXTRA_INDEX_URL")]
+    extra += [str(row["url"]) for row in rows if not row.get("default") and not row.get("explicit")]
+    extra += [str(url) for part in flat for url in _list(part.get("extra-index-url"))]
+    return _UvIndexes(mains[0] if mains else "", bool(variables), tuple(dict.fromkeys(extra)))
+
+
+def _uv_files(environ: Mapping[str, str], folder: Path) -> tuple[Path, ...]:
+    """Return the files that uv reads; earlier ones precede later ones.
+
+    Only ``UV_CONFIG_FILE`` if it is set; none with ``UV_NO_CONFIG``. Otherwise the project's (the nearest ``uv.toml``,
+    or ``pyproject.toml`` with a table ``tool.uv``, from the folder upwards), the user's, and the first of the system's.
+    """
+    if environ.get("UV_CONFIG_FILE"):
+        return (Path(environ["UV_CONFIG_FILE"]),)
+    if environ.get("UV_NO_CONFIG", "").lower() in {"1", "true", "yes", "on", "t", "y"}:
+        return ()
+    user = Path(environ.get("XDG_CONFIG_HOME") or Path(environ.get("HOME") or Path.home()) / ".config") / "uv/uv.toml"
+    folders = (environ.get("XDG_CONFIG_DIRS") or "/etc/xdg").split(os.pathsep)
+    system = (*(Path(one, "uv/uv.toml") for one in folders if one), _UV_SYSTEM_FILE)
+    found = (_uv_project(folder), user, next(filter(Path.is_file, system), None))
+    return tuple(path for path in found if path is not None and path.is_file())
+
+
+def _uv_project(folder: Path) -> Path | None:
+    for place in (folder, *folder.parents):
+        if (place / "uv.toml").is_file():
+            return place / "uv.toml"
+        if (place / "pyproject.toml").is_file() and _uv_table(place / "pyproject.toml"):
+            return place / "pyproject.toml"
+    return None
+
+
+def _uv_table(path: Path) -> dict[str, Any]:
+    try:
+        with decoding.damaged(f"{path} is not TOML"):
+            found: dict[str, Any] = tomllib.loads(decoding.text(decoding.small_file(path)))
+    except PermissionError:
+        return {}
+    except (OSError, decoding.DamagedError) as error:
+        raise UsageError(f"{path}: {error}", hint="fix uv's configuration file") from error
+    if path.name != "pyproject.toml":
+        return found
+    tool = found.get("tool", {})
+    table = tool.get("uv", {}) if isinstance(tool, dict) else {}
+    return table if isinstance(table, dict) else {}
+
+
+def _list(value: object) -> Sequence[Any]:
+    return value if isinstance(value, list) else ()
+
+
+def _addresses(environ: Mapping[str, str], name: str) -> list[str]:
+    """Read a variable of uv; an index may have a name there (``internal=https://…``)."""
+    return [re.sub(r"^[A-Za-z0-9._-]+=(?=[a-z]+://)", "", word) for word in environ.get(name, "").split()]
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the rest of envbuilder asks of a package index."""
+"""The port to package indexes: values and protocol."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from envbuilder.errors import InfrastructureError
 
 
 class IndexUnavailableError(InfrastructureError):
-    """The index did not answer, or not in a way that can be used."""
+    """The index did not answer, or its answer cannot be used."""
 
 
 class DistFile(msgspec.Struct, frozen=True, kw_only=True):
-    """One file of a project on an index.
+    """One file of a project on an index; ``size`` in bytes.
 
-    ``sha256`` is '' where the index states none; ``has_metadata`` is None where it does not say whether it serves
-    ``<url>.metadata``, whose own digest is ``metadata_sha256`` ('' where it states none); ``size`` counts bytes.
+    ``sha256`` is '' if the index has none. ``has_metadata`` says if the index serves ``<url>.metadata``, None if
+    unknown; ``metadata_sha256`` is the digest of that, '' if unknown.
     """
 
     project: str
@@ -34,42 +34,33 @@ class DistFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):
-    """One file inside a wheel: its name, its packed and its real size in bytes, and where it begins."""
+    """One file in a wheel: its name, its packed and its real size in bytes."""
 
     name: str
     packed: int
     size: int
-    offset: int
-    method: int
 
 
 class PackageIndex(Protocol):
-    """An index. Every method raises IndexUnavailableError where the index fails; safe to call from several threads."""
+    """An index, for several threads. Every method raises IndexUnavailableError if the index fails."""
 
     def files(self, project: str) -> tuple[DistFile, ...]:
-        """List a project's files; none where the index does not know it."""
-        ...
+        """List a project's files; none if the index does not know it."""
 
     def metadata(self, file: DistFile) -> str:
         """Return a wheel's METADATA."""
-        ...
 
     def members(self, file: DistFile) -> tuple[Member, ...]:
-        """List what is in a wheel, from its directory alone."""
-        ...
+        """List the files in a wheel; only its directory is read."""
 
     def member(self, file: DistFile, name: str) -> bytes | None:
-        """Return one file of a wheel; None where the wheel has no such file."""
-        ...
+        """Return one file of a wheel; None if the wheel has no such file."""
 
     def stream(self, file: DistFile, member: Member) -> Iterator[bytes]:
-        """Yield one file of a wheel piece by piece, unpacked; only its own bytes are read."""
-        ...
+        """Yield one file of a wheel, unpacked, piece by piece; only its own bytes are read."""
 
     def whole(self, file: DistFile) -> Iterator[bytes]:
-        """Yield a file as it is, piece by piece; what it is, its hash says."""
-        ...
+        """Yield a file as it is, piece by piece; its hash is not checked."""
 
     def size(self, file: DistFile) -> int:
         """Return a file's size in bytes."""
-        ...

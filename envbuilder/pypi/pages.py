@@ -13,7 +13,7 @@ from envbuilder.support import decoding
 
 JSON_TYPE = "application/vnd.pypi.simple.v1+json"
 ACCEPT = f"{JSON_TYPE}, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"
-"""What a client sends that reads both forms."""
+"""A client's header that accepts both forms."""
 
 
 class _JsonFile(msgspec.Struct, rename={"requires_python": "requires-python", "core_metadata": "core-metadata"}):
@@ -32,13 +32,13 @@ class _JsonPage(msgspec.Struct):
 
 
 MAX_FILES = 60_000
-"""Files of one project: the largest of the public index has half as many."""
+"""Files of one project; the largest project of the public index has half as many."""
 
 
 def parse(project: str, content: bytes, content_type: str, url: str) -> tuple[DistFile, ...]:
-    """Parse one page; ``url`` is where it was read, for relative links. Raises ValueError where it is no such page.
+    """Parse one page; ``url`` is its address, for relative links. Raises ValueError if it is not a page of an index.
 
-    So is one of more than `MAX_FILES` files, or marks and values for as many: reading it takes far more than its bytes.
+    Also for more than `MAX_FILES` files, or for text that may have as many: parsing takes much more memory than that.
     """
     marks = ((b'"filename"', 1), (b"<a", 1), (b"<", 4), (b",", 24))
     if any(content.count(mark) > each * MAX_FILES for mark, each in marks):
@@ -71,27 +71,27 @@ def _html(project: str, content: bytes, url: str) -> tuple[DistFile, ...]:
     links = _Links()
     links.feed(decoding.lossy(content))
     if not links.found and not links.is_index:
-        raise ValueError(f"{url}: answers a page that lists no files and is no index's: a login, or a proxy's message?")
+        raise ValueError(f"{url}: lists no files and is not a page of an index: a login page, or a proxy's message?")
     return tuple(_from_link(project, attributes, links.base or url) for attributes in links.found)
 
 
 def _from_link(project: str, attributes: dict[str, str], url: str) -> DistFile:
     address, fragment = urldefrag(urljoin(url, attributes["href"]))
-    said = attributes.get("data-core-metadata", attributes.get("data-dist-info-metadata"))
+    metadata = attributes.get("data-core-metadata", attributes.get("data-dist-info-metadata"))
     return DistFile(
         project=project,
         filename=unquote(posixpath.basename(urlsplit(address).path)),
         url=address,
         sha256=fragment.removeprefix("sha256=") if fragment.startswith("sha256=") else "",
         requires_python=attributes.get("data-requires-python", ""),
-        has_metadata=None if said is None else said != "false",
-        metadata_sha256=said.removeprefix("sha256=") if said is not None and said.startswith("sha256=") else "",
+        has_metadata=None if metadata is None else metadata != "false",
+        metadata_sha256=metadata.removeprefix("sha256=") if metadata and metadata.startswith("sha256=") else "",
         yanked="data-yanked" in attributes,
     )
 
 
 class _Links(HTMLParser):
-    """Collects a page's links, and the base that they are relative to."""
+    """Collects the links of a page and their base address."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -101,7 +101,6 @@ class _Links(HTMLParser):
         self._in_title = False
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Take the attributes of ``<a>`` and ``<base>``."""
         attributes = {name: value or "" for name, value in attrs}
         self._in_title = tag in ("title", "h1")
         self.is_index |= tag == "meta" and attributes.get("name") == "pypi:repository-version"
@@ -113,7 +112,7 @@ class _Links(HTMLParser):
             self.base = attributes["href"]
 
     def handle_data(self, data: str) -> None:
-        """Look for what an index without files is called, by its title."""
+        # An index's page of a project without files is known by its title.
         self.is_index |= self._in_title and data.strip().lower().startswith(("links for", "index of", "simple index"))
 
 
@@ -121,5 +120,4 @@ _FILES = (".whl", ".tar.gz", ".zip", ".egg", ".tar.bz2", ".tgz", ".exe", ".metad
 
 
 def _is_file(address: str) -> bool:
-    """Tell a link to a distribution's file from any other link on a page."""
     return unquote(urlsplit(address).path).lower().endswith(_FILES)

@@ -18,7 +18,7 @@ from envbuilder.image.ensure import Given, ensure
 from envbuilder.image.lock import lock
 from envbuilder.image.lockfile import LOCK
 from envbuilder.image.names import after
-from envbuilder.pypi.open_index import open_index
+from envbuilder.pypi.client import open_index
 from envbuilder.support.console import Console, steps
 from envbuilder.upgrade.document import LayerSeen, Side
 from envbuilder.upgrade.request import UpgradeRequest

@@ -15,7 +15,7 @@ from envbuilder.engine.docker import connect
 from envbuilder.environment import Combination, Environment, Flavor
 from envbuilder.errors import UsageError
 from envbuilder.image import lockfile
-from envbuilder.pypi.open_index import open_index
+from envbuilder.pypi.client import open_index
 from envbuilder.pypi.package_index import DistFile
 from envbuilder.refresh.propose import Proposer, today
 from envbuilder.support.console import Console

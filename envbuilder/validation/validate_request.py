@@ -15,7 +15,7 @@ from envbuilder.errors import UsageError
 from envbuilder.image import lockfile, omissions
 from envbuilder.image.build import Built, ImageRecord, standing
 from envbuilder.matrix import Budgets
-from envbuilder.pypi.open_index import open_index
+from envbuilder.pypi.client import open_index
 from envbuilder.simulated import compiler
 from envbuilder.simulated import profile as profiles
 from envbuilder.support.console import Console, table

@@ -19,9 +19,9 @@ from envbuilder.choice import choose
 from envbuilder.errors import InfrastructureError, UnsatisfiableError
 from envbuilder.image.lock import lock_alone, uv_binary
 from envbuilder.pypi.answer_cache import Cache
+from envbuilder.pypi.client import Client
 from envbuilder.pypi.index_config import IndexConfig
 from envbuilder.pypi.package_index import IndexUnavailableError
-from envbuilder.pypi.simple_api import Client
 from envbuilder.workspace import Workspace
 
 ROOT = Path(__file__).parents[2]

@@ -47,7 +47,10 @@ from envbuilder.jobs.fleet import hosts as fleet_hosts
 from envbuilder.matrix import Matrix
 from envbuilder.probes.suite import elf, fatbin
 from envbuilder.publish import journal, registry_image
-from envbuilder.pypi import index_config, lazyzip, pages
+from envbuilder.pypi import index_config, pages
+from envbuilder.pypi.answer_cache import Cache
+from envbuilder.pypi.client import Client
+from envbuilder.pypi.index_config import IndexConfig
 from envbuilder.pypi.package_index import DistFile
 from envbuilder.refresh import artefact, ptx_text, section_table
 from envbuilder.registry import credentials, reference, referrers
@@ -245,14 +248,12 @@ def transcript(data: bytes) -> None:
 
 def wheel(data: bytes) -> None:
     """Read the directory of a wheel, and the beginning of each file."""
-
-    def read(start: int, end: int) -> bytes:
-        return data[max(0, start) : max(0, end)]
-
-    with decoding.damaged("a wheel"):
-        for member in lazyzip.directory(read, len(data))[:50]:
-            start = lazyzip.content_at(read, member)
-            for _ in zip(lazyzip.unpack(member, iter([read(start, start + member.packed)])), range(40), strict=False):
+    path = file("a-1-py3-none-any.whl", data)
+    served = DistFile(project="a", filename=path.name, url=path.as_uri(), size=len(data))
+    client = Client(IndexConfig(url=""), Cache(folder() / "cache"))
+    for member in client.members(served)[:50]:
+        with contextlib.suppress(*REFUSED):
+            for _ in zip(client.stream(served, member), range(40), strict=False):
                 pass
 
 

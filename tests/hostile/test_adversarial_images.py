@@ -17,7 +17,7 @@ from envbuilder.engine.docker import DockerEngine, connect
 from envbuilder.engine.port import BuildRequest
 from envbuilder.finding import Severity
 from envbuilder.image.ensure import ensure
-from envbuilder.pypi.open_index import open_index
+from envbuilder.pypi.client import open_index
 from envbuilder.support.yaml_reader import read_yaml
 from envbuilder.validation.validate import ValidationRequest, validate
 from envbuilder.verdict import Verdict

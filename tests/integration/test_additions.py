@@ -20,7 +20,7 @@ from envbuilder.finding import Severity
 from envbuilder.image import dpkg_status, lockfile, system_lock
 from envbuilder.image.context import stale
 from envbuilder.image.ensure import ensure
-from envbuilder.pypi.open_index import open_index
+from envbuilder.pypi.client import open_index
 from envbuilder.validation.image_files import read_image
 from envbuilder.validation.validate import ValidationRequest, validate
 from envbuilder.workspace import Workspace

@@ -22,7 +22,7 @@ from envbuilder.finding import Code, Severity
 from envbuilder.image.build import Built
 from envbuilder.image.ensure import ensure
 from envbuilder.image.names import CONTROLS
-from envbuilder.pypi.open_index import open_index
+from envbuilder.pypi.client import open_index
 from envbuilder.support.console import Console
 from envbuilder.validation.base_inspection import inspect_base
 from envbuilder.validation.validate import ValidationRequest, validate

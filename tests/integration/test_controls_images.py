@@ -20,7 +20,7 @@ from envbuilder.environment import Environment
 from envbuilder.image.build import Built
 from envbuilder.image.context import ensure_lock
 from envbuilder.image.ensure import Given, ensure
-from envbuilder.pypi.open_index import open_index
+from envbuilder.pypi.client import open_index
 from envbuilder.support.console import Console
 from envbuilder.workspace import Workspace
 

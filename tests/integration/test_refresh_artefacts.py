@@ -12,7 +12,7 @@ from envbuilder.catalog import store
 from envbuilder.catalog.model import Catalog
 from envbuilder.pypi import index_config
 from envbuilder.pypi.answer_cache import Cache
-from envbuilder.pypi.simple_api import Client
+from envbuilder.pypi.client import Client
 from envbuilder.refresh.verify_catalog import verify
 
 pytestmark = pytest.mark.network

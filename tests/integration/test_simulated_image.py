@@ -11,7 +11,7 @@ from envbuilder.controls.run import Controller
 from envbuilder.engine.docker import connect
 from envbuilder.engine.port import ContainerSpec, Engine
 from envbuilder.image.build import Built
-from envbuilder.pypi.open_index import open_index
+from envbuilder.pypi.client import open_index
 from envbuilder.simulated import compiler
 from envbuilder.simulated import profile as profiles
 from envbuilder.support.console import Console

@@ -276,7 +276,7 @@ class Shelf:
         raise NotImplementedError
 
     def members(self, file: DistFile) -> tuple[Member, ...]:
-        return (Member(name="lib/a.so", packed=1, size=len(file.filename), offset=0, method=0),)
+        return (Member(name="lib/a.so", packed=1, size=len(file.filename)),)
 
     def metadata(self, file: DistFile) -> str:
         raise NotImplementedError

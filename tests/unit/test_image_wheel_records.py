@@ -13,8 +13,8 @@ from envbuilder.image import wheel_records
 from envbuilder.image.lockfile import Locked
 from envbuilder.image.wheel_records import WheelRecord, WheelRecords
 from envbuilder.pypi.answer_cache import Cache
+from envbuilder.pypi.client import Client
 from envbuilder.pypi.index_config import IndexConfig
-from envbuilder.pypi.simple_api import Client
 
 NAME = "thing-1.0-py3-none-any.whl"
 TAGS = frozenset({"py3-none-any"})

@@ -19,11 +19,19 @@ from envbuilder.environment import Environment
 from envbuilder.errors import InfrastructureError, UsageError, redacted
 from envbuilder.image import lock
 from envbuilder.image.hostfiles import host_files
-from envbuilder.pypi import pipconf
 from envbuilder.pypi.answer_cache import Cache
-from envbuilder.pypi.index_config import IndexConfig, configured, default_index, for_uv, origin
+from envbuilder.pypi.client import Client
+from envbuilder.pypi.index_config import (
+    IndexConfig,
+    configured,
+    default_index,
+    for_uv,
+    origin,
+    pip_files,
+    pip_settings,
+    read,
+)
 from envbuilder.pypi.package_index import IndexUnavailableError
-from envbuilder.pypi.simple_api import Client
 
 ROOT = Path(__file__).parents[2]
 PLACES = {
@@ -125,7 +133,7 @@ def test_pip_s_settings_are_those_that_pip_has(case: str, python: Path, tmp_path
         [python / "bin/python", "-c", program], env=own, capture_output=True, text=True, check=True, timeout=60
     )
     theirs = ast.literal_eval(done.stdout.splitlines()[-1])
-    mine = pipconf.settings(own, python)
+    mine = pip_settings(own, python)
     assert mine.get("index-url", default_index()) == theirs["index_url"]
     assert mine.get("extra-index-url", "").split() == (theirs["extra_index_urls"] or [])
     assert (mine.get("proxy"), mine.get("cert")) == (theirs["proxy"] or None, theirs["cert"])
@@ -138,14 +146,14 @@ def test_pip_itself_names_the_same_files(python: Path, tmp_path: Path) -> None:
         [python / "bin/python", "-m", "pip", "config", "debug"], env=own, capture_output=True, text=True, check=True
     ).stdout
     theirs = {line.strip().rpartition(", exists:")[0] for line in told.splitlines() if ", exists:" in line}
-    assert {str(path) for path in pipconf.files(own, python)} == theirs
+    assert {str(path) for path in pip_files(own, python)} == theirs
 
 
 def test_a_broken_file_is_a_mistake_with_its_place(tmp_path: Path) -> None:
     """A file of either that cannot be parsed is named; nothing goes on with half of it."""
     for place, text in (("user", "no section\n"), ("uv user", "[[index]\n")):
         write(tmp_path, {place: text})
-        with pytest.raises(UsageError, match="mend"):
+        with pytest.raises(UsageError, match="fix"):
             configured(environ(tmp_path), folder=tmp_path / "project", prefix=tmp_path / "venv")
         (tmp_path / PLACES[place]).unlink()
 
@@ -423,3 +431,8 @@ def _environment() -> Environment:
         flavor="cpu", cuda=None, cudnn=None, minimum_driver=None, requirements=("tensorflow-cpu==2.20.0",),
         cuda_wheels=(), constraints=(), libraries=(),
     )  # fmt: skip
+
+
+def test_without_configuration_the_clients_own_default_holds() -> None:
+    """No setting gives what pip or uv itself would use, over TLS."""
+    assert read({"PIP_CONFIG_FILE": os.devnull, "UV_NO_CONFIG": "1"}).url.startswith("https://")

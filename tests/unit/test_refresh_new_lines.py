@@ -14,8 +14,8 @@ from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import Contradiction, CudaToolkit, Cudnn, CudnnWheel, TensorflowRelease
 from envbuilder.errors import UsageError
 from envbuilder.pypi.answer_cache import Cache
+from envbuilder.pypi.client import Client
 from envbuilder.pypi.index_config import IndexConfig
-from envbuilder.pypi.simple_api import Client
 from envbuilder.refresh import new_lines, propose
 from envbuilder.refresh.holdings import Holdings
 from envbuilder.refresh.verify_catalog import verify

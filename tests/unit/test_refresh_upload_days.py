@@ -12,8 +12,8 @@ from index_server import Site, serving, wheel
 from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import CudnnWheel, PackageRelease, TensorflowRelease
 from envbuilder.pypi.answer_cache import Cache
+from envbuilder.pypi.client import Client
 from envbuilder.pypi.index_config import IndexConfig
-from envbuilder.pypi.simple_api import Client
 from envbuilder.refresh.verify_catalog import verify
 
 DAY = "2025-08-13"

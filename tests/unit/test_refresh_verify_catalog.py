@@ -17,9 +17,9 @@ from envbuilder.catalog.rows import Contradiction, CudaToolkit, Kernels, Ptx, Se
 from envbuilder.errors import NoClaimError, UsageError
 from envbuilder.probes.suite.fatbin import MAGIC
 from envbuilder.pypi.answer_cache import Cache
+from envbuilder.pypi.client import Client
 from envbuilder.pypi.index_config import IndexConfig
 from envbuilder.pypi.package_index import DistFile
-from envbuilder.pypi.simple_api import Client
 from envbuilder.refresh import agreement, emit
 from envbuilder.refresh.agreement import Comparison
 from envbuilder.refresh.evidence import Evidence, Opening, Reader

@@ -9,9 +9,9 @@ import pytest
 from index_server import wheel
 
 from envbuilder.pypi.answer_cache import Cache
+from envbuilder.pypi.client import Client
 from envbuilder.pypi.index_config import IndexConfig
 from envbuilder.pypi.package_index import DistFile, IndexUnavailableError, Member
-from envbuilder.pypi.simple_api import Client
 from envbuilder.refresh import wheel_code
 from envbuilder.refresh.device_code import Origin, groups
 
@@ -50,7 +50,7 @@ class Hostile(Client):
 
     def members(self, file: DistFile) -> tuple[Member, ...]:
         """List the one library."""
-        return (Member(name=f"{file.project}.so", packed=1, size=1, offset=0, method=0),)
+        return (Member(name=f"{file.project}.so", packed=1, size=1),)
 
     def stream(self, file: DistFile, member: Member) -> Iterator[bytes]:
         """Yield its fat binaries."""

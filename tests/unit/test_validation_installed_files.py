@@ -186,7 +186,7 @@ class Index:
         return hashlib.sha256(self.wheel).hexdigest() if self.wheel else DIGEST
 
     def members(self, file: DistFile) -> tuple[Member, ...]:  # noqa: ARG002 - the port's signature
-        return (Member(name="numpy-2.4.6.dist-info/RECORD", packed=1, size=1, offset=0, method=0),)
+        return (Member(name="numpy-2.4.6.dist-info/RECORD", packed=1, size=1),)
 
     def stream(self, file: DistFile, member: Member) -> Iterator[bytes]:  # noqa: ARG002 - the port's signature
         self.asked.append("range")

@@ -22,7 +22,7 @@ from envbuilder.publish.proven import published_digest
 from envbuilder.publish.publish_all import PublishOptions, publish_all, sealer_of
 from envbuilder.publish.results import PublishDocument, PublishRow
 from envbuilder.publish.tags import destination
-from envbuilder.pypi.open_index import open_index
+from envbuilder.pypi.client import open_index
 from envbuilder.support import decoding
 from envbuilder.support.console import Console
 from envbuilder.workspace import Workspace, digest, folder_contents, write_atomically
