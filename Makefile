@@ -50,7 +50,8 @@ images: ## Generate the build contexts in images/ again
 	@$(ENVBUILDER) render
 
 bench: setup ## Run the benchmarks of benchmarks/README.md (GPU=1 adds GPU images)
-	@for script in $(filter-out benchmarks/size.py benchmarks/start.py benchmarks/cold.py,$(wildcard benchmarks/*.py)); do echo "== $$script"; $(PYTHON) $$script; done
+	@$(PYTHON) benchmarks/plan.py
+	@$(PYTHON) benchmarks/suite.py
 	@$(PYTHON) benchmarks/size.py --flavors cpu $(if $(GPU),gpu) --page docs/results/size.md
 	@$(PYTHON) benchmarks/start.py
 	@$(if $(GPU),$(PYTHON) benchmarks/cold.py)
