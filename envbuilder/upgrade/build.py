@@ -30,10 +30,10 @@ from envbuilder.workspace import Workspace, cache_dir, write_atomically
 
 @dataclass(frozen=True)
 class LockedSide:
-    """One side with its lock.
+    """One image with its lock.
 
     ``committed`` where that lock and its context lie in ``images/`` already; ``proposed`` where the lock was made here,
-    as close to the other side's as can be, because nothing is offered yet.
+    as close to the other image's as can be, because nothing is offered yet.
     """
 
     environment: Environment
@@ -46,7 +46,7 @@ class LockedSide:
 class Maker:
     """Makes the images of an upgrade.
 
-    A side whose committed context already is what it should be is taken from ``images/``; the others are made in a
+    An image whose committed context already is what it should be is taken from ``images/``; the others are made in a
     workspace of their own below ``out/upgrades``, so that nothing in ``images/`` changes.
     """
 
@@ -57,7 +57,7 @@ class Maker:
     wheels: Path | None = None
 
     def locked_old(self, environment: Environment) -> LockedSide:
-        """Return the old side with the lock that is committed for it, or one made now."""
+        """Return the old image with the lock that is committed for it, or one made now."""
         offered = self.locked_offered(environment)
         if offered is not None:
             return offered
@@ -65,18 +65,18 @@ class Maker:
         return self._written(environment, self._lock(environment, "") if kept is None else kept)
 
     def locked_offered(self, environment: Environment) -> LockedSide | None:
-        """Return a side as it is offered, with the lock that is committed for it; None where there is none."""
+        """Return an image as it is offered, with the lock that is committed for it; None where there is none."""
         committed = self._committed(environment)
         return None if committed is None else LockedSide(environment, committed, committed=True)
 
     def base(self, environment: Environment) -> Base:
-        """Make sure of a side's base. Raises BaseUnavailableError where it cannot be had here."""
+        """Make sure of an image's base. Raises BaseUnavailableError where it cannot be had here."""
         system = system_of(environment, self.catalog)
         with self.console.task(environment.id) as task:
             return ensure_base(self.engine, system, cache_dir() / "bases", task.update)
 
     def locked_new(self, environment: Environment, old: LockedSide) -> LockedSide:
-        """Lock the new side so that it differs from the old lock in what it must alone.
+        """Lock the new image so that it differs from the old lock in what it must alone.
 
         Where that is the lock that is committed for it, the committed context is used; else it gets an id that says
         what it was made after.
@@ -119,7 +119,7 @@ class Maker:
             )
 
     def judged(self, side: LockedSide, built: Built, request: UpgradeRequest) -> Verdict:
-        """Validate a side's image, unless its verdict stands."""
+        """Validate an image, unless it has a verdict."""
         with self.console.task(side.environment.id) as task:
             verdict, _ = validate_and_record(
                 ValidationRequest.of(
@@ -140,7 +140,7 @@ class Maker:
 
 
 def described(side: LockedSide, built: Built, verdict: Verdict, catalog: Catalog) -> Side:
-    """Describe a side for the document."""
+    """Describe an image for the document."""
     environment = built.environment
     release = catalog.release(environment.tensorflow, environment.package)
     sets = release.wheels if release else ()

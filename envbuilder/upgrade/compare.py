@@ -37,7 +37,7 @@ from envbuilder.verdict import CheckResult
 
 @dataclass(frozen=True)
 class Evidence:
-    """All that is known of one side; ``checks`` is None where it has no verdict."""
+    """All that is known of one image; ``checks`` is None where it has no verdict."""
 
     side: Side
     observed: Observed
@@ -53,7 +53,7 @@ def differences(
     settings: Settings,
     models: tuple[ModelExchange, ...] | None = None,
 ) -> Differences:
-    """Compare two sides in every respect for which both have evidence; the rest is None, never "no difference"."""
+    """Compare two images in every respect for which both have evidence; the rest is None, never "no difference"."""
     one, other = old.observed, new.observed
     warned = warnings(one.printed, other.printed) if one.printed and other.printed else None
     outputs, compared = compare_outputs(one.numerics, other.numerics) if one.numerics and other.numerics else (None, 0)
@@ -107,7 +107,7 @@ def _memory(samples: Sequence[Samples], settings: Settings) -> tuple[MemoryChang
 
 
 def _run(one: Observed, other: Observed) -> int | None:
-    """Count the tests that ran on either side; None where none were asked for."""
+    """Count the tests that ran on either image; None where none were asked for."""
     if one.tests is None and other.tests is None:
         return None
     return len({test.name for test in (*(one.tests or ()), *(other.tests or ()))} - {THE_RUN})
@@ -116,7 +116,7 @@ def _run(one: Observed, other: Observed) -> int | None:
 def compare_hosts(
     old: Environment, new: Environment, fleet: Iterable[FleetHost], catalog: Catalog
 ) -> tuple[HostChange, ...]:
-    """List every GPU of every host with how both sides are served there, changed or not."""
+    """List every GPU of every host with how both images are served there, changed or not."""
     rows = []
     for host in fleet:
         for gpu in dict.fromkeys(host.gpus):
@@ -153,7 +153,7 @@ TOLERANCE: Mapping[Precision, float] = {"float32": 2e-5, "float16": 2e-2, "bfloa
 """The largest relative error that a sound kernel of this precision makes on the probe's operations.
 
 Read on TensorFlow 2.15.1 and 2.16.2: the worst were 8.4e-7, 4.3e-3 and 5.3e-2 (a cumulative sum of 1024 values).
-Double precision is its own reference; its tolerance is for results across the sides.
+Double precision is its own reference; its tolerance is for results across the images.
 """
 
 RELEVANT = 2.0
@@ -161,7 +161,7 @@ RELEVANT = 2.0
 
 
 def checks(old: Sequence[CheckResult], new: Sequence[CheckResult]) -> tuple[OutcomeChange, ...]:
-    """List the checks whose outcomes differ, in the new side's order."""
+    """List the checks whose outcomes differ, in the new image's order."""
     before = {check.name: check for check in old}
     after = {check.name: check for check in new}
     return tuple(
@@ -184,7 +184,7 @@ def _said(check: CheckResult | None) -> str:
 
 
 Runs = Sequence[Sequence[UserTest]]
-"""Further runs of a side, each with its tests."""
+"""Further runs of an image, each with its tests."""
 
 
 def compare_tests(
@@ -192,7 +192,7 @@ def compare_tests(
 ) -> tuple[OutcomeChange, ...]:
     """List the user's tests whose outcomes differ, by name; the message is that of the side where it fails.
 
-    A test that fails on one side, and in further runs ends otherwise on either, is flaky.
+    A test that fails on one image, and in further runs ends otherwise on either, is flaky.
     """
     before = {test.name: test for test in old}
     after = {test.name: test for test in new}
@@ -207,16 +207,16 @@ def compare_tests(
 
 
 def _rerun(change: OutcomeChange, old_again: Runs, new_again: Runs) -> OutcomeChange:
-    """Say of a test that fails on one side how often it fails, counting its first run."""
+    """Say of a test that fails on one image how often it fails, counting its first run."""
     sides = [
         [first, *(_outcome(_named(run, change.name)) for run in runs)]
         for first, runs in ((change.old, old_again), (change.new, new_again))
     ]
-    if len(sides[0]) + len(sides[1]) == 2:  # noqa: PLR2004 - one run of each side: never run again
+    if len(sides[0]) + len(sides[1]) == 2:  # noqa: PLR2004 - one run of each image: never run again
         return change
     bad = [sum(outcome != "passed" for outcome in outcomes) for outcomes in sides]
     flaky = any("passed" in outcomes and set(outcomes) != {"passed"} for outcomes in sides)
-    said = f"failed {bad[1]} of {len(sides[1])} runs on the new side, {bad[0]} of {len(sides[0])} on the old"
+    said = f"failed {bad[1]} of {len(sides[1])} runs on the new image, {bad[0]} of {len(sides[0])} on the old"
     return msgspec.structs.replace(change, flaky=flaky, again=said)
 
 
@@ -234,7 +234,7 @@ def _named(run: Sequence[UserTest], name: str) -> UserTest | None:
 
 
 def count_tests(old: Sequence[UserTest], new: Sequence[UserTest], changes: Sequence[OutcomeChange] = ()) -> TestCounts:
-    """Count the user's tests, and name those that failed on the old side already: they say nothing of the new one.
+    """Count the user's tests, and name those that failed on the old image already: they say nothing of the new one.
 
     One that is flaky, as the ``changes`` say, is named as that and not here.
     """
@@ -246,7 +246,7 @@ def count_tests(old: Sequence[UserTest], new: Sequence[UserTest], changes: Seque
         passed_both=len(passed[0] & passed[1]),
         passed_old=len(passed[0]),
         failed_before=tuple(
-            f"{test.name}: {test.outcome} on the old side: {test.message}"
+            f"{test.name}: {test.outcome} on the old image: {test.message}"
             for test in old
             if test.outcome in FAILURES and test.name not in flaky
         ),
@@ -255,7 +255,7 @@ def count_tests(old: Sequence[UserTest], new: Sequence[UserTest], changes: Seque
 
 
 def newly_failed(changes: Sequence[OutcomeChange]) -> tuple[OutcomeChange, ...]:
-    """Keep what failed on the new side and did not on the old one, unless flaky; what vanished counts as failed."""
+    """Keep what failed on the new image and did not on the old one, unless flaky; what vanished counts as failed."""
     return tuple(change for change in changes if _newly(change) and not change.flaky)
 
 
@@ -264,7 +264,7 @@ def _newly(change: OutcomeChange) -> bool:
 
 
 def numerics(old: Numerics, new: Numerics) -> tuple[NumericChange, ...]:
-    """List operations whose error changed relevantly, or is outside its precision's tolerance on either side."""
+    """List operations whose error changed relevantly, or is outside its precision's tolerance on either image."""
     before = {operation.name: operation for operation in old.operations}
     found = [_numeric(before.get(operation.name), operation) for operation in new.operations]
     return tuple(change for change in found if change is not None)
@@ -285,7 +285,7 @@ def _numeric(old: Operation | None, new: Operation) -> NumericChange | None:
 
 
 def _alike(old: float | None, new: float | None, tolerance: float) -> bool:
-    """Return True if two errors are within tolerance and not relevantly different; raising on both sides is alike."""
+    """Return True if two errors are within tolerance and not relevantly different; raising on both images is alike."""
     if old is None or new is None:
         return old is new
     low, high = sorted((old, new))
@@ -293,7 +293,7 @@ def _alike(old: float | None, new: float | None, tolerance: float) -> bool:
 
 
 def newly_outside(changes: Sequence[NumericChange]) -> tuple[NumericChange, ...]:
-    """Keep the operations that are outside tolerance, or raise, on the new side alone."""
+    """Keep the operations that are outside tolerance, or raise, on the new image alone."""
     return tuple(
         change for change in changes if change.outside and change.old is not None and change.old <= change.tolerance
     )
@@ -317,14 +317,14 @@ def compare_outputs(old: Numerics, new: Numerics) -> tuple[tuple[OutputChange, .
 
 
 def comparable(old: Operation, new: Operation) -> bool:
-    """Return True if both sides gave results, and on the same inputs; raising is told of elsewhere."""
+    """Return True if both images gave results, and on the same inputs; raising is told of elsewhere."""
     return bool(old.values and new.values and old.inputs == new.inputs)
 
 
 def _change(old: Operation, new: Operation) -> OutputChange | None:
     if old.outputs == new.outputs:
         return None
-    tolerance = 2 * TOLERANCE[new.precision]  # either side may be off by one tolerance
+    tolerance = 2 * TOLERANCE[new.precision]  # either image may be off by one tolerance
     drift = drift_of(_values(old), _values(new))
     return OutputChange(
         operation=new.name, drift=drift, tolerance=tolerance, outside=drift is None or drift > tolerance
@@ -355,7 +355,7 @@ def drift_of(old: array[float], new: array[float]) -> float | None:
 
 
 def streams(old: Numerics, new: Numerics) -> tuple[str, ...] | None:
-    """Name the generators that give something else for the same seed now; None where one side was not asked."""
+    """Name the generators that give something else for the same seed now; None where one image was not asked."""
     if not old.streams or not new.streams:
         return None
     return tuple(name for name, digest in old.streams.items() if digest != new.streams.get(name, ""))

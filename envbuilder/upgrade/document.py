@@ -16,7 +16,7 @@ Presence = Literal["added", "removed", "changed"]
 HostState = Literal["native", "ptx", "lost", "unknown"]
 ClauseState = Literal["ok", "violated", "unknown", "not asked"]
 LockIs = Literal["committed", "made", "proposed"]
-"""Where a side's lock is from: committed in ``images/``, made for this row, or proposed close to the old side's."""
+"""Where an image's lock is from: committed in ``images/``, made for this row, or proposed close to the old image's."""
 Otherwise = Literal["reject", "note"]
 
 
@@ -28,7 +28,7 @@ class LayerSeen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Side(msgspec.Struct, frozen=True, kw_only=True):
-    """One side of the comparison; ``pythons`` are those that the release has wheels for.
+    """One image of the comparison; ``pythons`` are those that the release has wheels for.
 
     They are empty where that cannot be known: of a release that is a file on this machine.
     """
@@ -47,7 +47,7 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PackageChange(msgspec.Struct, frozen=True, kw_only=True):
-    """One distribution that is not the same on both sides; sizes in bytes, None where absent."""
+    """One distribution that is not the same on both images; sizes in bytes, None where absent."""
 
     name: str
     change: Presence
@@ -60,7 +60,7 @@ class PackageChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FactChange(msgspec.Struct, frozen=True, kw_only=True):
-    """One fact of the platform on both sides (CUDA, cuDNN, NCCL, minimum driver …); None where there is none."""
+    """One fact of the platform on both images (CUDA, cuDNN, NCCL, minimum driver …); None where there is none."""
 
     name: str
     old: str | None
@@ -76,7 +76,7 @@ class SetChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HostChange(msgspec.Struct, frozen=True, kw_only=True):
-    """How one GPU of one host of the fleet is served on both sides, and the new side's findings there."""
+    """How one GPU of one host of the fleet is served on both images, and the new image's findings there."""
 
     host: str
     gpu: str
@@ -106,7 +106,7 @@ class NumericChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OutputChange(msgspec.Struct, frozen=True, kw_only=True):
-    """One operation whose results differ between the sides on the same inputs.
+    """One operation whose results differ between the images on the same inputs.
 
     ``drift`` is the largest difference relative to the largest result, None where they cannot be compared;
     ``outside`` where that is more than its precision allows.
@@ -130,7 +130,7 @@ class MemoryChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelExchange(msgspec.Struct, frozen=True, kw_only=True):
-    """One format in which one side saved a model and the other loaded it; ``wrong`` says what is, '' for nothing."""
+    """One format in which one image saved a model and the other loaded it; ``wrong`` says what is, '' for nothing."""
 
     name: str
     saved_by: Literal["old", "new"]
@@ -236,7 +236,7 @@ class UpgradeDocument(msgspec.Struct, frozen=True, kw_only=True):
     """The answer of ``envbuilder upgrade``: the decision, the clauses that made it, and every difference.
 
     ``row`` says on which Python and system it was judged, ``matrix`` what offers it ('' where none does);
-    ``not_judged`` are the new side's environments in the matrix's other rows.
+    ``not_judged`` are the new image's environments in the matrix's other rows.
     """
 
     schema: str = "envbuilder/upgrade/v1"

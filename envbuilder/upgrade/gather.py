@@ -1,4 +1,4 @@
-"""Gather the evidence of both sides: observe each, run the user's tests, exchange models, measure in turn."""
+"""Gather the evidence of both images: observe each, run the user's tests, exchange models, measure in turn."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Tools:
 
 @dataclass(frozen=True)
 class Made:
-    """One side, locked, built and judged."""
+    """One image, locked, built and judged."""
 
     side: LockedSide
     built: Built
@@ -56,7 +56,7 @@ class Made:
 
 @dataclass(frozen=True)
 class Together:
-    """What both sides answered together: measurements, models that they exchanged, and what could not be asked."""
+    """What both images answered together: measurements, models that they exchanged, and what could not be asked."""
 
     samples: tuple[Samples, ...]
     models: tuple[ModelExchange, ...] | None
@@ -65,7 +65,7 @@ class Together:
 
 @dataclass(frozen=True)
 class Gathered:
-    """All that was found of both sides, each and together, and what could not be asked."""
+    """All that was found of both images, each and together, and what could not be asked."""
 
     old: Evidence
     new: Evidence
@@ -92,7 +92,7 @@ def _place(tools: Tools, made: Made, request: UpgradeRequest) -> Place:
 
 
 def _look(tools: Tools, made: Made, name: str, catalog: Catalog, request: UpgradeRequest, kept: Kept) -> Evidence:
-    """Observe one side."""
+    """Observe one image."""
     place = _place(tools, made, request)
     with tools.console.task(made.environment.id) as task:
         observed = kept.answer(
@@ -113,7 +113,7 @@ def _tested(
     request: UpgradeRequest,
     kept: Kept,
 ) -> list[Evidence]:
-    """Run the user's tests on both sides, and once more the files in which one fails on one side alone."""
+    """Run the user's tests on both images, and once more the files in which one fails on one image alone."""
     if suite is None:
         return evidence
     places = [_place(tools, each, request) for each in made]
@@ -145,8 +145,8 @@ def named(test: UserTest) -> str:
 
 def _together(tools: Tools, made: tuple[Made, Made], request: UpgradeRequest, kept: Kept) -> Together:
     old, new = (_place(tools, each, request) for each in made)
-    with tools.console.task("both sides in turn") as task:
-        task.update("models that the other side saved")
+    with tools.console.task("both images in turn") as task:
+        task.update("models that the other image saved")
         models, gaps = kept.answer(
             "models",
             key_of(old, new),

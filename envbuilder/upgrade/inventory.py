@@ -97,7 +97,7 @@ def _package(name: str, old: Package | None, new: Package | None) -> PackageChan
 def platform(
     old: Side, new: Side, old_inventory: Inventory | None, new_inventory: Inventory | None
 ) -> tuple[FactChange, ...]:
-    """List the platform's facts on both sides, changed or not; a fact that neither side has is left out."""
+    """List the platform's facts on both images, changed or not; a fact that neither image has is left out."""
     rows = [
         FactChange(name="TensorFlow", old=old.tensorflow, new=new.tensorflow),
         FactChange(

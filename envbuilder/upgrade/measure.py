@@ -1,4 +1,4 @@
-"""Measure both sides in turn, each sample from a fresh process in a fresh container."""
+"""Measure both images in turn, each sample from a fresh process in a fresh container."""
 
 from __future__ import annotations
 
@@ -27,11 +27,10 @@ def measure(
     arguments: tuple[Arguments, Arguments] = ({}, {}),
     kept: Kept | None = None,
 ) -> tuple[tuple[Samples, ...], tuple[str, ...]]:
-    """Measure ``rounds`` times both sides, one right after the other; return samples and what went wrong.
+    """Measure ``rounds`` times both images, one right after the other; return samples and what went wrong.
 
-    One round before the first is not counted: it fills the page cache for both. Who begins alternates, so that being
-    second is neither's advantage. A side that gives no answer ends it: half a comparison is none. Rounds that are kept
-    are not measured again, and every round is kept as soon as both sides have answered.
+    A first round, which fills the page cache, is not counted. The order alternates. If an image does not answer, the
+    measurement ends. Cached rounds are not measured again; a round is cached when both images have answered.
     """
     sides = (old, new)
     key = key_of(old, new, more={"arguments": json.dumps(arguments, sort_keys=True).encode()})
@@ -46,7 +45,7 @@ def measure(
         for side in (0, 1) if round_ % 2 == 0 else (1, 0):
             found = ask(sides[side], PROBE, Timed, arguments[side])
             if isinstance(found, Gap):
-                return (), (f"measurement of the {('old', 'new')[side]} side: {found.why}",)
+                return (), (f"measurement of the {('old', 'new')[side]} image: {found.why}",)
             answers[side] = found
         if counted:
             taken = msgspec.structs.replace(taken, old=(*taken.old, answers[0]), new=(*taken.new, answers[1]))
@@ -56,7 +55,7 @@ def measure(
 
 
 def samples(old: Sequence[Timed], new: Sequence[Timed]) -> tuple[Samples, ...]:
-    """Pair the sides' durations and peaks of memory by name; one that a process lacks is left out."""
+    """Pair the images' durations and peaks of memory by name; one that a process lacks is left out."""
     seconds = _paired("s", [one.seconds for one in old], [one.seconds for one in new])
     return (*seconds, *_paired("B", [one.bytes for one in old], [one.bytes for one in new]))
 

@@ -1,4 +1,4 @@
-"""Let each side load the models that the other one saved: what was kept before an upgrade has to be read after it."""
+"""Let each image load the models that the other one saved: what was kept before an upgrade has to be read after it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PROBE = "models"
 
 
 def exchange(old: Place, new: Place) -> tuple[tuple[ModelExchange, ...] | None, tuple[str, ...]]:
-    """Save on each side, load on the other; return every format with what is wrong, and what could not be asked.
+    """Save on each image, load on the other; return every format with what is wrong, and what could not be asked.
 
     A format that its own side cannot read back says nothing of the other and is left out.
     """
@@ -24,7 +24,7 @@ def exchange(old: Place, new: Place) -> tuple[tuple[ModelExchange, ...] | None, 
     for writer, reader, saved_by in ((old, new, "old"), (new, old, "new")):
         found = _exchanged(writer, reader, saved_by)
         if isinstance(found, Gap):
-            return None, (f"models saved by the {saved_by} side: {found.why}",)
+            return None, (f"models saved by the {saved_by} image: {found.why}",)
         rows += found
     return tuple(rows), ()
 

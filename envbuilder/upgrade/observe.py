@@ -35,7 +35,7 @@ class Gap:
 
 @dataclass(frozen=True)
 class Place:
-    """Where probes run: an image, the GPUs that it gets, and variables; the same limits for both sides."""
+    """Where probes run: an image, the GPUs that it gets, and variables; the same limits for both images."""
 
     engine: Engine
     image: str

@@ -1,4 +1,4 @@
-"""What the upgrade probes answered for one side: the typed form of their JSON."""
+"""What the upgrade probes answered for one image: the typed form of their JSON."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class Timed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Saved(msgspec.Struct, frozen=True, kw_only=True):
-    """A small model in every format that a side can write: format → path → content in base 64."""
+    """A small model in every format that an image can write: format → path → content in base 64."""
 
     saved: dict[str, dict[str, str]]
 
@@ -118,7 +118,7 @@ class UserTest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Observed(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything observed in one side's image; None where a probe gave no answer, ``gaps`` say why.
+    """Everything observed in one image's image; None where a probe gave no answer, ``gaps`` say why.
 
     ``tests`` is None where none were asked for; ``again`` are further runs of files in which a test newly failed.
     """

@@ -21,9 +21,9 @@ from envbuilder.upgrade.request import Propose, UpgradeRequest
 
 @dataclass(frozen=True)
 class Pair:
-    """Both sides resolved, and the catalogue that they were resolved with (``proposed`` rows included).
+    """Both images resolved, and the catalogue that they were resolved with (``proposed`` rows included).
 
-    ``offered`` are the ids of the sides that the matrix offers; ``others`` name the rows that could have been judged.
+    ``offered`` are the ids of the images that the matrix offers; ``others`` name the rows that could have been judged.
     """
 
     old: Environment
@@ -146,7 +146,7 @@ def _resolved(
 def _wishes(row: Combination, catalog: Catalog) -> Iterator[Combination]:
     """Yield the row with what it leaves open: first as the resolver prefers, then by system.
 
-    Last with the plain distribution on both sides: not every release has a smaller one for the CPU.
+    Last with the plain distribution on both images: not every release has a smaller one for the CPU.
     """
     if row.os is not None:
         yield row

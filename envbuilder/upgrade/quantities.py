@@ -126,7 +126,7 @@ def size(sides: Sides) -> Figures:
 
 
 def verdict(sides: Sides) -> Figures:
-    """Read the new side's verdict."""
+    """Read the new image's verdict."""
     match sides.new.verdict:
         case "PASSED":
             return Figures(0, 0, "PASSED")
@@ -141,7 +141,7 @@ def verdict(sides: Sides) -> Figures:
 def checks(sides: Sides) -> Figures:
     """Count the checks that newly fail."""
     changes = sides.differences.checks
-    return unknown("one side has no verdict") if changes is None else count(_failures(changes))
+    return unknown("one image has no verdict") if changes is None else count(_failures(changes))
 
 
 def _failures(changes: Sequence[OutcomeChange]) -> list[str]:
@@ -154,7 +154,7 @@ def _change(change: OutcomeChange) -> str:
 
 
 def newly_failing_tests(sides: Sides) -> Figures:
-    """Count the user's tests that newly fail; a suite of which nothing passed on the old side can say nothing."""
+    """Count the user's tests that newly fail; a suite of which nothing passed on the old image can say nothing."""
     changes, counted = sides.differences.tests, sides.differences.tests_counted
     total = sides.differences.tests_run
     if total is None:
@@ -166,14 +166,14 @@ def newly_failing_tests(sides: Sides) -> Figures:
     if failed:
         return Figures(len(failed), len(failed), f"{len(failed)} of {total} tests{both}", tuple(failed))
     if counted is not None and not counted.passed_old:
-        return Figures(None, None, f"none of {total} passed on the old side", counted.failed_before)
+        return Figures(None, None, f"none of {total} passed on the old image", counted.failed_before)
     if counted is not None and not counted.ended:
         return Figures(None, None, f"the run did not come to its end{both}", counted.failed_before)
     return Figures(0, 0, f"none of {total}{both}")
 
 
 def failed_before(sides: Sides) -> Figures:
-    """Count the user's tests that did not run and pass on the old side: nothing can be concluded from them."""
+    """Count the user's tests that did not run and pass on the old image: nothing can be concluded from them."""
     counted = sides.differences.tests_counted
     if counted is None:
         return not_asked("no --suite given") if sides.differences.tests_run is None else unknown("nothing was counted")
@@ -189,7 +189,7 @@ def flaky(sides: Sides) -> Figures:
 
 
 def models(sides: Sides, saved_by: str) -> Figures:
-    """Count the formats that one side saved and the other does not load, or predicts otherwise from."""
+    """Count the formats that one image saved and the other does not load, or predicts otherwise from."""
     rows = sides.differences.models
     if rows is None:
         return unknown("not exchanged")
@@ -265,7 +265,7 @@ def _driver(sides: Sides) -> Figures:
 def _numerics(sides: Sides, *, outside: bool) -> Figures:
     changes = sides.differences.numerics
     if changes is None:
-        return unknown("not computed on one side")
+        return unknown("not computed on one image")
     rows = compare.newly_outside(changes) if outside else changes
     return count(
         [f"{row.operation}: {_error(row.old)} → {_error(row.new)}{row.message and ': ' + row.message}" for row in rows]
@@ -279,7 +279,7 @@ def _error(error: float | None) -> str:
 def _outputs(sides: Sides) -> Figures:
     rows, compared = sides.differences.outputs, sides.differences.outputs_compared
     if rows is None or not compared:
-        return unknown("not computed on one side")
+        return unknown("not computed on one image")
     outside = [row for row in rows if row.outside]
     within = f", {len(rows) - len(outside)} within tolerance" if len(rows) > len(outside) else ""
     found = f"{len(outside) or 'none'} of {compared}{within}"
@@ -292,20 +292,20 @@ def _drift(drift: float | None) -> str:
 
 def _streams(sides: Sides) -> Figures:
     names = sides.differences.streams_changed
-    return unknown("not drawn on one side") if names is None else count(names)
+    return unknown("not drawn on one image") if names is None else count(names)
 
 
 def _deprecated(sides: Sides) -> Figures:
     surface = sides.differences.surface
     return (
-        unknown("not walked on one side") if surface is None else count([f"tf.{n}" for n in surface.newly_deprecated])
+        unknown("not walked on one image") if surface is None else count([f"tf.{n}" for n in surface.newly_deprecated])
     )
 
 
 def _removed(sides: Sides) -> Figures:
     surface = sides.differences.surface
     if surface is None:
-        return unknown("not walked on one side")
+        return unknown("not walked on one image")
     members = [f"{m.member} of {m.count} classes ({', '.join(m.classes[:2])} …)" for m in surface.removed_members]
     return count([*(f"tf.{name}" for name in surface.removed), *members])
 
@@ -313,7 +313,7 @@ def _removed(sides: Sides) -> Figures:
 def _calls(sides: Sides) -> Figures:
     surface = sides.differences.surface
     if surface is None:
-        return unknown("not walked on one side")
+        return unknown("not walked on one image")
     functions = [f"tf.{name}: {change.breaks}" for name, change in folded(surface.signatures)]
     members = [f"{m.member} of {m.count} classes: {m.breaks}" for m in surface.changed_members if m.breaks]
     return count([*functions, *members])
@@ -321,7 +321,7 @@ def _calls(sides: Sides) -> Figures:
 
 def _warnings(sides: Sides) -> Figures:
     lines = sides.differences.warnings_new
-    return unknown("not run on one side") if lines is None else count(lines)
+    return unknown("not run on one image") if lines is None else count(lines)
 
 
 def _start_up(sides: Sides) -> Figures:
@@ -335,7 +335,7 @@ def _work(sides: Sides) -> Figures:
 def _licences(sides: Sides) -> Figures:
     rows = sides.differences.packages
     if rows is None:
-        return unknown("not listed on one side")
+        return unknown("not listed on one image")
     return count([_licence(row) for row in rows if row.new is not None and _relicensed(row)])
 
 
@@ -351,7 +351,7 @@ def _licence(row: PackageChange) -> str:
 def _majors(sides: Sides) -> Figures:
     rows = sides.differences.packages
     if rows is None:
-        return unknown("not listed on one side")
+        return unknown("not listed on one image")
     return count(
         [
             f"{row.name} {row.old} → {row.new}"
@@ -408,20 +408,20 @@ QUANTITIES: dict[ClauseName, tuple[str, Callable[[Sides], Figures]]] = {
     "warnings-new": ("warnings and deprecations newly printed", _warnings),
     "licences-new": ("packages that are new, or state another licence", _licences),
     "packages-new-major": ("packages with a new major version", _majors),
-    "outputs-outside": ("operations whose results, on the same inputs, are not those of the old side", _outputs),
+    "outputs-outside": ("operations whose results, on the same inputs, are not those of the old image", _outputs),
     "random-streams-changed": ("random generators that give something else for the same seed", _streams),
     "durations-slower": ("durations that are surely longer, within their limits or not", slower),
     "memory-ratio": ("peak memory of a process, new over old, the worst", memory),
     "models-not-loading": (
-        "formats of models saved by the old side that the new one does not load",
+        "formats of models saved by the old image that the new one does not load",
         lambda sides: models(sides, "old"),
     ),
     "models-not-loading-back": (
-        "formats of models saved by the new side that the old one does not load",
+        "formats of models saved by the new image that the old one does not load",
         lambda sides: models(sides, "new"),
     ),
     "names-deprecated": ("public names that are newly deprecated", _deprecated),
-    "tests-failed-before": ("your tests that did not run and pass on the old side", failed_before),
+    "tests-failed-before": ("your tests that did not run and pass on the old image", failed_before),
     "tests-flaky": ("your tests that fail now and then", flaky),
 }
 """Every quantity: the sentence that a clause is shown by, and how it is read."""

@@ -42,7 +42,7 @@ class UpgradeRequest:
 
     @property
     def budgets(self) -> Budgets:
-        """The budgets of the matrix, which both sides are held to."""
+        """The budgets of the matrix, which both images are held to."""
         return self.matrix.budgets if self.matrix else Budgets()
 
     @property

@@ -1,6 +1,6 @@
 """Decide from interleaved samples whether a duration changed, and by how much; silent where noise is larger.
 
-Every round measures both sides in fresh processes, one right after the other, so that a slow minute of the machine
+Every round measures both images in fresh processes, one right after the other, so that a slow minute of the machine
 slows both. Samples are compared only within a block of three consecutive rounds, by their ranks alone: Wilcoxon's
 rank-sum test stratified by block, with its exact distribution. It assumes no normal noise, no constant machine,
 and no single wild sample can decide it.
@@ -27,7 +27,7 @@ BLOCK = 3
 
 
 class Samples(msgspec.Struct, frozen=True, kw_only=True):
-    """One duration in seconds, or peak of memory in bytes, on both sides: ``old[i]`` and ``new[i]`` are round i."""
+    """One duration in seconds, or peak of memory in bytes, on both images: ``old[i]`` and ``new[i]`` are round i."""
 
     name: str
     unit: Literal["s", "B"] = "s"
@@ -70,11 +70,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 def compare(samples: Sequence[Samples], settings: Settings) -> tuple[Measured, ...]:
     """Judge each duration, the whole family together; the order is kept.
 
-    Raises ValueError for sides of unequal length, no rounds, or a duration that is not positive.
+    Raises ValueError for images of unequal length, no rounds, or a duration that is not positive.
     """
     for one in samples:
         if len(one.old) != len(one.new) or not one.old or min(*one.old, *one.new) <= 0:
-            raise ValueError(f"{one.name}: needs as many positive durations on both sides, at least one")
+            raise ValueError(f"{one.name}: needs as many positive durations on both images, at least one")
     differences = [tuple(sorted(_log_ratios(one))) for one in samples]
     p = [_p(row, len(one.old), settings) for row, one in zip(differences, samples, strict=True)]
     return tuple(
@@ -114,7 +114,7 @@ def _at_least(wins: int, rounds: int) -> float:
 
 @lru_cache(maxsize=256)
 def _ways(sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """Count the orders of the samples, each block by itself, by the number of pairs that the new side loses."""
+    """Count the orders of the samples, each block by itself, by the number of pairs that the new image loses."""
     total: tuple[int, ...] = (1,)
     for size in sizes:
         total = _convolve(total, _orders(size, size))

@@ -162,7 +162,7 @@ def _rest(clauses: Sequence[Clause], differences: Differences) -> Iterator[Secti
         [_output(row) for row in differences.outputs or ()],
     )
     yield (
-        "Models that the other side saved",
+        "Models that the other image saved",
         ("format", "saved by", "what is wrong"),
         [(row.name, row.saved_by, row.wrong) for row in differences.models or () if row.wrong],
     )

@@ -39,9 +39,9 @@ def _said(clause: Clause, sides: Sides, rounds: int) -> Iterator[str]:
             yield "a trial on the hosts about which the catalogue makes no claim: " + "; ".join(clause.details[:3])
         case "start-up-ratio" | "work-ratio":
             rows = [row for row in sides.differences.timings or () if row.name.startswith(DURATIONS[clause.clause])]
-            yield _more_rounds(rows, clause.limit, rounds) if rows else "a measurement that both sides answer: see gaps"
+            yield _more_rounds(rows, clause.limit, rounds) if rows else "a measurement of both images: see gaps"
         case _:
-            yield f"an answer of both sides ({clause.found}): see gaps"
+            yield f"an answer of both images ({clause.found}): see gaps"
 
 
 def _more_rounds(rows: Sequence[Measured], limit: float, rounds: int) -> str:
@@ -64,7 +64,7 @@ def _within(ratio: Interval, limit: float) -> bool:
 
 
 def needed(ratio: Interval, limit: float, rounds: int) -> int:
-    """Return how many rounds bring the interval to one side of the limit, in fives; more than `MOST` is "too many"."""
+    """Return how many rounds bring the interval to one image of the limit, in fives; more than `MOST` is "too many"."""
     if ratio.low is None or ratio.high is None:
         return MOST + 1
     distance = abs(math.log(limit / ratio.value))

@@ -86,7 +86,7 @@ def buildable(rows: tuple[Pair, ...], maker: Maker) -> Pair:
 def _make(maker: Maker, both: Pair, request: UpgradeRequest) -> tuple[Made, Made]:
     """Build both images before validating either: a concurrent build would disturb timings.
 
-    What the matrix offers is judged as it is offered; what it does not offer yet is proposed close to the old side.
+    What the matrix offers is judged as it is offered; what it does not offer yet is proposed close to the old image.
     """
     old = maker.locked_old(both.old)
     offered = maker.locked_offered(both.new) if both.new.id in both.offered else None

@@ -25,7 +25,7 @@ TEST_LIMIT_S = 300
 SUITE_LIMIT_S = 3600.0
 MAX_BYTES = 256 << 20
 AGAIN = 5
-"""Further runs of each side: a test that fails in 30 of 100 runs fails in all of them in one of 400 comparisons."""
+"""Further runs of each image: a test that fails in 30 of 100 runs fails in all of them in one of 400 comparisons."""
 AGAIN_S = 600.0
 
 _MAIN = re.compile(rb"^if __name__ == ['\"]__main__['\"]:", re.MULTILINE)

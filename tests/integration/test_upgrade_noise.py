@@ -1,4 +1,4 @@
-"""The upgrade's statistics against this machine's own noise: fresh processes, both sides in turn."""
+"""The upgrade's statistics against this machine's own noise: fresh processes, both images in turn."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def test_a_side_against_itself_is_never_changed(samples: Samples) -> None:
 @given(paired(), st.floats(min_value=1.01, max_value=10))
 @settings(deadline=None)
 def test_a_slower_new_side_is_never_less_slow(samples: Samples, factor: float) -> None:
-    """Slowing the new side down never turns "slower" into anything else."""
+    """Slowing the new image down never turns "slower" into anything else."""
     slowed = Samples(name="x", old=samples.old, new=tuple(factor * x for x in samples.new))
     if compare([samples], Settings())[0].change == "slower":
         assert compare([slowed], Settings())[0].change == "slower"

@@ -1,4 +1,4 @@
-"""The two sides of an upgrade: what is committed is used as it lies, and what is made aside changes nothing there."""
+"""The two images of an upgrade: what is committed is used as it lies, and what is made aside changes nothing there."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def maker(workspace: Workspace, *texts: str) -> WithLocks:
 
 
 def test_a_committed_side_is_built_as_it_lies(workspace: Workspace, old: Environment) -> None:
-    """The old side's committed lock and context are used to the byte, although they are not today's rendering."""
+    """The old image's committed lock and context are used to the byte, although they are not today's rendering."""
     (workspace.context(old.id) / "Dockerfile").write_text("FROM envbuilder/base:debian-bookworm\n")
     before = folder_contents(workspace.images)
     made = maker(workspace)
@@ -97,7 +97,7 @@ def test_a_new_side_that_is_committed_is_used(workspace: Workspace, old: Environ
 
 
 def test_a_lock_is_kept_before_anything_is_built(workspace: Workspace, old: Environment) -> None:
-    """A side that is not committed is locked once: the next search, or the same after a failure, starts from it."""
+    """An image that is not committed is locked once: the next search, or the same after a failure, starts from it."""
     text = lockfile.of_context(workspace.context(old.id)) or ""
     shutil.rmtree(workspace.images)
     made = maker(workspace, text)
@@ -107,7 +107,7 @@ def test_a_lock_is_kept_before_anything_is_built(workspace: Workspace, old: Envi
 
 
 def test_what_is_offered_is_judged_with_its_committed_lock(workspace: Workspace, old: Environment) -> None:
-    """The committed lock is taken as it is, whatever a lock close to the other side would be; none where none lies."""
+    """The committed lock is taken as it is, whatever a lock close to the other image would be; none where none lies."""
     made = maker(workspace)
     side = made.locked_offered(old)
     assert side == LockedSide(old, lockfile.of_context(workspace.context(old.id)) or "", committed=True)

@@ -1,4 +1,4 @@
-"""Differences between two sides: packages, interfaces, outcomes, numerics, hosts, layers."""
+"""Differences between two images: packages, interfaces, outcomes, numerics, hosts, layers."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_platform_names_cuda_and_the_minimum_driver() -> None:
     assert rows["CUDA built with"] == ("12.2", "12.5.1")
     assert rows["NCCL"] == ("2.16.5", "2.23.4")
     assert rows["minimum driver"][0] is not None
-    assert "Keras" not in rows, "a fact that neither side has is left out"
+    assert "Keras" not in rows, "a fact that neither image has is left out"
 
 
 def test_layers_are_matched_by_what_made_them() -> None:
@@ -170,7 +170,7 @@ def check(name: str, outcome: Outcome) -> CheckResult:
 
 
 def test_newly_failed_checks_are_those_that_did_not_fail_before() -> None:
-    """A check that fails on both sides is no news; one that passed, was skipped or was absent before is."""
+    """A check that fails on both images is no news; one that passed, was skipped or was absent before is."""
     old = (check("both", "failed"), check("passed", "passed"), check("skipped", "skipped"))
     new = (*(check(name, "failed") for name in ("both", "passed", "skipped")), check("new", "error"))
     failed = compare.newly_failed(compare.checks(old, new))
@@ -199,12 +199,12 @@ def runs(*outcomes_: str) -> tuple[tuple[UserTest, ...], ...]:
         (("passed", "failed"), ("failed",) * 5, True),
         (("passed",) * 5, ("timeout", "failed", "error"), False),
     ],
-    ids=["not run again", "fails always", "passes now", "failed on the old side", "fails in several ways"],
+    ids=["not run again", "fails always", "passes now", "failed on the old image", "fails in several ways"],
 )
 def test_a_newly_failing_test_is_flaky_where_it_does_not_always_fail(
     old_again: tuple[str, ...], new_again: tuple[str, ...], *, flaky: bool
 ) -> None:
-    """Flaky is what passed on the new side or failed on the old one when it was run again; how often is counted."""
+    """Flaky is what passed on the new image or failed on the old one when it was run again; how often is counted."""
     (change,) = compare.compare_tests(runs("passed")[0], runs("failed")[0], runs(*old_again), runs(*new_again))
     assert change.flaky is flaky
     assert bool(compare.newly_failed([change])) is not flaky
@@ -219,12 +219,12 @@ def test_a_newly_failing_test_is_flaky_where_it_does_not_always_fail(
         (("failed", "passed"), ("passed",) * 5, True),
         (("failed",) * 5, ("passed", "failed"), True),
     ],
-    ids=["repaired", "passes on the old side", "fails on the new side"],
+    ids=["repaired", "passes on the old image", "fails on the new image"],
 )
 def test_a_test_that_failed_before_alone_is_repaired_or_flaky(
     old_again: tuple[str, ...], new_again: tuple[str, ...], *, flaky: bool
 ) -> None:
-    """What always fails on the old side and passes on the new one is repaired; else it is flaky, and named as that."""
+    """What always fails on the old image and passes on the new one is repaired; else it is flaky, and named as that."""
     old, new = runs("failed")[0], runs("passed")[0]
     (change,) = compare.compare_tests(old, new, runs(*old_again), runs(*new_again))
     assert compare.to_run_again([change]) == {"t"}
@@ -234,12 +234,12 @@ def test_a_test_that_failed_before_alone_is_repaired_or_flaky(
 
 
 def test_tests_are_counted_by_where_they_passed() -> None:
-    """Counts are over both sides; what failed on the old side is named, and a run without an end is no test."""
+    """Counts are over both images; what failed on the old image is named, and a run without an end is no test."""
     old = (UserTest(name="a", outcome="passed"), UserTest(name="b", outcome="failed", message="no"))
     new = (UserTest(name="a", outcome="passed"), UserTest(name="(the run)", outcome="error"))
     found = compare.count_tests(old, new)
     assert (found.total, found.passed_both, found.passed_old, found.ended) == (2, 1, 1, False)
-    assert found.failed_before == ("b: failed on the old side: no",)
+    assert found.failed_before == ("b: failed on the old image: no",)
 
 
 def results_of(name: str, values: list[float], outputs_: str) -> Operation:
@@ -257,7 +257,7 @@ def results_of(name: str, values: list[float], outputs_: str) -> Operation:
 
 
 def test_an_operation_that_is_wrong_in_every_precision_alike_is_found() -> None:
-    """Results are compared across the sides: 1e-3 off is outside for single and double precision, rounding is not."""
+    """Results are compared across the images: 1e-3 off is outside for single and double precision, rounding is not."""
     values = [0.5, -1.0, 0.25]
     off = [value * 1.001 for value in values]
     names = ("gelu.float32", "gelu.float64", "same.float32", "rounded.float32", "rounded.float16")
@@ -292,7 +292,7 @@ def test_results_that_cannot_be_compared_are_outside() -> None:
 
 
 def test_other_numbers_for_the_same_seed_are_named() -> None:
-    """A generator whose stream changed, or that raises now, is named; without one side there is no answer."""
+    """A generator whose stream changed, or that raises now, is named; without one image there is no answer."""
     old, new = Numerics(streams={"a": "1", "b": "2", "c": "3"}), Numerics(streams={"a": "1", "b": "9", "c": ""})
     assert compare.streams(old, new) == ("b", "c")
     assert compare.streams(old, Numerics()) is None
@@ -339,7 +339,7 @@ def test_numerics_on_other_inputs_are_not_compared() -> None:
 
 
 def test_warnings_are_compared_as_sets_of_lines() -> None:
-    """A line that both sides print, at import or later, is no news."""
+    """A line that both images print, at import or later, is no news."""
     assert compare.warnings(Printed(imported=("a",), used=("b",)), Printed(used=("a", "c"))) == (("c",), ("b",))
 
 

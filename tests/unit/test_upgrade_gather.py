@@ -110,7 +110,7 @@ WHOLE = (
     | {f"models {name}": 3 for name in ("old", "new")}
     | {f"timing {name}": ROUNDS + 1 for name in ("old", "new")}
 )
-"""A whole comparison: a model is saved once and loaded twice on each side, and a first round is not counted."""
+"""A whole comparison: a model is saved once and loaded twice on each image, and a first round is not counted."""
 
 
 def test_everything_is_asked_once_and_then_known(world: World) -> None:
@@ -132,7 +132,7 @@ def test_an_interruption_anywhere_loses_one_question_at_most(world: World, dies:
     world.dies = -1
     found = world.gather()
     twice = before + world.asked - Counter(WHOLE)
-    assert twice.total() <= 6, "a side's observation, an exchange of models, or a round and its warm-up"
+    assert twice.total() <= 6, "an image's observation, an exchange of models, or a round and its warm-up"
     assert len(found.together.samples[0].old) == ROUNDS
     assert found.together.gaps == ()
     assert not found.old.observed.gaps
@@ -153,7 +153,7 @@ def test_measuring_anew_asks_everything(world: World) -> None:
 
 
 def test_a_test_that_newly_fails_is_run_again_on_both_sides(world: World) -> None:
-    """It fails in every second run on the new side: both sides have further runs, and it is told from a broken one."""
+    """It fails in every second run on the new image, so both images run it again."""
     world = replace(world, fails=lambda image, run: image == "new" and run % 2 == 1)
     found = world.gather()
     assert world.asked["user_tests new"] == 1 + 1, "until it has passed and failed"
@@ -169,7 +169,7 @@ def test_a_test_that_failed_on_the_old_side_alone_is_run_again_too(world: World)
 
 
 def test_a_suite_that_passes_is_run_once(world: World) -> None:
-    """What fails on both sides, or on none, is run no further."""
+    """What fails on both images, or on none, is run no further."""
     world = replace(world, fails=lambda *_: True)
     found = world.gather()
     assert world.asked["user_tests new"] == world.asked["user_tests old"] == 1

@@ -66,7 +66,7 @@ def never(version: str, package: str) -> TensorflowRelease:
 
 
 def test_rounds_are_interleaved_and_begin_alternates() -> None:
-    """Every round asks both sides, who begins alternates, and the warm-up is not counted."""
+    """Every round asks both images, who begins alternates, and the warm-up is not counted."""
     order: list[str] = []
 
     def script(spec: ContainerSpec) -> Script:
@@ -95,11 +95,11 @@ def test_a_side_that_does_not_start_gives_no_samples_and_says_why() -> None:
     with Console().task("t") as task:
         samples, gaps = measure(Place(docker, "old"), Place(docker, "new"), 3, task)
     assert samples == ()
-    assert gaps == ("measurement of the new side: exit code 1: ImportError: libcudart.so.12",)
+    assert gaps == ("measurement of the new image: exit code 1: ImportError: libcudart.so.12",)
 
 
 def test_containers_are_closed_and_alike_on_both_sides() -> None:
-    """No probe gets the network, a writable image or privileges, and both sides get the same limits."""
+    """No probe gets the network, a writable image or privileges, and both images get the same limits."""
     docker = engine(lambda _: Script(stdout=b'{"seconds": {"x": 1.0}}'))
     with Console().task("t") as task:
         measure(Place(docker, "old"), Place(docker, "new"), 1, task)
@@ -174,14 +174,14 @@ def test_a_passed_test_whose_tear_down_fails_has_not_passed() -> None:
 
 
 def test_both_sides_come_from_the_same_row() -> None:
-    """Python and system are the same on both sides, though each release alone would be resolved to another."""
+    """Python and system are the same on both images, though each release alone would be resolved to another."""
     both = pair(request("2.15.1", "2.20.0"), store.load(), never)
     assert (both.old.python, both.old.os) == (both.new.python, both.new.os)
     assert (both.old.tensorflow, both.new.tensorflow) == ("2.15.1", "2.20.0")
 
 
 def test_the_row_of_a_matrix_is_kept() -> None:
-    """The matrix's Python, system and packages hold on both sides."""
+    """The matrix's Python, system and packages hold on both images."""
     matrix = Matrix(name="m", axes=Axes(tensorflow=("2.16.2",), os=("debian-bullseye",), flavor=("cpu", "gpu")))
     both = pair(request("2.16.2", "2.18.1", matrix=matrix, flavor="gpu"), store.load(), never)
     assert (both.old.os, both.new.os, both.new.flavor) == ("debian-bullseye", "debian-bullseye", "gpu")
@@ -212,7 +212,7 @@ def test_a_release_that_the_catalogue_lacks_is_proposed() -> None:
 
 
 def test_both_sides_are_the_same_distribution() -> None:
-    """Where one version has no CPU-only distribution, both sides take the plain one: sizes stay comparable."""
+    """Where one version has no CPU-only distribution, both images take the plain one: sizes stay comparable."""
     catalog = store.load()
     plain = next(row for row in catalog.tensorflow if (row.package, row.version) == ("tensorflow", "2.20.0"))
     fresh = msgspec.structs.replace(plain, version="2.99.0")
@@ -221,7 +221,7 @@ def test_both_sides_are_the_same_distribution() -> None:
 
 
 def test_a_wheel_file_names_the_distribution_of_both_sides() -> None:
-    """With a wheel of tensorflow-cpu both sides are tensorflow-cpu."""
+    """With a wheel of tensorflow-cpu both images are tensorflow-cpu."""
     asked = request("2.19.1", "2.20.0", wheel=Path("tensorflow_cpu-2.20.0-cp311-cp311-manylinux_2_17_x86_64.whl"))
     both = pair(asked, store.load(), never)
     assert (both.old.package, both.new.package) == ("tensorflow-cpu", "tensorflow-cpu")
@@ -377,7 +377,7 @@ def never_asked(version: str, package: str) -> TensorflowRelease:
 
 
 def asked(root: Path, facts: BaseFacts | None, os: str, flavor: str, more: str = "") -> Pair:
-    """Find the two sides of 2.12.1 and 2.13.1 that a matrix offers."""
+    """Find the two images of 2.12.1 and 2.13.1 that a matrix offers."""
     if facts is not None:
         keep(root, facts)
     text = MATRIX.format(digest=DIGEST, os=os, flavor=flavor, more=more)
@@ -404,7 +404,7 @@ def asked(root: Path, facts: BaseFacts | None, os: str, flavor: str, more: str =
 def test_both_sides_stand_on_the_base_that_the_matrix_names(
     tmp_path: Path, facts: BaseFacts | None, os: str, flavor: str
 ) -> None:
-    """A base of one's own, with CUDA or without, a published one, and the system's packages: offered on both sides."""
+    """A base of one's own, with CUDA or without, a published one, and the system's packages: offered on both images."""
     found = asked(tmp_path, facts, os, flavor)
     assert (found.old.os, found.new.os, set(found.offered)) == (os, os, {found.old.id, found.new.id})
     assert (found.old.tensorflow, found.new.tensorflow, found.old.flavor) == ("2.12.1", "2.13.1", flavor)
@@ -422,7 +422,7 @@ def test_a_base_that_nobody_looked_into_is_said(tmp_path: Path) -> None:
 
 
 def test_what_a_matrix_adds_is_found_beside_it(tmp_path: Path) -> None:
-    """A side that is made aside has the files and the template of the matrix: they lie where the command was given."""
+    """A proposed image has the files and the template of the matrix."""
     (tmp_path / "app.conf").write_text("a=1\n")
     (tmp_path / "own.j2").write_text('{% extends "Dockerfile.j2" %}{% block as_root %}RUN echo ours\n{% endblock %}\n')
     found = asked(tmp_path, PLAIN, "corp", "cpu", "files: {app.conf: /etc/app.conf}\ntemplate: own.j2\n")
@@ -440,7 +440,7 @@ class Locked(Maker):
 
 
 def test_the_new_side_has_the_system_of_the_old_one(tmp_path: Path) -> None:
-    """The old side's locks of the system go with it, where they pin what it asks for; another cuDNN's does not."""
+    """The old image's locks of the system go with it, where they pin what it asks for; another cuDNN's does not."""
     found = asked(tmp_path, None, "debian-bookworm-cuda", "gpu")
     workspace = Workspace(tmp_path)
     cuda = found.new.packaged_cuda

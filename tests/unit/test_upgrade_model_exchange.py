@@ -1,4 +1,4 @@
-"""Each side loads what the other saved: who wrote and who could not read is said, and nothing else is brought along."""
+"""Models that one image saved are loaded by the other image."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Sides:
 
 
 def test_every_format_of_either_side_is_read_by_the_other() -> None:
-    """Both directions have a row each a format, and what one side wrote is, byte for byte, what the other is given."""
+    """Both directions have a row each a format, and what one image wrote is, byte for byte, what the other is given."""
     sides = Sides()
     rows, gaps = sides.exchange()
     assert gaps == ()
@@ -73,7 +73,7 @@ def test_every_format_of_either_side_is_read_by_the_other() -> None:
 
 
 def test_what_the_other_side_cannot_read_is_named_with_its_reason() -> None:
-    """A format that the new side does not load is wrong for models of the old side alone."""
+    """A format that the new image does not load is wrong for models of the old image alone."""
     sides = Sides(loads={("old", "new"): {"Keras .h5": "ValueError: unknown layer"}})
     rows, _ = sides.exchange()
     assert rows is not None
@@ -83,7 +83,7 @@ def test_what_the_other_side_cannot_read_is_named_with_its_reason() -> None:
 
 
 def test_a_format_that_its_own_side_cannot_read_says_nothing() -> None:
-    """Where the writer itself fails, the other side's failure is no news."""
+    """Where the writer itself fails, the other image's failure is no news."""
     broken = {"Keras .h5": "OSError: no"}
     sides = Sides(loads={("old", "old"): broken, ("old", "new"): broken})
     rows, _ = sides.exchange()
@@ -120,7 +120,7 @@ def test_a_side_that_does_not_answer_is_a_gap_that_names_it(script: Script, why:
     rows, (gap,) = Sides(raw={"new": script}).exchange()
     assert rows is None
     assert why in gap
-    assert gap.startswith("models saved by the old side")
+    assert gap.startswith("models saved by the old image")
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_a_side_that_does_not_answer_is_a_gap_that_names_it(script: Script, why:
     ["../../probes/upgrade/models.py", "/etc/passwd", "a/../../x", "..", "", "a//b", "./x"],
 )
 def test_what_leads_out_of_its_folder_is_never_brought_to_the_other_side(path: str) -> None:
-    """An image must not be able to put its own probe in the place of ours, where the other side is asked."""
+    """An image must not be able to put its own probe in the place of ours, where the other image is asked."""
     sides = Sides(saves={"old": {"SavedModel": {path: packed(b"print('{}')")}}, "new": SAVED})
     rows, (gap,) = sides.exchange()
     assert rows is None

@@ -50,7 +50,7 @@ def test_what_the_matrix_offers_of_both_versions_is_judged() -> None:
 
 
 def test_a_selector_chooses_the_row() -> None:
-    """A glob on either side's id or a field leaves its rows; one that matches nothing names what there is."""
+    """A glob on either image's id or a field leaves its rows; one that matches nothing names what there is."""
     for selector in ("tf2.20.0-py39-*", "tf2.19.1-py39-*", "os=debian-bullseye", "python=3.9"):
         first, second = rows("2.19.1", "2.20.0", selectors=(selector,))
         assert (first.old.os, first.others) == ("debian-bullseye", (second.new.id,))

@@ -35,7 +35,7 @@ def test_the_shipped_policy_names_every_quantity_once() -> None:
 
 
 def test_no_difference_is_adopted() -> None:
-    """Two sides that differ in nothing are adopted without a note."""
+    """Two images that differ in nothing are adopted without a note."""
     assert judged(CALM)[0] == "ADOPT"
 
 
@@ -185,7 +185,7 @@ def test_a_policy_file_may_bound_one_thing_alone(tmp_path: Path) -> None:
 
 
 def test_evidence_of_one_side_alone_is_no_comparison() -> None:
-    """Whatever one side lacks is None in the differences, not an empty list."""
+    """Whatever one image lacks is None in the differences, not an empty list."""
     full = Observed(inventory=Inventory(), surface=Surface(), numerics=Numerics(), printed=Printed(), tests=())
     found = differences(
         Evidence(side("2.15.1"), full, ()), Evidence(side("2.16.2"), Observed()), (), (), store.load(), Settings()
@@ -202,7 +202,7 @@ def test_one_wheel_file_says_nothing_of_other_pythons() -> None:
 
 
 def test_passed_tests_are_counted() -> None:
-    """The clause says how many of the user's tests passed on both sides, and names the failing one among them all."""
+    """The clause says how many of the user's tests passed on both images, and names the failing one among them all."""
     decision, clauses = judged(suite(37, 38))
     assert (decision, clauses["tests-newly-failed"].found) == ("ADOPT", "none of 38, 37 of 38 pass on both")
     failed = OutcomeChange(name="t", old="passed", new="failed", message="no")
@@ -211,8 +211,8 @@ def test_passed_tests_are_counted() -> None:
 
 
 def test_a_suite_that_runs_on_neither_side_is_unknown() -> None:
-    """Where nothing passed on the old side, or a run did not end, nothing is known, and the old failures are named."""
-    before = ("test_x.py: error on the old side: No module named 'x'",)
+    """Where nothing passed on the old image, or a run did not end, nothing is known, and the old failures are named."""
+    before = ("test_x.py: error on the old image: No module named 'x'",)
     decision, clauses = judged(suite(0, 1, failed_before=before))
     assert (decision, clauses["tests-newly-failed"].state) == ("UNDECIDED", "unknown")
     assert clauses["tests-failed-before"].details == before
@@ -222,7 +222,7 @@ def test_a_suite_that_runs_on_neither_side_is_unknown() -> None:
 
 def test_a_flaky_test_is_a_note_and_no_objection() -> None:
     """A test that failed and passed when it was run again does not reject; how often it failed is said."""
-    flaky = OutcomeChange(name="t", old="passed", new="failed", flaky=True, again="failed 2 of 6 runs on the new side")
+    flaky = OutcomeChange(name="t", old="passed", new="failed", flaky=True, again="failed 2 of 6 runs on the new image")
     decision, clauses = judged(replace(suite(9, 10), tests=(flaky,)))
     assert (decision, clauses["tests-newly-failed"].state) == ("ADOPT_WITH_NOTES", "ok")
-    assert "failed 2 of 6 runs on the new side" in clauses["tests-flaky"].details[0]
+    assert "failed 2 of 6 runs on the new image" in clauses["tests-flaky"].details[0]

@@ -76,7 +76,7 @@ def test_the_grounds_of_a_rejection_come_first_and_whole() -> None:
 
 
 def test_an_undecided_answer_says_what_is_open_and_what_would_decide_it_first() -> None:
-    """Nothing is rejected: the open clause and the rounds that would close it come before the sides."""
+    """Nothing is rejected: the open clause and the rounds that would close it come before the images."""
     found = document(
         "UNDECIDED",
         clause("start-up-ratio", "reject", "unknown", "start.total: 1.2 x"),

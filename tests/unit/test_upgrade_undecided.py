@@ -64,8 +64,9 @@ def test_every_open_clause_says_what_would_decide_it() -> None:
     assert said(CALM, verdict="INCONCLUSIVE", environment=gpu)[0] == (
         "verdict: the same command on a host with a GPU and driver 525.60.13 or newer"
     )
-    assert said(suite(0, 3))[0] == "tests-newly-failed: a suite that passes on 2.15.1: none of 3 passed on the old side"
-    assert "numerics-outside: an answer of both sides" in said(replace(CALM, numerics=None))[0]
+    expected = "tests-newly-failed: a suite that passes on 2.15.1: none of 3 passed on the old image"
+    assert said(suite(0, 3))[0] == expected
+    assert "numerics-outside: an answer of both images" in said(replace(CALM, numerics=None))[0]
 
 
 def test_medians_that_say_something_else_than_the_ratio_are_not_shown_as_figures() -> None:

@@ -1,4 +1,4 @@
-"""Newly failing tests are run again on both sides, their whole files, until each has both passed and failed."""
+"""Newly failing tests are run again on both images, their whole files, until each has both passed and failed."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_flaky_is_what_does_not_always_end_alike(
     assert (change.name, change.flaky) == (X, flaky)
     assert bool(newly_failed([change])) is not flaky
     runs = len(again[1]) + 1
-    assert f" of {runs} runs on the new side" in change.again
+    assert f" of {runs} runs on the new image" in change.again
 
 
 def test_every_file_of_the_folder_is_in_its_digest(suite: UserSuite) -> None:

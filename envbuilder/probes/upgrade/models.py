@@ -1,4 +1,4 @@
-"""Save a small model in every format that there is, or load what the other side saved, and compare what it predicts."""
+"""Save a small model in every format, or load what the other image saved, and compare predictions."""
 
 from __future__ import annotations
 

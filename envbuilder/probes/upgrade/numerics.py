@@ -1,9 +1,9 @@
 """Compute common operations in every precision: each one's error against double precision, and its results.
 
-Inputs come from NumPy's ``RandomState``, whose stream is frozen, so both sides of a comparison compute on the same
+Inputs come from NumPy's ``RandomState``, whose stream is frozen, so both images of a comparison compute on the same
 bytes; their digest is in the answer. The error is the largest absolute one, relative to the largest reference value.
 An operation that is wrong in all precisions alike has no error against itself: the results are therefore in the answer
-too, to be compared with the other side's. So are digests of what seeded random generators give.
+too, to be compared with the other image's. So are digests of what seeded random generators give.
 """
 
 from __future__ import annotations
